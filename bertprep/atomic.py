@@ -1,0 +1,98 @@
+"""Files that appear under their final name only when they are whole: temporary name, fsync, rename.
+
+A run killed between the two leaves a file that ends in `.tmp`; `remove_leftovers` clears those before work starts again.
+The temporary name is the final name plus `.tmp`, so that one folder never holds two unfinished copies of a file.
+"""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bertprep.errors import BertprepError
+
+TEMPORARY_SUFFIX = ".tmp"
+
+
+def explain_write_error(path: Path, error: OSError) -> BertprepError:
+    """The one line for a write that the system refused: which file, why, how much room is left, and what to do."""
+    folder = next((p for p in path.parents if p.is_dir()), Path("/"))
+    advice = "mend that and run the same command again, it continues where it was"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        free_mb = shutil.disk_usage(folder).free // 1_000_000
+        advice = f"{free_mb:,} MB are free in {folder}; make room and run the same command again, it continues where it was"
+    elif error.errno == errno.EFBIG:
+        advice = "a limit on the size of files is in force (ulimit -f); lift it, or make more and smaller shards"
+    return BertprepError(f"{path}: cannot be written: {error.strerror or error}; {advice}")
+
+
+class AtomicFile:
+    """A binary file being written; `write` takes any buffer and writes all of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size_bytes = 0
+        self._temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+        self._descriptor = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        view = memoryview(data).cast("B")
+        while len(view):  # os.write may take a part only: a signal, or the last bytes of a full disk
+            written = os.write(self._descriptor, view)
+            self.size_bytes += written
+            view = view[written:]
+
+    def commit(self) -> None:
+        """Bring the bytes to the disk, then give the file its name."""
+        os.fsync(self._descriptor)
+        os.close(self._descriptor)
+        self._descriptor = -1
+        os.replace(self._temporary, self.path)
+        sync_folder(self.path.parent)
+
+    def discard(self) -> None:
+        """Take the unfinished file away again."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        self._temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[AtomicFile]:
+    """Write `path` whole or not at all.
+
+    Raises `BertprepError` where the system refuses a write; on any exception nothing is left behind, and a file that
+    stood under the name before stands there still.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = AtomicFile(path)
+    except OSError as error:
+        raise explain_write_error(path, error) from error
+    try:
+        yield file
+        file.commit()
+    except OSError as error:
+        file.discard()
+        raise explain_write_error(path, error) from error
+    except BaseException:
+        file.discard()
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in `folder` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a killed run left unfinished in `folder` and below."""
+    for path in folder.rglob("*" + TEMPORARY_SUFFIX):
+        path.unlink(missing_ok=True)

@@ -1,0 +1,17 @@
+"""The two errors a user can meet: wrong data or machine (exit status 1), wrong request (exit status 2).
+
+Everything that a user can cause is raised as one of these, as one line that says which file, what was expected, what was
+found and what to do. Any other exception is a fault of bertprep and keeps its traceback.
+"""
+
+
+class BertprepError(Exception):
+    """Data, files or the machine are not as they must be; the command line prints it and exits with status 1."""
+
+    exit_status = 1
+
+
+class UsageError(BertprepError):
+    """The request itself cannot be met, whatever the data; the command line prints it and exits with status 2."""
+
+    exit_status = 2

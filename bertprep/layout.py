@@ -1,0 +1,73 @@
+"""Every path and file name in a workspace; nothing else in bertprep knows them.
+
+    WORKDIR/formatted/CORPUS.txt                              a corpus as one text: a blank line after each document
+    WORKDIR/sharded/CORPUS/manifest.json
+    WORKDIR/sharded/CORPUS/{training,test}/CORPUS_training_00000.txt
+    WORKDIR/vocab/CORPUS_8000.txt                             a vocabulary trained on the corpus (cased: CORPUS_8000_cased.txt)
+    WORKDIR/tfrecord/SETTINGS/CORPUS/manifest.json
+    WORKDIR/tfrecord/SETTINGS/CORPUS/{training,test}/CORPUS_training_00000.tfrecord
+    WORKDIR/ofrecord/SETTINGS/CORPUS/{training,test}/part-00000
+
+The names are those of the field: NVIDIA's bertPrep for shards, TFRecords and SETTINGS, OneFlow's readers for OFRecords.
+With an output folder of the user's own, the record files lie in DIR/tfrecord and DIR/ofrecord, without a split.
+"""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from bertprep.config import InstanceSettings
+
+TRAINING, TEST = SPLITS = ("training", "test")
+MANIFEST = "manifest.json"
+
+
+def settings_name(settings: InstanceSettings, *, shards: int, test_fraction: float) -> str:
+    """The folder name that tells the settings, in NVIDIA's form; what that form lacks is appended where it is not default.
+
+    >>> settings_name(InstanceSettings(), shards=256, test_fraction=0.1)
+    'lower_case_1_seq_len_128_max_pred_20_masked_lm_prob_0.15_random_seed_12345_dupe_factor_5_shard_256_test_split_10'
+    """
+    name = (
+        f"lower_case_{int(not settings.cased)}_seq_len_{settings.seq}_max_pred_{settings.pred}"
+        f"_masked_lm_prob_{settings.masked_lm_prob}_random_seed_{settings.seed}_dupe_factor_{settings.dupe}"
+        f"_shard_{shards}_test_split_{int(test_fraction * 100)}"
+    )
+    default = {f.name: f.default for f in fields(InstanceSettings)}
+    if settings.short_seq_prob != default["short_seq_prob"]:
+        name += f"_short_seq_prob_{settings.short_seq_prob}"
+    if settings.whole_word:
+        name += "_whole_word"
+    if settings.one_seed:
+        name += "_one_seed"
+    return name
+
+
+def record_file_name(record_format: str, corpus: str, split: str, shard: int) -> str:
+    """The name of one record file: what trainers in the field look for."""
+    if record_format == "ofrecord":
+        return f"part-{shard:05d}"
+    return f"{corpus}_{split}_{shard:05d}.tfrecord"
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The folder in which downloads, text, vocabularies and records lie."""
+
+    root: Path
+
+    def formatted(self, corpus: str) -> Path:
+        return self.root / "formatted" / f"{corpus}.txt"
+
+    def sharded(self, corpus: str) -> Path:
+        return self.root / "sharded" / corpus
+
+    def vocabulary(self, corpus: str, *, size: int, cased: bool) -> Path:
+        return self.root / "vocab" / f"{corpus}_{size}{'_cased' if cased else ''}.txt"
+
+    def records(self, record_format: str, settings_folder: str, corpus: str) -> Path:
+        return self.root / record_format / settings_folder / corpus
+
+
+def text_shard(split: str, corpus: str, shard: int) -> str:
+    """The name of one text shard, relative to the corpus's folder of shards."""
+    return f"{split}/{corpus}_{split}_{shard:05d}.txt"

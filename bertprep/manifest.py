@@ -1,0 +1,171 @@
+"""What was made from what with which settings: `manifest.json` beside the files, and the journal that a run can resume from.
+
+While a run works, each finished file is one line in `manifest.json.journal`, synced to the disk; when all are there, the
+journal becomes `manifest.json`. A killed run finds its finished files in the journal. The first line of the journal, like
+the manifest, carries the settings, so that files of two settings never mix. Neither holds a time or a machine's name:
+equal data has an equal manifest.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from bertprep.atomic import atomic_file, explain_write_error, remove_leftovers
+from bertprep.errors import BertprepError
+from bertprep.layout import MANIFEST
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The content of a manifest: `made_with` decides every byte of the files; `files` maps relative names to facts."""
+
+    kind: str
+    made_with: dict[str, Any]
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "kind": self.kind,
+            "made_with": self.made_with,
+            "versions": self.versions,
+            "files": dict(sorted(self.files.items())),
+        }
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """The manifest of `folder`, or None where there is none (or no finished one)."""
+    path = folder / MANIFEST
+    try:
+        content = json.loads(path.read_bytes())
+        return Manifest(content["kind"], content["made_with"], content["files"], content["versions"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise BertprepError(f"{path}: is not a manifest of bertprep ({error}); remove the folder and make it again") from error
+
+
+def versions_of(*packages: str) -> dict[str, str]:
+    """Versions of bertprep, Python and the packages whose version could change a file."""
+    found = {"python": platform.python_version()}
+    for package in ("bertprep", *packages):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file)
+
+
+def _digest(file: Any) -> str:  # Python 3.10 lacks hashlib.file_digest
+    digest = hashlib.sha256()
+    while block := file.read(1 << 20):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+class Journal:
+    """A manifest in the making; holds the lock of its folder for as long as it is open.
+
+    Use as a context manager. `done` holds the files that earlier runs finished and that still have their size; `add`
+    enters one more; `finish` turns the journal into the manifest. Left by an exception, it keeps what is done, for the
+    next run, and removes unfinished files.
+    """
+
+    def __init__(self, folder: Path, kind: str, made_with: dict[str, Any], versions: dict[str, str]) -> None:
+        self.folder = folder
+        self.done: dict[str, dict[str, Any]] = {}
+        self._path = folder / (MANIFEST + ".journal")
+        self._header = {"schema": SCHEMA, "kind": kind, "made_with": json.loads(json.dumps(made_with))}
+        self._versions = versions
+
+    def __enter__(self) -> "Journal":
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("a+b")
+        except OSError as error:
+            raise explain_write_error(self._path, error) from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise BertprepError(f"{self.folder}: another run is writing here; wait for it, or stop it first") from None
+        try:
+            self._load()
+        except BaseException:
+            self._file.close()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        remove_leftovers(self.folder)
+        self._file.close()
+
+    def _load(self) -> None:
+        remove_leftovers(self.folder)
+        recorded: dict[str, dict[str, Any]] = {}
+        if finished := read_manifest(self.folder):
+            self._check_same({"schema": SCHEMA, "kind": finished.kind, "made_with": finished.made_with})
+            recorded.update(finished.files)
+        self._file.seek(0)
+        lines = self._file.read().split(b"\n")[:-1]  # what follows the last newline was torn off by a kill
+        if lines:
+            self._check_same(json.loads(lines[0]))
+            for line in lines[1:]:
+                entry = json.loads(line)
+                recorded[entry["name"]] = entry["facts"]
+        for name, facts in recorded.items():
+            path = self.folder / name
+            if path.is_file() and path.stat().st_size == facts["bytes"]:
+                self.done[name] = facts
+        self._file.truncate(0)
+        self._append(self._header, *({"name": name, "facts": facts} for name, facts in self.done.items()))
+
+    def _check_same(self, header: dict[str, Any]) -> None:
+        """Raise where the folder was made with other settings, naming the first that differs."""
+        if header == self._header:
+            return
+        found, wanted = header.get("made_with", {}), self._header["made_with"]
+        name = next((k for k in {**wanted, **found} if found.get(k) != wanted.get(k)), "schema")
+        raise BertprepError(
+            f"{self.folder}: was made with {name} {json.dumps(found.get(name))}, asked for is {json.dumps(wanted.get(name))}; "
+            "choose another folder (--output, --workdir or --corpus), or remove this one"
+        )
+
+    def _append(self, *entries: dict[str, Any]) -> None:
+        try:
+            self._file.write(b"".join(json.dumps(entry).encode() + b"\n" for entry in entries))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise explain_write_error(self._path, error) from error
+
+    def add(self, name: str, facts: dict[str, Any]) -> None:
+        """Enter a finished file; `facts` holds at least `bytes` and `sha256`."""
+        self.done[name] = facts
+        self._append({"name": name, "facts": facts})
+
+    def finish(self, names: Iterable[str]) -> Manifest:
+        """Write the manifest of the files `names`, all of them done, and drop the journal."""
+        manifest = Manifest(
+            self._header["kind"], self._header["made_with"], {name: self.done[name] for name in names}, self._versions
+        )
+        with atomic_file(self.folder / MANIFEST) as file:
+            file.write((json.dumps(manifest.as_json(), indent=1) + "\n").encode())
+        self._path.unlink()
+        return manifest

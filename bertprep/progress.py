@@ -1,0 +1,89 @@
+"""Progress of long work: a bar with rates and the time left on a terminal, plain lines otherwise.
+
+Amounts are counted per unit ("records", "MB of text"); a rate is shown for each. Plain lines come at most every five seconds,
+so that a log of a day's run stays readable.
+"""
+
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+class Progress:
+    """Shows `label: done/total things` and the rates of what `advance` counts, on standard error."""
+
+    def __init__(self, label: str, total: int, things: str = "shards", *, enabled: bool = True) -> None:
+        self._label, self._total, self._things, self._enabled = label, total, things, enabled
+        self._done = 0
+        self._amounts: dict[str, float] = {}
+        self._started = self._last_line = time.monotonic()
+        self._bar: Any = None
+
+    def __enter__(self) -> "Progress":
+        if self._enabled and sys.stderr.isatty():
+            self._bar = _rich_bar()
+            self._bar.start()
+            self._task = self._bar.add_task(self._label, total=self._total, rates="")
+        return self
+
+    def advance(self, count: int = 1, **amounts: float) -> None:
+        """Count `count` finished things and what they held, by unit; an underscore in a unit stands for a space."""
+        self._done += count
+        for unit, amount in amounts.items():
+            self._amounts[unit] = self._amounts.get(unit, 0) + amount
+        now = time.monotonic()
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._done, rates=self._rates(now))
+            self._bar.refresh()
+        elif self._enabled and (now - self._last_line >= SECONDS_BETWEEN_LINES) and self._done < self._total:
+            self._last_line = now
+            left = (now - self._started) / self._done * (self._total - self._done)
+            self._print(f"{self._rates(now)}, {_duration(left)} left")
+
+    def _rates(self, now: float) -> str:
+        seconds = max(now - self._started, 1e-9)
+        return ", ".join(
+            f"{amount:,.0f} {unit.replace('_', ' ')} ({amount / seconds:,.{0 if amount >= 1000 else 1}f}/s)"
+            for unit, amount in self._amounts.items()
+        )
+
+    def _print(self, text: str) -> None:
+        print(f"{self._label}: {self._done:,}/{self._total:,} {self._things}, {text}", file=sys.stderr, flush=True)
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        elif self._enabled and kind is None:
+            now = time.monotonic()
+            self._print(f"{self._rates(now)}, {_duration(now - self._started)}")
+
+
+def _duration(seconds: float) -> str:
+    """
+    >>> _duration(3725)
+    '1:02:05'
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}"
+
+
+def _rich_bar() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    # No refreshing thread: workers are forked, and a fork beside a thread may copy a held lock.
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rates]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        auto_refresh=False,
+    )
