@@ -1,0 +1,183 @@
+"""A text shard to token ids: UTF-8 bytes in blocks through the compiled WordPiece, without a Python object per word.
+
+Reads as Google's generator does: lines end at newlines only, carriage returns are deleted, a blank line ends a document, a
+line without tokens is dropped. Memory: 4 bytes a token and 8 a sentence, and a block of text.
+"""
+
+import hashlib
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep import kernels
+from bertprep.errors import BertprepError
+from bertprep.instances.unicode_table import load_unicode_table
+from bertprep.instances.vocabulary import Vocabulary
+
+_BLOCK_BYTES = 1 << 20
+_SPARE_BYTES = 64  # that the kernel may read behind the text
+_SPARE_TOKENS = 4
+_CACHE_ENTRIES = 1 << 16
+_WORD_BUFFER_BYTES = 1024
+_CAPITAL_SIGMA, _FINAL_SIGMA = "Σ", "ς"
+
+
+@dataclass(frozen=True)
+class TokenizedShard:
+    """The documents of a text shard: sentence s is tokens[sentence_starts[s]:sentence_starts[s + 1]].
+
+    Document d is the sentences document_starts[d] to document_starts[d + 1] - 1. None of them is empty.
+    """
+
+    tokens: NDArray[np.int32]
+    sentence_starts: NDArray[np.int64]
+    document_starts: NDArray[np.int64]
+    text_bytes: int
+    text_sha256: str
+
+    @property
+    def documents(self) -> int:
+        return len(self.document_starts) - 1
+
+    @property
+    def sentences(self) -> int:
+        return len(self.sentence_starts) - 1
+
+
+class Tokenizer:
+    """BERT's tokenizer for one vocabulary, lower-casing or cased; keeps the words it has met, so use one for many shards."""
+
+    def __init__(self, vocabulary: Vocabulary, *, lower: bool) -> None:
+        self._lower = lower
+        self._unknown = vocabulary.unk
+        self._entries, self._replacements = load_unicode_table(lower=lower)
+        self._trie = _build_trie(vocabulary)
+        self._cache_words = np.zeros(2 * _CACHE_ENTRIES, np.uint64)
+        self._cache_ids = np.zeros(4 * _CACHE_ENTRIES, np.int32)
+        self._word = np.zeros(_WORD_BUFFER_BYTES, np.uint8)
+
+    def tokenize_file(self, path: Path) -> TokenizedShard:
+        """Tokenize a shard: one sentence a line, a blank line between documents.
+
+        Raises `BertprepError` where the file cannot be read, is not UTF-8 (with the offset), or holds no document.
+        """
+        if not path.is_file():
+            raise BertprepError(f"{path}: {'is not a file' if path.exists() else 'does not exist'}; expected a text shard")
+        try:
+            with path.open("rb", buffering=0) as file:
+                shard = self._tokenize(path, file, path.stat().st_size)
+        except OSError as error:
+            raise BertprepError(f"{path}: cannot be read: {error.strerror}") from error
+        if shard.text_bytes == 0:
+            raise BertprepError(f"{path}: is empty; expected one sentence a line and a blank line after each document")
+        if shard.documents == 0:
+            raise BertprepError(f"{path}: holds no document: no line of its {shard.text_bytes:,} bytes has a token")
+        return shard
+
+    def _tokenize(self, path: Path, file: io.RawIOBase, size_bytes: int) -> TokenizedShard:
+        digest = hashlib.sha256()
+        state = np.zeros(3, np.int64)
+        # room for the worst case, a token a byte: the system gives memory only for what is written
+        tokens = np.empty(size_bytes + 1 + _SPARE_TOKENS, np.int32)
+        sentence_ends = np.empty(1024, np.int64)
+        document_ends = np.empty(1024, np.int64)
+        buffer = bytearray(_BLOCK_BYTES + _SPARE_BYTES)
+        kept = offset = 0  # bytes of an unfinished line at the start of the buffer; where the buffer starts in the file
+        at_end = False
+        while not at_end:
+            if kept + _SPARE_BYTES >= len(buffer):  # a line longer than the buffer
+                buffer.extend(bytes(len(buffer)))
+            view = memoryview(buffer)
+            read = file.readinto(view[kept : len(buffer) - _SPARE_BYTES - 1]) or 0
+            digest.update(view[kept : kept + read])
+            filled = kept + read
+            if offset + filled > size_bytes:
+                raise BertprepError(f"{path}: grew while it was read; wait until it is complete")
+            at_end = read == 0
+            if at_end and filled and buffer[filled - 1] != 10:
+                buffer[filled] = 10
+                filled += 1
+            whole = buffer.rfind(10, 0, filled) + 1
+            if whole:
+                if self._lower and buffer.find(_CAPITAL_SIGMA.encode(), 0, whole) >= 0:
+                    lower_final_sigmas(buffer, whole)
+                lines = buffer.count(10, 0, whole)
+                if state[1] + lines > len(sentence_ends):
+                    room = int(state[1]) + max(lines, len(sentence_ends))
+                    sentence_ends, document_ends = (np.resize(a, room) for a in (sentence_ends, document_ends))
+                wrong = kernels.load().tokenize(
+                    np.frombuffer(buffer, np.uint8), whole, self._entries, self._replacements, int(self._lower),
+                    *self._trie, self._unknown, self._cache_words, self._cache_ids, self._word,
+                    state, tokens, sentence_ends, document_ends,
+                )  # fmt: skip
+                if wrong >= 0:
+                    raise BertprepError(
+                        f"{path}: byte {offset + wrong} (0x{buffer[wrong]:02x}) is not UTF-8; "
+                        "convert the file, for instance with iconv, or mend it there"
+                    )
+            view.release()
+            buffer[: filled - whole] = buffer[whole:filled]
+            kept = filled - whole
+            offset += whole
+        n_tokens, n_sentences, n_documents = (int(n) for n in state)
+        ends = document_ends[:n_documents]
+        if n_sentences > (ends[-1] if n_documents else 0):  # the end of the file ends the last document
+            ends = np.append(ends, n_sentences)
+        return TokenizedShard(
+            tokens=tokens[:n_tokens],
+            sentence_starts=np.concatenate([[0], sentence_ends[:n_sentences]]).astype(np.int64),
+            document_starts=np.concatenate([[0], ends]).astype(np.int64),
+            text_bytes=offset,
+            text_sha256=digest.hexdigest(),
+        )
+
+
+def _build_trie(vocabulary: Vocabulary) -> tuple[NDArray[np.uint32], NDArray[np.int32], int, NDArray[np.int32]]:
+    """The vocabulary for the tokenizer kernel: (keys, children, mask, ids)."""
+    encoded = [token.encode() for token in vocabulary.tokens]
+    ends = np.cumsum([len(token) for token in encoded], dtype=np.int64)
+    text = np.frombuffer(b"".join(encoded), np.uint8)
+    size = 1 << 12
+    while size < len(text):
+        size *= 2
+    while True:
+        keys = np.full(size, 0xFFFFFFFF, np.uint32)
+        children = np.empty(size, np.int32)
+        ids = np.full(size, -1, np.int32)
+        if kernels.load().build_trie(text, ends, len(ends), keys, children, size - 1, ids) >= 0:
+            return keys, children, size - 1, ids
+        size *= 2
+
+
+def lower_final_sigmas(buffer: bytearray, size: int) -> None:
+    """Replace, in place, each capital sigma that Python's `str.lower` makes a final one.
+
+    It is the one letter whose lower case depends on its neighbours within a word; the kernel lowers letter by letter. Both
+    letters have two bytes. Text that is not UTF-8 is left to the kernel, which reports it.
+    """
+    for line_start, line_end in _lines_with(_CAPITAL_SIGMA.encode(), buffer, size):
+        line = bytes(buffer[line_start:line_end]).decode("utf-8", "surrogateescape")
+        words = [word if _CAPITAL_SIGMA not in word else _with_final_sigmas(word) for word in line.split(" ")]
+        buffer[line_start:line_end] = " ".join(words).encode("utf-8", "surrogateescape")
+
+
+def _lines_with(found: bytes, buffer: bytearray, size: int) -> Iterator[tuple[int, int]]:
+    at = buffer.find(found, 0, size)
+    while at >= 0:
+        line_end = buffer.find(10, at, size)
+        yield buffer.rfind(10, 0, at) + 1, line_end
+        at = buffer.find(found, line_end, size)
+
+
+def _with_final_sigmas(text: str) -> str:
+    """
+    >>> _with_final_sigmas("ΟΔΟΣ ΣΟΦΟΣ")
+    'ΟΔΟς ΣΟΦΟς'
+    """  # noqa: D402, D400, D212, D205
+    # lower-casing keeps every sigma a sigma, so both texts have theirs in the same order
+    lowered = iter([c for c in text.lower() if c in "σς"])
+    return "".join(_FINAL_SIGMA if c in "Σσς" and next(lowered) == _FINAL_SIGMA and c == "Σ" else c for c in text)

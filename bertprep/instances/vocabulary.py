@@ -1,0 +1,65 @@
+"""A BERT vocabulary: one token a line, its number is its line."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertprep.errors import BertprepError
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+MOST_TOKENS = 1 << 21
+"""What three bytes of a varint hold."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokens by number, and the numbers of the special ones; `sha256` is that of the file."""
+
+    path: Path
+    tokens: tuple[str, ...]
+    sha256: str
+    unk: int
+    cls: int
+    sep: int
+    mask: int
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+def load_vocabulary(path: Path) -> Vocabulary:
+    """Read a vocabulary file.
+
+    Raises `BertprepError` where it cannot be read, is not UTF-8, has an empty line or a token twice, lacks a special token,
+    or does not have [PAD] as number 0, which padding relies on.
+    """
+    try:
+        content = path.read_bytes()
+        lines = content.decode().split("\n")
+    except OSError as error:
+        raise BertprepError(f"{path}: the vocabulary cannot be read: {error.strerror}; name a vocab.txt with --vocab") from error
+    except UnicodeDecodeError as error:
+        raise BertprepError(
+            f"{path}: byte {error.start} is not UTF-8; a vocabulary is a text file of one token a line"
+        ) from error
+    if lines[-1] == "":
+        lines.pop()
+    tokens = tuple(line.strip() for line in lines)
+    numbers = {token: number for number, token in enumerate(tokens)}
+    missing = [token for token in SPECIAL_TOKENS if token not in numbers]
+    if missing:
+        raise BertprepError(f"{path}: lacks {', '.join(missing)}, which every BERT vocabulary has; is it a vocab.txt of BERT's?")
+    if len(numbers) < len(tokens):
+        again = next(number for number, token in enumerate(tokens) if numbers[token] != number)
+        raise BertprepError(
+            f"{path}: line {numbers[tokens[again]] + 1} repeats {tokens[again]!r} of line {again + 1}; "
+            "each token must stand once, else its number is ambiguous"
+        )
+    if "" in numbers:
+        raise BertprepError(f"{path}: line {numbers[''] + 1} is empty; each line must hold a token")
+    if numbers["[PAD]"] != 0:
+        raise BertprepError(f"{path}: [PAD] is on line {numbers['[PAD]'] + 1}, expected on line 1, since padding is 0")
+    if len(tokens) > MOST_TOKENS:
+        raise BertprepError(f"{path}: has {len(tokens):,} tokens; at most {MOST_TOKENS:,} are supported")
+    sha256 = hashlib.sha256(content).hexdigest()
+    return Vocabulary(path, tokens, sha256, *(numbers[token] for token in SPECIAL_TOKENS[1:]))

@@ -1,0 +1,121 @@
+"""The compiled part of bertprep: loops over tokens and bytes, written in Python and compiled once for this processor.
+
+The files beside this one hold the kernels. `build` compiles them with numba into one object file, which is kept in a cache
+folder under a name that is the hash of their source, the compiler and the processor: a change of any of them is a new file,
+and nothing is ever stale. Later processes load that file with llvmlite alone, in 3 ms, without importing numba (0.3 s) or
+the kernels' source. Worker processes inherit the loaded code.
+
+Kernels see raw pointers. `Kernel` checks the type and layout of every array on the way in; what an array must hold, and how
+much room it must have, is written at the kernel, and the callers in `instances` and `records` see to it.
+"""
+
+import ctypes
+import hashlib
+import json
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_SOURCES = ("language", "mersenne", "wordpiece", "sentence_pairs", "crc32c", "encode", "decode")
+_C_TYPES: dict[str, Any] = {"int64": ctypes.c_int64, "uint64": ctypes.c_uint64, "uint32": ctypes.c_uint32}
+
+
+class Kernel:
+    """One compiled function: takes NumPy arrays where the source says pointer, and numbers."""
+
+    def __init__(self, address: int, name: str, result: str, parameters: list[list[str]]) -> None:
+        """`parameters`: (name, type) pairs; a type is a NumPy type's name, with `*` behind it for a pointer."""
+        self._name = name
+        self._parameters = [(name, np.dtype(kind[:-1]) if kind[-1] == "*" else None) for name, kind in parameters]
+        c_types = [ctypes.c_void_p if kind[-1] == "*" else _C_TYPES[kind] for _, kind in parameters]
+        self._function = ctypes.CFUNCTYPE(_C_TYPES[result], *c_types)(address)
+
+    def __call__(self, *arguments: Any) -> int:
+        if len(arguments) != len(self._parameters):
+            raise TypeError(f"{self._name}: takes {len(self._parameters)} arguments, got {len(arguments)}")
+        plain = []
+        for argument, (name, dtype) in zip(arguments, self._parameters, strict=True):
+            if dtype is None:
+                plain.append(argument)
+                continue
+            if not isinstance(argument, np.ndarray) or argument.dtype != dtype or not argument.flags.c_contiguous:
+                raise TypeError(f"{self._name}: {name} must be a contiguous array of {dtype}")
+            plain.append(argument.ctypes.data)
+        result: int = self._function(*plain)
+        return result
+
+
+class Kernels:
+    """All compiled functions, as attributes by their names."""
+
+    def __init__(self, functions: dict[str, Kernel], owner: Any) -> None:
+        self._functions = functions
+        self._owner = owner  # the engine that holds the code in memory
+
+    def __getattr__(self, name: str) -> Kernel:
+        try:
+            return self._functions[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+@cache
+def load() -> Kernels:
+    """The kernels of this processor, compiled now if they are not in the cache (about 10 s, once)."""
+    from llvmlite import __version__ as compiler_version
+    from llvmlite import binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    processor = f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+    digest = hashlib.sha256(f"{compiler_version} {processor}".encode())
+    for source in ("build", *_SOURCES):
+        digest.update((Path(__file__).with_name(f"{source}.py")).read_bytes())
+    path = cache_folder() / f"kernels-{digest.hexdigest()[:24]}.o"
+    code = _read_checked(path)
+    if code is None:
+        from bertprep.kernels import build
+
+        code = build.compile_kernels(_SOURCES)
+        _write_checked(path, code)
+    header, _, machine_code = code.partition(b"\n")
+    target = llvm.Target.from_default_triple().create_target_machine(jit=True, codemodel="jitdefault")
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(machine_code))
+    engine.finalize_object()
+    functions = {
+        name: Kernel(engine.get_function_address(entry["symbol"]), name, entry["result"], entry["parameters"])
+        for name, entry in json.loads(header).items()
+    }
+    return Kernels(functions, engine)
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept: $BERTPREP_CACHE, else below $XDG_CACHE_HOME or ~/.cache."""
+    if named := os.environ.get("BERTPREP_CACHE"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "bertprep"
+
+
+def _read_checked(path: Path) -> bytes | None:
+    """The content of a cached file, or None where there is none or its checksum is wrong."""
+    try:
+        checksum, code = path.read_bytes().split(b"\n", 1)
+    except (OSError, ValueError):
+        return None
+    return code if checksum.decode("ascii", "replace") == hashlib.sha256(code).hexdigest() else None
+
+
+def _write_checked(path: Path, code: bytes) -> None:
+    """Keep `code`; a cache that cannot be written costs the next process a compilation, and is no error."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(hashlib.sha256(code).hexdigest().encode() + b"\n" + code)
+        Path(file.name).replace(path)
+    except OSError:
+        return

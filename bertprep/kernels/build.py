@@ -1,0 +1,66 @@
+"""Compile the kernels: numba's LLVM code of every kernel, linked into one object file that needs no numba to run.
+
+Kernels cannot raise (they return negative numbers), so the parts of numba's wrappers that would talk to Python's runtime
+are never reached. They are linked to a trap here, and the object is closed in itself but for memcpy, memmove and memset.
+"""
+
+import importlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import binding as llvm
+
+from bertprep.kernels.language import KernelSource
+
+_FROM_THE_SYSTEM = {"memcpy", "memmove", "memset"}
+
+
+def compile_kernels(sources: Sequence[str]) -> bytes:
+    """The kernels of the modules `sources`: a line of JSON that describes their interface, then the object file."""
+    modules = [importlib.import_module(f"bertprep.kernels.{name}") for name in sources]
+    kernels = [item for module in modules for item in vars(module).values() if isinstance(item, KernelSource)]
+    interface: dict[str, Any] = {}
+    linked = llvm.parse_assembly("")
+    for kernel in kernels:
+        compiled = kernel.compile()
+        module = llvm.parse_assembly(compiled.inspect_llvm())
+        module.verify()
+        linked.link_in(module)
+        interface[kernel.name] = {
+            "symbol": compiled.native_name,
+            "result": kernel.result,
+            "parameters": kernel.parameters,
+        }
+    linked.link_in(llvm.parse_assembly(_traps_for(linked)))
+    linked.verify()
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=3,
+        jit=True,
+        codemodel="jitdefault",
+    )
+    return json.dumps(interface).encode() + b"\n" + machine.emit_object(linked)
+
+
+def undefined_symbols(module: llvm.ModuleRef) -> tuple[list[str], list[str]]:
+    """The functions and the variables that `module` uses and does not hold, the system's own left out."""
+    functions = [
+        f.name
+        for f in module.functions
+        if f.is_declaration and not f.name.startswith("llvm.") and f.name not in _FROM_THE_SYSTEM
+    ]
+    return functions, [v.name for v in module.global_variables if v.is_declaration]
+
+
+def _traps_for(module: llvm.ModuleRef) -> str:
+    functions, variables = undefined_symbols(module)
+    body = "{\n  call void @llvm.trap()\n  unreachable\n}"
+    return "\n".join(
+        [
+            "declare void @llvm.trap()",
+            *(f'define linkonce_odr void @"{name}"() {body}' for name in functions),
+            *(f'@"{name}" = linkonce_odr global ptr null' for name in variables),
+        ]
+    )

@@ -1,0 +1,250 @@
+"""Instances to the bytes of TFRecord and OFRecord files, both in one pass.
+
+The two formats hold the same seven features in the same protobuf nesting; between two equal features only the tag differs
+that says "list of int64" or "list of int32". So a record's body is written once, copied for the second format, and six
+bytes of the copy are changed. See docs/formats.md for the layout.
+
+Tokens come as ready varints: the lower three bytes of a number are the bytes to write, the highest is how many. Writing a
+token is one store of four bytes and one addition, and a padded copy may overshoot: outputs need SLACK spare bytes.
+"""
+
+from bertprep.kernels.crc32c import masked_crc32c
+from bertprep.kernels.language import (
+    copy_64,
+    fill_64,
+    i32_p,
+    i64,
+    i64_p,
+    kernel,
+    prefetch,
+    store_u32,
+    store_u64,
+    subroutine,
+    u8_p,
+    u16_p,
+    u32,
+    u32_p,
+    u64,
+)
+
+SLACK = 256
+HEADER_WIDTH = 64
+"""A ready header: all bytes of a feature before its values; byte 62 tells where its tag is, byte 63 how long it is."""
+KEY_WIDTH = 32
+"""A feature's name with the protobuf bytes around it; byte 31 tells how long that is."""
+TAG_AT, SIZE_AT = HEADER_WIDTH - 2, HEADER_WIDTH - 1
+INT64_LIST, INT32_LIST, FLOAT_LIST = 0x1A, 0x22, 0x12
+"""The tags of a Feature's lists: int64 in TensorFlow's Example, int32 in OneFlow's OFRecord, float in both."""
+FEATURES = 7
+INPUT_IDS, INPUT_MASK, SEGMENT_IDS, POSITIONS, LABELS, WEIGHTS, NEXT_SENTENCE = range(FEATURES)
+WIDEST_VARINT = 3  # of a token: vocabularies have fewer than 2**21 entries
+BYTES_OF_VARINT = 24  # a ready varint keeps its length above this bit
+TFRECORD, OFRECORD = 1, 2
+_ONE_AS_FLOAT = u32(0x3F800000)
+_AHEAD = 8  # records between asking for an instance's memory and using it
+
+
+@subroutine
+def _varint_size(value):
+    return 1 + i64(value >= 1 << 7) + i64(value >= 1 << 14) + i64(value >= 1 << 21)
+
+
+@subroutine
+def _put_varint(out, at, value):
+    while value >= 0x80:
+        out[at] = (value & 0x7F) | 0x80
+        value >>= 7
+        at += 1
+    out[at] = value
+    return at + 1
+
+
+@kernel
+def make_varints(numbers: i32_p, count: i64, varints: u32_p) -> i64:
+    """Ready varints of numbers from 0 to 2**21 - 1."""
+    for i in range(count):
+        n = u32(numbers[i])
+        low = (n & u32(0x7F)) | ((n & u32(0x3F80)) << u32(1)) | ((n & u32(0x1FC000)) << u32(2))
+        two, three = n >= u32(1 << 7), n >= u32(1 << 14)
+        low |= (u32(0x80) if two else u32(0)) | (u32(0x8000) if three else u32(0))
+        varints[i] = u32(low | ((u32(1) + u32(two) + u32(three)) << u32(BYTES_OF_VARINT)))
+    return 0
+
+
+@subroutine
+def _fill(out, at, size, value):
+    for i in range(0, size, 64):
+        fill_64(out, at + i, value)
+
+
+@subroutine
+def _copy(out, at, source, start, size):
+    for i in range(0, size, 64):
+        copy_64(out, at + i, source, start + i)
+
+
+@kernel
+def make_headers(keys: u8_p, feature: i64, tag: i64, most: i64, headers: u8_p) -> i64:
+    """The ready headers of `feature` for values of 0 to `most` bytes."""
+    key_size = i64(keys[(feature + 1) * KEY_WIDTH - 1])
+    for size in range(most + 1):
+        start = size * HEADER_WIDTH
+        in_list = 1 + _varint_size(size) + size
+        in_feature = 1 + _varint_size(in_list) + in_list
+        at = _put_varint(headers, start + 1, key_size + _varint_size(in_feature) + in_feature)
+        headers[start] = 0x0A
+        for i in range(key_size):
+            headers[at + i] = keys[feature * KEY_WIDTH + i]
+        at = _put_varint(headers, at + key_size, in_feature)
+        headers[at] = tag
+        headers[start + TAG_AT] = at - start
+        at = _put_varint(headers, at + 1, in_list)
+        headers[at] = 0x0A
+        at = _put_varint(headers, at + 1, size)
+        headers[start + SIZE_AT] = at - start
+    return 0
+
+
+@subroutine
+def _put_header(out, at, headers, number, tags, feature):
+    """Write a ready header and note where its tag went; returns where the values begin."""
+    start = number * HEADER_WIDTH
+    copy_64(out, at, headers, start)
+    tags[feature] = at + i64(headers[start + TAG_AT])
+    return at + i64(headers[start + SIZE_AT])
+
+
+@subroutine
+def _put_ready_varint(out, at, varint):
+    store_u32(out, at, varint)
+    return at + i64(varint >> u32(BYTES_OF_VARINT))
+
+
+@subroutine
+def _gather(sequence, varints, slices, instance, cls, sep):
+    """[CLS] A [SEP] B [SEP] as ready varints; returns the sizes of A and B."""
+    a_start, a_size = i64(slices[4 * instance]), i64(slices[4 * instance + 1])
+    b_start, b_size = i64(slices[4 * instance + 2]), i64(slices[4 * instance + 3])
+    sequence[0] = cls
+    for i in range(a_size):
+        sequence[1 + i] = varints[a_start + i]
+    sequence[1 + a_size] = sep
+    for i in range(b_size):
+        sequence[2 + a_size + i] = varints[b_start + i]
+    sequence[2 + a_size + b_size] = sep
+    return a_size, b_size
+
+
+@kernel
+def encode(
+    formats: i64, first: i64, end: i64, order: i64_p, seq: i64, pred: i64,
+    varints: u32_p, vocabulary_varints: u32_p, position_varints: u32_p, cls: i64, sep: i64,
+    slices: i32_p, is_random_next: u8_p, mask_ends: i64_p, mask_positions: u16_p, mask_replacements: i32_p,
+    headers: u8_p, header_bases: i64_p, sequence: u32_p, values: u8_p, tags: i64_p,
+    tfrecords: u8_p, ofrecords: u8_p, capacity: i64, sizes: i64_p,
+) -> i64:  # fmt: skip
+    """Write records `first` to `end` - 1, as far as `capacity` allows; returns the number of the first not written.
+
+    Record k is instance order[k]. `formats` is TFRECORD, OFRECORD or both. `varints` are the shard's tokens as ready varints,
+    `vocabulary_varints` and `position_varints` those of all tokens and of all positions. `sequence` has room for seq numbers and one
+    vector, `values` for the widest feature; sizes[0] and sizes[1] tell the bytes written.
+    """
+    widest = 8 + 4 + 4 + FEATURES * HEADER_WIDTH + WIDEST_VARINT * (seq + 2 * pred) + 2 * seq + 4 * pred + SLACK
+    around_widest = 1 + _varint_size(widest)
+    tf_at, of_at = i64(0), i64(0)
+    record = first
+    cls_varint, sep_varint = vocabulary_varints[cls], vocabulary_varints[sep]
+    while record < end and max(tf_at, of_at) + widest <= capacity:
+        if record + _AHEAD < end:
+            coming = order[record + _AHEAD]
+            prefetch(slices, 4 * coming)
+            prefetch(mask_ends, coming)
+            if record + _AHEAD // 2 < end:
+                coming = order[record + _AHEAD // 2]
+                prefetch(varints, i64(slices[4 * coming]))
+                prefetch(varints, i64(slices[4 * coming]) + 16)
+                prefetch(varints, i64(slices[4 * coming + 2]))
+                prefetch(varints, i64(slices[4 * coming + 2]) + 16)
+                prefetch(mask_positions, mask_ends[coming])
+                prefetch(mask_replacements, mask_ends[coming])
+        instance = order[record]
+        a_size, b_size = _gather(sequence, varints, slices, instance, cls_varint, sep_varint)
+        size = a_size + b_size + 3
+        mask_start = mask_ends[instance - 1] if instance else i64(0)
+        masks = mask_ends[instance] - mask_start
+
+        # where the body goes: behind its length and, in an Example, behind the one message around all features
+        if formats & TFRECORD:
+            out, body, tag = tfrecords, tf_at + 12 + 4, i64(INT64_LIST)
+        else:
+            out, body = ofrecords, of_at + 8
+        at = body
+
+        # the labels leave the sequence, the replacements enter it
+        label_at = i64(0)
+        for i in range(masks):
+            position = i64(mask_positions[mask_start + i])
+            label_at = _put_ready_varint(values, label_at, sequence[position])
+            sequence[position] = vocabulary_varints[mask_replacements[mask_start + i]]
+        _fill(values, label_at, pred - masks, 0)
+        labels_size = label_at + pred - masks
+
+        ids_at = labels_size + 64
+        ids_start = ids_at
+        for i in range(size):
+            ids_at = _put_ready_varint(values, ids_at, sequence[i])
+        _fill(values, ids_at, seq - size, 0)
+        ids_size = ids_at - ids_start + seq - size
+
+        at = _put_header(out, at, headers, header_bases[INPUT_IDS] + ids_size, tags, INPUT_IDS)
+        _copy(out, at, values, ids_start, ids_size)
+        at = _put_header(out, at + ids_size, headers, header_bases[INPUT_MASK], tags, INPUT_MASK)
+        _fill(out, at, size, 1)
+        _fill(out, at + size, seq - size, 0)
+        at = _put_header(out, at + seq, headers, header_bases[SEGMENT_IDS], tags, SEGMENT_IDS)
+        _fill(out, at, a_size + 2, 0)
+        _fill(out, at + a_size + 2, b_size + 1, 1)
+        _fill(out, at + size, seq - size, 0)
+        at += seq
+
+        positions_at = i64(0)
+        for i in range(masks):
+            positions_at = _put_ready_varint(values, ids_start + positions_at, position_varints[mask_positions[mask_start + i]])
+            positions_at -= ids_start
+        _fill(values, ids_start + positions_at, pred - masks, 0)
+        positions_size = positions_at + pred - masks
+        at = _put_header(out, at, headers, header_bases[POSITIONS] + positions_size, tags, POSITIONS)
+        _copy(out, at, values, ids_start, positions_size)
+        at = _put_header(out, at + positions_size, headers, header_bases[LABELS] + labels_size, tags, LABELS)
+        _copy(out, at, values, 0, labels_size)
+        at = _put_header(out, at + labels_size, headers, header_bases[WEIGHTS], tags, WEIGHTS)
+        for i in range(masks):
+            store_u32(out, at + 4 * i, _ONE_AS_FLOAT)
+        _fill(out, at + 4 * masks, 4 * (pred - masks), 0)
+        at = _put_header(out, at + 4 * pred, headers, header_bases[NEXT_SENTENCE], tags, NEXT_SENTENCE)
+        out[at] = is_random_next[instance]
+        body_size = at + 1 - body
+
+        if formats & OFRECORD:
+            store_u64(ofrecords, of_at, u64(body_size))
+            if formats & TFRECORD:
+                copied = of_at + 8
+                _copy(ofrecords, copied, tfrecords, body, body_size)
+                for feature in range(FEATURES):
+                    if feature != WEIGHTS:
+                        ofrecords[copied + tags[feature] - body] = INT32_LIST
+            of_at += 8 + body_size
+        if formats & TFRECORD:
+            start = tf_at + 12
+            around = 1 + _varint_size(body_size)
+            if start + around != body:  # a long sequence of which this record needs a shorter length
+                _copy(tfrecords, start + around, tfrecords, body, body_size)
+            tfrecords[start] = 0x0A
+            _put_varint(tfrecords, start + 1, body_size)
+            store_u64(tfrecords, tf_at, u64(around + body_size))
+            store_u32(tfrecords, tf_at + 8, masked_crc32c(tfrecords, tf_at, 8))
+            store_u32(tfrecords, start + around + body_size, masked_crc32c(tfrecords, start, around + body_size))
+            tf_at = start + around + body_size + 4
+        record += 1
+    sizes[0], sizes[1] = tf_at, of_at
+    return record

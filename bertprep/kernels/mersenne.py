@@ -1,0 +1,112 @@
+"""The Mersenne Twister MT19937 with the draws of CPython's `random.Random`: the source of every random choice.
+
+A generator is an array of 1,249 numbers (uint32): the state (624), the next 624 draws, and how many of those are used. It
+starts as `random.Random(seed).getstate()` (see `instances.generator`). A block of 624 draws is made at once, which the
+compiler turns into vector code: 0.4 ns a draw.
+"""
+
+from bertprep.kernels.language import i64, leading_zeros, subroutine, u32, u64
+
+STATE_SIZE = 624
+USED = 2 * STATE_SIZE  # where the count of used draws lies
+GENERATOR_SIZE = USED + 1
+_MIDDLE = 397
+_MATRIX, _UPPER, _LOWER = u32(0x9908B0DF), u32(0x80000000), u32(0x7FFFFFFF)
+
+
+@subroutine
+def _twisted(upper, lower):
+    mixed = u32((upper & _UPPER) | (lower & _LOWER))
+    return u32((mixed >> u32(1)) ^ ((u32(0) - (mixed & u32(1))) & _MATRIX))
+
+
+@subroutine
+def refill(generator):
+    """Make the next 624 draws."""
+    for i in range(STATE_SIZE - _MIDDLE):
+        generator[i] = generator[i + _MIDDLE] ^ _twisted(generator[i], generator[i + 1])
+    for i in range(STATE_SIZE - _MIDDLE, STATE_SIZE - 1):
+        generator[i] = generator[i + _MIDDLE - STATE_SIZE] ^ _twisted(generator[i], generator[i + 1])
+    last = STATE_SIZE - 1
+    generator[last] = generator[_MIDDLE - 1] ^ _twisted(generator[last], generator[0])
+    for i in range(STATE_SIZE):
+        y = generator[i]
+        y = u32(y ^ (y >> u32(11)))
+        y = u32(y ^ ((y << u32(7)) & u32(0x9D2C5680)))
+        y = u32(y ^ ((y << u32(15)) & u32(0xEFC60000)))
+        generator[STATE_SIZE + i] = u32(y ^ (y >> u32(18)))
+    generator[USED] = 0
+
+
+@subroutine
+def draw(generator):
+    """32 random bits."""
+    used = i64(generator[USED])
+    if used == STATE_SIZE:
+        refill(generator)
+        used = 0
+    generator[USED] = used + 1
+    return generator[STATE_SIZE + used]
+
+
+@subroutine
+def draw_53_bits(generator):
+    """`random()` times 2**53, a whole number: `random() < p` is `draw_53_bits() < ceil(p * 2**53)`."""
+    high = i64(draw(generator) >> u32(5))
+    low = i64(draw(generator) >> u32(6))
+    return (high << 26) | low
+
+
+@subroutine
+def draw_below(generator, limit):
+    """`_randbelow(limit)`, which is also `randint(0, limit - 1)`; 1 <= limit < 2**32."""
+    shift = u32(leading_zeros(u64(limit)) - 32)
+    while True:
+        value = i64(draw(generator) >> shift)
+        if value < limit:
+            return value
+
+
+@subroutine
+def shuffle(generator, items, count):
+    """`shuffle` of the first `count` items."""
+    for i in range(count - 1, 0, -1):
+        j = draw_below(generator, i + 1)
+        items[i], items[j] = items[j], items[i]
+
+
+@subroutine
+def shuffle_head(generator, items, count, head):
+    """Consume the draws of `shuffle` and leave its result in the first `head` items; the others are spoilt.
+
+    A step swaps items i and j <= i and never comes back to i, so where only the head is wanted it is enough to move item i
+    to j. A draw beyond i is rejected; instead of a jump that the processor cannot foresee, it moves item i onto itself.
+    """
+    used = i64(generator[USED])
+    i = count - 1
+    while i >= 1:
+        # for all i + 1 of one bit length a draw is shifted alike
+        zeros = leading_zeros(u64(i + 1))
+        shift = u32(zeros - 32)
+        lowest = max((i64(1) << (63 - zeros)) - 1, 1)
+        lowest_moved = max(lowest, head)
+        while i >= lowest_moved:
+            if used == STATE_SIZE:
+                refill(generator)
+                used = 0
+            value = i64(generator[STATE_SIZE + used] >> shift)
+            used += 1
+            accepted = value <= i
+            items[value if accepted else i] = items[i]
+            i -= i64(accepted)
+        while i >= lowest:
+            if used == STATE_SIZE:
+                refill(generator)
+                used = 0
+            value = i64(generator[STATE_SIZE + used] >> shift)
+            used += 1
+            accepted = value <= i
+            j = value if accepted else i
+            items[i], items[j] = items[j], items[i]
+            i -= i64(accepted)
+    generator[USED] = used

@@ -1,0 +1,279 @@
+"""BERT's tokenizer: UTF-8 text to WordPiece ids, at about 300 MB of English a second.
+
+A run of ASCII letters and digits, which is most of any English text, is found with one vector comparison, lower-cased eight
+letters at a time, and looked up in a table of words met before: 32 bytes an entry, the word itself (up to 16 bytes) and up
+to four ids. Everything else takes the general path: code point by code point through a table that says what Google's
+`BasicTokenizer` does with it (see `instances.unicode_table`), then longest match first in a trie.
+"""
+
+from bertprep.kernels.language import (
+    i32_p,
+    i64,
+    i64_p,
+    kernel,
+    load_u64,
+    store_u64,
+    subroutine,
+    u8_p,
+    u32_p,
+    u64,
+    u64_p,
+    word_bytes,
+)
+
+KEEP, DROP, SPACE, ALONE = 0, 1, 2, 3
+"""What a code point does: stands in a word, vanishes, ends a word, is a word by itself."""
+KIND, BLANK, REPLACEMENT_SHIFT = 3, 4, 3
+"""Parts of a code point's entry: its kind; whether `str.strip` removes it; above them, where its replacement is, or 0.
+
+A replacement is its size in bytes, its number of code points, and its UTF-8 bytes.
+"""
+
+LONGEST_WORD = 200  # code points; a longer word is [UNK]
+WORD_BUFFER_SIZE = (LONGEST_WORD + 1) * 4 + 64
+CACHED_BYTES = 16
+CACHED_IDS = 4
+COUNT_SHIFT = 24  # a cached entry keeps the number of its ids above the first of them
+CACHE_BITS = 16
+FREE = 0xFFFFFFFF
+
+TOKENS, SENTENCES, DOCUMENTS = 0, 1, 2
+"""What `tokenize` counts in its state."""
+
+_WORD, _CONTINUATION = 0, 1  # the trie's two roots: for the start of a word, for what follows
+_NEWLINE, _BLANK_SPACE, _HASH = 10, 32, 35
+
+
+@subroutine
+def _slot(keys, mask, node, byte):
+    """Where the trie's table has the step from `node` by `byte`, or has room for it."""
+    key = (node << 8) | byte
+    slot = ((key * 0x9E3779B97F4A7C15) >> 20) & mask
+    while i64(keys[slot]) != key and i64(keys[slot]) != FREE:
+        slot = (slot + 1) & mask
+    return slot
+
+
+@kernel
+def build_trie(text: u8_p, ends: i64_p, count: i64, keys: u32_p, children: i32_p, mask: i64, ids: i32_p) -> i64:
+    """Enter the tokens text[ends[i-1]:ends[i]] under their numbers; a token `##x` as x below the continuation root.
+
+    `keys` (all FREE) and `children` have mask + 1 places, a power of two; `ids` (all -1) has as many. Returns the number of
+    nodes, or -1 where the table would be over half full and must be larger.
+    """
+    nodes = i64(2)
+    start = i64(0)
+    for number in range(count):
+        end = ends[number]
+        at, node = start, i64(_WORD)
+        if end - start > 2 and text[start] == _HASH and text[start + 1] == _HASH:
+            at, node = start + 2, i64(_CONTINUATION)
+        while at < end:
+            byte = i64(text[at])
+            slot = _slot(keys, mask, node, byte)
+            if i64(keys[slot]) == FREE:
+                if 2 * nodes > mask:
+                    return -1
+                keys[slot] = (node << 8) | byte
+                children[slot] = nodes
+                nodes += 1
+            node = i64(children[slot])
+            at += 1
+        ids[node] = number
+        start = end
+    return nodes
+
+
+@subroutine
+def _match(word, size, keys, children, mask, ids, unknown, tokens, at):
+    """Write the pieces of a word to tokens[at:], longest match first; returns how many, 1 for [UNK]."""
+    count = i64(0)
+    start = i64(0)
+    node = i64(_WORD)
+    while start < size:
+        found, found_end = i64(-1), start
+        i = start
+        while i < size:
+            byte = i64(word[i])
+            slot = _slot(keys, mask, node, byte)
+            if i64(keys[slot]) == FREE:
+                break
+            node = i64(children[slot])
+            i += 1
+            if ids[node] >= 0:
+                found, found_end = i64(ids[node]), i
+        if found < 0:
+            tokens[at] = unknown
+            return i64(1)
+        tokens[at + count] = found
+        count += 1
+        start = found_end
+        node = i64(_CONTINUATION)
+    return count
+
+
+@subroutine
+def _masked(value, size):
+    """The lowest `size` bytes of a number, 0 <= size."""
+    if size >= 8:
+        return value
+    return value & ((u64(1) << u64(8 * size)) - u64(1))
+
+
+@subroutine
+def _lowered(value):
+    """Eight ASCII characters in lower case."""
+    above_z = value + u64(0x2525252525252525)
+    from_a = value + u64(0x3F3F3F3F3F3F3F3F)
+    return value | (((from_a & ~above_z) & u64(0x8080808080808080)) >> u64(2))
+
+
+@subroutine
+def _look_up(low, high, size, word, tables, tokens, at):
+    """Write the ids of a word of at most 16 bytes, given as two numbers; returns how many. Spoils the buffer `word`."""
+    keys, children, mask, ids, unknown, cache_words, cache_ids = tables
+    place = i64((low * u64(0x9E3779B97F4A7C15) + high * u64(0xC2B2AE3D27D4EB4F)) >> u64(64 - CACHE_BITS))
+    if cache_words[2 * place] == low and cache_words[2 * place + 1] == high:
+        first = i64(cache_ids[4 * place])
+        tokens[at] = first & ((1 << COUNT_SHIFT) - 1)
+        for i in range(1, CACHED_IDS):
+            tokens[at + i] = cache_ids[4 * place + i]
+        return first >> COUNT_SHIFT
+    store_u64(word, 0, low)
+    store_u64(word, 8, high)
+    count = _match(word, size, keys, children, mask, ids, unknown, tokens, at)
+    if count <= CACHED_IDS:
+        cache_words[2 * place] = low
+        cache_words[2 * place + 1] = high
+        cache_ids[4 * place] = i64(tokens[at]) | (count << COUNT_SHIFT)
+        for i in range(1, CACHED_IDS):
+            cache_ids[4 * place + i] = tokens[at + i]
+    return count
+
+
+@subroutine
+def _finish_word(word, size, length, tables, tokens, at):
+    """Write the ids of a normalized word of `size` bytes and `length` code points in a buffer; returns how many."""
+    if size == 0:
+        return i64(0)
+    keys, children, mask, ids, unknown, _, _ = tables
+    if length > LONGEST_WORD:
+        tokens[at] = unknown
+        return i64(1)
+    if size > CACHED_BYTES:
+        return _match(word, size, keys, children, mask, ids, unknown, tokens, at)
+    low = _masked(load_u64(word, 0), size)
+    high = _masked(load_u64(word, 8), max(size - 8, 0))
+    return _look_up(low, high, size, word, tables, tokens, at)
+
+
+@subroutine
+def _decode(text, at, size):
+    """(code point, bytes) of the UTF-8 character at text[at], or (-1, 0) where there is none."""
+    first = i64(text[at])
+    if first < 0x80:
+        return first, i64(1)
+    if first < 0xC2 or first > 0xF4:
+        return i64(-1), i64(0)
+    length = i64(2) + i64(first >= 0xE0) + i64(first >= 0xF0)
+    if at + length > size:
+        return i64(-1), i64(0)
+    value = first & (0x7F >> length)
+    for i in range(1, length):
+        byte = i64(text[at + i])
+        if byte & 0xC0 != 0x80:
+            return i64(-1), i64(0)
+        value = (value << 6) | (byte & 0x3F)
+    if length == 3 and (value < 0x800 or 0xD800 <= value <= 0xDFFF):
+        return i64(-1), i64(0)
+    if length == 4 and (value < 0x10000 or value > 0x10FFFF):
+        return i64(-1), i64(0)
+    return value, length
+
+
+@kernel
+def tokenize(
+    text: u8_p, size: i64, entries: u32_p, replacements: u8_p, lower: i64,
+    keys: u32_p, children: i32_p, mask: i64, ids: i32_p, unknown: i64,
+    cache_words: u64_p, cache_ids: i32_p, word: u8_p,
+    state: i64_p, tokens: i32_p, sentence_ends: i64_p, document_ends: i64_p,
+) -> i64:  # fmt: skip
+    """Tokenize whole lines: `text` ends with a newline, and 64 bytes behind it may be read.
+
+    Goes on in `state` (tokens, sentences, documents so far). A line with tokens is a sentence, a blank one ends a document.
+    `tokens` needs room for one a byte of text and 4 more, `sentence_ends` and `document_ends` for one a line.
+    Returns -1, or the offset of the first byte that is not UTF-8.
+    """
+    tables = (keys, children, mask, ids, unknown, cache_words, cache_ids)
+    count, sentences, documents = state[TOKENS], state[SENTENCES], state[DOCUMENTS]
+    sentence_start = count
+    blank = True
+    at = i64(0)
+    while at < size:
+        run = word_bytes(text, at)
+        if 0 < run <= CACHED_BYTES:
+            after = i64(text[at + run])
+            if after < 0x80 and (i64(entries[after]) & KIND) != DROP:
+                low = _masked(load_u64(text, at), run)
+                high = _masked(load_u64(text, at + 8), max(run - 8, 0))
+                if lower:
+                    low, high = _lowered(low), _lowered(high)
+                count += _look_up(low, high, run, word, tables, tokens, count)
+                blank = False
+                at += run + i64(after == _BLANK_SPACE)
+                continue
+        byte = i64(text[at])
+        if byte == _BLANK_SPACE:
+            at += 1
+            continue
+        if byte == _NEWLINE:
+            at += 1
+            if count > sentence_start:
+                sentence_ends[sentences] = count
+                sentences += 1
+                sentence_start = count
+            elif blank and sentences > (document_ends[documents - 1] if documents else 0):
+                document_ends[documents] = sentences
+                documents += 1
+            blank = True
+            continue
+        if byte < 0x80 and (i64(entries[byte]) & KIND) == ALONE:
+            count += _look_up(u64(byte), u64(0), 1, word, tables, tokens, count)
+            blank = False
+            at += 1
+            continue
+        # the general path: one word up to what ends it, with the character that ends it if that stands alone
+        word_size, length = i64(0), i64(0)
+        while True:
+            code_point, width = _decode(text, at, size)
+            if code_point < 0:
+                return at
+            if code_point == _NEWLINE:
+                break
+            entry = i64(entries[code_point])
+            kind = entry & KIND
+            source, start, characters = text, at, i64(1)
+            at += width
+            if not entry & BLANK:
+                blank = False
+            if kind == SPACE:
+                break
+            if kind == DROP:
+                continue
+            if entry >> REPLACEMENT_SHIFT:
+                start = entry >> REPLACEMENT_SHIFT
+                width, characters = i64(replacements[start]), i64(replacements[start + 1])
+                source, start = replacements, start + 2
+            if kind == ALONE:
+                count += _finish_word(word, word_size, length, tables, tokens, count)
+                word_size, length = i64(0), i64(0)
+            if length <= LONGEST_WORD:
+                for i in range(width):
+                    word[word_size + i] = source[start + i]
+                word_size += width
+            length += characters
+            if kind == ALONE:
+                break
+        count += _finish_word(word, word_size, length, tables, tokens, count)
+    state[TOKENS], state[SENTENCES], state[DOCUMENTS] = count, sentences, documents
+    return -1

@@ -1,0 +1,1 @@
+"""Where text and task data come from."""

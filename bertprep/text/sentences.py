@@ -1,0 +1,42 @@
+"""A document's text cut into sentences, each one line without a line break of any kind.
+
+Runs of white space, among them all characters at which Python or another tool may break a line (vertical tab, form feed,
+next line, U+2028, ...), become one space. Nothing else is changed and nothing is lost. A line ends at a newline only.
+sentencex does 50 to 100 MB of text a second; it holds the GIL, so that only processes work side by side.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from sentencex import get_sentence_boundaries
+
+from bertprep.config import ShardSettings
+
+
+def choose_splitter(settings: ShardSettings) -> Callable[[str], list[str]]:
+    """The function from a document's text to its sentences that the settings ask for."""
+    return split_lines if settings.splitter == "lines" else partial(split_sentences, language=settings.language)
+
+
+def split_lines(text: str) -> list[str]:
+    r"""Each line that is not blank is a sentence.
+
+    >>> split_lines("It is\u00a0so. Or not?\r\n \x0cYes.\u2028No.\n")
+    ['It is so. Or not?', 'Yes. No.']
+    """
+    # By line, not at once: the list of all words of a long document would take ten times its size.
+    lines = (" ".join(line.split()) for line in text.split("\n"))
+    return [line for line in lines if line]
+
+
+def split_sentences(text: str, language: str) -> list[str]:
+    r"""Sentences by the rules of the language; lines do not matter, so that text wrapped at a width is read right.
+
+    >>> split_sentences("Mr. Jay was\nsent. He left at 3 p.m. and\n  came back.", "en")
+    ['Mr. Jay was sent.', 'He left at 3 p.m. and came back.']
+    """
+    text = " ".join(split_lines(text))
+    # Of sentencex's answer only the cuts are used, so that no text can be lost whatever it holds.
+    cuts = [0, *(boundary["end_index"] for boundary in get_sentence_boundaries(language, text)), len(text)]
+    sentences = (text[start:end].strip() for start, end in zip(cuts, cuts[1:], strict=False))
+    return [sentence for sentence in sentences if sentence]

@@ -1,0 +1,108 @@
+"""Text files -> text shards: one sentence a line, a blank line after each document, UTF-8.
+
+The files are indexed once; then each shard is a task of its own, in which a worker reads the shard's documents where they
+lie, splits them into sentences and writes the shard. So memory is bounded by the largest document, whatever the size of the
+corpus; a killed run continues with the shards it lacks; and the bytes do not depend on the number of workers.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertprep import pool
+from bertprep.atomic import atomic_file
+from bertprep.config import ShardSettings
+from bertprep.layout import TEST, TRAINING, Workspace, text_shard
+from bertprep.manifest import Journal, Manifest, read_finished, versions_of
+from bertprep.progress import Progress
+from bertprep.text.assignment import assign_documents, count_shards
+from bertprep.text.documents import Documents, index_documents, read_documents
+from bertprep.text.sentences import choose_splitter
+
+KIND = "text shards"
+WRITE_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """All a worker needs to write one shard."""
+
+    path: Path
+    files: tuple[Path, ...]
+    documents: Documents
+    settings: ShardSettings
+
+
+def shard_corpus(
+    workspace: Workspace, corpus: str, inputs: Sequence[Path], settings: ShardSettings, *, workers: int, progress: bool
+) -> Manifest:
+    """Write the shards of `corpus` that are not there yet.
+
+    The manifest's `made_with` holds the resolved numbers of shards, as "shards" and "test_shards", and the identity of the
+    text, by content; its `files` hold the documents, sentences, bytes and sha256 of each shard. Raises `UsageError` for a
+    request and `BertprepError` for text that cannot be sharded, and where the folder holds shards of other text or settings.
+    """
+    files, documents = index_documents(inputs)
+    counts = count_shards(documents.size_bytes, settings)
+    made_with = {
+        "inputs": [{"bytes": file.size_bytes, "sha256": file.sha256} for file in files],
+        "splitter": settings.splitter,
+        "language": settings.language,
+        "test_fraction": settings.test_fraction,
+        "shards": counts.training,
+        "test_shards": counts.test,
+    }
+    folder = workspace.sharded(corpus)
+    if finished := read_finished(folder, KIND, made_with):
+        return finished
+
+    shards = [text_shard(TRAINING, corpus, i) for i in range(counts.training)]
+    shards += [text_shard(TEST, corpus, i) for i in range(counts.test)]
+    assigned = assign_documents(documents.size_bytes, counts.shares())
+    order = np.argsort(assigned, kind="stable")  # by shard, and within a shard as they stand in the text
+    of_shard = np.split(order, np.searchsorted(assigned[order], np.arange(1, len(shards))))
+    paths = tuple(file.path for file in files)
+    with Journal(folder, KIND, made_with, versions_of("sentencex")) as journal:
+        tasks = [
+            (name, ShardTask(folder / name, paths, documents.take(which), settings))
+            for name, which in zip(shards, of_shard, strict=True)
+            if name not in journal.done
+        ]
+        with (
+            Progress(f"shard {corpus}", len(tasks), enabled=progress) as shown,
+            closing(pool.run(write_shard, tasks, workers=workers)) as results,
+        ):
+            for name, facts in results:
+                journal.add(name, facts)
+                shown.advance(sentences=facts["sentences"], MB_of_text=facts["bytes"] / 1e6)
+        return journal.finish(shards)
+
+
+def write_shard(task: ShardTask) -> dict[str, Any]:
+    """Write one shard; returns its facts for the manifest."""
+    split = choose_splitter(task.settings)
+    digest = hashlib.sha256()
+    sentences = 0
+    with atomic_file(task.path) as file:
+        lines = bytearray()
+        for text in read_documents(task.files, task.documents):
+            found = split(text)
+            sentences += len(found)
+            lines += "\n".join(found).encode() + b"\n\n"
+            if len(lines) >= WRITE_BYTES:
+                digest.update(lines)
+                file.write(lines)
+                lines.clear()
+        digest.update(lines)
+        file.write(lines)
+    return {
+        "documents": len(task.documents),
+        "sentences": sentences,
+        "bytes": file.size_bytes,
+        "sha256": digest.hexdigest(),
+    }
