@@ -55,6 +55,15 @@ def read_manifest(folder: Path) -> Manifest | None:
         raise BertprepError(f"{path}: is not a manifest of bertprep ({error}); remove the folder and make it again") from error
 
 
+def read_finished(folder: Path, kind: str, made_with: dict[str, Any]) -> Manifest | None:
+    """The manifest of `folder` if all is there: made of the same with the same, every file in place and of its size."""
+    manifest = read_manifest(folder)
+    if not manifest or (manifest.kind, manifest.made_with) != (kind, json.loads(json.dumps(made_with))):
+        return None
+    paths = ((folder / name, facts["bytes"]) for name, facts in manifest.files.items())
+    return manifest if all(path.is_file() and path.stat().st_size == size for path, size in paths) else None
+
+
 def versions_of(*packages: str) -> dict[str, str]:
     """Versions of bertprep, Python and the packages whose version could change a file."""
     found = {"python": platform.python_version()}

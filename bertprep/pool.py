@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 from bertprep.errors import BertprepError
@@ -32,7 +32,7 @@ def default_workers() -> int:
 
 def run(
     function: Callable[[Argument], Result], tasks: Sequence[Task[Argument]], *, workers: int
-) -> Iterator[tuple[str, Result]]:
+) -> Generator[tuple[str, Result], None, None]:
     """Yield (name, result) of every task as it finishes, in any order.
 
     The first failure stops all workers and is raised: a `BertprepError` as it is, a dead worker as a `BertprepError` that
@@ -47,7 +47,7 @@ def run(
 
 def _run_in_processes(
     function: Callable[[Argument], Result], tasks: Sequence[Task[Argument]], workers: int
-) -> Iterator[tuple[str, Result]]:
+) -> Generator[tuple[str, Result], None, None]:
     import multiprocess
     from multiprocess.connection import wait
 
