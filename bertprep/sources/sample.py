@@ -25,7 +25,8 @@ def write_sample(workspace: Workspace) -> Path:
 
 
 def one_paragraph_a_line(speech: str) -> str:
-    r"""
+    r"""The text of one document, without blank lines but for the one after it.
+
     >>> one_paragraph_a_line("Fellow-Citizens:\n\nI embrace  with great\tsatisfaction ...\n")
     'Fellow-Citizens:\nI embrace with great satisfaction ...\n\n'
     """

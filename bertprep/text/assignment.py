@@ -64,7 +64,7 @@ def assign_documents(size_bytes: npt.NDArray[np.int64], shares: list[float]) -> 
     """The shard of each document; shards that are filled alike take documents in their order.
 
     >>> assign_documents(np.array([50, 50, 10, 10, 40, 5, 5, 10]), [0.45, 0.45, 0.1])
-    array([0, 1, 2, 0, 1, 0, 0, 0], dtype=int32)
+    array([0, 1, 2, 2, 0, 1, 1, 1], dtype=int32)
     """
     return np.fromiter(_choose_shards(size_bytes, shares), np.int32, count=len(size_bytes))
 

@@ -7,6 +7,7 @@ sentencex does 50 to 100 MB of text a second; it holds the GIL, so that only pro
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 
 from sentencex import get_sentence_boundaries
 
@@ -38,5 +39,5 @@ def split_sentences(text: str, language: str) -> list[str]:
     text = " ".join(split_lines(text))
     # Of sentencex's answer only the cuts are used, so that no text can be lost whatever it holds.
     cuts = [0, *(boundary["end_index"] for boundary in get_sentence_boundaries(language, text)), len(text)]
-    sentences = (text[start:end].strip() for start, end in zip(cuts, cuts[1:], strict=False))
+    sentences = (text[start:end].strip() for start, end in pairwise(cuts))
     return [sentence for sentence in sentences if sentence]
