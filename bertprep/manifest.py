@@ -88,6 +88,24 @@ def _digest(file: Any) -> str:  # Python 3.10 lacks hashlib.file_digest
     return digest.hexdigest()
 
 
+def _first_difference(name: str, found: Any, wanted: Any) -> tuple[str, Any, Any]:
+    """The innermost name under which two values differ, and what stands there.
+
+    >>> _first_difference("", {"made_with": {"inputs": [{"bytes": 5}]}}, {"made_with": {"inputs": [{"bytes": 6}]}})
+    ('inputs[0].bytes', 5, 6)
+    """
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        key = next(key for key in {**wanted, **found} if found.get(key) != wanted.get(key))
+        prefix = "" if name in ("", "made_with") else f"{name}."
+        return _first_difference(prefix + key, found.get(key), wanted.get(key))
+    if isinstance(found, list) and isinstance(wanted, list):
+        if len(found) != len(wanted):
+            return f"number of {name}", len(found), len(wanted)
+        index = next(index for index, item in enumerate(found) if item != wanted[index])
+        return _first_difference(f"{name}[{index}]", found[index], wanted[index])
+    return name, found, wanted
+
+
 class Journal:
     """A manifest in the making; holds the lock of its folder for as long as it is open.
 
@@ -149,10 +167,9 @@ class Journal:
         """Raise where the folder was made with other settings, naming the first that differs."""
         if header == self._header:
             return
-        found, wanted = header.get("made_with", {}), self._header["made_with"]
-        name = next((k for k in {**wanted, **found} if found.get(k) != wanted.get(k)), "schema")
+        name, found, wanted = _first_difference("", header, self._header)
         raise BertprepError(
-            f"{self.folder}: was made with {name} {json.dumps(found.get(name))}, asked for is {json.dumps(wanted.get(name))}; "
+            f"{self.folder}: was made with {name} {json.dumps(found)}, asked for is {json.dumps(wanted)}; "
             "choose another folder (--output, --workdir or --corpus), or remove this one"
         )
 
