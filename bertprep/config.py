@@ -6,6 +6,7 @@ manifest, and two runs with equal settings, text and vocabulary write equal file
 """
 
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +37,8 @@ class ShardSettings:
             raise UsageError(f"--test-fraction {self.test_fraction}: must be at least 0 and below 1")
         if self.splitter not in SPLITTERS:
             raise UsageError(f"--splitter {self.splitter}: unknown; choose one of {', '.join(SPLITTERS)}")
+        if not re.fullmatch("[a-z]{2,3}(-[a-z]+)*", self.language):  # sentencex would take it, and use English rules
+            raise UsageError(f"--language {self.language}: must be a code such as en, de or zh")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bertprep.config import ShardSettings
+from bertprep.errors import UsageError
 from bertprep.text.sentences import choose_splitter
 
 split_sentences = choose_splitter(ShardSettings())
@@ -27,6 +28,11 @@ def test_sentences_end_where_the_language_says() -> None:
 def test_another_language_has_other_rules() -> None:
     text = "Sie kam z.B. am 3. Mai. Er auch."
     assert choose_splitter(ShardSettings(language="de"))(text) == ["Sie kam z.B. am 3. Mai.", "Er auch."]
+
+
+def test_a_language_is_a_code() -> None:
+    with pytest.raises(UsageError, match="--language English: must be a code such as en, de or zh"):
+        ShardSettings(language="English")
 
 
 def test_a_line_end_within_a_sentence_is_a_space() -> None:
