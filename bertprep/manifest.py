@@ -135,6 +135,8 @@ class Journal:
         try:
             self._load()
         except BaseException:
+            if not self._path.stat().st_size:  # there was none; a refused run leaves none
+                self._path.unlink()
             self._file.close()
             raise
         return self

@@ -222,14 +222,14 @@ def test_where_the_text_lies_does_not_matter(tmp_path: Path) -> None:
 def test_other_settings_do_not_mix_with_shards_that_are_there(tmp_path: Path) -> None:
     text = write(tmp_path / "tiny.txt", THREE_DOCUMENTS)
     shard(tmp_path, text)
-    before = files_in(tmp_path / "sharded" / "tiny" / "training")
+    before = identities(tmp_path / "sharded")
     with pytest.raises(BertprepError) as error:
         shard(tmp_path, text, splitter="lines")
     assert str(error.value) == (
         f'{tmp_path}/sharded/tiny: was made with splitter "sentencex", asked for is "lines"; '
         "choose another folder (--output, --workdir or --corpus), or remove this one"
     )
-    assert files_in(tmp_path / "sharded" / "tiny" / "training") == before
+    assert identities(tmp_path / "sharded") == before
 
 
 def test_other_text_does_not_mix_with_shards_that_are_there(tmp_path: Path) -> None:
