@@ -33,7 +33,7 @@ class ShardTask:
     """All a worker needs to write one shard."""
 
     path: Path
-    files: tuple[Path, ...]
+    files: dict[int, Path]  # only those that hold documents of the shard: a corpus may have very many
     documents: Documents
     settings: ShardSettings
 
@@ -66,13 +66,13 @@ def shard_corpus(
     assigned = assign_documents(documents.size_bytes, counts.shares())
     order = np.argsort(assigned, kind="stable")  # by shard, and within a shard as they stand in the text
     of_shard = np.split(order, np.searchsorted(assigned[order], np.arange(1, len(shards))))
-    paths = tuple(file.path for file in files)
     with Journal(folder, KIND, made_with, versions_of("sentencex")) as journal:
-        tasks = [
-            (name, ShardTask(folder / name, paths, documents.take(which), settings))
-            for name, which in zip(shards, of_shard, strict=True)
-            if name not in journal.done
-        ]
+        tasks = []
+        for name, which in zip(shards, of_shard, strict=True):
+            if name not in journal.done:
+                in_shard = documents.take(which)
+                paths = {number: files[number].path for number in np.unique(in_shard.file).tolist()}
+                tasks.append((name, ShardTask(folder / name, paths, in_shard, settings)))
         with (
             Progress(f"shard {corpus}", len(tasks), enabled=progress) as shown,
             closing(pool.run(write_shard, tasks, workers=workers)) as results,
