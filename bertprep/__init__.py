@@ -1,1 +1,44 @@
-"""bertprep makes, checks and converts the data that BERT-type models are pretrained on."""
+"""bertprep makes, checks and converts the data that BERT-type models are pretrained on.
+
+    import bertprep
+
+    bertprep.create(workdir="data")  # the sample corpus as TFRecord and OFRecord
+    with bertprep.records.open("data/.../part-00000") as file:
+        examples = file[0:8]  # arrays: examples.input_ids has shape (8, 128)
+
+Names are imported when they are first used, so that a command pays only for what it needs.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bertprep import records as records
+    from bertprep.config import InstanceSettings as InstanceSettings
+    from bertprep.config import ShardSettings as ShardSettings
+    from bertprep.creation import create as create
+    from bertprep.creation import shard as shard
+    from bertprep.creation import train_vocabulary_of as train_vocabulary_of
+    from bertprep.errors import BertprepError as BertprepError
+    from bertprep.errors import UsageError as UsageError
+    from bertprep.instances import load_vocabulary as load_vocabulary
+
+_HOME = {
+    "BertprepError": "bertprep.errors",
+    "InstanceSettings": "bertprep.config",
+    "ShardSettings": "bertprep.config",
+    "UsageError": "bertprep.errors",
+    "create": "bertprep.creation",
+    "load_vocabulary": "bertprep.instances",
+    "shard": "bertprep.creation",
+    "train_vocabulary_of": "bertprep.creation",
+}
+__all__ = [*_HOME, "records"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "records":
+        return importlib.import_module("bertprep.records")
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'bertprep' has no attribute {name!r}")

@@ -49,7 +49,7 @@ class AtomicFile:
         os.fsync(self._descriptor)
         os.close(self._descriptor)
         self._descriptor = -1
-        os.replace(self._temporary, self.path)
+        self._temporary.replace(self.path)
         sync_folder(self.path.parent)
 
     def discard(self) -> None:

@@ -5,6 +5,7 @@
     WORKDIR/sharded/CORPUS/{training,test}/CORPUS_training_00000.txt
     WORKDIR/vocab/CORPUS_8000.txt                             a vocabulary trained on the corpus (cased: CORPUS_8000_cased.txt)
     WORKDIR/tfrecord/SETTINGS/CORPUS/manifest.json
+    WORKDIR/tfrecord/SETTINGS/CORPUS/vocab.txt                the vocabulary that the records were made with
     WORKDIR/tfrecord/SETTINGS/CORPUS/{training,test}/CORPUS_training_00000.tfrecord
     WORKDIR/ofrecord/SETTINGS/CORPUS/{training,test}/part-00000
 
@@ -19,6 +20,7 @@ from bertprep.config import InstanceSettings
 
 TRAINING, TEST = SPLITS = ("training", "test")
 MANIFEST = "manifest.json"
+VOCABULARY = "vocab.txt"
 
 
 def settings_name(settings: InstanceSettings, *, shards: int, test_fraction: float) -> str:

@@ -7,6 +7,7 @@ SIGKILL or for lack of memory too, fails the run and names its task. One worker 
 Workers are forked where the system can, which costs 2 ms and shares what the parent has loaded (the compiled kernels).
 """
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -92,10 +93,8 @@ def _give_next(pipe: Any, waiting: list[Task[Any]], at_work: dict[Any, str]) -> 
     if waiting:
         name, argument = waiting.pop()
         at_work[pipe] = name
-        try:
+        with contextlib.suppress(BrokenPipeError):  # the worker is dead; reading from the pipe tells so
             pipe.send(argument)
-        except BrokenPipeError:
-            pass  # the worker is dead; reading from the pipe tells so
 
 
 def _work(function: Callable[[Any], Any], pipe: Any, not_ours: list[Any]) -> None:

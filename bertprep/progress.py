@@ -12,6 +12,11 @@ from typing import Any
 SECONDS_BETWEEN_LINES = 5.0
 
 
+def say(text: str) -> None:
+    """One line to whoever watches; standard output is for results."""
+    print(text, file=sys.stderr, flush=True)
+
+
 class Progress:
     """Shows `label: done/total things` and the rates of what `advance` counts, on standard error."""
 
@@ -51,7 +56,7 @@ class Progress:
         )
 
     def _print(self, text: str) -> None:
-        print(f"{self._label}: {self._done:,}/{self._total:,} {self._things}, {text}", file=sys.stderr, flush=True)
+        say(f"{self._label}: {self._done:,}/{self._total:,} {self._things}, {text}")
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         if self._bar is not None:
@@ -62,7 +67,8 @@ class Progress:
 
 
 def _duration(seconds: float) -> str:
-    """
+    """Hours, minutes and seconds.
+
     >>> _duration(3725)
     '1:02:05'
     """

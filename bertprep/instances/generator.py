@@ -7,6 +7,7 @@ microseconds and 120 bytes an instance of 128 tokens; nothing else grows with th
 import math
 import random
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,12 +45,12 @@ class Instances:
         return len(self.slices)
 
 
-def generate_instances(
-    shard: TokenizedShard, vocabulary: Vocabulary, settings: InstanceSettings, *, seed: int
-) -> Instances:
+def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: InstanceSettings, *, seed: int) -> Instances:
     """The instances of a shard with `random.Random(seed)`, those of `dupe` rounds together, in shuffled order."""
     if len(shard.tokens) >= MOST_TOKENS_IN_SHARD:
-        raise BertprepError(f"a shard of {len(shard.tokens):,} tokens is too large; at most {MOST_TOKENS_IN_SHARD:,}; make more shards")
+        raise BertprepError(
+            f"a shard of {len(shard.tokens):,} tokens is too large; at most {MOST_TOKENS_IN_SHARD:,}; make more shards"
+        )
     compiled = kernels.load()
     twister = mersenne_twister(seed)
     order = np.arange(shard.documents, dtype=np.int64)
@@ -67,11 +68,11 @@ def generate_instances(
     most_in_a_document = int(np.diff(shard.document_starts).max())
     instances = most_in_a_document + settings.dupe * (3 * len(shard.tokens) // settings.seq + shard.documents)
     masks = most_in_a_document * settings.pred + int(instances * min(settings.pred, settings.masked_lm_prob * settings.seq + 1))
-    slices = np.empty((instances, 4), np.int32)
-    is_random_next = np.empty(instances, np.uint8)
-    mask_ends = np.empty(instances, np.int64)
-    mask_positions = np.empty(masks, np.uint16)
-    mask_replacements = np.empty(masks, np.int32)
+    slices: NDArray[np.int32] = np.empty((instances, 4), np.int32)
+    is_random_next: NDArray[np.uint8] = np.empty(instances, np.uint8)
+    mask_ends: NDArray[np.int64] = np.empty(instances, np.int64)
+    mask_positions: NDArray[np.uint16] = np.empty(masks, np.uint16)
+    mask_replacements: NDArray[np.int32] = np.empty(masks, np.int32)
     while True:
         outcome = compiled.generate(
             shard.tokens, shard.sentence_starts, shard.document_starts, shard.documents, order,
@@ -83,13 +84,19 @@ def generate_instances(
         )  # fmt: skip
         if outcome == _FINISHED:
             break
-        slices, is_random_next, mask_ends = (_grown(a) for a in (slices, is_random_next, mask_ends))
+        slices, is_random_next, mask_ends = _grown(slices), _grown(is_random_next), _grown(mask_ends)
         mask_positions, mask_replacements = _grown(mask_positions), _grown(mask_replacements)
     n, n_masks = int(state[_INSTANCES]), int(state[_MASKS])
     records = np.arange(n, dtype=np.int64)
     compiled.shuffle_numbers(twister, records, n)
     return Instances(
-        shard.tokens, slices[:n], is_random_next[:n], mask_ends[:n], mask_positions[:n_masks], mask_replacements[:n_masks], records
+        shard.tokens,
+        slices[:n],
+        is_random_next[:n],
+        mask_ends[:n],
+        mask_positions[:n_masks],
+        mask_replacements[:n_masks],
+        records,
     )
 
 
@@ -116,7 +123,11 @@ def mersenne_twister(seed: int) -> NDArray[np.uint32]:
     return twister
 
 
-def _grown(array: NDArray[np.generic]) -> NDArray[np.generic]:
+Number = TypeVar("Number", bound=np.generic)
+
+
+def _grown(array: NDArray[Number]) -> NDArray[Number]:
+    """The array with twice the room."""
     larger = np.empty((2 * len(array), *array.shape[1:]), array.dtype)
     larger[: len(array)] = array
     return larger

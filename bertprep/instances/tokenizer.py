@@ -4,7 +4,6 @@ Reads as Google's generator does: lines end at newlines only, carriage returns a
 line without tokens is dropped. Memory: 4 bytes a token and 8 a sentence, and a block of text.
 """
 
-import hashlib
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,7 +36,7 @@ class TokenizedShard:
     sentence_starts: NDArray[np.int64]
     document_starts: NDArray[np.int64]
     text_bytes: int
-    text_sha256: str
+    text_crc32c: int
 
     @property
     def documents(self) -> int:
@@ -56,8 +55,7 @@ class Tokenizer:
         self._unknown = vocabulary.unk
         self._entries, self._replacements = load_unicode_table(lower=lower)
         self._trie = _build_trie(vocabulary)
-        self._cache_words = np.zeros(2 * _CACHE_ENTRIES, np.uint64)
-        self._cache_ids = np.zeros(4 * _CACHE_ENTRIES, np.int32)
+        self._cache = np.zeros(_CACHE_ENTRIES * 4, np.uint64)
         self._word = np.zeros(_WORD_BUFFER_BYTES, np.uint8)
 
     def tokenize_file(self, path: Path) -> TokenizedShard:
@@ -79,7 +77,7 @@ class Tokenizer:
         return shard
 
     def _tokenize(self, path: Path, file: io.RawIOBase, size_bytes: int) -> TokenizedShard:
-        digest = hashlib.sha256()
+        text_crc32c = 0
         state = np.zeros(3, np.int64)
         # room for the worst case, a token a byte: the system gives memory only for what is written
         tokens = np.empty(size_bytes + 1 + _SPARE_TOKENS, np.int32)
@@ -91,9 +89,9 @@ class Tokenizer:
         while not at_end:
             if kept + _SPARE_BYTES >= len(buffer):  # a line longer than the buffer
                 buffer.extend(bytes(len(buffer)))
-            view = memoryview(buffer)
-            read = file.readinto(view[kept : len(buffer) - _SPARE_BYTES - 1]) or 0
-            digest.update(view[kept : kept + read])
+            array = np.frombuffer(buffer, np.uint8)
+            read = file.readinto(memoryview(array)[kept : len(buffer) - _SPARE_BYTES - 1]) or 0
+            text_crc32c = kernels.load().checksum(text_crc32c, array[kept:], read, 0)
             filled = kept + read
             if offset + filled > size_bytes:
                 raise BertprepError(f"{path}: grew while it was read; wait until it is complete")
@@ -110,8 +108,8 @@ class Tokenizer:
                     room = int(state[1]) + max(lines, len(sentence_ends))
                     sentence_ends, document_ends = (np.resize(a, room) for a in (sentence_ends, document_ends))
                 wrong = kernels.load().tokenize(
-                    np.frombuffer(buffer, np.uint8), whole, self._entries, self._replacements, int(self._lower),
-                    *self._trie, self._unknown, self._cache_words, self._cache_ids, self._word,
+                    array, whole, self._entries, self._replacements, int(self._lower),
+                    *self._trie, self._unknown, self._cache, self._word,
                     state, tokens, sentence_ends, document_ends,
                 )  # fmt: skip
                 if wrong >= 0:
@@ -119,7 +117,7 @@ class Tokenizer:
                         f"{path}: byte {offset + wrong} (0x{buffer[wrong]:02x}) is not UTF-8; "
                         "convert the file, for instance with iconv, or mend it there"
                     )
-            view.release()
+            del array  # a bytearray cannot grow while an array looks at it
             buffer[: filled - whole] = buffer[whole:filled]
             kept = filled - whole
             offset += whole
@@ -132,7 +130,7 @@ class Tokenizer:
             sentence_starts=np.concatenate([[0], sentence_ends[:n_sentences]]).astype(np.int64),
             document_starts=np.concatenate([[0], ends]).astype(np.int64),
             text_bytes=offset,
-            text_sha256=digest.hexdigest(),
+            text_crc32c=text_crc32c,
         )
 
 
@@ -177,7 +175,7 @@ def _with_final_sigmas(text: str) -> str:
     """
     >>> _with_final_sigmas("ΟΔΟΣ ΣΟΦΟΣ")
     'ΟΔΟς ΣΟΦΟς'
-    """  # noqa: D402, D400, D212, D205
+    """  # noqa: D402
     # lower-casing keeps every sigma a sigma, so both texts have theirs in the same order
     lowered = iter([c for c in text.lower() if c in "σς"])
     return "".join(_FINAL_SIGMA if c in "Σσς" and next(lowered) == _FINAL_SIGMA and c == "Σ" else c for c in text)

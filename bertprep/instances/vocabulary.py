@@ -37,7 +37,9 @@ def load_vocabulary(path: Path) -> Vocabulary:
         content = path.read_bytes()
         lines = content.decode().split("\n")
     except OSError as error:
-        raise BertprepError(f"{path}: the vocabulary cannot be read: {error.strerror}; name a vocab.txt with --vocab") from error
+        raise BertprepError(
+            f"{path}: the vocabulary cannot be read: {error.strerror}; name a vocab.txt with --vocab"
+        ) from error
     except UnicodeDecodeError as error:
         raise BertprepError(
             f"{path}: byte {error.start} is not UTF-8; a vocabulary is a text file of one token a line"
@@ -48,7 +50,9 @@ def load_vocabulary(path: Path) -> Vocabulary:
     numbers = {token: number for number, token in enumerate(tokens)}
     missing = [token for token in SPECIAL_TOKENS if token not in numbers]
     if missing:
-        raise BertprepError(f"{path}: lacks {', '.join(missing)}, which every BERT vocabulary has; is it a vocab.txt of BERT's?")
+        raise BertprepError(
+            f"{path}: lacks {', '.join(missing)}, which every BERT vocabulary has; is it a vocab.txt of BERT's?"
+        )
     if len(numbers) < len(tokens):
         again = next(number for number, token in enumerate(tokens) if numbers[token] != number)
         raise BertprepError(

@@ -41,7 +41,8 @@ def compile_kernels(sources: Sequence[str]) -> bytes:
         jit=True,
         codemodel="jitdefault",
     )
-    return json.dumps(interface).encode() + b"\n" + machine.emit_object(linked)
+    machine_code: bytes = machine.emit_object(linked)
+    return json.dumps(interface).encode() + b"\n" + machine_code
 
 
 def undefined_symbols(module: llvm.ModuleRef) -> tuple[list[str], list[str]]:

@@ -62,9 +62,9 @@ _FACTORS = _shift_factors()
 
 
 @subroutine
-def crc32c_portable(data, start, size):
+def crc32c_portable(previous, data, start, size):
     """The checksum by tables, eight bytes a step."""
-    checksum = _ONES
+    checksum = previous ^ _ONES
     at, end = start, start + size
     while at + 8 <= end:
         word = load_u64(data, at) ^ checksum
@@ -90,8 +90,8 @@ def _one_after_another(checksum, data, at, end):
 
 
 @subroutine
-def _crc32c_serial(data, start, size):
-    return _one_after_another(_ONES, data, start, start + size) ^ _ONES
+def _crc32c_serial(previous, data, start, size):
+    return _one_after_another(previous ^ _ONES, data, start, start + size) ^ _ONES
 
 
 @intrinsic
@@ -101,17 +101,15 @@ def _carry_less_product(_context, _a, _b):
         function = builder.module.declare_intrinsic(
             "llvm.x86.pclmulqdq", (), ir.FunctionType(vector, [vector, vector, ir.IntType(8)])
         )
-        a, b = (
-            builder.insert_element(ir.Constant(vector, [0, 0]), argument, ir.IntType(32)(0)) for argument in arguments
-        )
+        a, b = (builder.insert_element(ir.Constant(vector, [0, 0]), argument, ir.IntType(32)(0)) for argument in arguments)
         return builder.extract_element(builder.call(function, [a, b, ir.IntType(8)(0)]), ir.IntType(32)(0))
 
     return types.uint64(types.uint64, types.uint64), generate
 
 
 @subroutine
-def _crc32c_in_thirds(data, start, size):
-    checksum = _ONES
+def _crc32c_in_thirds(previous, data, start, size):
+    checksum = previous ^ _ONES
     at, end = start, start + size
     while end - at >= 96:
         words = min((end - at) // 24, _LONGEST_THIRD // 8)
@@ -139,13 +137,13 @@ else:
 @subroutine
 def masked_crc32c(data, start, size):
     """The checksum in TFRecord's disguise, so that checksums of data that hold checksums stay sound."""
-    checksum = crc32c(data, start, size)
+    checksum = crc32c(u64(0), data, start, size)
     return u32((((checksum >> u64(15)) | (checksum << u64(17))) + _MASK_DELTA) & _ONES)
 
 
 @kernel
-def checksum(data: u8_p, size: i64, portable: i64) -> i64:
-    """CRC-32C of `size` bytes, by the portable path if asked."""
+def checksum(previous: i64, data: u8_p, size: i64, portable: i64) -> i64:
+    """CRC-32C of `size` bytes behind those whose checksum is `previous` (0 for none); by the portable path if asked."""
     if portable:
-        return i64(crc32c_portable(data, i64(0), size))
-    return i64(crc32c(data, i64(0), size))
+        return i64(crc32c_portable(u64(previous), data, i64(0), size))
+    return i64(crc32c(u64(previous), data, i64(0), size))

@@ -146,8 +146,8 @@ def encode(
     """Write records `first` to `end` - 1, as far as `capacity` allows; returns the number of the first not written.
 
     Record k is instance order[k]. `formats` is TFRECORD, OFRECORD or both. `varints` are the shard's tokens as ready varints,
-    `vocabulary_varints` and `position_varints` those of all tokens and of all positions. `sequence` has room for seq numbers and one
-    vector, `values` for the widest feature; sizes[0] and sizes[1] tell the bytes written.
+    `vocabulary_varints` and `position_varints` those of all tokens and of all positions. `sequence` has room for seq numbers
+    and one vector, `values` for the widest feature; sizes[0] and sizes[1] tell the bytes written.
     """
     widest = 8 + 4 + 4 + FEATURES * HEADER_WIDTH + WIDEST_VARINT * (seq + 2 * pred) + 2 * seq + 4 * pred + SLACK
     around_widest = 1 + _varint_size(widest)
@@ -175,7 +175,7 @@ def encode(
 
         # where the body goes: behind its length and, in an Example, behind the one message around all features
         if formats & TFRECORD:
-            out, body, tag = tfrecords, tf_at + 12 + 4, i64(INT64_LIST)
+            out, body = tfrecords, tf_at + 12 + around_widest
         else:
             out, body = ofrecords, of_at + 8
         at = body

@@ -15,8 +15,7 @@ from numba.extending import intrinsic
 
 i64, u64, u32 = types.int64, types.uint64, types.uint32
 u8_p, u16_p, i32_p, u32_p, i64_p, u64_p, f32_p = (
-    types.CPointer(t)
-    for t in (types.uint8, types.uint16, types.int32, types.uint32, types.int64, types.uint64, types.float32)
+    types.CPointer(t) for t in (types.uint8, types.uint16, types.int32, types.uint32, types.int64, types.uint64, types.float32)
 )
 
 FEATURES = llvm.get_host_cpu_features()
@@ -39,7 +38,7 @@ class KernelSource:
         self.parameters = [[name, _numpy_name(kind)] for name, kind in self._types.items() if name != "return"]
 
     def compile(self) -> Any:
-        """numba's compiled C callback of this kernel."""
+        """Numba's compiled C callback of this kernel."""
         arguments = [kind for name, kind in self._types.items() if name != "return"]
         return cfunc(self._types["return"](*arguments), error_model="numpy")(self._function)
 
@@ -61,7 +60,7 @@ def _load(bits: int, result: Any) -> Any:
     @intrinsic
     def load(_context: Any, _pointer: Any, _index: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-            value = builder.load(_pointer_to(builder, *arguments, ir.IntType(bits)))
+            value = builder.load(_pointer_to(builder, arguments[0], arguments[1], ir.IntType(bits)))
             value.align = 1
             return value
 
@@ -105,8 +104,23 @@ def _copy(width: int) -> Any:
     return copy
 
 
-copy_16, copy_64 = _copy(16), _copy(64)
-"""copy(to, at, source, start): that many bytes in one go; both sides must have the room."""
+copy_64 = _copy(64)
+"""copy_64(to, at, source, start): 64 bytes in one go; both sides must have the room."""
+
+
+@intrinsic
+def copy_4_numbers(_context: Any, to: Any, _at: Any, source: Any, _start: Any) -> Any:
+    """Copy four int32, or two uint64, from source[start] to to[at] in one go; places count in each side's own numbers."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        target, at, origin, start = arguments
+        four = ir.VectorType(ir.IntType(32), 4).as_pointer()
+        value = builder.load(builder.bitcast(builder.gep(origin, [start]), four))
+        value.align = 4
+        builder.store(value, builder.bitcast(builder.gep(target, [at]), four)).align = 4
+        return context.get_dummy_value()
+
+    return types.none(to, i64, source, i64), generate
 
 
 def _fill(width: int) -> Any:
@@ -132,7 +146,7 @@ fill_64 = _fill(64)
 
 @intrinsic
 def shifted(_context: Any, pointer: Any, _count: Any) -> Any:
-    """shifted(pointer, count): the pointer, `count` elements on."""
+    """The pointer, `count` elements on."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.gep(arguments[0], [arguments[1]])
@@ -145,9 +159,7 @@ def _count_zeros(name: str) -> Any:
     def count(_context: Any, _value: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             kind = ir.IntType(64)
-            function = builder.module.declare_intrinsic(
-                f"llvm.{name}", [kind], ir.FunctionType(kind, [kind, ir.IntType(1)])
-            )
+            function = builder.module.declare_intrinsic(f"llvm.{name}", [kind], ir.FunctionType(kind, [kind, ir.IntType(1)]))
             return builder.call(function, [arguments[0], ir.IntType(1)(0)])
 
         return i64(u64), generate
@@ -160,7 +172,7 @@ trailing_zeros, leading_zeros = _count_zeros("cttz"), _count_zeros("ctlz")
 
 @intrinsic
 def prefetch(_context: Any, pointer: Any, _index: Any) -> Any:
-    """prefetch(pointer, index): begin to bring that element into the cache."""
+    """Begin to bring pointer[index] into the cache."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         byte_pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
@@ -203,11 +215,11 @@ crc32c_u8 = _crc32c_step(8, "llvm.x86.sse42.crc32.32.8", "llvm.aarch64.crc32cb")
 
 @intrinsic
 def word_bytes(_context: Any, _text: Any, _at: Any) -> Any:
-    """word_bytes(text, at): how many of the 32 bytes at text[at] are ASCII letters or digits before the first that is not."""
+    """How many of the 32 bytes at text[at] are ASCII letters or digits before the first that is not."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         vector, wide = ir.VectorType(ir.IntType(8), 32), ir.IntType(64)
-        value = builder.load(_pointer_to(builder, *arguments, vector))
+        value = builder.load(_pointer_to(builder, arguments[0], arguments[1], vector))
         value.align = 1
 
         def all_of(number: int) -> Any:

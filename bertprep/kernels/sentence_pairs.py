@@ -30,7 +30,7 @@ ROUND, DOCUMENT, INSTANCES, MASKS = 0, 1, 2, 3
 
 
 @subroutine
-def _pick_masks(tokens, a_start, a_size, b_start, b_size, head, generator, positions):
+def _pick_tokens(a_size, b_size, head, generator, positions):
     """Leave the masked positions, `head` of them, at the front of `positions`."""
     count = a_size + b_size
     for i in range(a_size):
@@ -154,9 +154,7 @@ def generate(
                         tokens, a_start, a_size, b_start, b_size, wanted, continues, generator, room, words, word_starts
                     )
                 else:
-                    picked = _pick_masks(
-                        tokens, a_start, a_size, b_start, b_size, min(wanted, a_size + b_size), generator, room
-                    )
+                    picked = _pick_tokens(a_size, b_size, min(wanted, a_size + b_size), generator, room)
                 for n in range(picked):
                     position = i64(room[n])
                     if draw_53_bits(generator) < MASK_PROBABILITY:

@@ -1,12 +1,15 @@
 """BERT's tokenizer: UTF-8 text to WordPiece ids, at about 300 MB of English a second.
 
 A run of ASCII letters and digits, which is most of any English text, is found with one vector comparison, lower-cased eight
-letters at a time, and looked up in a table of words met before: 32 bytes an entry, the word itself (up to 16 bytes) and up
+letters at a time, and looked up in a table of words met before: 32 bytes an entry, the word itself (up to 15 bytes) and up
 to four ids. Everything else takes the general path: code point by code point through a table that says what Google's
 `BasicTokenizer` does with it (see `instances.unicode_table`), then longest match first in a trie.
 """
 
+import numpy as np
+
 from bertprep.kernels.language import (
+    copy_4_numbers,
     i32_p,
     i64,
     i64_p,
@@ -31,15 +34,19 @@ A replacement is its size in bytes, its number of code points, and its UTF-8 byt
 
 LONGEST_WORD = 200  # code points; a longer word is [UNK]
 WORD_BUFFER_SIZE = (LONGEST_WORD + 1) * 4 + 64
-CACHED_BYTES = 16
+CACHED_BYTES = 15
 CACHED_IDS = 4
-COUNT_SHIFT = 24  # a cached entry keeps the number of its ids above the first of them
+CACHE_ENTRY = 4  # uint64: the word in two of them, the ids in the others
+COUNT_SHIFT = 56  # the sixteenth byte of a cached word is the number of its ids
 CACHE_BITS = 16
 FREE = 0xFFFFFFFF
 
 TOKENS, SENTENCES, DOCUMENTS = 0, 1, 2
 """What `tokenize` counts in its state."""
 
+_LOW_BYTES = np.array([(1 << 8 * min(n, 8)) - 1 for n in range(CACHED_BYTES + 1)], np.uint64)
+_HIGH_BYTES = np.array([(1 << 8 * max(n - 8, 0)) - 1 for n in range(CACHED_BYTES + 1)], np.uint64)
+"""Masks for the first n bytes of a word that lies in two numbers."""
 _WORD, _CONTINUATION = 0, 1  # the trie's two roots: for the start of a word, for what follows
 _NEWLINE, _BLANK_SPACE, _HASH = 10, 32, 35
 
@@ -113,14 +120,6 @@ def _match(word, size, keys, children, mask, ids, unknown, tokens, at):
 
 
 @subroutine
-def _masked(value, size):
-    """The lowest `size` bytes of a number, 0 <= size."""
-    if size >= 8:
-        return value
-    return value & ((u64(1) << u64(8 * size)) - u64(1))
-
-
-@subroutine
 def _lowered(value):
     """Eight ASCII characters in lower case."""
     above_z = value + u64(0x2525252525252525)
@@ -130,24 +129,21 @@ def _lowered(value):
 
 @subroutine
 def _look_up(low, high, size, word, tables, tokens, at):
-    """Write the ids of a word of at most 16 bytes, given as two numbers; returns how many. Spoils the buffer `word`."""
-    keys, children, mask, ids, unknown, cache_words, cache_ids = tables
-    place = i64((low * u64(0x9E3779B97F4A7C15) + high * u64(0xC2B2AE3D27D4EB4F)) >> u64(64 - CACHE_BITS))
-    if cache_words[2 * place] == low and cache_words[2 * place + 1] == high:
-        first = i64(cache_ids[4 * place])
-        tokens[at] = first & ((1 << COUNT_SHIFT) - 1)
-        for i in range(1, CACHED_IDS):
-            tokens[at + i] = cache_ids[4 * place + i]
-        return first >> COUNT_SHIFT
+    """Write the ids of a word of at most 15 bytes, given as two numbers; returns how many. Spoils the buffer `word`."""
+    keys, children, mask, ids, unknown, cache = tables
+    hashed = low * u64(0x9E3779B97F4A7C15) + high * u64(0xC2B2AE3D27D4EB4F)
+    entry = i64(hashed >> u64(64 - CACHE_BITS)) * CACHE_ENTRY
+    cached_high = cache[entry + 1]
+    if cache[entry] == low and (cached_high ^ high) << u64(64 - COUNT_SHIFT) == u64(0):
+        copy_4_numbers(tokens, at, cache, entry + 2)
+        return i64(cached_high >> u64(COUNT_SHIFT))
     store_u64(word, 0, low)
     store_u64(word, 8, high)
     count = _match(word, size, keys, children, mask, ids, unknown, tokens, at)
     if count <= CACHED_IDS:
-        cache_words[2 * place] = low
-        cache_words[2 * place + 1] = high
-        cache_ids[4 * place] = i64(tokens[at]) | (count << COUNT_SHIFT)
-        for i in range(1, CACHED_IDS):
-            cache_ids[4 * place + i] = tokens[at + i]
+        cache[entry] = low
+        cache[entry + 1] = high | u64(count << COUNT_SHIFT)
+        copy_4_numbers(cache, entry + 2, tokens, at)
     return count
 
 
@@ -156,14 +152,14 @@ def _finish_word(word, size, length, tables, tokens, at):
     """Write the ids of a normalized word of `size` bytes and `length` code points in a buffer; returns how many."""
     if size == 0:
         return i64(0)
-    keys, children, mask, ids, unknown, _, _ = tables
+    keys, children, mask, ids, unknown, _ = tables
     if length > LONGEST_WORD:
         tokens[at] = unknown
         return i64(1)
     if size > CACHED_BYTES:
         return _match(word, size, keys, children, mask, ids, unknown, tokens, at)
-    low = _masked(load_u64(word, 0), size)
-    high = _masked(load_u64(word, 8), max(size - 8, 0))
+    low = load_u64(word, 0) & _LOW_BYTES[size]
+    high = load_u64(word, 8) & _HIGH_BYTES[size]
     return _look_up(low, high, size, word, tables, tokens, at)
 
 
@@ -195,7 +191,7 @@ def _decode(text, at, size):
 def tokenize(
     text: u8_p, size: i64, entries: u32_p, replacements: u8_p, lower: i64,
     keys: u32_p, children: i32_p, mask: i64, ids: i32_p, unknown: i64,
-    cache_words: u64_p, cache_ids: i32_p, word: u8_p,
+    cache: u64_p, word: u8_p,
     state: i64_p, tokens: i32_p, sentence_ends: i64_p, document_ends: i64_p,
 ) -> i64:  # fmt: skip
     """Tokenize whole lines: `text` ends with a newline, and 64 bytes behind it may be read.
@@ -204,7 +200,7 @@ def tokenize(
     `tokens` needs room for one a byte of text and 4 more, `sentence_ends` and `document_ends` for one a line.
     Returns -1, or the offset of the first byte that is not UTF-8.
     """
-    tables = (keys, children, mask, ids, unknown, cache_words, cache_ids)
+    tables = (keys, children, mask, ids, unknown, cache)
     count, sentences, documents = state[TOKENS], state[SENTENCES], state[DOCUMENTS]
     sentence_start = count
     blank = True
@@ -214,8 +210,8 @@ def tokenize(
         if 0 < run <= CACHED_BYTES:
             after = i64(text[at + run])
             if after < 0x80 and (i64(entries[after]) & KIND) != DROP:
-                low = _masked(load_u64(text, at), run)
-                high = _masked(load_u64(text, at + 8), max(run - 8, 0))
+                low = load_u64(text, at) & _LOW_BYTES[run]
+                high = load_u64(text, at + 8) & _HIGH_BYTES[run]
                 if lower:
                     low, high = _lowered(low), _lowered(high)
                 count += _look_up(low, high, run, word, tables, tokens, count)

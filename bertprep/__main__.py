@@ -1,0 +1,7 @@
+"""`python -m bertprep` is `bertprep`."""
+
+import sys
+
+from bertprep.cli import main
+
+sys.exit(main())

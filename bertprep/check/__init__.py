@@ -1,0 +1,1 @@
+"""Is this data right? Looking at records, and checking them."""

@@ -1,0 +1,231 @@
+"""The command line: parse, build a configuration, call one function.
+
+Options that decide bytes are the fields of the dataclasses in `config`, with their help and defaults; only what does not is
+spelled out here. Modules are imported by the command that needs them: `bertprep --help` takes 40 ms.
+"""
+
+import argparse
+import os
+import sys
+import types
+import typing
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from bertprep.config import RECORD_FORMATS, InstanceSettings, ShardSettings
+from bertprep.errors import BertprepError
+
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status: 0, 1 for data or machine, 2 for usage, 130 for Ctrl-C."""
+    # NumPy's linear algebra is not used here; starting its threads would cost more than reading a small file
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    options = _parser().parse_args(arguments)
+    try:
+        options.command(options)
+    except BertprepError as error:
+        print(f"bertprep: error: {error}", file=sys.stderr)
+        return error.exit_status
+    except KeyboardInterrupt:
+        print("bertprep: stopped; what is finished is kept, the same command continues", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to flush has no reader
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="bertprep",
+        description="Make and inspect the data that BERT-type models are pretrained on.",
+        formatter_class=_HelpFormatter,
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    shard = _command(commands, "shard", shard_command, "text -> text shards: sentences, spread over shards, a test split")
+    shard.add_argument("--input", nargs="+", type=Path, default=[], metavar="FILE", help="text, a blank line ends a document")
+    _add_settings(shard, ShardSettings)
+    _add_place(shard)
+    _add_workers(shard)
+
+    vocabulary = _command(commands, "vocab", None, "vocabularies")
+    actions = vocabulary.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    train = _command(actions, "train", train_command, "train a WordPiece vocabulary on the training shards of a corpus")
+    train.add_argument("--size", type=int, default=8000, help="number of tokens (default: %(default)s)")
+    train.add_argument("--cased", action="store_true", help="keep upper case and accents")
+    train.add_argument("--input", nargs="+", type=Path, default=[], metavar="FILE", help="text files to train on instead")
+    train.add_argument("--output", type=Path, metavar="FILE", help="where to write it (default: in the workspace)")
+    _add_place(train)
+
+    create = _command(commands, "create", create_command, "text shards -> TFRecord and OFRecord files")
+    _add_settings(create, InstanceSettings)
+    create.add_argument("--format", default=",".join(RECORD_FORMATS), help="record formats (default: %(default)s)")
+    create.add_argument("--vocab", type=Path, metavar="FILE", help="vocabulary (default: one trained on the corpus)")
+    create.add_argument("--vocab-size", type=int, default=8000, help="size of a trained vocabulary (default: %(default)s)")
+    create.add_argument(
+        "--input", nargs="+", type=Path, default=[], metavar="SHARD",
+        help="text files to take as shards as they are: one sentence a line, a blank line after each document",
+    )  # fmt: skip
+    create.add_argument("--output", type=Path, metavar="DIR", help="where the records of --input go: DIR/FORMAT")
+    _add_place(create)
+    _add_workers(create)
+
+    inspect = _command(commands, "inspect", inspect_command, "show the examples of a record file as a person reads them")
+    inspect.add_argument("file", type=Path)
+    inspect.add_argument("--record", type=int, default=0, help="number of the first record shown (default: %(default)s)")
+    inspect.add_argument("--records", type=int, default=3, help="how many are shown (default: %(default)s)")
+    inspect.add_argument("--vocab", type=Path, metavar="FILE", help="vocabulary (default: the vocab.txt beside the records)")
+    return parser
+
+
+def shard_command(options: argparse.Namespace) -> None:
+    """`bertprep shard`."""
+    from bertprep.creation import shard
+
+    manifest = shard(
+        options.input,
+        _settings(ShardSettings, options),
+        workdir=options.workdir,
+        corpus=options.corpus,
+        workers=options.workers,
+        progress=True,
+    )
+    _print_table([("split", "shards", "documents", "sentences", "MB"), *_rows_of_text(manifest.files)])
+
+
+def train_command(options: argparse.Namespace) -> None:
+    """`bertprep vocab train`."""
+    from bertprep.creation import train_vocabulary_of
+
+    path = train_vocabulary_of(
+        options.input,
+        output=options.output,
+        size=options.size,
+        cased=options.cased,
+        workdir=options.workdir,
+        corpus=options.corpus,
+        progress=True,
+    )
+    print(path)
+
+
+def create_command(options: argparse.Namespace) -> None:
+    """`bertprep create`."""
+    from bertprep.creation import create
+
+    created = create(
+        settings=_settings(InstanceSettings, options),
+        formats=options.format,
+        vocab=options.vocab,
+        vocab_size=options.vocab_size,
+        inputs=options.input,
+        output=options.output,
+        workdir=options.workdir,
+        corpus=options.corpus,
+        workers=options.workers,
+        progress=True,
+    )
+    rows: list[tuple[str, ...]] = [("format", "split", "files", "documents", "records", "MB")]
+    for name, manifest in created.manifests.items():
+        for split, files in _by_split(manifest.files).items():
+            rows.append((name, split, *_sums(files, "documents", "examples")))
+    _print_table(rows)
+    print(f"made in {created.seconds:.1f} s in")
+    for folder in created.folders.values():
+        print(f"  {folder}")
+
+
+def inspect_command(options: argparse.Namespace) -> None:
+    """`bertprep inspect`."""
+    from bertprep.check.inspect import show_examples
+
+    show_examples(options.file, first=options.record, count=options.records, vocab=options.vocab)
+
+
+def _command(commands: Any, name: str, function: Any, summary: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=summary, description=summary, formatter_class=_HelpFormatter
+    )
+    if function is not None:
+        parser.set_defaults(command=function)
+    return parser
+
+
+def _add_settings(parser: argparse.ArgumentParser, settings: type) -> None:
+    """An option for each field of a settings dataclass."""
+    kinds = typing.get_type_hints(settings)
+    for field in fields(settings):
+        name, text = "--" + field.name.replace("_", "-"), field.metadata["help"]
+        kind = kinds[field.name]
+        if isinstance(kind, types.UnionType):  # "int | None": None is only the default
+            kind = kind.__args__[0]
+        if kind is bool:
+            parser.add_argument(name, action="store_true", help=text)
+            continue
+        if field.default is not None:
+            text += " (default: %(default)s)"
+        choices = field.metadata.get("choices")
+        metavar = None if choices else kind.__name__.upper()
+        parser.add_argument(name, type=kind, default=field.default, help=text, choices=choices, metavar=metavar)
+
+
+def _settings(settings: type, options: argparse.Namespace) -> Any:
+    return settings(**{field.name: getattr(options, field.name) for field in fields(settings)})
+
+
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workdir", type=Path, default=Path("data"), metavar="DIR", help="workspace (default: %(default)s)")
+    parser.add_argument("--corpus", metavar="NAME", help="name of the corpus (default: the sample corpus)")
+
+
+def _add_workers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workers", type=_positive, metavar="INT", help="worker processes (default: one a processor)")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def _by_split(files: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Manifest entries by the folder their files are in; '' where there is none."""
+    splits: dict[str, list[dict[str, Any]]] = {}
+    for name, facts in files.items():
+        splits.setdefault(name.rpartition("/")[0], []).append(facts)
+    return splits
+
+
+def _sums(files: list[dict[str, Any]], *names: str) -> list[str]:
+    """The number of files, the sums of what `names` count, and the megabytes."""
+    megabytes = sum(facts["bytes"] for facts in files) / 1e6
+    return [f"{len(files):,}", *(f"{sum(facts[name] for facts in files):,}" for name in names), f"{megabytes:,.1f}"]
+
+
+def _rows_of_text(files: dict[str, dict[str, Any]]) -> list[tuple[str, ...]]:
+    return [(split, *_sums(entries, "documents", "sentences")) for split, entries in _by_split(files).items()]
+
+
+def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
+    """Columns as wide as they must be, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if rows[-1][i][:1].isdigit() else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        print("  ".join(cells).rstrip())
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

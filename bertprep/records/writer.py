@@ -1,0 +1,129 @@
+"""Instances to TFRecord and OFRecord files: encoded in blocks that stay in the processor's cache, hashed and written at once.
+
+Both formats are made in one pass over the instances. A file appears under its name when it is whole; its sha256 is taken of
+the bytes as they are written. See docs/formats.md for the layout and `bertprep.kernels.encode` for how it is made.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep import kernels
+from bertprep.atomic import atomic_file
+from bertprep.instances import Instances, Vocabulary
+
+FEATURES = (
+    "input_ids",
+    "input_mask",
+    "segment_ids",
+    "masked_lm_positions",
+    "masked_lm_ids",
+    "masked_lm_weights",
+    "next_sentence_labels",
+)
+"""The features of a record, in the order in which they are written."""
+
+_BLOCK_BYTES = 1 << 19
+_KEY_WIDTH, _HEADER_WIDTH = 32, 64  # as in bertprep.kernels.encode, which is not imported at run time
+_INT64_LIST, _INT32_LIST, _FLOAT_LIST = 0x1A, 0x22, 0x12
+_TFRECORD, _OFRECORD = 1, 2
+_WIDEST_VARINT = 3
+_SPARE = 256
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """What the manifest says of a record file."""
+
+    records: int
+    bytes: int
+    sha256: str
+
+
+class RecordEncoder:
+    """Encodes instances of one sequence length with one vocabulary; holds the tables for it, so use one for many shards."""
+
+    def __init__(self, vocabulary: Vocabulary, *, seq: int, pred: int) -> None:
+        self.seq, self.pred = seq, pred
+        self._cls, self._sep = vocabulary.cls, vocabulary.sep
+        self._vocabulary_varints = _varints(np.arange(len(vocabulary), dtype=np.int32))
+        self._position_varints = _varints(np.arange(seq, dtype=np.int32))
+        widest = {
+            "input_ids": _WIDEST_VARINT * seq,
+            "masked_lm_positions": _WIDEST_VARINT * pred,
+            "masked_lm_ids": _WIDEST_VARINT * pred,
+        }
+        fixed = {"input_mask": seq, "segment_ids": seq, "masked_lm_weights": 4 * pred, "next_sentence_labels": 1}
+        self._headers = {tag: _headers(tag, widest, fixed) for tag in (_INT64_LIST, _INT32_LIST)}
+        self._sequence = np.zeros(seq + 64, np.uint32)
+        self._values = np.zeros(_WIDEST_VARINT * (seq + 2 * pred) + 4 * _SPARE, np.uint8)
+        self._tags = np.zeros(len(FEATURES), np.int64)
+        self._widest_record = (
+            2 * _SPARE + len(FEATURES) * _HEADER_WIDTH + _WIDEST_VARINT * (seq + 2 * pred) + 2 * seq + 4 * pred
+        )
+
+    def encode(self, instances: Instances, formats: tuple[str, ...]) -> Iterator[dict[str, memoryview]]:
+        """Yield the bytes of the records in order, block by block, for each format; a block is valid until the next."""
+        wanted = (_TFRECORD if "tfrecord" in formats else 0) | (_OFRECORD if "ofrecord" in formats else 0)
+        capacity = max(_BLOCK_BYTES, 2 * self._widest_record)
+        blocks = {name: np.zeros(capacity if name in formats else 0, np.uint8) for name in ("tfrecord", "ofrecord")}
+        sizes = np.zeros(2, np.int64)
+        varints = _varints(instances.tokens)
+        headers, bases = self._headers[_INT64_LIST if "tfrecord" in formats else _INT32_LIST]
+        done = 0
+        while done < len(instances):
+            done = kernels.load().encode(
+                wanted, done, len(instances), instances.order, self.seq, self.pred,
+                varints, self._vocabulary_varints, self._position_varints, self._cls, self._sep,
+                instances.slices, instances.is_random_next,
+                instances.mask_ends, instances.mask_positions, instances.mask_replacements,
+                headers, bases, self._sequence, self._values, self._tags,
+                blocks["tfrecord"], blocks["ofrecord"], capacity, sizes,
+            )  # fmt: skip
+            yield {name: memoryview(block)[: sizes[i]] for i, (name, block) in enumerate(blocks.items()) if name in formats}
+
+
+def write_records(instances: Instances, encoder: RecordEncoder, paths: Mapping[str, Path]) -> dict[str, WrittenFile]:
+    """Write `instances` to one file for each format in `paths`; all of them appear whole, or none.
+
+    Raises `BertprepError` where the system refuses a write.
+    """
+    digests = {name: hashlib.sha256() for name in paths}
+    with contextlib.ExitStack() as stack:
+        files = {name: stack.enter_context(atomic_file(path)) for name, path in paths.items()}
+        for blocks in encoder.encode(instances, tuple(paths)):
+            for name, block in blocks.items():
+                digests[name].update(block)
+                files[name].write(block)
+    return {name: WrittenFile(len(instances), files[name].size_bytes, digests[name].hexdigest()) for name in paths}
+
+
+def _varints(numbers: NDArray[np.int32]) -> NDArray[np.uint32]:
+    varints = np.empty(len(numbers) + 64, np.uint32)  # with room behind for copies that overshoot
+    kernels.load().make_varints(numbers, len(numbers), varints)
+    return varints
+
+
+def _headers(tag: int, widest: Mapping[str, int], fixed: Mapping[str, int]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """(ready headers of all features, where each feature's begin): one for each size its values can have."""
+    keys = np.zeros((len(FEATURES), _KEY_WIDTH), np.uint8)
+    tables: list[NDArray[np.uint8]] = []
+    bases: list[int] = []
+    for number, name in enumerate(FEATURES):
+        # map entry: field 1 is the name, field 2 the Feature
+        around = b"\x0a" + bytes([len(name)]) + name.encode() + b"\x12"
+        keys[number, : len(around)] = np.frombuffer(around, np.uint8)
+        keys[number, -1] = len(around)
+    for number, name in enumerate(FEATURES):
+        most = widest.get(name) or fixed[name]
+        table = np.zeros((most + 1, _HEADER_WIDTH), np.uint8)
+        list_tag = _FLOAT_LIST if name == "masked_lm_weights" else tag
+        kernels.load().make_headers(keys, number, list_tag, most, table)
+        bases.append(sum(map(len, tables)))
+        tables.append(table if name in widest else table[-1:])
+    return np.concatenate(tables), np.array(bases, np.int64)
