@@ -1,12 +1,14 @@
 """Where sentences end, and that cutting loses nothing."""
 
+import textwrap
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bertprep.config import ShardSettings
 from bertprep.errors import UsageError
-from bertprep.text.sentences import choose_splitter
+from bertprep.text.sentences import are_paragraphs, choose_splitter
 
 split_sentences = choose_splitter(ShardSettings())
 split_lines = choose_splitter(ShardSettings(splitter="lines"))
@@ -40,6 +42,44 @@ def test_a_line_end_within_a_sentence_is_a_space() -> None:
         "When we survey the general prosperity.",
         "We rejoice.",
     ]
+
+
+def test_a_mark_without_its_twin_reaches_to_the_end_of_its_paragraph_at_most() -> None:
+    paragraphs = ["(5) The tax is low (as is", "right. It stays so. Then it ends.", "It is fair) they say. It is.", "Is it?"]
+    assert split_sentences("\n".join([paragraphs[0] + ".", *paragraphs[1:]])) == [
+        "(5) The tax is low (as is.",
+        "right.",
+        "It stays so.",
+        "Then it ends.",
+        "It is fair) they say.",
+        "It is.",
+        "Is it?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "paragraphs"),
+    [
+        (["One line only."], False),  # either way the same sentences
+        (["I came. I saw.", "I conquered."], True),
+        (["He said: “I came.”", "(I saw.)", "I conquered"], True),
+        (["Fellow-Citizens:", "I came.", "I saw!", "I conquered."], True),  # a heading among them
+        (["我来了。", "我看见了！", "我征服了。"], True),
+        (["I came and", "saw. Then", "I conquered", "Gaul."], False),
+        (["I came and I saw.", "Then, I con-", "quered."], False),  # a sentence may end where a line does
+    ],
+)
+def test_lines_are_paragraphs_where_most_end_as_sentences_do(lines: list[str], paragraphs: bool) -> None:
+    assert are_paragraphs(lines) is paragraphs
+
+
+def test_wrapped_text_gives_the_sentences_of_the_text_before_it_was_wrapped() -> None:
+    text = (
+        "It is with peculiar satisfaction that I meet you. The season has been propitious; our trade has grown. "
+        "Mr. Adams, our minister in London, writes that a treaty is near. What more could we ask? I shall lay it before you."
+    )
+    assert split_sentences(textwrap.fill(text, 40)) == split_sentences(text)
+    assert len(split_sentences(text)) == 5
 
 
 def test_with_lines_each_line_is_a_sentence() -> None:
