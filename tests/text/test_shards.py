@@ -127,7 +127,7 @@ def test_each_document_is_in_one_shard_once_and_whole(
     names = iter(range(len(lengths)))
     inputs, documents = [], []
     for number, text in enumerate(texts):
-        of_file = ["".join(f"{name} {line}\n" for line in range(length)) for name, length in zip(names, text, strict=False)]
+        of_file = ["".join(f"{name} {line}\n" for line in range(length)) for length, name in zip(text, names, strict=False)]
         inputs.append(write(root / f"{number}.txt", "\n".join(of_file)))
         documents += of_file
     if len({path.read_bytes() for path in inputs}) < len(inputs):
