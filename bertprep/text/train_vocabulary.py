@@ -3,7 +3,7 @@
 The words are those of `tokenizers`, the definition of BERT's, but its trainer is not used: it walks hash maps with random
 seeds, numbers the `##` characters in the order met and settles ties by number, so that of 35 runs on the sample corpus no
 two wrote the same file. Here ties go to the pair that sorts first, and nothing depends on an order of hashing.
-About 5 s for 12 MB of text; time and memory grow with the number of different words, not with the text.
+About 3 s for 12 MB of text; time and memory grow with the number of different words, not with the text.
 """
 
 from collections import Counter, defaultdict
