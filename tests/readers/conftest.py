@@ -1,0 +1,36 @@
+"""The files that other tools read in these tests: made by bertprep from the golden corpus, as one shard."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from reader_checks import Created, read_with_bertprep
+
+import bertprep
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+
+@pytest.fixture(scope="session")
+def golden_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("golden") / "corpus.txt"
+    with path.open("wb") as file:
+        subprocess.run([sys.executable, GOLDEN / "make_corpus.py", GOLDEN / "vocab.txt"], stdout=file, check=True)
+    return path
+
+
+@pytest.fixture(scope="session", params=[(128, 20), (512, 80)], ids=["128/20", "512/80"])
+def created(request: pytest.FixtureRequest, golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Created:
+    seq, pred = request.param
+    folder = tmp_path_factory.mktemp("created")
+    bertprep.create(
+        inputs=[golden_corpus],
+        output=folder,
+        vocab=GOLDEN / "vocab.txt",
+        settings=bertprep.InstanceSettings(seq=seq, pred=pred),
+        formats=("tfrecord", "ofrecord"),
+        workers=1,
+    )
+    (tfrecord,) = (folder / "tfrecord").glob("*_00000.tfrecord")
+    return Created(seq, pred, tfrecord, folder / "ofrecord" / "part-00000", read_with_bertprep(tfrecord))

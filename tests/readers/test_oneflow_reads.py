@@ -1,0 +1,75 @@
+"""OneFlow reads our OFRecords with the reference generator's values, and we read what OneFlow's users may have written."""
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from protobuf_bytes import feature_map, field, packed_integers
+from reader_checks import FEATURES, Created, Values, assert_equal, read_with_bertprep
+
+pytestmark = pytest.mark.oneflow
+BATCH = 100
+SOME = 2 * BATCH
+
+
+@pytest.fixture(scope="module")
+def flow() -> ModuleType:
+    import oneflow
+
+    return oneflow  # type: ignore[no-any-return]
+
+
+def read_with_oneflow(flow: Any, folder: Path, records: int, widths: dict[str, int]) -> Values:
+    """The first `records` records of part-00000 in `folder`, by OneFlow's eager reader, which starts anew at the end."""
+    reader = flow.nn.OFRecordReader(
+        str(folder),
+        batch_size=BATCH,
+        data_part_num=1,
+        part_name_prefix="part-",
+        part_name_suffix_length=5,
+        random_shuffle=False,
+        shuffle_after_epoch=False,
+    )
+    decoders = {
+        name: flow.nn.OFRecordRawDecoder(name, (width,), flow.float32 if name == "masked_lm_weights" else flow.int32)
+        for name, width in widths.items()
+    }
+    batches = []
+    for _ in range(0, records, BATCH):
+        batch = reader()
+        batches.append({name: decode(batch).numpy() for name, decode in decoders.items()})
+    values = {name: np.concatenate([batch[name] for batch in batches])[:records] for name in FEATURES}
+    return {**values, "next_sentence_labels": values["next_sentence_labels"][:, 0]}
+
+
+def test_oneflow_reads_what_we_write(flow: Any, created: Created) -> None:
+    records = len(created.values["next_sentence_labels"])
+    values = read_with_oneflow(flow, created.ofrecord.parent, records, created.widths)
+    created.assert_golden(values)
+    assert_equal(read_with_bertprep(created.ofrecord), values)
+
+
+def test_oneflow_starts_anew_after_our_last_record(flow: Any, created: Created) -> None:
+    """So it counts as many records as we do."""
+    records = len(created.values["next_sentence_labels"])
+    values = read_with_oneflow(flow, created.ofrecord.parent, records + BATCH, created.widths)
+    assert_equal({name: array[records:] for name, array in values.items()}, {n: a[:BATCH] for n, a in created.values.items()})
+
+
+def test_int64_lists_read_alike(flow: Any, created: Created, tmp_path: Path) -> None:
+    """Others' OFRecords may carry int64 lists, and any order of features: OneFlow and we find the same in them."""
+    expected = {name: array[:SOME] for name, array in created.values.items()}
+    with (tmp_path / "part-00000").open("wb") as file:
+        for i in range(SOME):
+            features = {}
+            for name in reversed(FEATURES):
+                if name == "masked_lm_weights":
+                    features[name] = field(2, field(1, expected[name][i].astype("<f4").tobytes()))
+                else:
+                    features[name] = field(5, packed_integers(np.atleast_1d(expected[name][i]).tolist()))
+            record = feature_map(features)
+            file.write(len(record).to_bytes(8, "little") + record)
+    assert_equal(read_with_oneflow(flow, tmp_path, SOME, created.widths), expected)
+    assert_equal(read_with_bertprep(tmp_path / "part-00000"), expected)
