@@ -5,6 +5,7 @@ of its folder, so a killed run goes on with the shards it lacks, with any number
 """
 
 import contextlib
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -142,13 +143,13 @@ def create(
         raise UsageError("--input and --output go together: text files as shards, and the folder for their records")
     workspace = Workspace(Path(workdir))
     if output is not None:
-        corpus = corpus or GIVEN
+        corpus = _check_name(corpus or GIVEN)
         shards = _given_shards([Path(path) for path in inputs], corpus, formats)
         folders = {name: Path(output) / name for name in formats}
         made_from: dict[str, Any] = {"shards": len(shards)}
         training = [shard.path for shard in shards]
     else:
-        corpus = corpus or SAMPLE
+        corpus = _check_name(corpus or SAMPLE)
         sharded = _sharded(workspace, corpus, workers, progress)
         shards = _sharded_shards(workspace, corpus, sharded, formats)
         made_from = {name: sharded.made_with[name] for name in ("shards", "test_shards", "test_fraction")}
@@ -190,7 +191,7 @@ def shard(
         corpus, files = SAMPLE, [write_sample(workspace)]
     return shard_corpus(
         workspace,
-        corpus or GIVEN,
+        _check_name(corpus or GIVEN),
         files,
         settings or ShardSettings(),
         workers=workers or pool.default_workers(),
@@ -210,7 +211,7 @@ def train_vocabulary_of(
 ) -> Path:
     """Train a vocabulary on text files, or on the training shards of `corpus`; returns its path."""
     workspace = Workspace(Path(workdir))
-    corpus = corpus or (GIVEN if inputs else SAMPLE)
+    corpus = _check_name(corpus or (GIVEN if inputs else SAMPLE))
     files = [Path(path) for path in inputs]
     if not files:
         sharded = _sharded(workspace, corpus, pool.default_workers(), progress)
@@ -219,6 +220,13 @@ def train_vocabulary_of(
         return _trained(workspace, corpus, files, size, cased, progress)
     train_vocabulary(files, Path(output), size=size, cased=cased)
     return Path(output)
+
+
+def _check_name(corpus: str) -> str:
+    """The name of a corpus, which becomes part of file names."""
+    if not re.fullmatch(r"\w[\w.-]*", corpus):
+        raise UsageError(f"--corpus {corpus}: must be of letters, digits, '_', '-' and '.', since files are named after it")
+    return corpus
 
 
 def _make(

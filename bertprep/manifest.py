@@ -152,7 +152,9 @@ class Journal:
             self._check_same({"schema": SCHEMA, "kind": finished.kind, "made_with": finished.made_with})
             recorded.update(finished.files)
         self._file.seek(0)
-        lines = self._file.read().split(b"\n")[:-1]  # what follows the last newline was torn off by a kill
+        content = self._file.read()
+        whole = content.rfind(b"\n") + 1  # what follows the last newline was torn off by a kill
+        lines = content[:whole].splitlines()
         if lines:
             self._check_same(json.loads(lines[0]))
             for line in lines[1:]:
@@ -162,8 +164,9 @@ class Journal:
             path = self.folder / name
             if path.is_file() and path.stat().st_size == facts["bytes"]:
                 self.done[name] = facts
-        self._file.truncate(0)
-        self._append(self._header, *({"name": name, "facts": facts} for name, facts in self.done.items()))
+        self._file.truncate(whole)
+        if not lines:
+            self._append(self._header, *({"name": name, "facts": facts} for name, facts in self.done.items()))
 
     def _check_same(self, header: dict[str, Any]) -> None:
         """Raise where the folder was made with other settings, naming the first that differs."""

@@ -87,7 +87,7 @@ class Tokenizer:
         kept = offset = 0  # bytes of an unfinished line at the start of the buffer; where the buffer starts in the file
         at_end = False
         while not at_end:
-            if kept + _SPARE_BYTES >= len(buffer):  # a line longer than the buffer
+            if kept + 1 + _SPARE_BYTES >= len(buffer):  # a line longer than the buffer
                 buffer.extend(bytes(len(buffer)))
             array = np.frombuffer(buffer, np.uint8)
             read = file.readinto(memoryview(array)[kept : len(buffer) - _SPARE_BYTES - 1]) or 0

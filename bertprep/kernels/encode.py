@@ -11,7 +11,6 @@ token is one store of four bytes and one addition, and a padded copy may oversho
 from bertprep.kernels.crc32c import masked_crc32c
 from bertprep.kernels.language import (
     copy_64,
-    fill_64,
     i32_p,
     i64,
     i64_p,
@@ -40,7 +39,7 @@ INPUT_IDS, INPUT_MASK, SEGMENT_IDS, POSITIONS, LABELS, WEIGHTS, NEXT_SENTENCE = 
 WIDEST_VARINT = 3  # of a token: vocabularies have fewer than 2**21 entries
 BYTES_OF_VARINT = 24  # a ready varint keeps its length above this bit
 TFRECORD, OFRECORD = 1, 2
-_ONE_AS_FLOAT = u32(0x3F800000)
+ZEROS, ONES, FLOAT_ONES = 0, 64, 128  # where 64 bytes of each lie in `patterns`
 _AHEAD = 8  # records between asking for an instance's memory and using it
 
 
@@ -72,9 +71,10 @@ def make_varints(numbers: i32_p, count: i64, varints: u32_p) -> i64:
 
 
 @subroutine
-def _fill(out, at, size, value):
+def _fill(out, at, size, patterns, pattern):
+    """Write `size` bytes of one of the patterns, 64 at a time; from memory, or LLVM would call memset, which costs more."""
     for i in range(0, size, 64):
-        fill_64(out, at + i, value)
+        copy_64(out, at + i, patterns, pattern)
 
 
 @subroutine
@@ -126,11 +126,11 @@ def _gather(sequence, varints, slices, instance, cls, sep):
     a_start, a_size = i64(slices[4 * instance]), i64(slices[4 * instance + 1])
     b_start, b_size = i64(slices[4 * instance + 2]), i64(slices[4 * instance + 3])
     sequence[0] = cls
-    for i in range(a_size):
-        sequence[1 + i] = varints[a_start + i]
+    for i in range(0, a_size, 16):
+        copy_64(sequence, 1 + i, varints, a_start + i)
     sequence[1 + a_size] = sep
-    for i in range(b_size):
-        sequence[2 + a_size + i] = varints[b_start + i]
+    for i in range(0, b_size, 16):
+        copy_64(sequence, 2 + a_size + i, varints, b_start + i)
     sequence[2 + a_size + b_size] = sep
     return a_size, b_size
 
@@ -140,7 +140,7 @@ def encode(
     formats: i64, first: i64, end: i64, order: i64_p, seq: i64, pred: i64,
     varints: u32_p, vocabulary_varints: u32_p, position_varints: u32_p, cls: i64, sep: i64,
     slices: i32_p, is_random_next: u8_p, mask_ends: i64_p, mask_positions: u16_p, mask_replacements: i32_p,
-    headers: u8_p, header_bases: i64_p, sequence: u32_p, values: u8_p, tags: i64_p,
+    headers: u8_p, header_bases: i64_p, patterns: u8_p, sequence: u32_p, values: u8_p, tags: i64_p,
     tfrecords: u8_p, ofrecords: u8_p, capacity: i64, sizes: i64_p,
 ) -> i64:  # fmt: skip
     """Write records `first` to `end` - 1, as far as `capacity` allows; returns the number of the first not written.
@@ -186,41 +186,40 @@ def encode(
             position = i64(mask_positions[mask_start + i])
             label_at = _put_ready_varint(values, label_at, sequence[position])
             sequence[position] = vocabulary_varints[mask_replacements[mask_start + i]]
-        _fill(values, label_at, pred - masks, 0)
+        _fill(values, label_at, pred - masks, patterns, ZEROS)
         labels_size = label_at + pred - masks
 
         ids_at = labels_size + 64
         ids_start = ids_at
         for i in range(size):
             ids_at = _put_ready_varint(values, ids_at, sequence[i])
-        _fill(values, ids_at, seq - size, 0)
+        _fill(values, ids_at, seq - size, patterns, ZEROS)
         ids_size = ids_at - ids_start + seq - size
 
         at = _put_header(out, at, headers, header_bases[INPUT_IDS] + ids_size, tags, INPUT_IDS)
         _copy(out, at, values, ids_start, ids_size)
         at = _put_header(out, at + ids_size, headers, header_bases[INPUT_MASK], tags, INPUT_MASK)
-        _fill(out, at, size, 1)
-        _fill(out, at + size, seq - size, 0)
+        _fill(out, at, size, patterns, ONES)
+        _fill(out, at + size, seq - size, patterns, ZEROS)
         at = _put_header(out, at + seq, headers, header_bases[SEGMENT_IDS], tags, SEGMENT_IDS)
-        _fill(out, at, a_size + 2, 0)
-        _fill(out, at + a_size + 2, b_size + 1, 1)
-        _fill(out, at + size, seq - size, 0)
+        _fill(out, at, a_size + 2, patterns, ZEROS)
+        _fill(out, at + a_size + 2, b_size + 1, patterns, ONES)
+        _fill(out, at + size, seq - size, patterns, ZEROS)
         at += seq
 
         positions_at = i64(0)
         for i in range(masks):
             positions_at = _put_ready_varint(values, ids_start + positions_at, position_varints[mask_positions[mask_start + i]])
             positions_at -= ids_start
-        _fill(values, ids_start + positions_at, pred - masks, 0)
+        _fill(values, ids_start + positions_at, pred - masks, patterns, ZEROS)
         positions_size = positions_at + pred - masks
         at = _put_header(out, at, headers, header_bases[POSITIONS] + positions_size, tags, POSITIONS)
         _copy(out, at, values, ids_start, positions_size)
         at = _put_header(out, at + positions_size, headers, header_bases[LABELS] + labels_size, tags, LABELS)
         _copy(out, at, values, 0, labels_size)
         at = _put_header(out, at + labels_size, headers, header_bases[WEIGHTS], tags, WEIGHTS)
-        for i in range(masks):
-            store_u32(out, at + 4 * i, _ONE_AS_FLOAT)
-        _fill(out, at + 4 * masks, 4 * (pred - masks), 0)
+        _fill(out, at, 4 * masks, patterns, FLOAT_ONES)
+        _fill(out, at + 4 * masks, 4 * (pred - masks), patterns, ZEROS)
         at = _put_header(out, at + 4 * pred, headers, header_bases[NEXT_SENTENCE], tags, NEXT_SENTENCE)
         out[at] = is_random_next[instance]
         body_size = at + 1 - body

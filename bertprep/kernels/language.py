@@ -90,58 +90,22 @@ store_u32, store_u64 = _store(32, u32), _store(64, u64)
 
 def _copy(width: int) -> Any:
     @intrinsic
-    def copy(_context: Any, _to: Any, _at: Any, _source: Any, _start: Any) -> Any:
+    def copy(_context: Any, to: Any, _at: Any, source: Any, _start: Any) -> Any:
         def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-            to, at, source, start = arguments
-            vector = ir.VectorType(ir.IntType(8), width)
-            value = builder.load(_pointer_to(builder, source, start, vector))
+            target, at, origin, start = arguments
+            vector = ir.VectorType(ir.IntType(8), width).as_pointer()
+            value = builder.load(builder.bitcast(builder.gep(origin, [start]), vector))
             value.align = 1
-            builder.store(value, _pointer_to(builder, to, at, vector)).align = 1
+            builder.store(value, builder.bitcast(builder.gep(target, [at]), vector)).align = 1
             return context.get_dummy_value()
 
-        return types.none(u8_p, i64, u8_p, i64), generate
+        return types.none(to, i64, source, i64), generate
 
     return copy
 
 
-copy_64 = _copy(64)
-"""copy_64(to, at, source, start): 64 bytes in one go; both sides must have the room."""
-
-
-@intrinsic
-def copy_4_numbers(_context: Any, to: Any, _at: Any, source: Any, _start: Any) -> Any:
-    """Copy four int32, or two uint64, from source[start] to to[at] in one go; places count in each side's own numbers."""
-
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        target, at, origin, start = arguments
-        four = ir.VectorType(ir.IntType(32), 4).as_pointer()
-        value = builder.load(builder.bitcast(builder.gep(origin, [start]), four))
-        value.align = 4
-        builder.store(value, builder.bitcast(builder.gep(target, [at]), four)).align = 4
-        return context.get_dummy_value()
-
-    return types.none(to, i64, source, i64), generate
-
-
-def _fill(width: int) -> Any:
-    @intrinsic
-    def fill(_context: Any, _to: Any, _at: Any, _value: Any) -> Any:
-        def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-            to, at, value = arguments
-            vector = ir.VectorType(ir.IntType(8), width)
-            one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.IntType(32)(0))
-            lanes = ir.Constant(ir.VectorType(ir.IntType(32), width), [0] * width)
-            every = builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), lanes)
-            builder.store(every, _pointer_to(builder, to, at, vector)).align = 1
-            return context.get_dummy_value()
-
-        return types.none(u8_p, i64, types.uint8), generate
-
-    return fill
-
-
-fill_64 = _fill(64)
-"""fill_64(to, at, value): 64 bytes of the same value."""
+copy_16, copy_64 = _copy(16), _copy(64)
+"""copy(to, at, source, start): that many bytes in one go; both sides must have the room, places count in their elements."""
 
 
 @intrinsic

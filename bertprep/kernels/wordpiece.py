@@ -9,7 +9,7 @@ to four ids. Everything else takes the general path: code point by code point th
 import numpy as np
 
 from bertprep.kernels.language import (
-    copy_4_numbers,
+    copy_16,
     i32_p,
     i64,
     i64_p,
@@ -135,7 +135,7 @@ def _look_up(low, high, size, word, tables, tokens, at):
     entry = i64(hashed >> u64(64 - CACHE_BITS)) * CACHE_ENTRY
     cached_high = cache[entry + 1]
     if cache[entry] == low and (cached_high ^ high) << u64(64 - COUNT_SHIFT) == u64(0):
-        copy_4_numbers(tokens, at, cache, entry + 2)
+        copy_16(tokens, at, cache, entry + 2)
         return i64(cached_high >> u64(COUNT_SHIFT))
     store_u64(word, 0, low)
     store_u64(word, 8, high)
@@ -143,7 +143,7 @@ def _look_up(low, high, size, word, tables, tokens, at):
     if count <= CACHED_IDS:
         cache[entry] = low
         cache[entry + 1] = high | u64(count << COUNT_SHIFT)
-        copy_4_numbers(cache, entry + 2, tokens, at)
+        copy_16(cache, entry + 2, tokens, at)
     return count
 
 

@@ -60,6 +60,7 @@ class RecordEncoder:
         }
         fixed = {"input_mask": seq, "segment_ids": seq, "masked_lm_weights": 4 * pred, "next_sentence_labels": 1}
         self._headers = {tag: _headers(tag, widest, fixed) for tag in (_INT64_LIST, _INT32_LIST)}
+        self._patterns = np.concatenate([np.full(64, n, np.uint8) for n in (0, 1)] + [np.ones(16, "<f4").view(np.uint8)])
         self._sequence = np.zeros(seq + 64, np.uint32)
         self._values = np.zeros(_WIDEST_VARINT * (seq + 2 * pred) + 4 * _SPARE, np.uint8)
         self._tags = np.zeros(len(FEATURES), np.int64)
@@ -82,7 +83,7 @@ class RecordEncoder:
                 varints, self._vocabulary_varints, self._position_varints, self._cls, self._sep,
                 instances.slices, instances.is_random_next,
                 instances.mask_ends, instances.mask_positions, instances.mask_replacements,
-                headers, bases, self._sequence, self._values, self._tags,
+                headers, bases, self._patterns, self._sequence, self._values, self._tags,
                 blocks["tfrecord"], blocks["ofrecord"], capacity, sizes,
             )  # fmt: skip
             yield {name: memoryview(block)[: sizes[i]] for i, (name, block) in enumerate(blocks.items()) if name in formats}

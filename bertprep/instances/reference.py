@@ -1,0 +1,201 @@
+"""The generator in plain Python: the algorithm to read, and the oracle that the compiled one is tested against.
+
+It follows `create_pretraining_data.py` and `tokenization.py` of google-research/bert (commit eedf5716) draw for draw, about
+a thousand times slower than `generator`. Its tokenizer takes Unicode's categories from the running Python; the compiled
+one from a table of the package (Unicode 15.1), so that the two agree on every character that both know.
+"""
+
+import random
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from bertprep.config import InstanceSettings
+
+LONGEST_WORD = 200
+RANDOM_DOCUMENT_TRIES = 10
+_CJK = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF),
+        (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))  # fmt: skip
+
+Sentence = list[str]  # of tokens
+Document = list[Sentence]
+
+
+@dataclass
+class ReferenceInstance:
+    """One example, in tokens: what the model sees, and what it shall say."""
+
+    tokens: list[str]  # [CLS] A [SEP] B [SEP], with the replacements in place
+    segment_ids: list[int]
+    is_random_next: bool
+    masked_positions: list[int]  # ascending
+    masked_labels: list[str]
+
+
+def generate(text: bytes, vocabulary: Sequence[str], settings: InstanceSettings, *, seed: int) -> list[ReferenceInstance]:
+    """The instances of a text shard in the order of its records."""
+    rng = random.Random(seed)
+    documents = read_documents(text, vocabulary, lower=not settings.cased)
+    rng.shuffle(documents)
+    instances = [
+        instance
+        for _ in range(settings.dupe)
+        for index in range(len(documents))
+        for instance in instances_of_document(documents, index, vocabulary, settings, rng)
+    ]
+    rng.shuffle(instances)
+    return instances
+
+
+def instances_of_document(
+    documents: list[Document], index: int, vocabulary: Sequence[str], settings: InstanceSettings, rng: random.Random
+) -> Iterator[ReferenceInstance]:
+    """Cut a document into sentence pairs of about the target length."""
+    document = documents[index]
+    longest = settings.seq - 3  # [CLS], [SEP], [SEP]
+    # Most sequences are as long as they can be; some documents are cut shorter, as fine-tuning data will be.
+    target = rng.randint(2, longest) if rng.random() < settings.short_seq_prob else longest
+    chunk: list[Sentence] = []
+    chunk_length = 0
+    i = 0
+    while i < len(document):
+        chunk.append(document[i])
+        chunk_length += len(document[i])
+        if i == len(document) - 1 or chunk_length >= target:
+            a_end = rng.randint(1, len(chunk) - 1) if len(chunk) >= 2 else 1
+            a = [token for sentence in chunk[:a_end] for token in sentence]
+            is_random_next = len(chunk) == 1 or rng.random() < 0.5
+            if is_random_next:
+                b = random_next(documents, index, target - len(a), rng)
+                i -= len(chunk) - a_end  # the sentences that were not used are put back
+            else:
+                b = [token for sentence in chunk[a_end:] for token in sentence]
+            truncate_pair(a, b, longest, rng)
+            tokens = ["[CLS]", *a, "[SEP]", *b, "[SEP]"]
+            segment_ids = [0] * (len(a) + 2) + [1] * (len(b) + 1)
+            positions, labels = mask_tokens(tokens, vocabulary, settings, rng)
+            yield ReferenceInstance(tokens, segment_ids, is_random_next, positions, labels)
+            chunk, chunk_length = [], 0
+        i += 1
+
+
+def random_next(documents: list[Document], index: int, target: int, rng: random.Random) -> list[str]:
+    """Sentences of another document, at least one, until there are `target` tokens.
+
+    After ten draws of the own document it is taken after all, and still labelled random.
+    """
+    for _ in range(RANDOM_DOCUMENT_TRIES):
+        other = rng.randint(0, len(documents) - 1)
+        if other != index:
+            break
+    document = documents[other]
+    tokens: list[str] = []
+    for sentence in document[rng.randint(0, len(document) - 1) :]:
+        tokens.extend(sentence)
+        if len(tokens) >= target:
+            break
+    return tokens
+
+
+def truncate_pair(a: list[str], b: list[str], longest: int, rng: random.Random) -> None:
+    """Take tokens off the longer segment, B on a tie, at its front or its back, until both fit."""
+    while len(a) + len(b) > longest:
+        longer = a if len(a) > len(b) else b
+        if rng.random() < 0.5:
+            del longer[0]
+        else:
+            longer.pop()
+
+
+def mask_tokens(
+    tokens: list[str], vocabulary: Sequence[str], settings: InstanceSettings, rng: random.Random
+) -> tuple[list[int], list[str]]:
+    """Replace some tokens in place; returns their positions, ascending, and what they were."""
+    groups: list[list[int]] = []
+    for position, token in enumerate(tokens):
+        if token in ("[CLS]", "[SEP]"):
+            continue
+        if settings.whole_word and groups and token.startswith("##"):
+            groups[-1].append(position)
+        else:
+            groups.append([position])
+    rng.shuffle(groups)
+    wanted = min(settings.pred, max(1, round(len(tokens) * settings.masked_lm_prob)))
+    original = list(tokens)
+    masked: list[int] = []
+    for group in groups:
+        if len(masked) >= wanted:
+            break
+        if len(masked) + len(group) > wanted:
+            continue
+        for position in group:
+            if rng.random() < 0.8:
+                tokens[position] = "[MASK]"
+            elif rng.random() >= 0.5:
+                tokens[position] = vocabulary[rng.randint(0, len(vocabulary) - 1)]
+            masked.append(position)
+    masked.sort()
+    return masked, [original[position] for position in masked]
+
+
+def read_documents(text: bytes, vocabulary: Sequence[str], *, lower: bool) -> list[Document]:
+    """Documents of tokenized sentences: a blank line starts a new one; lines without tokens are dropped."""
+    known = set(vocabulary)
+    documents: list[Document] = [[]]
+    for line in text.decode().replace("\r", "").split("\n"):
+        if not line.strip():
+            documents.append([])
+        elif tokens := tokenize(line, known, lower=lower):
+            documents[-1].append(tokens)
+    return [document for document in documents if document]
+
+
+def tokenize(line: str, known: set[str], *, lower: bool) -> list[str]:
+    """WordPiece tokens of a line of text.
+
+    >>> tokenize("Unaffable!", {"un", "##aff", "##able", "!"}, lower=True)
+    ['un', '##aff', '##able', '!']
+    """
+    return [piece for word in split_words(line, lower=lower) for piece in split_pieces(word, known)]
+
+
+def split_words(line: str, *, lower: bool) -> Iterator[str]:
+    """Words, and punctuation marks and CJK characters by themselves; in lower case and without accents if `lower`."""
+    cleaned = "".join(_cleaned(character) for character in line)
+    for word in cleaned.split():
+        if lower:
+            decomposed = unicodedata.normalize("NFD", word.lower())
+            word = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+        yield from "".join(f" {c} " if _is_punctuation(c) else c for c in word).split()
+
+
+def _cleaned(character: str) -> str:
+    point, category = ord(character), unicodedata.category(character)
+    if character in " \t\n\r" or category == "Zs":
+        return " "
+    if point in (0, 0xFFFD) or category in ("Cc", "Cf"):
+        return ""
+    return f" {character} " if any(first <= point <= last for first, last in _CJK) else character
+
+
+def _is_punctuation(character: str) -> bool:
+    # $, +, ^ and the like are no punctuation to Unicode; BERT splits at all of ASCII's symbols
+    return (character.isascii() and character.isprintable() and not character.isalnum() and character != " ") or (
+        unicodedata.category(character).startswith("P")
+    )
+
+
+def split_pieces(word: str, known: set[str]) -> list[str]:
+    """The longest pieces of the vocabulary that make up a word, from its start on; [UNK] where there are none."""
+    if len(word) > LONGEST_WORD:
+        return ["[UNK]"]
+    pieces: list[str] = []
+    start = 0
+    while start < len(word):
+        prefix = "##" if start else ""
+        end = next((end for end in range(len(word), start, -1) if prefix + word[start:end] in known), None)
+        if end is None:
+            return ["[UNK]"]
+        pieces.append(prefix + word[start:end])
+        start = end
+    return pieces

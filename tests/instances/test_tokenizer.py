@@ -1,0 +1,108 @@
+"""The compiled tokenizer is Google's: on every character, on `tokenizers`' English, and on what is no text at all."""
+
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from bertprep.errors import BertprepError
+from bertprep.instances import TokenizedShard, Tokenizer, load_vocabulary, reference
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def vocabulary_of(folder: Path, *tokens: str) -> Path:
+    path = folder / "vocab.txt"
+    path.write_text("".join(f"{token}\n" for token in [*SPECIAL, *tokens]), encoding="utf-8")
+    return path
+
+
+def tokenize(folder: Path, text: str | bytes, *tokens: str, lower: bool = True) -> tuple[TokenizedShard, list[list[str]]]:
+    """The shard, and its sentences in tokens."""
+    vocabulary = load_vocabulary(vocabulary_of(folder, *tokens))
+    path = folder / "shard.txt"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    shard = Tokenizer(vocabulary, lower=lower).tokenize_file(path)
+    starts = shard.sentence_starts.tolist()
+    names = [vocabulary.tokens[token] for token in shard.tokens.tolist()]
+    return shard, [names[start:end] for start, end in zip(starts, starts[1:], strict=False)]
+
+
+def test_splits_words_into_the_longest_pieces(tmp_path: Path) -> None:
+    _, sentences = tokenize(tmp_path, "Unaffable, unwanted\n", "un", "##aff", "##able", "##a", "##want", "##ed", ",")
+    assert sentences == [["un", "##aff", "##able", ",", "un", "##want", "##ed"]]
+
+
+def test_blank_lines_end_documents_and_lines_without_tokens_do_not(tmp_path: Path) -> None:
+    shard, sentences = tokenize(tmp_path, "a\n\u200b\na a\n \t\u00a0\n\n\na\r\n\r\na a a", "a")
+    assert sentences == [["a"], ["a", "a"], ["a"], ["a", "a", "a"]]
+    assert shard.document_starts.tolist() == [0, 2, 3, 4]
+
+
+def test_a_carriage_return_vanishes_and_joins_its_neighbours(tmp_path: Path) -> None:
+    assert tokenize(tmp_path, "a\rb\n", "ab", "a", "b")[1] == [["ab"]]
+
+
+@pytest.mark.parametrize(("size", "expected"), [(200, "word"), (201, "[UNK]")])
+@pytest.mark.parametrize("letter", ["x", "é", "Å"])
+def test_a_word_of_more_than_200_characters_is_unknown(tmp_path: Path, letter: str, size: int, expected: str) -> None:
+    _, [sentence] = tokenize(tmp_path, letter * size, "x", "##x", "e", "##e", "a", "##a")
+    assert (sentence == ["[UNK]"]) == (expected == "[UNK]")
+
+
+def test_a_capital_sigma_at_the_end_of_a_word_becomes_a_final_one(tmp_path: Path) -> None:
+    _, sentences = tokenize(tmp_path, "ΟΔΟΣ ΣΟΦΟΣ, Σ\n", "οδος", "σοφος", "σ", ",")
+    assert sentences == [["οδος", "σοφος", ",", "σ"]]
+
+
+@pytest.mark.parametrize("lower", [True, False], ids=["uncased", "cased"])
+def test_treats_every_character_as_the_reference_does(tmp_path: Path, lower: bool) -> None:
+    # one line a character, between two letters; the vocabulary knows every character that can come out
+    lines = [
+        f"a{chr(point)}b"
+        for point in range(0x110000)
+        if unicodedata.category(chr(point)) not in ("Cs", "Cn") and chr(point) != "\n"
+    ]
+    expected = [list(reference.split_words(line.replace("\r", ""), lower=lower)) for line in lines]
+    characters = sorted({character for words in expected for word in words for character in word})
+    tokens = [form for character in characters for form in (character, f"##{character}")]
+    _, found = tokenize(tmp_path, "\n".join(lines) + "\n", *tokens, lower=lower)
+    assert len(found) == len(lines)
+    for line, words, sentence in zip(lines, expected, found, strict=True):
+        pieces = [f"##{c}" if i else c for word in words for i, c in enumerate(word)]
+        assert sentence == pieces, f"U+{ord(line[1]):04X}"
+
+
+@pytest.mark.parametrize("block_bytes", [70, 100, 1000])
+def test_lines_longer_than_the_buffer_are_read_whole(tmp_path: Path, block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "a " * 300 + "\n\n" + "a b\n" * 50 + "ab " * 500
+    whole = tokenize(tmp_path, text, "a", "b", "##b")
+    monkeypatch.setattr("bertprep.instances.tokenizer._BLOCK_BYTES", block_bytes)
+    in_blocks = tokenize(tmp_path, text, "a", "b", "##b")
+    assert in_blocks[1] == whole[1]
+    assert in_blocks[0].text_crc32c == whole[0].text_crc32c
+    assert len(whole[1]) == 52
+
+
+@pytest.mark.parametrize(
+    ("text", "offset", "byte"),
+    [
+        (b"good\nbad \xff byte\n", 9, "0xff"),
+        (b"\x80", 0, "0x80"),
+        (b"caf\xc3", 3, "0xc3"),
+        (b"overlong \xc0\xaf\n", 9, "0xc0"),
+        (b"surrogate \xed\xa0\x80\n", 10, "0xed"),
+        (b"beyond \xf4\x90\x80\x80\n", 7, "0xf4"),
+    ],
+)
+def test_names_the_byte_that_is_not_utf_8(tmp_path: Path, text: bytes, offset: int, byte: str) -> None:
+    with pytest.raises(BertprepError, match=rf"shard\.txt: byte {offset} \({byte}\) is not UTF-8"):
+        tokenize(tmp_path, text, "a")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("", "is empty"), ("\n \n\t\n", "holds no document"), ("\u200b", "holds no document")]
+)
+def test_text_without_a_document_is_an_error(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(BertprepError, match=message):
+        tokenize(tmp_path, text, "a")

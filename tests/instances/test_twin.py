@@ -1,0 +1,102 @@
+"""The compiled generator equals its readable twin, on many small corpora and settings, the odd ones among them."""
+
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bertprep.config import InstanceSettings
+from bertprep.instances import Vocabulary, load_vocabulary
+from tests.instances.examples import compiled_examples, reference_examples
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+LARGE = 30_522
+NO_TOKENS = ["\u200b", "\x00\ufffd", "\u0301"]  # lines that are not blank and yet hold no token
+WORDS = ["the", "of", "tha", "lon", "Lonnth", "ABC", "q", "thelonofthe", "xyzzy", "don't", "U.S.", "3.14", "[MASK]", "##a",
+         "naïve", "Zürich", "北京", "İstanbul", "ΟΔΟΣ", "ǅ", "x" * 201, "é" * 120, "zero\u200bwidth", "no\u00a0break", "🙂",
+         "a\u2028b", "≠", "\u1fef", "Å", "\r", "tab\tbed"]  # fmt: skip
+
+
+def small_tokens() -> list[str]:
+    """100 tokens: most words fall into pieces or are unknown."""
+    words = ["the", "of", "tha", "lon", "##nth", "##of", ".", ",", "'", "[", "]", "#", "北", "##京"]
+    tokens = [*SPECIAL, *words, *LETTERS, *(f"##{letter}" for letter in LETTERS)]
+    return tokens + [f"[unused{n}]" for n in range(100 - len(tokens))]
+
+
+def large_tokens() -> list[str]:
+    """30,522 tokens, of two, three and four letters, as large as BERT's own vocabulary."""
+    tokens = small_tokens()[:-1]
+    made = ("".join(letters) for size in (3, 4) for letters in product(LETTERS, repeat=size))
+    known = set(tokens)
+    for token in made:
+        if len(tokens) == LARGE:
+            return tokens
+        if token not in known:
+            tokens.append(token if len(tokens) % 2 else f"##{token}")
+    raise AssertionError("not enough tokens")
+
+
+@pytest.fixture(scope="module")
+def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Vocabulary]:
+    folder = tmp_path_factory.mktemp("vocabularies")
+    found = {}
+    for tokens in (small_tokens(), large_tokens()):
+        path = folder / f"{len(tokens)}.txt"
+        path.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+        found[len(tokens)] = load_vocabulary(path)
+    return found
+
+
+any_text = st.text(st.characters(exclude_categories=["Cs", "Cn"]), max_size=12)
+sentences = st.lists(st.sampled_from(WORDS) | st.sampled_from(WORDS[:8]) | any_text, min_size=1, max_size=40).map(" ".join)
+documents = st.lists(sentences | st.sampled_from(NO_TOKENS), min_size=1, max_size=8).map("\n".join)
+corpora = st.lists(documents, min_size=1, max_size=6).map("\n\n".join)
+
+
+@st.composite
+def instance_settings(draw: st.DrawFn) -> InstanceSettings:
+    seq = draw(st.sampled_from([8, 9, 16, 63, 64, 65, 128, 512]) | st.integers(8, 512))
+    return InstanceSettings(
+        seq=seq,
+        pred=draw(st.integers(1, min(80, seq - 3))),
+        dupe=draw(st.integers(1, 3)),
+        masked_lm_prob=draw(st.sampled_from([0.15, 0.3, 0.01, 1.0]) | st.floats(0.01, 1.0)),
+        short_seq_prob=draw(st.sampled_from([0.0, 0.1, 0.5, 1.0])),
+        whole_word=draw(st.booleans()),
+        cased=draw(st.booleans()),
+    )
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=corpora, size=st.sampled_from([100, LARGE]), asked=instance_settings(), seed=st.integers(0, 2**40))
+def test_compiled_equals_reference(
+    text: str, size: int, asked: InstanceSettings, seed: int, vocabularies: dict[int, Vocabulary], tmp_path: Path
+) -> None:
+    check(f"the end\n\n{text}", vocabularies[size], asked, seed, tmp_path)  # one document at least has a token
+
+
+@pytest.mark.parametrize("whole_word", [False, True])
+@pytest.mark.parametrize(
+    "lines",
+    [["one word"], ["a"], ["the of " * 400], ["the"] * 300, ["the of", "", "the"], ["", "", "a b", "", "", ""]],
+    ids=["one sentence", "one token", "a long sentence", "many short ones", "two documents", "blank lines"],
+)
+def test_compiled_equals_reference_at_the_edges(
+    lines: Sequence[str], whole_word: bool, vocabularies: dict[int, Vocabulary], tmp_path: Path
+) -> None:
+    for seq in (8, 128, 512):
+        asked = InstanceSettings(seq=seq, pred=5, whole_word=whole_word, short_seq_prob=0.5)
+        check("\n".join(lines), vocabularies[100], asked, 7, tmp_path)
+
+
+def check(text: str, vocabulary: Vocabulary, asked: InstanceSettings, seed: int, folder: Path) -> None:
+    path = folder / "shard.txt"
+    path.write_bytes(text.encode())
+    compiled = compiled_examples(path, vocabulary, asked, seed=seed)
+    assert compiled == reference_examples(path, vocabulary, asked, seed=seed)
+    assert compiled
