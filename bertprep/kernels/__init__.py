@@ -20,7 +20,18 @@ from typing import Any
 
 import numpy as np
 
-_SOURCES = ("language", "mersenne", "wordpiece", "sentence_pairs", "crc32c", "encode", "decode")
+_SOURCES = (
+    "language",
+    "mersenne",
+    "wordpiece",
+    "sentence_pairs",
+    "crc32c",
+    "encode",
+    "faults",
+    "varints",
+    "messages",
+    "decode",
+)
 _C_TYPES: dict[str, Any] = {"int64": ctypes.c_int64, "uint64": ctypes.c_uint64, "uint32": ctypes.c_uint32}
 
 

@@ -1,0 +1,277 @@
+"""Find the seven features in a serialized record, whoever wrote it, and take their values out.
+
+    Example (TFRecord)   1: Features { 1: entry { 1: name, 2: Feature }, ... }    Feature: 1 bytes, 2 float, 3 int64 list
+    OFRecord                         { 1: entry { 1: name, 2: Feature }, ... }    1 bytes, 2 float, 3 double, 4 int32, 5 int64
+
+Entries and the fields in them may come in any order, numbers packed or one by one, and what is unknown is skipped. First all
+features are located, as ranges of bytes; every length is checked against the range that it lies in before it is used.
+"""
+
+import numpy as np
+
+from bertprep.kernels import encode
+from bertprep.kernels.encode import FEATURES, OFRECORD, TFRECORD, WEIGHTS
+from bertprep.kernels.faults import FEATURE, FOUND, MALFORMED, MISSING, TWICE, WRONG_COUNT, WRONG_TYPE
+from bertprep.kernels.language import i64, load_u64, subroutine
+from bertprep.kernels.varints import count_numbers, load_f32, load_f64, read_number, read_varint, unpack
+
+KIND, BEGIN, END = range(3)
+SPAN_SIZE = 3
+"""Where a feature is: the number of its list's field in Feature (0: none), where that list begins (-1: no feature) and ends."""
+FLOAT_LIST, DOUBLE_LIST, INT32_LIST, INT64_LIST = 2, 3, 4, 5  # in OFRecord
+INT64_LIST_OF_EXAMPLE = 3
+
+_NAMES = {
+    "input_ids": encode.INPUT_IDS,
+    "input_word_ids": encode.INPUT_IDS,  # TensorFlow 2's name
+    "input_mask": encode.INPUT_MASK,
+    "segment_ids": encode.SEGMENT_IDS,
+    "input_type_ids": encode.SEGMENT_IDS,  # TensorFlow 2's name
+    "masked_lm_positions": encode.POSITIONS,
+    "masked_lm_ids": encode.LABELS,
+    "masked_lm_weights": encode.WEIGHTS,
+    "next_sentence_labels": encode.NEXT_SENTENCE,
+}
+_BY_SIZE = sorted(_NAMES, key=len)
+_SIZES = np.array([len(name) for name in _BY_SIZE])
+_LONGEST = len(_BY_SIZE[-1])
+_FIRST_OF_SIZE = np.searchsorted(_SIZES, np.arange(_LONGEST + 1))
+_FEATURE_OF = np.array([_NAMES[name] for name in _BY_SIZE])
+
+
+def _eight_bytes(name: str, start: int) -> int:
+    return int.from_bytes(name.encode()[start : start + 8], "little")
+
+
+# All names have 9 to 20 bytes: three loads of eight, which overlap, see all of any.
+_HEADS = np.array([_eight_bytes(name, 0) for name in _BY_SIZE], np.uint64)
+_MIDDLES = np.array([_eight_bytes(name, min(8, len(name) - 8)) for name in _BY_SIZE], np.uint64)
+_TAILS = np.array([_eight_bytes(name, len(name) - 8) for name in _BY_SIZE], np.uint64)
+
+
+@subroutine
+def _feature_named(data, at, size):
+    """The feature whose name is data[at : at + size], or -1."""
+    if size < 8 or size > _LONGEST:
+        return i64(-1)
+    row = _FIRST_OF_SIZE[size]
+    while row < len(_SIZES) and _SIZES[row] == size:
+        if (
+            load_u64(data, at) == _HEADS[row]
+            and load_u64(data, at + min(i64(8), size - 8)) == _MIDDLES[row]
+            and load_u64(data, at + size - 8) == _TAILS[row]
+        ):
+            return _FEATURE_OF[row]
+        row += 1
+    return i64(-1)
+
+
+@subroutine
+def _read_size(data, at, end):
+    """The size of what follows and where it begins; size -1 where it is no number or goes beyond `end`."""
+    size, at = read_varint(data, at, end)
+    return (size if size <= end - at else i64(-1)), at
+
+
+@subroutine
+def _skip(data, tag, at, end):
+    """Where the field of this tag, whose content begins at `at`, ends; -1 where it has no sound end."""
+    wire_type = tag & 7
+    after = i64(-1)
+    if tag < 8:  # there is no field 0; -1: the tag is no number
+        return after
+    if wire_type == 0:
+        for k in range(min(i64(10), end - at)):
+            if data[at + k] < 0x80:
+                return at + k + 1
+    elif wire_type == 1:
+        after = at + 8
+    elif wire_type == 2:
+        size, begin = _read_size(data, at, end)
+        if size >= 0:
+            after = begin + size
+    elif wire_type == 5:
+        after = at + 4
+    return after if after <= end else i64(-1)
+
+
+@subroutine
+def _locate_in_entry(data, at, end, spans, problem):
+    """Note where the feature of one map entry is; field 1 is its name, field 2 the Feature."""
+    name, name_size = i64(0), i64(0)
+    value, value_end = i64(-1), i64(-1)
+    while at < end:
+        tag, at = read_varint(data, at, end)
+        if tag == 0x0A or tag == 0x12:
+            size, at = _read_size(data, at, end)
+            if size < 0:
+                return i64(MALFORMED)
+            if tag == 0x0A:
+                name, name_size = at, size
+            elif value >= 0:
+                return i64(MALFORMED)
+            else:
+                value, value_end = at, at + size
+            at += size
+        else:
+            at = _skip(data, tag, at, end)
+            if at < 0:
+                return i64(MALFORMED)
+    feature = _feature_named(data, name, name_size)
+    if feature < 0:
+        return i64(0)
+    problem[FEATURE] = feature
+    span = SPAN_SIZE * feature
+    if spans[span + BEGIN] >= 0:
+        return i64(TWICE)
+    spans[span + KIND], spans[span + BEGIN], spans[span + END] = i64(0), name, name
+    at, end = value, value_end
+    while at < end:
+        tag, at = read_varint(data, at, end)
+        if tag & 7 == 2 and 1 <= tag >> 3 <= INT64_LIST:
+            size, at = _read_size(data, at, end)
+            if size < 0 or spans[span + KIND]:
+                return i64(MALFORMED)
+            spans[span + KIND], spans[span + BEGIN], spans[span + END] = tag >> 3, at, at + size
+            at += size
+        else:
+            at = _skip(data, tag, at, end)
+            if at < 0:
+                return i64(MALFORMED)
+    return i64(0)
+
+
+@subroutine
+def _locate_in_map(data, at, end, spans, problem):
+    while at < end:
+        tag, at = read_varint(data, at, end)
+        if tag == 0x0A:
+            size, at = _read_size(data, at, end)
+            if size < 0:
+                return i64(MALFORMED)
+            fault = _locate_in_entry(data, at, at + size, spans, problem)
+            if fault < 0:
+                return fault
+            at += size
+        else:
+            at = _skip(data, tag, at, end)
+            if at < 0:
+                return i64(MALFORMED)
+    return i64(0)
+
+
+@subroutine
+def locate_features(data, at, end, record_format, spans, problem):
+    """Fill `spans` for all features of the record data[at:end]; 0 or a fault. All are there, with a list of a fitting type."""
+    for feature in range(FEATURES):
+        spans[SPAN_SIZE * feature + KIND] = 0
+        spans[SPAN_SIZE * feature + BEGIN] = -1
+    if record_format == OFRECORD:
+        fault = _locate_in_map(data, at, end, spans, problem)
+        if fault < 0:
+            return fault
+    while record_format == TFRECORD and at < end:
+        tag, at = read_varint(data, at, end)
+        if tag == 0x0A:
+            size, at = _read_size(data, at, end)
+            if size < 0:
+                return i64(MALFORMED)
+            fault = _locate_in_map(data, at, at + size, spans, problem)
+            if fault < 0:
+                return fault
+            at += size
+        else:
+            at = _skip(data, tag, at, end)
+            if at < 0:
+                return i64(MALFORMED)
+    for feature in range(FEATURES):
+        kind = spans[SPAN_SIZE * feature + KIND]
+        if feature == WEIGHTS:
+            fits = kind == FLOAT_LIST or (kind == DOUBLE_LIST and record_format == OFRECORD)
+        elif record_format == OFRECORD:
+            fits = kind in (INT32_LIST, INT64_LIST)
+        else:
+            fits = kind == INT64_LIST_OF_EXAMPLE
+        if not fits:
+            problem[FEATURE], problem[FOUND] = feature, kind
+            return i64(MISSING) if spans[SPAN_SIZE * feature + BEGIN] < 0 else i64(WRONG_TYPE)
+    return i64(0)
+
+
+@subroutine
+def _next_values(data, at, end, width):
+    """The next values of a list, which are data[begin:after], some or none; begin is -1 where the list is malformed.
+
+    `width` is the bytes of a value, or 0 for numbers of variable length.
+    """
+    tag, begin = read_varint(data, at, end)
+    if tag == 0x0A:
+        size, begin = _read_size(data, begin, end)
+        if size < 0 or (width and size % width):
+            return i64(-1), begin
+        return begin, begin + size
+    after = _skip(data, tag, begin, end)
+    if after < 0:
+        return i64(-1), begin
+    if (width == 0 and tag == 0x08) or (width == 4 and tag == 0x0D) or (width == 8 and tag == 0x09):
+        return begin, after
+    return after, after  # an unknown field
+
+
+@subroutine
+def count_values(data, at, end, width):
+    """How many values a list has, or MALFORMED."""
+    count = i64(0)
+    while at < end:
+        begin, at = _next_values(data, at, end, width)
+        if begin < 0:
+            return i64(MALFORMED)
+        count += (at - begin) // width if width else count_numbers(data, begin, at)
+    return count
+
+
+@subroutine
+def take_numbers(data, spans, feature, limit, out, start, count):
+    """The `count` numbers of a feature to out[start:]; the file ends at `limit`. 0 or a fault."""
+    at, end = spans[SPAN_SIZE * feature + BEGIN], spans[SPAN_SIZE * feature + END]
+    if at < end and data[at] == 0x0A:
+        size, begin = _read_size(data, at + 1, end)
+        if size == end - begin:
+            return unpack(data, begin, end, limit, out, start, count)
+    stop = start + count
+    while at < end:
+        begin, at = _next_values(data, at, end, i64(0))
+        if begin < 0:
+            return i64(MALFORMED)
+        while begin < at:
+            value, begin = read_number(data, begin, at)
+            if value < 0:
+                return value
+            if start == stop:
+                return i64(WRONG_COUNT)
+            out[start] = value
+            start += 1
+    return i64(0) if start == stop else i64(WRONG_COUNT)
+
+
+@subroutine
+def take_weights(data, spans, out, start, count):
+    """The same for the weights, which are floats or, in an OFRecord, doubles."""
+    at, end = spans[SPAN_SIZE * WEIGHTS + BEGIN], spans[SPAN_SIZE * WEIGHTS + END]
+    width = i64(4) if spans[SPAN_SIZE * WEIGHTS + KIND] == FLOAT_LIST else i64(8)
+    stop = start + count
+    while at < end:
+        begin, at = _next_values(data, at, end, width)
+        if begin < 0:
+            return i64(MALFORMED)
+        values = (at - begin) // width
+        if values > stop - start:
+            return i64(WRONG_COUNT)
+        if width == 4:
+            for i in range(values):
+                out[start + i] = load_f32(data, begin + 4 * i)
+        else:
+            for i in range(values):
+                out[start + i] = load_f64(data, begin + 8 * i)
+        start += values
+    return i64(0) if start == stop else i64(WRONG_COUNT)

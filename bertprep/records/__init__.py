@@ -1,0 +1,16 @@
+"""Record files, TFRecord and OFRecord, by the same names: `Instances` to bytes, bytes to `Examples`.
+
+`open` finds the format itself:
+
+    with records.open("part-00000") as file:
+        for examples in file.blocks(256):
+            ...
+"""
+
+from bertprep.records.examples import Examples
+from bertprep.records.reader import RecordFile
+from bertprep.records.writer import FEATURES, RecordEncoder, WrittenFile, write_records
+
+open = RecordFile  # noqa: A001 - for `records.open(path)`
+
+__all__ = ["FEATURES", "Examples", "RecordEncoder", "RecordFile", "WrittenFile", "open", "write_records"]

@@ -1,0 +1,48 @@
+"""Which of the two formats a file is, from its first bytes.
+
+    TFRecord   u64 length, u32 masked CRC-32C of those 8 bytes, data, u32 checksum: recognized by the first checksum
+    OFRecord   i64 length, data that begins with the tag of a map entry, 0x0A: recognized by that byte
+
+A TFRecord file whose first checksum is wrong is still taken for one where all else looks so, for the sake of its message.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep import kernels
+from bertprep.errors import BertprepError
+
+TFRECORD, OFRECORD = "tfrecord", "ofrecord"
+_MAP_ENTRY = 0x0A
+_LONGEST = 1 << 31  # no protobuf message is longer
+
+
+def find_format(path: Path, data: NDArray[np.uint8]) -> str:
+    """The format of the file with these bytes; raises `BertprepError` where it has neither or is empty."""
+    if len(data) == 0:
+        raise BertprepError(f"{path}: is empty, it holds no records; make it again")
+    head = data[:13].tobytes()
+    length = int.from_bytes(head[:8], "little")
+    if len(data) >= 12 and int.from_bytes(head[8:12], "little") == masked_checksum(data[:8]):
+        return TFRECORD
+    if len(data) >= 9 and length < _LONGEST:
+        if head[8] == _MAP_ENTRY:
+            return OFRECORD
+        if head[12:] == bytes([_MAP_ENTRY]) and length <= len(data) - 16:
+            return TFRECORD
+    raise BertprepError(
+        f"{path}: is neither TFRecord nor OFRecord: it has {len(data):,} bytes and begins with {head[:12].hex(' ')}; "
+        "give a file that bertprep create or a tool like it has made"
+    )
+
+
+def masked_checksum(data: NDArray[np.uint8]) -> int:
+    """CRC-32C in TFRecord's disguise.
+
+    >>> hex(masked_checksum(np.frombuffer(b"123456789", np.uint8)))
+    '0xc78d6d14'
+    """
+    checksum = kernels.load().checksum(0, data, len(data), 0)
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
