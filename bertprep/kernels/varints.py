@@ -249,8 +249,8 @@ def count_numbers(data, at, end):
 
 
 @kernel
-def unpack_numbers(data: u8_p, size: i64, out: i32_p, count: i64, portable: i64) -> i64:
-    """`count` numbers from `size` bytes, by the portable path if asked; 0 or a fault."""
+def unpack_numbers(data: u8_p, size: i64, limit: i64, out: i32_p, count: i64, portable: i64) -> i64:
+    """`count` numbers from `size` bytes in a file of `limit`, by the portable path if asked; 0 or a fault."""
     if portable:
-        return unpack_portable(data, i64(0), size, size, out, i64(0), count)
-    return unpack(data, i64(0), size, size, out, i64(0), count)
+        return unpack_portable(data, i64(0), size, limit, out, i64(0), count)
+    return unpack(data, i64(0), size, limit, out, i64(0), count)

@@ -59,12 +59,15 @@ def _words(record_format: str, fault: int, feature: int, found: int, expected: i
         fitting = (_FITTING_WEIGHTS if name == "masked_lm_weights" else _FITTING)[record_format]
         return f"feature {name} should be {fitting}, it is {lists}; give a file of BERT pretraining records"
     if fault == faults.WRONG_COUNT:
-        return f"feature {name} has {found:,} values, expected {expected:,}{_reason(feature)}; make the file again"
+        return f"feature {name} has {found:,} values, expected {_expected(feature, found, expected)}; make the file again"
     return f"feature {name} has a value that is negative or above {_MOST:,}; make the file again"
 
 
-def _reason(feature: int) -> str:
-    """Whose number of values in the first record all others must have."""
+def _expected(feature: int, found: int, expected: int) -> str:
+    """How many values there should be, and why: two features of the first record set the numbers for all others."""
+    measure = FEATURES[0 if feature < 3 else 3]
     if FEATURES[feature] == "next_sentence_labels":
-        return ""
-    return f" as {FEATURES[0 if feature < 3 else 3]} has in record 0"
+        return f"{expected}"
+    if found == 0 and measure == FEATURES[feature] and expected == 1:
+        return "1 or more"
+    return f"{expected:,} as {measure} has in record 0"

@@ -42,7 +42,7 @@ def masked_checksum(data: NDArray[np.uint8]) -> int:
     """CRC-32C in TFRecord's disguise.
 
     >>> hex(masked_checksum(np.frombuffer(b"123456789", np.uint8)))
-    '0xc78d6d14'
+    '0xc78ab0e5'
     """
     checksum = kernels.load().checksum(0, data, len(data), 0)
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -1,0 +1,133 @@
+"""Records come back as they were written, in order, in blocks, in any order, and into room made before."""
+
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertprep import records
+from bertprep.records import Examples
+from tests.records.handmade import FIRST, PRED, SECOND, SEQ, Dialect, Record, file_of, random_record
+
+
+def write(folder: Path, content: bytes) -> Path:
+    path = folder / "records"
+    path.write_bytes(content)
+    return path
+
+
+def assert_holds(examples: Examples, expected: list[Record]) -> None:
+    assert len(examples) == len(expected)
+    for name in records.FEATURES:
+        values = np.array([record[name] for record in expected])
+        np.testing.assert_array_equal(getattr(examples, name), values[:, 0] if name == "next_sentence_labels" else values)
+
+
+@pytest.fixture(params=["tfrecord", "ofrecord"])
+def record_format(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def many(record_format: str, tmp_path: Path) -> tuple[Path, list[Record]]:
+    """A file of 300 random records, and the records."""
+    rng = random.Random(1)
+    expected = [random_record(rng) for _ in range(300)]
+    return write(tmp_path, file_of(*expected, dialect=Dialect(record_format))), expected
+
+
+def test_two_records(record_format: str, tmp_path: Path) -> None:
+    path = write(tmp_path, file_of(FIRST, SECOND, dialect=Dialect(record_format)))
+    with records.open(path) as file:
+        assert (file.format, file.seq, file.pred, len(file)) == (record_format, SEQ, PRED, 2)
+        examples = file[:]
+    assert examples.input_ids.tolist() == [
+        [101, 1996, 103, 30521, 102, 2054, 102, 0],
+        [101, 7, 102, 200, 20000, 102, 0, 0],
+    ]
+    assert examples.input_mask[0].tolist() == [1, 1, 1, 1, 1, 1, 1, 0]
+    assert examples.segment_ids[0].tolist() == [0, 0, 0, 0, 0, 1, 1, 0]
+    assert examples.masked_lm_positions[0].tolist() == [2, 0]
+    assert examples.masked_lm_ids[0].tolist() == [4937, 0]
+    assert examples.masked_lm_weights[0].tolist() == [1.0, 0.0]
+    assert examples.next_sentence_labels.tolist() == [1, 0]
+    assert [array.dtype for array in examples.arrays] == [np.int32] * 5 + [np.float32, np.int32]
+
+
+def test_slices(many: tuple[Path, list[Record]]) -> None:
+    path, expected = many
+    with records.open(str(path)) as file:
+        assert_holds(file[100:200], expected[100:200])
+        assert_holds(file[-3:], expected[-3:])
+        assert_holds(file[::-7], expected[::-7])
+        assert_holds(file[:][10:20], expected[10:20])
+        assert len(file[400:500]) == len(file[5:5]) == 0
+
+
+def test_any_order(many: tuple[Path, list[Record]]) -> None:
+    path, expected = many
+    numbers = np.random.default_rng(0).integers(0, 300, 1000)
+    with records.open(path) as file:
+        assert_holds(file[numbers], [expected[number] for number in numbers])
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 300, 1000])
+def test_blocks_are_all_records_in_order(many: tuple[Path, list[Record]], size: int) -> None:
+    path, expected = many
+    with records.open(path) as file:
+        start = 0
+        for examples in file.blocks(size):
+            assert_holds(examples, expected[start : start + size])
+            start += size
+        assert start >= 300 == len(file)
+
+
+def test_reading_into_room_made_before(many: tuple[Path, list[Record]]) -> None:
+    path, expected = many
+    room = Examples.empty(10, seq=SEQ, pred=PRED)
+    with records.open(path) as file:
+        assert file.read_into(room, 250, 256) == 6  # a jump ahead, before anybody has counted the records
+        assert file.read_into(room, 298, 302, row=6) == 2  # the end of the file
+        file.gather_into(room, np.array([0, 299]), row=8)
+    assert_holds(room, [*expected[250:256], *expected[298:], expected[0], expected[299]])
+
+
+def test_what_is_asked_for_must_exist(many: tuple[Path, list[Record]]) -> None:
+    path, _ = many
+    room = Examples.empty(10, seq=SEQ, pred=PRED)
+    with records.open(path) as file:
+        for numbers in ([-1], [300]):
+            with pytest.raises(IndexError, match="of 300"):
+                file.gather_into(room, np.array(numbers))
+        with pytest.raises(IndexError, match="records 301 to 302 of 300"):
+            file.read_into(room, 301, 302)
+        with pytest.raises(ValueError, match="room for 10 records of 8/2, needed for 4 of 8/2 from row 7"):
+            file.read_into(room, 0, 4, row=7)
+        with pytest.raises(ValueError, match="room for 10 records of 9/2"):
+            file.read_into(Examples.empty(10, seq=9, pred=PRED), 0, 4)
+
+
+def test_after_close_examples_stay_and_the_file_is_shut(many: tuple[Path, list[Record]]) -> None:
+    path, expected = many
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0  # noqa: PTH208, PTH112
+    with records.open(path) as file:
+        examples = file[:5]
+    file.close()
+    assert_holds(examples, expected[:5])
+    with pytest.raises(ValueError, match="is closed"):
+        file[:5]
+    if before:
+        assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+@pytest.mark.parametrize(("seq", "pred"), [(1, 1), (3, 1), (16, 3), (100, 15), (128, 20), (512, 80)])
+def test_all_lengths_and_sizes_of_numbers(record_format: str, tmp_path: Path, seq: int, pred: int) -> None:
+    rng = random.Random(seq)
+    sizes = [1, 127, 128, 2**14 - 1, 2**14, 2**21 - 1, 2**21, 2**28 - 1, 2**28, 2**31 - 1]
+    expected = [random_record(rng, seq, pred, most=rng.choice(sizes)) for _ in range(50)]
+    path = write(tmp_path, file_of(*expected, dialect=Dialect(record_format)))
+    with records.open(path) as file:
+        assert (file.seq, file.pred) == (seq, pred)
+        assert_holds(file[:], expected)
