@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from bertprep.errors import UsageError as UsageError
     from bertprep.instances import load_vocabulary as load_vocabulary
 
+__version__ = "0.1.0"
+
 _HOME = {
     "BertprepError": "bertprep.errors",
     "InstanceSettings": "bertprep.config",

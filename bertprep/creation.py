@@ -239,7 +239,7 @@ def _make(
 ) -> dict[str, Manifest]:
     """Make what is missing in `folders`, and their manifests."""
     with contextlib.ExitStack() as stack:
-        versions = versions_of("numba", "numpy")
+        versions = versions_of("llvmlite", "numpy")
         journals = {name: stack.enter_context(Journal(folders[name], KIND, made_with, versions)) for name in folders}
         for journal in journals.values():
             _keep_vocabulary(journal.folder, maker.vocabulary)

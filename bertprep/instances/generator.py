@@ -22,6 +22,7 @@ MOST_TOKENS_IN_SHARD = 1 << 31
 _STATE_SIZE = 4
 _ROUND, _DOCUMENT, _INSTANCES, _MASKS = range(_STATE_SIZE)
 _FINISHED = 1
+UNCHANGED = -1
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Instances:
 
     Instance i is [CLS] A [SEP] B [SEP] with A = tokens[slices[i, 0]:][:slices[i, 1]] and B likewise from slices[i, 2:4]. Its
     masks are those from mask_ends[i - 1] to mask_ends[i]: at mask_positions, counted from [CLS], ascending, mask_replacements
-    stands instead of the token, which is the label. `order` is the order of the records: record k is instance order[k].
+    stands instead of the token, which is the label; UNCHANGED leaves the token. `order` is that of the records: record k is
+    instance order[k].
     """
 
     tokens: NDArray[np.int32]  # (tokens of the shard,)
@@ -55,6 +57,7 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
     twister = mersenne_twister(seed)
     order = np.arange(shard.documents, dtype=np.int64)
     compiled.shuffle_numbers(twister, order, len(order))
+    documents = np.stack([shard.document_starts[order], shard.document_starts[order + 1]], axis=1)
 
     longest = settings.seq - 3
     state = np.zeros(_STATE_SIZE, np.int64)
@@ -75,7 +78,7 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
     mask_replacements: NDArray[np.int32] = np.empty(masks, np.int32)
     while True:
         outcome = compiled.generate(
-            shard.tokens, shard.sentence_starts, shard.document_starts, shard.documents, order,
+            shard.tokens, shard.sentence_starts, documents, len(documents),
             longest, settings.dupe, threshold(settings.short_seq_prob), predictions, settings.pred,
             int(settings.whole_word), continues, vocabulary.mask, len(vocabulary),
             twister, room, marked, chosen,

@@ -5,7 +5,6 @@ line without tokens is dropped. Memory: 4 bytes a token and 8 a sentence, and a 
 """
 
 import io
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +21,7 @@ _SPARE_BYTES = 64  # that the kernel may read behind the text
 _SPARE_TOKENS = 4
 _CACHE_ENTRIES = 1 << 16
 _WORD_BUFFER_BYTES = 1024
-_CAPITAL_SIGMA, _FINAL_SIGMA = "Σ", "ς"
+_CAPITAL_SIGMA = "Σ".encode()
 
 
 @dataclass(frozen=True)
@@ -79,10 +78,9 @@ class Tokenizer:
     def _tokenize(self, path: Path, file: io.RawIOBase, size_bytes: int) -> TokenizedShard:
         text_crc32c = 0
         state = np.zeros(3, np.int64)
-        # room for the worst case, a token a byte: the system gives memory only for what is written
+        # room for the worst case, all tokens and sentences of one byte: the system gives memory only for what is written
         tokens = np.empty(size_bytes + 1 + _SPARE_TOKENS, np.int32)
-        sentence_ends = np.empty(1024, np.int64)
-        document_ends = np.empty(1024, np.int64)
+        sentence_ends, document_ends = (np.empty(size_bytes // 2 + 1, np.int64) for _ in range(2))
         buffer = bytearray(_BLOCK_BYTES + _SPARE_BYTES)
         kept = offset = 0  # bytes of an unfinished line at the start of the buffer; where the buffer starts in the file
         at_end = False
@@ -101,12 +99,8 @@ class Tokenizer:
                 filled += 1
             whole = buffer.rfind(10, 0, filled) + 1
             if whole:
-                if self._lower and buffer.find(_CAPITAL_SIGMA.encode(), 0, whole) >= 0:
+                if self._lower and buffer.find(_CAPITAL_SIGMA[0], 0, whole) >= 0:
                     lower_final_sigmas(buffer, whole)
-                lines = buffer.count(10, 0, whole)
-                if state[1] + lines > len(sentence_ends):
-                    room = int(state[1]) + max(lines, len(sentence_ends))
-                    sentence_ends, document_ends = (np.resize(a, room) for a in (sentence_ends, document_ends))
                 wrong = kernels.load().tokenize(
                     array, whole, self._entries, self._replacements, int(self._lower),
                     *self._trie, self._unknown, self._cache, self._word,
@@ -157,25 +151,20 @@ def lower_final_sigmas(buffer: bytearray, size: int) -> None:
     It is the one letter whose lower case depends on its neighbours within a word; the kernel lowers letter by letter. Both
     letters have two bytes. Text that is not UTF-8 is left to the kernel, which reports it.
     """
-    for line_start, line_end in _lines_with(_CAPITAL_SIGMA.encode(), buffer, size):
-        line = bytes(buffer[line_start:line_end]).decode("utf-8", "surrogateescape")
-        words = [word if _CAPITAL_SIGMA not in word else _with_final_sigmas(word) for word in line.split(" ")]
-        buffer[line_start:line_end] = " ".join(words).encode("utf-8", "surrogateescape")
+    found = buffer.find(_CAPITAL_SIGMA, 0, size)
+    while found >= 0:
+        start, end = buffer.rfind(10, 0, found) + 1, buffer.find(10, found, size)
+        line = bytes(buffer[start:end]).decode("utf-8", "surrogateescape")
+        buffer[start:end] = with_final_sigmas(line).encode("utf-8", "surrogateescape")
+        found = buffer.find(_CAPITAL_SIGMA, end, size)
 
 
-def _lines_with(found: bytes, buffer: bytearray, size: int) -> Iterator[tuple[int, int]]:
-    at = buffer.find(found, 0, size)
-    while at >= 0:
-        line_end = buffer.find(10, at, size)
-        yield buffer.rfind(10, 0, at) + 1, line_end
-        at = buffer.find(found, line_end, size)
+def with_final_sigmas(text: str) -> str:
+    """The text with its final capital sigmas in lower case.
 
-
-def _with_final_sigmas(text: str) -> str:
-    """
-    >>> _with_final_sigmas("ΟΔΟΣ ΣΟΦΟΣ")
+    >>> with_final_sigmas("ΟΔΟΣ ΣΟΦΟΣ")
     'ΟΔΟς ΣΟΦΟς'
-    """  # noqa: D402
+    """
     # lower-casing keeps every sigma a sigma, so both texts have theirs in the same order
     lowered = iter([c for c in text.lower() if c in "σς"])
-    return "".join(_FINAL_SIGMA if c in "Σσς" and next(lowered) == _FINAL_SIGMA and c == "Σ" else c for c in text)
+    return "".join("ς" if c in "Σσς" and next(lowered) == "ς" and c == "Σ" else c for c in text)

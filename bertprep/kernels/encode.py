@@ -25,6 +25,7 @@ from bertprep.kernels.language import (
     u32_p,
     u64,
 )
+from bertprep.kernels.sentence_pairs import UNCHANGED
 
 SLACK = 256
 HEADER_WIDTH = 64
@@ -40,7 +41,7 @@ WIDEST_VARINT = 3  # of a token: vocabularies have fewer than 2**21 entries
 BYTES_OF_VARINT = 24  # a ready varint keeps its length above this bit
 TFRECORD, OFRECORD = 1, 2
 ZEROS, ONES, FLOAT_ONES = 0, 64, 128  # where 64 bytes of each lie in `patterns`
-_AHEAD = 8  # records between asking for an instance's memory and using it
+_AHEAD = 4  # records between asking for an instance's memory and using it
 
 
 @subroutine
@@ -135,6 +136,28 @@ def _gather(sequence, varints, slices, instance, cls, sep):
     return a_size, b_size
 
 
+@subroutine
+def _prefetch_instance(order, record, end, slices, is_random_next, mask_ends, varints, mask_positions, mask_replacements):
+    """Begin to bring what records a little ahead will need: they are in random order, so nothing else foresees it."""
+    if record + 2 * _AHEAD < end:
+        coming = order[record + 2 * _AHEAD]
+        prefetch(slices, 4 * coming)
+        prefetch(is_random_next, coming)
+        prefetch(mask_ends, coming)
+    if record + _AHEAD < end:
+        coming = order[record + _AHEAD]
+        for segment in range(0, 4, 2):
+            start, size = i64(slices[4 * coming + segment]), i64(slices[4 * coming + segment + 1])
+            for i in range(0, size + 15, 16):
+                prefetch(varints, start + i)
+        mask, last = mask_ends[max(coming - 1, 0)], mask_ends[coming] - 1
+        prefetch(mask_positions, mask)
+        prefetch(mask_positions, last)
+        while mask < last + 16:
+            prefetch(mask_replacements, min(mask, last))
+            mask += 16
+
+
 @kernel
 def encode(
     formats: i64, first: i64, end: i64, order: i64_p, seq: i64, pred: i64,
@@ -155,18 +178,7 @@ def encode(
     record = first
     cls_varint, sep_varint = vocabulary_varints[cls], vocabulary_varints[sep]
     while record < end and max(tf_at, of_at) + widest <= capacity:
-        if record + _AHEAD < end:
-            coming = order[record + _AHEAD]
-            prefetch(slices, 4 * coming)
-            prefetch(mask_ends, coming)
-            if record + _AHEAD // 2 < end:
-                coming = order[record + _AHEAD // 2]
-                prefetch(varints, i64(slices[4 * coming]))
-                prefetch(varints, i64(slices[4 * coming]) + 16)
-                prefetch(varints, i64(slices[4 * coming + 2]))
-                prefetch(varints, i64(slices[4 * coming + 2]) + 16)
-                prefetch(mask_positions, mask_ends[coming])
-                prefetch(mask_replacements, mask_ends[coming])
+        _prefetch_instance(order, record, end, slices, is_random_next, mask_ends, varints, mask_positions, mask_replacements)
         instance = order[record]
         a_size, b_size = _gather(sequence, varints, slices, instance, cls_varint, sep_varint)
         size = a_size + b_size + 3
@@ -185,7 +197,9 @@ def encode(
         for i in range(masks):
             position = i64(mask_positions[mask_start + i])
             label_at = _put_ready_varint(values, label_at, sequence[position])
-            sequence[position] = vocabulary_varints[mask_replacements[mask_start + i]]
+            replacement = i64(mask_replacements[mask_start + i])
+            if replacement != UNCHANGED:
+                sequence[position] = vocabulary_varints[replacement]
         _fill(values, label_at, pred - masks, patterns, ZEROS)
         labels_size = label_at + pred - masks
 

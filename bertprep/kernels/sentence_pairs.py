@@ -25,6 +25,8 @@ from bertprep.kernels.mersenne import draw_53_bits, draw_below, shuffle, shuffle
 MASK_PROBABILITY = 7205759403792794  # 0.8 and 0.5 as thresholds for draw_53_bits: ceil(p * 2**53)
 HALF = 4503599627370496
 RANDOM_DOCUMENT_TRIES = 10
+UNCHANGED = -1
+"""The replacement of a masked position whose token stays: reading the token here would be a cache miss."""
 ROUND, DOCUMENT, INSTANCES, MASKS = 0, 1, 2, 3
 """Where `generate` stands: duplication round, place in the shuffled documents, instances and masks so far."""
 
@@ -73,7 +75,7 @@ def _pick_whole_words(
 
 @kernel
 def generate(
-    tokens: i32_p, sentence_starts: i64_p, document_starts: i64_p, documents: i64, order: i64_p,
+    tokens: i32_p, sentence_starts: i64_p, documents: i64_p, document_count: i64,
     longest: i64, rounds: i64, short_threshold: i64, predictions: i64_p, most_predictions: i64,
     whole_word: i64, continues: u8_p, mask_token: i64, vocabulary_size: i64,
     generator: u32_p, room: u16_p, marked: u64_p, chosen: i32_p,
@@ -82,20 +84,19 @@ def generate(
 ) -> i64:  # fmt: skip
     """Make instances until all rounds are done (returns 1) or the output arrays could overflow (returns 0).
 
-    Sentence s is tokens[sentence_starts[s]:sentence_starts[s+1]], document d the sentences document_starts[d] to [d+1];
-    `order` is the shuffled documents. `longest` is the sequence length less three; predictions[n] the number of masks in a
-    sequence of n tokens. Instance i is slices[4*i:4*i+4]: start and size of A, start and size of B; its masks end at
-    mask_ends[i]. `room` holds 3 * (longest + 4) numbers, `marked` one bit and `chosen` one number a position.
+    Sentence s is tokens[sentence_starts[s]:sentence_starts[s+1]]; documents[2*d] is the first sentence of document d in the
+    shuffled order, documents[2*d+1] the first behind it. `longest` is the sequence length less three; predictions[n] the
+    number of masks in a sequence of n tokens. Instance i is slices[4*i:4*i+4]: start and size of A, start and size of B; its
+    masks end at mask_ends[i]. `room` holds 3 * (longest + 4) numbers, `marked` one bit and `chosen` one number a position.
     """
     instance, mask = state[INSTANCES], state[MASKS]
     words, word_starts = shifted(room, longest + 4), shifted(room, 2 * (longest + 4))
     for repetition in range(state[ROUND], rounds):
-        for place in range(state[DOCUMENT] if repetition == state[ROUND] else 0, documents):
-            document = order[place]
-            first_sentence, end_sentence = document_starts[document], document_starts[document + 1]
+        for document in range(state[DOCUMENT] if repetition == state[ROUND] else 0, document_count):
+            first_sentence, end_sentence = documents[2 * document], documents[2 * document + 1]
             most_instances = end_sentence - first_sentence
             if instance + most_instances > instance_capacity or mask + most_instances * most_predictions > mask_capacity:
-                state[ROUND], state[DOCUMENT], state[INSTANCES], state[MASKS] = repetition, place, instance, mask
+                state[ROUND], state[DOCUMENT], state[INSTANCES], state[MASKS] = repetition, document, instance, mask
                 return 0
             target = longest
             if draw_53_bits(generator) < short_threshold:
@@ -119,18 +120,15 @@ def generate(
                     b_target = target - (a_end - a_start)
                     other = i64(0)
                     for _ in range(RANDOM_DOCUMENT_TRIES):
-                        other = draw_below(generator, documents)
-                        if other != place:
+                        other = draw_below(generator, document_count)
+                        if other != document:
                             break
-                    # documents are numbered in the shuffled order: that is what the draw means
-                    other = order[other]
-                    b_sentence = document_starts[other] + draw_below(
-                        generator, document_starts[other + 1] - document_starts[other]
-                    )
+                    b_sentence, other_end = documents[2 * other], documents[2 * other + 1]
+                    b_sentence += draw_below(generator, other_end - b_sentence)
                     b_start = sentence_starts[b_sentence]
                     while True:
                         b_sentence += 1
-                        if b_sentence == document_starts[other + 1] or sentence_starts[b_sentence] - b_start >= b_target:
+                        if b_sentence == other_end or sentence_starts[b_sentence] - b_start >= b_target:
                             break
                     b_end = sentence_starts[b_sentence]
                     sentence = chunk_start + a_sentences  # the sentences that were not used are put back
@@ -160,8 +158,7 @@ def generate(
                     if draw_53_bits(generator) < MASK_PROBABILITY:
                         replacement = mask_token
                     elif draw_53_bits(generator) < HALF:
-                        in_a = position <= a_size
-                        replacement = i64(tokens[a_start + position - 1 if in_a else b_start + position - a_size - 2])
+                        replacement = i64(UNCHANGED)
                     else:
                         replacement = draw_below(generator, vocabulary_size)
                     chosen[position] = replacement
