@@ -5,13 +5,17 @@ of its folder, so a killed run goes on with the shards it lacks, with any number
 """
 
 import contextlib
+import hashlib
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from bertprep import kernels, pool
 from bertprep.atomic import atomic_file
@@ -90,7 +94,17 @@ class RecordMaker:
         kernels.load()
         _ = self.tokenizer, self.encoder
 
+    def task(self, shard: TextShard, journals: dict[str, Journal]) -> ShardTask | None:
+        """What is still to be made of a shard."""
+        paths = {
+            name: journal.folder / shard.names[name]
+            for name, journal in journals.items()
+            if shard.names[name] not in journal.done
+        }
+        return ShardTask(shard, self.settings.shard_seed(shard.number), paths) if paths else None
+
     def make(self, task: ShardTask) -> ShardResult:
+        """Make the missing record files of a shard."""
         shard = self.tokenizer.tokenize_file(task.shard.path)
         instances = generate_instances(shard, self.vocabulary, self.settings, seed=task.seed)
         if not len(instances):
@@ -153,6 +167,7 @@ def create(
         sharded = _sharded(workspace, corpus, workers, progress)
         shards = _sharded_shards(workspace, corpus, sharded, formats)
         made_from = {name: sharded.made_with[name] for name in ("shards", "test_shards", "test_fraction")}
+        made_from["text_sha256"] = _digest_of_shards(sharded)
         name = settings_name(settings, shards=made_from["shards"], test_fraction=made_from["test_fraction"])
         folders = {record_format: workspace.records(record_format, name, corpus) for record_format in formats}
         training = [s.path for s in shards if s.path.parent.name == TRAINING]
@@ -166,7 +181,9 @@ def create(
         **made_from,
         "vocabulary": {"tokens": len(vocabulary), "sha256": vocabulary.sha256},
     }
-    manifests = _make(shards, folders, made_with, RecordMaker(vocabulary, settings), workers, progress)
+    manifests = _make(
+        shards, folders, made_with, RecordMaker(vocabulary, settings), workers, progress, check_texts=bool(inputs)
+    )
     return Created(folders, manifests, time.monotonic() - started)
 
 
@@ -236,25 +253,20 @@ def _make(
     maker: RecordMaker,
     workers: int,
     progress: bool,
+    *,
+    check_texts: bool,
 ) -> dict[str, Manifest]:
-    """Make what is missing in `folders`, and their manifests."""
+    """Make what is missing in `folders`, and their manifests; `check_texts` where `made_with` does not identify the texts."""
     with contextlib.ExitStack() as stack:
         versions = versions_of("llvmlite", "numpy")
         journals = {name: stack.enter_context(Journal(folders[name], KIND, made_with, versions)) for name in folders}
         for journal in journals.values():
             _keep_vocabulary(journal.folder, maker.vocabulary)
-        tasks = []
-        for shard in shards:
-            paths = {}
-            for name, journal in journals.items():
-                done = journal.done.get(shard.names[name])
-                if done is None:
-                    paths[name] = journal.folder / shard.names[name]
-                else:
-                    _check_same_text(shard, done, journal.folder)
-            if paths:
-                task = ShardTask(shard, maker.settings.shard_seed(shard.number), paths)
-                tasks.append((str(shard.path), task))
+        tasks = [(str(shard.path), task) for shard in shards if (task := maker.task(shard, journals))]
+        if tasks and check_texts:
+            for shard, name in product(shards, journals):
+                if done := journals[name].done.get(shard.names[name]):
+                    _check_same_text(shard, done, folders[name])
         if tasks:
             maker.prepare()
         elif progress:
@@ -271,16 +283,28 @@ def _make(
 
 
 def _check_same_text(shard: TextShard, done: dict[str, Any], folder: Path) -> None:
-    """Raise where a finished record file was made from a text of another size; its content was checked when it was made."""
-    try:
-        size_bytes = shard.path.stat().st_size
-    except OSError as error:
-        raise BertprepError(f"{shard.path}: cannot be read: {error.strerror}; expected a text shard") from error
-    if size_bytes != done["text"]["bytes"]:
+    """Raise where a finished record file was made from another text than lies there now."""
+    size_bytes, crc32c = _identify(shard.path)
+    if (size_bytes, crc32c) != (done["text"]["bytes"], done["text"]["crc32c"]):
         raise BertprepError(
-            f"{folder}: was made from {done['text']['name']} of {done['text']['bytes']:,} bytes, "
-            f"{shard.path} has {size_bytes:,}; choose another folder (--output or --workdir), or remove this one"
+            f"{folder}: was made from {done['text']['bytes']:,} bytes of text (crc32c {done['text']['crc32c']}), "
+            f"and {shard.path} has changed since: {size_bytes:,} bytes ({crc32c}); "
+            "choose another folder (--output), or remove this one"
         )
+
+
+def _identify(path: Path) -> tuple[int, str]:
+    """Size and CRC-32C of a file."""
+    block = np.empty(1 << 20, np.uint8)
+    size_bytes = crc32c = 0
+    try:
+        with path.open("rb", buffering=0) as file:
+            while read := file.readinto(block):
+                size_bytes += read
+                crc32c = kernels.load().checksum(crc32c, block, read, 0)
+    except OSError as error:
+        raise BertprepError(f"{path}: cannot be read: {error.strerror}; expected a text shard") from error
+    return size_bytes, f"{crc32c:08x}"
 
 
 def _keep_vocabulary(folder: Path, vocabulary: Vocabulary) -> None:
@@ -311,6 +335,11 @@ def _sharded(workspace: Workspace, corpus: str, workers: int, progress: bool) ->
             "(--corpus or --input take your own text)"
         )
     return shard([], ShardSettings(), workdir=workspace.root, corpus=corpus, workers=workers, progress=progress)
+
+
+def _digest_of_shards(sharded: Manifest) -> str:
+    """One sha256 for the text of all shards."""
+    return hashlib.sha256("".join(facts["sha256"] for facts in sharded.files.values()).encode()).hexdigest()
 
 
 def _sharded_shards(workspace: Workspace, corpus: str, sharded: Manifest, formats: tuple[str, ...]) -> list[TextShard]:

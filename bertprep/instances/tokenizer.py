@@ -88,7 +88,7 @@ class Tokenizer:
             if kept + 1 + _SPARE_BYTES >= len(buffer):  # a line longer than the buffer
                 buffer.extend(bytes(len(buffer)))
             array = np.frombuffer(buffer, np.uint8)
-            read = file.readinto(memoryview(array)[kept : len(buffer) - _SPARE_BYTES - 1]) or 0
+            read = file.readinto(array.data[kept : len(buffer) - _SPARE_BYTES - 1]) or 0
             text_crc32c = kernels.load().checksum(text_crc32c, array[kept:], read, 0)
             filled = kept + read
             if offset + filled > size_bytes:

@@ -14,8 +14,9 @@ from numba import cfunc, njit, types
 from numba.extending import intrinsic
 
 i64, u64, u32 = types.int64, types.uint64, types.uint32
+_pointer: Any = types.CPointer
 u8_p, u16_p, i32_p, u32_p, i64_p, u64_p, f32_p = (
-    types.CPointer(t) for t in (types.uint8, types.uint16, types.int32, types.uint32, types.int64, types.uint64, types.float32)
+    _pointer(t) for t in (types.uint8, types.uint16, types.int32, types.uint32, types.int64, types.uint64, types.float32)
 )
 
 FEATURES = llvm.get_host_cpu_features()

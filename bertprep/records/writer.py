@@ -86,7 +86,7 @@ class RecordEncoder:
                 headers, bases, self._patterns, self._sequence, self._values, self._tags,
                 blocks["tfrecord"], blocks["ofrecord"], capacity, sizes,
             )  # fmt: skip
-            yield {name: memoryview(block)[: sizes[i]] for i, (name, block) in enumerate(blocks.items()) if name in formats}
+            yield {name: block.data[: sizes[i]] for i, (name, block) in enumerate(blocks.items()) if name in formats}
 
 
 def write_records(instances: Instances, encoder: RecordEncoder, paths: Mapping[str, Path]) -> dict[str, WrittenFile]:

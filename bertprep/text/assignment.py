@@ -72,7 +72,7 @@ def assign_documents(size_bytes: npt.NDArray[np.int64], shares: list[float]) -> 
 def _choose_shards(size_bytes: npt.NDArray[np.int64], shares: list[float]) -> Iterator[int]:
     filled_bytes = [0] * len(shares)
     least_filled = [(0.0, shard) for shard in range(len(shares))]  # a heap
-    for size in memoryview(size_bytes):  # one int at a time, where tolist would make one for each document
+    for size in size_bytes.data:  # one int at a time, where tolist would make one for each document
         shard = least_filled[0][1]
         filled_bytes[shard] += size
         heapreplace(least_filled, (filled_bytes[shard] / shares[shard], shard))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bertprep.config import InstanceSettings
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances, reference
+from bertprep.instances.generator import UNCHANGED
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ def compiled_examples(path: Path, vocabulary: Vocabulary, settings: InstanceSett
         positions = made.mask_positions[masks].tolist()
         labels = [input_ids[position] for position in positions]
         for position, replacement in zip(positions, made.mask_replacements[masks].tolist(), strict=True):
-            input_ids[position] = replacement
+            if replacement != UNCHANGED:
+                input_ids[position] = replacement
         segments = [0] * (a_size + 2) + [1] * (b_size + 1)
         examples.append(PlainExample(input_ids, segments, positions, labels, int(made.is_random_next[instance])))
     return examples

@@ -1,6 +1,7 @@
 """The compiled tokenizer is Google's: on every character, on `tokenizers`' English, and on what is no text at all."""
 
 import unicodedata
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def tokenize(folder: Path, text: str | bytes, *tokens: str, lower: bool = True) 
     shard = Tokenizer(vocabulary, lower=lower).tokenize_file(path)
     starts = shard.sentence_starts.tolist()
     names = [vocabulary.tokens[token] for token in shard.tokens.tolist()]
-    return shard, [names[start:end] for start, end in zip(starts, starts[1:], strict=False)]
+    return shard, [names[start:end] for start, end in pairwise(starts)]
 
 
 def test_splits_words_into_the_longest_pieces(tmp_path: Path) -> None:
@@ -57,12 +58,10 @@ def test_a_capital_sigma_at_the_end_of_a_word_becomes_a_final_one(tmp_path: Path
 
 @pytest.mark.parametrize("lower", [True, False], ids=["uncased", "cased"])
 def test_treats_every_character_as_the_reference_does(tmp_path: Path, lower: bool) -> None:
-    # one line a character, between two letters; the vocabulary knows every character that can come out
-    lines = [
-        f"a{chr(point)}b"
-        for point in range(0x110000)
-        if unicodedata.category(chr(point)) not in ("Cs", "Cn") and chr(point) != "\n"
-    ]
+    # One line a character, between two letters; the vocabulary knows every character that can come out. The running
+    # Python knows an older or newer Unicode than the table's 15.1, so characters that have changed are left out.
+    unchanged = (chr(point) for point in range(0x110000) if unicodedata.category(chr(point)) not in ("Cs", "Cn"))
+    lines = [f"a{character}b" for character in unchanged if character not in "\n\u1734"]  # U+1734: Mn until Unicode 14
     expected = [list(reference.split_words(line.replace("\r", ""), lower=lower)) for line in lines]
     characters = sorted({character for words in expected for word in words for character in word})
     tokens = [form for character in characters for form in (character, f"##{character}")]
