@@ -4,24 +4,15 @@
     OFRecord   i64 length, data
 
 Whatever the bytes are, nothing outside the file is read: a length is believed when it fits into what is left of the file.
-Kernels return how many records they did, or a fault, with `problem` telling which record it is and what about it.
+Kernels return how many records they did, or a fault, and note what a message about it needs. What they work on comes as rows
+of numbers, addresses among them: one for each open file, so that one call can gather from many, and one for the arrays.
 """
 
 from numba import types
 from numba.extending import intrinsic
 
 from bertprep.kernels.crc32c import masked_crc32c
-from bertprep.kernels.encode import (
-    FEATURES,
-    INPUT_IDS,
-    INPUT_MASK,
-    LABELS,
-    NEXT_SENTENCE,
-    POSITIONS,
-    SEGMENT_IDS,
-    TFRECORD,
-    WEIGHTS,
-)
+from bertprep.kernels.encode import FEATURES, TFRECORD, WEIGHTS
 from bertprep.kernels.faults import (
     DATA_CHECKSUM,
     EXPECTED,
@@ -29,11 +20,12 @@ from bertprep.kernels.faults import (
     FOUND,
     LEFT_OVER,
     LENGTH_CHECKSUM,
+    PROBLEM_SIZE,
     ROW,
     TRUNCATED,
     WRONG_COUNT,
 )
-from bertprep.kernels.language import f32_p, i32_p, i64, i64_p, kernel, load_u32, load_u64, prefetch, subroutine, u8_p
+from bertprep.kernels.language import f32_p, i32_p, i64, i64_p, kernel, load_u32, load_u64, prefetch, shifted, subroutine, u8_p
 from bertprep.kernels.messages import (
     BEGIN,
     DOUBLE_LIST,
@@ -45,6 +37,12 @@ from bertprep.kernels.messages import (
     take_numbers,
     take_weights,
 )
+
+FILE_WIDTH = 4
+FILE_SIZE, FILE_FORMAT, FILE_DATA, FILE_OFFSETS = range(FILE_WIDTH)
+"""A file: its bytes and their address, its format, the address of its records' offsets. All offsets lie within the file."""
+# The arrays: the addresses of the seven, then how many values a record has in each.
+# Notes: PROBLEM_SIZE numbers on a fault, then room for SPAN_SIZE numbers on each feature.
 
 _AHEAD = 8  # records between asking for a record's memory and reading it
 _MOST_LINES = 32  # of 64 bytes, that are asked for
@@ -81,12 +79,6 @@ def _open_frame(data, size, at, record_format, problem):
 
 
 @subroutine
-def _after(end, record_format):
-    """Where the record after the one whose data ends at `end` begins."""
-    return end + 4 if record_format == TFRECORD else end
-
-
-@subroutine
 def _locate(data, size, at, record_format, spans, problem):
     """Check a record and locate its features; returns where its data ends, or a fault."""
     begin, end = _open_frame(data, size, at, record_format, problem)
@@ -109,52 +101,31 @@ def _count(data, spans, feature):
 
 
 @subroutine
-def _explain(data, spans, feature, count, fault, problem):
-    """Note about a feature that could not be taken what a message needs."""
-    problem[FEATURE], problem[EXPECTED] = feature, count
-    if fault == WRONG_COUNT:
-        problem[FOUND] = _count(data, spans, feature)
-    return fault
-
-
-@subroutine
-def _decode_record(
-    data, size, at, record_format, row, seq, pred,
-    input_ids, input_mask, segment_ids, positions, masked_ids, weights, labels, spans, problem,
-):  # fmt: skip
+def _decode_record(data, size, at, record_format, room, row, spans, problem):
     """One record to row `row` of the arrays; returns where the next one begins, or a fault."""
     end = _locate(data, size, at, record_format, spans, problem)
     if end < 0:
         return end
-    fault = take_numbers(data, spans, INPUT_IDS, size, input_ids, row * seq, seq)
-    if fault < 0:
-        return _explain(data, spans, i64(INPUT_IDS), seq, fault, problem)
-    fault = take_numbers(data, spans, INPUT_MASK, size, input_mask, row * seq, seq)
-    if fault < 0:
-        return _explain(data, spans, i64(INPUT_MASK), seq, fault, problem)
-    fault = take_numbers(data, spans, SEGMENT_IDS, size, segment_ids, row * seq, seq)
-    if fault < 0:
-        return _explain(data, spans, i64(SEGMENT_IDS), seq, fault, problem)
-    fault = take_numbers(data, spans, POSITIONS, size, positions, row * pred, pred)
-    if fault < 0:
-        return _explain(data, spans, i64(POSITIONS), pred, fault, problem)
-    fault = take_numbers(data, spans, LABELS, size, masked_ids, row * pred, pred)
-    if fault < 0:
-        return _explain(data, spans, i64(LABELS), pred, fault, problem)
-    fault = take_weights(data, spans, weights, row * pred, pred)
-    if fault < 0:
-        return _explain(data, spans, i64(WEIGHTS), pred, fault, problem)
-    fault = take_numbers(data, spans, NEXT_SENTENCE, size, labels, row, i64(1))
-    if fault < 0:
-        return _explain(data, spans, i64(NEXT_SENTENCE), i64(1), fault, problem)
-    return _after(end, record_format)
+    for feature in range(FEATURES):
+        count = room[FEATURES + feature]
+        if feature == WEIGHTS:
+            fault = take_weights(data, spans, _pointer_at(f32_p, room[feature]), row * count, count)
+        else:
+            fault = take_numbers(data, spans, feature, size, _pointer_at(i32_p, room[feature]), row * count, count)
+        if fault < 0:
+            problem[FEATURE], problem[EXPECTED] = feature, count
+            if fault == WRONG_COUNT:
+                problem[FOUND] = _count(data, spans, feature)
+            return fault
+    return end + 4 if record_format == TFRECORD else end
 
 
 @kernel
-def measure(data: u8_p, size: i64, record_format: i64, counts: i64_p, spans: i64_p, problem: i64_p) -> i64:
+def measure(file: i64_p, counts: i64_p, notes: i64_p) -> i64:
     """How many values each feature of the first record has; 0 or a fault."""
+    data, problem, spans = _pointer_at(u8_p, file[FILE_DATA]), notes, shifted(notes, PROBLEM_SIZE)
     problem[ROW] = 0
-    end = _locate(data, size, i64(0), record_format, spans, problem)
+    end = _locate(data, file[FILE_SIZE], i64(0), file[FILE_FORMAT], spans, problem)
     if end < 0:
         return end
     for feature in range(FEATURES):
@@ -166,42 +137,38 @@ def measure(data: u8_p, size: i64, record_format: i64, counts: i64_p, spans: i64
 
 
 @kernel
-def find_records(
-    data: u8_p, size: i64, record_format: i64, offsets: i64_p, found: i64, room: i64, problem: i64_p
-) -> i64:  # fmt: skip
-    """Where records begin, the first `found` of which are known, up to the end of the file or the `room` in `offsets`.
+def find_records(file: i64_p, found: i64, most: i64, problem: i64_p) -> i64:
+    """Where records begin, the first `found` of which are known, up to the end of the file or record number `most`.
 
-    Returns how many are known now; offsets[that] is where the last one ends. Checks lengths and their checksums.
+    Returns how many are known now; the offset after them is where the last one ends. Checks lengths and their checksums.
     """
+    data, size, record_format = _pointer_at(u8_p, file[FILE_DATA]), file[FILE_SIZE], file[FILE_FORMAT]
+    offsets = _pointer_at(i64_p, file[FILE_OFFSETS])
     at = offsets[found]
-    while at < size and found < room:
+    while at < size and found < most:
         begin, end = _open_frame(data, size, at, record_format, problem)
         if begin < 0:
             problem[ROW] = found
             return begin
-        at = _after(end, record_format)
+        at = end + 4 if record_format == TFRECORD else end
         found += 1
         offsets[found] = at
     return found
 
 
 @kernel
-def decode(
-    data: u8_p, size: i64, record_format: i64, offsets: i64_p, first: i64, count: i64, row: i64, seq: i64, pred: i64,
-    input_ids: i32_p, input_mask: i32_p, segment_ids: i32_p, positions: i32_p, masked_ids: i32_p, weights: f32_p, labels: i32_p,
-    spans: i64_p, problem: i64_p,
-) -> i64:  # fmt: skip
+def decode(file: i64_p, first: i64, count: i64, room: i64_p, row: i64, notes: i64_p) -> i64:
     """Records `first` to first + count - 1, or to the end of the file, to the rows from `row` on; returns how many.
 
-    offsets[first] must be known; those of the records after it are noted.
+    The offset of `first` must be known; those of the records after it are noted.
     """
+    data, size, record_format = _pointer_at(u8_p, file[FILE_DATA]), file[FILE_SIZE], file[FILE_FORMAT]
+    offsets = _pointer_at(i64_p, file[FILE_OFFSETS])
+    problem, spans = notes, shifted(notes, PROBLEM_SIZE)
     at = offsets[first]
     done = i64(0)
     while at < size and done < count:
-        at = _decode_record(
-            data, size, at, record_format, row + done, seq, pred,
-            input_ids, input_mask, segment_ids, positions, masked_ids, weights, labels, spans, problem,
-        )  # fmt: skip
+        at = _decode_record(data, size, at, record_format, room, row + done, spans, problem)
         if at < 0:
             problem[ROW] = done
             return at
@@ -210,37 +177,34 @@ def decode(
     return done
 
 
-FILE_SIZE, FILE_FORMAT, FILE_DATA, FILE_OFFSETS = range(4)
-FILE_WIDTH = 4
-
-
 @kernel
-def gather(
-    files: i64_p, file_numbers: i64_p, records: i64_p, count: i64, row: i64, seq: i64, pred: i64,
-    input_ids: i32_p, input_mask: i32_p, segment_ids: i32_p, positions: i32_p, masked_ids: i32_p, weights: f32_p, labels: i32_p,
-    spans: i64_p, problem: i64_p,
-) -> i64:  # fmt: skip
-    """Record records[i] of file file_numbers[i] to row `row` + i, for i below `count`; returns count.
+def gather(files: i64_p, numbers: i64_p, records: i64_p, count: i64, room: i64_p, row: i64, notes: i64_p) -> i64:
+    """Record records[i] of file numbers[i] to row `row` + i, for i below `count`; returns count.
 
-    `files` has for each file its size, its format, and the addresses of its bytes and of its offsets, which are all known.
+    All offsets of the files must be known.
     """
+    problem, spans = notes, shifted(notes, PROBLEM_SIZE)
     for i in range(count):
         if i + 2 * _AHEAD < count:
-            coming = files[FILE_WIDTH * file_numbers[i + 2 * _AHEAD] + FILE_OFFSETS]
-            prefetch(_pointer_at(i64_p, coming), records[i + 2 * _AHEAD])
+            coming = FILE_WIDTH * numbers[i + 2 * _AHEAD]
+            prefetch(_pointer_at(i64_p, files[coming + FILE_OFFSETS]), records[i + 2 * _AHEAD])
         if i + _AHEAD < count:
-            coming = FILE_WIDTH * file_numbers[i + _AHEAD]
-            coming_offsets = _pointer_at(i64_p, files[coming + FILE_OFFSETS])
-            begin = coming_offsets[records[i + _AHEAD]]
-            lines = (coming_offsets[records[i + _AHEAD] + 1] - begin) // 64 + 1
+            coming = FILE_WIDTH * numbers[i + _AHEAD]
+            bounds = shifted(_pointer_at(i64_p, files[coming + FILE_OFFSETS]), records[i + _AHEAD])
+            lines = (bounds[1] - bounds[0]) // 64 + 1
             for line in range(min(lines, i64(_MOST_LINES))):
-                prefetch(_pointer_at(u8_p, files[coming + FILE_DATA]), begin + 64 * line)
-        file = FILE_WIDTH * file_numbers[i]
+                prefetch(_pointer_at(u8_p, files[coming + FILE_DATA]), bounds[0] + 64 * line)
+        file = shifted(files, FILE_WIDTH * numbers[i])
         outcome = _decode_record(
-            _pointer_at(u8_p, files[file + FILE_DATA]), files[file + FILE_SIZE],
-            _pointer_at(i64_p, files[file + FILE_OFFSETS])[records[i]], files[file + FILE_FORMAT], row + i, seq, pred,
-            input_ids, input_mask, segment_ids, positions, masked_ids, weights, labels, spans, problem,
-        )  # fmt: skip
+            _pointer_at(u8_p, file[FILE_DATA]),
+            file[FILE_SIZE],
+            _pointer_at(i64_p, file[FILE_OFFSETS])[records[i]],
+            file[FILE_FORMAT],
+            room,
+            row + i,
+            spans,
+            problem,
+        )
         if outcome < 0:
             problem[ROW] = i
             return outcome

@@ -6,10 +6,15 @@ and read into again and again, which is a third faster than new arrays: those co
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+_TYPES = (np.int32, np.int32, np.int32, np.int32, np.int32, np.float32, np.int32)
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,17 @@ class Examples:
             self.masked_lm_weights,
             self.next_sentence_labels,
         )
+
+    @cached_property
+    def room(self) -> NDArray[np.int64]:
+        """Where kernels are to write: the addresses of the arrays, and how many values a record has in each."""
+        for array, kind in zip(self.arrays, _TYPES, strict=True):
+            if array.dtype != kind or not array.flags.c_contiguous or not array.flags.writeable or len(array) != len(self):
+                raise TypeError(f"records are read into contiguous arrays of {kind.__name__}, all as long as the first")
+        return np.array([*(a.ctypes.data for a in self.arrays), *(math.prod(a.shape[1:]) for a in self.arrays)], np.int64)
+
+    def __reduce__(self) -> tuple[type[Examples], tuple[NDArray[Any], ...]]:
+        return Examples, self.arrays  # the addresses hold in this process only
 
     def __len__(self) -> int:
         return len(self.input_ids)

@@ -24,7 +24,7 @@ from bertprep.records.formats import OFRECORD, TFRECORD, find_format
 from bertprep.records.writer import FEATURES
 
 _FORMAT_NUMBERS = {TFRECORD: 1, OFRECORD: 2}  # as in bertprep.kernels.encode, which is not imported at run time
-_SPANS_SIZE = 3 * len(FEATURES)
+_NOTES_SIZE = faults.PROBLEM_SIZE + 3 * len(FEATURES)  # a fault, and where each feature is
 _FIRST_ROOM = 1024
 _POSITIONS = FEATURES.index("masked_lm_positions")
 
@@ -39,16 +39,19 @@ class RecordFile:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._bytes = FileBytes(self.path)
+        self._is_open = True
+        self._notes = np.zeros(_NOTES_SIZE, np.int64)
+        self._offsets = np.zeros(_FIRST_ROOM + 1, np.int64)  # (records found + 1,): where each begins, and the last one ends
+        self._found = 0
         try:
             self.format = find_format(self.path, self._bytes.array)
             if self._bytes.is_compressed and self.format == OFRECORD:
                 raise BertprepError(f"{self.path}: is a compressed OFRecord file, which no trainer reads; decompress it")
+            self._row = self._describe()
             self.seq, self.pred = self._measure()
         except BaseException:
             self.close()
             raise
-        self._offsets = np.zeros(_FIRST_ROOM + 1, np.int64)  # (records found + 1,): where each begins, and the last one ends
-        self._found = 0
 
     def __enter__(self) -> RecordFile:
         return self
@@ -59,6 +62,7 @@ class RecordFile:
     def close(self) -> None:
         """Give the file's memory back; what was read stays."""
         self._bytes.close()
+        self._is_open = False
 
     def __len__(self) -> int:
         """The number of records; the first call walks over all lengths in the file, 0.1 microseconds each."""
@@ -95,17 +99,14 @@ class RecordFile:
         self._check_room(examples, row, stop - start)
         if start < 0 or stop < start:
             raise IndexError(f"records {start} to {stop}")
-        self._find_records(start)
         if start > self._found:
-            raise IndexError(f"{self.path}: records {start} to {stop} of {self._found}")
+            self._find_records(start)
+            if start > self._found:
+                raise IndexError(f"{self.path}: records {start} to {stop} of {self._found}")
         self._make_room(stop)
-        problem = np.zeros(faults.PROBLEM_SIZE, np.int64)
-        count = kernels.load().decode(
-            self._data, self._data.size, _FORMAT_NUMBERS[self.format], self._offsets, start, stop - start,
-            row, self.seq, self.pred, *examples.arrays, np.empty(_SPANS_SIZE, np.int64), problem,
-        )  # fmt: skip
+        count = kernels.load().decode(self._row, start, stop - start, examples.room, row, self._notes)
         if count < 0:
-            raise self._explain(count, start + int(problem[faults.ROW]), problem)
+            raise self._explain(count, start + int(self._notes[faults.ROW]))
         self._found = max(self._found, start + count)
         return count
 
@@ -118,48 +119,40 @@ class RecordFile:
         lowest, highest = np.min(numbers), np.max(numbers)
         if lowest < 0 or highest >= len(self):
             raise IndexError(f"{self.path}: records {lowest} to {highest} of {len(self)}")
-        file = (self._data.size, _FORMAT_NUMBERS[self.format], self._data.ctypes.data, self._offsets.ctypes.data)
-        problem = np.zeros(faults.PROBLEM_SIZE, np.int64)
-        fault = kernels.load().gather(
-            np.array(file, np.int64), np.zeros(len(numbers), np.int64), numbers, len(numbers),
-            row, self.seq, self.pred, *examples.arrays, np.empty(_SPANS_SIZE, np.int64), problem,
-        )  # fmt: skip
+        files = np.zeros(len(numbers), np.int64)  # all are in the one
+        fault = kernels.load().gather(self._row, files, numbers, len(numbers), examples.room, row, self._notes)
         if fault < 0:
-            raise self._explain(fault, int(numbers[problem[faults.ROW]]), problem)
+            raise self._explain(fault, int(numbers[self._notes[faults.ROW]]))
 
-    @property
-    def _data(self) -> NDArray[np.uint8]:
-        if self._bytes.array.size == 0:
-            raise ValueError(f"{self.path}: is closed")
-        return self._bytes.array
+    def _describe(self) -> NDArray[np.int64]:
+        """This file as kernels see it."""
+        data = self._bytes.array
+        numbers = (data.size, _FORMAT_NUMBERS[self.format], data.ctypes.data, self._offsets.ctypes.data)
+        return np.array(numbers, np.int64)
 
     def _measure(self) -> tuple[int, int]:
         """(seq, pred) of the first record, whose features must agree."""
         counts = np.zeros(len(FEATURES), np.int64)
-        problem = np.zeros(faults.PROBLEM_SIZE, np.int64)
-        spans = np.empty(_SPANS_SIZE, np.int64)
-        fault = kernels.load().measure(self._data, self._data.size, _FORMAT_NUMBERS[self.format], counts, spans, problem)
+        fault = kernels.load().measure(self._row, counts, self._notes)
         if fault < 0:
-            raise self._explain(fault, 0, problem)
+            raise self._explain(fault, 0)
         seq, pred = int(counts[0]), int(counts[_POSITIONS])
         for feature, count in enumerate(counts):
             expected = max(1, seq) if feature < _POSITIONS else max(1, pred) if feature < len(FEATURES) - 1 else 1
             if count != expected:
-                problem[faults.FEATURE], problem[faults.FOUND], problem[faults.EXPECTED] = feature, count, expected
-                raise self._explain(faults.WRONG_COUNT, 0, problem)
+                self._notes[[faults.FEATURE, faults.FOUND, faults.EXPECTED]] = feature, count, expected
+                raise self._explain(faults.WRONG_COUNT, 0)
         return seq, pred
 
     def _find_records(self, wanted: int | None) -> None:
         """Find where records begin, up to number `wanted` or to the end of the file."""
-        problem = np.zeros(faults.PROBLEM_SIZE, np.int64)
-        while self._offsets[self._found] < self._data.size and (wanted is None or self._found < wanted):
+        self._check_open()
+        while self._offsets[self._found] < self._bytes.array.size and (wanted is None or self._found < wanted):
             self._make_room(2 * self._found + _FIRST_ROOM if wanted is None else wanted)
-            room = len(self._offsets) - 1 if wanted is None else wanted
-            found = kernels.load().find_records(
-                self._data, self._data.size, _FORMAT_NUMBERS[self.format], self._offsets, self._found, room, problem
-            )
+            most = len(self._offsets) - 1 if wanted is None else wanted
+            found = kernels.load().find_records(self._row, self._found, most, self._notes)
             if found < 0:
-                raise self._explain(found, int(problem[faults.ROW]), problem)
+                raise self._explain(found, int(self._notes[faults.ROW]))
             self._found = found
 
     def _make_room(self, records: int) -> None:
@@ -168,13 +161,19 @@ class RecordFile:
             offsets = np.zeros(2 * records + 1, np.int64)
             offsets[: self._found + 1] = self._offsets[: self._found + 1]
             self._offsets = offsets
+            self._row = self._describe()
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise ValueError(f"{self.path}: is closed")
 
     def _check_room(self, examples: Examples, row: int, count: int) -> None:
+        self._check_open()
         if (examples.seq, examples.pred) != (self.seq, self.pred) or row < 0 or row + count > len(examples):
             raise ValueError(
                 f"{self.path}: room for {len(examples)} records of {examples.seq}/{examples.pred}, "
                 f"needed for {count} of {self.seq}/{self.pred} from row {row}"
             )
 
-    def _explain(self, fault: int, record: int, problem: NDArray[np.int64]) -> BertprepError:
-        return explain(self.path, self.format, fault, record, problem)
+    def _explain(self, fault: int, record: int) -> BertprepError:
+        return explain(self.path, self.format, fault, record, self._notes)
