@@ -42,7 +42,7 @@ FILE_WIDTH = 4
 FILE_SIZE, FILE_FORMAT, FILE_DATA, FILE_OFFSETS = range(FILE_WIDTH)
 """A file: its bytes and their address, its format, the address of its records' offsets. All offsets lie within the file."""
 # The arrays: the addresses of the seven, then how many values a record has in each.
-# Notes: PROBLEM_SIZE numbers on a fault, then room for SPAN_SIZE numbers on each feature.
+# Notes: NOTES_SIZE numbers, PROBLEM_SIZE on a fault and SPAN_SIZE on each feature.
 
 _AHEAD = 8  # records between asking for a record's memory and reading it
 _MOST_LINES = 32  # of 64 bytes, that are asked for

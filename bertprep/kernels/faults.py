@@ -13,3 +13,5 @@ WRONG_TYPE, WRONG_COUNT, OUT_OF_RANGE = -8, -9, -10
 PROBLEM_SIZE = 4
 ROW, FEATURE, FOUND, EXPECTED = range(PROBLEM_SIZE)
 """What a kernel notes beside the fault: the how-manieth record asked for, the feature, what is there and what should be."""
+NOTES_SIZE = PROBLEM_SIZE + 3 * 7
+"""Room for that, and behind it for where each of the seven features is."""

@@ -24,7 +24,6 @@ from bertprep.records.formats import OFRECORD, TFRECORD, find_format
 from bertprep.records.writer import FEATURES
 
 _FORMAT_NUMBERS = {TFRECORD: 1, OFRECORD: 2}  # as in bertprep.kernels.encode, which is not imported at run time
-_NOTES_SIZE = faults.PROBLEM_SIZE + 3 * len(FEATURES)  # a fault, and where each feature is
 _FIRST_ROOM = 1024
 _POSITIONS = FEATURES.index("masked_lm_positions")
 
@@ -40,7 +39,7 @@ class RecordFile:
         self.path = Path(path)
         self._bytes = FileBytes(self.path)
         self._is_open = True
-        self._notes = np.zeros(_NOTES_SIZE, np.int64)
+        self._notes = np.zeros(faults.NOTES_SIZE, np.int64)
         self._offsets = np.zeros(_FIRST_ROOM + 1, np.int64)  # (records found + 1,): where each begins, and the last one ends
         self._found = 0
         try:
@@ -96,7 +95,7 @@ class RecordFile:
 
         Fastest where the arrays stay in the processor's cache: some 256 records of 128 tokens.
         """
-        self._check_room(examples, row, stop - start)
+        self.check_room(examples, row, stop - start)
         if start < 0 or stop < start:
             raise IndexError(f"records {start} to {stop}")
         if start > self._found:
@@ -112,7 +111,7 @@ class RecordFile:
 
     def gather_into(self, examples: Examples, records: NDArray[np.int64], *, row: int = 0) -> None:
         """Read the records of an array of numbers, in its order, to the rows from `row` on."""
-        self._check_room(examples, row, len(records))
+        self.check_room(examples, row, len(records))
         numbers = np.ascontiguousarray(records, np.int64)
         if len(numbers) == 0:
             return
@@ -123,6 +122,12 @@ class RecordFile:
         fault = kernels.load().gather(self._row, files, numbers, len(numbers), examples.room, row, self._notes)
         if fault < 0:
             raise self._explain(fault, int(numbers[self._notes[faults.ROW]]))
+
+    @property
+    def row(self) -> NDArray[np.int64]:
+        """This file as kernels see it, with the offsets of all records; holds as long as the file is open."""
+        self._find_records(None)
+        return self._row
 
     def _describe(self) -> NDArray[np.int64]:
         """This file as kernels see it."""
@@ -167,7 +172,8 @@ class RecordFile:
         if not self._is_open:
             raise ValueError(f"{self.path}: is closed")
 
-    def _check_room(self, examples: Examples, row: int, count: int) -> None:
+    def check_room(self, examples: Examples, row: int, count: int) -> None:
+        """Raise `ValueError` unless `count` records of this file fit into the arrays from `row` on."""
         self._check_open()
         if (examples.seq, examples.pred) != (self.seq, self.pred) or row < 0 or row + count > len(examples):
             raise ValueError(
@@ -175,5 +181,9 @@ class RecordFile:
                 f"needed for {count} of {self.seq}/{self.pred} from row {row}"
             )
 
+    def explain(self, fault: int, record: int, notes: NDArray[np.int64]) -> BertprepError:
+        """The error for a fault that a kernel found in a record of this file."""
+        return explain(self.path, self.format, fault, record, notes)
+
     def _explain(self, fault: int, record: int) -> BertprepError:
-        return explain(self.path, self.format, fault, record, self._notes)
+        return self.explain(fault, record, self._notes)
