@@ -1,0 +1,171 @@
+"""The command line: what is wrong is one line and an exit status, what is right is a table."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bertprep.cli import main
+from tests.corpora import deal
+from tests.golden import GOLDEN
+
+VOCABULARY = str(GOLDEN / "vocab.txt")
+
+
+def complaint(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line on standard error that is the error."""
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("bertprep: error: ")]
+    assert len(lines) == 1
+    return lines[0].removeprefix("bertprep: error: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--seq", "7"], "--seq 7: must be at least 8"),
+        (["--seq", "128", "--pred", "126"], "--pred 126: must be at least 1 and at most 125"),
+        (["--pred", "0"], "--pred 0: must be at least 1"),
+        (["--masked-lm-prob", "0"], "--masked-lm-prob 0.0: must be above 0 and at most 1"),
+        (["--masked-lm-prob", "1.5"], "--masked-lm-prob 1.5: must be above 0 and at most 1"),
+        (["--masked-lm-prob", "nan"], "--masked-lm-prob nan: must be above 0"),
+        (["--short-seq-prob", "-0.1"], "--short-seq-prob -0.1: must be at least 0 and at most 1"),
+        (["--dupe", "0"], "--dupe 0: must be at least 1"),
+        (["--seed", "-1"], "--seed -1: must be at least 0"),
+        (["--format", "hdf5"], "--format hdf5: choose from tfrecord, ofrecord"),
+        (["--format", ""], "--format : choose from tfrecord, ofrecord"),
+    ],
+)
+def test_a_request_that_cannot_be_met_is_usage(
+    options: list[str], message: str, golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["create", "--input", str(golden_corpus), "--output", str(out), "--vocab", VOCABULARY, *options]) == 2
+    assert complaint(capsys).startswith(message)
+    assert not out.exists()
+
+
+def test_input_and_output_go_together(golden_corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["create", "--input", str(golden_corpus)]) == 2
+    assert complaint(capsys).startswith("--input and --output go together")
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "message"),
+    [
+        (None, 2, "does not exist"),
+        (b"", 1, "is empty; expected one sentence a line"),
+        (b"\n\n \n", 1, "holds no document"),
+        (b"good\nline \xff\n", 1, "byte 10 (0xff) is not UTF-8"),
+    ],
+    ids=["missing", "empty", "no document", "not UTF-8"],
+)
+def test_text_that_is_none_is_named(
+    content: bytes | None, status: int, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "text.txt"
+    if content is not None:
+        text.write_bytes(content)
+    out = tmp_path / "out"
+    assert main(["create", "--input", str(text), "--output", str(out), "--vocab", VOCABULARY]) == status
+    line = complaint(capsys)
+    assert str(text) in line
+    assert message in line
+    assert not [path for path in out.rglob("*") if path.name not in ("vocab.txt", "manifest.json.journal") and path.is_file()]
+
+
+def test_a_wrong_vocabulary_is_named(golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "out")
+    assert main(["create", "--input", str(golden_corpus), "--output", out, "--vocab", str(tmp_path / "none.txt")]) == 1
+    assert complaint(capsys).startswith(f"{tmp_path}/none.txt: the vocabulary cannot be read: No such file")
+
+
+def test_a_folder_made_with_other_settings_is_left_alone(
+    golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create = ["create", "--input", str(golden_corpus), "--output", str(tmp_path / "out"), "--vocab", VOCABULARY, "--dupe", "1"]
+    assert main(create) == 0
+    assert main([*create, "--seq", "64"]) == 1
+    assert "was made with seq 128, asked for is 64; choose another folder" in complaint(capsys)
+
+
+def test_shard_create_and_inspect_lead_from_text_to_examples(
+    golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = ["--workdir", str(tmp_path / "data"), "--corpus", "gold"]
+    assert main(["shard", "--input", str(golden_corpus), "--splitter", "lines", *place]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["split", "shards", "documents", "sentences", "MB"]
+    assert main(["create", "--dupe", "1", "--vocab", VOCABULARY, *place]) == 0
+    out, err = capsys.readouterr()
+    assert [line.split()[:3] for line in out.splitlines()[:5]] == [
+        ["format", "split", "files"],
+        ["tfrecord", "training", "4"],
+        ["tfrecord", "test", "1"],
+        ["ofrecord", "training", "4"],
+        ["ofrecord", "test", "1"],
+    ]
+    assert "create: 5/5 shards" in err
+    records = next((tmp_path / "data/ofrecord").rglob("training/part-00000"))
+    assert main(["inspect", str(records), "--records", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "record 0: " in shown
+    assert "record 1: " in shown
+    assert "[CLS] " in shown
+    assert main(["create", "--dupe", "1", "--vocab", VOCABULARY, *place]) == 0
+    assert "all 5 shards are made already" in capsys.readouterr().err
+
+
+def test_more_shards_than_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("One sentence. Another.\n\nA second document.\n\nA third one.\n")
+    place = ["--workdir", str(tmp_path / "data"), "--corpus", "small"]
+    assert main(["shard", "--input", str(text), "--shards", "10", *place]) == 2
+    assert "documents" in complaint(capsys)
+
+
+def test_a_vocabulary_is_trained_where_it_is_asked_for(golden_corpus: Path, tmp_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    assert main(["vocab", "train", "--input", str(golden_corpus), "--size", "400", "--output", str(path)]) == 0
+    tokens = path.read_text(encoding="utf-8").splitlines()
+    assert tokens[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert len(tokens) == 400
+
+
+@pytest.mark.parametrize("record", ["99999", "-1"])
+def test_a_record_that_is_not_there(
+    golden_corpus: Path, record: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [text] = deal(golden_corpus, tmp_path / "text", 1)
+    main(
+        [
+            "create",
+            "--input",
+            str(text),
+            "--output",
+            str(tmp_path),
+            "--vocab",
+            VOCABULARY,
+            "--dupe",
+            "1",
+            "--format",
+            "ofrecord",
+        ]
+    )
+    capsys.readouterr()
+    assert main(["inspect", str(tmp_path / "ofrecord" / "part-00000"), "--record", record]) == 2
+    assert complaint(capsys).startswith(f"--record {record}: ")
+
+
+def test_inspecting_what_is_no_record_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("These are notes, and no records at all.\n")
+    assert main(["inspect", str(path)]) == 1
+    assert complaint(capsys).startswith(f"{path}: ")
+
+
+def test_output_that_nobody_reads_to_its_end_is_no_error() -> None:
+    shown = subprocess.run(
+        f"{sys.executable} -m bertprep --help | head -1", shell=True, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.startswith("usage: bertprep")
+    assert shown.stderr == ""
