@@ -26,6 +26,7 @@ _SOURCES = (
     "wordpiece",
     "sentence_pairs",
     "crc32c",
+    "sha256",
     "encode",
     "faults",
     "varints",

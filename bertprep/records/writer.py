@@ -5,7 +5,6 @@ the bytes as they are written. See docs/formats.md for the layout and `bertprep.
 """
 
 import contextlib
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,8 @@ from numpy.typing import NDArray
 from bertprep import kernels
 from bertprep.atomic import atomic_file
 from bertprep.instances import Instances, Vocabulary
+from bertprep.records.digest import HEADROOM, Sha256Pair
+from bertprep.records.formats import OFRECORD, TFRECORD
 
 FEATURES = (
     "input_ids",
@@ -31,7 +32,7 @@ FEATURES = (
 _BLOCK_BYTES = 1 << 19
 _KEY_WIDTH, _HEADER_WIDTH = 32, 64  # as in bertprep.kernels.encode, which is not imported at run time
 _INT64_LIST, _INT32_LIST, _FLOAT_LIST = 0x1A, 0x22, 0x12
-_TFRECORD, _OFRECORD = 1, 2
+_FORMAT_BITS = {TFRECORD: 1, OFRECORD: 2}
 _WIDEST_VARINT = 3
 _SPARE = 256
 
@@ -68,14 +69,18 @@ class RecordEncoder:
             2 * _SPARE + len(FEATURES) * _HEADER_WIDTH + _WIDEST_VARINT * (seq + 2 * pred) + 2 * seq + 4 * pred
         )
 
-    def encode(self, instances: Instances, formats: tuple[str, ...]) -> Iterator[dict[str, memoryview]]:
-        """Yield the bytes of the records in order, block by block, for each format; a block is valid until the next."""
-        wanted = (_TFRECORD if "tfrecord" in formats else 0) | (_OFRECORD if "ofrecord" in formats else 0)
+    def encode(self, instances: Instances, formats: tuple[str, ...]) -> Iterator[tuple[list[NDArray[np.uint8]], list[int]]]:
+        """Yield the records' bytes in order, block by block: (a block for each format, their sizes).
+
+        The bytes of a block begin behind HEADROOM others; it is valid until the next.
+        """
+        wanted = sum(_FORMAT_BITS[name] for name in formats)
         capacity = max(_BLOCK_BYTES, 2 * self._widest_record)
-        blocks = {name: np.zeros(capacity if name in formats else 0, np.uint8) for name in ("tfrecord", "ofrecord")}
+        blocks = {name: np.zeros(HEADROOM + capacity, np.uint8) for name in formats}
+        tfrecords, ofrecords = (blocks.get(name, np.empty(HEADROOM, np.uint8))[HEADROOM:] for name in (TFRECORD, OFRECORD))
         sizes = np.zeros(2, np.int64)
         varints = _varints(instances.tokens)
-        headers, bases = self._headers[_INT64_LIST if "tfrecord" in formats else _INT32_LIST]
+        headers, bases = self._headers[_INT64_LIST if TFRECORD in formats else _INT32_LIST]
         done = 0
         while done < len(instances):
             done = kernels.load().encode(
@@ -84,9 +89,9 @@ class RecordEncoder:
                 instances.slices, instances.is_random_next,
                 instances.mask_ends, instances.mask_positions, instances.mask_replacements,
                 headers, bases, self._patterns, self._sequence, self._values, self._tags,
-                blocks["tfrecord"], blocks["ofrecord"], capacity, sizes,
+                tfrecords, ofrecords, capacity, sizes,
             )  # fmt: skip
-            yield {name: block.data[: sizes[i]] for i, (name, block) in enumerate(blocks.items()) if name in formats}
+            yield list(blocks.values()), [int(sizes[0] if name == TFRECORD else sizes[1]) for name in blocks]
 
 
 def write_records(instances: Instances, encoder: RecordEncoder, paths: Mapping[str, Path]) -> dict[str, WrittenFile]:
@@ -94,14 +99,18 @@ def write_records(instances: Instances, encoder: RecordEncoder, paths: Mapping[s
 
     Raises `BertprepError` where the system refuses a write.
     """
-    digests = {name: hashlib.sha256() for name in paths}
+    digests = Sha256Pair(len(paths))
     with contextlib.ExitStack() as stack:
-        files = {name: stack.enter_context(atomic_file(path)) for name, path in paths.items()}
-        for blocks in encoder.encode(instances, tuple(paths)):
-            for name, block in blocks.items():
-                digests[name].update(block)
-                files[name].write(block)
-    return {name: WrittenFile(len(instances), files[name].size_bytes, digests[name].hexdigest()) for name in paths}
+        files = [stack.enter_context(atomic_file(path)) for path in paths.values()]
+        for blocks, sizes in encoder.encode(instances, tuple(paths)):
+            digests.update(blocks, sizes)
+            for file, block, size in zip(files, blocks, sizes, strict=True):
+                file.write(block[HEADROOM : HEADROOM + size].data)
+    sums = digests.hexdigests()
+    return {
+        name: WrittenFile(len(instances), file.size_bytes, digest)
+        for name, file, digest in zip(paths, files, sums, strict=True)
+    }
 
 
 def _varints(numbers: NDArray[np.int32]) -> NDArray[np.uint32]:
