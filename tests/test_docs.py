@@ -20,7 +20,7 @@ from bertprep.records import FEATURES
 ROOT = Path(__file__).parents[1]
 FORMATS = ROOT / "docs" / "formats.md"
 DETERMINISM = ROOT / "docs" / "determinism.md"
-DOCUMENTS = [*sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("docs/**/*.md")), ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
 
 
 def blocks(document: Path, language: str) -> list[str]:
@@ -30,7 +30,9 @@ def blocks(document: Path, language: str) -> list[str]:
 
 def run(script: str, folder: Path) -> str:
     """Run lines of shell as a reader would; `bertprep` is this checkout."""
-    program = f'set -e\nbertprep() {{ "{sys.executable}" -m bertprep "$@"; }}\npython() {{ "{sys.executable}" "$@"; }}\n{script}'
+    program = (
+        f'set -e\nbertprep() {{ "{sys.executable}" -m bertprep "$@"; }}\npython() {{ "{sys.executable}" "$@"; }}\n{script}'
+    )
     done = subprocess.run(
         ["bash", "-c", program],
         cwd=folder,
@@ -60,66 +62,78 @@ class Annotated:
         self.lines: list[str] = []
 
     def take(self, size: int, meaning: str) -> bytes:
-        """The next bytes, on lines of 12 of which the first has the meaning."""
+        """The next bytes, on lines of 16 of which the first has the meaning."""
         piece = self.data[self.at : self.at + size]
         assert len(piece) == size
-        for start in range(0, size, 12):
-            line = f"{self.at + start:4d}  {piece[start : start + 12].hex(' '):35s}  {meaning if start == 0 else ''}"
+        for start in range(0, size, 16):
+            line = f"{self.at + start:4d}  {piece[start : start + 16].hex(' '):47s}  {meaning if start == 0 else ''}"
             self.lines.append(line.rstrip())
         self.at += size
         return piece
 
-    def length_of(self, what: str, indent: int) -> int:
-        """A tag of wire type 2 and its length; the rest of the field follows."""
-        tag, size, width = self.data[self.at], self.data[self.at + 1], 2
-        assert tag & 7 == 2
-        if size >= 0x80:
-            size, width = (size & 0x7F) | self.data[self.at + 2] << 7, 3
-        self.take(width, f"{'  ' * indent}{what}, {size} bytes")
-        return size
+    def lengths(self, indent: int, *names: str) -> int:
+        """For each name a tag of wire type 2 and a length, one in the other; returns the last length."""
+        at = self.at
+        sizes = []
+        for _ in names:
+            assert self.data[at] & 7 == 2
+            size, width = self.data[at + 1], 2
+            if size >= 0x80:
+                size, width = (size & 0x7F) | self.data[at + 2] << 7, 3
+            sizes.append(size)
+            at += width
+        meaning = ", ".join(f"{name} of {size}" for name, size in zip(names, sizes, strict=True))
+        self.take(at - self.at, "  " * indent + meaning)
+        return sizes[-1]
 
-    def features(self, lists: dict[int, str], indent: int, end: int) -> None:
-        while self.at < end:
-            self.length_of("map entry", indent)
+    def features(self, lists: dict[int, str], indent: int) -> None:
+        """The seven map entries."""
+        for _ in FEATURES:
+            self.lengths(indent, "entry")
             name = self.data[self.at + 2 : self.at + 2 + self.data[self.at + 1]].decode()
-            self.take(2 + len(name), f'{"  " * indent}  key "{name}"')
-            self.length_of("value: Feature", indent + 1)
-            kind = lists[self.data[self.at] >> 3]
-            self.length_of(kind, indent + 2)
-            size = self.length_of("packed values", indent + 3)
+            self.take(2 + len(name), f'{"  " * indent}  key of {len(name)}: "{name}"')
+            kind = lists[self.data[self.at + 2] >> 3]
+            size = self.lengths(indent + 1, "Feature", kind, "values")
             values = self.data[self.at : self.at + size]
             numbers = struct.unpack(f"<{size // 4}f", values) if kind == "float_list" else tuple(values)
             assert kind == "float_list" or max(values) < 0x80  # one byte each, as all numbers of the example are
-            self.take(size, "  " * (indent + 4) + " ".join(f"{number:g}" for number in numbers))
+            self.take(size, "  " * (indent + 2) + " ".join(f"{number:g}" for number in numbers))
 
 
 def tfrecord_lines(data: bytes) -> list[str]:
+    """A TFRecord file of one record."""
     dump = Annotated(data)
-    size = struct.unpack("<Q", dump.take(8, f"length of the data: {struct.unpack('<Q', data[:8])[0]}"))[0]
+    dump.take(8, f"length of the data: {struct.unpack('<Q', data[:8])[0]}")
     dump.take(4, "masked CRC-32C of the length")
-    end = 12 + dump.length_of("Example.features", 0) + 3
-    assert end == 12 + size
-    dump.features({2: "float_list", 3: "int64_list"}, 1, end)
+    dump.lengths(0, "features")
+    dump.features({2: "float_list", 3: "int64_list"}, 1)
     dump.take(4, "masked CRC-32C of the data")
     assert dump.at == len(data)
     return dump.lines
 
 
 def ofrecord_lines(data: bytes) -> list[str]:
+    """An OFRecord file of one record."""
     dump = Annotated(data)
     dump.take(8, f"length of the data: {struct.unpack('<q', data[:8])[0]}")
-    dump.features({2: "float_list", 4: "int32_list"}, 0, len(data))
+    dump.features({2: "float_list", 4: "int32_list"}, 0)
+    assert dump.at == len(data)
     return dump.lines
+
+
+def dumps() -> list[list[str]]:
+    """The annotated dumps of the document: those blocks that begin at offset 0."""
+    return [block.splitlines() for block in blocks(FORMATS, "text") if block.startswith("   0  ")]
 
 
 def test_the_tfrecord_dump_is_that_of_the_file(example: Path) -> None:
     lines = tfrecord_lines((example / "out/tfrecord/corpus_training_00000.tfrecord").read_bytes())
-    assert blocks(FORMATS, "text")[-2].splitlines() == lines
+    assert dumps()[0] == lines
 
 
 def test_the_ofrecord_dump_is_that_of_the_file(example: Path) -> None:
     lines = ofrecord_lines((example / "out/ofrecord/part-00000").read_bytes())
-    assert blocks(FORMATS, "text")[-1].splitlines() == lines
+    assert dumps()[1] == lines
 
 
 def test_the_manifest_is_that_of_the_example(example: Path) -> None:
@@ -168,6 +182,6 @@ def links() -> Iterator[tuple[Path, str]]:
                 yield document, target
 
 
-@pytest.mark.parametrize(("document", "target"), links(), ids=lambda value: getattr(value, "name", value))
+@pytest.mark.parametrize(("document", "target"), list(links()), ids=lambda value: getattr(value, "name", value))
 def test_links_lead_somewhere(document: Path, target: str) -> None:
     assert (document.parent / target).exists()
