@@ -1,10 +1,11 @@
 """A file is there whole or not at all, also when the disk is full."""
 
+import mmap
 from pathlib import Path
 
 import pytest
 
-from bertprep.atomic import RESERVED_BYTES, atomic_file, remove_leftovers
+from bertprep.atomic import atomic_file, remove_leftovers
 from bertprep.errors import BertprepError
 
 
@@ -19,14 +20,14 @@ def test_the_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_room_reserved_ahead_is_given_back(tmp_path: Path) -> None:
-    block = bytes(range(256)) * 4096
-    blocks = RESERVED_BYTES // len(block) + 2
-    with atomic_file(tmp_path / "file") as file:
-        for _ in range(blocks):
-            file.write(block)
-    assert (tmp_path / "file").read_bytes() == block * blocks
-    assert (tmp_path / "file").stat().st_blocks * 512 < len(block) * blocks + (1 << 20)
+@pytest.mark.parametrize("sizes", [[8192, 4096], [4096, 100], [100], [8192, 100, 8192, 1]])
+def test_a_direct_file_takes_whole_pages_and_anything_else(sizes: list[int], tmp_path: Path) -> None:
+    pages = mmap.mmap(-1, 1 << 14)
+    pages[:] = bytes(range(256)) * 64
+    with atomic_file(tmp_path / "file", direct=True) as file:
+        for size in sizes:
+            file.write(memoryview(pages)[:size])
+    assert (tmp_path / "file").read_bytes() == b"".join(pages[:size] for size in sizes)
 
 
 def test_an_exception_leaves_what_was_there(tmp_path: Path) -> None:

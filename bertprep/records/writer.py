@@ -4,7 +4,10 @@ Both formats are made in one pass over the instances. A file appears under its n
 the bytes as they are written. See docs/formats.md for the layout and `bertprep.kernels.encode` for how it is made.
 """
 
+from __future__ import annotations
+
 import contextlib
+import mmap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.atomic import atomic_file
+from bertprep.atomic import AtomicFile, atomic_file
 from bertprep.instances import Instances, Vocabulary
-from bertprep.records.digest import HEADROOM, Sha256Pair
+from bertprep.records.digest import BLOCK_BYTES, Sha256Pair
 from bertprep.records.formats import OFRECORD, TFRECORD
 
 FEATURES = (
@@ -29,7 +32,8 @@ FEATURES = (
 )
 """The features of a record, in the order in which they are written."""
 
-_BLOCK_BYTES = 1 << 19
+BUFFER_BYTES = 1 << 20
+_PAGE_BYTES = 4096  # what direct writing asks for, as far as is known
 _KEY_WIDTH, _HEADER_WIDTH = 32, 64  # as in bertprep.kernels.encode, which is not imported at run time
 _INT64_LIST, _INT32_LIST, _FLOAT_LIST = 0x1A, 0x22, 0x12
 _FORMAT_BITS = {TFRECORD: 1, OFRECORD: 2}
@@ -69,29 +73,66 @@ class RecordEncoder:
             2 * _SPARE + len(FEATURES) * _HEADER_WIDTH + _WIDEST_VARINT * (seq + 2 * pred) + 2 * seq + 4 * pred
         )
 
-    def encode(self, instances: Instances, formats: tuple[str, ...]) -> Iterator[tuple[list[NDArray[np.uint8]], list[int]]]:
-        """Yield the records' bytes in order, block by block: (a block for each format, their sizes).
-
-        The bytes of a block begin behind HEADROOM others; it is valid until the next.
-        """
-        wanted = sum(_FORMAT_BITS[name] for name in formats)
-        capacity = max(_BLOCK_BYTES, 2 * self._widest_record)
-        blocks = {name: np.zeros(HEADROOM + capacity, np.uint8) for name in formats}
-        tfrecords, ofrecords = (blocks.get(name, np.empty(HEADROOM, np.uint8))[HEADROOM:] for name in (TFRECORD, OFRECORD))
+    def encode(self, instances: Instances, buffers: Mapping[str, RecordBuffer]) -> Iterator[None]:
+        """Fill the buffers, one for each format, with records in their order; yields when they are to be emptied."""
+        capacity = max(BUFFER_BYTES, 2 * self._widest_record)
+        for buffer in buffers.values():
+            buffer.make_room(capacity)
         sizes = np.zeros(2, np.int64)
         varints = _varints(instances.tokens)
-        headers, bases = self._headers[_INT64_LIST if TFRECORD in formats else _INT32_LIST]
+        headers, bases = self._headers[_INT64_LIST if TFRECORD in buffers else _INT32_LIST]
         done = 0
         while done < len(instances):
+            rooms = [buffers[name].room if name in buffers else np.empty(0, np.uint8) for name in (TFRECORD, OFRECORD)]
             done = kernels.load().encode(
-                wanted, done, len(instances), instances.order, self.seq, self.pred,
+                sum(_FORMAT_BITS[name] for name in buffers), done, len(instances), instances.order, self.seq, self.pred,
                 varints, self._vocabulary_varints, self._position_varints, self._cls, self._sep,
                 instances.slices, instances.is_random_next,
                 instances.mask_ends, instances.mask_positions, instances.mask_replacements,
                 headers, bases, self._patterns, self._sequence, self._values, self._tags,
-                tfrecords, ofrecords, capacity, sizes,
+                *rooms, capacity, sizes,
             )  # fmt: skip
-            yield list(blocks.values()), [int(sizes[0] if name == TFRECORD else sizes[1]) for name in blocks]
+            for name, buffer in buffers.items():
+                buffer.filled_bytes += int(sizes[0] if name == TFRECORD else sizes[1])
+            yield
+
+
+class RecordBuffer:
+    """Records on their way to a file: page-aligned memory, emptied in whole pages, so that it can be written directly.
+
+    What lies in it before `filled_bytes` follows what was written; less than a page of that is left after `take_pages`.
+    """
+
+    def __init__(self) -> None:
+        self.filled_bytes = 0
+        self._hashed_bytes = 0
+        self._memory = np.empty(0, np.uint8)
+
+    def make_room(self, capacity: int) -> None:
+        """Room for `capacity` bytes and what may be left in front of them."""
+        self._memory = np.frombuffer(mmap.mmap(-1, capacity + _PAGE_BYTES), np.uint8)
+
+    @property
+    def room(self) -> NDArray[np.uint8]:
+        return self._memory[self.filled_bytes :]
+
+    def take_unhashed(self) -> NDArray[np.uint8]:
+        """The whole blocks for the digest that came since the last call."""
+        start, self._hashed_bytes = self._hashed_bytes, self.filled_bytes // BLOCK_BYTES * BLOCK_BYTES
+        return self._memory[start : self._hashed_bytes]
+
+    def take_pages(self, file: AtomicFile) -> None:
+        """Write all whole pages, and move the rest to the front."""
+        whole = self.filled_bytes // _PAGE_BYTES * _PAGE_BYTES
+        file.write(self._memory[:whole].data)
+        self.filled_bytes -= whole
+        self._hashed_bytes -= whole
+        self._memory[: self.filled_bytes] = self._memory[whole : whole + self.filled_bytes]
+
+    def take_end(self, file: AtomicFile) -> NDArray[np.uint8]:
+        """Write what is left; returns what of it was not hashed yet."""
+        file.write(self._memory[: self.filled_bytes].data)
+        return self._memory[self._hashed_bytes : self.filled_bytes]
 
 
 def write_records(instances: Instances, encoder: RecordEncoder, paths: Mapping[str, Path]) -> dict[str, WrittenFile]:
@@ -100,16 +141,17 @@ def write_records(instances: Instances, encoder: RecordEncoder, paths: Mapping[s
     Raises `BertprepError` where the system refuses a write.
     """
     digests = Sha256Pair(len(paths))
+    buffers = {name: RecordBuffer() for name in paths}
     with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(atomic_file(path)) for path in paths.values()]
-        for blocks, sizes in encoder.encode(instances, tuple(paths)):
-            digests.update(blocks, sizes)
-            for file, block, size in zip(files, blocks, sizes, strict=True):
-                file.write(block[HEADROOM : HEADROOM + size].data)
-    sums = digests.hexdigests()
+        files = {name: stack.enter_context(atomic_file(path, direct=True)) for name, path in paths.items()}
+        for _ in encoder.encode(instances, buffers):
+            digests.update([buffer.take_unhashed() for buffer in buffers.values()])
+            for name, buffer in buffers.items():
+                buffer.take_pages(files[name])
+        sums = digests.hexdigests([buffer.take_end(files[name]) for name, buffer in buffers.items()])
     return {
         name: WrittenFile(len(instances), file.size_bytes, digest)
-        for name, file, digest in zip(paths, files, sums, strict=True)
+        for (name, file), digest in zip(files.items(), sums, strict=True)
     }
 
 
