@@ -1,7 +1,7 @@
 """The command line: parse, build a configuration, call one function.
 
 Options that decide bytes are the fields of the dataclasses in `config`, with their help and defaults; only what does not is
-spelled out here. Modules are imported by the command that needs them: `bertprep --help` takes 40 ms.
+spelled out here. Modules are imported by the command that needs them.
 """
 
 import argparse

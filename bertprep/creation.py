@@ -357,8 +357,9 @@ def _sharded_shards(workspace: Workspace, corpus: str, sharded: Manifest, format
 
 
 def _trained(workspace: Workspace, corpus: str, training: Sequence[Path], size: int, cased: bool, progress: bool) -> Path:
-    """The vocabulary trained on the training shards of a corpus; trained now where there is none."""
-    path = workspace.vocabulary(corpus, size=size, cased=cased)
+    """The vocabulary trained on these training shards; trained now where there is none."""
+    text = hashlib.sha256("".join(crc32c for _, crc32c in map(_identify, training)).encode()).hexdigest()
+    path = workspace.vocabulary(corpus, size=size, cased=cased, text=text)
     if not path.exists():
         if progress:
             say(f"training a vocabulary of {size:,} tokens (--vocab takes one you have): {path}")

@@ -3,7 +3,7 @@
     WORKDIR/formatted/CORPUS.txt                              a corpus as one text: a blank line after each document
     WORKDIR/sharded/CORPUS/manifest.json
     WORKDIR/sharded/CORPUS/{training,test}/CORPUS_training_00000.txt
-    WORKDIR/vocab/CORPUS_8000.txt                             a vocabulary trained on the corpus (cased: CORPUS_8000_cased.txt)
+    WORKDIR/vocab/CORPUS_8000_1f2e3d4c.txt                    a vocabulary trained on that text (or CORPUS_8000_cased_...)
     WORKDIR/tfrecord/SETTINGS/CORPUS/manifest.json
     WORKDIR/tfrecord/SETTINGS/CORPUS/vocab.txt                the vocabulary that the records were made with
     WORKDIR/tfrecord/SETTINGS/CORPUS/{training,test}/CORPUS_training_00000.tfrecord
@@ -63,8 +63,9 @@ class Workspace:
     def sharded(self, corpus: str) -> Path:
         return self.root / "sharded" / corpus
 
-    def vocabulary(self, corpus: str, *, size: int, cased: bool) -> Path:
-        return self.root / "vocab" / f"{corpus}_{size}{'_cased' if cased else ''}.txt"
+    def vocabulary(self, corpus: str, *, size: int, cased: bool, text: str) -> Path:
+        """Of the text with the digest `text`: another text under the same name has another vocabulary."""
+        return self.root / "vocab" / f"{corpus}_{size}{'_cased' if cased else ''}_{text[:8]}.txt"
 
     def records(self, record_format: str, settings_folder: str, corpus: str) -> Path:
         return self.root / record_format / settings_folder / corpus

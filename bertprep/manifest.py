@@ -2,8 +2,8 @@
 
 While a run works, each finished file is one line in `manifest.json.journal`, synced to the disk; when all are there, the
 journal becomes `manifest.json`. A killed run finds its finished files in the journal. The first line of the journal, like
-the manifest, carries the settings, so that files of two settings never mix. Neither holds a time or a machine's name:
-equal data has an equal manifest.
+the manifest, carries the settings, so that files of two settings never mix. Neither holds a time or a machine's name: made
+again with the same versions, a manifest is the same.
 """
 
 import fcntl

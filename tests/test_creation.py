@@ -154,7 +154,17 @@ def test_without_a_vocabulary_one_is_trained_and_kept(golden_corpus: Path, tmp_p
     ]
     assert sums(tmp_path / "a") == sums(tmp_path / "b")
     assert made[0].manifests["tfrecord"].made_with["vocabulary"]["tokens"] == 500
-    assert (tmp_path / "a/tfrecord/vocab.txt").read_bytes() == (tmp_path / "data/vocab/corpus_500.txt").read_bytes()
+    [kept] = (tmp_path / "data/vocab").iterdir()
+    assert (tmp_path / "a/tfrecord/vocab.txt").read_bytes() == kept.read_bytes()
+
+
+def test_another_text_has_another_vocabulary(golden_corpus: Path, tmp_path: Path) -> None:
+    a, b = deal(golden_corpus, tmp_path / "text", 2)
+    for text, workspace in ((a, "data"), (b, "data"), (b, "fresh")):
+        out = tmp_path / f"{text.stem}_{workspace}"
+        create(inputs=[text], output=out, workdir=tmp_path / workspace, vocab_size=500, settings=SETTINGS, workers=1)
+    assert sums(tmp_path / "text_1_data") == sums(tmp_path / "text_1_fresh")
+    assert sums(tmp_path / "text_0_data") != sums(tmp_path / "text_1_data")
 
 
 def test_a_manifest_that_is_none_is_named(golden_corpus: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from bertprep.records import FEATURES
 ROOT = Path(__file__).parents[1]
 FORMATS = ROOT / "docs" / "formats.md"
 DETERMINISM = ROOT / "docs" / "determinism.md"
-DOCUMENTS = [*sorted(ROOT.glob("docs/**/*.md")), ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
+DOCUMENTS = [*sorted(ROOT.glob("docs/**/*.md")), *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"))]
 
 
 def blocks(document: Path, language: str) -> list[str]:

@@ -5,6 +5,7 @@ line without tokens is dropped. Memory: 4 bytes a token and 8 a sentence, and a 
 """
 
 import io
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +20,10 @@ from bertprep.instances.vocabulary import Vocabulary
 _BLOCK_BYTES = 1 << 20
 _SPARE_BYTES = 64  # that the kernel may read behind the text
 _SPARE_TOKENS = 4
-_CACHE_ENTRIES = 1 << 16
+_CACHED_WORDS = 1 << 17
 _WORD_BUFFER_BYTES = 1024
 _CAPITAL_SIGMA = "Σ".encode()
+_DROPPED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffd]")  # before words are lower-cased; other ones do not matter
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Tokenizer:
         self._unknown = vocabulary.unk
         self._entries, self._replacements = load_unicode_table(lower=lower)
         self._trie = _build_trie(vocabulary)
-        self._cache = np.zeros(_CACHE_ENTRIES * 4, np.uint64)
+        self._cache = _aligned_zeros(_CACHED_WORDS * 4)
         self._word = np.zeros(_WORD_BUFFER_BYTES, np.uint8)
 
     def tokenize_file(self, path: Path) -> TokenizedShard:
@@ -128,8 +130,8 @@ class Tokenizer:
         )
 
 
-def _build_trie(vocabulary: Vocabulary) -> tuple[NDArray[np.uint32], NDArray[np.int32], int, NDArray[np.int32]]:
-    """The vocabulary for the tokenizer kernel: (keys, children, mask, ids)."""
+def _build_trie(vocabulary: Vocabulary) -> tuple[NDArray[np.int32], int]:
+    """The vocabulary for the tokenizer kernel: (trie, mask of its size)."""
     encoded = [token.encode() for token in vocabulary.tokens]
     ends = np.cumsum([len(token) for token in encoded], dtype=np.int64)
     text = np.frombuffer(b"".join(encoded), np.uint8)
@@ -137,12 +139,17 @@ def _build_trie(vocabulary: Vocabulary) -> tuple[NDArray[np.uint32], NDArray[np.
     while size < len(text):
         size *= 2
     while True:
-        keys = np.full(size, 0xFFFFFFFF, np.uint32)
-        children = np.empty(size, np.int32)
-        ids = np.full(size, -1, np.int32)
-        if kernels.load().build_trie(text, ends, len(ends), keys, children, size - 1, ids) >= 0:
-            return keys, children, size - 1, ids
+        trie = np.full(4 * size, -1, np.int32)
+        if kernels.load().build_trie(text, ends, len(ends), trie, size - 1) >= 0:
+            return trie, size - 1
         size *= 2
+
+
+def _aligned_zeros(count: int) -> NDArray[np.uint64]:
+    """Zeros that begin where a cache line of the processor does."""
+    zeros = np.zeros(count + 8, np.uint64)
+    start = -zeros.ctypes.data % 64 // zeros.itemsize
+    return zeros[start : start + count]
 
 
 def lower_final_sigmas(buffer: bytearray, size: int) -> None:
@@ -166,5 +173,5 @@ def with_final_sigmas(text: str) -> str:
     'ΟΔΟς ΣΟΦΟς'
     """
     # lower-casing keeps every sigma a sigma, so both texts have theirs in the same order
-    lowered = iter([c for c in text.lower() if c in "σς"])
+    lowered = iter([c for c in _DROPPED.sub("", text).lower() if c in "σς"])
     return "".join("ς" if c in "Σσς" and next(lowered) == "ς" and c == "Σ" else c for c in text)

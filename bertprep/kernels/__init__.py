@@ -2,7 +2,7 @@
 
 The files beside this one hold the kernels. `build` compiles them with numba into one object file, which is kept in a cache
 folder under a name that is the hash of their source, the compiler and the processor: a change of any of them is a new file,
-and nothing is ever stale. Later processes load that file with llvmlite alone, in 3 ms, without importing numba (0.3 s) or
+and nothing is ever stale. Later processes load that file with llvmlite alone, in 10 ms, without importing numba (0.3 s) or
 the kernels' source. Worker processes inherit the loaded code.
 
 Kernels see raw pointers. `Kernel` checks the type and layout of every array on the way in; what an array must hold, and how
@@ -77,7 +77,7 @@ class Kernels:
 
 @cache
 def load() -> Kernels:
-    """The kernels of this processor, compiled now if they are not in the cache (about 10 s, once)."""
+    """The kernels of this processor, compiled now if they are not in the cache (about 15 s, once)."""
     from llvmlite import __version__ as compiler_version
     from llvmlite import binding as llvm
 

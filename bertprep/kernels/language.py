@@ -24,8 +24,10 @@ HAS_CRC32_INSTRUCTION = bool(FEATURES.get("sse4.2")) or bool(FEATURES.get("crc")
 """x86-64 and ARMv8 processors have one for CRC-32C; one that lacks it would die of it, hence the question."""
 _ON_ARM = not FEATURES.get("sse4.2", False)
 
-subroutine = njit(error_model="numpy", inline="never")
+subroutine = njit(error_model="numpy")
 """A function that kernels call; LLVM inlines it where that pays."""
+inlined = njit(error_model="numpy", forceinline=True)
+"""A function that is always made part of its caller: for what is called for each word or token."""
 
 
 class KernelSource:

@@ -13,6 +13,7 @@ from bertprep.kernels.language import (
     i32_p,
     i64,
     i64_p,
+    inlined,
     kernel,
     load_u64,
     store_u64,
@@ -38,8 +39,10 @@ CACHED_BYTES = 15
 CACHED_IDS = 4
 CACHE_ENTRY = 4  # uint64: the word in two of them, the ids in the others
 COUNT_SHIFT = 56  # the sixteenth byte of a cached word is the number of its ids
-CACHE_BITS = 16
-FREE = 0xFFFFFFFF
+CACHE_BITS = 17
+STEP, CHILD, TOKEN = 4, 1, 2
+"""A step in the trie, 16 bytes: its key (node and byte), the node it leads to, the number of the token that ends there."""
+FREE = -1
 
 TOKENS, SENTENCES, DOCUMENTS = 0, 1, 2
 """What `tokenize` counts in its state."""
@@ -52,47 +55,47 @@ _NEWLINE, _BLANK_SPACE, _HASH = 10, 32, 35
 
 
 @subroutine
-def _slot(keys, mask, node, byte):
-    """Where the trie's table has the step from `node` by `byte`, or has room for it."""
+def _slot(trie, mask, node, byte):
+    """Where the trie has the step from `node` by `byte`, or has room for it."""
     key = (node << 8) | byte
     slot = ((key * 0x9E3779B97F4A7C15) >> 20) & mask
-    while i64(keys[slot]) != key and i64(keys[slot]) != FREE:
+    while trie[STEP * slot] != key and trie[STEP * slot] != FREE:
         slot = (slot + 1) & mask
-    return slot
+    return STEP * slot
 
 
 @kernel
-def build_trie(text: u8_p, ends: i64_p, count: i64, keys: u32_p, children: i32_p, mask: i64, ids: i32_p) -> i64:
+def build_trie(text: u8_p, ends: i64_p, count: i64, trie: i32_p, mask: i64) -> i64:
     """Enter the tokens text[ends[i-1]:ends[i]] under their numbers; a token `##x` as x below the continuation root.
 
-    `keys` (all FREE) and `children` have mask + 1 places, a power of two; `ids` (all -1) has as many. Returns the number of
-    nodes, or -1 where the table would be over half full and must be larger.
+    `trie` has mask + 1 places for steps, a power of two, of STEP numbers, all FREE. Returns the number of nodes, or -1 where
+    the table would be over half full and must be larger.
     """
     nodes = i64(2)
     start = i64(0)
     for number in range(count):
         end = ends[number]
-        at, node = start, i64(_WORD)
+        at, node, slot = start, i64(_WORD), i64(0)
         if end - start > 2 and text[start] == _HASH and text[start + 1] == _HASH:
             at, node = start + 2, i64(_CONTINUATION)
         while at < end:
             byte = i64(text[at])
-            slot = _slot(keys, mask, node, byte)
-            if i64(keys[slot]) == FREE:
+            slot = _slot(trie, mask, node, byte)
+            if trie[slot] == FREE:
                 if 2 * nodes > mask:
                     return -1
-                keys[slot] = (node << 8) | byte
-                children[slot] = nodes
+                trie[slot] = (node << 8) | byte
+                trie[slot + CHILD] = nodes
                 nodes += 1
-            node = i64(children[slot])
+            node = i64(trie[slot + CHILD])
             at += 1
-        ids[node] = number
+        trie[slot + TOKEN] = number
         start = end
     return nodes
 
 
 @subroutine
-def _match(word, size, keys, children, mask, ids, unknown, tokens, at):
+def _match(word, size, trie, mask, unknown, tokens, at):
     """Write the pieces of a word to tokens[at:], longest match first; returns how many, 1 for [UNK]."""
     count = i64(0)
     start = i64(0)
@@ -101,14 +104,13 @@ def _match(word, size, keys, children, mask, ids, unknown, tokens, at):
         found, found_end = i64(-1), start
         i = start
         while i < size:
-            byte = i64(word[i])
-            slot = _slot(keys, mask, node, byte)
-            if i64(keys[slot]) == FREE:
+            slot = _slot(trie, mask, node, i64(word[i]))
+            if trie[slot] == FREE:
                 break
-            node = i64(children[slot])
+            node = i64(trie[slot + CHILD])
             i += 1
-            if ids[node] >= 0:
-                found, found_end = i64(ids[node]), i
+            if trie[slot + TOKEN] >= 0:
+                found, found_end = i64(trie[slot + TOKEN]), i
         if found < 0:
             tokens[at] = unknown
             return i64(1)
@@ -128,18 +130,12 @@ def _lowered(value):
 
 
 @subroutine
-def _look_up(low, high, size, word, tables, tokens, at):
-    """Write the ids of a word of at most 15 bytes, given as two numbers; returns how many. Spoils the buffer `word`."""
-    keys, children, mask, ids, unknown, cache = tables
-    hashed = low * u64(0x9E3779B97F4A7C15) + high * u64(0xC2B2AE3D27D4EB4F)
-    entry = i64(hashed >> u64(64 - CACHE_BITS)) * CACHE_ENTRY
-    cached_high = cache[entry + 1]
-    if cache[entry] == low and (cached_high ^ high) << u64(64 - COUNT_SHIFT) == u64(0):
-        copy_16(tokens, at, cache, entry + 2)
-        return i64(cached_high >> u64(COUNT_SHIFT))
+def _match_and_keep(low, high, size, word, tables, entry, tokens, at):
+    """Write the ids of a word that is not in the table of words met, and put it there."""
+    trie, mask, unknown, cache = tables
     store_u64(word, 0, low)
     store_u64(word, 8, high)
-    count = _match(word, size, keys, children, mask, ids, unknown, tokens, at)
+    count = _match(word, size, trie, mask, unknown, tokens, at)
     if count <= CACHED_IDS:
         cache[entry] = low
         cache[entry + 1] = high | u64(count << COUNT_SHIFT)
@@ -147,17 +143,30 @@ def _look_up(low, high, size, word, tables, tokens, at):
     return count
 
 
+@inlined
+def _look_up(low, high, size, word, tables, tokens, at):
+    """Write the ids of a word of at most 15 bytes, given as two numbers; returns how many. Spoils the buffer `word`."""
+    cache = tables[3]
+    hashed = low * u64(0x9E3779B97F4A7C15) + high * u64(0xC2B2AE3D27D4EB4F)
+    entry = i64(hashed >> u64(64 - CACHE_BITS)) * CACHE_ENTRY
+    kept = cache[entry + 1]
+    if cache[entry] == low and (kept ^ high) << u64(64 - COUNT_SHIFT) == u64(0):
+        copy_16(tokens, at, cache, entry + 2)
+        return i64(kept >> u64(COUNT_SHIFT))
+    return _match_and_keep(low, high, size, word, tables, entry, tokens, at)
+
+
 @subroutine
 def _finish_word(word, size, length, tables, tokens, at):
     """Write the ids of a normalized word of `size` bytes and `length` code points in a buffer; returns how many."""
     if size == 0:
         return i64(0)
-    keys, children, mask, ids, unknown, _ = tables
+    trie, mask, unknown, _ = tables
     if length > LONGEST_WORD:
         tokens[at] = unknown
         return i64(1)
     if size > CACHED_BYTES:
-        return _match(word, size, keys, children, mask, ids, unknown, tokens, at)
+        return _match(word, size, trie, mask, unknown, tokens, at)
     low = load_u64(word, 0) & _LOW_BYTES[size]
     high = load_u64(word, 8) & _HIGH_BYTES[size]
     return _look_up(low, high, size, word, tables, tokens, at)
@@ -190,7 +199,7 @@ def _decode(text, at, size):
 @kernel
 def tokenize(
     text: u8_p, size: i64, entries: u32_p, replacements: u8_p, lower: i64,
-    keys: u32_p, children: i32_p, mask: i64, ids: i32_p, unknown: i64,
+    trie: i32_p, mask: i64, unknown: i64,
     cache: u64_p, word: u8_p,
     state: i64_p, tokens: i32_p, sentence_ends: i64_p, document_ends: i64_p,
 ) -> i64:  # fmt: skip
@@ -200,7 +209,7 @@ def tokenize(
     `tokens` needs room for one a byte of text and 4 more, `sentence_ends` and `document_ends` for one a line.
     Returns -1, or the offset of the first byte that is not UTF-8.
     """
-    tables = (keys, children, mask, ids, unknown, cache)
+    tables = (trie, mask, unknown, cache)
     count, sentences, documents = state[TOKENS], state[SENTENCES], state[DOCUMENTS]
     sentence_start = count
     blank = True

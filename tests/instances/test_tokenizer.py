@@ -51,9 +51,13 @@ def test_a_word_of_more_than_200_characters_is_unknown(tmp_path: Path, letter: s
     assert (sentence == ["[UNK]"]) == (expected == "[UNK]")
 
 
-def test_a_capital_sigma_at_the_end_of_a_word_becomes_a_final_one(tmp_path: Path) -> None:
-    _, sentences = tokenize(tmp_path, "ΟΔΟΣ ΣΟΦΟΣ, Σ\n", "οδος", "σοφος", "σ", ",")
-    assert sentences == [["οδος", "σοφος", ",", "σ"]]
+@pytest.mark.parametrize(
+    "text", ["ΟΔΟΣ ΣΟΦΟΣ, Σ", "ΑΣ\x01Α", "ΑΣ\x85Α", "ΑΣ\x0bΑ", "ΑΣ\ufffdΑ", "Α\x01Σ", "ΑΣ\u200bΑ", "ΑΣ.Α ΑΣ'", "ΑΣ\tΑ", "Σ北Σ"]
+)
+def test_a_capital_sigma_at_the_end_of_a_word_becomes_a_final_one(tmp_path: Path, text: str) -> None:
+    letters = "οδσφας"
+    tokens = [*letters, *(f"##{letter}" for letter in letters), ",", ".", "'", "北"]
+    assert tokenize(tmp_path, text, *tokens)[1] == [reference.tokenize(text, set(tokens), lower=True)]
 
 
 @pytest.mark.parametrize("lower", [True, False], ids=["uncased", "cased"])
