@@ -23,7 +23,7 @@ from bertprep.config import RECORD_FORMATS, InstanceSettings, ShardSettings, che
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances, load_vocabulary
 from bertprep.layout import SPLITS, TRAINING, VOCABULARY, Workspace, record_file_name, settings_name, text_shard
-from bertprep.manifest import Journal, Manifest, read_manifest, versions_of
+from bertprep.manifest import Journal, Manifest, read_finished, read_manifest, versions_of
 from bertprep.progress import Progress, say
 from bertprep.records.writer import RecordEncoder, write_records
 from bertprep.sources.sample import SAMPLE, write_sample
@@ -257,11 +257,17 @@ def _make(
     check_texts: bool,
 ) -> dict[str, Manifest]:
     """Make what is missing in `folders`, and their manifests; `check_texts` where `made_with` does not identify the texts."""
+    finished = {name: manifest for name in folders if (manifest := read_finished(folders[name], KIND, made_with))}
+    if progress and len(finished) == len(folders):
+        say(f"create: all {len(shards):,} shards are made already")
     with contextlib.ExitStack() as stack:
-        versions = versions_of("llvmlite", "numpy")
-        journals = {name: stack.enter_context(Journal(folders[name], KIND, made_with, versions)) for name in folders}
-        for journal in journals.values():
-            _keep_vocabulary(journal.folder, maker.vocabulary)
+        journals = {
+            name: stack.enter_context(Journal(folder, KIND, made_with))
+            for name, folder in folders.items()
+            if name not in finished
+        }
+        for folder in folders.values():
+            _keep_vocabulary(folder, maker.vocabulary)
         tasks = [(str(shard.path), task) for shard in shards if (task := maker.task(shard, journals))]
         if tasks and check_texts:
             for shard, name in product(shards, journals):
@@ -269,8 +275,6 @@ def _make(
                     _check_same_text(shard, done, folders[name])
         if tasks:
             maker.prepare()
-        elif progress:
-            say(f"create: all {len(shards):,} shards are made already")
         with (
             Progress("create", len(tasks), enabled=progress and bool(tasks)) as shown,
             contextlib.closing(pool.run(maker.make, tasks, workers=workers)) as results,
@@ -279,7 +283,9 @@ def _make(
                 for name, facts in result.facts.items():
                     journals[name].add(result.shard.names[name], facts)
                 shown.advance(records=result.records, MB_of_text=result.text_bytes / 1e6)
-        return {name: journal.finish(shard.names[name] for shard in shards) for name, journal in journals.items()}
+        versions = versions_of("llvmlite", "numpy") if journals else {}
+        made = {name: journal.finish((s.names[name] for s in shards), versions) for name, journal in journals.items()}
+    return {name: made.get(name) or finished[name] for name in folders}
 
 
 def _check_same_text(shard: TextShard, done: dict[str, Any], folder: Path) -> None:

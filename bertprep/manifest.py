@@ -23,6 +23,7 @@ from bertprep.errors import BertprepError
 from bertprep.layout import MANIFEST
 
 SCHEMA = 1
+JOURNAL_SUFFIX = ".journal"
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,11 @@ def read_manifest(folder: Path) -> Manifest | None:
 def read_finished(folder: Path, kind: str, made_with: dict[str, Any]) -> Manifest | None:
     """The manifest of `folder` if all is there: made of the same with the same, every file in place and of its size."""
     manifest = read_manifest(folder)
-    if not manifest or (manifest.kind, manifest.made_with) != (kind, json.loads(json.dumps(made_with))):
+    if (
+        (folder / (MANIFEST + JOURNAL_SUFFIX)).exists()
+        or not manifest
+        or (manifest.kind, manifest.made_with) != (kind, json.loads(json.dumps(made_with)))
+    ):
         return None
     paths = ((folder / name, facts["bytes"]) for name, facts in manifest.files.items())
     return manifest if all(path.is_file() and path.stat().st_size == size for path, size in paths) else None
@@ -117,12 +122,11 @@ class Journal:
     next run, and removes unfinished files.
     """
 
-    def __init__(self, folder: Path, kind: str, made_with: dict[str, Any], versions: dict[str, str]) -> None:
+    def __init__(self, folder: Path, kind: str, made_with: dict[str, Any]) -> None:
         self.folder = folder
         self.done: dict[str, dict[str, Any]] = {}
-        self._path = folder / (MANIFEST + ".journal")
+        self._path = folder / (MANIFEST + JOURNAL_SUFFIX)
         self._header = {"schema": SCHEMA, "kind": kind, "made_with": json.loads(json.dumps(made_with))}
-        self._versions = versions
 
     def __enter__(self) -> "Journal":
         try:
@@ -194,10 +198,10 @@ class Journal:
         self.done[name] = facts
         self._append({"name": name, "facts": facts})
 
-    def finish(self, names: Iterable[str]) -> Manifest:
+    def finish(self, names: Iterable[str], versions: dict[str, str]) -> Manifest:
         """Write the manifest of the files `names`, all of them done, and drop the journal."""
         manifest = Manifest(
-            self._header["kind"], self._header["made_with"], {name: self.done[name] for name in names}, self._versions
+            self._header["kind"], self._header["made_with"], {name: self.done[name] for name in names}, versions
         )
         with atomic_file(self.folder / MANIFEST) as file:
             file.write((json.dumps(manifest.as_json(), indent=1) + "\n").encode())

@@ -84,7 +84,8 @@ def load() -> Kernels:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     processor = f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
-    digest = hashlib.sha256(f"{compiler_version} {processor}".encode())
+    portable = os.environ.get("BERTPREP_PORTABLE", "")
+    digest = hashlib.sha256(f"{compiler_version} {processor} {portable}".encode())
     for source in ("build", *_SOURCES):
         digest.update((Path(__file__).with_name(f"{source}.py")).read_bytes())
     path = cache_folder() / f"kernels-{digest.hexdigest()[:24]}.o"

@@ -8,7 +8,11 @@ Tokens come as ready varints: the lower three bytes of a number are the bytes to
 token is one store of four bytes and one addition, and a padded copy may overshoot: outputs need SLACK spare bytes.
 """
 
+from llvmlite import ir
+from numba.extending import intrinsic
+
 from bertprep.kernels.crc32c import masked_crc32c
+from bertprep.kernels.language import FEATURES as FEATURES_OF_PROCESSOR
 from bertprep.kernels.language import (
     copy_64,
     i32_p,
@@ -121,6 +125,48 @@ def _put_ready_varint(out, at, varint):
     return at + i64(varint >> u32(BYTES_OF_VARINT))
 
 
+@intrinsic
+def _pack_16(_context, _out, _at, _sequence, _first):
+    """Write the bytes of 16 ready varints from sequence[first] to out[at], moved together; returns how many they are."""
+
+    def generate(_context, builder, _signature, arguments):
+        out, at, sequence, first = arguments
+        bytes_64 = ir.VectorType(ir.IntType(8), 64)
+        value = builder.load(builder.bitcast(builder.gep(sequence, [first]), bytes_64.as_pointer()))
+        value.align = 4
+        # each byte learns the size that stands in the fourth byte of its varint, and stays if it is before that
+        sizes = builder.shuffle_vector(value, value, ir.Constant(ir.VectorType(ir.IntType(32), 64), [k | 3 for k in range(64)]))
+        stays = builder.icmp_unsigned(">", sizes, ir.Constant(bytes_64, [k & 3 for k in range(64)]))
+        compress = builder.module.declare_intrinsic(
+            "llvm.x86.avx512.mask.compress.v64i8", (), ir.FunctionType(bytes_64, [bytes_64, bytes_64, stays.type])
+        )
+        packed = builder.call(compress, [value, ir.Constant(bytes_64, [0] * 64), stays])
+        builder.store(packed, builder.bitcast(builder.gep(out, [at]), bytes_64.as_pointer())).align = 1
+        number = ir.IntType(64)
+        count = builder.module.declare_intrinsic("llvm.ctpop", [number], ir.FunctionType(number, [number]))
+        return builder.call(count, [builder.bitcast(stays, number)])
+
+    return i64(u8_p, i64, u32_p, i64), generate
+
+
+@subroutine
+def _put_sequence_packed(out, at, sequence, size):
+    """Write `size` ready varints, 16 at a time; those behind them must be 0, which is the varint of no bytes."""
+    for first in range(0, size, 16):
+        at += _pack_16(out, at, sequence, first)
+    return at
+
+
+@subroutine
+def _put_sequence_one_by_one(out, at, sequence, size):
+    for i in range(size):
+        at = _put_ready_varint(out, at, sequence[i])
+    return at
+
+
+_put_sequence = _put_sequence_packed if FEATURES_OF_PROCESSOR.get("avx512vbmi2") else _put_sequence_one_by_one
+
+
 @subroutine
 def _gather(sequence, varints, slices, instance, cls, sep):
     """[CLS] A [SEP] B [SEP] as ready varints; returns the sizes of A and B."""
@@ -182,6 +228,7 @@ def encode(
         instance = order[record]
         a_size, b_size = _gather(sequence, varints, slices, instance, cls_varint, sep_varint)
         size = a_size + b_size + 3
+        copy_64(sequence, size, patterns, ZEROS)
         mask_start = mask_ends[instance - 1] if instance else i64(0)
         masks = mask_ends[instance] - mask_start
 
@@ -205,8 +252,7 @@ def encode(
 
         ids_at = labels_size + 64
         ids_start = ids_at
-        for i in range(size):
-            ids_at = _put_ready_varint(values, ids_at, sequence[i])
+        ids_at = _put_sequence(values, ids_at, sequence, size)
         _fill(values, ids_at, seq - size, patterns, ZEROS)
         ids_size = ids_at - ids_start + seq - size
 

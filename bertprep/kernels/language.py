@@ -5,6 +5,7 @@ makes the loops fast: no wrap-around of negative indices, no reference counts. I
 uint64 or uint32 on purpose; numba turns a mix of int64 and uint64 into float64, so kernels do not mix them.
 """
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,8 @@ u8_p, u16_p, i32_p, u32_p, i64_p, u64_p, f32_p = (
     _pointer(t) for t in (types.uint8, types.uint16, types.int32, types.uint32, types.int64, types.uint64, types.float32)
 )
 
-FEATURES = llvm.get_host_cpu_features()
+FEATURES = {} if os.environ.get("BERTPREP_PORTABLE") else dict(llvm.get_host_cpu_features())
+"""What the processor can do beyond the common; nothing where BERTPREP_PORTABLE asks for what runs anywhere, as tests do."""
 HAS_CRC32_INSTRUCTION = bool(FEATURES.get("sse4.2")) or bool(FEATURES.get("crc"))
 """x86-64 and ARMv8 processors have one for CRC-32C; one that lacks it would die of it, hence the question."""
 _ON_ARM = not FEATURES.get("sse4.2", False)

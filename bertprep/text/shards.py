@@ -66,7 +66,7 @@ def shard_corpus(
     assigned = assign_documents(documents.size_bytes, counts.shares())
     order = np.argsort(assigned, kind="stable")  # by shard, and within a shard as they stand in the text
     of_shard = np.split(order, np.searchsorted(assigned[order], np.arange(1, len(shards))))
-    with Journal(folder, KIND, made_with, versions_of("sentencex")) as journal:
+    with Journal(folder, KIND, made_with) as journal:
         tasks = []
         for name, which in zip(shards, of_shard, strict=True):
             if name not in journal.done:
@@ -80,7 +80,7 @@ def shard_corpus(
             for name, facts in results:
                 journal.add(name, facts)
                 shown.advance(sentences=facts["sentences"], MB_of_text=facts["bytes"] / 1e6)
-        return journal.finish(shards)
+        return journal.finish(shards, versions_of("sentencex"))
 
 
 def write_shard(task: ShardTask) -> dict[str, Any]:

@@ -1,0 +1,24 @@
+"""Without any of the processor's special instructions the same files are made and read, only slower."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from bertprep import records
+from bertprep.creation import create
+from tests.corpora import sums
+from tests.golden import GOLDEN
+
+READ = "import sys; from bertprep import records; print([records.open(path)[:].input_ids.sum() for path in sys.argv[1:]])"
+
+
+def test_a_plain_processor_makes_and_reads_the_same_files(golden_corpus: Path, tmp_path: Path) -> None:
+    create(inputs=[golden_corpus], output=tmp_path / "here", vocab=GOLDEN / "vocab.txt", workers=1)
+    plain = {**os.environ, "BERTPREP_PORTABLE": "1"}
+    command = [sys.executable, "-m", "bertprep", "create", "--input", str(golden_corpus), "--vocab", str(GOLDEN / "vocab.txt")]
+    subprocess.run([*command, "--output", str(tmp_path / "plain")], env=plain, check=True, capture_output=True)
+    assert sums(tmp_path / "plain") == sums(tmp_path / "here")
+    files = sorted(str(path) for path in (tmp_path / "here").rglob("*0000*"))
+    shown = subprocess.run([sys.executable, "-c", READ, *files], env=plain, check=True, capture_output=True, text=True).stdout
+    assert shown.strip() == str([records.open(path)[:].input_ids.sum() for path in files])
