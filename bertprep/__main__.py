@@ -1,7 +1,5 @@
 """`python -m bertprep` is `bertprep`."""
 
-import sys
+from bertprep.cli import run
 
-from bertprep.cli import main
-
-sys.exit(main())
+run()

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from bertprep.config import RECORD_FORMATS, InstanceSettings, ShardSettings
 from bertprep.errors import BertprepError
@@ -36,6 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output went away, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to flush has no reader
     return 0
+
+
+def run() -> NoReturn:
+    """The process of the command line. Taking Python apart at its end would cost a tenth of a short run, so it is left out."""
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -225,7 +233,3 @@ def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
 class _HelpFormatter(argparse.HelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=32)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
