@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import mmap
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.atomic import atomic_file
+from bertprep.atomic import AtomicFile, atomic_file
 from bertprep.instances import Instances, Vocabulary
 from bertprep.records.digest import BLOCK_BYTES, Sha256Pair
 from bertprep.records.formats import OFRECORD, TFRECORD
@@ -99,19 +98,19 @@ class RecordEncoder:
 
 
 class RecordBuffer:
-    """Records on their way to a file: two pieces of page-aligned memory, one filled while the other is written.
+    """Records on their way to a file: page-aligned memory, emptied in whole pages, so that it can be written directly.
 
-    What lies in the one before `filled_bytes` follows what was taken; less than a page of that is left after `take_pages`.
+    What lies in it before `filled_bytes` follows what was written; less than a page of that is left after `take_pages`.
     """
 
     def __init__(self) -> None:
         self.filled_bytes = 0
         self._hashed_bytes = 0
-        self._memory = self._other = np.empty(0, np.uint8)
+        self._memory = np.empty(0, np.uint8)
 
     def make_room(self, capacity: int) -> None:
         """Room for `capacity` bytes and what may be left in front of them."""
-        self._memory, self._other = (np.frombuffer(mmap.mmap(-1, capacity + _PAGE_BYTES), np.uint8) for _ in range(2))
+        self._memory = np.frombuffer(mmap.mmap(-1, capacity + _PAGE_BYTES), np.uint8)
 
     @property
     def room(self) -> NDArray[np.uint8]:
@@ -122,43 +121,34 @@ class RecordBuffer:
         start, self._hashed_bytes = self._hashed_bytes, self.filled_bytes // BLOCK_BYTES * BLOCK_BYTES
         return self._memory[start : self._hashed_bytes]
 
-    def take_pages(self) -> NDArray[np.uint8]:
-        """All whole pages, valid until this is called again; the rest moves to the front of the other memory."""
+    def take_pages(self, file: AtomicFile) -> None:
+        """Write all whole pages, and move the rest to the front."""
         whole = self.filled_bytes // _PAGE_BYTES * _PAGE_BYTES
-        pages = self._memory[:whole]
-        self._other[: self.filled_bytes - whole] = self._memory[whole : self.filled_bytes]
-        self._memory, self._other = self._other, self._memory
+        file.write(self._memory[:whole].data)
         self.filled_bytes -= whole
         self._hashed_bytes -= whole
-        return pages
+        self._memory[: self.filled_bytes] = self._memory[whole : whole + self.filled_bytes]
 
-    def take_end(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """(what is left, what of it was not hashed yet)."""
-        return self._memory[: self.filled_bytes], self._memory[self._hashed_bytes : self.filled_bytes]
+    def take_end(self, file: AtomicFile) -> NDArray[np.uint8]:
+        """Write what is left; returns what of it was not hashed yet."""
+        file.write(self._memory[: self.filled_bytes].data)
+        return self._memory[self._hashed_bytes : self.filled_bytes]
 
 
 def write_records(instances: Instances, encoder: RecordEncoder, paths: Mapping[str, Path]) -> dict[str, WrittenFile]:
     """Write `instances` to one file for each format in `paths`; all of them appear whole, or none.
 
-    While a block is written, by a thread, the next one is encoded. Raises `BertprepError` where the system refuses a write.
+    Raises `BertprepError` where the system refuses a write.
     """
     digests = Sha256Pair(len(paths))
     buffers = {name: RecordBuffer() for name in paths}
     with contextlib.ExitStack() as stack:
         files = {name: stack.enter_context(atomic_file(path, direct=True)) for name, path in paths.items()}
-        thread = stack.enter_context(ThreadPoolExecutor(max_workers=1))
-        at_work: list[Future[None]] = []
         for _ in encoder.encode(instances, buffers):
             digests.update([buffer.take_unhashed() for buffer in buffers.values()])
-            for future in at_work:
-                future.result()
-            at_work = [thread.submit(files[name].write, buffer.take_pages().data) for name, buffer in buffers.items()]
-        for future in at_work:
-            future.result()
-        ends = {name: buffer.take_end() for name, buffer in buffers.items()}
-        for name, (left, _) in ends.items():
-            files[name].write(left.data)
-        sums = digests.hexdigests([unhashed for _, unhashed in ends.values()])
+            for name, buffer in buffers.items():
+                buffer.take_pages(files[name])
+        sums = digests.hexdigests([buffer.take_end(files[name]) for name, buffer in buffers.items()])
     return {
         name: WrittenFile(len(instances), file.size_bytes, digest)
         for (name, file), digest in zip(files.items(), sums, strict=True)
