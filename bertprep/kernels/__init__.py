@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from bertprep.progress import say
+
 _SOURCES = (
     "language",
     "mersenne",
@@ -93,6 +95,7 @@ def load() -> Kernels:
     if code is None:
         from bertprep.kernels import build
 
+        say("bertprep: compiling its kernels for this processor, once; this takes about 15 s")
         code = build.compile_kernels(_SOURCES)
         _write_checked(path, code)
     header, _, machine_code = code.partition(b"\n")
