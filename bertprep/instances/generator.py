@@ -61,7 +61,6 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
 
     longest = settings.seq - 3
     state = np.zeros(_STATE_SIZE, np.int64)
-    eight = np.empty(8, np.uint32)
     room = np.empty(3 * (longest + 4), np.uint16)
     marked = np.zeros(settings.seq // 64 + 2, np.uint64)
     chosen = np.empty(settings.seq + 1, np.int32)
@@ -82,7 +81,7 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
             shard.tokens, shard.sentence_starts, documents, len(documents),
             longest, settings.dupe, threshold(settings.short_seq_prob), predictions, settings.pred,
             int(settings.whole_word), continues, vocabulary.mask, len(vocabulary),
-            twister, eight, room, marked, chosen,
+            twister, room, marked, chosen,
             state, len(slices), len(mask_positions),
             slices, is_random_next, mask_ends, mask_positions, mask_replacements,
         )  # fmt: skip

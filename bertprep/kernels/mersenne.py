@@ -5,10 +5,7 @@ starts as `random.Random(seed).getstate()` (see `instances.generator`). A block 
 compiler turns into vector code: 0.4 ns a draw.
 """
 
-from llvmlite import ir
-from numba.extending import intrinsic
-
-from bertprep.kernels.language import FEATURES, i64, leading_zeros, subroutine, u32, u32_p, u64
+from bertprep.kernels.language import i64, leading_zeros, subroutine, u32, u64
 
 STATE_SIZE = 624
 USED = 2 * STATE_SIZE  # where the count of used draws lies
@@ -78,96 +75,35 @@ def shuffle(generator, items, count):
         items[i], items[j] = items[j], items[i]
 
 
-@intrinsic
-def _accepted_of_8(_context, _generator, _first, _shift, _i, _spare, _chosen):
-    """Look at 8 draws at once: how many are accepted, with those moved together in `chosen` and `spare` behind them.
-
-    The first is accepted up to i, the next up to i or i - 1, and so on, by what came before. Where none lies between i - 7
-    and i, all that does not matter; where one does, the answer is -1.
-    """
-
-    def generate(_context, builder, _signature, arguments):
-        generator, first, shift, i, spare, chosen = arguments
-        narrow, wide = ir.IntType(32), ir.VectorType(ir.IntType(32), 8)
-
-        def every(number):
-            one = builder.insert_element(ir.Constant(wide, ir.Undefined), builder.trunc(number, narrow), narrow(0))
-            return builder.shuffle_vector(one, ir.Constant(wide, ir.Undefined), ir.Constant(wide, [0] * 8))
-
-        draws = builder.load(builder.bitcast(builder.gep(generator, [first]), wide.as_pointer()))
-        draws.align = 4
-        values = builder.lshr(draws, every(shift))
-        at_most = builder.icmp_unsigned("<=", values, every(i))
-        at_least = builder.icmp_unsigned("<=", values, every(builder.sub(i, ir.IntType(64)(7))))
-        compress = builder.module.declare_intrinsic(
-            "llvm.x86.avx512.mask.compress.v8i32", (), ir.FunctionType(wide, [wide, wide, at_most.type])
-        )
-        together = builder.call(compress, [values, every(spare), at_most])
-        builder.store(together, builder.bitcast(chosen, wide.as_pointer())).align = 4
-        bits, sure = (builder.bitcast(mask, ir.IntType(8)) for mask in (at_most, at_least))
-        count = builder.module.declare_intrinsic("llvm.ctpop", [bits.type], ir.FunctionType(bits.type, [bits.type]))
-        accepted = builder.zext(builder.call(count, [bits]), ir.IntType(64))
-        return builder.select(builder.icmp_unsigned("==", bits, sure), accepted, ir.IntType(64)(-1))
-
-    return i64(u32_p, i64, i64, i64, i64, u32_p), generate
-
-
 @subroutine
-def _move_8(generator, used, shift, i, spare, items, chosen):
-    """Eight draws' moves; returns how many were accepted, or -1 where that is to be found out one by one."""
-    accepted = _accepted_of_8(generator, STATE_SIZE + used, shift, i, spare, chosen)
-    if accepted >= 0:
-        for n in range(8):
-            items[chosen[n]] = items[i - n]
-    return accepted
-
-
-@subroutine
-def _move_none(generator, used, shift, i, spare, items, chosen):
-    return i64(-1)
-
-
-_move_some = _move_8 if FEATURES.get("avx512vl") else _move_none
-
-
-@subroutine
-def shuffle_head(generator, items, count, head, chosen):
+def shuffle_head(generator, items, count, head):
     """Consume the draws of `shuffle` and leave its result in the first `head` items; the others are spoilt.
 
     A step swaps items i and j <= i and never comes back to i, so where only the head is wanted it is enough to move item i
-    to j. A draw beyond i is rejected; instead of a jump that the processor cannot foresee, it moves item i to items[count],
-    which must be there. `chosen` is room for 8 numbers.
+    to j. A draw beyond i is rejected; instead of a jump that the processor cannot foresee, it moves item i onto itself.
     """
     used = i64(generator[USED])
     i = count - 1
     while i >= 1:
         # for all i + 1 of one bit length a draw is shifted alike
-        shift = leading_zeros(u64(i + 1)) - 32
-        lowest = max((i64(1) << (31 - shift)) - 1, 1)
+        zeros = leading_zeros(u64(i + 1))
+        shift = u32(zeros - 32)
+        lowest = max((i64(1) << (63 - zeros)) - 1, 1)
         lowest_moved = max(lowest, head)
         while i >= lowest_moved:
             if used == STATE_SIZE:
                 refill(generator)
                 used = 0
-            steps = i64(1)
-            if i - 7 >= lowest_moved and used + 8 <= STATE_SIZE:
-                accepted_of_8 = _move_some(generator, used, shift, i, count, items, chosen)
-                if accepted_of_8 >= 0:
-                    used += 8
-                    i -= accepted_of_8
-                    continue
-                steps = i64(8)
-            for _ in range(steps):
-                value = i64(generator[STATE_SIZE + used] >> u32(shift))
-                used += 1
-                accepted = value <= i
-                items[value if accepted else count] = items[i]
-                i -= i64(accepted)
+            value = i64(generator[STATE_SIZE + used] >> shift)
+            used += 1
+            accepted = value <= i
+            items[value if accepted else i] = items[i]
+            i -= i64(accepted)
         while i >= lowest:
             if used == STATE_SIZE:
                 refill(generator)
                 used = 0
-            value = i64(generator[STATE_SIZE + used] >> u32(shift))
+            value = i64(generator[STATE_SIZE + used] >> shift)
             used += 1
             accepted = value <= i
             j = value if accepted else i

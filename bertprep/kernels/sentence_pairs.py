@@ -32,14 +32,14 @@ ROUND, DOCUMENT, INSTANCES, MASKS = 0, 1, 2, 3
 
 
 @subroutine
-def _pick_tokens(a_size, b_size, head, generator, positions, eight):
+def _pick_tokens(a_size, b_size, head, generator, positions):
     """Leave the masked positions, `head` of them, at the front of `positions`."""
     count = a_size + b_size
     for i in range(a_size):
         positions[i] = i + 1
     for i in range(b_size):
         positions[a_size + i] = a_size + 2 + i
-    shuffle_head(generator, positions, count, head, eight)
+    shuffle_head(generator, positions, count, head)
     return head
 
 
@@ -78,7 +78,7 @@ def generate(
     tokens: i32_p, sentence_starts: i64_p, documents: i64_p, document_count: i64,
     longest: i64, rounds: i64, short_threshold: i64, predictions: i64_p, most_predictions: i64,
     whole_word: i64, continues: u8_p, mask_token: i64, vocabulary_size: i64,
-    generator: u32_p, eight: u32_p, room: u16_p, marked: u64_p, chosen: i32_p,
+    generator: u32_p, room: u16_p, marked: u64_p, chosen: i32_p,
     state: i64_p, instance_capacity: i64, mask_capacity: i64,
     slices: i32_p, is_random_next: u8_p, mask_ends: i64_p, mask_positions: u16_p, mask_replacements: i32_p,
 ) -> i64:  # fmt: skip
@@ -87,8 +87,7 @@ def generate(
     Sentence s is tokens[sentence_starts[s]:sentence_starts[s+1]]; documents[2*d] is the first sentence of document d in the
     shuffled order, documents[2*d+1] the first behind it. `longest` is the sequence length less three; predictions[n] the
     number of masks in a sequence of n tokens. Instance i is slices[4*i:4*i+4]: start and size of A, start and size of B; its
-    masks end at mask_ends[i]. `eight` and `room` hold 8 and 3 * (longest + 4) numbers, `marked` one bit and `chosen` one
-    number a position.
+    masks end at mask_ends[i]. `room` holds 3 * (longest + 4) numbers, `marked` one bit and `chosen` one number a position.
     """
     instance, mask = state[INSTANCES], state[MASKS]
     words, word_starts = shifted(room, longest + 4), shifted(room, 2 * (longest + 4))
@@ -153,7 +152,7 @@ def generate(
                         tokens, a_start, a_size, b_start, b_size, wanted, continues, generator, room, words, word_starts
                     )
                 else:
-                    picked = _pick_tokens(a_size, b_size, min(wanted, a_size + b_size), generator, room, eight)
+                    picked = _pick_tokens(a_size, b_size, min(wanted, a_size + b_size), generator, room)
                 for n in range(picked):
                     position = i64(room[n])
                     if draw_53_bits(generator) < MASK_PROBABILITY:
