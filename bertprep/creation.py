@@ -1,68 +1,29 @@
-"""Text shards to record files: the stage behind `bertprep create`, which does the earlier ones where they are missing.
+"""What a user calls: make records, text shards or a vocabulary, and the earlier stages first where they are missing."""
 
-Each text shard is one task: tokenize, generate, encode, write one file a format. Every finished file is in the journal
-of its folder, so a killed run goes on with the shards it lacks, with any number of workers, and the bytes are the same.
-"""
-
-import contextlib
 import hashlib
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from bertprep import kernels, pool
-from bertprep.atomic import atomic_file
+from bertprep import pool
 from bertprep.config import RECORD_FORMATS, InstanceSettings, ShardSettings, check_formats
-from bertprep.errors import BertprepError, UsageError
-from bertprep.instances import Tokenizer, Vocabulary, generate_instances, load_vocabulary
-from bertprep.layout import SPLITS, TRAINING, VOCABULARY, Workspace, record_file_name, settings_name, text_shard
-from bertprep.manifest import Journal, Manifest, read_finished, read_manifest, versions_of
-from bertprep.progress import Progress, say
-from bertprep.records.writer import RecordEncoder, write_records
+from bertprep.errors import UsageError
+from bertprep.instances import load_vocabulary
+from bertprep.layout import SPLITS, TRAINING, Workspace, record_file_name, settings_name, text_shard
+from bertprep.manifest import Manifest, read_manifest
+from bertprep.progress import say
+from bertprep.record_stage import RecordMaker, TextShard, identify_text, make_records
 from bertprep.sources.sample import SAMPLE, write_sample
 from bertprep.text.shards import shard_corpus
 from bertprep.text.train_vocabulary import train_vocabulary
 
-KIND = "masked-LM records"
 GENERATOR = "google-research/bert eedf5716"
 DEFAULT_VOCABULARY_SIZE = 8000
 GIVEN = "corpus"
 """The name of a corpus that the user gave as files and did not name."""
-
-
-@dataclass(frozen=True)
-class TextShard:
-    """A text shard and the names of its record files, relative to the folder of each format."""
-
-    path: Path
-    number: int
-    names: dict[str, str]  # format -> name
-
-
-@dataclass(frozen=True)
-class ShardTask:
-    """All a worker needs to know: the shard, its seed, and the files that are still to be made."""
-
-    shard: TextShard
-    seed: int
-    paths: dict[str, Path]  # format -> file
-
-
-@dataclass(frozen=True)
-class ShardResult:
-    """What a worker made of one shard: a manifest entry for each format, and how much text it was."""
-
-    shard: TextShard
-    facts: dict[str, dict[str, Any]]
-    text_bytes: int
-    records: int
 
 
 @dataclass(frozen=True)
@@ -72,56 +33,6 @@ class Created:
     folders: dict[str, Path]
     manifests: dict[str, Manifest]
     seconds: float
-
-
-@dataclass(frozen=True)
-class RecordMaker:
-    """Makes the record files of one shard after another; its tokenizer and encoder serve all of them."""
-
-    vocabulary: Vocabulary
-    settings: InstanceSettings
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        return Tokenizer(self.vocabulary, lower=not self.settings.cased)
-
-    @cached_property
-    def encoder(self) -> RecordEncoder:
-        return RecordEncoder(self.vocabulary, seq=self.settings.seq, pred=self.settings.pred)
-
-    def prepare(self) -> None:
-        """Load all that workers share, so that a forked worker has it at once."""
-        kernels.load()
-        _ = self.tokenizer, self.encoder
-
-    def task(self, shard: TextShard, journals: dict[str, Journal]) -> ShardTask | None:
-        """What is still to be made of a shard."""
-        paths = {
-            name: journal.folder / shard.names[name]
-            for name, journal in journals.items()
-            if shard.names[name] not in journal.done
-        }
-        return ShardTask(shard, self.settings.shard_seed(shard.number), paths) if paths else None
-
-    def make(self, task: ShardTask) -> ShardResult:
-        """Make the missing record files of a shard."""
-        shard = self.tokenizer.tokenize_file(task.shard.path)
-        instances = generate_instances(shard, self.vocabulary, self.settings, seed=task.seed)
-        if not len(instances):
-            raise BertprepError(f"{task.shard.path}: gives no example; expected at least one for each of its documents")
-        written = write_records(instances, self.encoder, task.paths)
-        facts = {
-            name: {
-                "documents": shard.documents,
-                "examples": file.records,
-                "bytes": file.bytes,
-                "sha256": file.sha256,
-                "seed": task.seed,
-                "text": {"name": task.shard.path.name, "bytes": shard.text_bytes, "crc32c": f"{shard.text_crc32c:08x}"},
-            }
-            for name, file in written.items()
-        }
-        return ShardResult(task.shard, facts, shard.text_bytes, len(instances))
 
 
 def create(
@@ -181,7 +92,7 @@ def create(
         **made_from,
         "vocabulary": {"tokens": len(vocabulary), "sha256": vocabulary.sha256},
     }
-    manifests = _make(
+    manifests = make_records(
         shards, folders, made_with, RecordMaker(vocabulary, settings), workers, progress, check_texts=bool(inputs)
     )
     return Created(folders, manifests, time.monotonic() - started)
@@ -246,81 +157,6 @@ def _check_name(corpus: str) -> str:
     return corpus
 
 
-def _make(
-    shards: Sequence[TextShard],
-    folders: dict[str, Path],
-    made_with: dict[str, Any],
-    maker: RecordMaker,
-    workers: int,
-    progress: bool,
-    *,
-    check_texts: bool,
-) -> dict[str, Manifest]:
-    """Make what is missing in `folders`, and their manifests; `check_texts` where `made_with` does not identify the texts."""
-    finished = {name: manifest for name in folders if (manifest := read_finished(folders[name], KIND, made_with))}
-    if progress and len(finished) == len(folders):
-        say(f"create: all {len(shards):,} shards are made already")
-    with contextlib.ExitStack() as stack:
-        journals = {
-            name: stack.enter_context(Journal(folder, KIND, made_with))
-            for name, folder in folders.items()
-            if name not in finished
-        }
-        for folder in folders.values():
-            _keep_vocabulary(folder, maker.vocabulary)
-        tasks = [(str(shard.path), task) for shard in shards if (task := maker.task(shard, journals))]
-        if tasks and check_texts:
-            for shard, name in product(shards, journals):
-                if done := journals[name].done.get(shard.names[name]):
-                    _check_same_text(shard, done, folders[name])
-        if tasks:
-            maker.prepare()
-        with (
-            Progress("create", len(tasks), enabled=progress and bool(tasks)) as shown,
-            contextlib.closing(pool.run(maker.make, tasks, workers=workers)) as results,
-        ):
-            for _, result in results:
-                for name, facts in result.facts.items():
-                    journals[name].add(result.shard.names[name], facts)
-                shown.advance(records=result.records, MB_of_text=result.text_bytes / 1e6)
-        versions = versions_of("llvmlite", "numpy") if journals else {}
-        made = {name: journal.finish((s.names[name] for s in shards), versions) for name, journal in journals.items()}
-    return {name: made.get(name) or finished[name] for name in folders}
-
-
-def _check_same_text(shard: TextShard, done: dict[str, Any], folder: Path) -> None:
-    """Raise where a finished record file was made from another text than lies there now."""
-    size_bytes, crc32c = _identify(shard.path)
-    if (size_bytes, crc32c) != (done["text"]["bytes"], done["text"]["crc32c"]):
-        raise BertprepError(
-            f"{folder}: was made from {done['text']['bytes']:,} bytes of text (crc32c {done['text']['crc32c']}), "
-            f"and {shard.path} has changed since: {size_bytes:,} bytes ({crc32c}); "
-            "choose another folder (--output), or remove this one"
-        )
-
-
-def _identify(path: Path) -> tuple[int, str]:
-    """Size and CRC-32C of a file."""
-    block = np.empty(1 << 20, np.uint8)
-    size_bytes = crc32c = 0
-    try:
-        with path.open("rb", buffering=0) as file:
-            while read := file.readinto(block):
-                size_bytes += read
-                crc32c = kernels.load().checksum(crc32c, block, read, 0)
-    except OSError as error:
-        raise BertprepError(f"{path}: cannot be read: {error.strerror}; expected a text shard") from error
-    return size_bytes, f"{crc32c:08x}"
-
-
-def _keep_vocabulary(folder: Path, vocabulary: Vocabulary) -> None:
-    """Lay the vocabulary beside the records, which mean nothing without it."""
-    kept = folder / VOCABULARY
-    if not (kept.is_file() and load_vocabulary(kept).sha256 == vocabulary.sha256):
-        with atomic_file(kept) as file:
-            file.write(vocabulary.path.read_bytes())
-
-
 def _given_shards(inputs: Sequence[Path], corpus: str, formats: tuple[str, ...]) -> list[TextShard]:
     for path in inputs:
         if not path.is_file():
@@ -364,7 +200,7 @@ def _sharded_shards(workspace: Workspace, corpus: str, sharded: Manifest, format
 
 def _trained(workspace: Workspace, corpus: str, training: Sequence[Path], size: int, cased: bool, progress: bool) -> Path:
     """The vocabulary trained on these training shards; trained now where there is none."""
-    text = hashlib.sha256("".join(crc32c for _, crc32c in map(_identify, training)).encode()).hexdigest()
+    text = hashlib.sha256("".join(crc32c for _, crc32c in map(identify_text, training)).encode()).hexdigest()
     path = workspace.vocabulary(corpus, size=size, cased=cased, text=text)
     if not path.exists():
         if progress:

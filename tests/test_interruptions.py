@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,10 +31,15 @@ def command(inputs: list[Path], output: Path, workers: int = 2) -> list[str]:
     return [sys.executable, "-m", "bertprep", "create", "--input", *texts, "--output", str(output), *settings]
 
 
-def start(arguments: list[str], *, preexec: Callable[[], None] | None = None) -> subprocess.Popen[str]:
+def start(arguments: list[str], *, file_size_limit: int = resource.RLIM_INFINITY) -> subprocess.Popen[str]:
     """The command as the leader of a process group of its own."""
+
+    def prepare() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs, and so our tests there, ignore Ctrl-C
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_size_limit, resource.RLIM_INFINITY))
+
     return subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=preexec
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=prepare
     )
 
 
@@ -115,10 +119,7 @@ def test_two_runs_do_not_write_in_one_folder(inputs: list[Path], tmp_path: Path)
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_limit_on_file_sizes_is_one_clear_line(inputs: list[Path], workers: int, tmp_path: Path) -> None:
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
-
-    run = start(command(inputs, tmp_path / "out", workers), preexec=limit)
+    run = start(command(inputs, tmp_path / "out", workers), file_size_limit=1_000_000)
     _, complaint = run.communicate()
     assert run.returncode == 1
     last = complaint.splitlines()[-1]

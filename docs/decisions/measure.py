@@ -23,9 +23,9 @@ import numpy as np
 
 from bertprep import kernels
 from bertprep.config import InstanceSettings, ShardSettings
-from bertprep.creation import RecordMaker
 from bertprep.instances import Tokenizer, generate_instances, load_vocabulary, reference
 from bertprep.layout import Workspace
+from bertprep.record_stage import RecordMaker
 from bertprep.records import write_records
 from bertprep.records.digest import HEADROOM, Sha256Pair
 from bertprep.sources.sample import write_sample

@@ -1,23 +1,13 @@
 """The files that other tools read in these tests: made by bertprep from the golden corpus, as one shard."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from reader_checks import Created, read_with_bertprep
 
 import bertprep
+from tests.readers.reader_checks import Created, read_with_bertprep
 
 GOLDEN = Path(__file__).parent.parent / "golden"
-
-
-@pytest.fixture(scope="session")
-def golden_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("golden") / "corpus.txt"
-    with path.open("wb") as file:
-        subprocess.run([sys.executable, GOLDEN / "make_corpus.py", GOLDEN / "vocab.txt"], stdout=file, check=True)
-    return path
 
 
 @pytest.fixture(scope="session", params=[(128, 20), (512, 80)], ids=["128/20", "512/80"])

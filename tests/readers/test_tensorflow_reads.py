@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from protobuf_bytes import feature_map, field, unpacked_integers
-from reader_checks import FEATURES, Created, Values, assert_equal, read_with_bertprep
+
+from tests.readers.protobuf_bytes import feature_map, field, unpacked_integers
+from tests.readers.reader_checks import FEATURES, Created, Values, assert_equal, read_with_bertprep
 
 pytestmark = pytest.mark.tensorflow
 SOME = 200  # records of a file that TensorFlow writes
