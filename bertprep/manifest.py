@@ -51,7 +51,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     try:
         content = json.loads(path.read_bytes())
         return Manifest(content["kind"], content["made_with"], content["files"], content["versions"])
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise BertprepError(f"{path}: is not a manifest of bertprep ({error}); remove the folder and make it again") from error

@@ -117,8 +117,6 @@ def make_records(
 ) -> dict[str, Manifest]:
     """Make what is missing in `folders`, and their manifests; `check_texts` where `made_with` does not identify the texts."""
     finished = {name: manifest for name in folders if (manifest := read_finished(folders[name], KIND, made_with))}
-    if progress and len(finished) == len(folders):
-        say(f"create: all {len(shards):,} shards are made already")
     with contextlib.ExitStack() as stack:
         journals = {
             name: stack.enter_context(Journal(folder, KIND, made_with))
@@ -128,12 +126,15 @@ def make_records(
         for folder in folders.values():
             _keep_vocabulary(folder, maker.vocabulary)
         tasks = [(str(shard.path), task) for shard in shards if (task := maker.task(shard, journals))]
-        if tasks and check_texts:
-            for shard, name in product(shards, journals):
-                if done := journals[name].done.get(shard.names[name]):
-                    _check_same_text(shard, done, folders[name])
+        if check_texts:
+            for shard, name in product(shards, folders):
+                made_already = finished[name].files if name in finished else journals[name].done
+                if facts := made_already.get(shard.names[name]):
+                    _check_same_text(shard, facts, folders[name])
         if tasks:
             maker.prepare()
+        elif progress:
+            say(f"create: all {len(shards):,} shards are made already")
         with (
             Progress("create", len(tasks), enabled=progress and bool(tasks)) as shown,
             contextlib.closing(pool.run(maker.make, tasks, workers=workers)) as results,

@@ -21,7 +21,8 @@ right_version = "%d.%d" % sys.version_info[:2] == sys.argv[1]
 has_wheels = sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
 if not (right_version and has_wheels):
     sys.exit(1)
-print(getattr(sys, "_base_executable", sys.executable))  # not that of an environment that is active now
+import os
+print(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))  # not that of an environment that is active now
 PYTHON
   done
   return 1

@@ -169,3 +169,37 @@ def test_output_that_nobody_reads_to_its_end_is_no_error() -> None:
     )
     assert shown.stdout.startswith("usage: bertprep")
     assert shown.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["vocab", "train", "--input", "BINARY", "--output", "v.txt"], 1, "BINARY: is not UTF-8"),
+        (["vocab", "train", "--input", "FOLDER"], 2, "--input FOLDER: is a folder; name the files in it"),
+        (["create", "--input", "FOLDER", "--output", "out"], 2, "--input FOLDER: is a folder; name the files in it"),
+        (["create", "--input", "BINARY", "--output", "out"], 1, "BINARY: is not UTF-8"),
+        (["create", "--input", "TEXT", "--output", "TEXT", "--vocab", VOCABULARY], 1, "TEXT/tfrecord/"),
+        (["create", "--corpus", ""], 2, "--corpus : must be of letters"),
+        (["inspect", "FOLDER"], 2, "FOLDER: is a folder; name a record file in it"),
+        (["inspect", "missing"], 1, "missing: "),
+    ],
+)
+def test_mistakes_are_one_line(
+    arguments: list[str], status: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("BINARY").write_bytes(b"\x7fELF\xff\xfe\n")
+    Path("TEXT").write_text("One sentence.\n")
+    Path("FOLDER").mkdir()
+    assert main(arguments) == status
+    assert complaint(capsys).startswith(message)
+
+
+def test_a_vocabulary_smaller_than_asked_for_is_said_to_be(
+    golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "vocab.txt"
+    assert main(["vocab", "train", "--input", str(golden_corpus), "--size", "90000", "--output", str(path)]) == 0
+    tokens = len(path.read_text(encoding="utf-8").splitlines())
+    assert f"has {tokens:,} tokens, all that this text gives; 90,000 were asked for" in capsys.readouterr().err

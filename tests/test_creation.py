@@ -184,3 +184,32 @@ def test_a_corpus_that_was_not_sharded_says_what_to_do(tmp_path: Path) -> None:
 def test_a_name_that_leaves_the_workspace_is_refused(golden_corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--corpus \.\./mine: must be of letters"):
         create(inputs=[golden_corpus], output=tmp_path / "out", corpus="../mine", vocab=VOCABULARY)
+
+
+def test_the_sample_corpus_is_made_once(tmp_path: Path) -> None:
+    made = [create(workdir=tmp_path, vocab_size=1000, settings=SETTINGS, formats="ofrecord", workers=2) for _ in range(2)]
+    assert made[0].manifests == made[1].manifests
+    assert len(made[0].manifests["ofrecord"].files) == 5
+
+
+def test_a_finished_folder_is_not_taken_for_that_of_another_text(golden_corpus: Path, tmp_path: Path) -> None:
+    a, b = deal(golden_corpus, tmp_path / "text", 2)
+    create(inputs=[a], output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, formats="tfrecord", workers=1)
+    before = sums(tmp_path / "out")
+    for formats in ("tfrecord", ("tfrecord", "ofrecord")):
+        with pytest.raises(BertprepError, match=r"text_1\.txt has changed since"):
+            create(inputs=[b], output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, formats=formats, workers=1)
+    assert {name: digest for name, digest in sums(tmp_path / "out").items() if name.startswith("tfrecord")} == before
+
+
+def test_text_without_a_last_newline_resumes(tmp_path: Path) -> None:
+    texts = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for text in texts:
+        text.write_bytes(b"One sentence.\nThe last one")
+    asked = {"inputs": texts, "output": tmp_path / "out", "vocab": VOCABULARY, "settings": SETTINGS, "workers": 1}
+    first = create(**asked)  # type: ignore[arg-type]
+    assert first.manifests["tfrecord"].files["corpus_training_00000.tfrecord"]["text"]["bytes"] == 26
+    whole = sums(tmp_path / "out")
+    (tmp_path / "out/ofrecord/part-00001").unlink()
+    create(**asked)  # type: ignore[arg-type]
+    assert sums(tmp_path / "out") == whole

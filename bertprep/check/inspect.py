@@ -17,6 +17,8 @@ _LEVELS_UP = 3  # a record file may lie in SPLIT below the folder that holds the
 
 def show_examples(path: Path, *, first: int = 0, count: int = 3, vocab: Path | None = None) -> None:
     """Print `count` examples of a record file, from record number `first` on."""
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder; name a record file in it, such as part-00000")
     with records.open(path) as file:
         if not 0 <= first < len(file):
             raise UsageError(f"--record {first}: {path} holds records 0 to {len(file) - 1}")

@@ -78,7 +78,7 @@ class Tokenizer:
         return shard
 
     def _tokenize(self, path: Path, file: io.RawIOBase, size_bytes: int) -> TokenizedShard:
-        text_crc32c = 0
+        text_crc32c = text_bytes = 0
         state = np.zeros(3, np.int64)
         # room for the worst case, all tokens and sentences of one byte: the system gives memory only for what is written
         tokens = np.empty(size_bytes + 1 + _SPARE_TOKENS, np.int32)
@@ -92,6 +92,7 @@ class Tokenizer:
             array = np.frombuffer(buffer, np.uint8)
             read = file.readinto(array.data[kept : len(buffer) - _SPARE_BYTES - 1]) or 0
             text_crc32c = kernels.load().checksum(text_crc32c, array[kept:], read, 0)
+            text_bytes += read
             filled = kept + read
             if offset + filled > size_bytes:
                 raise BertprepError(f"{path}: grew while it was read; wait until it is complete")
@@ -125,7 +126,7 @@ class Tokenizer:
             tokens=tokens[:n_tokens],
             sentence_starts=np.concatenate([[0], sentence_ends[:n_sentences]]).astype(np.int64),
             document_starts=np.concatenate([[0], ends]).astype(np.int64),
-            text_bytes=offset,
+            text_bytes=text_bytes,
             text_crc32c=text_crc32c,
         )
 

@@ -13,7 +13,11 @@ import ctypes
 import hashlib
 import json
 import os
+import signal
 import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -96,7 +100,8 @@ def load() -> Kernels:
         from bertprep.kernels import build
 
         say("bertprep: compiling its kernels for this processor, once; this takes about 15 s")
-        code = build.compile_kernels(_SOURCES)
+        with _interrupts_held_back():
+            code = build.compile_kernels(_SOURCES)
         _write_checked(path, code)
     header, _, machine_code = code.partition(b"\n")
     target = llvm.Target.from_default_triple().create_target_machine(jit=True, codemodel="jitdefault")
@@ -108,6 +113,22 @@ def load() -> Kernels:
         for name, entry in json.loads(header).items()
     }
     return Kernels(functions, engine)
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Let Ctrl-C take effect behind the block: within it, the compiler's clean-up code could swallow it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    seen: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if seen and callable(before):
+        before(signal.SIGINT, None)
 
 
 def cache_folder() -> Path:

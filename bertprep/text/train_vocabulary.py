@@ -58,9 +58,14 @@ def count_words(files: Sequence[Path], *, cased: bool) -> Counter[str]:
     words: Counter[str] = Counter()
     for path in files:
         spelled: Counter[str] = Counter()  # many times fewer than there are in the text, and the tokenizer is slow
-        with path.open(encoding="utf-8", newline="\n") as lines:
-            for line in lines:
-                spelled.update(line.split())
+        try:
+            with path.open(encoding="utf-8", newline="\n") as lines:
+                for line in lines:
+                    spelled.update(line.split())
+        except UnicodeDecodeError as error:
+            raise BertprepError(f"{path}: is not UTF-8 ({error.reason}); convert the file, for instance with iconv") from error
+        except OSError as error:
+            raise BertprepError(f"{path}: cannot be read: {error.strerror}") from error
         for spelling, count in spelled.items():
             for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(spelling)):
                 if len(word) <= LONGEST_WORD:
