@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,6 +47,40 @@ def test_given_text_files_become_record_files_in_their_order(golden_corpus: Path
         alone = create(inputs=inputs[:1], output=tmp_path / "alone", vocab=VOCABULARY, settings=SETTINGS, formats="ofrecord")
         with bertprep.records.open(alone.folders["ofrecord"] / "part-00000") as b:
             assert (a[:].input_ids == b[:].input_ids).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "tfrecord", "ofrecord"),
+    [
+        (
+            {},
+            "ed2247335fc791ec2764b1b76abf611d9816df29f1974e28ff1472aafd239e81",
+            "1c1a08db3238a1d5150cd64f317a69c25c1be953e1e550487b55f80eb115393b",
+        ),
+        (
+            {"seq": 512, "pred": 80},
+            "bf78dc34bed496eabf3c3ee9425354c39bb253845e98a307d0975b9ef8fc6087",
+            "80336edd249935f88d83fc71dd443394c5fdd76c31161e5db530ee2287ace768",
+        ),
+        (
+            {"dupe": 2, "whole_word": True},
+            "a6badd57794d2e76e676215d9b19f06abf7c5c69d4c288a1f9cf7ead1dd91eea",
+            "100ccd835e107c19bda997d5bc77590cb476d3455b5f78f3427067be32b4172d",
+        ),
+        (
+            {"dupe": 2, "cased": True},
+            "9628b393dcfc68bae4e975d6f29879c3b273e6bffe855588be1764d912243af4",
+            "f63187fb3a8cc55ee980c003c2af1fa1b0ea77dcad7279dbba10e37051ae72fd",
+        ),
+    ],
+)
+def test_the_bytes_are_the_same_on_every_python_and_machine(
+    settings: dict[str, Any], tfrecord: str, ofrecord: str, golden_corpus: Path, tmp_path: Path
+) -> None:
+    asked = bertprep.InstanceSettings(**settings)
+    create(inputs=[golden_corpus], output=tmp_path, vocab=VOCABULARY, settings=asked, workers=1)
+    found = sums(tmp_path)
+    assert (found["tfrecord/corpus_training_00000.tfrecord"], found["ofrecord/part-00000"]) == (tfrecord, ofrecord)
 
 
 def test_one_seed_gives_every_shard_the_same(golden_corpus: Path, tmp_path: Path) -> None:
