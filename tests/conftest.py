@@ -5,8 +5,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.golden import GOLDEN
+
+# The same examples on every run, and no limit of time for one: machines are shared, and a test is not a benchmark.
+settings.register_profile("bertprep", deadline=None, derandomize=True)
+settings.load_profile("bertprep")
 
 
 @pytest.fixture(scope="session")
