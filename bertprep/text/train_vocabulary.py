@@ -14,8 +14,8 @@ from pathlib import Path
 
 from bertprep.atomic import atomic_file
 from bertprep.errors import BertprepError, UsageError
+from bertprep.instances.vocabulary import SPECIAL_TOKENS
 
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUES = "##"
 MOST_CHARACTERS = 1_000  # the rarer ones of a text with more become [UNK]
 LONGEST_WORD = 200  # longer ones are [UNK] to the tokenizer, whatever the vocabulary
