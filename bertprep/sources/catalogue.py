@@ -1,0 +1,67 @@
+"""Where each download lies on the Hub, and under which revision; no other file knows a repository's name.
+
+A download is the files of one repository that match some patterns. All of them are Parquet or small text: nothing that is
+fetched is ever executed. docs/sources.md says of each what it is, its licence, its size and what is wrong with it.
+"""
+
+from dataclasses import dataclass
+
+NAMES = ("wikipedia", "bookcorpus", "squad", "glue", "weights", "vocab")
+"""What `bertprep download` takes, besides "all"."""
+
+WIKIPEDIA_DATE = "20231101"
+DEFAULT_MODEL = "google-bert/bert-base-uncased"
+MODELS = (DEFAULT_MODEL, "google-bert/bert-large-uncased")
+
+
+@dataclass(frozen=True)
+class HubFiles:
+    """The files of a repository that match one of `patterns` (of fnmatch, against the whole path)."""
+
+    repo: str
+    patterns: tuple[str, ...]
+    kind: str = "dataset"  # or "model"
+    revision: str = "main"
+
+
+def wikipedia(language: str, date: str) -> HubFiles:
+    """Wikimedia's own extraction of one day's Wikipedia: columns id, url, title, text."""
+    return HubFiles("wikimedia/wikipedia", (f"{date}.{language}/*.parquet",))
+
+
+# Its main branch is a script that fetched from a host which is gone; the Hub's own conversion is what remains.
+BOOKCORPUS = HubFiles("bookcorpus/bookcorpus", ("plain_text/train/*.parquet",), revision="refs/convert/parquet")
+
+SQUAD = {
+    "v1.1": HubFiles("rajpurkar/squad", ("*.parquet",)),
+    "v2.0": HubFiles("rajpurkar/squad_v2", ("*.parquet",)),
+}
+
+# Folder, as trainers in the field name it -> configuration on the Hub
+GLUE = {
+    "CoLA": "cola", "SST-2": "sst2", "MRPC": "mrpc", "QQP": "qqp", "STS-B": "stsb", "MNLI": "mnli", "QNLI": "qnli",
+    "RTE": "rte", "WNLI": "wnli", "diagnostic": "ax",
+}  # fmt: skip
+
+
+def glue(task: str) -> HubFiles:
+    """One task of GLUE by its folder's name; files TASK/SPLIT-00000-of-00001.parquet."""
+    return HubFiles("nyu-mll/glue", (f"{GLUE[task]}/*.parquet",))
+
+
+def weights(model: str) -> HubFiles:
+    """Weights, configuration and vocabulary of a model; the copies of the weights for other frameworks are left out."""
+    return HubFiles(
+        model, ("*.safetensors", "*.safetensors.index.json", "config.json", "vocab.txt", "tokenizer*.json"), "model"
+    )
+
+
+def vocab(model: str) -> HubFiles:
+    """The vocabulary of a model alone."""
+    return HubFiles(model, ("vocab.txt",), "model")
+
+
+# What these must be whatever the Hub says: (repository, path) -> sha256
+KNOWN_SHA256 = {
+    (DEFAULT_MODEL, "vocab.txt"): "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+}
