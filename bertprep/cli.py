@@ -18,6 +18,7 @@ from bertprep import __version__
 from bertprep.config import RECORD_FORMATS, InstanceSettings, ShardSettings
 from bertprep.errors import BertprepError
 from bertprep.layout import TEST
+from bertprep.sources.catalogue import WIKIPEDIA_DATE
 
 INTERRUPTED = 130
 
@@ -51,11 +52,31 @@ def run() -> NoReturn:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="bertprep",
-        description="Make and inspect the data that BERT-type models are pretrained on.",
+        description="Download, make and inspect the data that BERT-type models are pretrained on.",
         formatter_class=_HelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"bertprep {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    download = _command(
+        commands, "download", download_command, "corpora, tasks, weights, vocabularies -> the workspace; resumes"
+    )
+    download.add_argument("names", nargs="+", metavar="NAME", help="wikipedia, bookcorpus, squad, glue, weights, vocab, or all")
+    download.add_argument("--language", default="en", metavar="CODE", help="which Wikipedia (default: %(default)s)")
+    download.add_argument("--date", default=WIKIPEDIA_DATE, metavar="DAY", help="of which day (default: %(default)s)")
+    download.add_argument("--from-dump", metavar="FILE|URL", help="take a pages-articles dump as the Wikipedia instead")
+    download.add_argument(
+        "--from-files", type=Path, metavar="DIR", help="take a folder of .txt books as the BookCorpus instead"
+    )
+    download.add_argument(
+        "--model", action="append", default=[], metavar="ID", dest="models",
+        help="for weights and vocab, may be given several times (default: the two BERT models, and the smaller's vocabulary)",
+    )  # fmt: skip
+    download.add_argument(
+        "--connections", type=_positive, default=4, metavar="INT", help="files fetched at once (default: %(default)s)"
+    )
+    download.add_argument("--dry-run", action="store_true", help="show what would be fetched, and write nothing")
+    _add_workdir(download)
 
     shard = _command(commands, "shard", shard_command, "text -> text shards: sentences, spread over shards, a test split")
     shard.add_argument("--input", nargs="+", type=Path, default=[], metavar="FILE", help="text, a blank line ends a document")
@@ -97,6 +118,31 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--records", type=int, default=3, metavar="INT", help="how many are shown (default: %(default)s)")
     inspect.add_argument("--vocab", type=Path, metavar="FILE", help="vocabulary (default: the vocab.txt beside the records)")
     return parser
+
+
+def download_command(options: argparse.Namespace) -> None:
+    """`bertprep download`."""
+    from bertprep.download import download, next_commands, plan_rows, result_rows, room_lines
+
+    downloads = download(
+        options.names,
+        workdir=options.workdir,
+        language=options.language,
+        date=options.date,
+        from_dump=options.from_dump,
+        from_files=options.from_files,
+        models=options.models,
+        connections=options.connections,
+        dry_run=options.dry_run,
+        progress=True,
+    )
+    if options.dry_run:
+        _print_table(plan_rows(downloads))
+        print(*room_lines(downloads), sep="\n")
+        return
+    _print_table(result_rows(downloads))
+    for command in next_commands(downloads, options.workdir):
+        print(f"next: {command}")
 
 
 def shard_command(options: argparse.Namespace) -> None:
@@ -194,8 +240,12 @@ def _settings(settings: type, options: argparse.Namespace) -> Any:
     return settings(**{field.name: getattr(options, field.name) for field in fields(settings)})
 
 
-def _add_place(parser: argparse.ArgumentParser) -> None:
+def _add_workdir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workdir", type=Path, default=Path("data"), metavar="DIR", help="workspace (default: %(default)s)")
+
+
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    _add_workdir(parser)
     parser.add_argument("--corpus", metavar="NAME", help="name of the corpus (default: sample; with --input: corpus)")
 
 

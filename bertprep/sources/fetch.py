@@ -1,0 +1,152 @@
+"""Brings the files of a listing into their folder, several at once, whatever the network does meanwhile.
+
+Each file is continued where it was after a cut connection, and after a killed process: at most what was on its way is
+sent twice. What is there and right is left as it is, and known to be right by its sum; what is there and wrong is fetched
+again. A file whose bytes are not those of the listing is fetched a second time from its start, and never gets its name.
+"""
+
+import re
+import threading
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from http import HTTPStatus
+from pathlib import Path
+
+import httpx2
+
+from bertprep.errors import BertprepError
+from bertprep.progress import say
+from bertprep.sources.http import Patience, TroubleError, Web
+from bertprep.sources.listing import Listing, RemoteFile, missing
+from bertprep.sources.partial import PartialFile, partial_bytes, problem_of
+from bertprep.sources.room import check_room
+from bertprep.sources.transfer_progress import TransferProgress
+
+FETCHES = 2
+"""Of one file from its start, when its bytes are wrong."""
+
+SECONDS_TO_STOP = 2.0
+
+
+class _WrongBytesError(Exception):
+    """What the server has is not the file of the listing."""
+
+
+class _StoppedError(Exception):
+    """Another file failed, or the user stopped the run."""
+
+
+def fetch(listing: Listing, folder: Path, *, connections: int = 4, progress: bool = False, label: str = "download") -> None:
+    """Make every file of `listing` stand in `folder`, whole and right; nobody else may write there meanwhile (`locked`).
+
+    Raises `BertprepError` where a file cannot be had; what has arrived is kept for the next call.
+    """
+    check_room({folder: missing_bytes(listing, folder)})
+    with TransferProgress(label, listing.files, enabled=progress) as shown, Web(connections) as web:
+        transfer = _Transfer(web, shown, progress)
+        pool = ThreadPoolExecutor(connections)
+        futures = [pool.submit(transfer.provide, file, folder / file.name) for file in listing.files]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+        finally:  # one failed file ends the run, as Ctrl-C does; the other threads see it when next something arrives
+            transfer.stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            wait([future for future in futures if future.running()], timeout=SECONDS_TO_STOP)
+    errors = [error for future in futures if future.done() and not future.cancelled() and (error := future.exception())]
+    if errors:
+        raise next((error for error in errors if not isinstance(error, _StoppedError)), errors[0])
+
+
+def missing_bytes(listing: Listing, folder: Path) -> int:
+    """How much is still to come, as far as sizes are known."""
+    return sum((file.size_bytes or 0) - partial_bytes(folder / file.name, file) for file in missing(listing, folder))
+
+
+class _Transfer:
+    """What the threads of one `fetch` share, and what each does with a file."""
+
+    def __init__(self, web: Web, shown: TransferProgress, progress: bool) -> None:
+        self._web, self._shown, self._progress = web, shown, progress
+        self.stop = threading.Event()
+
+    def provide(self, file: RemoteFile, path: Path) -> None:
+        """Leave a file that is right, fetch one that is not."""
+        if path.is_file():
+            problem = problem_of(path, file)
+            if problem is None:
+                self._shown.finish(file, path.stat().st_size)
+                return
+            say(f"{path}: {problem}; it is fetched again")
+            path.unlink()
+        for _ in range(FETCHES):
+            with PartialFile(path, file) as partial:
+                problem = self._receive(file, partial)
+                if problem is None:
+                    partial.commit()
+                    self._shown.finish(file, partial.size_bytes)
+                    return
+                partial.discard()
+        raise BertprepError(
+            f"{path}: {file.url} {problem}; fetched again from the start it was wrong once more, so the source has changed or "
+            f"something on the way alters it; try another network, or remove {path.parent} and download what is there now"
+        )
+
+    def _receive(self, file: RemoteFile, partial: PartialFile) -> str | None:
+        """Receive all bytes, over as many connections as that takes; returns what is wrong with them, or None."""
+        patience = Patience(str(partial.path), stop=self.stop, progress=self._progress)
+        patience.note_progress(partial.size_bytes)
+        self._shown.begin(file, partial.size_bytes)
+        while partial.size_bytes != file.size_bytes:
+            try:
+                self._receive_some(file, partial, patience)
+                break
+            except TroubleError as trouble:
+                if partial.size_bytes != file.size_bytes:
+                    patience.wait(trouble)
+                    self._check_stop()
+            except _WrongBytesError as wrong:
+                return str(wrong)
+        return partial.problem()
+
+    def _receive_some(self, file: RemoteFile, partial: PartialFile, patience: Patience) -> None:
+        """Receive over one connection; returns when the file is there, raises `TroubleError` when another try is needed."""
+        first = partial.size_bytes
+        headers = {"Range": f"bytes={first}-"} if first else {}
+        if first and file.etag:
+            headers["If-Range"] = file.etag
+        with self._web.get(file.url, headers, expect={HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE}) as response:
+            _check_answer(response, file, first)
+            if first and response.status_code != HTTPStatus.PARTIAL_CONTENT:
+                partial.restart()  # the server cannot continue files, or this one has changed
+            for data in response.iter_raw():
+                partial.append(data)
+                patience.note_progress(partial.size_bytes)
+                self._shown.reach(file, partial.size_bytes)
+                self._check_stop()
+                if file.size_bytes is not None and partial.size_bytes > file.size_bytes:
+                    raise _WrongBytesError(f"has more than the {file.size_bytes:,} bytes expected")
+        if file.size_bytes is not None and partial.size_bytes < file.size_bytes:
+            raise TroubleError(f"the answer ended after {partial.size_bytes:,} of {file.size_bytes:,} bytes")
+
+    def _check_stop(self) -> None:
+        if self.stop.is_set():
+            raise _StoppedError
+
+
+def validator_of(headers: httpx2.Headers) -> str | None:
+    """By which a server knows one version of a file: a strong ETag, or the date of its last change."""
+    etag = headers.get("ETag", "")
+    return etag if etag.startswith('"') else headers.get("Last-Modified")
+
+
+def _check_answer(response: httpx2.Response, file: RemoteFile, first: int) -> None:
+    """Raise where an answer cannot be the bytes from `first` on of the file that is wanted."""
+    if file.etag and (found := validator_of(response.headers)) != file.etag:
+        raise _WrongBytesError(f"has changed since it was listed (it is {found}, expected {file.etag})")
+    if response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        raise _WrongBytesError(f"has no bytes from {first:,} on, expected {file.size_bytes or 'more'}")
+    if response.status_code == HTTPStatus.PARTIAL_CONTENT:
+        text = response.headers.get("Content-Range", "")
+        match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", text)
+        sizes = {"*", *([] if file.size_bytes is None else [str(file.size_bytes)])}
+        if not match or int(match[1]) != first or (file.size_bytes is not None and match[2] not in sizes):
+            raise _WrongBytesError(f"answers with the range {text!r}, expected one from byte {first:,} of {file.size_bytes}")

@@ -1,0 +1,188 @@
+"""Requests over a network that is not always there: what another try may mend is told apart from what it may not.
+
+`Web.get` raises `TroubleError` for what passes (a cut or stalled connection, too many requests, a server in trouble) and
+`RefusedError` for what stays. `Patience` waits longer after each trouble, as long as a server asks where it does, and gives up
+after `TRIES` without progress. Proxies and certificate bundles are those of the environment (HTTPS_PROXY, NO_PROXY,
+SSL_CERT_FILE); certificates are always verified.
+"""
+
+import os
+import ssl
+import threading
+import time
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import TypeVar
+
+import httpx2
+from huggingface_hub import constants, get_token
+
+from bertprep import __version__
+from bertprep.errors import BertprepError
+from bertprep.progress import say
+
+TRIES, TRIES_TO_LIST = 8, 6
+"""In a row, without progress; fewer before anything is there, when a network that is off is to be told soon."""
+
+# Times in units of the first wait, which is one second: 127 or 31 seconds in all before giving up.
+LONGEST_WAIT, LONGEST_RETRY_AFTER, SILENCE = 64, 300, 30
+FIRST_WAIT = "BERTPREP_RETRY_SECONDS"
+"""The environment variable that sets the first wait, and all other times with it; for tests and for impatient networks."""
+
+PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+Result = TypeVar("Result")
+
+
+class TroubleError(Exception):
+    """What another try may mend; `after_seconds` is how long the server asked to wait."""
+
+    def __init__(self, message: str, after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.after_seconds = after_seconds
+
+
+class RefusedError(BertprepError):
+    """An answer that another try would not change; `code` is the Hub's word for it."""
+
+    def __init__(self, message: str, status: int, code: str = "") -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+class Web:
+    """Makes requests; may be used by many threads at once. The Hub's token goes to the Hub's endpoint alone."""
+
+    def __init__(self, connections: int = 1) -> None:
+        self._client = httpx2.Client(
+            timeout=SILENCE * first_wait_seconds(),
+            follow_redirects=True,  # to another host without the Authorization header
+            limits=httpx2.Limits(max_connections=connections),
+            # Not compressed on the way: sizes and ranges are those of the files themselves
+            headers={"Accept-Encoding": "identity", "User-Agent": f"bertprep/{__version__}"},
+        )
+        token = get_token()
+        self._authorization = {"Authorization": f"Bearer {token}"} if token else {}
+
+    def __enter__(self) -> "Web":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._client.close()
+
+    @contextmanager
+    def get(
+        self, url: str, headers: dict[str, str] | None = None, *, method: str = "GET", expect: Container[int] = ()
+    ) -> Iterator[httpx2.Response]:
+        """One request; its body is read inside the `with`. Of bad answers, only those in `expect` are given back."""
+        if constants.is_offline_mode():
+            raise BertprepError(f"{url}: is needed, and HF_HUB_OFFLINE forbids any request; unset it")
+        authorization = self._authorization if url.startswith(constants.ENDPOINT.rstrip("/") + "/") else {}
+        try:
+            with self._client.stream(method, url, headers={**authorization, **(headers or {})}) as response:
+                if response.status_code >= HTTPStatus.BAD_REQUEST and response.status_code not in expect:
+                    raise _explain_answer(url, response)
+                yield response
+        except httpx2.TransportError as error:
+            raise _explain_failure(url, error) from error
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise BertprepError(f"{url}: cannot be fetched ({error}); check the address") from error
+
+
+class Patience:
+    """Counts the tries without progress, and waits before the next."""
+
+    def __init__(self, what: str, *, tries: int = TRIES, stop: threading.Event | None = None, progress: bool = False) -> None:
+        self._what, self._allowed, self._progress = what, tries, progress
+        self._stop = stop or threading.Event()
+        self._tries = self._best = 0
+
+    def note_progress(self, reached: int) -> None:
+        """Count anew if more was reached than ever before, so that two steps forward and two back come to an end."""
+        if reached > self._best:
+            self._best, self._tries = reached, 0
+
+    def wait(self, trouble: TroubleError) -> None:
+        """Wait before the next try; raises `BertprepError` where there have been enough."""
+        self._tries += 1
+        if self._tries >= self._allowed:
+            raise BertprepError(
+                f"{self._what}: {trouble}; given up after {self._allowed} tries without progress; "
+                "what has arrived is kept, the same command continues"
+            )
+        unit = first_wait_seconds()
+        seconds = min(2 ** (self._tries - 1), LONGEST_WAIT) * unit
+        if trouble.after_seconds is not None:
+            seconds = min(max(seconds, trouble.after_seconds), LONGEST_RETRY_AFTER * unit)
+        if self._progress:
+            say(f"{self._what}: {trouble}; trying again in {seconds:.0f} s (try {self._tries + 1} of {self._allowed})")
+        self._stop.wait(seconds)
+
+    def persist(self, action: Callable[[], Result]) -> Result:
+        """What `action` gives once it succeeds."""
+        while True:
+            try:
+                return action()
+            except TroubleError as trouble:
+                self.wait(trouble)
+
+
+def first_wait_seconds() -> float:
+    """The first wait, by which all others are measured."""
+    text = os.environ.get(FIRST_WAIT, "1")
+    try:
+        if (seconds := float(text)) > 0:
+            return seconds
+    except ValueError:
+        pass
+    raise BertprepError(f"{FIRST_WAIT}={text}: must be a number of seconds above 0")
+
+
+def _explain_answer(url: str, response: httpx2.Response) -> TroubleError | RefusedError:
+    status = response.status_code
+    answer = f"the server answers {status} {response.reason_phrase}".rstrip()
+    # A redirect to a store is signed for a while; once that is over, asking the first server again gets a new one.
+    expired = status == HTTPStatus.FORBIDDEN and bool(response.history)
+    if status in PASSING or expired:
+        return TroubleError(answer, _retry_after_seconds(response.headers.get("Retry-After", "")))
+    advice = "check the address, or try again later"
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        advice = "accept the conditions on its page if it has some, and set HF_TOKEN to a token of an account that may read it"
+    elif status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+        advice = "give the proxy's user and password in HTTPS_PROXY"
+    return RefusedError(f"{url}: {answer}; {advice}", status, response.headers.get("X-Error-Code", ""))
+
+
+def _explain_failure(url: str, error: httpx2.TransportError) -> TroubleError | BertprepError:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return BertprepError(
+                f"{url}: the server's certificate is not trusted ({cause.verify_message}); behind a proxy that puts its own "
+                "in place, set SSL_CERT_FILE to a file with that proxy's certificate"
+            )
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(error, httpx2.UnsupportedProtocol):
+        return BertprepError(f"{url}: cannot be fetched ({error}); give an http or https address")
+    host = httpx2.URL(url).netloc.decode()
+    if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError):
+        return TroubleError(f"{host} cannot be reached ({str(error) or 'no answer'})")
+    if isinstance(error, httpx2.TimeoutException):
+        return TroubleError(f"{host} went silent")
+    return TroubleError(f"the connection to {host} broke ({str(error) or type(error).__name__})")
+
+
+def _retry_after_seconds(text: str) -> float | None:
+    """The seconds of a Retry-After header, which holds a number of them or a date.
+
+    >>> _retry_after_seconds("120")
+    120.0
+    """
+    if text.strip().isdecimal():
+        return float(text)
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    except ValueError:
+        return None

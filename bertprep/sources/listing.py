@@ -1,0 +1,102 @@
+"""What a download consists of: `listing.json` in its folder, written before the first byte is fetched.
+
+Once it is there it is the truth: a later run needs no request to know what to fetch, and stays on one revision even where
+the remote moves on. `source` tells what was asked for, and so the kinds of downloads apart:
+
+    {"hub": "datasets/REPO" or "models/REPO", "patterns": [...], "revision": "main"}   files of a repository on the Hub
+    {"dump": "https://..." or "/absolute/path"}     one dump file; of a path, the file here is a symbolic link to it
+    {"files": "/absolute/path"}                     a folder of the user's own; `files` here is a symbolic link to it
+
+`revision` is the commit (Hub), the ETag or date of the file (URL) or "" (the user's own files).
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bertprep.atomic import atomic_file
+from bertprep.errors import BertprepError
+from bertprep.layout import LISTING
+
+SCHEMA = 1
+OWN_FILES = "files"
+"""The name of the link to a folder of the user's own."""
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    r"""One file: its name below the download's folder, where it comes from, and what is known of its bytes.
+
+    `git_sha1` is git's name for the content, the sha1 of "blob SIZE\0" and the content. `etag` is kept where there is no
+    sum: the ETag (or Last-Modified date) by which a server can tell that the file is still the same.
+    """
+
+    name: str
+    url: str
+    size_bytes: int | None = None
+    sha256: str | None = None
+    git_sha1: str | None = None
+    etag: str | None = None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of one download, of one revision of one source."""
+
+    source: dict[str, Any]
+    revision: str
+    files: tuple[RemoteFile, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        files = [{key: value for key, value in asdict(file).items() if value is not None} for file in self.files]
+        return {"schema": SCHEMA, "source": self.source, "revision": self.revision, "files": files}
+
+
+def load_listing(folder: Path) -> Listing | None:
+    """The listing of the download in `folder`, or None where there is none."""
+    path = folder / LISTING
+    try:
+        content = json.loads(path.read_bytes())
+        return Listing(content["source"], content["revision"], tuple(RemoteFile(**file) for file in content["files"]))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise BertprepError(f"{path}: is not a listing of bertprep ({error}); remove it and download again") from error
+
+
+def save_listing(listing: Listing, folder: Path) -> None:
+    """Write the listing of the download in `folder`."""
+    with atomic_file(folder / LISTING) as file:
+        file.write((json.dumps(listing.as_json(), indent=1) + "\n").encode())
+
+
+def check_source(listing: Listing, source: dict[str, Any], folder: Path) -> None:
+    """Raise where the download in `folder` is not the one asked for."""
+    if listing.source != source:
+        raise BertprepError(
+            f"{folder}: holds a download of {describe(listing.source)}, asked for is {describe(source)}; "
+            "choose another --workdir, or remove this folder"
+        )
+
+
+def describe(source: dict[str, Any]) -> str:
+    """A source in words.
+
+    >>> describe({"hub": "datasets/wikimedia/wikipedia", "patterns": ["20231101.en/*.parquet"], "revision": "main"})
+    'datasets/wikimedia/wikipedia (20231101.en/*.parquet, revision main)'
+    """
+    if "hub" in source:
+        return f"{source['hub']} ({' '.join(source['patterns'])}, revision {source['revision']})"
+    return " ".join(str(value) for value in source.values())
+
+
+def missing(listing: Listing, folder: Path) -> Sequence[RemoteFile]:
+    """The files that are not there or not of their size; quick, for it reads none of them."""
+    return [file for file in listing.files if not has_size(folder / file.name, file.size_bytes)]
+
+
+def has_size(path: Path, size_bytes: int | None) -> bool:
+    """Whether a file is there, and of that size where it is known."""
+    return path.is_file() and size_bytes in (None, path.stat().st_size)

@@ -1,0 +1,97 @@
+"""What a user has already, or knows a better address of, in the place of a download.
+
+A dump file or a folder of text is linked, not copied: it may be large, and it is the user's. A URL is listed by what its
+server tells of it, size and ETag; there is no sum to check, so the formats' own checks must do.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+import httpx2
+
+from bertprep.atomic import TEMPORARY_SUFFIX, explain_write_error
+from bertprep.errors import UsageError
+from bertprep.sources.fetch import validator_of
+from bertprep.sources.http import TRIES_TO_LIST, Patience, RefusedError, Web
+from bertprep.sources.listing import OWN_FILES, Listing, RemoteFile
+
+
+def is_url(location: str) -> bool:
+    return urlsplit(location).scheme in ("http", "https")
+
+
+def list_url(url: str, web: Web, *, progress: bool = False) -> Listing:
+    """The one file at `url`, as it is now."""
+
+    def ask() -> httpx2.Headers:
+        with web.get(url, method="HEAD") as response:
+            return response.headers
+
+    def ask_by_get() -> httpx2.Headers:
+        with web.get(url) as response:  # left before its body is read
+            return response.headers
+
+    patience = Patience(url, tries=TRIES_TO_LIST, progress=progress)
+    try:
+        headers = patience.persist(ask)
+    except RefusedError as refusal:
+        if refusal.status not in (403, 405, 501):
+            raise
+        headers = patience.persist(ask_by_get)  # some servers know no HEAD, signed addresses forbid it
+    length = headers.get("Content-Length", "")
+    etag = validator_of(headers)
+    file = RemoteFile(name_in_url(url), url, int(length) if length.isdecimal() else None, etag=etag)
+    return Listing({"dump": url}, etag or "", (file,))
+
+
+def name_in_url(url: str) -> str:
+    """The name of the file that an address ends with.
+
+    >>> name_in_url("https://dumps.wikimedia.org/enwiki/latest/enwiki-latest-pages-articles.xml.bz2?again=1")
+    'enwiki-latest-pages-articles.xml.bz2'
+    """
+    name = PurePosixPath(unquote(urlsplit(url).path)).name
+    if not name or name == "..":
+        raise UsageError(f"--from-dump {url}: names no file; give the address of a pages-articles dump")
+    return name
+
+
+def list_dump(dump: Path) -> Listing:
+    """A dump file that the user has."""
+    path = dump.absolute()
+    if not path.is_file():
+        raise UsageError(f"--from-dump {dump}: is no file; give a pages-articles dump, or the http(s) address of one")
+    return Listing({"dump": str(path)}, "", (RemoteFile(path.name, path.as_uri(), path.stat().st_size),))
+
+
+def list_folder(folder: Path) -> Listing:
+    """A folder of text files that the user has, one book a file."""
+    path = folder.absolute()
+    if not path.is_dir():
+        raise UsageError(f"--from-files {folder}: is no folder; give one with a .txt file for each book")
+    if not any(path.rglob("*.txt")):
+        raise UsageError(f"--from-files {folder}: holds no .txt file; give a folder with one for each book")
+    return Listing({"files": str(path)}, "", ())
+
+
+def links_of(listing: Listing) -> Mapping[str, Path]:
+    """What is linked rather than fetched: names in the download's folder, and where they point to."""
+    if "files" in listing.source:
+        return {OWN_FILES: Path(listing.source["files"])}
+    if "dump" in listing.source and not is_url(listing.source["dump"]):
+        return {listing.files[0].name: Path(listing.source["dump"])}
+    return {}
+
+
+def make_link(link: Path, target: Path) -> None:
+    """Make `link` point to `target`, at once or not at all."""
+    if link.is_symlink() and link.readlink() == target:
+        return
+    temporary = link.with_name(link.name + TEMPORARY_SUFFIX)
+    try:
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(target)
+        temporary.replace(link)
+    except OSError as error:
+        raise explain_write_error(link, error) from error

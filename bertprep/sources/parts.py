@@ -1,0 +1,168 @@
+"""The parts that a request to download consists of: for each folder what comes from where, and what is made of it.
+
+Nothing is fetched or written here; `download` does that, part by part.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bertprep.errors import BertprepError, UsageError
+from bertprep.layout import Workspace
+from bertprep.sources import catalogue
+from bertprep.sources.catalogue import DEFAULT_MODEL, MODELS, NAMES, WIKIPEDIA_DATE, HubFiles
+from bertprep.sources.http import Web
+from bertprep.sources.hub import Hub, source_of
+from bertprep.sources.listing import Listing
+from bertprep.sources.own_files import is_url, list_dump, list_folder, list_url, name_in_url
+from bertprep.sources.weights import write_bert_config
+
+ALL = "all"
+ENGLISH = "en"
+PARQUET = "parquet"
+"""The folder of a task's files as they are on the Hub, below that of the files that are made of them."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One folder of a download. `fixed` listings, those of a commit, are never made again once they are written."""
+
+    name: str
+    label: str
+    folder: Path
+    source: dict[str, Any]
+    list_files: Callable[[Hub, Web], Listing]
+    finish: Callable[[], None] = lambda: None
+    fixed: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a user asks to download, checked when built."""
+
+    names: tuple[str, ...]
+    language: str = ENGLISH
+    date: str = WIKIPEDIA_DATE
+    from_dump: str | None = None
+    from_files: Path | None = None
+    models: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            if name not in (*NAMES, ALL):
+                raise UsageError(f"{name}: cannot be downloaded; choose from {', '.join(NAMES)}, or {ALL}")
+        if not self.names:
+            raise UsageError(f"nothing is named; choose from {', '.join(NAMES)}, or {ALL}")
+        if not re.fullmatch("[a-z]+(-[a-z]+)*", self.language):
+            raise UsageError(f"--language {self.language}: must be the code of a Wikipedia, such as en, de or zh-yue")
+        if not re.fullmatch(r"\d{8}", self.date):
+            raise UsageError(f"--date {self.date}: must be a day such as {WIKIPEDIA_DATE}")
+        self._check_goes_with("--language", self.language != ENGLISH, "wikipedia")
+        self._check_goes_with("--date", self.date != WIKIPEDIA_DATE, "wikipedia")
+        self._check_goes_with("--from-dump", self.from_dump is not None, "wikipedia")
+        self._check_goes_with("--from-files", self.from_files is not None, "bookcorpus")
+        self._check_goes_with("--model", bool(self.models), "weights", "vocab")
+        if self.from_dump is not None and self.date != WIKIPEDIA_DATE:
+            raise UsageError("--date and --from-dump do not go together: a dump is of its own day")
+        for model in self.models:
+            if not re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", model):
+                raise UsageError(f"--model {model}: must be a model of the Hub, such as {DEFAULT_MODEL}")
+
+    def _check_goes_with(self, option: str, given: bool, *names: str) -> None:
+        if given and not any(self.asks_for(name) for name in names):
+            raise UsageError(f"{option} goes with {' or '.join(names)}, which is not asked for")
+
+    def asks_for(self, name: str) -> bool:
+        return name in self.names or ALL in self.names
+
+
+def find_parts(request: Request, workspace: Workspace) -> list[Part]:
+    """The parts of a request, in the order of `NAMES`."""
+    makers = {
+        "wikipedia": _wikipedia, "bookcorpus": _bookcorpus, "squad": _squad, "glue": _glue, "weights": _weights,
+        "vocab": _vocab,
+    }  # fmt: skip
+    return [part for name in NAMES if request.asks_for(name) for part in makers[name](request, workspace)]
+
+
+def _from_hub(name: str, label: str, folder: Path, files: HubFiles, finish: Callable[[], None] = lambda: None) -> Part:
+    return Part(name, label, folder, source_of(files), lambda hub, _: hub.list_files(files), finish)
+
+
+def _wikipedia(request: Request, workspace: Workspace) -> Iterator[Part]:
+    label = f"wikicorpus_{request.language}"
+    folder = workspace.download(label)
+    dump = request.from_dump
+    if dump is None:
+        yield _from_hub("wikipedia", label, folder, catalogue.wikipedia(request.language, request.date))
+    elif is_url(dump):
+        name_in_url(dump)
+        yield Part("wikipedia", label, folder, {"dump": dump}, lambda _, web: list_url(dump, web), fixed=False)
+    else:
+        listing = list_dump(Path(dump))
+        yield Part("wikipedia", label, folder, listing.source, lambda *_: listing, fixed=False)
+
+
+def _bookcorpus(request: Request, workspace: Workspace) -> Iterator[Part]:
+    label = "bookscorpus"
+    folder = workspace.download(label)
+    if request.from_files is None:
+        yield _from_hub("bookcorpus", label, folder, catalogue.BOOKCORPUS)
+    else:
+        listing = list_folder(request.from_files)
+        yield Part("bookcorpus", label, folder, listing.source, lambda *_: listing, fixed=False)
+
+
+def _squad(_: Request, workspace: Workspace) -> Iterator[Part]:
+    for version, files in catalogue.SQUAD.items():
+        folder = workspace.download("squad") / version
+        yield _from_hub("squad", f"SQuAD {version}", folder / PARQUET, files, partial(_finish_squad, folder, version))
+
+
+def _finish_squad(folder: Path, version: str) -> None:
+    from bertprep.sources.squad import write_squad
+
+    write_squad(folder / PARQUET, folder, version)
+
+
+def _glue(_: Request, workspace: Workspace) -> Iterator[Part]:
+    for task in catalogue.GLUE:
+        folder = workspace.download(task)
+        yield _from_hub("glue", f"GLUE {task}", folder / PARQUET, catalogue.glue(task), partial(_finish_glue, folder, task))
+
+
+def _finish_glue(folder: Path, task: str) -> None:
+    from bertprep.sources.glue import write_glue
+
+    write_glue(task, folder / PARQUET, folder)
+
+
+def _weights(request: Request, workspace: Workspace) -> Iterator[Part]:
+    for model in _whole_names(request.models or MODELS):
+        folder = workspace.download("weights") / model
+        files = catalogue.weights(model)
+        yield Part(
+            "weights", model, folder, source_of(files), partial(_list_weights, files), partial(write_bert_config, folder)
+        )
+
+
+def _list_weights(files: HubFiles, hub: Hub, _: Web) -> Listing:
+    listing = hub.list_files(files)
+    if not any(file.name.endswith(".safetensors") for file in listing.files):
+        raise BertprepError(
+            f"{files.repo}: has no *.safetensors, the only form of weights that is taken; choose another --model"
+        )
+    return listing
+
+
+def _vocab(request: Request, workspace: Workspace) -> Iterator[Part]:
+    for model in _whole_names(request.models or (DEFAULT_MODEL,)):
+        yield _from_hub("vocab", f"{model} vocabulary", workspace.download("vocab") / model, catalogue.vocab(model))
+
+
+def _whole_names(models: tuple[str, ...]) -> list[str]:
+    """Models by their whole names, each once; Google's may be given without "google-bert/"."""
+    return list(dict.fromkeys(model if "/" in model else f"google-bert/{model}" for model in models))

@@ -1,0 +1,105 @@
+"""Progress of a download: a bar a file and one for all on a terminal, plain lines otherwise.
+
+Files are sent by several threads, and may start again from the beginning, so each reports how much of it is there, not what
+it added. The rate counts what was received only, not what was there before. A plain line comes at most every five seconds,
+and one for each file.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+from bertprep.progress import SECONDS_BETWEEN_LINES, say
+from bertprep.sources.listing import RemoteFile
+
+
+class TransferProgress:
+    """Shows how much of each file is there, on standard error; may be called by many threads."""
+
+    def __init__(self, label: str, files: Sequence[RemoteFile], *, enabled: bool) -> None:
+        self._label, self._files, self._enabled = label, files, enabled
+        self._total = sum(file.size_bytes or 0 for file in files)
+        self._there: dict[str, int] = {}
+        self._before: dict[str, int] = {}
+        self._started_at: dict[str, float] = {}
+        self._finished = 0
+        self._started = self._last_line = time.monotonic()
+        self._lock = threading.Lock()
+        self._bar: Any = None
+        self._tasks: dict[str, Any] = {}
+
+    def __enter__(self) -> "TransferProgress":
+        if self._enabled and sys.stderr.isatty():
+            self._bar = _rich_bar()
+            self._all = self._bar.add_task(self._label, total=self._total)
+            self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def begin(self, file: RemoteFile, there_bytes: int) -> None:
+        """A file is about to be received, of which so much is there already."""
+        with self._lock:
+            self._started_at[file.name] = time.monotonic()
+            self._there[file.name] = self._before[file.name] = there_bytes
+            if self._bar is not None:
+                self._tasks[file.name] = self._bar.add_task(file.name, total=file.size_bytes)
+
+    def reach(self, file: RemoteFile, there_bytes: int) -> None:
+        """So much of the file is there now."""
+        with self._lock:
+            # A file that starts again had nothing before
+            self._before[file.name] = min(self._before[file.name], there_bytes)
+            self._there[file.name] = there_bytes
+            now = time.monotonic()
+            if self._bar is not None:
+                self._bar.update(self._tasks[file.name], completed=there_bytes)
+                self._bar.update(self._all, completed=sum(self._there.values()))
+            elif self._enabled and now - self._last_line >= SECONDS_BETWEEN_LINES:
+                self._last_line = now
+                say(f"{self._label}: {self._summary(now)}")
+
+    def finish(self, file: RemoteFile, size_bytes: int) -> None:
+        """The file is there, whole and right."""
+        with self._lock:
+            now = time.monotonic()
+            self._finished += 1
+            started_at = self._started_at.get(file.name)
+            self._there[file.name] = size_bytes
+            self._before.setdefault(file.name, size_bytes)
+            if self._bar is not None:
+                if file.name in self._tasks:
+                    self._bar.remove_task(self._tasks.pop(file.name))
+                self._bar.update(self._all, completed=sum(self._there.values()))
+            if self._enabled and started_at is not None:
+                say(f"{self._label}: {file.name}, {size_bytes / 1e6:,.1f} MB in {now - started_at:,.1f} s")
+
+    def _summary(self, now: float) -> str:
+        there = sum(self._there.values())
+        rate = (there - sum(self._before.values())) / max(now - self._started, 1e-9)
+        files = f"{self._finished:,}/{len(self._files):,} files"
+        text = f"{files}, {there / 1e6:,.0f} of {self._total / 1e6:,.0f} MB, {rate / 1e6:,.1f} MB/s"
+        if rate > 0 and self._total > there:
+            text += f", {timedelta(seconds=round((self._total - there) / rate))} left"
+        return text
+
+
+def _rich_bar() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        refresh_per_second=4,
+    )

@@ -1,0 +1,40 @@
+"""`bert_config.json` beside a model's `config.json`: the file by which BERT's trainers know a model.
+
+Google's `BertConfig` has eleven fields, and `config.json` has them among others of its own. A model of another family has
+other fields or means something else by them, so none is made up for it.
+"""
+
+import json
+from pathlib import Path
+
+from bertprep.atomic import atomic_file
+from bertprep.errors import BertprepError
+from bertprep.progress import say
+
+CONFIG, BERT_CONFIG = "config.json", "bert_config.json"
+
+BERT_FIELDS = (
+    "attention_probs_dropout_prob", "hidden_act", "hidden_dropout_prob", "hidden_size", "initializer_range",
+    "intermediate_size", "max_position_embeddings", "num_attention_heads", "num_hidden_layers", "type_vocab_size",
+    "vocab_size",
+)  # fmt: skip
+
+
+def write_bert_config(folder: Path) -> None:
+    """Write `bert_config.json` from `config.json`; a model that is not BERT's gets none, and a line that says so."""
+    path = folder / CONFIG
+    try:
+        config = json.loads(path.read_bytes())
+        missing = [field for field in BERT_FIELDS if field not in config]
+        kind = config.get("model_type", "bert")
+    except (FileNotFoundError, ValueError, AttributeError) as error:
+        raise BertprepError(f"{path}: is not the configuration of a model ({error}); download another --model") from error
+    if kind != "bert" or missing:
+        why = f"its model_type is {kind}" if kind != "bert" else f"it lacks {', '.join(missing)}"
+        say(f"{path}: is not a BERT model's ({why}); no {BERT_CONFIG} is made of it")
+        return
+    content = (json.dumps({field: config[field] for field in BERT_FIELDS}, indent=2) + "\n").encode()
+    target = folder / BERT_CONFIG
+    if not target.is_file() or target.read_bytes() != content:
+        with atomic_file(target) as file:
+            file.write(content)
