@@ -21,6 +21,14 @@ from bertprep.layout import TEST
 from bertprep.sources.catalogue import WIKIPEDIA_DATE
 
 INTERRUPTED = 130
+_CORPUS_HELP = (
+    "wikipedia, bookcorpus, wikipedia+bookcorpus, or a name of your own "
+    "(default: what was downloaded, or else sample; with --input: corpus)"
+)
+_WHY_DROPPED = {
+    "dropped_empty": "without a letter or a digit",
+    "dropped_duplicates": "the same as one before (--keep-duplicates keeps them)",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,7 +87,15 @@ def _parser() -> argparse.ArgumentParser:
     _add_workdir(download)
 
     shard = _command(commands, "shard", shard_command, "text -> text shards: sentences, spread over shards, a test split")
-    shard.add_argument("--input", nargs="+", type=Path, default=[], metavar="FILE", help="text, a blank line ends a document")
+    shard.add_argument(
+        "--input", nargs="+", default=[], metavar="PATH",
+        help="files, folders or URLs: text (a blank line ends a document), .jsonl, .parquet, a Wikimedia dump .xml; each also "
+        ".gz, .bz2, .zst (default: what was downloaded, or else the sample)",
+    )  # fmt: skip
+    shard.add_argument(
+        "--field", default="text", metavar="NAME", help="what holds the text in JSON Lines or Parquet (default: text)"
+    )
+    shard.add_argument("--one-document-per-file", action="store_true", help="blank lines in a text file end no document")
     _add_settings(shard, ShardSettings)
     _add_place(shard)
     _add_workers(shard)
@@ -98,7 +114,11 @@ def _parser() -> argparse.ArgumentParser:
     create.add_argument(
         "--format", metavar="NAMES", default=",".join(RECORD_FORMATS), help="record formats (default: %(default)s)"
     )
-    create.add_argument("--vocab", type=Path, metavar="FILE", help="vocabulary (default: one trained on the corpus)")
+    create.add_argument(
+        "--vocab", metavar="FILE",
+        help="vocabulary: a file, or a model whose vocabulary was downloaded, such as bert-base-uncased "
+        "(default: one trained on the corpus)",
+    )  # fmt: skip
     create.add_argument(
         "--vocab-size", type=int, default=8000, metavar="INT", help="size of a trained vocabulary (default: %(default)s)"
     )
@@ -152,12 +172,17 @@ def shard_command(options: argparse.Namespace) -> None:
     manifest = shard(
         options.input,
         _settings(ShardSettings, options),
+        field=options.field,
+        one_document=options.one_document_per_file,
         workdir=options.workdir,
         corpus=options.corpus,
         workers=options.workers,
         progress=True,
     )
-    _print_table([("split", "shards", "documents", "sentences", "MB"), *_rows_of_text(manifest.files)])
+    _print_table([("split", "shards", "documents", "sentences", "words", "MB"), *_rows_of_text(manifest.files)])
+    for cause, count in manifest.counts.items():
+        if count:
+            print(f"{count:,} documents were dropped: {_WHY_DROPPED[cause]}")
 
 
 def train_command(options: argparse.Namespace) -> None:
@@ -246,7 +271,7 @@ def _add_workdir(parser: argparse.ArgumentParser) -> None:
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
     _add_workdir(parser)
-    parser.add_argument("--corpus", metavar="NAME", help="name of the corpus (default: sample; with --input: corpus)")
+    parser.add_argument("--corpus", metavar="NAME", help=_CORPUS_HELP)
 
 
 def _add_workers(parser: argparse.ArgumentParser) -> None:
@@ -274,7 +299,7 @@ def _sums(files: list[dict[str, Any]], *names: str) -> list[str]:
 
 
 def _rows_of_text(files: dict[str, dict[str, Any]]) -> list[tuple[str, ...]]:
-    return [(split, *_sums(entries, "documents", "sentences")) for split, entries in _by_split(files).items()]
+    return [(split, *_sums(entries, "documents", "sentences", "words")) for split, entries in _by_split(files).items()]
 
 
 def _print_table(rows: Sequence[tuple[str, ...]]) -> None:

@@ -29,6 +29,7 @@ class ShardSettings:
     test_fraction: float = option(0.1, "share of the text, by size, that is held out for testing")
     splitter: str = option("sentencex", "what ends a sentence: sentencex's rules, or the end of a line", choices=SPLITTERS)
     language: str = option("en", "language of the text, an ISO 639-1 code, for the sentence splitter")
+    keep_duplicates: bool = option(False, "keep documents whose text is the same as that of an earlier one")
 
     def __post_init__(self) -> None:
         if self.shards is not None and self.shards < 1:

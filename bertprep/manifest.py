@@ -28,12 +28,16 @@ JOURNAL_SUFFIX = ".journal"
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of a manifest: `made_with` decides every byte of the files; `files` maps relative names to facts."""
+    """The content of a manifest: `made_with` decides every byte of the files; `files` maps relative names to facts.
+
+    `counts` holds what was found on the way and belongs to no file, such as the documents that were dropped.
+    """
 
     kind: str
     made_with: dict[str, Any]
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -41,6 +45,7 @@ class Manifest:
             "kind": self.kind,
             "made_with": self.made_with,
             "versions": self.versions,
+            **({"counts": self.counts} if self.counts else {}),
             "files": dict(sorted(self.files.items())),
         }
 
@@ -50,7 +55,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     path = folder / MANIFEST
     try:
         content = json.loads(path.read_bytes())
-        return Manifest(content["kind"], content["made_with"], content["files"], content["versions"])
+        return Manifest(content["kind"], content["made_with"], content["files"], content["versions"], content.get("counts", {}))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError) as error:
@@ -198,10 +203,10 @@ class Journal:
         self.done[name] = facts
         self._append({"name": name, "facts": facts})
 
-    def finish(self, names: Iterable[str], versions: dict[str, str]) -> Manifest:
+    def finish(self, names: Iterable[str], versions: dict[str, str], counts: dict[str, int] | None = None) -> Manifest:
         """Write the manifest of the files `names`, all of them done, and drop the journal."""
         manifest = Manifest(
-            self._header["kind"], self._header["made_with"], {name: self.done[name] for name in names}, versions
+            self._header["kind"], self._header["made_with"], {name: self.done[name] for name in names}, versions, counts or {}
         )
         with atomic_file(self.folder / MANIFEST) as file:
             file.write((json.dumps(manifest.as_json(), indent=1) + "\n").encode())

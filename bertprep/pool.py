@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from typing import Any, TypeVar
 
 from bertprep.errors import BertprepError
@@ -32,28 +32,30 @@ def default_workers() -> int:
 
 
 def run(
-    function: Callable[[Argument], Result], tasks: Sequence[Task[Argument]], *, workers: int
+    function: Callable[[Argument], Result], tasks: Iterable[Task[Argument]], *, workers: int
 ) -> Generator[tuple[str, Result], None, None]:
     """Yield (name, result) of every task as it finishes, in any order.
 
-    The first failure stops all workers and is raised: a `BertprepError` as it is, a dead worker as a `BertprepError` that
-    names the task, any other exception with the worker's traceback. Closing the iterator stops the workers too.
+    Tasks are taken as workers come free, so that an iterator of large ones is never far ahead of the work. The first
+    failure stops all workers and is raised: a `BertprepError` as it is, a dead worker as a `BertprepError` that names the
+    task, any other exception with the worker's traceback. Closing the iterator stops the workers too.
     """
-    if workers == 1 or len(tasks) <= 1:
+    if isinstance(tasks, Sized):
+        workers = min(workers, len(tasks))
+    if workers <= 1:
         for name, argument in tasks:
             yield name, function(argument)
         return
-    yield from _run_in_processes(function, tasks, min(workers, len(tasks)))
+    yield from _run_in_processes(function, iter(tasks), workers)
 
 
 def _run_in_processes(
-    function: Callable[[Argument], Result], tasks: Sequence[Task[Argument]], workers: int
+    function: Callable[[Argument], Result], tasks: Iterator[Task[Argument]], workers: int
 ) -> Generator[tuple[str, Result], None, None]:
     import multiprocess
     from multiprocess.connection import wait
 
     context = multiprocess.get_context("fork" if sys.platform == "linux" else "spawn")
-    waiting = list(reversed(tasks))
     processes: dict[Any, Any] = {}  # our end of the pipe -> process
     at_work: dict[Any, str] = {}  # our end of the pipe -> name of the task
     sys.stdout.flush()
@@ -66,7 +68,7 @@ def _run_in_processes(
             theirs.close()
             processes[ours] = process
         for pipe in processes:
-            _give_next(pipe, waiting, at_work)
+            _give_next(pipe, tasks, at_work)
         while at_work:
             for pipe in wait(list(at_work)):
                 name = at_work.pop(pipe)
@@ -79,7 +81,7 @@ def _run_in_processes(
                     raise value
                 if outcome == "traceback":
                     raise RuntimeError(f"{name}: failed in a worker\n{value}")
-                _give_next(pipe, waiting, at_work)
+                _give_next(pipe, tasks, at_work)
                 yield name, value
     finally:
         for process in processes.values():
@@ -89,9 +91,9 @@ def _run_in_processes(
             pipe.close()
 
 
-def _give_next(pipe: Any, waiting: list[Task[Any]], at_work: dict[Any, str]) -> None:
-    if waiting:
-        name, argument = waiting.pop()
+def _give_next(pipe: Any, tasks: Iterator[Task[Any]], at_work: dict[Any, str]) -> None:
+    if (task := next(tasks, None)) is not None:
+        name, argument = task
         at_work[pipe] = name
         with contextlib.suppress(BrokenPipeError):  # the worker is dead; reading from the pipe tells so
             pipe.send(argument)

@@ -18,9 +18,9 @@ def say(text: str) -> None:
 
 
 class Progress:
-    """Shows `label: done/total things` and the rates of what `advance` counts, on standard error."""
+    """Shows `label: done/total things` and the rates of what `advance` counts, on standard error; a total may be unknown."""
 
-    def __init__(self, label: str, total: int, things: str = "shards", *, enabled: bool = True) -> None:
+    def __init__(self, label: str, total: int | None, things: str = "shards", *, enabled: bool = True) -> None:
         self._label, self._total, self._things, self._enabled = label, total, things, enabled
         self._done = 0
         self._amounts: dict[str, float] = {}
@@ -43,10 +43,13 @@ class Progress:
         if self._bar is not None:
             self._bar.update(self._task, completed=self._done, rates=self._rates(now))
             self._bar.refresh()
-        elif self._enabled and (now - self._last_line >= SECONDS_BETWEEN_LINES) and self._done < self._total:
+        elif self._enabled and (now - self._last_line >= SECONDS_BETWEEN_LINES) and self._done != self._total:
             self._last_line = now
-            left = (now - self._started) / self._done * (self._total - self._done)
-            self._print(f"{self._rates(now)}, {_duration(left)} left")
+            seconds = now - self._started
+            passed = f"{_duration(seconds)} so far"
+            if self._total is not None:
+                passed = f"{_duration(seconds / self._done * (self._total - self._done))} left"
+            self._print(f"{self._rates(now)}, {passed}")
 
     def _rates(self, now: float) -> str:
         seconds = max(now - self._started, 1e-9)
@@ -56,7 +59,8 @@ class Progress:
         )
 
     def _print(self, text: str) -> None:
-        say(f"{self._label}: {self._done:,}/{self._total:,} {self._things}, {text}")
+        of_total = "" if self._total is None else f"/{self._total:,}"
+        say(f"{self._label}: {self._done:,}{of_total} {self._things}, {text}")
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         if self._bar is not None:

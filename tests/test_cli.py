@@ -94,7 +94,7 @@ def test_shard_create_and_inspect_lead_from_text_to_examples(
 ) -> None:
     place = ["--workdir", str(tmp_path / "data"), "--corpus", "gold"]
     assert main(["shard", "--input", str(golden_corpus), "--splitter", "lines", *place]) == 0
-    assert capsys.readouterr().out.splitlines()[0].split() == ["split", "shards", "documents", "sentences", "MB"]
+    assert capsys.readouterr().out.splitlines()[0].split() == ["split", "shards", "documents", "sentences", "words", "MB"]
     assert main(["create", "--dupe", "1", "--vocab", VOCABULARY, *place]) == 0
     out, err = capsys.readouterr()
     assert [line.split()[:3] for line in out.splitlines()[:5]] == [
@@ -179,7 +179,7 @@ def test_output_that_nobody_reads_to_its_end_is_no_error() -> None:
         (["create", "--input", "FOLDER", "--output", "out"], 2, "--input FOLDER: is a folder; name the files in it"),
         (["create", "--input", "BINARY", "--output", "out"], 1, "BINARY: is not UTF-8"),
         (["create", "--input", "TEXT", "--output", "TEXT", "--vocab", VOCABULARY], 1, "TEXT/tfrecord/"),
-        (["create", "--corpus", ""], 2, "--corpus : must be of letters"),
+        (["create", "--corpus", ""], 2, "--corpus : must be wikipedia, bookcorpus"),
         (["inspect", "FOLDER"], 2, "FOLDER: is a folder; name a record file in it"),
         (["inspect", "missing"], 1, "missing: "),
     ],

@@ -217,7 +217,7 @@ def test_a_corpus_that_was_not_sharded_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_a_name_that_leaves_the_workspace_is_refused(golden_corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--corpus \.\./mine: must be of letters"):
+    with pytest.raises(UsageError, match=r"--corpus \.\./mine: must be wikipedia, bookcorpus"):
         create(inputs=[golden_corpus], output=tmp_path / "out", corpus="../mine", vocab=VOCABULARY)
 
 

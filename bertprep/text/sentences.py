@@ -14,15 +14,13 @@ from itertools import pairwise
 
 from sentencex import get_sentence_boundaries
 
-from bertprep.config import ShardSettings
-
 SENTENCE_ENDS = tuple(".!?…‽。．！？｡।॥؟۔։።")
 CLOSING_MARKS = "\"'”’»)]」』）"
 
 
-def choose_splitter(settings: ShardSettings) -> Callable[[str], list[str]]:
-    """The function from a document's text to its sentences that the settings ask for."""
-    return split_lines if settings.splitter == "lines" else partial(split_sentences, language=settings.language)
+def choose_splitter(splitter: str, language: str) -> Callable[[str], list[str]]:
+    """The function from a document's text to its sentences: one of `config.SPLITTERS`."""
+    return split_lines if splitter == "lines" else partial(split_sentences, language=language)
 
 
 def split_lines(text: str) -> list[str]:
@@ -32,8 +30,14 @@ def split_lines(text: str) -> list[str]:
     ['It is so. Or not?', 'Yes. No.']
     """
     # By line, not at once: the list of all words of a long document would take ten times its size.
-    lines = (" ".join(line.split()) for line in text.split("\n"))
-    return [line for line in lines if line]
+    return [tidied for line in text.split("\n") if (tidied := _with_single_spaces(line))]
+
+
+def _with_single_spaces(line: str) -> str:
+    # White space but for the space is not printable, so most lines are seen to need nothing, in a fifth of the time.
+    if line.isprintable() and "  " not in line:
+        return line.strip(" ")
+    return " ".join(line.split())
 
 
 def split_sentences(text: str, language: str) -> list[str]:
@@ -51,8 +55,13 @@ def split_sentences(text: str, language: str) -> list[str]:
 
 def are_paragraphs(lines: list[str]) -> bool:
     """Whether lines are whole paragraphs or sentences, not text wrapped at a width: most then end as a sentence does."""
-    ends = sum(line.rstrip(CLOSING_MARKS).endswith(SENTENCE_ENDS) for line in lines[:-1])  # the last does in either case
+    ends = sum(map(ends_sentence, lines[:-1]))  # the last does in either case
     return 2 * ends > len(lines) - 1
+
+
+def ends_sentence(line: str) -> bool:
+    """Whether a line ends in a mark that ends sentences, quotation marks and brackets apart."""
+    return line.rstrip(CLOSING_MARKS).endswith(SENTENCE_ENDS)
 
 
 def split_paragraph(text: str, language: str) -> list[str]:

@@ -21,7 +21,7 @@ from bertprep.layout import TEST, TRAINING, Workspace, text_shard
 from bertprep.manifest import Journal, Manifest, read_finished, versions_of
 from bertprep.progress import Progress
 from bertprep.text.assignment import assign_documents, count_shards
-from bertprep.text.documents import Documents, index_documents, read_documents
+from bertprep.text.documents import Documents, TextFile, TextIndex, TextInput, index_documents, read_documents
 from bertprep.text.sentences import choose_splitter
 
 KIND = "text shards"
@@ -33,30 +33,41 @@ class ShardTask:
     """All a worker needs to write one shard."""
 
     path: Path
-    files: dict[int, Path]  # only those that hold documents of the shard: a corpus may have very many
+    inputs: dict[int, TextInput]  # only those that hold documents of the shard: a corpus may have very many
     documents: Documents
     settings: ShardSettings
 
 
 def shard_corpus(
-    workspace: Workspace, corpus: str, inputs: Sequence[Path], settings: ShardSettings, *, workers: int, progress: bool
+    workspace: Workspace,
+    corpus: str,
+    inputs: Sequence[TextInput],
+    settings: ShardSettings,
+    *,
+    workers: int,
+    progress: bool,
+    already_empty: int = 0,
 ) -> Manifest:
     """Write the shards of `corpus` that are not there yet.
 
     The manifest's `made_with` holds the resolved numbers of shards, as "shards" and "test_shards", and the identity of the
-    text, by content; its `files` hold the documents, sentences, bytes and sha256 of each shard. Raises `UsageError` for a
-    request and `BertprepError` for text that cannot be sharded, and where the folder holds shards of other text or settings.
+    text, by content; its `files` the documents, sentences, words, bytes and sha256 of each shard; its `counts` the documents
+    that were dropped, with those that were `already_empty` when `inputs` were made. Raises `UsageError` for a request and
+    `BertprepError` for text that cannot be sharded, and where the folder holds shards of other text or settings.
     """
-    files, documents = index_documents(inputs)
+    index = _index(corpus, inputs, settings, workers, progress)
+    documents = index.documents
     counts = count_shards(documents.size_bytes, settings)
     made_with = {
-        "inputs": [{"bytes": file.size_bytes, "sha256": file.sha256} for file in files],
+        "inputs": [_identity(file) for file in index.files],
         "splitter": settings.splitter,
         "language": settings.language,
+        "keep_duplicates": settings.keep_duplicates,
         "test_fraction": settings.test_fraction,
         "shards": counts.training,
         "test_shards": counts.test,
     }
+    dropped = {"dropped_empty": index.empty + already_empty, "dropped_duplicates": index.duplicates}
     folder = workspace.sharded(corpus)
     if finished := read_finished(folder, KIND, made_with):
         return finished
@@ -71,8 +82,8 @@ def shard_corpus(
         for name, which in zip(shards, of_shard, strict=True):
             if name not in journal.done:
                 in_shard = documents.take(which)
-                paths = {number: files[number].path for number in np.unique(in_shard.file).tolist()}
-                tasks.append((name, ShardTask(folder / name, paths, in_shard, settings)))
+                inputs_of_shard = {number: index.files[number].input for number in np.unique(in_shard.file).tolist()}
+                tasks.append((name, ShardTask(folder / name, inputs_of_shard, in_shard, settings)))
         with (
             Progress(f"shard {corpus}", len(tasks), enabled=progress) as shown,
             closing(pool.run(write_shard, tasks, workers=workers)) as results,
@@ -80,29 +91,58 @@ def shard_corpus(
             for name, facts in results:
                 journal.add(name, facts)
                 shown.advance(sentences=facts["sentences"], MB_of_text=facts["bytes"] / 1e6)
-        return journal.finish(shards, versions_of("sentencex"))
+        return journal.finish(shards, versions_of("sentencex"), dropped)
+
+
+def _index(corpus: str, inputs: Sequence[TextInput], settings: ShardSettings, workers: int, progress: bool) -> TextIndex:
+    with Progress(f"read {corpus}", len(inputs), "files", enabled=progress) as shown:
+        return index_documents(
+            inputs,
+            keep_duplicates=settings.keep_duplicates,
+            workers=workers,
+            advance=lambda file: shown.advance(MB_of_text=file.size_bytes / 1e6),
+        )
+
+
+def _identity(file: TextFile) -> dict[str, Any]:
+    """What decides the documents of a file: its bytes, and how they are read where that is not as always."""
+    identity: dict[str, Any] = {"bytes": file.size_bytes, "sha256": file.sha256}
+    if file.input.one_document:
+        identity["one_document"] = True
+    if file.input.splitter:
+        identity["splitter"] = file.input.splitter
+    return identity
 
 
 def write_shard(task: ShardTask) -> dict[str, Any]:
     """Write one shard; returns its facts for the manifest."""
-    split = choose_splitter(task.settings)
+    settings = task.settings
+    split = {
+        number: choose_splitter(given.splitter or settings.splitter, settings.language) for number, given in task.inputs.items()
+    }
     digest = hashlib.sha256()
-    sentences = 0
+    sentences = words = 0
     with atomic_file(task.path) as file:
         lines = bytearray()
-        for text in read_documents(task.files, task.documents):
-            found = split(text)
+
+        def write() -> None:
+            digest.update(lines)
+            file.write(lines)
+            lines.clear()
+
+        for number, text in read_documents({number: given.path for number, given in task.inputs.items()}, task.documents):
+            found = split[number](text)
+            document = "\n".join(found)
             sentences += len(found)
-            lines += "\n".join(found).encode() + b"\n\n"
+            words += document.count(" ") + len(found)  # a sentence has single spaces only
+            lines += document.encode() + b"\n\n"
             if len(lines) >= WRITE_BYTES:
-                digest.update(lines)
-                file.write(lines)
-                lines.clear()
-        digest.update(lines)
-        file.write(lines)
+                write()
+        write()
     return {
         "documents": len(task.documents),
         "sentences": sentences,
+        "words": words,
         "bytes": file.size_bytes,
         "sha256": digest.hexdigest(),
     }

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.text import documents
-from bertprep.text.documents import index_documents, read_documents
+from bertprep.text.documents import TextIndex, TextInput, index_documents, read_documents
 
 
 def write(folder: Path, *texts: str | bytes) -> list[Path]:
@@ -19,9 +19,16 @@ def write(folder: Path, *texts: str | bytes) -> list[Path]:
     return paths
 
 
+def index(paths: list[Path], *, keep_duplicates: bool = False, one_document: bool = False) -> TextIndex:
+    return index_documents([TextInput(path, one_document) for path in paths], keep_duplicates=keep_duplicates)
+
+
+def texts_of(paths: list[Path], found: TextIndex) -> list[str]:
+    return [text for _, text in read_documents(dict(enumerate(paths)), found.documents)]
+
+
 def documents_of(paths: list[Path]) -> list[str]:
-    _, found = index_documents(paths)
-    return list(read_documents(paths, found))
+    return texts_of(paths, index(paths, keep_duplicates=True))
 
 
 @pytest.mark.parametrize(
@@ -48,9 +55,10 @@ def test_the_end_of_a_file_ends_a_document(tmp_path: Path) -> None:
 
 
 def test_the_index_tells_where_documents_lie(tmp_path: Path) -> None:
-    files, found = index_documents(write(tmp_path, "Ä b.\n\nC.\n", "D.\n\n"))
+    found_in_files = index(write(tmp_path, "Ä b.\n\nC.\n", "D.\n\n"))
+    found = found_in_files.documents
 
-    assert [file.size_bytes for file in files] == [10, 4]
+    assert [file.size_bytes for file in found_in_files.files] == [10, 4]
     assert found.file.tolist() == [0, 0, 1]
     assert found.start.tolist() == [0, 7, 0]
     assert found.end.tolist() == [5, 10, 2]
@@ -58,7 +66,7 @@ def test_the_index_tells_where_documents_lie(tmp_path: Path) -> None:
 
 
 def by_line(text: str) -> list[str]:
-    """The definition: a line that str.strip leaves empty ends a document."""
+    """The definition: a line that str.strip leaves empty ends a document; one without letter or digit is none."""
     found, lines = [], []
     for line in [*text.split("\n"), ""]:
         if line.strip():
@@ -66,7 +74,7 @@ def by_line(text: str) -> list[str]:
         elif lines:
             found.append("\n".join(lines))
             lines = []
-    return found
+    return [document for document in found if any(map(str.isalnum, document))]
 
 
 @given(
@@ -90,7 +98,7 @@ def test_bytes_that_are_not_utf8_are_named_by_file_and_place(tmp_path: Path, mon
     monkeypatch.setattr(documents, "BLOCK_BYTES", 4)  # the place counts from the start of the file, not of a block
     paths = write(tmp_path, "One.\n", b"One.\n\nNa\xefve.\n")
     with pytest.raises(BertprepError) as error:
-        index_documents(paths)
+        index(paths)
     assert str(error.value) == (
         f"{paths[1]}: byte 8: expected UTF-8, found 0xef (invalid continuation byte); "
         "convert the file, for example with iconv -t UTF-8"
@@ -99,13 +107,13 @@ def test_bytes_that_are_not_utf8_are_named_by_file_and_place(tmp_path: Path, mon
 
 def test_a_file_that_ends_within_a_character_is_not_utf8(tmp_path: Path) -> None:
     with pytest.raises(BertprepError, match=r"0\.txt: byte 4: expected UTF-8, found 0xc3 \(unexpected end of data\)"):
-        index_documents(write(tmp_path, b"Caf\n\xc3"))
+        index(write(tmp_path, b"Caf\n\xc3"))
 
 
 def test_text_without_a_document_is_an_error(tmp_path: Path) -> None:
     paths = write(tmp_path, "", " \n\n", "\ufeff")
     with pytest.raises(BertprepError) as error:
-        index_documents(paths)
+        index(paths)
     assert str(error.value) == (
         f"{paths[0]} (0 bytes), {paths[1]} (3 bytes), {paths[2]} (3 bytes): no document found; "
         "expected text, with a blank line after each document"
@@ -114,33 +122,72 @@ def test_text_without_a_document_is_an_error(tmp_path: Path) -> None:
 
 def test_an_input_that_is_no_file_is_a_wrong_request(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"missing\.txt: no such file; --input takes text files"):
-        index_documents([tmp_path / "missing.txt"])
-    with pytest.raises(UsageError, match=r"is not a file; --input takes text files, for a folder give .*/\*\.txt"):
-        index_documents([tmp_path])
+        index([tmp_path / "missing.txt"])
+    with pytest.raises(UsageError, match=r"is not a file; --input takes text files"):
+        index([tmp_path])
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(path: Path) -> None:
-        raise OSError(errno.EIO, "Input/output error", str(path))
+    def fail(given: TextInput) -> None:
+        raise OSError(errno.EIO, "Input/output error", str(given.path))
 
-    monkeypatch.setattr(documents, "_index_file", fail)
+    monkeypatch.setattr(documents, "_read_index", fail)
     with pytest.raises(BertprepError, match=r"0\.txt: cannot be read: Input/output error"):
-        index_documents(write(tmp_path, "One.\n"))
+        index(write(tmp_path, "One.\n"))
 
 
-def test_the_same_text_twice_is_a_wrong_request(tmp_path: Path) -> None:
-    paths = write(tmp_path, "One.\n\nTwo.\n", "One.\n\nTwo.\n")
-    with pytest.raises(UsageError, match=r"1\.txt: has the same text as .*0\.txt; give each text once"):
-        index_documents(paths)
+def test_a_file_given_twice_is_a_wrong_request(tmp_path: Path) -> None:
+    paths = write(tmp_path, "One.\n\nTwo.\n")
+    with pytest.raises(UsageError, match=r"0\.txt: is given twice; give each text once"):
+        index([paths[0], tmp_path / ".." / tmp_path.name / "0.txt"])
+
+
+def test_of_equal_documents_the_first_is_kept(tmp_path: Path) -> None:
+    paths = write(tmp_path, "One.\n\nTwo\r\nlines.\n\nOne.\n\nThree.", "Two\nlines.\n\nFour.\n\nThree.\n")
+    found = index(paths)
+    assert texts_of(paths, found) == ["One.", "Two\r\nlines.", "Three.", "Four."]
+    assert (found.duplicates, found.empty) == (3, 0)
+
+    everything = index(paths, keep_duplicates=True)
+    assert (len(everything.documents), everything.duplicates) == (7, 0)
+
+
+@given(
+    names=st.lists(st.text(st.sampled_from("abé\n"), min_size=1, max_size=6).filter(lambda t: t == t.strip()), min_size=1),
+    block_bytes=st.integers(1, 20),
+)
+def test_what_is_kept_of_equal_documents_does_not_depend_on_blocks(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str], block_bytes: int
+) -> None:
+    texts = ["\n".join(line for line in name.split("\n") if line) for name in names]
+    paths = write(tmp_path_factory.mktemp("text"), "\n\n".join(texts))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(documents, "BLOCK_BYTES", block_bytes)
+        found = index(paths)
+    assert texts_of(paths, found) == list(dict.fromkeys(texts))
+    assert found.duplicates == len(texts) - len(found.documents)
+
+
+def test_a_document_without_letter_or_digit_is_dropped(tmp_path: Path) -> None:
+    paths = write(tmp_path, "* * *\n\n\u4e00\n\n\u200b\n\n\u2014 7\n\n...")
+    found = index(paths)
+    assert texts_of(paths, found) == ["\u4e00", "\u2014 7"]
+    assert found.empty == 3
+
+
+def test_a_file_can_be_one_document(tmp_path: Path) -> None:
+    paths = write(tmp_path, "\ufeffCall me Ishmael.\n\n\nSome years ago.\n\n", "Another book.")
+    found = index(paths, one_document=True)
+    assert texts_of(paths, found) == ["Call me Ishmael.\n\n\nSome years ago.\n\n", "Another book."]
 
 
 def test_text_that_changes_between_index_and_reading_is_named(tmp_path: Path) -> None:
     paths = write(tmp_path, "One.\n\nTwo.\n")
-    _, found = index_documents(paths)
+    found = index(paths)
 
     write(tmp_path, "One.\n\nTw")
     with pytest.raises(BertprepError, match=r"0\.txt: can no longer be read as .* of the run: byte 11 is missing"):
-        list(read_documents(paths, found))
+        texts_of(paths, found)
     paths[0].unlink()
     with pytest.raises(BertprepError, match=r"0\.txt: can no longer be read as .* of the run: .*No such file"):
-        list(read_documents(paths, found))
+        texts_of(paths, found)

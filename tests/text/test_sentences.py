@@ -10,8 +10,8 @@ from bertprep.config import ShardSettings
 from bertprep.errors import UsageError
 from bertprep.text.sentences import are_paragraphs, choose_splitter
 
-split_sentences = choose_splitter(ShardSettings())
-split_lines = choose_splitter(ShardSettings(splitter="lines"))
+split_sentences = choose_splitter("sentencex", "en")
+split_lines = choose_splitter("lines", "en")
 
 LINE_BREAKS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"  # where str.splitlines breaks a line
 
@@ -29,7 +29,7 @@ def test_sentences_end_where_the_language_says() -> None:
 
 def test_another_language_has_other_rules() -> None:
     text = "Sie kam z.B. am 3. Mai. Er auch."
-    assert choose_splitter(ShardSettings(language="de"))(text) == ["Sie kam z.B. am 3. Mai.", "Er auch."]
+    assert choose_splitter("sentencex", "de")(text) == ["Sie kam z.B. am 3. Mai.", "Er auch."]
 
 
 def test_a_language_is_a_code() -> None:

@@ -15,6 +15,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.layout import Workspace
 from bertprep.manifest import Manifest, sha256_of
 from bertprep.sources.sample import write_sample
+from bertprep.text.documents import TextInput
 from bertprep.text.shards import shard_corpus
 
 THREE_DOCUMENTS = """\
@@ -29,7 +30,8 @@ A third one!
 
 def shard(root: Path, *inputs: Path, workers: int = 1, corpus: str = "tiny", **choices: object) -> Manifest:
     chosen = ShardSettings(**choices)  # type: ignore[arg-type]
-    return shard_corpus(Workspace(root), corpus, inputs, chosen, workers=workers, progress=False)
+    texts = [TextInput(path) for path in inputs]
+    return shard_corpus(Workspace(root), corpus, texts, chosen, workers=workers, progress=False)
 
 
 def write(path: Path, text: str) -> Path:
@@ -76,6 +78,7 @@ def test_the_manifest_tells_what_was_made_from_what(tmp_path: Path) -> None:
         "inputs": [{"bytes": 54, "sha256": sha256_of(text)}],
         "splitter": "sentencex",
         "language": "en",
+        "keep_duplicates": False,
         "test_fraction": 0.1,
         "shards": 2,
         "test_shards": 1,
@@ -89,9 +92,11 @@ def test_the_manifest_tells_what_was_made_from_what(tmp_path: Path) -> None:
     assert manifest.files["training/tiny_training_00000.txt"] == {
         "documents": 1,
         "sentences": 3,
+        "words": 6,
         "bytes": first.stat().st_size,
         "sha256": sha256_of(first),
     }
+    assert manifest.counts == {"dropped_empty": 0, "dropped_duplicates": 0}
     assert "sentencex" in manifest.versions
 
 
@@ -152,6 +157,7 @@ from bertprep.atomic import atomic_file
 from bertprep.config import ShardSettings
 from bertprep.layout import Workspace
 from bertprep.text import shards
+from bertprep.text.documents import TextInput
 
 write_shard = shards.write_shard
 
@@ -165,7 +171,7 @@ def write_half(task):
 
 shards.write_shard = write_half
 root, text = map(Path, sys.argv[1:])
-shards.shard_corpus(Workspace(root), "sample", [text], ShardSettings(), workers=2, progress=False)
+shards.shard_corpus(Workspace(root), "sample", [TextInput(text)], ShardSettings(), workers=2, progress=False)
 """
 
 

@@ -1,0 +1,215 @@
+"""Source files of any kind -> cleaned plain text: a paragraph a line, a blank line after each document.
+
+Text that cannot be read by seeking (compressed, Parquet, JSON Lines, a dump, behind a URL) is written out once, one text file
+for each source file, in worker processes; the sharder then indexes these as any other text. Every finished file is in a
+journal, so a killed run goes on with the files it lacks. A plain text file on disk is taken where it lies.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertprep import pool
+from bertprep.atomic import atomic_file
+from bertprep.layout import Workspace, formatted_text
+from bertprep.manifest import Journal, Manifest, read_finished, read_manifest, versions_of
+from bertprep.progress import Progress
+from bertprep.sources import readers
+from bertprep.sources.bookcorpus import join_books
+from bertprep.sources.streams import open_stream
+from bertprep.sources.wikimedia_dump import DumpReader, Page, SiteInfo
+from bertprep.sources.wikipedia import prose_of
+from bertprep.sources.wikitext import to_prose
+from bertprep.text.cleaning import clean_document
+from bertprep.text.documents import TextInput
+
+KIND = "cleaned text"
+RULES = 1
+"""The version of all rules that decide what cleaned text looks like; part of what a folder was made with."""
+WRITE_BYTES = 1_000_000
+DUMP = "dump"
+"""The reader that is none of READERS: a Wikimedia dump."""
+BATCH_CHARACTERS = 8_000_000
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file that is to be made into cleaned text."""
+
+    location: str  # a path or a URL
+    reader: str  # one of READERS, or DUMP
+    identity: dict[str, Any]  # its name, and what changes when its content does
+    field: str = "text"  # column or key that holds the text, where the reader needs one
+
+
+READERS: dict[str, Callable[[SourceFile], Iterable[str]]] = {
+    "text": lambda source: readers.read_text(source.location),
+    "whole": lambda source: readers.read_whole(source.location),
+    "json lines": lambda source: readers.read_json_lines(source.location, source.field),
+    "parquet": lambda source: readers.read_parquet(source.location, source.field),
+    "wikipedia": lambda source: map(prose_of, readers.read_parquet(source.location, source.field)),
+    "bookcorpus": lambda source: join_books(readers.read_parquet(source.location, source.field)),
+}
+SPLITTERS = {"bookcorpus": "lines"}
+"""Where a line is known to be a sentence."""
+
+
+@dataclass(frozen=True)
+class FormattedText:
+    """What the sharder takes: files of plain text, and how many documents were empty and are not in them."""
+
+    inputs: list[TextInput]
+    empty: int
+
+
+@dataclass(frozen=True)
+class FileTask:
+    """All a worker needs to write the cleaned text of a source file."""
+
+    path: Path
+    number: int  # of the source file
+    source: SourceFile
+
+    def documents(self) -> Iterable[str]:
+        return READERS[self.source.reader](self.source)
+
+
+@dataclass(frozen=True)
+class PagesTask:
+    """Some pages of a dump: it can only be read from its start, so one process reads it and the workers clean."""
+
+    path: Path
+    number: int
+    pages: list[Page]
+    site: SiteInfo
+
+    def documents(self) -> Iterable[str]:
+        return (to_prose(page.wikitext, self.site) for page in self.pages)
+
+
+Task = FileTask | PagesTask
+
+
+def format_corpus(
+    workspace: Workspace, corpus: str, sources: Sequence[TextInput | SourceFile], *, workers: int, progress: bool
+) -> FormattedText:
+    """Write the cleaned text of the `sources` that are not plain text; returns all as plain text, in their order.
+
+    Raises `BertprepError` for a source file that cannot be read, and where the folder holds text of other sources.
+    """
+    numbered = {number: source for number, source in enumerate(sources) if isinstance(source, SourceFile)}
+    if not numbered:
+        return FormattedText([source for source in sources if isinstance(source, TextInput)], 0)
+    folder = workspace.formatted(corpus)
+    made_with = {
+        "rules": RULES,
+        "sources": [{**source.identity, "reader": source.reader, "field": source.field} for source in numbered.values()],
+    }
+    manifest = read_finished(folder, KIND, made_with) or _format(folder, corpus, numbered, made_with, workers, progress)
+    written = _inputs_by_source(folder, manifest)
+    inputs = [[source] if isinstance(source, TextInput) else written[number] for number, source in enumerate(sources)]
+    return FormattedText([given for of_source in inputs for given in of_source], _sum_empty(manifest))
+
+
+def find_formatted(workspace: Workspace, corpus: str) -> FormattedText | None:
+    """The finished cleaned text of a corpus, where its source files are no longer there."""
+    folder = workspace.formatted(corpus)
+    manifest = read_manifest(folder)
+    if manifest is None or manifest.kind != KIND:
+        return None
+    written = _inputs_by_source(folder, manifest)
+    return FormattedText([given for number in sorted(written) for given in written[number]], _sum_empty(manifest))
+
+
+def _inputs_by_source(folder: Path, manifest: Manifest) -> dict[int, list[TextInput]]:
+    inputs: dict[int, list[TextInput]] = defaultdict(list)
+    for name, facts in sorted(manifest.files.items()):
+        inputs[facts["source"]].append(TextInput(folder / name, splitter=facts.get("splitter")))
+    return inputs
+
+
+def _sum_empty(manifest: Manifest) -> int:
+    return sum(facts["empty"] for facts in manifest.files.values())
+
+
+def _format(
+    folder: Path, corpus: str, sources: dict[int, SourceFile], made_with: dict[str, Any], workers: int, progress: bool
+) -> Manifest:
+    with Journal(folder, KIND, made_with) as journal:
+        names: list[str] = []
+
+        def tasks() -> Iterator[tuple[str, Task]]:
+            for label, task in _tasks(folder, corpus, sources):
+                names.append(task.path.name)
+                if task.path.name not in journal.done:
+                    yield label, task
+
+        with (
+            Progress(f"clean {corpus}", None if _has_dump(sources) else len(sources), "files", enabled=progress) as shown,
+            closing(pool.run(write_text, tasks(), workers=workers)) as results,
+        ):
+            for _, (name, facts) in results:
+                journal.add(name, facts)
+                shown.advance(documents=facts["documents"], MB_of_text=facts["bytes"] / 1e6)
+        return journal.finish(names, versions_of())
+
+
+def _has_dump(sources: dict[int, SourceFile]) -> bool:
+    return any(source.reader == DUMP for source in sources.values())
+
+
+def _tasks(folder: Path, corpus: str, sources: dict[int, SourceFile]) -> Iterator[tuple[str, Task]]:
+    for number, source in sources.items():
+        if source.reader != DUMP:
+            yield source.location, FileTask(folder / formatted_text(corpus, number), number, source)
+            continue
+        with open_stream(source.location, processors=pool.default_workers()) as file:
+            dump = DumpReader(file, source.location)
+            for part, pages in enumerate(_batches(dump)):
+                label = f"{source.location}, articles from {pages[0].title!r} on"
+                yield label, PagesTask(folder / formatted_text(corpus, number, part), number, pages, dump.site)
+
+
+def _batches(pages: Iterable[Page]) -> Iterator[list[Page]]:
+    """Lists of pages of some `BATCH_CHARACTERS` together."""
+    batch: list[Page] = []
+    characters = 0
+    for page in pages:
+        batch.append(page)
+        characters += len(page.wikitext)
+        if characters >= BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def write_text(task: Task) -> tuple[str, dict[str, Any]]:
+    """Write the cleaned text of a task; returns the file's name and its facts for the manifest."""
+    digest = hashlib.sha256()
+    documents = empty = 0
+    with atomic_file(task.path) as file:
+        lines = bytearray()
+
+        def write() -> None:
+            digest.update(lines)
+            file.write(lines)
+            lines.clear()
+
+        for text in task.documents():
+            if document := clean_document(text):
+                documents += 1
+                lines += document.encode(errors="replace") + b"\n\n"  # JSON can hold half a surrogate pair, UTF-8 cannot
+            else:
+                empty += 1
+            if len(lines) >= WRITE_BYTES:
+                write()
+        write()
+    facts: dict[str, Any] = {"source": task.number, "documents": documents, "empty": empty, "bytes": file.size_bytes}
+    if isinstance(task, FileTask) and (splitter := SPLITTERS.get(task.source.reader)):
+        facts["splitter"] = splitter
+    return task.path.name, {**facts, "sha256": digest.hexdigest()}

@@ -1,0 +1,63 @@
+"""What `--input` takes: files, folders and URLs, and by what their names end in how each is read.
+
+    .txt and any other name   plain text: a blank line ends a document
+    .jsonl .ndjson            JSON Lines: a field of each line is a document
+    .parquet                  a column of each row is a document
+    .xml                      a Wikimedia dump (pages-articles)
+
+each but Parquet also with .gz, .bz2 or .zst behind it.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bertprep.errors import UsageError
+from bertprep.manifest import sha256_of
+from bertprep.sources.formatting import DUMP, SourceFile
+from bertprep.sources.streams import identify, is_url, suffixes
+from bertprep.text.documents import TextInput
+
+READER_OF = {".jsonl": "json lines", ".ndjson": "json lines", ".parquet": "parquet", ".xml": DUMP}
+IN_FOLDERS = (".txt", *READER_OF)
+"""What is taken of a folder; a file that is named is taken whatever its name."""
+
+
+def find_sources(locations: Sequence[str | Path], *, field: str, one_document: bool) -> list[TextInput | SourceFile]:
+    """The source files that `locations` name, in their order, those of a folder by name.
+
+    With `one_document` each text file is one document. Raises `UsageError` for what is not there.
+    """
+    return [source for location in locations for source in _find(str(location), field, one_document)]
+
+
+def _find(location: str, field: str, one_document: bool) -> Iterator[TextInput | SourceFile]:
+    if is_url(location):
+        yield _source(location, field, one_document)
+        return
+    path = Path(location)
+    if not path.is_dir():
+        yield _source(location, field, one_document)
+        return
+    files = sorted(file for file in path.rglob("*") if suffixes(file.name)[0] in IN_FOLDERS and file.is_file())
+    if not files:
+        raise UsageError(
+            f"--input {location}: the folder has no file that ends in {', '.join(IN_FOLDERS)} (or .gz, .bz2, .zst)"
+        )
+    for file in files:
+        yield _source(str(file), field, one_document)
+
+
+def _source(location: str, field: str, one_document: bool) -> TextInput | SourceFile:
+    kind, compression = suffixes(location)
+    reader = READER_OF.get(kind, "whole" if one_document else "text")
+    if is_url(location):
+        return SourceFile(location, reader, identify(location), field)
+    path = Path(location)
+    if not path.is_file():
+        raise UsageError(
+            f"--input {location}: {'is not a file' if path.exists() else 'does not exist'}; name files, folders or URLs"
+        )
+    if reader in ("text", "whole") and not compression:
+        return TextInput(path, one_document=one_document)
+    identity = {"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
+    return SourceFile(location, reader, identity, field)

@@ -1,0 +1,43 @@
+"""What the benchmarks share: a command's cost, and the line that says where it was measured."""
+
+import os
+import platform
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+from bertprep.manifest import versions_of
+
+# Runs in a process of its own, so that the resources of its children are those of the command alone.
+_REPORT = """
+import resource, subprocess, sys, time
+started = time.monotonic()
+status = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(status, used.ru_utime + used.ru_stime, time.monotonic() - started, used.ru_maxrss)
+"""
+
+
+def run_command(arguments: list[str]) -> tuple[float, float, int]:
+    """(CPU seconds, wall seconds, peak memory in bytes of its largest process) of a command."""
+    out = subprocess.run([sys.executable, "-c", _REPORT, *arguments], capture_output=True, text=True, check=True).stdout
+    status, cpu, wall, peak_kb = out.split()
+    if status != "0":
+        raise SystemExit(f"{' '.join(arguments)}: exit status {status}")
+    return float(cpu), float(wall), int(peak_kb) * (1 if sys.platform == "darwin" else 1024)
+
+
+def describe_machine(*packages: str) -> str:
+    """The date, the processor, the system, and the versions of the packages that matter."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+    versions = ", ".join(f"{name} {version}" for name, version in versions_of(*packages).items())
+    return f"{date.today()}, {model}, {os.cpu_count()} cores, {platform.system()} {platform.release()}; {versions}"
+
+
+def remove(folder: Path) -> None:
+    """Take away all that is in a folder, and leave the folder."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()

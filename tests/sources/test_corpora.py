@@ -1,0 +1,138 @@
+"""Names of corpora, and the way from a download to text shards."""
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bertprep.config import ShardSettings
+from bertprep.creation import shard
+from bertprep.errors import BertprepError, UsageError
+from bertprep.layout import Workspace
+from bertprep.manifest import sha256_of
+from bertprep.sources.corpora import name_corpus, parts_of
+from bertprep.sources.listing import Listing, RemoteFile, save_listing
+
+ARTICLES = [
+    "Anarchism is a philosophy. It is old.\n\nHistory\n\nIt began early.\n\nSee also\n\nAnarchy\nCategory of ideas\n",
+    "A cat is an animal.\n\nReferences\n\nFelines",
+    "References\n\nNothing else",
+    "A cat is an animal.",
+]
+SENTENCES = ["copyright 2011 by a. writer", *(f"he said number {number} ." for number in range(600))]
+
+
+def download(workspace: Workspace, name: str, texts: list[list[str]], source: dict[str, object] | None = None) -> Path:
+    """What `bertprep download` leaves: Parquet files and their listing."""
+    folder = workspace.download(name)
+    folder.mkdir(parents=True)
+    files = []
+    for number, of_file in enumerate(texts):
+        path = folder / f"train-{number:05d}.parquet"
+        pq.write_table(pa.table({"text": of_file}), path)
+        files.append(RemoteFile(path.name, "http://x", path.stat().st_size, sha256_of(path)))
+    save_listing(Listing(source or {"hub": "datasets/x", "patterns": [], "revision": "main"}, "abc", tuple(files)), folder)
+    return folder
+
+
+def text_of(workspace: Workspace, corpus: str) -> str:
+    return "".join(path.read_text() for path in sorted(workspace.sharded(corpus).rglob("*.txt")))
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "parts"),
+    [
+        ("wikipedia", "wikicorpus_en", ["wikicorpus_en"]),
+        ("bookcorpus", "bookscorpus", ["bookscorpus"]),
+        ("wikipedia+bookcorpus", "books_wiki_en_corpus", ["bookscorpus", "wikicorpus_en"]),
+        ("bookcorpus+wikipedia", "books_wiki_en_corpus", ["bookscorpus", "wikicorpus_en"]),
+        ("wikicorpus_zh", "wikicorpus_zh", ["wikicorpus_zh"]),
+        ("books_wiki_de_corpus", "books_wiki_de_corpus", ["bookscorpus", "wikicorpus_de"]),
+        ("mine", "mine", []),
+        (None, "sample", []),
+    ],
+)
+def test_a_corpus_has_the_name_of_the_field_and_its_parts(
+    asked: str | None, name: str, parts: list[str], tmp_path: Path
+) -> None:
+    assert name_corpus(asked, Workspace(tmp_path)) == name
+    assert parts_of(name) == parts
+
+
+def test_without_a_name_it_is_what_was_downloaded(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    download(workspace, "wikicorpus_de", [["Ein Satz."]])
+    assert name_corpus(None, workspace) == name_corpus("wikipedia", workspace) == "wikicorpus_de"
+    assert name_corpus("wikipedia", workspace, "fr") == "wikicorpus_fr"
+    download(workspace, "bookscorpus", [["a sentence ."]])
+    assert name_corpus(None, workspace) == "books_wiki_de_corpus"
+    download(workspace, "wikicorpus_fr", [["Une phrase."]])
+    with pytest.raises(
+        UsageError, match=r"--corpus wikipedia: .* has several, de, fr; name one, such as --corpus wikicorpus_de"
+    ):
+        name_corpus("wikipedia", workspace)
+
+
+def test_wikipedia_becomes_shards_of_prose(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    download(workspace, "wikicorpus_en", [ARTICLES[:2], ARTICLES[2:]])
+    manifest = shard(corpus="wikipedia", workdir=tmp_path, settings=ShardSettings(shards=1), workers=2)
+    assert text_of(workspace, "wikicorpus_en") == (
+        "A cat is an animal.\n\nAnarchism is a philosophy.\nIt is old.\nIt began early.\n\n"  # test comes first by name
+    )
+    assert manifest.counts == {"dropped_empty": 1, "dropped_duplicates": 1}
+
+    shutil.rmtree(workspace.download("wikicorpus_en"))  # the cleaned text is enough
+    assert shard(corpus="wikipedia", workdir=tmp_path, settings=ShardSettings(shards=1)) == manifest
+    shutil.rmtree(workspace.formatted("wikicorpus_en"))
+    with pytest.raises(
+        UsageError, match=r"--corpus wikicorpus_en: is not in .*; bertprep download wikipedia --language en brings"
+    ):
+        shard(corpus="wikipedia", workdir=tmp_path)
+
+
+def test_sentences_of_bookcorpus_are_kept_and_joined_to_books(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    other = ["second book , copyright \u00a9 2012 by b. writer", "she said no . he said yes ."]
+    download(workspace, "bookscorpus", [SENTENCES + other])
+    manifest = shard(corpus="bookcorpus", workdir=tmp_path, settings=ShardSettings(shards=1), workers=1)
+    assert [facts["documents"] for facts in manifest.files.values()] == [1, 1]
+    books = text_of(workspace, "bookscorpus").split("\n\n")
+    assert sorted(map(len, (book.split("\n") for book in books[:2]))) == [2, 601]
+    assert "\n".join(other) in books  # the second of these lines is two sentences to a splitter, and one here
+
+
+def test_both_are_one_corpus_books_first(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    download(workspace, "wikicorpus_en", [ARTICLES])
+    download(workspace, "bookscorpus", [SENTENCES])
+    manifest = shard(workdir=tmp_path, settings=ShardSettings(shards=1, test_fraction=0))
+    assert [given.get("splitter") for given in manifest.made_with["inputs"]] == ["lines", None]
+    assert text_of(workspace, "books_wiki_en_corpus").startswith("copyright 2011 by a. writer\nhe said number 0 .\n")
+
+
+def test_a_download_that_is_not_whole_is_no_corpus(tmp_path: Path) -> None:
+    folder = download(Workspace(tmp_path), "wikicorpus_en", [ARTICLES, ARTICLES])
+    (folder / "train-00001.parquet").rename(folder / "train-00001.parquet.part")
+    message = (
+        r"train-00001\.parquet: is missing or not whole, one of 1 such files of 2; bertprep download wikipedia .* continues"
+    )
+    with pytest.raises(BertprepError, match=message):
+        shard(corpus="wikipedia", workdir=tmp_path)
+
+
+def test_books_of_ones_own_are_a_document_each(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "data")
+    books = tmp_path / "books"
+    books.mkdir()
+    for number in range(3):
+        (books / f"{number}.txt").write_text(f"\ufeffBook {number}.\n\nIt has paragraphs.\n", encoding="utf-8")
+    folder = workspace.download("bookscorpus")
+    folder.mkdir(parents=True)
+    (folder / "files").symlink_to(books)
+    save_listing(Listing({"files": str(books)}, "", ()), folder)
+    manifest = shard(corpus="bookcorpus", workdir=workspace.root, settings=ShardSettings(shards=1, test_fraction=0))
+    assert manifest.files["training/bookscorpus_training_00000.txt"]["documents"] == 3
+    assert text_of(workspace, "bookscorpus").startswith("Book 0.\nIt has paragraphs.\n\nBook 1.\n")

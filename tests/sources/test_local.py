@@ -1,0 +1,202 @@
+"""Everything that `--input` takes comes out as the same documents, and what is broken is named."""
+
+import bz2
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from bertprep.errors import BertprepError, UsageError
+from bertprep.layout import Workspace
+from bertprep.manifest import sha256_of
+from bertprep.sources import formatting
+from bertprep.sources.formatting import FormattedText, format_corpus
+from bertprep.sources.local import find_sources
+from bertprep.text.documents import TextInput, index_documents, read_documents
+from tests.corpora import sums
+
+DOCUMENTS = ["Ein Satz.\nNoch einer.", "Zweites Dokument: \u4e00\u4e8c\u3002", "A third."]
+TEXT = "\n\n".join(DOCUMENTS) + "\n"
+JSON_LINES = "".join(json.dumps({"id": number, "text": text}) + "\n" for number, text in enumerate(DOCUMENTS))
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".zst": zstandard.ZstdCompressor(write_checksum=True).compress,  # as the zstd command does
+}
+
+
+def parquet(path: Path, texts: list[str | None], column: str = "text") -> Path:
+    pq.write_table(pa.table({"id": list(range(len(texts))), column: texts}), path)
+    return path
+
+
+def made(
+    root: Path, *locations: Path | str, field: str = "text", one_document: bool = False, workers: int = 1
+) -> FormattedText:
+    sources = find_sources(locations, field=field, one_document=one_document)
+    return format_corpus(Workspace(root / "data"), "mine", sources, workers=workers, progress=False)
+
+
+def documents_of(text: FormattedText) -> list[str]:
+    index = index_documents(text.inputs, keep_duplicates=True)
+    paths = {number: file.input.path for number, file in enumerate(index.files)}
+    return [document.rstrip("\n") for _, document in read_documents(paths, index.documents)]
+
+
+@pytest.mark.parametrize("packing", PACK)
+@pytest.mark.parametrize(("name", "content"), [("a.txt", TEXT), ("a.jsonl", JSON_LINES), ("unnamed", TEXT)])
+def test_every_kind_in_every_packing_gives_the_same_documents(name: str, content: str, packing: str, tmp_path: Path) -> None:
+    path = tmp_path / (name + packing)
+    path.write_bytes(PACK[packing](content.encode()))
+    assert documents_of(made(tmp_path, path)) == DOCUMENTS
+
+
+def test_parquet_gives_the_same_documents(tmp_path: Path) -> None:
+    assert documents_of(made(tmp_path, parquet(tmp_path / "a.parquet", [*DOCUMENTS]))) == DOCUMENTS
+
+
+def test_plain_text_is_taken_where_it_lies(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(TEXT)
+    assert made(tmp_path, tmp_path / "a.txt") == FormattedText([TextInput(tmp_path / "a.txt")], empty=0)
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("packing", [".gz", ".bz2", ".zst"])
+def test_an_archive_of_several_parts_is_read_to_its_end(packing: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.txt{packing}"
+    path.write_bytes(PACK[packing](b"One.\n\n") + PACK[packing](b"Two.\n"))
+    assert documents_of(made(tmp_path, path)) == ["One.", "Two."]
+
+
+@pytest.mark.parametrize("packing", [".gz", ".bz2", ".zst"])
+@pytest.mark.parametrize("damage", ["cut off", "changed", "another format"])
+def test_a_broken_archive_is_an_error_and_leaves_no_text(packing: str, damage: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.txt{packing}"
+    packed = bytearray(PACK[packing](json.dumps([number**3 for number in range(5000)]).encode()))
+    if damage == "cut off":
+        del packed[len(packed) // 2 :]
+    elif damage == "changed":
+        packed[len(packed) // 2] ^= 0xFF
+    else:
+        packed[:] = b"This is text."
+    path.write_bytes(packed)
+    with pytest.raises(BertprepError, match=rf"{path}: cannot be read: .*; is it whole\? fetch or compress it again"):
+        made(tmp_path, path)
+    assert set(sums(tmp_path / "data")) == {"formatted/mine/manifest.json.journal"}
+
+
+def test_empty_documents_are_dropped_and_counted(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "a.parquet", ["One.", None, "", " \n ", "* * *", "Two."])
+    text = made(tmp_path, path)
+    assert documents_of(text) == ["One.", "Two."]
+    assert text.empty == 4
+
+
+def test_documents_are_cleaned_to_a_paragraph_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        json.dumps({"text": "\n A\u00a0paragraph. \r\n\r\n\nAnother\tone.\u2028Still.\n"}) + '\n\n{"text": "\\ud800 Two."}\n'
+    )
+    assert documents_of(made(tmp_path, path)) == ["A paragraph.\nAnother one. Still.", "? Two."]
+
+
+def test_another_field_can_be_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"content": "One."}\n')
+    parquet(tmp_path / "b.parquet", ["Two."], column="content")
+    text = made(tmp_path, tmp_path / "a.jsonl", tmp_path / "b.parquet", field="content")
+    assert documents_of(text) == ["One.", "Two."]
+
+
+def test_a_folder_is_all_text_in_it_by_name(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "b.txt").write_text("Two.\n")
+    (folder / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "One."}\n'))
+    (folder / "deep" / "c.txt.zst").write_bytes(zstandard.compress(b"Three.\n"))
+    (folder / "README.md").write_text("not taken")
+    assert documents_of(made(tmp_path, folder)) == ["One.", "Two.", "Three."]
+
+
+@pytest.mark.parametrize("packing", ["", ".gz"])
+def test_a_file_can_be_one_document(packing: str, tmp_path: Path) -> None:
+    path = tmp_path / f"book.txt{packing}"
+    path.write_bytes(PACK[packing]("\ufeffCall me Ishmael.\n\nSome years ago.\n".encode()))
+    (document,) = documents_of(made(tmp_path, path, one_document=True))
+    assert [line for line in document.split("\n") if line] == ["Call me Ishmael.", "Some years ago."]
+
+
+def test_a_url_is_opened_by_fsspec(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(JSON_LINES.encode()))
+    assert documents_of(made(tmp_path, f"file://{tmp_path}/a.jsonl.gz")) == DOCUMENTS
+    parquet(tmp_path / "b.parquet", [*DOCUMENTS])
+    with pytest.raises(BertprepError, match="was made with"):
+        made(tmp_path, f"file://{tmp_path}/b.parquet")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b'{"text": "One."}\n{"text"\n', r"a\.jsonl: line 2: expected a JSON object, found \{\"text\": Expecting"),
+        ("a.jsonl", b'["One."]\n', r"a\.jsonl: line 1: expected a JSON object, found \[\"One\.\"\]$"),
+        ("a.jsonl", b'{"body": "One."}\n', r"line 1: has no field 'text', but 'body'; name that of the text with --field"),
+        ("a.jsonl", b'{"text": 5}\n', r"line 1: field 'text': expected text, found int 5"),
+        ("a.jsonl", b'{"text": "\xff"}\n', r"line 1: expected a JSON object, found .*can't decode byte 0xff"),
+        ("a.txt.gz", gzip.compress(b"One.\n\xff\n"), r"a\.txt\.gz: line 2: expected UTF-8, found 0xff"),
+        ("a.parquet", b"PAR1", r"a\.parquet: cannot be read as Parquet: .*; is it whole\? fetch it again"),
+    ],
+)
+def test_what_cannot_be_read_is_named(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(BertprepError, match=message):
+        made(tmp_path, tmp_path / name)
+
+
+def test_wrong_requests(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--input .*none\.txt: does not exist; name files, folders or URLs"):
+        made(tmp_path, tmp_path / "none.txt")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UsageError, match=r"--input .*folder: the folder has no file that ends in \.txt, "):
+        made(tmp_path, tmp_path / "folder")
+    with pytest.raises(UsageError, match="--input nowhere://a: cannot be opened: Protocol not known: nowhere"):
+        made(tmp_path, "nowhere://a")
+    with pytest.raises(UsageError, match="does not exist"):
+        made(tmp_path, f"file://{tmp_path}/none.jsonl")
+    with pytest.raises(
+        UsageError, match=r"a\.parquet: has no column 'body', but 'id', 'text'; name that of the text with --field"
+    ):
+        made(tmp_path, parquet(tmp_path / "a.parquet", ["One."]), field="body")
+
+
+def test_a_second_run_goes_on_where_the_first_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = []
+    for number, text in enumerate(DOCUMENTS):
+        paths.append(parquet(tmp_path / f"{number}.parquet", [text]))
+    paths[1].write_bytes(b"PAR1")
+    with pytest.raises(BertprepError, match=r"1\.parquet: cannot be read"):
+        made(tmp_path, *paths)
+    first = tmp_path / "data/formatted/mine/mine_00000.txt"
+    written = first.stat().st_mtime_ns
+    with pytest.raises(BertprepError, match=r"was made with sources\[1\]\.bytes 4, asked for is"):
+        made(tmp_path, paths[0], parquet(paths[1], ["Two."]), paths[2])  # the sources are others now
+    paths[1].write_bytes(b"PAR1")
+    monkeypatch.setattr(formatting.readers, "read_parquet", lambda location, _: [location[-9:]])
+    text = made(tmp_path, *paths)
+    assert documents_of(text) == [DOCUMENTS[0], "1.parquet", "2.parquet"]
+    assert first.stat().st_mtime_ns == written
+
+
+def test_the_bytes_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
+    paths = [parquet(tmp_path / f"{number}.parquet", [f"{text} {number}" for text in DOCUMENTS]) for number in range(5)]
+    found = []
+    for workers in (1, 2, 3):
+        made(tmp_path / str(workers), *paths, workers=workers)
+        found.append(sums(tmp_path / str(workers)))
+    assert found[0] == found[1] == found[2]
+    folder = tmp_path / "1/data/formatted/mine"
+    assert sha256_of(folder / "mine_00000.txt") in (folder / "manifest.json").read_text()
