@@ -15,7 +15,7 @@ import httpx2
 
 from bertprep.errors import BertprepError
 from bertprep.progress import say
-from bertprep.sources.http import Patience, TroubleError, Web
+from bertprep.sources.http import Patience, TroubleError, Web, absolute
 from bertprep.sources.listing import Listing, RemoteFile, missing
 from bertprep.sources.partial import PartialFile, partial_bytes, problem_of
 from bertprep.sources.room import check_room
@@ -86,7 +86,7 @@ class _Transfer:
                     return
                 partial.discard()
         raise BertprepError(
-            f"{path}: {file.url} {problem}; fetched again from the start it was wrong once more, so the source has changed or "
+            f"{path}: {absolute(file.url)} {problem}; fetched again from the start it was wrong once more, so the source has changed or "
             f"something on the way alters it; try another network, or remove {path.parent} and download what is there now"
         )
 

@@ -77,9 +77,10 @@ class Web:
         self, url: str, headers: dict[str, str] | None = None, *, method: str = "GET", expect: Container[int] = ()
     ) -> Iterator[httpx2.Response]:
         """One request; its body is read inside the `with`. Of bad answers, only those in `expect` are given back."""
+        url = absolute(url)
         if constants.is_offline_mode():
             raise BertprepError(f"{url}: is needed, and HF_HUB_OFFLINE forbids any request; unset it")
-        authorization = self._authorization if url.startswith(constants.ENDPOINT.rstrip("/") + "/") else {}
+        authorization = self._authorization if url.startswith(absolute("")) else {}
         try:
             with self._client.stream(method, url, headers={**authorization, **(headers or {})}) as response:
                 if response.status_code >= HTTPStatus.BAD_REQUEST and response.status_code not in expect:
@@ -127,6 +128,15 @@ class Patience:
                 return action()
             except TroubleError as trouble:
                 self.wait(trouble)
+
+
+def absolute(url: str) -> str:
+    """A whole address; one without a scheme is below the Hub's endpoint.
+
+    >>> absolute("https://dumps.wikimedia.org/")
+    'https://dumps.wikimedia.org/'
+    """
+    return url if "://" in url else f"{constants.ENDPOINT.rstrip('/')}/{url}"
 
 
 def first_wait_seconds() -> float:

@@ -11,11 +11,9 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
-from huggingface_hub import constants, hf_hub_url
-
 from bertprep.errors import BertprepError
 from bertprep.sources.catalogue import KNOWN_SHA256, HubFiles
-from bertprep.sources.http import TRIES_TO_LIST, Patience, RefusedError, Web
+from bertprep.sources.http import TRIES_TO_LIST, Patience, RefusedError, Web, absolute
 from bertprep.sources.listing import Listing, RemoteFile
 
 MANY = 12
@@ -52,7 +50,7 @@ class Hub:
     def _tree(self, wanted: HubFiles) -> tuple[str, list[dict[str, Any]]]:
         key = (wanted.kind, wanted.repo, wanted.revision)
         if key not in self._trees:
-            address = f"{constants.ENDPOINT}/api/{wanted.kind}s/{wanted.repo}"
+            address = f"api/{wanted.kind}s/{wanted.repo}"
             try:
                 commit = self._json(f"{address}/revision/{quote(wanted.revision, safe='')}")[0]["sha"]
                 tree: list[dict[str, Any]] = []
@@ -76,7 +74,7 @@ class Hub:
                 return response.json(), response.links.get("next", {}).get("url")
 
         try:
-            return Patience(url, tries=TRIES_TO_LIST, progress=self._progress).persist(request)
+            return Patience(absolute(url), tries=TRIES_TO_LIST, progress=self._progress).persist(request)
         except ValueError as error:
             raise _not_a_hub(url) from error
 
@@ -91,15 +89,20 @@ def _remote_file(wanted: HubFiles, commit: str, entry: dict[str, Any]) -> Remote
         )
     return RemoteFile(
         name=PurePosixPath(path).name,
-        url=hf_hub_url(wanted.repo, path, repo_type=wanted.kind, revision=commit),
+        url=f"{_page(wanted)}/resolve/{commit}/{quote(path)}",
         size_bytes=entry["size"],
         sha256=sha256 or known,
         git_sha1=None if sha256 else entry["oid"],  # of a large file, git knows only a pointer to it
     )
 
 
+def _page(wanted: HubFiles) -> str:
+    """The address of a repository on whatever endpoint is set, which may be another one tomorrow."""
+    return f"datasets/{wanted.repo}" if wanted.kind == "dataset" else wanted.repo
+
+
 def _name(wanted: HubFiles) -> str:
-    return f"{constants.ENDPOINT}/{'datasets/' if wanted.kind == 'dataset' else ''}{wanted.repo}"
+    return absolute(_page(wanted))
 
 
 def _what_there_is(wanted: HubFiles, tree: list[dict[str, Any]]) -> str:
@@ -126,4 +129,6 @@ def _explain(wanted: HubFiles, refusal: RefusedError) -> BertprepError:
 
 
 def _not_a_hub(url: str) -> BertprepError:
-    return BertprepError(f"{url}: answers something else than the Hub does; check HF_ENDPOINT, and whether a proxy interferes")
+    return BertprepError(
+        f"{absolute(url)}: answers something else than the Hub does; check HF_ENDPOINT, and whether a proxy interferes"
+    )

@@ -29,6 +29,7 @@ OWN_FILES = "files"
 class RemoteFile:
     r"""One file: its name below the download's folder, where it comes from, and what is known of its bytes.
 
+    A `url` without a scheme is below the Hub's endpoint, so that a download can be finished from a mirror (HF_ENDPOINT).
     `git_sha1` is git's name for the content, the sha1 of "blob SIZE\0" and the content. `etag` is kept where there is no
     sum: the ETag (or Last-Modified date) by which a server can tell that the file is still the same.
     """

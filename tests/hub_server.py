@@ -1,0 +1,248 @@
+"""A Hub on 127.0.0.1: real HTTP with the Hub's routes, counting what it is asked and what it sends, and failing when told to.
+
+    GET      /api/{datasets,models}/REPO/revision/REVISION
+    GET      /api/{datasets,models}/REPO/tree/COMMIT?recursive=true     in pages, as the Hub's long ones
+    GET HEAD /[datasets/]REPO/resolve/COMMIT/PATH                      large files by a redirect, if `store` is set
+    GET HEAD /files/NAME                                               anything, as a plain web server
+
+A commit is the sha1 of its files, so that a repository that changes moves on, and its earlier commits stay.
+"""
+
+import hashlib
+import json
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+PIECE = 16 * 1024
+ENTRIES_A_PAGE = 20
+
+
+@dataclass
+class Fault:
+    """What goes wrong with a path, `times` times (None: always)."""
+
+    times: int | None = 1
+    status: int = 0
+    retry_after: str = ""
+    cut_after: int | None = None
+    stall_after: int | None = None
+    replace_with: bytes | None = None
+    length: int | None = None
+    ignore_range: bool = False
+    content_range: str = ""
+
+
+@dataclass
+class Repository:
+    """The commits of a repository, and what its revisions name."""
+
+    commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    revisions: dict[str, str] = field(default_factory=dict)
+    gated: bool = False
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request as it came."""
+
+    method: str
+    path: str
+    headers: Message
+
+
+class HubServer:
+    """Use as a context manager; `repositories` is keyed by "datasets/REPO" or "models/REPO"."""
+
+    def __init__(self) -> None:
+        self.repositories: dict[str, Repository] = {}
+        self.files: dict[str, bytes] = {}
+        self.faults: dict[str, Fault] = {}
+        self.store = ""
+        self.bytes_per_second = 0
+        self.asked: list[Asked] = []
+        self.sent: Counter[str] = Counter()
+        self.lock = threading.Lock()
+        self.closing = threading.Event()
+        owner = self
+
+        class Handler(_Handler):
+            hub = owner
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._server.block_on_close = False
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> "HubServer":
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def put(self, repository: str, files: dict[str, bytes], *, revision: str = "main") -> str:
+        """Make these the files of a revision; returns the commit."""
+        there = self.repositories.setdefault(repository, Repository())
+        commit = hashlib.sha1(b"".join(path.encode() + data for path, data in sorted(files.items()))).hexdigest()
+        there.commits[commit] = files
+        there.revisions[revision] = commit
+        return commit
+
+    def fail(self, path: str, times: int | None = 1, **fault: Any) -> None:
+        """Let requests whose path ends with `path` fail."""
+        self.faults[path] = Fault(times=times, **fault)
+
+    def take_fault(self, path: str) -> Fault:
+        """What is to go wrong now."""
+        with self.lock:
+            for end, fault in self.faults.items():
+                if path.endswith(end) and fault.times != 0:
+                    if fault.times is not None:
+                        self.faults[end] = replace(fault, times=fault.times - 1)
+                    return fault
+        return Fault()
+
+    def asked_for(self, end: str) -> list[Asked]:
+        """The requests whose path ends so."""
+        return [asked for asked in self.asked if asked.path.endswith(end)]
+
+    def sent_of(self, end: str) -> int:
+        """The bytes of bodies sent for paths that end so."""
+        return sum(count for path, count in self.sent.items() if path.endswith(end))
+
+
+class _Handler(BaseHTTPRequestHandler):
+    hub: HubServer
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def do_HEAD(self) -> None:  # noqa: N802 - the name http.server looks for
+        self.do_GET()
+
+    def do_GET(self) -> None:  # noqa: N802
+        target = urlsplit(self.path)
+        with self.hub.lock:
+            self.hub.asked.append(Asked(self.command, target.path, self.headers))
+        fault = self.hub.take_fault(target.path)
+        if fault.status:
+            self._answer(fault.status, b"no", {"Retry-After": fault.retry_after} if fault.retry_after else {})
+        elif match := re.fullmatch("/files/(.+)", target.path):
+            if (name := unquote(match[1])) in self.hub.files:
+                self._send_file(self.hub.files[name], fault)
+            else:
+                self._answer(404, b"no")
+        elif match := re.fullmatch("/api/(datasets|models)/([^/]+/[^/]+)/(revision|tree)/([^/]+)", target.path):
+            self._tell(f"{match[1]}/{match[2]}", match[3], unquote(match[4]), target.query)
+        elif match := re.fullmatch("/(?:(datasets)/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", target.path):
+            self._resolve(f"{match[1] or 'models'}/{match[2]}", unquote(match[3]), unquote(match[4]), fault)
+        else:
+            self._answer(404, b"no such route")
+
+    def _tell(self, name: str, what: str, revision: str, query: str) -> None:
+        repository = self.hub.repositories.get(name)
+        if repository is None:  # as the Hub answers who is not logged in
+            return self._answer(401, b"Repository not found", {"X-Error-Code": "RepoNotFound"})
+        commit = repository.revisions.get(revision, revision)
+        if commit not in repository.commits:
+            return self._answer(404, b"Invalid rev id", {"X-Error-Code": "RevisionNotFound"})
+        if what == "revision":
+            return self._answer(200, json.dumps({"id": name, "sha": commit}).encode())
+        entries = [*_entries(repository.commits[commit])]
+        first = int((re.search("cursor=([0-9]+)", query) or ["", "0"])[1])
+        last = first + ENTRIES_A_PAGE
+        following = f'<{self.hub.url}{urlsplit(self.path).path}?recursive=true&cursor={last}>; rel="next"'
+        return self._answer(200, json.dumps(entries[first:last]).encode(), {"Link": following} if last < len(entries) else {})
+
+    def _resolve(self, name: str, commit: str, path: str, fault: Fault) -> None:
+        repository = self.hub.repositories[name]
+        if repository.gated and not self.headers.get("Authorization"):
+            return self._answer(401, b"no", {"X-Error-Code": "GatedRepo"})
+        files = repository.commits.get(commit, {})
+        if path not in files:
+            return self._answer(404, b"no", {"X-Error-Code": "EntryNotFound"})
+        if self.hub.store and _is_large(path):
+            return self._answer(302, b"", {"Location": f"{self.hub.store}/files/{path.rpartition('/')[2]}"})
+        return self._send_file(files[path], fault, commit)
+
+    def _send_file(self, content: bytes, fault: Fault, commit: str = "") -> None:
+        if fault.replace_with is not None:
+            content = fault.replace_with
+        etag = f'"{hashlib.sha256(content).hexdigest()}"'
+        headers = {"ETag": etag, "Accept-Ranges": "bytes", **({"X-Repo-Commit": commit} if commit else {})}
+        wanted = re.fullmatch("bytes=([0-9]+)-", self.headers.get("Range", ""))
+        status, first = 200, 0
+        if wanted and not fault.ignore_range and self.headers.get("If-Range", etag) == etag:
+            first = int(wanted[1])
+            if first >= len(content):
+                return self._answer(416, b"", {"Content-Range": f"bytes */{len(content)}"})
+            status = 206
+            whole = f"bytes {first}-{len(content) - 1}/{len(content)}"
+            headers["Content-Range"] = fault.content_range or whole
+        body = content[first:]
+        length = len(body) if fault.length is None else fault.length
+        self.send_response(status)
+        for key, value in {**headers, "Content-Length": str(length)}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        self.close_connection = length != len(body)
+        if self.command == "GET":
+            self._send_body(body, fault)
+
+    def _send_body(self, body: bytes, fault: Fault) -> None:
+        path = urlsplit(self.path).path
+        ends = [end for end in (fault.cut_after, fault.stall_after) if end is not None]
+        try:
+            for piece in _pieces(body[: min(ends)] if ends else body):
+                self.wfile.write(piece)
+                with self.hub.lock:
+                    self.hub.sent[path] += len(piece)
+                if self.hub.bytes_per_second:
+                    time.sleep(len(piece) / self.hub.bytes_per_second)
+            if fault.stall_after is not None:
+                self.hub.closing.wait(20)
+        except OSError:  # the client went away
+            self.close_connection = True
+        self.close_connection |= bool(ends)
+
+    def _answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for key, value in {**(headers or {}), "Content-Length": str(len(body))}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+
+def _pieces(body: bytes) -> Iterator[bytes]:
+    for start in range(0, len(body), PIECE):
+        yield body[start : start + PIECE]
+
+
+def _is_large(path: str) -> bool:
+    """Whether the Hub keeps a file apart from git."""
+    return path.endswith((".parquet", ".safetensors"))
+
+
+def _entries(files: dict[str, bytes]) -> Iterator[dict[str, Any]]:
+    """What the tree route says of the files and their folders."""
+    folders = {path.rpartition("/")[0] for path in files if "/" in path}
+    yield from ({"type": "directory", "oid": "0" * 40, "size": 0, "path": folder} for folder in sorted(folders))
+    for path, data in sorted(files.items()):
+        git_sha1 = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+        entry: dict[str, Any] = {"type": "file", "oid": git_sha1, "size": len(data), "path": path}
+        if _is_large(path):
+            entry["oid"] = "1" * 40  # that of the pointer which git keeps
+            entry["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 134}
+        yield entry

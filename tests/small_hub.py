@@ -1,0 +1,129 @@
+"""What the Hub has for every name of `bertprep download`, in small: the same repositories, paths, columns and kinds of files."""
+
+import hashlib
+import io
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bertprep.sources.catalogue import GLUE
+from bertprep.sources.glue import TASKS
+from tests.hub_server import HubServer
+
+MODEL = "somebody/small-bert"
+BERT = {
+    "attention_probs_dropout_prob": 0.1, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 32,
+    "initializer_range": 0.02, "intermediate_size": 64, "max_position_embeddings": 512, "num_attention_heads": 2,
+    "num_hidden_layers": 2, "type_vocab_size": 2, "vocab_size": 9,
+}  # fmt: skip
+SENTENCES = (
+    "The lighthouse keeper lit the lamp at dusk. Ships passed all night, and none came near the rocks.",
+    "Bread is made of flour, water and salt. Some bakers add a little honey.",
+    "In spring the river floods the meadow. The herons come back, one by one.",
+    "She wound the clock, closed the shutters and went up. It struck nine.",
+)
+
+
+def noise(size_bytes: int, seed: str) -> bytes:
+    """Bytes that do not repeat, the same for the same seed."""
+    return hashlib.shake_256(seed.encode()).digest(size_bytes)
+
+
+def fill(hub: HubServer) -> None:
+    """Put every repository on the hub that a download may ask for."""
+    hub.put("datasets/wikimedia/wikipedia", wikipedia_files())
+    hub.put("datasets/bookcorpus/bookcorpus", {"bookcorpus.py": b"raise SystemExit\n"})
+    hub.put("datasets/bookcorpus/bookcorpus", bookcorpus_files(), revision="refs/convert/parquet")
+    hub.put("datasets/rajpurkar/squad", squad_files(has_impossible=False))
+    hub.put("datasets/rajpurkar/squad_v2", squad_files(has_impossible=True))
+    hub.put("datasets/nyu-mll/glue", glue_files())
+    hub.put(f"models/{MODEL}", model_files())
+
+
+def wikipedia_files() -> dict[str, bytes]:
+    """Three files of English, one each of two other languages."""
+    files = {"README.md": b"# Wikipedia\n"}
+    for language, count in (("en", 3), ("de", 1), ("simple", 1)):
+        for number in range(count):
+            rows = [_article(language, number * 10 + index) for index in range(10)]
+            files[f"20231101.{language}/train-{number:05d}-of-{count:05d}.parquet"] = parquet(rows)
+    return files
+
+
+def _article(language: str, number: int) -> dict[str, str]:
+    title = f"Article {number}"
+    text = "\n\n".join(f"{sentence} This is number {number}." for sentence in SENTENCES)
+    text += "\n\nReferences \n\nExternal links \n A link\n\nCategory:Things"
+    return {"id": str(number), "url": f"https://{language}.wikipedia.org/wiki/{title}", "title": title, "text": text}
+
+
+def bookcorpus_files() -> dict[str, bytes]:
+    """Two files of sentences, tokenised and in lower case, with no sign of where a book ends."""
+    lines = [sentence.lower().replace(".", " .").replace(",", " ,") for sentence in SENTENCES]
+    return {
+        f"plain_text/train/{number:04d}.parquet": parquet(
+            [{"text": f"{line} {number} {index}"} for index in range(50) for line in lines]
+        )
+        for number in range(2)
+    }
+
+
+def squad_files(*, has_impossible: bool) -> dict[str, bytes]:
+    answers = pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int32()))])
+    strings = [(name, pa.string()) for name in ("id", "title", "context", "question")]
+    rows: list[dict[str, Any]] = [
+        {
+            "id": f"q{number}", "title": "Things", "context": sentence, "question": "What comes first?",
+            "answers": {"text": [sentence.split()[0]], "answer_start": [0]},
+        }
+        for number, sentence in enumerate(SENTENCES)
+    ]  # fmt: skip
+    if has_impossible:
+        rows[1]["answers"] = {"text": [], "answer_start": []}
+    content = parquet(rows, pa.schema([*strings, ("answers", answers)]))
+    folder = "squad_v2" if has_impossible else "plain_text"
+    return {f"{folder}/{split}-00000-of-00001.parquet": content for split in ("train", "validation")}
+
+
+def glue_files() -> dict[str, bytes]:
+    """Two rows for each split of each task."""
+    files = {}
+    for folder, configuration in GLUE.items():
+        task = TASKS[folder]
+        texts = sorted({column for column in task.source.values() if column not in ("idx", "label")})
+        kind = {"names": list(task.words), "_type": "ClassLabel"} if task.words else {"dtype": "float32", "_type": "Value"}
+        for file in task.files:
+            known = not file.split.startswith("test")
+            label = (0 if task.words else 2.5) if known else -1
+            rows = [{**dict.fromkeys(texts, SENTENCES[i]), "label": label, "idx": i} for i in range(2)]
+            schema = pa.schema(
+                [
+                    *((name, pa.string()) for name in texts),
+                    ("label", pa.int64() if task.words else pa.float32()),
+                    ("idx", pa.int32()),
+                ],
+                {"huggingface": json.dumps({"info": {"features": {"label": kind}}})},
+            )
+            files[f"{configuration}/{file.split}-00000-of-00001.parquet"] = parquet(rows, schema)
+    return files
+
+
+def model_files(**config: Any) -> dict[str, bytes]:
+    """A model with a made-up vocabulary, and the copies of its weights that are not wanted."""
+    return {
+        "config.json": json.dumps({"architectures": ["BertForMaskedLM"], "model_type": "bert", **BERT, **config}).encode(),
+        "vocab.txt": b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\nlamp\n##s\n.\n",
+        "tokenizer.json": b"{}",
+        "tokenizer_config.json": b'{"do_lower_case": true}',
+        "model.safetensors": noise(300_000, "weights"),
+        "pytorch_model.bin": noise(1000, "not wanted"),
+        "onnx/model.onnx": noise(1000, "not wanted"),
+    }
+
+
+def parquet(rows: list[dict[str, Any]], schema: pa.Schema | None = None) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, schema), file)
+    return file.getvalue()
