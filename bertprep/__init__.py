@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from bertprep.config import InstanceSettings as InstanceSettings
     from bertprep.config import ShardSettings as ShardSettings
     from bertprep.creation import create as create
-    from bertprep.creation import shard as shard
     from bertprep.creation import train_vocabulary_of as train_vocabulary_of
     from bertprep.download import download as download
     from bertprep.errors import BertprepError as BertprepError
     from bertprep.errors import UsageError as UsageError
     from bertprep.instances import load_vocabulary as load_vocabulary
+    from bertprep.sharding import shard as shard
 
 __version__ = "0.1.0"
 
@@ -34,7 +34,7 @@ _HOME = {
     "create": "bertprep.creation",
     "download": "bertprep.download",
     "load_vocabulary": "bertprep.instances",
-    "shard": "bertprep.creation",
+    "shard": "bertprep.sharding",
     "train_vocabulary_of": "bertprep.creation",
 }
 __all__ = [*_HOME, "records"]

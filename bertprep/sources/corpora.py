@@ -1,4 +1,4 @@
-"""The corpora that bertprep downloads, under the names of the field, and the source files that each consists of.
+"""The corpora that bertprep downloads, under the names of the field.
 
     asked for                 name                     text of
     wikipedia                 wikicorpus_en            the Wikipedia of a language
@@ -9,19 +9,14 @@ Either column may be given. Any other name is that of a corpus of the user's own
 """
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import UsageError
 from bertprep.layout import LISTING, Workspace
-from bertprep.manifest import sha256_of
-from bertprep.sources.formatting import DUMP, FormattedText, SourceFile, find_formatted, format_corpus
-from bertprep.sources.listing import OWN_FILES, Listing, load_listing, missing
-from bertprep.sources.local import find_sources
 from bertprep.sources.sample import SAMPLE
-from bertprep.text.documents import TextInput
 
 BOOKS = "bookscorpus"
+GIVEN = "corpus"
+"""The name of a corpus that the user gave as files and did not name."""
 _BOTH = re.compile(r"books_wiki_([a-z-]+)_corpus")
 _WIKI = re.compile(r"wikicorpus_([a-z-]+)")
 
@@ -76,34 +71,3 @@ def _only_language(workspace: Workspace) -> str:
             f"name one, such as --corpus {wiki(languages[0])}"
         )
     return languages[0] if languages else "en"
-
-
-def downloaded_text(workspace: Workspace, part: str, *, workers: int, progress: bool) -> FormattedText:
-    """The cleaned text of a download, made now where it was not.
-
-    Raises `BertprepError` where the download is not whole, `UsageError` where there is none and no text of it either.
-    """
-    folder = workspace.download(part)
-    command = "bertprep download " + ("bookcorpus" if part == BOOKS else f"wikipedia --language {part.partition('_')[2]}")
-    listing = load_listing(folder)
-    if listing is None:
-        if text := find_formatted(workspace, part):
-            return text
-        raise UsageError(f"--corpus {part}: is not in {folder}; {command} brings it")
-    if absent := missing(listing, folder):
-        raise BertprepError(
-            f"{folder / absent[0].name}: is missing or not whole, one of {len(absent):,} such files of {len(listing.files):,}; "
-            f"{command} continues the download"
-        )
-    return format_corpus(workspace, part, list(_sources(listing, folder)), workers=workers, progress=progress)
-
-
-def _sources(listing: Listing, folder: Path) -> Iterator[TextInput | SourceFile]:
-    if OWN_FILES in listing.source:
-        yield from find_sources([folder / OWN_FILES], field="text", one_document=True)
-        return
-    reader = "dump" if DUMP in listing.source else "bookcorpus" if folder.name == BOOKS else "wikipedia"
-    for file in listing.files:
-        path = folder / file.name
-        identity = {"name": file.name, "bytes": path.stat().st_size, "sha256": file.sha256 or sha256_of(path)}
-        yield SourceFile(str(path), reader, identity)

@@ -8,7 +8,7 @@
 each but Parquet also with .gz, .bz2 or .zst behind it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bertprep.errors import UsageError
@@ -22,12 +22,21 @@ IN_FOLDERS = (".txt", *READER_OF)
 """What is taken of a folder; a file that is named is taken whatever its name."""
 
 
-def find_sources(locations: Sequence[str | Path], *, field: str, one_document: bool) -> list[TextInput | SourceFile]:
+def find_sources(
+    locations: Sequence[str | Path], *, field: str, one_document: bool, fetch: Callable[[str], Path] | None = None
+) -> list[TextInput | SourceFile]:
     """The source files that `locations` name, in their order, those of a folder by name.
 
-    With `one_document` each text file is one document. Raises `UsageError` for what is not there.
+    With `one_document` each text file is one document. `fetch` brings what is at an http or https address; other URLs are
+    read where they are. Raises `UsageError` for what is not there.
     """
-    return [source for location in locations for source in _find(str(location), field, one_document)]
+    local = (str(fetch(str(location)) if fetch and is_web(str(location)) else location) for location in locations)
+    return [source for location in local for source in _find(location, field, one_document)]
+
+
+def is_web(location: str) -> bool:
+    """Whether it is an http or https address."""
+    return location.startswith(("http://", "https://"))
 
 
 def _find(location: str, field: str, one_document: bool) -> Iterator[TextInput | SourceFile]:

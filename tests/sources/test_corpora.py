@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertprep.config import ShardSettings
-from bertprep.creation import shard
 from bertprep.errors import BertprepError, UsageError
 from bertprep.layout import Workspace
 from bertprep.manifest import sha256_of
+from bertprep.sharding import shard
 from bertprep.sources.corpora import name_corpus, parts_of
 from bertprep.sources.listing import Listing, RemoteFile, save_listing
 
