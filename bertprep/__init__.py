@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bertprep.config import ShardSettings as ShardSettings
     from bertprep.creation import create as create
     from bertprep.creation import train_vocabulary_of as train_vocabulary_of
-    from bertprep.download import download as download
+    from bertprep.downloading import download as download
     from bertprep.errors import BertprepError as BertprepError
     from bertprep.errors import UsageError as UsageError
     from bertprep.instances import load_vocabulary as load_vocabulary
@@ -32,7 +32,7 @@ _HOME = {
     "ShardSettings": "bertprep.config",
     "UsageError": "bertprep.errors",
     "create": "bertprep.creation",
-    "download": "bertprep.download",
+    "download": "bertprep.downloading",
     "load_vocabulary": "bertprep.instances",
     "shard": "bertprep.sharding",
     "train_vocabulary_of": "bertprep.creation",

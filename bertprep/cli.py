@@ -142,7 +142,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def download_command(options: argparse.Namespace) -> None:
     """`bertprep download`."""
-    from bertprep.download import download, next_commands, plan_rows, result_rows, room_lines
+    from bertprep.downloading import download, next_commands, plan_rows, result_rows, room_lines
 
     downloads = download(
         options.names,

@@ -76,9 +76,7 @@ class HubServer:
         class Handler(_Handler):
             hub = owner
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> "HubServer":
@@ -121,6 +119,15 @@ class HubServer:
         return sum(count for path, count in self.sent.items() if path.endswith(end))
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def handle_error(self, *_: object) -> None:
+        """A client that went away, as killed ones do, is not worth a word."""
+
+
 class _Handler(BaseHTTPRequestHandler):
     hub: HubServer
     protocol_version = "HTTP/1.1"
@@ -128,10 +135,10 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Say nothing."""
 
-    def do_HEAD(self) -> None:  # noqa: N802 - the name http.server looks for
+    def do_HEAD(self) -> None:
         self.do_GET()
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         target = urlsplit(self.path)
         with self.hub.lock:
             self.hub.asked.append(Asked(self.command, target.path, self.headers))
@@ -186,7 +193,8 @@ class _Handler(BaseHTTPRequestHandler):
         if wanted and not fault.ignore_range and self.headers.get("If-Range", etag) == etag:
             first = int(wanted[1])
             if first >= len(content):
-                return self._answer(416, b"", {"Content-Range": f"bytes */{len(content)}"})
+                self._answer(416, b"", {"Content-Range": f"bytes */{len(content)}"})
+                return
             status = 206
             whole = f"bytes {first}-{len(content) - 1}/{len(content)}"
             headers["Content-Range"] = fault.content_range or whole

@@ -86,8 +86,8 @@ class _Transfer:
                     return
                 partial.discard()
         raise BertprepError(
-            f"{path}: {absolute(file.url)} {problem}; fetched again from the start it was wrong once more, so the source has changed or "
-            f"something on the way alters it; try another network, or remove {path.parent} and download what is there now"
+            f"{path}: {absolute(file.url)} {problem}; fetched again from the start it was wrong once more, so the source has "
+            f"changed or something on the way alters it; try another network, or remove {path.parent} and download anew"
         )
 
     def _receive(self, file: RemoteFile, partial: PartialFile) -> str | None:
