@@ -36,6 +36,7 @@ class Fault:
     stall_after: int | None = None
     replace_with: bytes | None = None
     length: int | None = None
+    no_length: bool = False
     ignore_range: bool = False
     content_range: str = ""
 
@@ -201,10 +202,12 @@ class _Handler(BaseHTTPRequestHandler):
         body = content[first:]
         length = len(body) if fault.length is None else fault.length
         self.send_response(status)
-        for key, value in {**headers, "Content-Length": str(length)}.items():
+        if not fault.no_length:
+            headers["Content-Length"] = str(length)
+        for key, value in headers.items():
             self.send_header(key, value)
         self.end_headers()
-        self.close_connection = length != len(body)
+        self.close_connection = fault.no_length or length != len(body)
         if self.command == "GET":
             self._send_body(body, fault)
 

@@ -359,7 +359,7 @@ def test_a_folder_of_books_is_linked(tmp_path: Path) -> None:
         (["wikipedia", "--date", "yesterday"], "--date yesterday: must be a day such as 20231101"),
         (["wikipedia", "--date", "20240101", "--from-dump", "x"], "--date and --from-dump do not go together"),
         (["vocab", "--model", "../../x"], "--model ../../x: must be a model of the Hub"),
-        (["wikipedia", "--from-dump", "https://x/"], "--from-dump https://x/: names no file"),
+        (["wikipedia", "--from-dump", "https://x/"], "https://x/: ends with no file's name"),
     ],
 )
 def test_a_request_that_cannot_be_met_is_usage(

@@ -25,6 +25,8 @@ FETCHES = 2
 """Of one file from its start, when its bytes are wrong."""
 
 SECONDS_TO_STOP = 2.0
+WORTH_A_LINE_BYTES = 1_000_000_000
+"""To check so much takes seconds, in which a user should not wonder."""
 
 
 class _WrongBytesError(Exception):
@@ -41,6 +43,9 @@ def fetch(listing: Listing, folder: Path, *, connections: int = 4, progress: boo
     Raises `BertprepError` where a file cannot be had; what has arrived is kept for the next call.
     """
     check_room({folder: missing_bytes(listing, folder)})
+    there_bytes = sum(path.stat().st_size for file in listing.files if (path := folder / file.name).is_file())
+    if progress and there_bytes >= WORTH_A_LINE_BYTES:
+        say(f"{label}: checking the {there_bytes / 1e6:,.0f} MB that are there")
     with TransferProgress(label, listing.files, enabled=progress) as shown, Web(connections) as web:
         transfer = _Transfer(web, shown, progress)
         pool = ThreadPoolExecutor(connections)

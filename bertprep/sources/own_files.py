@@ -53,7 +53,7 @@ def name_in_url(url: str) -> str:
     """
     name = PurePosixPath(unquote(urlsplit(url).path)).name
     if not name or name == "..":
-        raise UsageError(f"--from-dump {url}: names no file; give the address of a pages-articles dump")
+        raise UsageError(f"{url}: ends with no file's name; give the address of one file")
     return name
 
 

@@ -171,6 +171,7 @@ def test_a_part_of_another_place_in_the_file_is_not_taken(hub: HubServer, tmp_pa
     hub.fail("/a.bin", content_range=f"bytes 0-{SIZE - 1}/{SIZE}")
     fetch(listing_of(hub), tmp_path)
     assert (tmp_path / "a.bin").read_bytes() == CONTENT
+    assert [asked.headers["Range"] for asked in hub.asked] == [None, "bytes=100000-", None]
 
 
 @pytest.mark.parametrize(
@@ -263,6 +264,25 @@ def test_a_file_without_sums_is_continued_only_while_the_server_has_the_same(hub
     assert "has changed since it was listed" in complaint(before, tmp_path / "elsewhere")
     fetch(listed(), tmp_path / "elsewhere")
     assert (tmp_path / "elsewhere" / "a.bin").read_bytes() == noise(SIZE, "new")
+
+
+def test_a_server_need_not_tell_the_size(hub: HubServer, tmp_path: Path) -> None:
+    hub.fail("a.bin", times=None, no_length=True)
+    with Web() as web:
+        listing = list_url(f"{hub.url}/files/a.bin", web)
+    assert listing.files[0].size_bytes is None
+    fetch(listing, tmp_path)
+    assert (tmp_path / "a.bin").read_bytes() == CONTENT
+    assert len(hub.asked) == 2
+    fetch(listing, tmp_path)
+    assert len(hub.asked) == 2
+
+
+def test_a_server_need_not_know_head(hub: HubServer) -> None:
+    hub.fail("a.bin", status=405)
+    with Web() as web:
+        assert list_url(f"{hub.url}/files/a.bin", web).files[0].size_bytes == SIZE
+    assert [asked.method for asked in hub.asked] == ["HEAD", "GET"]
 
 
 @pytest.mark.parametrize(
