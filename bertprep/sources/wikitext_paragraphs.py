@@ -1,0 +1,118 @@
+"""Text that was wikitext, its tags and brackets gone, made paragraphs of prose.
+
+Headings, table debris, list items that are no sentences and the sections after the end of an article (references, links) are
+dropped. Lines that follow each other without a blank line are one paragraph, as MediaWiki shows them. What dropped markup
+leaves in a sentence is mended: "Bach (; 1685)" is "Bach (1685)".
+"""
+
+import re
+from collections.abc import Iterator
+
+from bertprep.text.sentences import ends_sentence
+
+# A paragraph that does not end as a sentence does is prose if it is as long as this: for Thai and Lao, which have no mark at
+# the end of a sentence, and for those that lead to a list, a formula or a quotation. Captions, labels and cells are shorter.
+MIN_CHARACTERS = 60
+
+# Sections after the article, in lower case. Their list items are no sentences, but for the dots of bibliographies.
+_APPENDICES = frozenset(
+    """references|external links|see also|further reading|notes|bibliography|footnotes|citations|sources|works cited|
+    notes and references|references and notes|general references|explanatory notes|gallery|filmography|discography|
+    einzelnachweise|weblinks|siehe auch|literatur|anmerkungen|quellen|belege|fußnoten|
+    notes et références|références|liens externes|voir aussi|articles connexes|bibliographie|annexes|lien externe|
+    referencias|enlaces externos|véase también|bibliografía|notas|notas y referencias|
+    note|collegamenti esterni|voci correlate|bibliografia|altri progetti|
+    referências|ligações externas|ver também|bronnen, noten en/of referenties|externe links|zie ook|
+    примечания|ссылки|см. также|литература|источники|przypisy|linki zewnętrzne|zobacz też|примітки|посилання|
+    参考文献|参考资料|參考資料|參考文獻|外部链接|外部連結|外部鏈接|外部リンク|参见|參見|参看|注释|註釋|注釋|脚注|腳註|
+    出典|関連項目|관련 항목|같이 보기|각주|참고 문헌|외부 링크|
+    مراجع|المراجع|وصلات خارجية|انظر أيضا|انظر أيضًا|सन्दर्भ|संदर्भ|बाहरी कड़ियाँ|इन्हें भी देखें|
+    อ้างอิง|แหล่งข้อมูลอื่น|ดูเพิ่ม""".replace("\n    ", "").split("|")
+)
+
+_LIST_MARKS = "*#:;"
+_TABLE_MARKS = "|!"
+_BREAKING = ("", " ", "=", "-", *_LIST_MARKS, *_TABLE_MARKS)  # first characters of lines that no paragraph goes on with
+
+_EMPTY = r"[ ,;:.·/–—，；：、-]*"
+_HOLES = (
+    *(" ,", " ;", " :", " .", " )", " ]", "( ", "(,", "(;", "(:", "()", "[]", ",)", ";)", ":)", ",,", ",;", ";,", ";;", ":,"),
+    *("（ ", "（）", "（，", "（；", "（、", "，）", "；）", "、）", " ）"),
+)
+_EMPTY_BRACKETS = re.compile(rf"(?<!\w)\({_EMPTY}\)|(?<!\w)\[{_EMPTY}\]|（{_EMPTY}）")
+_OPENING = re.compile(r"([(（])[ ,;:，；：、]+")
+_CLOSING = re.compile(r"(?<![ ,;:，；：、])[ ,;:，；：、]+([)）])")
+_DOUBLE = re.compile(r"([,;:])(?: ?[,;])+(?= |$)")
+_LEADING = re.compile(r"(?:[,;:.]+ |[，；：、])+")
+_SPACE_BEFORE = re.compile(r" ([,.)\]])(?![\w.])")
+_SPACE_BEFORE_COLON = re.compile(r" ([;:])(?= )")
+
+
+def make_paragraphs(text: str, language: str) -> list[str]:
+    r"""The paragraphs of prose in text.
+
+    >>> make_paragraphs("== Life ==\nHe was born (; in \n[[Paris]]) .\n* a list\n* It counts.\n\nSee also", "en")
+    ['He was born (in [[Paris]]).', 'It counts.']
+    """
+    return [paragraph for lines, is_item in _gather(text) if (paragraph := _make_prose(lines, language, is_item=is_item))]
+
+
+def _gather(text: str) -> Iterator[tuple[str, bool]]:
+    """The lines of each paragraph as one, and whether it is an item of a list.
+
+    Indented lines go on to the end of a sentence: they are verses of a quotation, or a formula and what follows it.
+    """
+    lines: list[str] = []
+    indented: list[str] = []
+    appendix = 0  # level of the heading of the appendix that lines are in
+    for line in text.split("\n"):
+        mark = line[:1]
+        if lines and (mark in _BREAKING or line.isspace()):
+            yield " ".join(lines), False
+            lines.clear()
+        if indented and mark != ":":
+            yield " ".join(indented), True
+            indented.clear()
+        if mark == "=" and line.rstrip().endswith("="):
+            level = len(line) - len(line.lstrip("="))
+            if not appendix or level <= appendix:
+                appendix = level if line.strip("= \t\r'").lower() in _APPENDICES else 0
+        elif appendix or not mark or mark in _TABLE_MARKS or line.startswith("----"):
+            pass
+        elif mark == ":" and not ends_sentence(line.rstrip()):
+            indented.append(line.lstrip(_LIST_MARKS))
+        elif mark == ":":
+            yield " ".join([*indented, line.lstrip(_LIST_MARKS)]), True
+            indented.clear()
+        elif mark in _LIST_MARKS:
+            yield line.lstrip(_LIST_MARKS), True
+        elif mark == " ":
+            yield line, False  # set as it stands
+        else:
+            lines.append(line)
+    if lines:
+        yield " ".join(lines), False
+    if indented:
+        yield " ".join(indented), True
+
+
+def _make_prose(text: str, language: str, *, is_item: bool) -> str:
+    """The paragraph, '' if it is none."""
+    text = " ".join(text.split())
+    if any(hole in text for hole in _HOLES):
+        text = _mend(text, language)
+    if leading := _LEADING.match(text):
+        text = text[leading.end() :]
+    return text if ends_sentence(text) or (len(text) >= MIN_CHARACTERS and not is_item) else ""
+
+
+def _mend(text: str, language: str) -> str:
+    text = _DOUBLE.sub(r"\1", text)
+    for _ in range(2):  # an empty pair in an empty pair
+        text = _EMPTY_BRACKETS.sub("", text)
+    text = _OPENING.sub(r"\1", text)
+    text = _CLOSING.sub(r"\1", text)
+    text = " ".join(text.split())
+    if language != "fr":  # where these marks stand after a space
+        text = _SPACE_BEFORE_COLON.sub(r"\1", text)
+    return _SPACE_BEFORE.sub(r"\1", text)
