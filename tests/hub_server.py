@@ -11,6 +11,7 @@ A commit is the sha1 of its files, so that a repository that changes moves on, a
 import hashlib
 import json
 import re
+import ssl
 import threading
 import time
 from collections import Counter
@@ -62,7 +63,7 @@ class Asked:
 class HubServer:
     """Use as a context manager; `repositories` is keyed by "datasets/REPO" or "models/REPO"."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.repositories: dict[str, Repository] = {}
         self.files: dict[str, bytes] = {}
         self.faults: dict[str, Fault] = {}
@@ -79,6 +80,9 @@ class HubServer:
 
         self._server = _Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
+        if context is not None:
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
+            self.url = f"https://localhost:{self._server.server_port}"
 
     def __enter__(self) -> "HubServer":
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()

@@ -6,7 +6,9 @@ import os
 import pty
 import random
 import resource
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -245,6 +247,33 @@ def test_the_proxy_of_the_environment_is_used(hub: HubServer, proxy: tuple[str, 
     assert (tmp_path / "download" / "vocab" / MODEL / "vocab.txt").read_bytes() == model_files()["vocab.txt"]
     text = refused(hub, tmp_path / "direct", "vocab", "--model", MODEL, env=environment | {"NO_PROXY": "hub.invalid"})
     assert "hub.invalid cannot be reached" in text
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"HTTP_PROXY": "bogus:xx"}, {"HTTP_PROXY": "ftp://proxy"}, {"SSL_CERT_FILE": "/none"}],
+)
+def test_an_environment_that_cannot_be_used_is_one_line(hub: HubServer, environment: dict[str, str], tmp_path: Path) -> None:
+    text = refused(hub, tmp_path, "vocab", "--model", MODEL, env=environment)
+    assert text.startswith("the environment's proxy or certificates cannot be used (")
+
+
+def test_a_certificate_that_is_not_trusted_is_told_at_once(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "certificate", tmp_path / "key"
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    names = ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    if not shutil.which("openssl"):
+        pytest.skip("needs openssl")
+    subprocess.run([*made, "-keyout", key, "-out", certificate, *names], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with HubServer(context) as hub:
+        fill(hub)
+        text = refused(hub, tmp_path, "vocab", "--model", MODEL)
+        assert "the server's certificate is not trusted (self-signed certificate)" in text
+        assert "set SSL_CERT_FILE" in text
+        assert not hub.asked
+        run(hub, tmp_path, "vocab", "--model", MODEL, env={"SSL_CERT_FILE": str(certificate)})
 
 
 def test_a_terminal_shows_bars(hub: HubServer, tmp_path: Path) -> None:

@@ -56,13 +56,20 @@ class Web:
     """Makes requests; may be used by many threads at once. The Hub's token goes to the Hub's endpoint alone."""
 
     def __init__(self, connections: int = 1) -> None:
-        self._client = httpx2.Client(
-            timeout=SILENCE * first_wait_seconds(),
-            follow_redirects=True,  # to another host without the Authorization header
-            limits=httpx2.Limits(max_connections=connections),
-            # Not compressed on the way: sizes and ranges are those of the files themselves
-            headers={"Accept-Encoding": "identity", "User-Agent": f"bertprep/{__version__}"},
-        )
+        seconds = SILENCE * first_wait_seconds()
+        try:
+            self._client = httpx2.Client(
+                timeout=seconds,
+                follow_redirects=True,  # to another host without the Authorization header
+                limits=httpx2.Limits(max_connections=connections),
+                # Not compressed on the way: sizes and ranges are those of the files themselves
+                headers={"Accept-Encoding": "identity", "User-Agent": f"bertprep/{__version__}"},
+            )
+        except (httpx2.InvalidURL, ValueError, OSError) as error:
+            raise BertprepError(
+                f"the environment's proxy or certificates cannot be used ({error}); check HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, "
+                "SSL_CERT_FILE and SSL_CERT_DIR"
+            ) from error
         token = get_token()
         self._authorization = {"Authorization": f"Bearer {token}"} if token else {}
 
