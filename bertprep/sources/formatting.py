@@ -21,9 +21,9 @@ from bertprep.progress import Progress
 from bertprep.sources import readers
 from bertprep.sources.bookcorpus import join_books
 from bertprep.sources.streams import open_stream
-from bertprep.sources.wikimedia_dump import DumpReader, Page, SiteInfo
+from bertprep.sources.wikimedia.dump import DumpReader, Page, SiteInfo
+from bertprep.sources.wikimedia.wikitext import to_prose
 from bertprep.sources.wikipedia import prose_of
-from bertprep.sources.wikitext import to_prose
 from bertprep.text.cleaning import clean_document
 from bertprep.text.documents import TextInput
 

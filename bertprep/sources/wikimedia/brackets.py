@@ -7,8 +7,8 @@ its brackets only, not the rest of the page. Nesting deeper than any page's is n
 
 import re
 
-from bertprep.sources.wikimedia_dump import SiteInfo
-from bertprep.sources.wikitext_templates import template_words
+from bertprep.sources.wikimedia.dump import SiteInfo
+from bertprep.sources.wikimedia.templates import template_words
 
 MAX_DEPTH = 40
 MAX_TITLE = 300  # longer than any: what stands before a bar that far on is no title

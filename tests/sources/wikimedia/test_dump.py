@@ -11,7 +11,8 @@ import pytest
 import zstandard
 
 from bertprep.errors import BertprepError
-from bertprep.sources.wikimedia_dump import DumpReader, Page, SiteInfo, open_dump
+from bertprep.sources.streams import open_stream
+from bertprep.sources.wikimedia.dump import DumpReader, Page, SiteInfo
 from tests.golden.wikimedia import excerpt
 
 SITE = """<siteinfo><dbname>dewiki</dbname><namespaces>
@@ -34,7 +35,7 @@ def titles(*pages: str) -> list[str]:
 
 
 def test_the_excerpt_has_106_articles_and_no_redirect() -> None:
-    with open_dump(excerpt()) as file:
+    with open_stream(str(excerpt())) as file:
         reader = DumpReader(file, excerpt().name)
         pages = list(reader)
     assert len(pages) == 106
@@ -98,8 +99,9 @@ def test_every_packing_gives_the_same(tmp_path: Path) -> None:
     }
     for name, content in packed.items():
         (tmp_path / name).write_bytes(content)
-        with open_dump(tmp_path / name) as file:
-            assert list(DumpReader(file, name)) == read(xml), name
+        for processors in (1, 3):
+            with open_stream(str(tmp_path / name), processors) as file:
+                assert list(DumpReader(file, name)) == read(xml), name
     assert len(read(xml)) == 100
 
 
@@ -163,8 +165,10 @@ def test_a_packed_file_that_is_cut_off_or_damaged_is_an_error(tmp_path: Path, na
     else:
         content[len(content) // 2] ^= 0x55
     (tmp_path / name).write_bytes(content)
-    with open_dump(tmp_path / name) as file, pytest.raises(BertprepError, match=rf"^{name}: .*fetch it again$"):
-        list(DumpReader(file, name))
+    for processors in (1, 3):
+        path = str(tmp_path / name)
+        with open_stream(path, processors) as file, pytest.raises(BertprepError, match=rf"^{name}: .*fetch it again$"):
+            list(DumpReader(file, name))
 
 
 def test_articles_before_the_damage_are_given() -> None:
@@ -172,8 +176,3 @@ def test_articles_before_the_damage_are_given() -> None:
     assert next(pages) == Page("A", "text")
     with pytest.raises(BertprepError, match="cut off"):
         next(pages)
-
-
-def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(BertprepError, match=r"dump\.xml\.bz2: cannot be read: No such file"):
-        open_dump(tmp_path / "dump.xml.bz2")

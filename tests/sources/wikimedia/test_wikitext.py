@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertprep.sources.wikimedia_dump import DumpReader, SiteInfo, open_dump
-from bertprep.sources.wikitext import to_prose
-from bertprep.sources.wikitext_paragraphs import MIN_CHARACTERS
+from bertprep.sources.streams import open_stream
+from bertprep.sources.wikimedia.dump import DumpReader, SiteInfo
+from bertprep.sources.wikimedia.paragraphs import MIN_CHARACTERS
+from bertprep.sources.wikimedia.wikitext import to_prose
 from tests.golden.wikimedia import EXPECTED, excerpt
 
 ENGLISH = SiteInfo()
@@ -25,7 +26,7 @@ MARKUP = re.compile(
 
 @pytest.fixture(scope="module")
 def articles() -> dict[str, str]:
-    with open_dump(excerpt()) as file:
+    with open_stream(str(excerpt())) as file:
         reader = DumpReader(file, excerpt().name)
         return {page.title: to_prose(page.wikitext, reader.site) for page in reader}
 

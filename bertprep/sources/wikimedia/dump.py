@@ -10,12 +10,10 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 from xml.parsers import expat
 
 from bertprep.errors import BertprepError
-from bertprep.pool import default_workers
 
 BLOCK_BYTES = 1 << 18
 
@@ -151,29 +149,3 @@ class DumpReader:
         is_redirect = "redirect" in page or _REDIRECT.match(wikitext)
         if is_article and wikitext and not is_redirect and page.get("model", "") in _WIKITEXT:
             self._pages.append(Page(title, wikitext))
-
-
-def open_dump(path: Path) -> BinaryIO:
-    """The XML of a dump, unpacked as its first bytes tell: bzip2 in one or many streams, gzip, zstd or none."""
-    try:
-        file = path.open("rb")
-        first = file.read(4)
-        file.seek(0)
-    except OSError as error:
-        raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if first.startswith(b"BZh"):
-        # Also with one processor: twice as fast as the standard library's. More threads than processors only cost time.
-        import indexed_bzip2
-
-        file.close()
-        return cast(BinaryIO, indexed_bzip2.open(str(path), parallelization=default_workers()))
-    if first.startswith(b"\x1f\x8b"):
-        import gzip
-
-        file.close()
-        return cast(BinaryIO, gzip.open(path))
-    if first == b"\x28\xb5\x2f\xfd":
-        import zstandard
-
-        return cast(BinaryIO, zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=True))
-    return file

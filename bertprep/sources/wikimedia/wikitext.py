@@ -8,10 +8,10 @@ page, and nothing recurses: some 20 MB a CPU-second (scripts/benchmark_wikitext)
 
 import re
 
-from bertprep.sources.wikimedia_dump import SiteInfo
-from bertprep.sources.wikitext_brackets import replace_brackets
-from bertprep.sources.wikitext_paragraphs import make_paragraphs
-from bertprep.sources.wikitext_tags import decode_entities, remove_tags
+from bertprep.sources.wikimedia.brackets import replace_brackets
+from bertprep.sources.wikimedia.dump import SiteInfo
+from bertprep.sources.wikimedia.paragraphs import make_paragraphs
+from bertprep.sources.wikimedia.tags import decode_entities, remove_tags
 
 _URL = r"(?:https?:|ftp:|mailto:|news:|irc:)?//[^][<>{}|\s\"]*|mailto:[^][<>{}|\s\"]*"
 _EXTERNAL_LINK = re.compile(rf"\[(?:{_URL})(?:[^\S\n]([^][\n]*(?:\[[^][\n]*\][^][\n]*)*))?\]")

@@ -7,8 +7,8 @@ other wikis share, and the common ones of some others. The tables are data: a wi
 
 from collections.abc import Callable
 
-from bertprep.sources.wikimedia_dump import SiteInfo
-from bertprep.sources.wikitext_tags import SUPERSCRIPT
+from bertprep.sources.wikimedia.dump import SiteInfo
+from bertprep.sources.wikimedia.tags import SUPERSCRIPT
 
 Arguments = dict[str, str]  # positional ones are named "1", "2", ...
 Words = Callable[[Arguments], str]
