@@ -25,7 +25,7 @@ def explain_write_error(path: Path, error: OSError) -> BertprepError:
         free_mb = shutil.disk_usage(folder).free // 1_000_000
         advice = f"{free_mb:,} MB are free in {folder}; make room and run the same command again, it continues where it was"
     elif error.errno == errno.EFBIG:
-        advice = "a limit on the size of files is in force (ulimit -f); lift it, or make more and smaller shards"
+        advice = "a limit on the size of files is in force (ulimit -f); lift it and run the same command again"
     return BertprepError(f"{path}: cannot be written: {error.strerror or error}; {advice}")
 
 

@@ -13,15 +13,15 @@ from pathlib import Path
 from bertprep.errors import UsageError
 from bertprep.layout import VOCABULARY, Workspace
 from bertprep.sources.catalogue import WIKIPEDIA_DATE
-from bertprep.sources.fetch import fetch, missing_bytes
-from bertprep.sources.http import Web
-from bertprep.sources.hub import Hub
-from bertprep.sources.listing import OWN_FILES, Listing, check_source, has_size, load_listing, missing, save_listing
-from bertprep.sources.lock import locked
-from bertprep.sources.own_files import links_of, make_link
-from bertprep.sources.partial import partial_bytes
 from bertprep.sources.parts import ENGLISH, PARQUET, Part, Request, find_parts
-from bertprep.sources.room import check_room, rooms
+from bertprep.sources.transfer.fetch import fetch, missing_bytes
+from bertprep.sources.transfer.http import Web
+from bertprep.sources.transfer.hub import Hub
+from bertprep.sources.transfer.listing import OWN_FILES, Listing, check_source, has_size, load_listing, missing, save_listing
+from bertprep.sources.transfer.lock import locked
+from bertprep.sources.transfer.own_files import links_of, make_link
+from bertprep.sources.transfer.partial import partial_bytes
+from bertprep.sources.transfer.room import check_room, rooms
 
 
 @dataclass(frozen=True)

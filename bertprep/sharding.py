@@ -11,10 +11,10 @@ from bertprep.layout import Workspace
 from bertprep.manifest import Manifest, sha256_of
 from bertprep.sources.corpora import BOOKS, GIVEN, name_corpus, parts_of
 from bertprep.sources.formatting import DUMP, FormattedText, SourceFile, find_formatted, format_corpus
-from bertprep.sources.listing import OWN_FILES, Listing, load_listing, missing
 from bertprep.sources.local import find_sources
 from bertprep.sources.sample import SAMPLE, write_sample
-from bertprep.sources.web_files import fetch_web_file
+from bertprep.sources.transfer.listing import OWN_FILES, Listing, load_listing, missing
+from bertprep.sources.transfer.web_files import fetch_web_file
 from bertprep.text.documents import TextInput
 from bertprep.text.shards import shard_corpus
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bertprep.sources.catalogue import GLUE
-from bertprep.sources.glue import TASKS
+from bertprep.sources.tasks.glue import TASKS
 from tests.hub_server import HubServer
 
 MODEL = "somebody/small-bert"

@@ -23,8 +23,8 @@ import pytest
 
 from bertprep import BertprepError, UsageError, download
 from bertprep.sources.catalogue import DEFAULT_MODEL, GLUE
-from bertprep.sources.listing import load_listing, missing
-from bertprep.sources.lock import locked
+from bertprep.sources.transfer.listing import load_listing, missing
+from bertprep.sources.transfer.lock import locked
 from tests.corpora import sums
 from tests.hub_server import HubServer
 from tests.small_hub import BERT, MODEL, fill, model_files, noise, wikipedia_files

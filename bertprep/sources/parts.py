@@ -14,11 +14,12 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.layout import Workspace
 from bertprep.sources import catalogue
 from bertprep.sources.catalogue import DEFAULT_MODEL, MODELS, NAMES, WIKIPEDIA_DATE, HubFiles
-from bertprep.sources.http import Web
-from bertprep.sources.hub import Hub, source_of
-from bertprep.sources.listing import Listing
-from bertprep.sources.own_files import is_url, list_dump, list_folder, list_url, name_in_url
-from bertprep.sources.weights import write_bert_config
+from bertprep.sources.corpora import BOOKS, wiki
+from bertprep.sources.tasks.weights import write_bert_config
+from bertprep.sources.transfer.http import Web
+from bertprep.sources.transfer.hub import Hub, source_of
+from bertprep.sources.transfer.listing import Listing
+from bertprep.sources.transfer.own_files import is_url, list_dump, list_folder, list_url, name_in_url
 
 ALL = "all"
 ENGLISH = "en"
@@ -93,7 +94,7 @@ def _from_hub(name: str, label: str, folder: Path, files: HubFiles, finish: Call
 
 
 def _wikipedia(request: Request, workspace: Workspace) -> Iterator[Part]:
-    label = f"wikicorpus_{request.language}"
+    label = wiki(request.language)
     folder = workspace.download(label)
     dump = request.from_dump
     if dump is None:
@@ -107,13 +108,12 @@ def _wikipedia(request: Request, workspace: Workspace) -> Iterator[Part]:
 
 
 def _bookcorpus(request: Request, workspace: Workspace) -> Iterator[Part]:
-    label = "bookscorpus"
-    folder = workspace.download(label)
+    folder = workspace.download(BOOKS)
     if request.from_files is None:
-        yield _from_hub("bookcorpus", label, folder, catalogue.BOOKCORPUS)
+        yield _from_hub("bookcorpus", BOOKS, folder, catalogue.BOOKCORPUS)
     else:
         listing = list_folder(request.from_files)
-        yield Part("bookcorpus", label, folder, listing.source, lambda *_: listing, fixed=False)
+        yield Part("bookcorpus", BOOKS, folder, listing.source, lambda *_: listing, fixed=False)
 
 
 def _squad(_: Request, workspace: Workspace) -> Iterator[Part]:
@@ -123,7 +123,7 @@ def _squad(_: Request, workspace: Workspace) -> Iterator[Part]:
 
 
 def _finish_squad(folder: Path, version: str) -> None:
-    from bertprep.sources.squad import write_squad
+    from bertprep.sources.tasks.squad import write_squad
 
     write_squad(folder / PARQUET, folder, version)
 
@@ -135,7 +135,7 @@ def _glue(_: Request, workspace: Workspace) -> Iterator[Part]:
 
 
 def _finish_glue(folder: Path, task: str) -> None:
-    from bertprep.sources.glue import write_glue
+    from bertprep.sources.tasks.glue import write_glue
 
     write_glue(task, folder / PARQUET, folder)
 

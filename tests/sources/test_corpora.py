@@ -13,7 +13,7 @@ from bertprep.layout import Workspace
 from bertprep.manifest import sha256_of
 from bertprep.sharding import shard
 from bertprep.sources.corpora import name_corpus, parts_of
-from bertprep.sources.listing import Listing, RemoteFile, save_listing
+from bertprep.sources.transfer.listing import Listing, RemoteFile, save_listing
 
 ARTICLES = [
     "Anarchism is a philosophy. It is old.\n\nHistory\n\nIt began early.\n\nSee also\n\nAnarchy\nCategory of ideas\n",

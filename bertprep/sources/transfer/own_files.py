@@ -12,9 +12,9 @@ import httpx2
 
 from bertprep.atomic import TEMPORARY_SUFFIX, explain_write_error
 from bertprep.errors import UsageError
-from bertprep.sources.fetch import validator_of
-from bertprep.sources.http import TRIES_TO_LIST, Patience, RefusedError, Web
-from bertprep.sources.listing import OWN_FILES, Listing, RemoteFile
+from bertprep.sources.transfer.fetch import validator_of
+from bertprep.sources.transfer.http import TRIES_TO_LIST, Patience, RefusedError, Web
+from bertprep.sources.transfer.listing import OWN_FILES, Listing, RemoteFile
 
 
 def is_url(location: str) -> bool:

@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 from bertprep.errors import BertprepError
 from bertprep.sources.catalogue import KNOWN_SHA256, HubFiles
-from bertprep.sources.http import TRIES_TO_LIST, Patience, RefusedError, Web, absolute
-from bertprep.sources.listing import Listing, RemoteFile
+from bertprep.sources.transfer.http import TRIES_TO_LIST, Patience, RefusedError, Web, absolute
+from bertprep.sources.transfer.listing import Listing, RemoteFile
 
 MANY = 12
 """More configurations than this are not all told in an error."""

@@ -15,11 +15,11 @@ import httpx2
 
 from bertprep.errors import BertprepError
 from bertprep.progress import say
-from bertprep.sources.http import Patience, TroubleError, Web, absolute
-from bertprep.sources.listing import Listing, RemoteFile, missing
-from bertprep.sources.partial import PartialFile, partial_bytes, problem_of
-from bertprep.sources.room import check_room
-from bertprep.sources.transfer_progress import TransferProgress
+from bertprep.sources.transfer.http import Patience, TroubleError, Web, absolute
+from bertprep.sources.transfer.listing import Listing, RemoteFile, missing
+from bertprep.sources.transfer.partial import PartialFile, partial_bytes, problem_of
+from bertprep.sources.transfer.progress import TransferProgress
+from bertprep.sources.transfer.room import check_room
 
 FETCHES = 2
 """Of one file from its start, when its bytes are wrong."""

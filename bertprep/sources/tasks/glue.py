@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.sources.task_files import Row, class_names, read_rows, split_files, write_if_different
+from bertprep.sources.tasks.task_files import Row, class_names, read_rows, split_files, write_if_different
 
 BREAKS = re.compile("\r\n|[\t\n\r\0]")
 

@@ -7,11 +7,11 @@ import hashlib
 from pathlib import Path
 
 from bertprep.layout import Workspace
-from bertprep.sources.fetch import fetch
-from bertprep.sources.http import Web
-from bertprep.sources.listing import load_listing, missing, save_listing
-from bertprep.sources.lock import locked
-from bertprep.sources.own_files import list_url
+from bertprep.sources.transfer.fetch import fetch
+from bertprep.sources.transfer.http import Web
+from bertprep.sources.transfer.listing import load_listing, missing, save_listing
+from bertprep.sources.transfer.lock import locked
+from bertprep.sources.transfer.own_files import list_url
 
 
 def fetch_web_file(url: str, workspace: Workspace, *, progress: bool) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.sources.task_files import Row, read_rows, split_files, write_if_different
+from bertprep.sources.tasks.task_files import Row, read_rows, split_files, write_if_different
 
 VERSIONS = ("v1.1", "v2.0")
 FILES = {"train": "train", "validation": "dev"}  # split on the Hub -> beginning of the file's name

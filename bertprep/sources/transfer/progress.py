@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from bertprep.progress import SECONDS_BETWEEN_LINES, say
-from bertprep.sources.listing import RemoteFile
+from bertprep.sources.transfer.listing import RemoteFile
 
 
 class TransferProgress:

@@ -11,7 +11,7 @@ import pytest
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.sources.catalogue import GLUE
-from bertprep.sources.glue import TASKS, write_glue
+from bertprep.sources.tasks.glue import TASKS, write_glue
 
 # The Hub's schema: text columns, names of the labels (none: a score), splits
 HUB: dict[str, tuple[list[str], list[str], list[str]]] = {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.atomic import atomic_file, explain_write_error, sync_folder
-from bertprep.sources.listing import RemoteFile
+from bertprep.sources.transfer.listing import RemoteFile
 
 PARTIAL_SUFFIX = ".part"
 LARGEST_WRITE_BYTES = 1 << 20

@@ -9,9 +9,9 @@ from huggingface_hub import constants
 from bertprep.errors import BertprepError
 from bertprep.sources import catalogue
 from bertprep.sources.catalogue import BOOKCORPUS, DEFAULT_MODEL, HubFiles
-from bertprep.sources.http import TRIES_TO_LIST, Web
-from bertprep.sources.hub import Hub
-from bertprep.sources.listing import Listing
+from bertprep.sources.transfer.http import TRIES_TO_LIST, Web
+from bertprep.sources.transfer.hub import Hub
+from bertprep.sources.transfer.listing import Listing
 from tests.hub_server import ENTRIES_A_PAGE, HubServer
 from tests.small_hub import MODEL, bookcorpus_files, fill, model_files
 
@@ -128,5 +128,5 @@ def test_a_known_file_that_the_hub_lists_with_another_sum_is_refused(
     known = listed(catalogue.vocab(DEFAULT_MODEL)).files[0]
     assert known.sha256 == "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
     assert known.git_sha1  # both are checked
-    monkeypatch.setattr("bertprep.sources.hub.KNOWN_SHA256", {(DEFAULT_MODEL, "model.safetensors"): "0" * 64})
+    monkeypatch.setattr("bertprep.sources.transfer.hub.KNOWN_SHA256", {(DEFAULT_MODEL, "model.safetensors"): "0" * 64})
     assert "model.safetensors has sha256 " in complaint(catalogue.weights(DEFAULT_MODEL))

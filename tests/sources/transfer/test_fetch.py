@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from bertprep.errors import BertprepError
-from bertprep.sources import fetch as fetch_module
-from bertprep.sources import transfer_progress
-from bertprep.sources.fetch import fetch
-from bertprep.sources.http import TRIES, Web
-from bertprep.sources.http import _retry_after_seconds as retry_after_seconds
-from bertprep.sources.listing import Listing, RemoteFile
-from bertprep.sources.lock import locked
-from bertprep.sources.own_files import list_url
+from bertprep.sources.transfer import fetch as fetch_module
+from bertprep.sources.transfer import progress as transfer_progress
+from bertprep.sources.transfer.fetch import fetch
+from bertprep.sources.transfer.http import TRIES, Web
+from bertprep.sources.transfer.http import _retry_after_seconds as retry_after_seconds
+from bertprep.sources.transfer.listing import Listing, RemoteFile
+from bertprep.sources.transfer.lock import locked
+from bertprep.sources.transfer.own_files import list_url
 from tests.hub_server import HubServer
 from tests.small_hub import noise
 
