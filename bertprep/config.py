@@ -28,7 +28,10 @@ class ShardSettings:
     shards: int | None = option(None, "training shards; by default one for 4 MB of text, at least 4, at most 1,024")
     test_fraction: float = option(0.1, "share of the text, by size, that is held out for testing")
     splitter: str = option("sentencex", "what ends a sentence: sentencex's rules, or the end of a line", choices=SPLITTERS)
-    language: str = option("en", "language of the text, an ISO 639-1 code, for the sentence splitter")
+    language: str | None = option(
+        None, "language of the text, a code such as de, for the sentence splitter and to name a Wikipedia; one that sentencex "
+        "does not know is split by English rules (default: that of the Wikipedia, else en)",
+    )  # fmt: skip
     keep_duplicates: bool = option(False, "keep documents whose text is the same as that of an earlier one")
 
     def __post_init__(self) -> None:
@@ -38,7 +41,7 @@ class ShardSettings:
             raise UsageError(f"--test-fraction {self.test_fraction}: must be at least 0 and below 1")
         if self.splitter not in SPLITTERS:
             raise UsageError(f"--splitter {self.splitter}: unknown; choose one of {', '.join(SPLITTERS)}")
-        if not re.fullmatch("[a-z]{2,3}(-[a-z]+)*", self.language):  # sentencex would take it, and use English rules
+        if self.language is not None and not re.fullmatch("([a-z]{2,3}|simple)(-[a-z]+)*", self.language):
             raise UsageError(f"--language {self.language}: must be a code such as en, de or zh")
 
 

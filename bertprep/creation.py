@@ -1,6 +1,7 @@
 """What a user calls: make records or a vocabulary, and the earlier stages first where they are missing."""
 
 import hashlib
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +17,8 @@ from bertprep.layout import SPLITS, TRAINING, VOCABULARY, Workspace, record_file
 from bertprep.manifest import Manifest, read_manifest
 from bertprep.progress import say
 from bertprep.record_stage import RecordMaker, TextShard, identify_text, make_records
-from bertprep.sources.corpora import GIVEN, name_corpus, parts_of
+from bertprep.sources.catalogue import DEFAULT_MODEL
+from bertprep.sources.corpora import GIVEN, name_corpus, name_made_corpus, parts_of
 from bertprep.sources.sample import SAMPLE
 from bertprep.text.train_vocabulary import train_vocabulary
 
@@ -73,6 +75,10 @@ def create(
         made_from: dict[str, Any] = {"shards": len(shards)}
         training = [shard.path for shard in shards]
     else:
+        if corpus is None:
+            corpus = name_made_corpus(workspace)
+            if progress and (corpus != SAMPLE or workspace.sharded(SAMPLE).exists()):
+                say(f"create: taking {corpus} (--corpus takes another)")
         corpus = name_corpus(corpus, workspace)
         sharded = _sharded(workspace, corpus, workers, progress)
         shards = _sharded_shards(workspace, corpus, sharded, formats)
@@ -111,14 +117,16 @@ def train_vocabulary_of(
 ) -> Path:
     """Train a vocabulary on text files, or on the training shards of `corpus`; returns its path."""
     workspace = Workspace(Path(workdir))
-    corpus = name_corpus(GIVEN if inputs and corpus is None else corpus, workspace)
+    if corpus is None:
+        corpus = GIVEN if inputs else name_made_corpus(workspace)
+    corpus = name_corpus(corpus, workspace)
     files = _check_files(inputs)
     if not files:
         sharded = _sharded(workspace, corpus, pool.default_workers(), progress)
         files = [workspace.sharded(corpus) / name for name in sharded.files if name.startswith(TRAINING + "/")]
     if output is None:
         return _trained(workspace, corpus, files, size, cased, progress)
-    _train(files, Path(output), size=size, cased=cased)
+    _train(files, Path(output), size=size, cased=cased, progress=progress)
     return Path(output)
 
 
@@ -177,11 +185,15 @@ def _sharded_shards(workspace: Workspace, corpus: str, sharded: Manifest, format
 
 def _find_vocabulary(workspace: Workspace, vocab: Path | str) -> Path:
     """The file `vocab`, or the downloaded vocabulary of the model of that name."""
-    if not Path(vocab).exists():
+    if not Path(vocab).exists() and re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*(?<!\.txt)", str(vocab)):
         for kind, model in product(("vocab", "weights"), (str(vocab), f"google-bert/{vocab}")):
             path = workspace.download(kind) / model / VOCABULARY
             if path.is_file():
                 return path
+        model = "" if str(vocab) in (DEFAULT_MODEL, DEFAULT_MODEL.partition("/")[2]) else f" --model {vocab}"
+        raise UsageError(
+            f"--vocab {vocab}: is no file, and no vocabulary that was downloaded; bertprep download vocab{model} brings it"
+        )
     return Path(vocab)
 
 
@@ -190,14 +202,16 @@ def _trained(workspace: Workspace, corpus: str, training: Sequence[Path], size: 
     text = hashlib.sha256("".join(crc32c for _, crc32c in map(identify_text, training)).encode()).hexdigest()
     path = workspace.vocabulary(corpus, size=size, cased=cased, text=text)
     if not path.exists():
+        if size < 1:
+            raise UsageError(f"a vocabulary of {size} tokens: must have at least the five special ones")
         if progress:
             say(f"training a vocabulary of {size:,} tokens (--vocab takes one you have): {path}")
-        _train(training, path, size=size, cased=cased)
+        _train(training, path, size=size, cased=cased, progress=progress)
     return path
 
 
-def _train(files: Sequence[Path], path: Path, *, size: int, cased: bool) -> None:
+def _train(files: Sequence[Path], path: Path, *, size: int, cased: bool, progress: bool) -> None:
     """Train a vocabulary, and say so where the text does not give as many tokens as were asked for."""
-    train_vocabulary(files, path, size=size, cased=cased)
+    train_vocabulary(files, path, size=size, cased=cased, workers=pool.default_workers(), progress=progress)
     if (tokens := len(load_vocabulary(path))) < size:
         say(f"{path}: has {tokens:,} tokens, all that this text gives; {size:,} were asked for")

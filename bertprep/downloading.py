@@ -13,6 +13,7 @@ from pathlib import Path
 from bertprep.errors import UsageError
 from bertprep.layout import VOCABULARY, Workspace
 from bertprep.sources.catalogue import WIKIPEDIA_DATE
+from bertprep.sources.corpora import language_of
 from bertprep.sources.parts import ENGLISH, PARQUET, Part, Request, find_parts
 from bertprep.sources.transfer.fetch import fetch, missing_bytes
 from bertprep.sources.transfer.http import Web
@@ -159,7 +160,9 @@ def next_commands(downloads: Sequence[Downloaded], workdir: Path) -> list[str]:
     names = {part.name for part in downloads}
     place = "" if workdir == Path("data") else f" --workdir {shlex.quote(str(workdir))}"
     corpora = "+".join(name for name in ("wikipedia", "bookcorpus") if name in names)
-    commands = [f"bertprep shard --corpus {corpora}{place}"] if corpora else []
+    language = next((found for part in downloads if (found := language_of(part.folder.name)) and found != "en"), None)
+    in_language = f" --language {language}" if language else ""
+    commands = [f"bertprep shard --corpus {corpora}{in_language}{place}"] if corpora else []
     if vocabulary := next((part.folder for part in downloads if part.name == "vocab"), None):
         commands.append(f"bertprep create --vocab {shlex.quote(str(vocabulary / VOCABULARY))}{place}")
     return commands

@@ -136,7 +136,7 @@ class Journal:
     def __enter__(self) -> "Journal":
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("a+b")
+            self._file = self._path.open("a+b", buffering=0)  # so that closing it has nothing to write
         except OSError as error:
             raise explain_write_error(self._path, error) from error
         try:
@@ -167,6 +167,8 @@ class Journal:
         content = self._file.read()
         whole = content.rfind(b"\n") + 1  # what follows the last newline was torn off by a kill
         lines = content[:whole].splitlines()
+        if len(lines) == 1 and not recorded:  # a run that made nothing binds nobody to its settings
+            whole, lines = 0, []
         if lines:
             self._check_same(json.loads(lines[0]))
             for line in lines[1:]:
@@ -187,13 +189,14 @@ class Journal:
         name, found, wanted = _first_difference("", header, self._header)
         raise BertprepError(
             f"{self.folder}: was made with {name} {json.dumps(found)}, asked for is {json.dumps(wanted)}; "
-            "choose another folder (--output, --workdir or --corpus), or remove this one"
+            "choose another folder (--corpus or --workdir; --output of create), or remove this one"
         )
 
     def _append(self, *entries: dict[str, Any]) -> None:
+        data = memoryview(b"".join(json.dumps(entry).encode() + b"\n" for entry in entries))
         try:
-            self._file.write(b"".join(json.dumps(entry).encode() + b"\n" for entry in entries))
-            self._file.flush()
+            while data:  # a write may take a part only, as the last bytes of a full disk
+                data = data[self._file.write(data) :]
             os.fsync(self._file.fileno())
         except OSError as error:
             raise explain_write_error(self._path, error) from error

@@ -41,7 +41,7 @@ class Progress:
             self._amounts[unit] = self._amounts.get(unit, 0) + amount
         now = time.monotonic()
         if self._bar is not None:
-            self._bar.update(self._task, completed=self._done, rates=self._rates(now))
+            self._bar.update(self._task, completed=self._done, rates=self._rate_of_last(now))
             self._bar.refresh()
         elif self._enabled and (now - self._last_line >= SECONDS_BETWEEN_LINES) and self._done != self._total:
             self._last_line = now
@@ -57,6 +57,11 @@ class Progress:
             f"{amount:,.0f} {unit.replace('_', ' ')} ({amount / seconds:,.{0 if amount >= 1000 else 1}f}/s)"
             for unit, amount in self._amounts.items()
         )
+
+    def _rate_of_last(self, now: float) -> str:
+        """The rate of the amount that is named last: all that fits beside a bar."""
+        unit, amount = next(reversed(self._amounts.items()), ("", 0.0))
+        return f"{amount / max(now - self._started, 1e-9):,.0f} {unit.replace('_', ' ')}/s" if unit else ""
 
     def _print(self, text: str) -> None:
         of_total = "" if self._total is None else f"/{self._total:,}"
@@ -83,17 +88,17 @@ def _duration(seconds: float) -> str:
 
 def _rich_bar() -> Any:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     # No refreshing thread: workers are forked, and a fork beside a thread may copy a held lock.
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=None),
         MofNCompleteColumn(),
         TextColumn("{task.fields[rates]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
         TimeRemainingColumn(),
+        TextColumn("left"),
         console=Console(stderr=True),
         auto_refresh=False,
+        expand=True,
     )

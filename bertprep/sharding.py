@@ -1,6 +1,7 @@
 """What a user calls to make text shards: of files of their own, of what was downloaded, or of the sample corpus."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -9,11 +10,13 @@ from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.layout import Workspace
 from bertprep.manifest import Manifest, sha256_of
-from bertprep.sources.corpora import BOOKS, GIVEN, name_corpus, parts_of
+from bertprep.progress import say
+from bertprep.sources.corpora import BOOKS, GIVEN, language_of, name_corpus, parts_of
 from bertprep.sources.formatting import DUMP, FormattedText, SourceFile, find_formatted, format_corpus
 from bertprep.sources.local import find_sources
 from bertprep.sources.sample import SAMPLE, write_sample
 from bertprep.sources.transfer.listing import OWN_FILES, Listing, load_listing, missing
+from bertprep.sources.transfer.own_files import own_place
 from bertprep.sources.transfer.web_files import fetch_web_file
 from bertprep.text.documents import TextInput
 from bertprep.text.shards import shard_corpus
@@ -39,7 +42,13 @@ def shard(
     workspace = Workspace(Path(workdir))
     settings = settings or ShardSettings()
     workers = workers or pool.default_workers()
+    asked = corpus
     corpus = name_corpus(GIVEN if inputs and corpus is None else corpus, workspace, settings.language)
+    settings = replace(settings, language=settings.language or language_of(corpus))
+    if inputs and parts_of(corpus):
+        raise UsageError(f"--corpus {asked}: is the name of a download; give the text of --input a name of its own")
+    if progress and asked is None and not inputs:
+        say(f"shard: taking {corpus} (--corpus takes another, --input your own text)")
     if inputs:
         fetch = partial(fetch_web_file, workspace=workspace, progress=progress)
         sources = find_sources(inputs, field=field, one_document=one_document, fetch=fetch)
@@ -76,6 +85,8 @@ def _downloaded_text(workspace: Workspace, part: str, *, workers: int, progress:
         if text := find_formatted(workspace, part):
             return text
         raise UsageError(f"--corpus {part}: is not in {folder}; {command} brings it")
+    if (own := own_place(listing)) and not own.exists():
+        raise BertprepError(f"{own}: is no longer there; {folder} is a link to it, which {command} --from-... made")
     if absent := missing(listing, folder):
         raise BertprepError(
             f"{folder / absent[0].name}: is missing or not whole, one of {len(absent):,} such files of {len(listing.files):,}; "

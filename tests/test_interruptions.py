@@ -128,3 +128,12 @@ def test_a_limit_on_file_sizes_is_one_clear_line(inputs: list[Path], workers: in
     assert "Traceback" not in complaint
     left = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert left <= {"manifest.json.journal", "vocab.txt"}
+
+
+def test_a_disk_without_room_for_a_line_is_one_clear_line(inputs: list[Path], tmp_path: Path) -> None:
+    run = start(command(inputs, tmp_path / "out"), file_size_limit=0)
+    _, complaint = run.communicate()
+    assert run.returncode == 1
+    assert complaint.splitlines()[-1].startswith(f"bertprep: error: {tmp_path}/out/")
+    assert "manifest.json.journal: cannot be written: File too large" in complaint
+    assert "Traceback" not in complaint

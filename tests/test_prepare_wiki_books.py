@@ -41,7 +41,7 @@ def test_one_command_leads_from_nothing_to_both_phases(
     arguments: list[str], corpus: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     data = tmp_path / "data"
-    command = ["bash", str(SCRIPT), *arguments, str(data)]
+    command = ["bash", str(SCRIPT), *arguments, "--workdir", str(data)]
     run = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert (data / "download" / "bookscorpus").exists() == (not arguments)

@@ -11,7 +11,7 @@ Either column may be given. Any other name is that of a corpus of the user's own
 import re
 
 from bertprep.errors import UsageError
-from bertprep.layout import LISTING, Workspace
+from bertprep.layout import LISTING, MANIFEST, Workspace
 from bertprep.sources.sample import SAMPLE
 
 BOOKS = "bookscorpus"
@@ -26,6 +26,11 @@ def wiki(language: str) -> str:
     return f"wikicorpus_{language}"
 
 
+def books_and_wiki(language: str) -> str:
+    """The name of the corpus of BookCorpus and one Wikipedia together."""
+    return f"books_wiki_{language}_corpus"
+
+
 def name_corpus(asked: str | None, workspace: Workspace, language: str | None = None) -> str:
     """The name of the corpus that is asked for; without one, of what was downloaded, or else the sample.
 
@@ -34,19 +39,42 @@ def name_corpus(asked: str | None, workspace: Workspace, language: str | None = 
     """
     if asked is None:
         asked = "+".join(_downloaded(workspace)) or SAMPLE
-    sources = {"bookscorpus" if source == "bookcorpus" else source for source in asked.split("+")}
+    sources = {BOOKS if source == "bookcorpus" else source for source in asked.split("+")}
     if sources == {BOOKS}:
         return BOOKS
-    if sources == {"wikipedia"}:
-        return wiki(language or _only_language(workspace))
-    if sources == {BOOKS, "wikipedia"}:
-        return f"books_wiki_{language or _only_language(workspace)}_corpus"
+    if sources in ({"wikipedia"}, {BOOKS, "wikipedia"}):
+        name = wiki if sources == {"wikipedia"} else books_and_wiki
+        languages = [language] if language else _languages(workspace) or ["en"]
+        if len(languages) > 1:
+            raise UsageError(
+                f"--corpus {asked}: {workspace.root} has Wikipedia in {', '.join(languages)}; "
+                f"name one, such as --corpus {name(languages[0])}"
+            )
+        return name(languages[0])
     if not re.fullmatch(r"\w[\w.-]*", asked):
         raise UsageError(
             f"--corpus {asked}: must be wikipedia, bookcorpus, wikipedia+bookcorpus, or a name of letters, digits, '_', '-' "
             "and '.', since files are named after it"
         )
     return asked
+
+
+def name_made_corpus(workspace: Workspace) -> str:
+    """The corpus that records are made of where none is named: what was downloaded or sharded, or else the sample.
+
+    Raises `UsageError` where that is more than one.
+    """
+    made = {path.parent.name for path in workspace.sharded("").glob(f"*/{MANIFEST}")} - {SAMPLE}
+    found = sorted(made | ({name_corpus(None, workspace)} - {SAMPLE}))
+    if len(found) > 1:
+        raise UsageError(f"{workspace.root} has the text of {', '.join(found)}; name one with --corpus")
+    return found[0] if found else SAMPLE
+
+
+def language_of(corpus: str) -> str | None:
+    """The language that the name of a Wikipedia tells."""
+    match = _BOTH.fullmatch(corpus) or _WIKI.fullmatch(corpus)
+    return match[1] if match else None
 
 
 def parts_of(corpus: str) -> list[str]:
@@ -61,13 +89,7 @@ def _downloaded(workspace: Workspace) -> list[str]:
     return [BOOKS] * (BOOKS in present) + ["wikipedia"] * any(map(_WIKI.fullmatch, present))
 
 
-def _only_language(workspace: Workspace) -> str:
+def _languages(workspace: Workspace) -> list[str]:
+    """Of the Wikipedias that the workspace has, as downloads or as shards."""
     folders = [*workspace.download("").glob("wikicorpus_*"), *workspace.sharded("").glob("*wiki*")]
-    matches = (_WIKI.fullmatch(folder.name) or _BOTH.fullmatch(folder.name) for folder in folders)
-    languages = sorted({match[1] for match in matches if match})
-    if len(languages) > 1:
-        raise UsageError(
-            f"--corpus wikipedia: {workspace.root} has several, {', '.join(languages)}; "
-            f"name one, such as --corpus {wiki(languages[0])}"
-        )
-    return languages[0] if languages else "en"
+    return sorted({language for folder in folders if (language := language_of(folder.name))})

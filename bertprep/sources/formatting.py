@@ -6,6 +6,7 @@ journal, so a killed run goes on with the files it lacks. A plain text file on d
 """
 
 import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -28,8 +29,8 @@ from bertprep.text.cleaning import clean_document
 from bertprep.text.documents import TextInput
 
 KIND = "cleaned text"
-RULES = 1
-"""The version of all rules that decide what cleaned text looks like; part of what a folder was made with."""
+MADE_WITH = {"rules": 1}
+"""The version of all rules that decide what cleaned text looks like; each file has in its facts of which source it is."""
 WRITE_BYTES = 1_000_000
 DUMP = "dump"
 """The reader that is none of READERS: a Wikimedia dump."""
@@ -44,6 +45,10 @@ class SourceFile:
     reader: str  # one of READERS, or DUMP
     identity: dict[str, Any]  # its name, and what changes when its content does
     field: str = "text"  # column or key that holds the text, where the reader needs one
+
+    def facts(self) -> dict[str, Any]:
+        """All that decides the text made of it, but for the rules."""
+        return {**self.identity, "reader": self.reader, "field": self.field}
 
 
 READERS: dict[str, Callable[[SourceFile], Iterable[str]]] = {
@@ -99,20 +104,24 @@ def format_corpus(
 ) -> FormattedText:
     """Write the cleaned text of the `sources` that are not plain text; returns all as plain text, in their order.
 
-    Raises `BertprepError` for a source file that cannot be read, and where the folder holds text of other sources.
+    What was made of sources that have changed since is made again. Raises `BertprepError` for a source that cannot be read.
     """
     numbered = {number: source for number, source in enumerate(sources) if isinstance(source, SourceFile)}
     if not numbered:
         return FormattedText([source for source in sources if isinstance(source, TextInput)], 0)
     folder = workspace.formatted(corpus)
-    made_with = {
-        "rules": RULES,
-        "sources": [{**source.identity, "reader": source.reader, "field": source.field} for source in numbered.values()],
-    }
-    manifest = read_finished(folder, KIND, made_with) or _format(folder, corpus, numbered, made_with, workers, progress)
+    manifest = read_finished(folder, KIND, MADE_WITH)
+    if manifest is None or not _is_of(manifest, numbered):
+        manifest = _format(folder, corpus, numbered, workers, progress)
     written = _inputs_by_source(folder, manifest)
     inputs = [[source] if isinstance(source, TextInput) else written[number] for number, source in enumerate(sources)]
     return FormattedText([given for of_source in inputs for given in of_source], _sum_empty(manifest))
+
+
+def _is_of(manifest: Manifest, sources: dict[int, SourceFile]) -> bool:
+    """Whether finished text is that of these sources, as they are now."""
+    found = {(facts["source"], json.dumps(facts["made_of"])) for facts in manifest.files.values()}
+    return found == {(number, json.dumps(source.facts())) for number, source in sources.items()}
 
 
 def find_formatted(workspace: Workspace, corpus: str) -> FormattedText | None:
@@ -136,16 +145,16 @@ def _sum_empty(manifest: Manifest) -> int:
     return sum(facts["empty"] for facts in manifest.files.values())
 
 
-def _format(
-    folder: Path, corpus: str, sources: dict[int, SourceFile], made_with: dict[str, Any], workers: int, progress: bool
-) -> Manifest:
-    with Journal(folder, KIND, made_with) as journal:
+def _format(folder: Path, corpus: str, sources: dict[int, SourceFile], workers: int, progress: bool) -> Manifest:
+    with Journal(folder, KIND, MADE_WITH) as journal:
         names: list[str] = []
 
         def tasks() -> Iterator[tuple[str, Task]]:
             for label, task in _tasks(folder, corpus, sources):
-                names.append(task.path.name)
-                if task.path.name not in journal.done:
+                name = task.path.name
+                names.append(name)
+                facts = journal.done.get(name, {})
+                if (facts.get("source"), facts.get("made_of")) != (task.number, sources[task.number].facts()):
                     yield label, task
 
         with (
@@ -153,8 +162,10 @@ def _format(
             closing(pool.run(write_text, tasks(), workers=workers)) as results,
         ):
             for _, (name, facts) in results:
-                journal.add(name, facts)
+                journal.add(name, {**facts, "made_of": sources[facts["source"]].facts()})
                 shown.advance(documents=facts["documents"], MB_of_text=facts["bytes"] / 1e6)
+        for name in set(journal.done) - set(names):  # of other sources, which the name had before
+            (folder / name).unlink(missing_ok=True)
         return journal.finish(names, versions_of())
 
 

@@ -1,9 +1,9 @@
 """What `--input` takes: files, folders and URLs, and by what their names end in how each is read.
 
     .txt and any other name   plain text: a blank line ends a document
-    .jsonl .ndjson            JSON Lines: a field of each line is a document
+    .jsonl .ndjson .json      JSON Lines: a field of each line is a document
     .parquet                  a column of each row is a document
-    .xml                      a Wikimedia dump (pages-articles)
+    .xml .xml-p1p41242        a Wikimedia dump (pages-articles), or a part of one
 
 each but Parquet also with .gz, .bz2 or .zst behind it.
 """
@@ -17,9 +17,13 @@ from bertprep.sources.formatting import DUMP, SourceFile
 from bertprep.sources.streams import identify, is_url, suffixes
 from bertprep.text.documents import TextInput
 
-READER_OF = {".jsonl": "json lines", ".ndjson": "json lines", ".parquet": "parquet", ".xml": DUMP}
+READER_OF = {".jsonl": "json lines", ".ndjson": "json lines", ".json": "json lines", ".parquet": "parquet", ".xml": DUMP}
 IN_FOLDERS = (".txt", *READER_OF)
-"""What is taken of a folder; a file that is named is taken whatever its name."""
+"""What is taken of a folder; a file that is named is taken whatever its name, but for these."""
+NO_TEXT = (
+    ".csv", ".tsv", ".html", ".htm", ".pdf", ".doc", ".docx", ".epub", ".tar", ".tgz", ".zip", ".7z", ".xz", ".rar", ".npz",
+    ".arrow",
+)  # fmt: skip
 
 
 def find_sources(
@@ -58,6 +62,8 @@ def _find(location: str, field: str, one_document: bool) -> Iterator[TextInput |
 
 def _source(location: str, field: str, one_document: bool) -> TextInput | SourceFile:
     kind, compression = suffixes(location)
+    if kind in NO_TEXT:
+        raise UsageError(f"--input {location}: a {kind} file is not read; give text, JSON Lines, Parquet or a Wikimedia dump")
     reader = READER_OF.get(kind, "whole" if one_document else "text")
     if is_url(location):
         return SourceFile(location, reader, identify(location), field)

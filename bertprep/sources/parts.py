@@ -101,7 +101,9 @@ def _wikipedia(request: Request, workspace: Workspace) -> Iterator[Part]:
         yield _from_hub("wikipedia", label, folder, catalogue.wikipedia(request.language, request.date))
     elif is_url(dump):
         name_in_url(dump)
-        yield Part("wikipedia", label, folder, {"dump": dump}, lambda _, web: list_url(dump, web), fixed=False)
+        yield Part(
+            "wikipedia", label, folder, {"dump": dump}, lambda hub, web: list_url(dump, web, progress=hub.progress), fixed=False
+        )
     else:
         listing = list_dump(Path(dump))
         yield Part("wikipedia", label, folder, listing.source, lambda *_: listing, fixed=False)

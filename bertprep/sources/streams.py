@@ -28,7 +28,8 @@ def suffixes(location: str) -> tuple[str, str]:
     """What the name ends in, the compression apart: ('.jsonl', '.gz'); '' for either where there is none."""
     name = PurePosixPath(location.partition("?")[0] if is_url(location) else location)
     compression = name.suffix.lower() if name.suffix.lower() in COMPRESSIONS else ""
-    return (PurePosixPath(name.stem) if compression else name).suffix.lower(), compression
+    kind = (PurePosixPath(name.stem) if compression else name).suffix.lower()
+    return kind.partition("-")[0], compression  # the parts of a dump are called ....xml-p1p41242.bz2
 
 
 @contextmanager

@@ -55,13 +55,14 @@ def shard_corpus(
     that were dropped, with those that were `already_empty` when `inputs` were made. Raises `UsageError` for a request and
     `BertprepError` for text that cannot be sharded, and where the folder holds shards of other text or settings.
     """
+    language = settings.language or "en"
     index = _index(corpus, inputs, settings, workers, progress)
     documents = index.documents
     counts = count_shards(documents.size_bytes, settings)
     made_with = {
         "inputs": [_identity(file) for file in index.files],
         "splitter": settings.splitter,
-        "language": settings.language,
+        "language": language,
         "keep_duplicates": settings.keep_duplicates,
         "test_fraction": settings.test_fraction,
         "shards": counts.training,
@@ -118,7 +119,8 @@ def write_shard(task: ShardTask) -> dict[str, Any]:
     """Write one shard; returns its facts for the manifest."""
     settings = task.settings
     split = {
-        number: choose_splitter(given.splitter or settings.splitter, settings.language) for number, given in task.inputs.items()
+        number: choose_splitter(given.splitter or settings.splitter, settings.language or "en")
+        for number, given in task.inputs.items()
     }
     digest = hashlib.sha256()
     sentences = words = 0

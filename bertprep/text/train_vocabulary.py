@@ -8,13 +8,16 @@ About 3 s for 12 MB of text; time and memory grow with the number of different w
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from pathlib import Path
 
+from bertprep import pool
 from bertprep.atomic import atomic_file
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances.vocabulary import SPECIAL_TOKENS
+from bertprep.progress import Progress
 
 CONTINUES = "##"
 MOST_CHARACTERS = 1_000  # the rarer ones of a text with more become [UNK]
@@ -23,13 +26,15 @@ LONGEST_WORD = 200  # longer ones are [UNK] to the tokenizer, whatever the vocab
 Pair = tuple[str, str]
 
 
-def train_vocabulary(files: Sequence[Path], path: Path, *, size: int = 8000, cased: bool = False) -> None:
+def train_vocabulary(
+    files: Sequence[Path], path: Path, *, size: int = 8000, cased: bool = False, workers: int = 1, progress: bool = False
+) -> None:
     """Write a vocabulary of at most `size` tokens, one a line: special tokens, characters, then merges as they were made.
 
     It is shorter than `size` where the text holds no more pieces that occur twice. Raises `UsageError` for a size that
     the characters of the text alone exceed, `BertprepError` for text without a word.
     """
-    words = count_words(files, cased=cased)
+    words = count_words(files, cased=cased, workers=workers, progress=progress)
     alphabet = choose_alphabet(words)
     if not alphabet:
         raise BertprepError(f"{', '.join(map(str, files[:3])) or 'no file'}: no word found to train a vocabulary on")
@@ -49,28 +54,41 @@ def train_vocabulary(files: Sequence[Path], path: Path, *, size: int = 8000, cas
         file.write("".join(f"{token}\n" for token in tokens).encode())
 
 
-def count_words(files: Sequence[Path], *, cased: bool) -> Counter[str]:
+def count_words(files: Sequence[Path], *, cased: bool, workers: int = 1, progress: bool = False) -> Counter[str]:
     """How often each word occurs, as BERT's basic tokenizer sees words: normalised, punctuation apart."""
+    words: Counter[str] = Counter()
+    tasks = [(str(path), (path, cased)) for path in files]
+    with (
+        Progress("count words", len(tasks), "files", enabled=progress) as shown,
+        closing(pool.run(_count_words_of_file, tasks, workers=workers)) as results,
+    ):
+        for name, of_file in results:
+            words.update(of_file)
+            shown.advance(MB_of_text=Path(name).stat().st_size / 1e6)
+    return words
+
+
+def _count_words_of_file(task: tuple[Path, bool]) -> dict[str, int]:
     from tokenizers.normalizers import BertNormalizer
     from tokenizers.pre_tokenizers import BertPreTokenizer
 
+    path, cased = task
     normalizer, pre_tokenizer = BertNormalizer(lowercase=not cased), BertPreTokenizer()
     words: Counter[str] = Counter()
-    for path in files:
-        spelled: Counter[str] = Counter()  # many times fewer than there are in the text, and the tokenizer is slow
-        try:
-            with path.open(encoding="utf-8", newline="\n") as lines:
-                for line in lines:
-                    spelled.update(line.split())
-        except UnicodeDecodeError as error:
-            raise BertprepError(f"{path}: is not UTF-8 ({error.reason}); convert the file, for instance with iconv") from error
-        except OSError as error:
-            raise BertprepError(f"{path}: cannot be read: {error.strerror}") from error
-        for spelling, count in spelled.items():
-            for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(spelling)):
-                if len(word) <= LONGEST_WORD:
-                    words[word] += count
-    return words
+    spelled: Counter[str] = Counter()  # many times fewer than there are in the text, and the tokenizer is slow
+    try:
+        with path.open(encoding="utf-8", newline="\n") as lines:
+            for line in lines:
+                spelled.update(line.split())
+    except UnicodeDecodeError as error:
+        raise BertprepError(f"{path}: is not UTF-8 ({error.reason}); convert the file, for instance with iconv") from error
+    except OSError as error:
+        raise BertprepError(f"{path}: cannot be read: {error.strerror}") from error
+    for spelling, count in spelled.items():
+        for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(spelling)):
+            if len(word) <= LONGEST_WORD:
+                words[word] += count
+    return dict(words)
 
 
 def choose_alphabet(words: Mapping[str, int]) -> set[str]:

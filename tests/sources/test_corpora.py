@@ -12,7 +12,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.layout import Workspace
 from bertprep.manifest import sha256_of
 from bertprep.sharding import shard
-from bertprep.sources.corpora import name_corpus, parts_of
+from bertprep.sources.corpora import name_corpus, name_made_corpus, parts_of
 from bertprep.sources.transfer.listing import Listing, RemoteFile, save_listing
 
 ARTICLES = [
@@ -70,9 +70,33 @@ def test_without_a_name_it_is_what_was_downloaded(tmp_path: Path) -> None:
     assert name_corpus(None, workspace) == "books_wiki_de_corpus"
     download(workspace, "wikicorpus_fr", [["Une phrase."]])
     with pytest.raises(
-        UsageError, match=r"--corpus wikipedia: .* has several, de, fr; name one, such as --corpus wikicorpus_de"
+        UsageError, match=r"--corpus wikipedia: .* has Wikipedia in de, fr; name one, such as --corpus wikicorpus_de"
     ):
         name_corpus("wikipedia", workspace)
+
+
+def test_records_are_made_of_what_was_sharded_and_never_silently_of_something_else(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    assert name_made_corpus(workspace) == "sample"
+    (tmp_path / "a.txt").write_text("One.\n\nTwo.\n")
+    shard([tmp_path / "a.txt"], workdir=tmp_path)
+    assert name_made_corpus(workspace) == "corpus"
+    download(workspace, "wikicorpus_de", [["Ein Satz."]])
+    with pytest.raises(UsageError, match=r"has the text of corpus, wikicorpus_de; name one with --corpus"):
+        name_made_corpus(workspace)
+
+
+def test_the_language_is_that_of_the_wikipedia(tmp_path: Path) -> None:
+    download(Workspace(tmp_path), "wikicorpus_de", [["Am 5. Mai kam er z.B. heim. Gut.", "Noch ein Artikel."]])
+    manifest = shard(workdir=tmp_path)
+    assert manifest.made_with["language"] == "de"
+    assert "Am 5. Mai kam er z.B. heim.\nGut.\n" in text_of(Workspace(tmp_path), "wikicorpus_de")
+
+
+def test_own_text_does_not_take_the_name_of_a_download(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("One.\n")
+    with pytest.raises(UsageError, match="--corpus wikipedia: is the name of a download; give the text of --input a name"):
+        shard([tmp_path / "a.txt"], workdir=tmp_path, corpus="wikipedia")
 
 
 def test_wikipedia_becomes_shards_of_prose(tmp_path: Path) -> None:
@@ -136,3 +160,7 @@ def test_books_of_ones_own_are_a_document_each(tmp_path: Path) -> None:
     manifest = shard(corpus="bookcorpus", workdir=workspace.root, settings=ShardSettings(shards=1, test_fraction=0))
     assert manifest.files["training/bookscorpus_training_00000.txt"]["documents"] == 3
     assert text_of(workspace, "bookscorpus").startswith("Book 0.\nIt has paragraphs.\n\nBook 1.\n")
+
+    books.rename(tmp_path / "moved")
+    with pytest.raises(BertprepError, match=r"/books: is no longer there; .*download/bookscorpus is a link to it"):
+        shard(corpus="bookcorpus", workdir=workspace.root)

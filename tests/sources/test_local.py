@@ -135,8 +135,7 @@ def test_a_url_is_opened_by_fsspec(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(JSON_LINES.encode()))
     assert documents_of(made(tmp_path, f"file://{tmp_path}/a.jsonl.gz")) == DOCUMENTS
     parquet(tmp_path / "b.parquet", [*DOCUMENTS])
-    with pytest.raises(BertprepError, match="was made with"):
-        made(tmp_path, f"file://{tmp_path}/b.parquet")
+    assert documents_of(made(tmp_path, f"file://{tmp_path}/b.parquet")) == DOCUMENTS
 
 
 @pytest.mark.parametrize(
@@ -173,22 +172,37 @@ def test_wrong_requests(tmp_path: Path) -> None:
         made(tmp_path, parquet(tmp_path / "a.parquet", ["One."]), field="body")
 
 
-def test_a_second_run_goes_on_where_the_first_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = []
-    for number, text in enumerate(DOCUMENTS):
-        paths.append(parquet(tmp_path / f"{number}.parquet", [text]))
+def test_a_second_run_goes_on_where_the_first_stopped(tmp_path: Path) -> None:
+    paths = [parquet(tmp_path / f"{number}.parquet", [text]) for number, text in enumerate(DOCUMENTS)]
     paths[1].write_bytes(b"PAR1")
     with pytest.raises(BertprepError, match=r"1\.parquet: cannot be read"):
         made(tmp_path, *paths)
     first = tmp_path / "data/formatted/mine/mine_00000.txt"
-    written = first.stat().st_mtime_ns
-    with pytest.raises(BertprepError, match=r"was made with sources\[1\]\.bytes 4, asked for is"):
-        made(tmp_path, paths[0], parquet(paths[1], ["Two."]), paths[2])  # the sources are others now
-    paths[1].write_bytes(b"PAR1")
-    monkeypatch.setattr(formatting.readers, "read_parquet", lambda location, _: [location[-9:]])
+    written = first.stat().st_ino
+    parquet(paths[1], ["Mended."])  # it is another file now, and the same command takes it
     text = made(tmp_path, *paths)
-    assert documents_of(text) == [DOCUMENTS[0], "1.parquet", "2.parquet"]
-    assert first.stat().st_mtime_ns == written
+    assert documents_of(text) == [DOCUMENTS[0], "Mended.", DOCUMENTS[2]]
+    assert first.stat().st_ino == written
+
+    parquet(paths[2], ["Changed."])
+    assert documents_of(made(tmp_path, *paths[:1], paths[2])) == [DOCUMENTS[0], "Changed."]
+    assert first.stat().st_ino == written
+    assert sorted(path.name for path in first.parent.iterdir()) == ["manifest.json", "mine_00000.txt", "mine_00001.txt"]
+
+
+def test_a_wrong_field_binds_nobody(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "a.parquet", ["One."])
+    with pytest.raises(UsageError, match="has no column 'nope'"):
+        made(tmp_path, path, field="nope")
+    assert documents_of(made(tmp_path, path)) == ["One."]
+
+
+@pytest.mark.parametrize("name", ["enwiki-latest-pages-articles1.xml-p000000010p000030302.bz2", "dewiki.xml", "a.xml.zst"])
+def test_a_dump_is_known_by_its_name(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"")
+    (source,) = find_sources([tmp_path / name], field="text", one_document=False)
+    assert isinstance(source, formatting.SourceFile)
+    assert source.reader == formatting.DUMP
 
 
 def test_the_bytes_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:

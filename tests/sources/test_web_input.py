@@ -20,9 +20,14 @@ def test_a_web_address_is_fetched_once_and_sharded(tmp_path: Path, monkeypatch: 
         server.fail("text.txt.gz", status=503)
         address = f"{server.url}/files/text.txt.gz"
         manifest = shard([address], ShardSettings(shards=1, test_fraction=0), workdir=tmp_path)
-        asked = len(server.asked)
         assert shard([address], ShardSettings(shards=1, test_fraction=0), workdir=tmp_path) == manifest
-        assert len(server.asked) == asked
+        assert [asked.method for asked in server.asked_for("text.txt.gz")].count("GET") == 1
+        server.files["text.txt.gz"] = gzip.compress(b"Other text.\n")
+        other = shard([address], ShardSettings(shards=1, test_fraction=0), workdir=tmp_path, corpus="other")
+        assert other.made_with["inputs"] != manifest.made_with["inputs"]
+        server.files["text.txt.gz"] = TEXT
+        shard([address], ShardSettings(shards=1, test_fraction=0), workdir=tmp_path, corpus="third")
+    shard([address], ShardSettings(shards=1, test_fraction=0), workdir=tmp_path)  # the server is gone, the file is here
     shards = tmp_path / "sharded/corpus/training/corpus_training_00000.txt"
     assert shards.read_text() == "One sentence.\nAnother.\n\nA second document.\n\n"
 

@@ -29,7 +29,7 @@ class Hub:
     """Lists repositories; what one was found to hold is remembered, so that all its downloads are of one commit."""
 
     def __init__(self, web: Web, *, progress: bool = False) -> None:
-        self._web, self._progress = web, progress
+        self._web, self.progress = web, progress
         self._trees: dict[tuple[str, str, str], tuple[str, list[dict[str, Any]]]] = {}
 
     def list_files(self, wanted: HubFiles) -> Listing:
@@ -74,7 +74,7 @@ class Hub:
                 return response.json(), response.links.get("next", {}).get("url")
 
         try:
-            return Patience(absolute(url), tries=TRIES_TO_LIST, progress=self._progress).persist(request)
+            return Patience(absolute(url), tries=TRIES_TO_LIST, progress=self.progress).persist(request)
         except ValueError as error:
             raise _not_a_hub(url) from error
 

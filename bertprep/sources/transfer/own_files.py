@@ -84,6 +84,11 @@ def links_of(listing: Listing) -> Mapping[str, Path]:
     return {}
 
 
+def own_place(listing: Listing) -> Path | None:
+    """The file or folder of the user's own that a download stands for, if it does."""
+    return next(iter(links_of(listing).values()), None)
+
+
 def make_link(link: Path, target: Path) -> None:
     """Make `link` point to `target`, at once or not at all."""
     if link.is_symlink() and link.readlink() == target:

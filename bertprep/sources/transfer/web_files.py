@@ -6,7 +6,9 @@ So it resumes, retries and is kept as every download, where reading it as a stre
 import hashlib
 from pathlib import Path
 
+from bertprep.errors import BertprepError
 from bertprep.layout import Workspace
+from bertprep.progress import say
 from bertprep.sources.transfer.fetch import fetch
 from bertprep.sources.transfer.http import Web
 from bertprep.sources.transfer.listing import load_listing, missing, save_listing
@@ -15,13 +17,27 @@ from bertprep.sources.transfer.own_files import list_url
 
 
 def fetch_web_file(url: str, workspace: Workspace, *, progress: bool) -> Path:
-    """The file at `url`, fetched now where it is not there yet; each address has a folder of its own."""
+    """The file at `url`; each address has a folder of its own.
+
+    The server is asked whether a file that is there is still the same, and it is fetched again where it is not. Where the
+    server cannot be reached, the file that is there is taken, and that is said.
+    """
     folder = workspace.download("web") / hashlib.sha256(url.encode()).hexdigest()[:16]
     with locked(folder):
-        listing = load_listing(folder)
-        if listing is None or missing(listing, folder):
+        kept = load_listing(folder)
+        whole = kept is not None and not missing(kept, folder)
+        try:
             with Web() as web:
                 listing = list_url(url, web, progress=progress)
+        except BertprepError as error:
+            if kept is None or not whole:
+                raise
+            say(f"{error}; the file that was fetched from there before is taken")
+            return folder / kept.files[0].name
+        path = folder / listing.files[0].name
+        if listing != kept:
+            path.unlink(missing_ok=True)
             save_listing(listing, folder)
-            fetch(listing, folder, connections=1, progress=progress, label=listing.files[0].name)
-    return folder / listing.files[0].name
+        if listing != kept or not whole:
+            fetch(listing, folder, connections=1, progress=progress, label=path.name)
+    return path

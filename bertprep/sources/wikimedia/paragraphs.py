@@ -31,6 +31,8 @@ _APPENDICES = frozenset(
 )
 
 _LIST_MARKS = "*#:;"
+_ITEM_MARKS = "*#"
+_GOES_ON = (";", ",", " and", " or", "；", "，", "、")  # ends of list items that are parts of one sentence
 _TABLE_MARKS = "|!"
 _BREAKING = ("", " ", "=", "-", *_LIST_MARKS, *_TABLE_MARKS)  # first characters of lines that no paragraph goes on with
 
@@ -60,10 +62,12 @@ def make_paragraphs(text: str, language: str) -> list[str]:
 def _gather(text: str) -> Iterator[tuple[str, bool]]:
     """The lines of each paragraph as one, and whether it is an item of a list.
 
-    Indented lines go on to the end of a sentence: they are verses of a quotation, or a formula and what follows it.
+    Indented lines go on to the end of a sentence: they are verses of a quotation, or a formula and what follows it. So do items
+    of a list that end as parts of one sentence do.
     """
     lines: list[str] = []
     indented: list[str] = []
+    items: list[str] = []
     appendix = 0  # level of the heading of the appendix that lines are in
     for line in text.split("\n"):
         mark = line[:1]
@@ -73,6 +77,8 @@ def _gather(text: str) -> Iterator[tuple[str, bool]]:
         if indented and mark != ":":
             yield " ".join(indented), True
             indented.clear()
+        if items and mark not in _ITEM_MARKS:
+            items.clear()  # they came to no end
         if mark == "=" and line.rstrip().endswith("="):
             level = len(line) - len(line.lstrip("="))
             if not appendix or level <= appendix:
@@ -84,8 +90,11 @@ def _gather(text: str) -> Iterator[tuple[str, bool]]:
         elif mark == ":":
             yield " ".join([*indented, line.lstrip(_LIST_MARKS)]), True
             indented.clear()
+        elif mark in _ITEM_MARKS and line.rstrip().endswith(_GOES_ON):
+            items.append(line.lstrip(_LIST_MARKS))
         elif mark in _LIST_MARKS:
-            yield line.lstrip(_LIST_MARKS), True
+            yield " ".join([*items, line.lstrip(_LIST_MARKS)]), True
+            items.clear()
         elif mark == " ":
             yield line, False  # set as it stands
         else:

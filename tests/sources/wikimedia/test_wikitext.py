@@ -283,3 +283,12 @@ def test_deep_nesting_is_soon_done_and_does_not_recurse() -> None:
         depth = 500_000 // len(opening)
         to_prose(opening * depth + closing * depth, ENGLISH)
     to_prose("<ref>" * 200_000 + "\n==" + "</ref>", ENGLISH)
+
+
+def test_a_list_that_is_one_sentence_is_kept_as_one() -> None:
+    wikitext = "Change is of three kinds:\n# growth, which is in quantity;\n# [[locomotion]]; and\n# alteration, in quality.\n"
+    assert (
+        to_prose(wikitext, SiteInfo()).split("\n")[-1]
+        == "growth, which is in quantity; locomotion; and alteration, in quality."
+    )
+    assert to_prose("* one;\n* two;\n\nA sentence.\n* Another.", SiteInfo()) == "A sentence.\nAnother."
