@@ -1,0 +1,31 @@
+"""What is wrong with data, as values: one `Finding` for each fault and file, however many records have it."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+ERROR, WARNING = LEVELS = ("error", "warning")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault: where it shows first, what was expected there, and what was found.
+
+    `code` is its name in programs, such as "mask-on-separator"; docs/validation.md lists all. `record` counts from 0 in the
+    file, lines of text from 1; None where the fault is one of a file or of the whole. `count` is how many records have it.
+    """
+
+    level: str
+    code: str
+    file: str
+    record: int | None
+    expected: str
+    found: str
+    count: int = 1
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        place = self.file if self.record is None else f"{self.file}, record {self.record:,}"
+        more = f" ({self.count:,} records)" if self.count > 1 else ""
+        return f"{self.level}: {self.code}: {place}: expected {self.expected}, found {self.found}{more}"
