@@ -34,10 +34,13 @@ _SOURCES = (
     "crc32c",
     "sha256",
     "encode",
+    "encode_examples",
     "faults",
     "varints",
     "messages",
     "decode",
+    "record_faults",
+    "record_checks",
 )
 _C_TYPES: dict[str, Any] = {"int64": ctypes.c_int64, "uint64": ctypes.c_uint64, "uint32": ctypes.c_uint32}
 

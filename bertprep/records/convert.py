@@ -1,0 +1,145 @@
+"""Examples to record files, and records of some files to another: lossless, whatever the values are.
+
+Records are read in blocks that stay in the processor's cache, encoded, hashed and written at once, so memory does not grow
+with a file. Every value is decoded and every checksum verified on the way: what is damaged is not passed on. The bytes are
+those that `write_records` makes of instances with the same values, so that a conversion there and back gives equal files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bertprep import kernels
+from bertprep.atomic import atomic_file
+from bertprep.errors import BertprepError
+from bertprep.records.digest import Sha256Pair
+from bertprep.records.examples import Examples
+from bertprep.records.formats import TFRECORD
+from bertprep.records.reader import RecordFile
+from bertprep.records.writer import BUFFER_BYTES, FEATURES, RecordBuffer, WrittenFile
+
+_BLOCK_TOKENS = 1 << 15  # of a block of records: what the arrays of it take fits into the processor's cache
+_KEY_WIDTH, _SLACK, _WIDEST_HEADER, _WIDEST_NUMBER = 32, 256, 56, 5  # as in bertprep.kernels.encode_examples
+_FORMAT_NUMBERS = {TFRECORD: 1, "ofrecord": 2}
+
+
+@dataclass(frozen=True)
+class Span:
+    """Records start to stop - 1 of a file, to its end where `stop` is None."""
+
+    path: Path
+    start: int = 0
+    stop: int | None = None
+
+
+class RecordConverter:
+    """Writes spans of record files as files of one format; holds the file read last, of which the next span may be too."""
+
+    def __init__(self, record_format: str) -> None:
+        self._format = record_format
+        self._source: RecordFile | None = None
+
+    def convert(self, spans: Sequence[Span], path: Path) -> WrittenFile:
+        """Write the records of `spans`, in their order, to `path`, which appears whole or not at all.
+
+        Raises `BertprepError` for a record that is damaged or has not the shape of the first, and for a write that the
+        system refuses.
+        """
+        try:
+            return write_examples(self._blocks(spans), path, self._format)
+        finally:
+            if len(spans) == 1 and spans[0].stop is None:
+                self.close()
+
+    def close(self) -> None:
+        """Let the file read last go."""
+        if self._source is not None:
+            self._source.close()
+        self._source = None
+
+    def _blocks(self, spans: Sequence[Span]) -> Iterator[Examples]:
+        room: Examples | None = None
+        for span in spans:
+            source = self._open(span.path)
+            if room is None:
+                room = Examples.empty(max(1, _BLOCK_TOKENS // source.seq), seq=source.seq, pred=source.pred)
+            elif (source.seq, source.pred) != (room.seq, room.pred):
+                raise BertprepError(
+                    f"{source.path}: has records of {source.seq} tokens and {source.pred} predictions, expected {room.seq} "
+                    f"and {room.pred} as {spans[0].path} has; give files that were made with the same settings"
+                )
+            start = span.start
+            while span.stop is None or start < span.stop:
+                stop = start + len(room)
+                count = source.read_into(room, start, stop if span.stop is None else min(stop, span.stop))
+                if not count:
+                    break
+                yield room[:count]
+                start += count
+
+    def _open(self, path: Path) -> RecordFile:
+        if self._source is None or self._source.path != path:
+            self.close()
+            self._source = RecordFile(path)
+        return self._source
+
+
+def write_examples(blocks: Iterable[Examples], path: Path, record_format: str) -> WrittenFile:
+    """Write blocks of examples, all of one shape and with no whole number below 0, to a file of that format.
+
+    A block may be overwritten after the next is asked for. Raises `BertprepError` where the system refuses a write.
+    """
+    digest = Sha256Pair(1)
+    buffer = RecordBuffer()
+    records = 0
+    with atomic_file(path, direct=True) as file:
+        for count in _encode(blocks, record_format, buffer):
+            records += count
+            digest.update([buffer.take_unhashed()])
+            buffer.take_pages(file)
+        (sha256,) = digest.hexdigests([buffer.take_end(file)])
+    return WrittenFile(records, file.size_bytes, sha256)
+
+
+def _encode(blocks: Iterable[Examples], record_format: str, buffer: RecordBuffer) -> Iterator[int]:
+    """Fill the buffer with records; yields how many came when it is to be emptied."""
+    encode, size, keys = kernels.load().encode_examples, np.zeros(1, np.int64), _keys()
+    ready = np.empty(0, np.uint32)
+    pending = 0
+    for examples in blocks:
+        seq, pred = examples.seq, examples.pred
+        if not len(ready):
+            ready = np.zeros(seq + 64, np.uint32)
+            buffer.make_room(max(BUFFER_BYTES, 2 * _widest_record(seq, pred)))
+        arrays = (*examples.arrays[:5], examples.masked_lm_weights.view(np.uint32), examples.next_sentence_labels)
+        done = 0
+        while done < len(examples):
+            room = buffer.room
+            before = done
+            done = encode(
+                _FORMAT_NUMBERS[record_format], done, len(examples), seq, pred, *arrays, keys, ready, room, len(room), size
+            )
+            buffer.filled_bytes += int(size[0])
+            pending += done - before
+            if done < len(examples):
+                yield pending
+                pending = 0
+    yield pending
+
+
+def _widest_record(seq: int, pred: int) -> int:
+    return 2 * _SLACK + len(FEATURES) * _WIDEST_HEADER + _WIDEST_NUMBER * (3 * seq + 2 * pred + 1) + 4 * pred
+
+
+def _keys() -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """(features, 32): each feature's name with the protobuf bytes around it, and at the end how many those are."""
+    keys = np.zeros((len(FEATURES), _KEY_WIDTH), np.uint8)
+    for row, name in zip(keys, FEATURES, strict=True):
+        around = b"\x0a" + bytes([len(name)]) + name.encode() + b"\x12"  # map entry: field 1 is the name, field 2 the Feature
+        row[: len(around)] = np.frombuffer(around, np.uint8)
+        row[-1] = len(around)
+    return keys
