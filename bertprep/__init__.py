@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bertprep import records as records
     from bertprep.config import InstanceSettings as InstanceSettings
     from bertprep.config import ShardSettings as ShardSettings
+    from bertprep.conversion import convert as convert
     from bertprep.creation import create as create
     from bertprep.creation import train_vocabulary_of as train_vocabulary_of
     from bertprep.downloading import download as download
@@ -31,6 +32,7 @@ _HOME = {
     "InstanceSettings": "bertprep.config",
     "ShardSettings": "bertprep.config",
     "UsageError": "bertprep.errors",
+    "convert": "bertprep.conversion",
     "create": "bertprep.creation",
     "download": "bertprep.downloading",
     "load_vocabulary": "bertprep.instances",

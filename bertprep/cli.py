@@ -130,6 +130,17 @@ def _parser() -> argparse.ArgumentParser:
     _add_place(create)
     _add_workers(create)
 
+    convert = _command(
+        commands, "convert", convert_command, "records of one format -> the other's, or over more or fewer files; lossless"
+    )
+    convert.add_argument("source", type=Path, metavar="SRC", help="a record file, or a folder of them, whoever made them")
+    convert.add_argument("target", type=Path, metavar="DST", help="the file to be made, or the folder")
+    convert.add_argument("--to", metavar="FORMAT", help="tfrecord or ofrecord (default: the other one)")
+    convert.add_argument(
+        "--shards", type=int, metavar="INT", help="files for each split, into a folder (default: as many as there are)"
+    )
+    _add_workers(convert)
+
     inspect = _command(commands, "inspect", inspect_command, "show the examples of a record file as a person reads them")
     inspect.add_argument("file", type=Path, help="a TFRecord or OFRecord file")
     inspect.add_argument(
@@ -225,6 +236,20 @@ def create_command(options: argparse.Namespace) -> None:
     print(f"made in {created.seconds:.1f} s in")
     for folder in created.folders.values():
         print(f"  {folder}")
+
+
+def convert_command(options: argparse.Namespace) -> None:
+    """`bertprep convert`."""
+    from bertprep.conversion import convert
+
+    converted = convert(
+        options.source, options.target, to=options.to, shards=options.shards, workers=options.workers, progress=True
+    )
+    rows: list[tuple[str, ...]] = [("format", "split", "files", "records", "MB")]
+    for split, files in _by_split(converted.files).items():
+        rows.append((converted.format, split, *_sums(files, "examples")))
+    _print_table(rows)
+    print(f"made in {converted.seconds:.1f} s: {converted.target}")
 
 
 def inspect_command(options: argparse.Namespace) -> None:

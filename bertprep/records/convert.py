@@ -29,7 +29,7 @@ _FORMAT_NUMBERS = {TFRECORD: 1, "ofrecord": 2}
 
 @dataclass(frozen=True)
 class Span:
-    """Records start to stop - 1 of a file, to its end where `stop` is None."""
+    """Records start to stop - 1 of a file, or to its end where `stop` is None."""
 
     path: Path
     start: int = 0
@@ -37,7 +37,11 @@ class Span:
 
 
 class RecordConverter:
-    """Writes spans of record files as files of one format; holds the file read last, of which the next span may be too."""
+    """Writes spans of record files as files of one format, until `close`.
+
+    It holds the file read last, of which the next span may be too: finding a record in the middle of a file takes a walk over
+    all before it.
+    """
 
     def __init__(self, record_format: str) -> None:
         self._format = record_format
@@ -49,11 +53,7 @@ class RecordConverter:
         Raises `BertprepError` for a record that is damaged or has not the shape of the first, and for a write that the
         system refuses.
         """
-        try:
-            return write_examples(self._blocks(spans), path, self._format)
-        finally:
-            if len(spans) == 1 and spans[0].stop is None:
-                self.close()
+        return write_examples(self._blocks(spans), path, self._format)
 
     def close(self) -> None:
         """Let the file read last go."""

@@ -1,0 +1,225 @@
+"""Records of one format to the other's, or over another number of files: each new file is one task.
+
+What a folder is made of is identified first, by the sha256 of every file, and stands in the new manifest under
+`converted_from`; so a killed run goes on only with the same sources, and the bytes are the same whatever the number of
+workers. All that the old manifest knew is kept.
+"""
+
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertprep import kernels, pool
+from bertprep.atomic import atomic_file
+from bertprep.config import RECORD_FORMATS
+from bertprep.errors import BertprepError, UsageError
+from bertprep.layout import MANIFEST, SPLITS, TRAINING, VOCABULARY, record_file_name
+from bertprep.manifest import JOURNAL_SUFFIX, Journal, read_finished, versions_of
+from bertprep.progress import Progress, say
+from bertprep.record_folder import FoundFile, IdentifiedFile, RecordFolder, check_identified, find_records, identify
+from bertprep.record_stage import KIND
+from bertprep.records.convert import RecordConverter, Span
+from bertprep.records.writer import WrittenFile
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What `convert` leaves: a file, or a folder of files with the manifest's facts of each, and the seconds it took."""
+
+    target: Path
+    format: str
+    files: dict[str, dict[str, Any]]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Output:
+    """A file to be made: its name relative to the folder, the records for it, and what the old manifest says of them."""
+
+    name: str
+    path: Path
+    spans: tuple[Span, ...]
+    facts: dict[str, Any]
+
+
+def convert(
+    source: Path | str,
+    target: Path | str,
+    *,
+    to: str | None = None,
+    shards: int | None = None,
+    workers: int | None = None,
+    progress: bool = False,
+) -> Converted:
+    """Write the records of a file, or of a folder, in the format `to`, by default the other one; no value changes.
+
+    A file becomes the file `target`. A folder, with training/ and test/ below it or not, becomes the folder `target`: file
+    for file, or with `shards` dealt over that many files for each split, in order, in runs that differ by one record at
+    most; so may a single file. The vocabulary beside the records goes along. What other tools wrote is taken as well: see
+    docs/formats.md. What is already there is not made again.
+
+    Raises `UsageError` for a request that cannot be met, `BertprepError` for damaged records, for files that are not those
+    of their manifest, and where `target` holds something else.
+
+        bertprep.convert("data/tfrecord/.../sample", "records/ofrecord", shards=8)
+    """
+    started = time.monotonic()
+    source, target, workers = Path(source), Path(target), workers or pool.default_workers()
+    _check_request(source, target, to, shards)
+    folder = find_records(source)
+    if source.is_file() and shards is None:
+        to, files = _convert_file(folder.files[0], target, to)
+    else:
+        to, files = _convert_folder(folder, target, to, shards, workers, progress)
+    return Converted(target, to, files, time.monotonic() - started)
+
+
+def _check_request(source: Path, target: Path, to: str | None, shards: int | None) -> None:
+    """Raise `UsageError` for what cannot be, whatever the records are."""
+    if to is not None and to not in RECORD_FORMATS:
+        raise UsageError(f"--to {to}: unknown; choose {' or '.join(RECORD_FORMATS)}")
+    if shards is not None and shards < 1:
+        raise UsageError(f"--shards {shards}: there must be at least 1 file")
+    real_source, real_target = source.resolve(), target.resolve()
+    if real_source == real_target:
+        raise UsageError(f"{target}: is what is to be converted; name another place for the result")
+    if source.is_file() and shards is None:
+        if target.is_dir():
+            raise UsageError(f"{target}: is a folder; name the file to be made in it, or give --shards")
+        return
+    if target.is_file():
+        raise UsageError(f"{target}: is a file; name a folder for the records")
+    if real_target in real_source.parents or real_source in real_target.parents:
+        raise UsageError(f"{target}: one of it and {source} lies in the other; name a folder apart")
+
+
+def _other_format(found: set[str], source: Path) -> str:
+    if len(found) > 1:
+        raise UsageError(f"{source}: holds files of both formats; choose one with --to")
+    return next(name for name in RECORD_FORMATS if name not in found)
+
+
+def _convert_file(source: FoundFile, target: Path, to: str | None) -> tuple[str, dict[str, dict[str, Any]]]:
+    """(format, facts of the file): one file on its own, without a manifest."""
+    identified = identify(source)
+    to = to or _other_format({identified.format}, source.path)
+    if target.exists():
+        identify(FoundFile(target, target.name, ""))  # only records are replaced
+    with contextlib.closing(RecordConverter(to)) as converter:
+        written = converter.convert([Span(source.path)], target)
+    return to, {target.name: _facts(written)}
+
+
+def _convert_folder(
+    folder: RecordFolder, target: Path, to: str | None, shards: int | None, workers: int, progress: bool
+) -> tuple[str, dict[str, dict[str, Any]]]:
+    """(format, facts of the files): a data set, with its manifest."""
+    sources = _identify_all(folder, workers, progress)
+    to = to or _other_format({source.format for source in sources}, folder.path)
+    outputs = _plan(folder, sources, target, to, shards)
+    made_with = {
+        **(folder.manifest.made_with if folder.manifest else {"seq": sources[0].seq, "pred": sources[0].pred}),
+        "converted_to": {"format": to, "shards": shards},
+        "converted_from": {source.file.name: source.sha256 for source in sources},
+    }
+    if finished := read_finished(target, KIND, made_with):
+        if progress:
+            say(f"convert: all {len(outputs):,} files are made already")
+        return to, finished.files
+    _check_free(target, outputs)
+    with Journal(target, KIND, made_with) as journal, contextlib.closing(RecordConverter(to)) as converter:
+        _keep_vocabulary(folder, target)
+        kernels.load()
+        tasks = [(str(output.path), output) for output in outputs if output.name not in journal.done]
+
+        def make(output: _Output) -> tuple[str, WrittenFile]:
+            return output.name, converter.convert(output.spans, output.path)
+
+        facts = {output.name: output.facts for output in outputs}
+        with (
+            Progress("convert", len(tasks), "files", enabled=progress) as shown,
+            contextlib.closing(pool.run(make, tasks, workers=workers)) as results,
+        ):
+            for _, (name, written) in results:
+                journal.add(name, {**facts[name], **_facts(written)})
+                shown.advance(records=written.records, MB=written.bytes / 1e6)
+        manifest = journal.finish([output.name for output in outputs], versions_of("llvmlite", "numpy"))
+    return to, manifest.files
+
+
+def _identify_all(folder: RecordFolder, workers: int, progress: bool) -> list[IdentifiedFile]:
+    """All files of a folder, read and found to be what they should be."""
+    kernels.load()
+    identified: dict[str, IdentifiedFile] = {}
+    tasks = [(str(file.path), file) for file in folder.files]
+    with (
+        Progress("read", len(tasks), "files", enabled=progress) as shown,
+        contextlib.closing(pool.run(identify, tasks, workers=workers)) as results,
+    ):
+        for name, found in results:
+            identified[name] = found
+            shown.advance(records=found.records, MB=found.size_bytes / 1e6)
+    files = [identified[str(file.path)] for file in folder.files]
+    check_identified(folder, files)
+    return files
+
+
+def _plan(folder: RecordFolder, sources: Sequence[IdentifiedFile], target: Path, to: str, shards: int | None) -> list[_Output]:
+    """The files to be made, split by split."""
+    outputs = []
+    for split in dict.fromkeys(source.file.split for source in sources):
+        files = [source for source in sources if source.file.split == split]
+        in_name = next((name for name in (split, folder.path.name) if name in SPLITS), TRAINING)
+        spans = deal(files, shards) if shards else [(Span(source.file.path),) for source in files]
+        for number, of_file in enumerate(spans):
+            name = f"{split}/{record_file_name(to, folder.corpus, in_name, number)}".lstrip("/")
+            known = folder.manifest.files[files[number].file.name] if folder.manifest and not shards else {}
+            outputs.append(_Output(name, target / name, of_file, known))
+    return outputs
+
+
+def deal(files: Sequence[IdentifiedFile], shards: int) -> list[tuple[Span, ...]]:
+    """The records of the files, in order, as `shards` runs whose sizes differ by one at most, the longer ones first."""
+    records = sum(file.records for file in files)
+    if shards > records:
+        whose = f"{split} split" if (split := files[0].file.split) else "source"
+        raise UsageError(f"--shards {shards:,}: the {whose} has {records:,} records, so at most as many files")
+    dealt = []
+    stop = 0
+    for shard in range(shards):
+        start, stop = stop, stop + records // shards + (shard < records % shards)
+        spans, first = [], 0
+        for file in files:
+            begin, end = max(start - first, 0), min(stop - first, file.records)
+            if begin < end:
+                spans.append(Span(file.file.path, begin, end))
+            first += file.records
+        dealt.append(tuple(spans))
+    return dealt
+
+
+def _facts(written: WrittenFile) -> dict[str, Any]:
+    return {"examples": written.records, "bytes": written.bytes, "sha256": written.sha256}
+
+
+def _check_free(target: Path, outputs: Sequence[_Output]) -> None:
+    """Raise where files stand in the way that are in no manifest: nobody knows what they are."""
+    if (target / MANIFEST).exists() or (target / (MANIFEST + JOURNAL_SUFFIX)).exists():
+        return
+    for output in outputs:
+        if output.path.exists():
+            raise BertprepError(
+                f"{output.path}: stands there already, in no manifest; choose another folder, or remove this one"
+            )
+
+
+def _keep_vocabulary(folder: RecordFolder, target: Path) -> None:
+    """Lay the vocabulary beside the records, which mean nothing without it."""
+    if folder.vocabulary is not None:
+        content, kept = folder.vocabulary.read_bytes(), target / VOCABULARY
+        if not (kept.is_file() and kept.read_bytes() == content):
+            with atomic_file(kept) as file:
+                file.write(content)

@@ -1,0 +1,135 @@
+"""The record files in a folder, by split: what the manifest lists, or else what lies there, as other tools leave it.
+
+Files are known by their place, not by their names, which differ from tool to tool. Before anything is made of them each is
+read once: its sha256, and how many records of which shape it holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertprep import records
+from bertprep.atomic import TEMPORARY_SUFFIX
+from bertprep.errors import BertprepError, UsageError
+from bertprep.layout import MANIFEST, SPLITS, TRAINING, VOCABULARY
+from bertprep.manifest import JOURNAL_SUFFIX, Manifest, read_manifest, sha256_of
+from bertprep.record_stage import KIND
+
+_NOT_RECORDS = (".json", ".txt", ".md", ".html", ".log", JOURNAL_SUFFIX, TEMPORARY_SUFFIX)
+
+
+@dataclass(frozen=True)
+class FoundFile:
+    """A record file of a folder: its name relative to that, and its split, "" where the folder has none."""
+
+    path: Path
+    name: str
+    split: str
+
+
+@dataclass(frozen=True)
+class IdentifiedFile:
+    """A record file that was read: what it holds, and the sha256 of its bytes as they lie there."""
+
+    file: FoundFile
+    format: str
+    seq: int
+    pred: int
+    records: int
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class RecordFolder:
+    """The record files of one data set, training before test, in the order of the numbers in their names."""
+
+    path: Path
+    files: tuple[FoundFile, ...]
+    manifest: Manifest | None
+    vocabulary: Path | None
+
+    @property
+    def corpus(self) -> str:
+        """The name of the corpus, from the manifest or the names of the files, or else "corpus"."""
+        if self.manifest and "corpus" in self.manifest.made_with:
+            return str(self.manifest.made_with["corpus"])
+        matched = re.fullmatch(rf"(.+)_({'|'.join(SPLITS)})_\d+\.tfrecord.*", self.files[0].path.name)
+        return matched[1] if matched else "corpus"
+
+
+def find_records(path: Path) -> RecordFolder:
+    """The data set in a folder, or a single file as one; raises `BertprepError` where there is none, or not all of it."""
+    if path.is_file():
+        return RecordFolder(path.parent, (FoundFile(path, path.name, ""),), None, _vocabulary_of(path.parent))
+    if not path.is_dir():
+        raise UsageError(f"{path}: does not exist; name a record file or a folder of them")
+    if (path / (MANIFEST + JOURNAL_SUFFIX)).exists():
+        raise BertprepError(f"{path}: is not finished; run the command that makes it again, it continues where it was")
+    manifest = read_manifest(path)
+    names = sorted(manifest.files if manifest else _names_in(path), key=_by_numbers)
+    if manifest and manifest.kind != KIND:
+        raise UsageError(f"{path}: holds {manifest.kind}, expected records; bertprep create makes records of text shards")
+    if not names:
+        nested = next((folder.parent for folder in sorted(path.rglob(TRAINING))), None)
+        advice = f"such as {nested}" if nested else "or a record file"
+        raise UsageError(f"{path}: holds no record files; name a folder that has them, or has training/ and test/, {advice}")
+    files = [FoundFile(path / name, name, name.rpartition("/")[0]) for name in names]
+    for file in files:
+        if not file.path.is_file():
+            raise BertprepError(f"{file.path}: is missing, {path / MANIFEST} lists it; make the folder again")
+    files.sort(key=lambda file: SPLITS.index(file.split) if file.split in SPLITS else -1)
+    return RecordFolder(path, tuple(files), manifest, _vocabulary_of(path))
+
+
+def identify(file: FoundFile) -> IdentifiedFile:
+    """Read a record file's sha256, and find its records; raises `BertprepError` where it is none."""
+    with records.open(file.path) as opened:
+        found = len(opened)
+        size_bytes = file.path.stat().st_size
+        return IdentifiedFile(file, opened.format, opened.seq, opened.pred, found, size_bytes, sha256_of(file.path))
+
+
+def check_identified(folder: RecordFolder, files: Sequence[IdentifiedFile]) -> None:
+    """Raise where a file is not what the manifest says, or has records of another shape than the first."""
+    for found in files:
+        path, first = found.file.path, files[0]
+        if (found.seq, found.pred) != (first.seq, first.pred):
+            raise BertprepError(
+                f"{path}: has records of {found.seq} tokens and {found.pred} predictions, expected {first.seq} and "
+                f"{first.pred} as {first.file.path} has; give files that were made with the same settings"
+            )
+        if folder.manifest and (expected := folder.manifest.files[found.file.name].get("sha256")) != found.sha256:
+            raise BertprepError(
+                f"{path}: has sha256 {found.sha256[:16]}..., expected {str(expected)[:16]}... by {folder.path / MANIFEST}; "
+                "it is damaged or was changed, make it again"
+            )
+
+
+def _names_in(folder: Path) -> list[str]:
+    splits = [split for split in SPLITS if (folder / split).is_dir()]
+    return [
+        f"{split}/{path.name}".lstrip("/") for split in splits or [""] for path in (folder / split).iterdir() if _may_be(path)
+    ]
+
+
+def _may_be(path: Path) -> bool:
+    """Not what lies beside records: documents, manifests, and the marks that other tools leave, such as _SUCCESS."""
+    return path.is_file() and path.name[0] not in "._" and path.suffix not in _NOT_RECORDS
+
+
+def _vocabulary_of(folder: Path) -> Path | None:
+    path = (folder.parent if folder.name in SPLITS else folder) / VOCABULARY
+    return path if path.is_file() else None
+
+
+def _by_numbers(name: str) -> list[tuple[int, str]]:
+    """Sorts part-2 before part-10.
+
+    >>> sorted(["part-10", "part-2"], key=_by_numbers)
+    ['part-2', 'part-10']
+    """
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
