@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bertprep import records as records
+    from bertprep.check.plan import plan as plan
     from bertprep.config import InstanceSettings as InstanceSettings
     from bertprep.config import ShardSettings as ShardSettings
     from bertprep.conversion import convert as convert
@@ -36,6 +37,7 @@ _HOME = {
     "create": "bertprep.creation",
     "download": "bertprep.downloading",
     "load_vocabulary": "bertprep.instances",
+    "plan": "bertprep.check.plan",
     "shard": "bertprep.sharding",
     "train_vocabulary_of": "bertprep.creation",
 }

@@ -110,25 +110,23 @@ def _parser() -> argparse.ArgumentParser:
     _add_place(train)
 
     create = _command(commands, "create", create_command, "text shards -> TFRecord and OFRecord files")
-    _add_settings(create, InstanceSettings)
-    create.add_argument(
-        "--format", metavar="NAMES", default=",".join(RECORD_FORMATS), help="record formats (default: %(default)s)"
-    )
-    create.add_argument(
-        "--vocab", metavar="FILE",
-        help="vocabulary: a file, or a model whose vocabulary was downloaded, such as bert-base-uncased "
-        "(default: one trained on the corpus)",
+    _add_record_options(create)
+
+    plan = _command(commands, "plan", plan_command, "what create would make and cost here, and what a training run makes of it")
+    _add_record_options(plan)
+    plan.add_argument(
+        "--records", nargs="+", type=Path, default=[], metavar="DIR",
+        help="records that are there already: only what a training run makes of them (with --phases one folder for each)",
     )  # fmt: skip
-    create.add_argument(
-        "--vocab-size", type=int, default=8000, metavar="INT", help="size of a trained vocabulary (default: %(default)s)"
+    plan.add_argument("--steps", type=_positive, metavar="INT", help="steps of the training run")
+    plan.add_argument(
+        "--global-batch", nargs="+", type=_positive, metavar="INT", help="sequences in a step; with --phases one for each"
     )
-    create.add_argument(
-        "--input", nargs="+", type=Path, default=[], metavar="SHARD",
-        help="text files to take as shards as they are: one sentence a line, a blank line after each document",
+    plan.add_argument(
+        "--phases", action="store_true",
+        help="plan both published phases, 128/20 and 512/80 (default: 7,820 steps, 65,536 and 32,768 sequences)",
     )  # fmt: skip
-    create.add_argument("--output", type=Path, metavar="DIR", help="where the records of --input go: DIR/FORMAT")
-    _add_place(create)
-    _add_workers(create)
+    plan.add_argument("--json", type=Path, metavar="FILE", help="write the plan to FILE too")
 
     convert = _command(
         commands, "convert", convert_command, "records of one format -> the other's, or over more or fewer files; lossless"
@@ -252,6 +250,35 @@ def convert_command(options: argparse.Namespace) -> None:
     print(f"made in {converted.seconds:.1f} s: {converted.target}")
 
 
+def plan_command(options: argparse.Namespace) -> None:
+    """`bertprep plan`."""
+    from bertprep.check.plan_command import make_plans, plan_existing
+
+    if options.records:
+        shown = plan_existing(options.records, options.steps, options.global_batch, phases=options.phases)
+    else:
+        shown = make_plans(
+            options.steps,
+            options.global_batch,
+            phases=options.phases,
+            settings=_settings(InstanceSettings, options),
+            formats=options.format,
+            vocab=options.vocab,
+            vocab_size=options.vocab_size,
+            inputs=options.input,
+            output=options.output,
+            workdir=options.workdir,
+            corpus=options.corpus,
+            workers=options.workers,
+            progress=True,
+        )
+    for table in shown.tables:
+        _print_table(table)
+    print(*shown.lines, sep="\n", end="\n" * bool(shown.lines))
+    if options.json:
+        shown.write_json(options.json)
+
+
 def inspect_command(options: argparse.Namespace) -> None:
     """`bertprep inspect`."""
     from bertprep.check.inspect import show_examples
@@ -288,6 +315,29 @@ def _add_settings(parser: argparse.ArgumentParser, settings: type) -> None:
 
 def _settings(settings: type, options: argparse.Namespace) -> Any:
     return settings(**{field.name: getattr(options, field.name) for field in fields(settings)})
+
+
+def _add_record_options(parser: argparse.ArgumentParser) -> None:
+    """What decides the records, and where they are made."""
+    _add_settings(parser, InstanceSettings)
+    parser.add_argument(
+        "--format", metavar="NAMES", default=",".join(RECORD_FORMATS), help="record formats (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--vocab", metavar="FILE",
+        help="vocabulary: a file, or a model whose vocabulary was downloaded, such as bert-base-uncased "
+        "(default: one trained on the corpus)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--vocab-size", type=int, default=8000, metavar="INT", help="size of a trained vocabulary (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--input", nargs="+", type=Path, default=[], metavar="SHARD",
+        help="text files to take as shards as they are: one sentence a line, a blank line after each document",
+    )  # fmt: skip
+    parser.add_argument("--output", type=Path, metavar="DIR", help="where the records of --input go: DIR/FORMAT")
+    _add_place(parser)
+    _add_workers(parser)
 
 
 def _add_workdir(parser: argparse.ArgumentParser) -> None:

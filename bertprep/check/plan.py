@@ -1,0 +1,223 @@
+"""Before the work: what `bertprep create` will make of a corpus with these settings, and what that costs on this machine.
+
+A few pieces of the text are made into records, exactly as `create` does, and scaled by bytes of text; a small corpus is
+measured whole. Shards and vocabulary are made first where they are missing, and kept, as `create` would; nothing else stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from heapq import heapify, heapreplace
+from pathlib import Path
+from typing import Any
+
+from bertprep import pool
+from bertprep.atomic import explain_write_error
+from bertprep.check.plan_measure import CommandCost, PieceCost, measure_create, measure_pieces
+from bertprep.check.plan_pieces import MEASURED_BYTES, choose_pieces
+from bertprep.check.plan_text import DEFAULT_VOCABULARY_SIZE, PlannedText, find_text
+from bertprep.check.plan_training import TrainingRecords, TrainingUse
+from bertprep.config import RECORD_FORMATS, InstanceSettings, check_formats
+from bertprep.errors import UsageError
+from bertprep.instances import load_vocabulary
+from bertprep.layout import TEST, TRAINING
+from bertprep.record_stage import RecordMaker, TextShard
+from bertprep.sources.transfer.room import Room, rooms
+
+_FIRST_TEXT_BYTES = 20_000  # of which the cost of starting is taken: little, and yet some documents
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `create` will make of a text, and what it will take; measured on `measured_bytes` of `text_bytes`.
+
+    `size_bytes` is by format; `cpu_seconds` is user and system time of all processes together. `rooms` says of each file
+    system what these records still need there, those that lie there already left out, and what is free.
+    """
+
+    settings: InstanceSettings
+    shards: int
+    text_bytes: int
+    measured_bytes: int
+    training_records: int
+    test_records: int
+    padding_share: float
+    size_bytes: dict[str, int]
+    workers: int
+    cpu_seconds: float
+    wall_seconds: float
+    worker_peak_bytes: int
+    rooms: tuple[Room, ...]
+    training: TrainingUse | None = None
+
+    @property
+    def records(self) -> int:
+        return self.training_records + self.test_records
+
+    @property
+    def fits(self) -> bool:
+        """Whether the disk will do."""
+        return all(room.enough for room in self.rooms)
+
+    @property
+    def training_data(self) -> TrainingRecords:
+        """The records that a training run will read."""
+        asked = self.settings
+        return TrainingRecords(self.training_records, asked.seq, asked.pred, asked.dupe, self.padding_share)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            **asdict(self),
+            "rooms": [{**asdict(room), "folder": str(room.folder)} for room in self.rooms],
+            "training": self.training and self.training.as_json(),
+        }
+
+
+def plan(
+    *,
+    settings: InstanceSettings | None = None,
+    formats: str | tuple[str, ...] = RECORD_FORMATS,
+    vocab: Path | str | None = None,
+    vocab_size: int = DEFAULT_VOCABULARY_SIZE,
+    inputs: Sequence[Path | str] = (),
+    output: Path | str | None = None,
+    workdir: Path | str = "data",
+    corpus: str | None = None,
+    workers: int | None = None,
+    steps: int | None = None,
+    global_batch: int | None = None,
+    measured_bytes: int = MEASURED_BYTES,
+    progress: bool = False,
+) -> Plan:
+    """What `create` with these arguments will make and cost on this machine, all of it made anew.
+
+    With `steps` and `global_batch`, in sequences, also what such a training run makes of the training records. Not more than
+    about `measured_bytes` of text are measured. `output` may be left out with `inputs`: the current folder's disk is taken.
+
+        bertprep.plan(settings=bertprep.InstanceSettings(seq=512, pred=80), steps=1564, global_batch=32768)
+    """
+    settings = settings or InstanceSettings()
+    formats = check_formats(formats)
+    workers = workers or pool.default_workers()
+    check_run(steps, global_batch)
+    text = find_text(
+        settings, formats, vocab=vocab, vocab_size=vocab_size, inputs=inputs, output=output, workdir=Path(workdir),
+        corpus=corpus, workers=workers, progress=progress,
+    )  # fmt: skip
+    workers = min(workers, len(text.shards))
+    with _temporary_folder(text) as folder:
+        pieces = choose_pieces(
+            text.shards, text.sizes, folder, workers=workers, dupe=settings.dupe, budget_bytes=measured_bytes
+        )
+        first = folder / "first.txt"
+        first.write_bytes(_first_documents(pieces[0].path))
+        start = measure_create(first, text.vocabulary, settings, formats, folder / "start")
+        costs = measure_pieces(pieces, RecordMaker(load_vocabulary(text.vocabulary), settings), formats, folder, workers)
+        largest = max(pieces, key=lambda piece: piece.size_bytes)
+        alone = measure_create(largest.path, text.vocabulary, settings, formats, folder / "largest")
+    made = scale(text.shards, text.sizes, costs)
+    cpu_seconds, wall_seconds = estimate_seconds(text.sizes, costs, start, workers)
+    looked_at = sum(cost.records_looked_at for cost in costs)
+    planned = Plan(
+        settings=settings,
+        shards=len(text.shards),
+        text_bytes=sum(text.sizes),
+        measured_bytes=sum(piece.size_bytes for piece in pieces),
+        training_records=made.records[TRAINING],
+        test_records=made.records[TEST],
+        padding_share=1 - sum(cost.tokens_looked_at for cost in costs) / (looked_at * settings.seq),
+        size_bytes=made.size_bytes,
+        workers=workers,
+        cpu_seconds=cpu_seconds,
+        wall_seconds=wall_seconds,
+        worker_peak_bytes=round(
+            start.peak_bytes + max(0, alone.peak_bytes - start.peak_bytes) * max(text.sizes) / largest.size_bytes
+        ),
+        rooms=tuple(rooms({text.folders[name]: _still_to_come(text, name, size) for name, size in made.size_bytes.items()})),
+    )
+    return planned if steps is None else with_training(planned, steps, global_batch or 0)
+
+
+def with_training(planned: Plan, steps: int, global_batch: int) -> Plan:
+    """The plan, with what a training run makes of its records."""
+    return replace(planned, training=TrainingUse(planned.training_data, steps, global_batch))
+
+
+def check_run(steps: int | None, global_batch: int | None) -> None:
+    """Raise `UsageError` where half of a training run is given."""
+    if (steps is None) != (global_batch is None):
+        raise UsageError("--steps and --global-batch go together: both describe the training run")
+
+
+@dataclass(frozen=True)
+class Made:
+    """Records by split and bytes by format, of a whole text."""
+
+    records: dict[str, int]
+    size_bytes: dict[str, int]
+
+
+def scale(shards: Sequence[TextShard], sizes: Sequence[int], costs: Sequence[PieceCost]) -> Made:
+    """What all shards give: as measured where a shard was measured whole, else by its bytes of text."""
+    whole = {cost.piece.shard: cost for cost in costs if cost.piece.is_whole}
+    measured_bytes = sum(cost.piece.size_bytes for cost in costs)
+    records_a_byte = sum(cost.records for cost in costs) / measured_bytes
+    bytes_a_byte = {name: sum(cost.file_bytes[name] for cost in costs) / measured_bytes for name in costs[0].file_bytes}
+    records = {TRAINING: 0.0, TEST: 0.0}
+    size_bytes = dict.fromkeys(bytes_a_byte, 0.0)
+    for shard, size in zip(shards, sizes, strict=True):
+        split = TEST if next(iter(shard.names.values())).startswith(f"{TEST}/") else TRAINING
+        cost = whole.get(shard)
+        records[split] += cost.records if cost else size * records_a_byte
+        for name, rate in bytes_a_byte.items():
+            size_bytes[name] += cost.file_bytes[name] if cost else size * rate
+    return Made({name: round(n) for name, n in records.items()}, {name: round(n) for name, n in size_bytes.items()})
+
+
+def estimate_seconds(sizes: Sequence[int], costs: Sequence[PieceCost], start: CommandCost, workers: int) -> tuple[float, float]:
+    """(CPU, wall) seconds of making shards of these sizes: starting, each worker's first steps, and the text, warm.
+
+    The first shard of a process costs more, since memory and the table of words are new; the others go by their bytes.
+    """
+    warm = [cost for cost in costs if not cost.is_first] or list(costs)
+    warm_bytes = sum(cost.piece.size_bytes for cost in warm)
+    cpu_a_byte = sum(cost.cpu_seconds for cost in warm) / warm_bytes
+    wall_a_byte = sum(cost.wall_seconds for cost in warm) / warm_bytes
+    firsts = [cost for cost in costs if cost.is_first]
+    extra_cpu = sum(cost.cpu_seconds - cpu_a_byte * cost.piece.size_bytes for cost in firsts) / len(firsts)
+    extra_wall = sum(cost.wall_seconds - wall_a_byte * cost.piece.size_bytes for cost in firsts) / len(firsts)
+    cpu_seconds = start.cpu_seconds + workers * max(0.0, extra_cpu) + cpu_a_byte * sum(sizes)
+    busy_until = [max(0.0, extra_wall)] * workers
+    heapify(busy_until)
+    for size in sizes:  # as the pool hands them out
+        heapreplace(busy_until, busy_until[0] + wall_a_byte * size)
+    return cpu_seconds, start.wall_seconds + max(busy_until)
+
+
+@contextlib.contextmanager
+def _temporary_folder(text: PlannedText) -> Iterator[Path]:
+    """A folder on the disk of the records, whose speed counts; gone afterwards."""
+    wanted = next(iter(text.folders.values())).absolute()
+    existing = next(path for path in wanted.parents if path.is_dir())
+    try:
+        temporary = tempfile.TemporaryDirectory(prefix="bertprep-plan-", dir=existing)
+    except OSError as error:
+        raise explain_write_error(existing / "bertprep-plan", error) from error
+    with temporary as folder:
+        yield Path(folder)
+
+
+def _first_documents(path: Path) -> bytes:
+    """The beginning of a text, up to the end of a line."""
+    with path.open("rb") as file:
+        text = file.read(_FIRST_TEXT_BYTES)
+    return text[: text.rfind(b"\n") + 1] or text
+
+
+def _still_to_come(text: PlannedText, record_format: str, size_bytes: int) -> int:
+    """The bytes of a format that are not there yet."""
+    paths = (text.folders[record_format] / shard.names[record_format] for shard in text.shards)
+    return max(0, size_bytes - sum(path.stat().st_size for path in paths if path.is_file()))

@@ -1,0 +1,84 @@
+"""The text shards, the vocabulary and the folders that `create` would take, found by the same functions.
+
+What is missing and `create` would make, the shards of a corpus that it knows and a vocabulary, is made now and kept: `create`
+finds it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertprep.config import InstanceSettings
+from bertprep.creation import (
+    DEFAULT_VOCABULARY_SIZE,
+    _find_vocabulary,
+    _given_shards,
+    _sharded,
+    _sharded_shards,
+    train_vocabulary_of,
+)
+from bertprep.errors import BertprepError, UsageError
+from bertprep.layout import Workspace, settings_name
+from bertprep.record_stage import TextShard
+from bertprep.sources.corpora import GIVEN, name_corpus
+
+__all__ = ["DEFAULT_VOCABULARY_SIZE", "PlannedText", "find_text"]
+
+
+@dataclass(frozen=True)
+class PlannedText:
+    """Text shards with their sizes in bytes, the vocabulary's file, and where the records of each format would go."""
+
+    shards: list[TextShard]
+    sizes: list[int]
+    vocabulary: Path
+    folders: dict[str, Path]
+
+
+def find_text(
+    settings: InstanceSettings,
+    formats: tuple[str, ...],
+    *,
+    vocab: Path | str | None,
+    vocab_size: int,
+    inputs: Sequence[Path | str],
+    output: Path | str | None,
+    workdir: Path,
+    corpus: str | None,
+    workers: int,
+    progress: bool,
+) -> PlannedText:
+    """What `create` with these arguments would work on; raises as `create` does where it could not."""
+    if output is not None and not inputs:
+        raise UsageError("--output goes with --input; the records of a corpus go to the workspace (--workdir)")
+    workspace = Workspace(workdir)
+    corpus = name_corpus(GIVEN if inputs and corpus is None else corpus, workspace)
+    if inputs:
+        shards = _given_shards(inputs, corpus, formats)
+        folders = {name: Path(output or ".") / name for name in formats}
+    else:
+        sharded = _sharded(workspace, corpus, workers, progress)
+        shards = _sharded_shards(workspace, corpus, sharded, formats)
+        made_with = sharded.made_with
+        name = settings_name(settings, shards=made_with["shards"], test_fraction=made_with["test_fraction"])
+        folders = {record_format: workspace.records(record_format, name, corpus) for record_format in formats}
+    vocabulary = (
+        _find_vocabulary(workspace, vocab)
+        if vocab
+        else train_vocabulary_of(
+            inputs, size=vocab_size, cased=settings.cased, workdir=workdir, corpus=corpus, progress=progress
+        )
+    )
+    return PlannedText(shards, [_size_of(shard.path) for shard in shards], vocabulary, folders)
+
+
+def _size_of(path: Path) -> int:
+    try:
+        size_bytes = path.stat().st_size
+    except OSError as error:
+        raise BertprepError(f"{path}: cannot be read: {error.strerror}; expected a text shard") from error
+    if not size_bytes:
+        raise BertprepError(f"{path}: is empty; expected one sentence a line and a blank line after each document")
+    return size_bytes
