@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bertprep import records as records
     from bertprep.check.plan import plan as plan
+    from bertprep.check.validate import validate as validate
     from bertprep.config import InstanceSettings as InstanceSettings
     from bertprep.config import ShardSettings as ShardSettings
     from bertprep.conversion import convert as convert
@@ -40,6 +41,7 @@ _HOME = {
     "plan": "bertprep.check.plan",
     "shard": "bertprep.sharding",
     "train_vocabulary_of": "bertprep.creation",
+    "validate": "bertprep.check.validate",
 }
 __all__ = [*_HOME, "records"]
 

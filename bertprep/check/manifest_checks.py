@@ -1,0 +1,57 @@
+"""Does a folder hold what its manifest says: every file, of its size, sum and number of records, and no other?
+
+Sums are the one check that OFRecord files have against changed bytes. They are taken by the workers, at about the speed of
+the processor's sha256; what is compared with what is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from bertprep.check.findings import ERROR, WARNING, Finding
+from bertprep.layout import MANIFEST, VOCABULARY
+from bertprep.manifest import Manifest, sha256_of
+
+
+def check_names(manifest: Manifest, there: Iterable[str]) -> list[Finding]:
+    """Files that the manifest names and that are missing, and files it does not name."""
+    found = set(there)
+    missing = [
+        Finding(ERROR, "file-missing", name, None, f"a file of {facts['bytes']:,} bytes, as {MANIFEST} says", "none")
+        for name, facts in manifest.files.items()
+        if name not in found
+    ]
+    extra = [
+        Finding(WARNING, "file-extra", name, None, f"only files that {MANIFEST} names", "one that trainers would read too")
+        for name in sorted(found - set(manifest.files))
+    ]
+    return missing + extra
+
+
+def check_content(path: Path, name: str, facts: dict[str, Any]) -> list[Finding]:
+    """Whether a file has the size and the sum that the manifest says; reads it whole where the size is right."""
+    size_bytes = path.stat().st_size
+    if size_bytes != facts["bytes"]:
+        return [Finding(ERROR, "file-changed", name, None, f"{facts['bytes']:,} bytes, as {MANIFEST} says", f"{size_bytes:,}")]
+    if (sha256 := sha256_of(path)) != facts["sha256"]:
+        expected = f"sha256 {facts['sha256'][:16]}..., as {MANIFEST} says"
+        return [Finding(ERROR, "file-changed", name, None, expected, f"{sha256[:16]}...")]
+    return []
+
+
+def check_records_number(name: str, records: int, facts: dict[str, Any]) -> list[Finding]:
+    """Whether a file has as many records as the manifest says."""
+    if records == facts.get("examples", records):
+        return []
+    return [Finding(ERROR, "manifest", name, None, f"{facts['examples']:,} records, as {MANIFEST} says", f"{records:,}")]
+
+
+def check_vocabulary(manifest: Manifest, sha256: str) -> list[Finding]:
+    """Whether records were made with the vocabulary that they are read with."""
+    made_with = manifest.made_with.get("vocabulary", {}).get("sha256", sha256)
+    if made_with == sha256:
+        return []
+    expected = f"the vocabulary that the records were made with, sha256 {made_with[:16]}..., as {MANIFEST} says"
+    return [Finding(ERROR, "manifest", VOCABULARY, None, expected, f"{sha256[:16]}...")]

@@ -1,0 +1,201 @@
+"""One record file against the rules: faults of its records in words, its counts, and a hash of each record.
+
+What a worker does with a file. The loops are in `bertprep.kernels.record_checks`; here are the rules that go in, and the words
+for what comes out. Nothing raises: a file that cannot be read is a finding like any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep import kernels
+from bertprep.check.findings import ERROR, WARNING, Finding
+from bertprep.check.outcome import FileFacts
+from bertprep.check.record_scan import RecordScan
+from bertprep.check.tally import Counts, Tally
+from bertprep.errors import BertprepError
+from bertprep.kernels import record_faults as faults
+from bertprep.records.examples import Examples
+
+_HASH_SEED = 20181011  # any number does; a change of it changes no result
+
+
+@dataclass(frozen=True)
+class RecordRules:
+    """What the records of a data set must be; `tokens` is 0 where the vocabulary is unknown."""
+
+    seq: int
+    pred: int
+    tokens: int
+    cls: int
+    sep: int
+    mask: int
+    masked_lm_prob: float
+    whole_word: bool = False
+
+    def predictions_by_length(self) -> Counts:
+        """How many predictions a record of n tokens has, for n = 0 to seq."""
+        wanted = [min(self.pred, max(1, round(n * self.masked_lm_prob))) for n in range(self.seq + 1)]
+        return np.array(wanted, np.int64)
+
+
+@dataclass
+class Counted:
+    """The counts of some records, and what of them is to be expected of fair draws, in units of 1 / SCALE."""
+
+    tally: Tally
+    position_steps: Counts  # (seq + 1,) expected predictions by position, as differences from place to place
+    expected_labels: Counts  # (v,) expected predictions by the token that stood there
+
+    @classmethod
+    def empty(cls, rules: RecordRules) -> Counted:
+        """Nothing counted yet."""
+        tally = Tally.empty(seq=rules.seq, pred=rules.pred, vocabulary=rules.tokens)
+        return cls(tally, np.zeros(rules.seq + 1, np.int64), np.zeros(rules.tokens, np.int64))
+
+    def add(self, other: Counted) -> None:
+        """Add the counts of other records."""
+        self.tally.add(other.tally)
+        self.position_steps += other.position_steps
+        self.expected_labels += other.expected_labels
+
+    @property
+    def expected_positions(self) -> NDArray[np.float64]:
+        """Predictions to be expected at each place."""
+        return np.cumsum(self.position_steps)[:-1] / faults.SCALE
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """What there is to say of a file; `hashes` are (records, 2), of those that could be read, none where only some were."""
+
+    facts: FileFacts
+    format: str
+    findings: list[Finding] = field(default_factory=list)
+    counted: Counted | None = None
+    hashes: NDArray[np.uint64] = field(default_factory=lambda: np.empty((0, 2), np.uint64))
+    read: int = 0
+
+
+class RecordChecker:
+    """Checks blocks of `Examples` against rules, and adds up what it finds."""
+
+    def __init__(self, rules: RecordRules) -> None:
+        self.rules = rules
+        self.counted = Counted.empty(rules)
+        self._faults = np.zeros((faults.FAULTS, faults.FAULT_WIDTH), np.int64)
+        count_rule = faults.AT_MOST if rules.whole_word else faults.EXACT_COUNT
+        self._rules = np.array([rules.seq, rules.pred, rules.tokens, rules.cls, rules.sep, rules.mask, count_rule], np.int64)
+        self._by_length = rules.predictions_by_length()
+        self._text = np.zeros(rules.seq + 1, np.int32)
+        values = 3 * rules.seq + 3 * rules.pred + 1
+        self._keys = np.random.Generator(np.random.PCG64(_HASH_SEED)).integers(0, 2**64, 2 * values, np.uint64) | np.uint64(1)
+
+    def check(self, examples: Examples, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Check records, whose numbers in their file are `numbers`; returns a hash of each, (n, 2)."""
+        hashes = np.empty((len(examples), 2), np.uint64)
+        tally, counted = self.counted.tally, self.counted
+        kernels.load().check_records(
+            examples.room, len(examples), np.ascontiguousarray(numbers, np.int64),
+            self._rules, self._by_length, self._keys, self._text, self._faults,
+            tally.lengths, tally.lengths_of_a, tally.predictions, tally.positions, tally.labels, tally.tokens,
+            tally.shown, tally.next_sentence, counted.position_steps, counted.expected_labels, hashes,
+        )  # fmt: skip
+        return hashes
+
+    def findings(self, name: str) -> list[Finding]:
+        """One for each kind of fault met so far, in file `name`."""
+        return [self._finding(fault, name) for fault in range(faults.FAULTS) if self._faults[fault, faults.COUNT]]
+
+    def _finding(self, fault: int, name: str) -> Finding:
+        code, expected, found = _WORDS[fault]
+        count, record, place, wanted, there = map(int, self._faults[fault])
+        noted = {"place": place, "expected": wanted, "found": there, "bound": "at most " if self.rules.whole_word else ""}
+        level = WARNING if fault == faults.MASK_WITHOUT_LABEL else ERROR
+        return Finding(level, code, name, record, expected.format(**noted), found.format(**noted), count)
+
+
+def check_file(path: Path, name: str, split: str, rules: RecordRules, sample: int | None = None) -> FileReport:
+    """All that can be said of one file by itself."""
+    size_bytes = path.stat().st_size if path.is_file() else 0
+    try:
+        scan = RecordScan(path, name)
+    except BertprepError as error:
+        return FileReport(FileFacts(name, split, 0, size_bytes), "", [_unreadable(path, name, size_bytes, error)])
+    try:
+        facts = FileFacts(name, split, scan.records, size_bytes)
+        if scan.seq == 0:
+            return FileReport(facts, scan.format, scan.findings)
+        if (scan.seq, scan.pred) != (rules.seq, rules.pred):
+            found = f"{scan.seq} tokens and {scan.pred} predictions"
+            expected = f"records of {rules.seq} tokens and {rules.pred} predictions, as the others have"
+            return FileReport(facts, scan.format, [*scan.findings, Finding(ERROR, "mixed-shape", name, 0, expected, found)])
+        checker = RecordChecker(rules)
+        hashes = [(checker.check(examples, numbers), len(numbers)) for examples, numbers in scan.blocks(sample)]
+        read = sum(count for _, count in hashes)
+        kept = np.concatenate([hashed for hashed, _ in hashes]) if hashes and sample is None else np.empty((0, 2), np.uint64)
+        return FileReport(facts, scan.format, [*scan.findings, *checker.findings(name)], checker.counted, kept, read)
+    finally:
+        scan.close()
+
+
+def _unreadable(path: Path, name: str, size_bytes: int, error: BertprepError) -> Finding:
+    if path.is_file() and size_bytes == 0:
+        return Finding(ERROR, "empty-file", name, None, "records", "a file of 0 bytes")
+    if isinstance(error.__cause__, EOFError):
+        return Finding(ERROR, "truncated", name, None, "a whole gzip file", "one that is cut off")
+    return Finding(ERROR, "unreadable", name, None, "a TFRecord or OFRecord file", str(error).removeprefix(f"{path}: "))
+
+
+# fault -> code, what was expected, what was found; `place`, `expected` and `found` are what the kernel noted
+_WORDS = {
+    faults.UNEVEN_MASK: ("padding", "input_mask 1 for the text, then 0 to the end", "{found} at place {place}"),
+    faults.PADDING_IDS: ("padding", "input_ids 0 behind the {expected} tokens of text", "{found} at place {place}"),
+    faults.PADDING_SEGMENTS: ("padding", "segment_ids 0 behind the {expected} tokens of text", "{found} at place {place}"),
+    faults.PAD_IN_TEXT: ("padding", "no [PAD] within the {expected} tokens of text", "one at place {place}"),
+    faults.NO_CLS: ("no-cls", "[CLS], token {expected}, at place 0", "token {found}"),
+    faults.CLS_IN_TEXT: ("no-cls", "[CLS] at place 0 only", "{found} of them, one at place {place}"),
+    faults.SEP_COUNT: ("separators", "two [SEP]", "{found}"),
+    faults.SEP_LAST: ("separators", "[SEP], token {expected}, at the last place of text, {place}", "token {found}"),
+    faults.EMPTY_SEGMENT: ("separators", "[CLS] A [SEP] B [SEP] with tokens in A and B", "none in one of them"),
+    faults.SEGMENTS: ("segments", "segment_ids 0 up to and with the first [SEP], then 1", "{found} at place {place}"),
+    faults.ID_RANGE: ("id-range", "tokens below {expected}, the size of the vocabulary", "{found} at place {place}"),
+    faults.MASK_ORDER: ("mask-order", "masked_lm_positions that ascend", "{found} after {expected}"),
+    faults.MASK_OUTSIDE: ("mask-outside", "masked_lm_positions within the {expected} tokens of text", "{place}"),
+    faults.MASK_ON_SPECIAL: ("mask-on-special", "no masked place on [CLS] or [SEP]", "place {place} with label {found}"),
+    faults.WEIGHTS: ("weights", "masked_lm_weights 1, then 0 to the end", "another value at {place}, after {found} ones"),
+    faults.BEHIND_PREDICTIONS: (
+        "weights",
+        "positions and labels 0 behind the {expected} predictions with weight 1",
+        "{found} at {place}",
+    ),
+    faults.PREDICTION_COUNT: ("prediction-count", "{bound}{expected} predictions of {place} tokens", "{found}"),
+    faults.NEXT_SENTENCE: ("next-sentence-label", "0 or 1", "{found}"),
+    faults.MASK_WITHOUT_LABEL: ("mask-without-label", "[MASK] at predicted places only", "one at place {place}"),
+}
+
+
+def guess_special_tokens(examples: Examples) -> dict[str, Any]:
+    """{"cls", "sep", "mask"}: the tokens that stand most often first, last, and at predicted places.
+
+    For records without a vocabulary; of a few hundred records, since a replacement may hide one of them.
+    """
+    rows = np.arange(len(examples))
+    lengths = np.clip(examples.input_mask.sum(axis=1), 1, examples.seq)
+    positions = np.clip(examples.masked_lm_positions, 0, examples.seq - 1)
+    shown = np.take_along_axis(examples.input_ids, positions.astype(np.int64), axis=1)[examples.masked_lm_weights > 0]
+
+    def most_frequent(tokens: NDArray[np.int32]) -> int:
+        values, counts = np.unique(tokens, return_counts=True)
+        return int(values[np.argmax(counts)]) if len(values) else -1
+
+    return {
+        "cls": most_frequent(examples.input_ids[:, 0]),
+        "sep": most_frequent(examples.input_ids[rows, lengths - 1]),
+        "mask": most_frequent(shown),
+    }

@@ -1,0 +1,182 @@
+"""All records of a file that can be read, and what is wrong with the others: a reader that goes on where others stop.
+
+`records.open` raises at the first fault, as a trainer wants it. Here a record whose bytes are bad is counted and left out, and
+the next one read. Only where the frames themselves break, because a length or the end of the file is wrong, does no one know
+where a next record would begin: that ends the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep import kernels
+from bertprep.check.findings import ERROR, Finding
+from bertprep.errors import BertprepError
+from bertprep.kernels import faults
+from bertprep.records.examples import Examples
+from bertprep.records.file_bytes import FileBytes
+from bertprep.records.formats import OFRECORD, TFRECORD, find_format
+from bertprep.records.writer import FEATURES
+
+BLOCK = 256
+"""Records at a time: what stays in the processor's cache at 128 tokens."""
+_FORMAT_NUMBERS = {TFRECORD: 1, OFRECORD: 2}  # as in bertprep.kernels.encode, which is not imported at run time
+_SMALLEST_RECORD = 64  # bytes; the names of the seven features alone are longer
+_POSITIONS = FEATURES.index("masked_lm_positions")
+_TRIES = 100  # records, of which one that can be read tells the sizes
+
+CODES = {
+    faults.TRUNCATED: "truncated",
+    faults.LEFT_OVER: "trailing-bytes",
+    faults.LENGTH_CHECKSUM: "bad-checksum",
+    faults.DATA_CHECKSUM: "bad-checksum",
+    faults.MALFORMED: "bad-message",
+    faults.MISSING: "feature-missing",
+    faults.TWICE: "bad-message",
+    faults.WRONG_TYPE: "feature-type",
+    faults.WRONG_COUNT: "feature-shape",
+    faults.OUT_OF_RANGE: "id-range",
+}
+
+
+class RecordScan:
+    """One file, open until `close`; `findings` grow while it is read. Raises `BertprepError` where it is no record file.
+
+    `seq` and `pred` are those of the first record that can be read, 0 where there is none.
+    """
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._name = name
+        self._notes = np.zeros(faults.NOTES_SIZE, np.int64)
+        self._faults: dict[tuple[str, str], Finding] = {}
+        self._bytes = FileBytes(path)
+        try:
+            self.format = find_format(path, self._bytes.array)
+            if self._bytes.is_compressed and self.format == OFRECORD:
+                raise BertprepError(f"{path}: is a compressed OFRecord file, which no trainer reads; decompress it")
+            self._offsets = np.zeros(self._bytes.array.size // _SMALLEST_RECORD + 2, np.int64)
+            self._row = self._describe(0)
+            self.records = self._find_records()
+            self.seq, self.pred = self._measure()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give the file's memory back."""
+        self._bytes.close()
+
+    @property
+    def findings(self) -> list[Finding]:
+        """One for each kind of fault met so far."""
+        return list(self._faults.values())
+
+    def blocks(self, sample: int | None) -> Iterator[tuple[Examples, NDArray[np.int64]]]:
+        """The records that can be read and their numbers, `BLOCK` at a time at most, in arrays that the next block reuses.
+
+        With `sample`, only so many of the file, evenly spread over it.
+        """
+        room = Examples.empty(BLOCK, seq=self.seq, pred=self.pred)
+        wanted = np.arange(self.records)
+        if sample is not None and sample < self.records:
+            wanted = np.arange(sample) * self.records // sample
+        files, at = np.zeros(BLOCK, np.int64), 0
+        while at < len(wanted):
+            numbers = wanted[at : at + BLOCK]
+            if len(wanted) == self.records:  # in order, so that reading ahead is left to the processor
+                done = kernels.load().decode(self._row, at, len(numbers), room.room, 0, self._notes)
+            else:
+                done = kernels.load().gather(self._row, files, numbers, len(numbers), room.room, 0, self._notes)
+            fault = min(done, 0)
+            if fault < 0:
+                done = int(self._notes[faults.ROW])
+                self._note(fault, int(numbers[done]))
+            if done:
+                yield room[:done], numbers[:done]
+            at += done + (fault < 0)
+
+    def _describe(self, start: int) -> NDArray[np.int64]:
+        """The file from byte `start` on as kernels see it."""
+        data = self._bytes.array
+        address = data.ctypes.data + start
+        return np.array([data.size - start, _FORMAT_NUMBERS[self.format], address, self._offsets.ctypes.data], np.int64)
+
+    def _find_records(self) -> int:
+        """How many whole frames there are; notes what is wrong behind them."""
+        found = 0
+        while True:
+            most = len(self._offsets) - 1
+            outcome = kernels.load().find_records(self._row, found, most, self._notes)
+            if outcome < 0:
+                found = int(self._notes[faults.ROW])
+                rest = self._bytes.array[self._offsets[found] :]
+                if rest.any():
+                    self._note(outcome, found)
+                else:
+                    self._add("trailing-bytes", found, "the end of the file", f"{rest.size:,} bytes that are all 0")
+                return found
+            found = outcome
+            if self._offsets[found] >= self._bytes.array.size:
+                return found
+            self._offsets = np.concatenate([self._offsets, np.zeros(len(self._offsets), np.int64)])
+            self._row = self._describe(0)
+
+    def _measure(self) -> tuple[int, int]:
+        """(seq, pred) of the first record that can be read."""
+        counts = np.zeros(len(FEATURES), np.int64)
+        for record in range(min(self.records, _TRIES)):
+            fault = kernels.load().measure(self._describe(int(self._offsets[record])), counts, self._notes)
+            seq, pred = int(counts[0]), int(counts[_POSITIONS])
+            if fault >= 0 and seq > 0 and pred > 0:
+                return seq, pred
+        # None can be: the first one's faults stand for all
+        if self.records:
+            if fault < 0:
+                self._note(fault, 0)
+            else:
+                self._add("feature-shape", 0, "values in input_ids and masked_lm_positions", "none")
+        return 0, 0
+
+    def _note(self, fault: int, record: int) -> None:
+        expected, found = _words(fault, self.format, self._notes)
+        self._add(CODES[fault], record, expected, found)
+
+    def _add(self, code: str, record: int, expected: str, found: str) -> None:
+        first = self._faults.get((code, expected))
+        if first is None:
+            self._faults[code, expected] = Finding(ERROR, code, self._name, record, expected, found)
+        else:
+            self._faults[code, expected] = Finding(
+                ERROR, code, self._name, first.record, first.expected, first.found, first.count + 1
+            )
+
+
+def _words(fault: int, record_format: str, notes: NDArray[np.int64]) -> tuple[str, str]:
+    """(what was expected, what was found)."""
+    found, expected = int(notes[faults.FOUND]), int(notes[faults.EXPECTED])
+    feature = FEATURES[int(notes[faults.FEATURE])] if fault in _OF_FEATURES else ""
+    if fault == faults.TRUNCATED:
+        return "as many bytes as its length says", f"{found:,} of {expected:,}: the file is cut off or damaged"
+    if fault == faults.LEFT_OVER:
+        return "the end of the file or a whole record", f"{found:,} bytes"
+    if fault in (faults.LENGTH_CHECKSUM, faults.DATA_CHECKSUM):
+        what = "length" if fault == faults.LENGTH_CHECKSUM else "data"
+        return f"the checksum of its {what}", f"{found:08x} where it should be {expected:08x}"
+    if fault == faults.MALFORMED:
+        return f"a message of {'tf.train.Example' if record_format == TFRECORD else 'OFRecord'}", "bytes that are none"
+    if fault == faults.MISSING:
+        return f"feature {feature}", "none"
+    if fault == faults.TWICE:
+        return f"feature {feature} once", "it more than once"
+    if fault == faults.WRONG_TYPE:
+        return f"feature {feature} as {'floats' if feature == 'masked_lm_weights' else 'integers'}", "a list of another type"
+    if fault == faults.WRONG_COUNT:
+        return f"{expected:,} values of {feature}", f"{found:,}"
+    return f"values of {feature} from 0 to 2147483647", "one outside"
+
+
+_OF_FEATURES = (faults.MISSING, faults.TWICE, faults.WRONG_TYPE, faults.WRONG_COUNT, faults.OUT_OF_RANGE)
