@@ -1,0 +1,141 @@
+"""The figures of a report: which counts go into which chart, and what is said beneath it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.check.outcome import FileFacts
+from bertprep.check.report.amounts import count, percent
+from bertprep.check.report.charts import Columns, Values, draw, group
+from bertprep.check.report.expectations import (
+    Expected,
+    expected_predictions,
+    expected_rate_by_position,
+    maskable_by_position,
+)
+from bertprep.check.report.markup import Markup, element
+from bertprep.check.tally import Counts, Tally
+
+_FILES_ONE_BY_ONE = 40
+_SPREAD_COLUMNS = 24
+
+
+def figure(title: str, columns: Columns, caption: str) -> Markup:
+    """A chart with its title, its legend and its caption."""
+    legend = None
+    if len(columns.series) > 1 or columns.expected is not None:
+        names = [element("li", name, class_=key) for name, key in zip(columns.series, ("first", "second"), strict=False)]
+        if columns.expected is not None:
+            names.append(element("li", "expected", class_="expected"))
+        legend = element("ul", *names, class_="legend")
+    parts = (element("h3", title), legend, draw(columns, f"{title}. {caption}"), element("figcaption", caption))
+    return element("figure", *parts)
+
+
+def lengths(tallies: dict[str, Tally]) -> Markup:
+    """Records by tokens of text."""
+    everything = np.sum([tally.lengths for tally in tallies.values()], axis=0)
+    seq = len(everything) - 1
+    full = everything[-1] / max(everything.sum(), 1)
+    caption = (
+        f"{percent(full)} of the records fill all {count(seq)} places, half have at least {count(_median(everything))} tokens. "
+        f"{_padding(tallies)} of all places hold padding."
+    )
+    return figure("Length", _histogram({split: tally.lengths for split, tally in tallies.items()}, "tokens of text"), caption)
+
+
+def segments(tallies: dict[str, Tally]) -> Markup:
+    """Records by tokens of segment A."""
+    records = max(sum(tally.records for tally in tallies.values()), 1)
+    everything = np.sum([tally.lengths_of_a for tally in tallies.values()], axis=0)
+    mean_a = float(everything @ np.arange(len(everything))) / records
+    mean_b = sum(tally.text_tokens for tally in tallies.values()) / records - mean_a - 3
+    caption = f"A has {mean_a:.1f} tokens on average, B {mean_b:.1f}, without [CLS] and [SEP]."
+    by_split = {split: tally.lengths_of_a for split, tally in tallies.items()}
+    return figure("Segment A", _histogram(by_split, "tokens of A"), caption)
+
+
+def predictions(tallies: dict[str, Tally], expected: Expected) -> Markup:
+    """Records by number of predictions, against the numbers that their lengths ask for."""
+    wanted = None
+    caption = "Whole words are masked: a record has at most what its length asks for."
+    if not expected.whole_word:
+        wanted = np.sum([expected_predictions(tally, expected.masked_lm_prob) for tally in tallies.values()], axis=0)
+        caption = f"Expected is {percent(expected.masked_lm_prob, 0)} of each record's tokens, at least 1, at most the room."
+    by_split = {split: tally.predictions for split, tally in tallies.items()}
+    everything = np.sum(list(by_split.values()), axis=0)
+    mean = float(everything @ np.arange(len(everything))) / max(everything.sum(), 1)
+    return figure("Predictions", _histogram(by_split, "predictions", wanted), f"{mean:.2f} a record on average. {caption}")
+
+
+def positions(tallies: dict[str, Tally], expected: Expected) -> Markup:
+    """The share of maskable tokens at each place that are predictions: flat where masking prefers no place."""
+    series: dict[str, Values] = {}
+    edges, width = np.zeros(0), 1
+    for split, tally in tallies.items():
+        hits, edges, width = group(tally.positions)
+        series[split] = hits / np.maximum(group(maskable_by_position(tally))[0], 1)
+    wanted = None
+    if not expected.whole_word:
+        maskable = [maskable_by_position(tally) for tally in tallies.values()]
+        rates = [expected_rate_by_position(tally, expected.masked_lm_prob) for tally in tallies.values()]
+        places = np.sum(maskable, axis=0)
+        hoped = np.sum([rate * number for rate, number in zip(rates, maskable, strict=True)], axis=0)
+        # sums of shares, not of whole numbers: grouped by thousandths of a token
+        wanted = group(np.rint(hoped * 1000).astype(np.int64))[0] / 1000 / np.maximum(group(places)[0], 1)
+    columns = Columns(edges, series, wanted, _in_steps("position in the record", width), "masked of the tokens there")
+    caption = "No place is preferred or spared: the columns keep to one height, but for chance. [CLS] is never masked."
+    return figure("Position", columns, caption)
+
+
+def records_by_file(files: Sequence[FileFacts]) -> Markup:
+    """Records of each file where these are few; otherwise files by their records."""
+    splits = list(dict.fromkeys(file.split for file in files))
+    numbers = np.array([file.records for file in files], np.int64)
+    names = {split: split or "files" for split in splits}
+    of_split = {split: np.array([file.split == split for file in files]) for split in splits}
+    caption = (
+        f"Between {count(int(numbers.min()))} and {count(int(numbers.max()))} records in a file, "
+        f"half of the files have at least {count(int(np.median(numbers)))}."
+    )
+    if len(files) <= _FILES_ONE_BY_ONE:
+        values = {names[split]: np.where(of_split[split], numbers, 0).astype(np.float64) for split in splits}
+        columns = Columns(np.arange(len(files) + 1) + 0.5, values, None, "file", "records", _whole)
+        return figure("Records of each file", columns, caption)
+    edges = np.linspace(numbers.min() - 0.5, numbers.max() + 0.5, _SPREAD_COLUMNS + 1)
+    values = {names[split]: np.histogram(numbers[of_split[split]], edges)[0].astype(np.float64) for split in splits}
+    columns = Columns(edges, values, None, "records in a file", "files", _whole)
+    return figure("Files by their records", columns, caption)
+
+
+def _whole(value: float) -> str:
+    return f"{value:,.6g}"
+
+
+def _histogram(by_split: dict[str, Counts], x_label: str, expected: NDArray[np.int64] | None = None) -> Columns:
+    """Shares of each split's records by a whole number."""
+    series: dict[str, Values] = {}
+    edges, width = np.zeros(0), 1
+    for split, counts in by_split.items():
+        grouped, edges, width = group(counts)
+        series[split or "records"] = grouped / max(grouped.sum(), 1)
+    wanted = None if expected is None else group(expected)[0] / max(expected.sum(), 1)
+    return Columns(edges, series, wanted, _in_steps(x_label, width), "of the records")
+
+
+def _in_steps(label: str, width: int) -> str:
+    return label if width == 1 else f"{label}, {width} a column"
+
+
+def _median(counts: Counts) -> int:
+    """The value that half of what was counted by value reaches."""
+    return int(np.searchsorted(np.cumsum(counts), counts.sum() / 2))
+
+
+def _padding(tallies: dict[str, Tally]) -> str:
+    places = sum(tally.records * (len(tally.lengths) - 1) for tally in tallies.values())
+    text = sum(tally.text_tokens for tally in tallies.values())
+    return percent(1 - text / places if places else 0.0)
