@@ -145,6 +145,8 @@ def _parser() -> argparse.ArgumentParser:
         "--record", type=int, default=0, metavar="INT", help="number of the first record shown (default: %(default)s)"
     )
     inspect.add_argument("--records", type=int, default=3, metavar="INT", help="how many are shown (default: %(default)s)")
+    inspect.add_argument("--search", metavar="WORD", help="show those that have this word, whole, and say how many do")
+    inspect.add_argument("--pieces", action="store_true", help="show the tokens as they are, words not joined")
     inspect.add_argument("--vocab", type=Path, metavar="FILE", help="vocabulary (default: the vocab.txt beside the records)")
     return parser
 
@@ -283,7 +285,14 @@ def inspect_command(options: argparse.Namespace) -> None:
     """`bertprep inspect`."""
     from bertprep.check.inspect import show_examples
 
-    show_examples(options.file, first=options.record, count=options.records, vocab=options.vocab)
+    show_examples(
+        options.file,
+        first=options.record,
+        count=options.records,
+        search=options.search,
+        vocab=options.vocab,
+        pieces=options.pieces,
+    )
 
 
 def _command(commands: Any, name: str, function: Any, summary: str) -> argparse.ArgumentParser:

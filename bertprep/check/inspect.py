@@ -1,55 +1,92 @@
-"""Show the examples of a record file as a person reads them: tokens, with each masked place and what stood there.
+"""Show the examples of a record file: the first ones, those from a number on, or those that have a word.
 
-A masked token is written as `[MASK→original]`, or `shown→original` where the generator put a random token, and
-`=original=` where it left the token as it was. Segment B follows the first [SEP].
+On a terminal in colours and in lines of its width; elsewhere, and where NO_COLOR asks for it, as plain text, a line an
+example.
 """
 
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
+import numpy as np
+
 from bertprep import records
-from bertprep.errors import UsageError
+from bertprep.check.example_text import example_words, write_words
+from bertprep.check.word_search import Phrase, find_phrase, make_phrase
+from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.layout import VOCABULARY
 from bertprep.records.examples import Examples
+from bertprep.records.reader import RecordFile
 
 _LEVELS_UP = 3  # a record file may lie in SPLIT below the folder that holds the vocabulary
+_SAMPLE = _BLOCK = 256  # records
 
 
-def show_examples(path: Path, *, first: int = 0, count: int = 3, vocab: Path | None = None) -> None:
-    """Print `count` examples of a record file, from record number `first` on."""
+def show_examples(
+    path: Path, *, first: int = 0, count: int = 3, search: str | None = None, vocab: Path | None = None, pieces: bool = False
+) -> None:
+    """Print `count` examples of a record file from number `first` on; with `search` of those that have these words.
+
+    Without `vocab` the vocabulary beside the records is taken. With `pieces` tokens are shown as they are.
+    """
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; name a record file in it, such as part-00000")
     with records.open(path) as file:
         if not 0 <= first < len(file):
             raise UsageError(f"--record {first}: {path} holds records 0 to {len(file) - 1}")
         vocabulary = load_vocabulary(vocab or _vocabulary_beside(path))
-        examples = file[first : first + max(count, 0)]
-        print(f"{path}: {file.format}, {len(file):,} records, {file.seq} tokens, {file.pred} predictions")
-        for number in range(len(examples)):
-            print(f"\nrecord {first + number}: {_describe(examples, number)}\n{example_text(examples, number, vocabulary)}")
+        _check_vocabulary(file, vocabulary)
+        chosen: dict[int, Collection[int]] = {}  # number of a record -> places that stand out
+        about = f"{path}: {file.format}, {len(file):,} records, {file.seq} tokens, {file.pred} predictions"
+        if search is None:
+            chosen = dict.fromkeys(range(first, min(first + max(count, 0), len(file))), ())
+        else:
+            phrase = make_phrase(search, vocabulary)
+            having = dict(_find_all(file, phrase))
+            about += f'\n{len(having):,} of {len(file):,} records have "{phrase}"'
+            chosen = {number: having[number] for number in [n for n in having if n >= first][: max(count, 0)]}
+        print(about)
+        examples = file[np.array(list(chosen), np.int64)]
+        on_terminal = sys.stdout.isatty()
+        colour = on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        width = shutil.get_terminal_size().columns if on_terminal else None
+        for row, (number, found) in enumerate(chosen.items()):
+            words = example_words(examples, row, vocabulary, join=not pieces, found=found)
+            print(f"\nrecord {number}: {_describe(examples, row)}")
+            print(write_words(words, width=width, colour=colour))
 
 
-def example_text(examples: Examples, number: int, vocabulary: Vocabulary) -> str:
-    """One example as a line of text."""
+def _find_all(file: RecordFile, phrase: Phrase) -> Iterator[tuple[int, set[int]]]:
+    """The records that have the phrase, in order, and the places of its tokens in each."""
+    start = 0
+    for examples in file.blocks(_BLOCK):
+        rows, columns = find_phrase(examples, phrase)
+        places: dict[int, set[int]] = {}
+        for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
+            places.setdefault(row, set()).update(range(column, column + len(phrase.numbers)))
+        yield from ((start + row, found) for row, found in places.items())
+        start += len(examples)
 
-    def token(identity: int) -> str:
-        return vocabulary.tokens[identity] if 0 <= identity < len(vocabulary) else f"<{identity}: not in the vocabulary>"
 
-    length = int(examples.input_mask[number].sum())
-    shown = [token(int(identity)) for identity in examples.input_ids[number, :length]]
-    for position, label, weight in zip(
-        examples.masked_lm_positions[number],
-        examples.masked_lm_ids[number],
-        examples.masked_lm_weights[number],
-        strict=True,
-    ):
-        if weight and position < length:
-            original = token(int(label))
-            if shown[position] == original:
-                shown[position] = f"={original}="
-            else:
-                shown[position] = f"[MASK→{original}]" if shown[position] == "[MASK]" else f"{shown[position]}→{original}"
-    return " ".join(shown)
+def _check_vocabulary(file: RecordFile, vocabulary: Vocabulary) -> None:
+    """Raise where most of the first records cannot have been made with this vocabulary: one alone may be damaged."""
+    examples = file[:_SAMPLE]
+    first = examples.input_ids[:, 0]
+    highest = np.maximum(examples.input_ids.max(axis=1), examples.masked_lm_ids.max(axis=1))
+    wrong = np.flatnonzero((first != vocabulary.cls) | (highest >= len(vocabulary)))
+    if 2 * len(wrong) > len(examples):
+        record = wrong[0]
+        found = f"begins with token {first[record]}, expected [CLS], which is {vocabulary.cls}"
+        if highest[record] >= len(vocabulary):
+            found = f"has token {highest[record]:,}, expected less than {len(vocabulary):,}, the number of its tokens"
+        raise BertprepError(
+            f"{vocabulary.path}: is not the vocabulary of {file.path}: record {record} {found}; name that with --vocab FILE"
+        )
 
 
 def _describe(examples: Examples, number: int) -> str:
