@@ -162,7 +162,7 @@ class Made:
 
 def scale(shards: Sequence[TextShard], sizes: Sequence[int], costs: Sequence[PieceCost]) -> Made:
     """What all shards give: as measured where a shard was measured whole, else by its bytes of text."""
-    whole = {cost.piece.shard: cost for cost in costs if cost.piece.is_whole}
+    whole = {cost.piece.shard.path: cost for cost in costs if cost.piece.is_whole}
     measured_bytes = sum(cost.piece.size_bytes for cost in costs)
     records_a_byte = sum(cost.records for cost in costs) / measured_bytes
     bytes_a_byte = {name: sum(cost.file_bytes[name] for cost in costs) / measured_bytes for name in costs[0].file_bytes}
@@ -170,7 +170,7 @@ def scale(shards: Sequence[TextShard], sizes: Sequence[int], costs: Sequence[Pie
     size_bytes = dict.fromkeys(bytes_a_byte, 0.0)
     for shard, size in zip(shards, sizes, strict=True):
         split = TEST if next(iter(shard.names.values())).startswith(f"{TEST}/") else TRAINING
-        cost = whole.get(shard)
+        cost = whole.get(shard.path)
         records[split] += cost.records if cost else size * records_a_byte
         for name, rate in bytes_a_byte.items():
             size_bytes[name] += cost.file_bytes[name] if cost else size * rate
@@ -200,8 +200,8 @@ def estimate_seconds(sizes: Sequence[int], costs: Sequence[PieceCost], start: Co
 @contextlib.contextmanager
 def _temporary_folder(text: PlannedText) -> Iterator[Path]:
     """A folder on the disk of the records, whose speed counts; gone afterwards."""
-    wanted = next(iter(text.folders.values())).absolute()
-    existing = next(path for path in wanted.parents if path.is_dir())
+    root = text.root.absolute()
+    existing = next(path for path in (root, *root.parents) if path.is_dir())
     try:
         temporary = tempfile.TemporaryDirectory(prefix="bertprep-plan-", dir=existing)
     except OSError as error:

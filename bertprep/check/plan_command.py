@@ -10,7 +10,7 @@ from typing import Any
 
 from bertprep.atomic import atomic_file
 from bertprep.check.plan import Plan, check_run, plan, with_training
-from bertprep.check.plan_table import Row, plan_rows, room_lines, training_rows
+from bertprep.check.plan_table import Row, plan_rows, room_lines, training_lines, training_rows
 from bertprep.check.plan_training import (
     PHASES,
     PUBLISHED_GLOBAL_BATCHES,
@@ -48,7 +48,9 @@ def make_plans(
         plans = [with_training(one, *run) for one, run in zip(plans, runs, strict=True)]
     uses = [one.training for one in plans if one.training]
     tables = [plan_rows(plans)] + ([training_rows(uses)] if uses else [])
-    return Shown(tables, [*_notes(plans), *room_lines(plans)], {"plans": [one.as_json() for one in plans]})
+    return Shown(
+        tables, [*training_lines(uses), *_notes(plans), *room_lines(plans)], {"plans": [one.as_json() for one in plans]}
+    )
 
 
 def plan_existing(folders: Sequence[Path], steps: int | None, global_batches: Sequence[int] | None, *, phases: bool) -> Shown:
@@ -60,7 +62,7 @@ def plan_existing(folders: Sequence[Path], steps: int | None, global_batches: Se
         expected = "two folders with --phases, of phase 1 and of phase 2" if phases else "one folder"
         raise UsageError(f"--records: expected {expected}, found {len(folders)}")
     uses = [TrainingUse(read_training_records(folder), *run) for folder, run in zip(folders, runs, strict=True)]
-    return Shown([training_rows(uses)], [], {"training": [use.as_json() for use in uses]})
+    return Shown([training_rows(uses)], training_lines(uses), {"training": [use.as_json() for use in uses]})
 
 
 def _runs(steps: int | None, global_batches: Sequence[int] | None, *, phases: bool) -> list[tuple[int, int]]:

@@ -21,7 +21,7 @@ from bertprep.record_stage import TextShard
 MEASURED_BYTES = 64_000_000
 """How much text is measured by default: a second or two of work at the default settings."""
 FEWEST_PIECES = 8
-SMALLEST_PIECE_BYTES = 1_000_000
+SMALLEST_PIECE_BYTES = 200_000
 STRETCHES_A_PIECE = 4
 _USUAL_DUPE = 5
 _DOCUMENT_END = re.compile(rb"\n[ \t\r]*\n")
@@ -70,7 +70,7 @@ def _places(sizes: Sequence[int], count: int) -> list[int]:
     """The numbers of the shards at `count` places spread evenly over their bytes.
 
     >>> _places([10, 10, 60], 4)
-    [0, 2, 2, 2]
+    [1, 2, 2, 2]
     """
     total, number, end = sum(sizes), 0, sizes[0]
     found = []

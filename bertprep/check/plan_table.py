@@ -69,6 +69,16 @@ def training_rows(uses: Sequence[TrainingUse]) -> list[Row]:
     ]
 
 
+def training_lines(uses: Sequence[TrainingUse]) -> list[str]:
+    """What the passes mean: how often each mask is met again."""
+    return [
+        f"{use.data.seq}/{use.data.pred}: each of {use.data.records:,} records, with its mask, is seen "
+        f"{use.epochs_over_records:,.2f} times"
+        + (f", each text {use.epochs_over_text:,.2f} times in {use.data.dupe} cuts and masks" if use.epochs_over_text else "")
+        for use in uses
+    ]
+
+
 def duration(seconds: float) -> str:
     """Hours, minutes and seconds; below a minute with tenths.
 

@@ -29,12 +29,13 @@ __all__ = ["DEFAULT_VOCABULARY_SIZE", "PlannedText", "find_text"]
 
 @dataclass(frozen=True)
 class PlannedText:
-    """Text shards with their sizes in bytes, the vocabulary's file, and where the records of each format would go."""
+    """Text shards with their sizes in bytes, the vocabulary's file, each format's folder, and the one that holds them."""
 
     shards: list[TextShard]
     sizes: list[int]
     vocabulary: Path
     folders: dict[str, Path]
+    root: Path
 
 
 def find_text(
@@ -57,8 +58,10 @@ def find_text(
     corpus = name_corpus(GIVEN if inputs and corpus is None else corpus, workspace)
     if inputs:
         shards = _given_shards(inputs, corpus, formats)
-        folders = {name: Path(output or ".") / name for name in formats}
+        root = Path(output or ".")
+        folders = {name: root / name for name in formats}
     else:
+        root = workspace.root
         sharded = _sharded(workspace, corpus, workers, progress)
         shards = _sharded_shards(workspace, corpus, sharded, formats)
         made_with = sharded.made_with
@@ -71,7 +74,7 @@ def find_text(
             inputs, size=vocab_size, cased=settings.cased, workdir=workdir, corpus=corpus, progress=progress
         )
     )
-    return PlannedText(shards, [_size_of(shard.path) for shard in shards], vocabulary, folders)
+    return PlannedText(shards, [_size_of(shard.path) for shard in shards], vocabulary, folders, root)
 
 
 def _size_of(path: Path) -> int:

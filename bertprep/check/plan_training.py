@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bertprep import records
+from bertprep.atomic import TEMPORARY_SUFFIX
 from bertprep.check.plan_measure import count_tokens
 from bertprep.errors import UsageError
 from bertprep.layout import MANIFEST, TRAINING, VOCABULARY
@@ -99,22 +100,28 @@ def read_training_records(folder: Path) -> TrainingRecords:
     inside = folder / TRAINING if (folder / TRAINING).is_dir() else folder
     if not inside.is_dir():
         raise UsageError(f"--records {folder}: is not a folder; name one with record files, or with training/ in it")
-    paths = sorted(path for path in inside.iterdir() if path.is_file() and path.name not in _NOT_RECORDS)
+    paths = sorted(path for path in inside.iterdir() if path.is_file() and not _is_beside_records(path))
     if not paths:
         raise UsageError(f"--records {folder}: holds no record files; name the folder that bertprep create has printed")
-    manifest = read_manifest(folder) or read_manifest(inside.parent)
+    manifest, prefix = read_manifest(inside), ""
+    if not manifest:
+        manifest, prefix = read_manifest(inside.parent), f"{inside.name}/"
     if manifest and manifest.kind == KIND:
-        made_with = manifest.made_with
-        seq, pred, dupe = made_with["seq"], made_with["pred"], made_with["dupe"]
-        prefix = f"{TRAINING}/" if inside != folder or folder.name == TRAINING else ""
+        seq, pred, dupe = (manifest.made_with[name] for name in ("seq", "pred", "dupe"))
         count = sum(facts["examples"] for name, facts in manifest.files.items() if name.startswith(prefix))
     else:
-        with records.open(paths[0]) as file:
-            seq, pred, dupe = file.seq, file.pred, None
-        count = 0
-        for path in paths:
-            with records.open(path) as file:
-                count += len(file)
+        with records.open(paths[0]) as first:
+            seq, pred, dupe = first.seq, first.pred, None
+        count = sum(map(_count_records, paths))
     chosen = paths[:: -(-len(paths) // _MOST_FILES_LOOKED_AT)]
     looked_at, tokens = map(sum, zip(*(count_tokens(path, _RECORDS_LOOKED_AT // len(chosen)) for path in chosen), strict=True))
     return TrainingRecords(count, seq, pred, dupe, 1 - tokens / (looked_at * seq))
+
+
+def _is_beside_records(path: Path) -> bool:
+    return path.name in _NOT_RECORDS or path.name.endswith(TEMPORARY_SUFFIX)
+
+
+def _count_records(path: Path) -> int:
+    with records.open(path) as file:
+        return len(file)
