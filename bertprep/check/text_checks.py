@@ -1,0 +1,116 @@
+"""Are text shards what training data is made from: every document once, whole, in one split, in shards of one size?
+
+Each shard is read once, in parallel (`text_scan`); what shows only between shards is found from 16 bytes a document. A
+document that is in training and in test makes the test worthless, so it is an error however the shards were made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep import pool
+from bertprep.check.findings import ERROR, WARNING, Finding
+from bertprep.check.text_scan import ScannedShard, line_of_document, scan_shard
+from bertprep.layout import SPLITS
+from bertprep.manifest import Manifest
+
+MOST_ABOVE_MEAN = 0.02  # of a shard's size, beside one document
+
+
+def check_text_shards(folder: Path, manifest: Manifest | None, workers: int) -> list[Finding]:
+    """What is wrong with the text shards in `folder`, WORKDIR/sharded/CORPUS; files are named relative to it.
+
+    Without a manifest, the files in the folders of the two splits are taken, and nothing is known about those missing.
+    """
+    shards = scan_text_shards(folder, workers)
+    keeps_duplicates = manifest is not None and bool(manifest.made_with.get("keep_duplicates"))
+    return [
+        *(finding for shard in shards for finding in shard.findings),
+        *(_compare(shards, manifest) if manifest else ()),
+        *_find_repeated(folder, shards, WARNING if keeps_duplicates else ERROR),
+        *_check_balance(shards),
+    ]
+
+
+def scan_text_shards(folder: Path, workers: int) -> list[ScannedShard]:
+    """All files of the two splits, training first, each by name."""
+    names = [path.relative_to(folder).as_posix() for split in SPLITS for path in sorted((folder / split).glob("*"))]
+    tasks = [(str(folder / name), (folder, name)) for name in names]
+    with closing(pool.run(scan_shard, tasks, workers=workers)) as results:
+        found = {shard.name: shard for _, shard in results}
+    return [found[name] for name in names]
+
+
+def _compare(shards: Sequence[ScannedShard], manifest: Manifest) -> Iterator[Finding]:
+    """Findings about files that are not those of the manifest."""
+    there = {shard.name: shard for shard in shards}
+    for name, facts in manifest.files.items():
+        wanted = f"{facts['bytes']:,} bytes of sha256 {facts['sha256'][:12]}..., as the manifest says"
+        if name not in there:
+            yield Finding(ERROR, "file-missing", name, None, wanted, "no such file")
+        elif (there[name].size_bytes, there[name].sha256) != (facts["bytes"], facts["sha256"]):
+            found = f"{there[name].size_bytes:,} bytes of {there[name].sha256[:12]}..."
+            yield Finding(ERROR, "file-changed", name, None, wanted, found)
+    for name in there:
+        if name not in manifest.files:
+            yield Finding(ERROR, "file-extra", name, None, "only files that the manifest names", "this one, which it does not")
+
+
+def _find_repeated(folder: Path, shards: Sequence[ScannedShard], level: str) -> Iterator[Finding]:
+    """Findings about documents that came before: one a file for those of its own split, one for those of another."""
+    counts = [shard.documents for shard in shards]
+    ends = np.cumsum(counts)
+    if not sum(counts):
+        return
+    later, first = repeated_rows(np.concatenate([shard.digests for shard in shards]))
+    file_of_later, file_of_first = (np.searchsorted(ends, rows, side="right") for rows in (later, first))
+
+    def place(row: int, file: int) -> tuple[str, int]:
+        name = shards[file].name
+        return name, line_of_document(folder / name, row - (int(ends[file]) - counts[file]))
+
+    split_of = np.array([SPLITS.index(Path(shard.name).parts[0]) for shard in shards])
+    across = split_of[file_of_later] != split_of[file_of_first]
+    for code, of_level, chosen in (("document-twice", level, ~across), ("document-in-both-splits", ERROR, across)):
+        for file in np.unique(file_of_later[chosen]).tolist():
+            which = np.flatnonzero(chosen & (file_of_later == file))
+            name, line = place(int(later[which[0]]), file)
+            before, line_before = place(int(first[which[0]]), int(file_of_first[which[0]]))
+            expected = "each document once" if code == "document-twice" else "no test document in training"
+            found = f"the document of {before}, line {line_before:,}"
+            yield Finding(of_level, code, name, line, expected, found, len(which))
+
+
+def repeated_rows(digests: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The numbers of the rows that came before, ascending, and for each the number of the first row like it.
+
+    >>> repeated_rows(np.array([[7, 1], [3, 4], [7, 1], [7, 2], [7, 1]], np.uint64))
+    (array([2, 4]), array([0, 0]))
+    """
+    order = np.lexsort((digests[:, 1], digests[:, 0]))  # stable: of equal rows the earlier one stays first
+    ordered = digests[order]
+    starts_anew = np.ones(len(order), bool)
+    starts_anew[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    repeats = np.flatnonzero(~starts_anew)
+    group_starts = np.flatnonzero(starts_anew)
+    first = order[group_starts[np.searchsorted(group_starts, repeats, side="right") - 1]]
+    by_row = np.argsort(order[repeats])
+    return order[repeats][by_row], first[by_row]
+
+
+def _check_balance(shards: Sequence[ScannedShard]) -> Iterator[Finding]:
+    """Findings about shards that are larger than their share by more than a document, which whole documents explain."""
+    for split in SPLITS:
+        of_split = [shard for shard in shards if Path(shard.name).parts[0] == split]
+        if not of_split:
+            continue
+        mean = sum(shard.size_bytes for shard in of_split) / len(of_split)
+        largest = max(of_split, key=lambda shard: shard.size_bytes)
+        if largest.size_bytes > (1 + MOST_ABOVE_MEAN) * mean + largest.largest_document:
+            expected = f"at most {MOST_ABOVE_MEAN:.0%} and a document above the mean of {split}, {mean:,.0f} bytes"
+            yield Finding(WARNING, "shard-balance", largest.name, None, expected, f"{largest.size_bytes:,} bytes")

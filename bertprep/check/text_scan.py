@@ -1,0 +1,177 @@
+"""One text shard, read once: its documents as 16 bytes each, its sha256, and what is wrong with its lines.
+
+The file is mapped, not held, and walked over in blocks, so that a shard of any size costs a few megabytes and 16 bytes a
+document. Only lines that look suspicious from their bytes are ever made into text: reading goes at the speed of the hashes.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import mmap
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.check.findings import ERROR, WARNING, Finding
+
+LONGEST_SENTENCE = 10_000  # characters
+HASH_BYTES = 16
+_BLOCK_BYTES = 4_000_000
+_NEWLINE = 10
+_DOCUMENT_END = b"\n\n"
+_WITHOUT_ASCII = re.compile(rb"\n[^!-~\n]+(?=\n)")  # lines that could be white space of any kind
+
+
+@dataclass(frozen=True)
+class ScannedShard:
+    """What one shard holds; `findings` are those that the file alone shows."""
+
+    name: str  # relative to the folder of shards
+    size_bytes: int
+    sha256: str
+    digests: NDArray[np.uint64]  # (documents, 2): 16 bytes of the sha256 of each
+    largest_document: int  # bytes
+    findings: list[Finding]
+
+    @property
+    def documents(self) -> int:
+        return len(self.digests)
+
+
+def scan_shard(task: tuple[Path, str]) -> ScannedShard:
+    """Read the shard `name` of a folder, given as (folder, name); what is wrong with it is a finding, never an error."""
+    folder, name = task
+    try:
+        with (folder / name).open("rb") as file:
+            size_bytes = file.seek(0, 2)
+            if not size_bytes:
+                return _without_documents(name, "empty-file", "documents, a sentence a line", "no byte")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+                return _scan(name, text)
+    except OSError as error:
+        return _without_documents(name, "unreadable", "a text file", error.strerror or str(error))
+
+
+def line_of_document(path: Path, number: int) -> int:
+    """The line, counted from 1, at which document `number`, counted from 0, begins."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        for document, (start, _) in enumerate(_documents(text)):
+            if document == number:
+                return _line_at(text, start)
+    return 1
+
+
+def _without_documents(name: str, code: str, expected: str, found: str) -> ScannedShard:
+    none = np.empty((0, 2), np.uint64)
+    return ScannedShard(name, 0, hashlib.sha256().hexdigest(), none, 0, [Finding(ERROR, code, name, None, expected, found)])
+
+
+def _scan(name: str, text: mmap.mmap) -> ScannedShard:
+    digests, largest = bytearray(), 0
+    with memoryview(text) as view:
+        for start, end in _documents(text):
+            with view[start:end] as document:
+                digests += hashlib.sha256(document).digest()[:HASH_BYTES]
+            largest = max(largest, end - start)
+        sha256 = hashlib.sha256(view).hexdigest()
+    checks = (_check_utf8, _check_end, _check_blank_lines, _check_long_lines)
+    findings = [finding for check in checks for finding in check(name, text)]
+    return ScannedShard(name, len(text), sha256, np.frombuffer(bytes(digests), np.uint64).reshape(-1, 2), largest, findings)
+
+
+def _documents(text: mmap.mmap) -> Iterator[tuple[int, int]]:
+    """Where each document begins, and where its last line ends."""
+    start, size = 0, len(text)
+    while start < size:
+        if text[start] == _NEWLINE:  # a blank line too many, which `_check_blank_lines` tells
+            start += 1
+            continue
+        end = text.find(_DOCUMENT_END, start)
+        if end < 0:
+            end = size - 1 if text[size - 1] == _NEWLINE else size
+        yield start, end
+        start = end + len(_DOCUMENT_END)
+
+
+def _line_at(text: mmap.mmap, place: int) -> int:
+    """The line, counted from 1, of a byte."""
+    return 1 + sum(text[at : min(at + _BLOCK_BYTES, place)].count(b"\n") for at in range(0, place, _BLOCK_BYTES))
+
+
+def _check_utf8(name: str, text: mmap.mmap) -> Iterator[Finding]:
+    at = 0
+    while at < len(text):
+        block = text[at : at + _BLOCK_BYTES]
+        try:
+            at += codecs.utf_8_decode(block, "strict", at + len(block) == len(text))[1]
+        except UnicodeDecodeError as error:
+            place = at + error.start
+            found = f"0x{block[error.start]:02x} at byte {place:,} ({error.reason})"
+            yield Finding(ERROR, "not-utf8", name, _line_at(text, place), "UTF-8", found)
+            return
+
+
+def _check_end(name: str, text: mmap.mmap) -> Iterator[Finding]:
+    if text[-2:] != _DOCUMENT_END:
+        last = _line_at(text, len(text) - 1)
+        found = f"the end of the file after {text[-20:]!r}"
+        yield Finding(ERROR, "truncated", name, last, "a blank line after the last document", found)
+
+
+def _check_blank_lines(name: str, text: mmap.mmap) -> Iterator[Finding]:
+    """A blank line ends a document; any other one cuts a document in two, or ends none."""
+    places = [match.start() + 1 for match in _WITHOUT_ASCII.finditer(text) if _is_space(match[0])]
+    first_end = text.find(b"\n")
+    if first_end == 0 or _is_space(text[: max(first_end, 0)]):
+        places.insert(0, 0)
+    at = text.find(b"\n\n\n")
+    while at >= 0:
+        places.append(at + 2)
+        at = text.find(b"\n\n\n", at + 1)
+    if places:
+        place = min(places)
+        line = text[place : place + 40].partition(b"\n")[0].decode(errors="replace")
+        expected = "a sentence, or one blank line after each document"
+        found = f"white space alone, {line!r}" if line else "a blank line more"
+        yield Finding(ERROR, "blank-sentence", name, _line_at(text, place), expected, found, len(places))
+
+
+def _is_space(line: bytes) -> bool:
+    return line.decode(errors="replace").isspace()
+
+
+def _check_long_lines(name: str, text: mmap.mmap) -> Iterator[Finding]:
+    long = [
+        (start, size)
+        for start, end in _lines_above(text, LONGEST_SENTENCE)
+        if (size := _characters(text[start:end])) > LONGEST_SENTENCE
+    ]
+    if long:
+        start, size = long[0]
+        expected = f"sentences of at most {LONGEST_SENTENCE:,} characters"
+        yield Finding(WARNING, "long-sentence", name, _line_at(text, start), expected, f"one of {size:,}", len(long))
+
+
+def _characters(line: bytes) -> int:
+    return len(line.decode(errors="replace"))
+
+
+def _lines_above(text: mmap.mmap, size_bytes: int) -> Iterator[tuple[int, int]]:
+    """Start and end of the lines of more bytes than `size_bytes`."""
+    start = 0  # of the line that is open
+    for at in range(0, len(text), _BLOCK_BYTES):
+        block = np.frombuffer(text[at : at + _BLOCK_BYTES], np.uint8)
+        ends = np.flatnonzero(block == _NEWLINE) + at
+        if not len(ends):
+            continue
+        starts = np.concatenate([[start], ends[:-1] + 1])
+        for line in np.flatnonzero(ends - starts > size_bytes):
+            yield int(starts[line]), int(ends[line])
+        start = int(ends[-1]) + 1
+    if len(text) - start > size_bytes:
+        yield start, len(text)

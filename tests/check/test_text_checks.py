@@ -1,0 +1,119 @@
+"""Text shards: what bertprep makes is clean, and every planted fault is found where it is, once."""
+
+from pathlib import Path
+
+import pytest
+
+import bertprep
+from bertprep.check.findings import Finding
+from bertprep.check.text_checks import check_text_shards
+from bertprep.config import ShardSettings
+from bertprep.layout import Workspace
+from bertprep.manifest import Manifest, read_manifest
+
+A, B = "training/tiny_training_00000.txt", "training/tiny_training_00001.txt"
+TEST = "test/tiny_test_00000.txt"
+TEXTS = {A: "One.\nTwo.\n\nThree.\n\n", B: "Four.\nFive.\n\nSix.\n\n", TEST: "Seven.\nEight.\n\nNine.\n\n"}
+
+
+def check(folder: Path, changes: dict[str, str | bytes], manifest: Manifest | None = None) -> list[Finding]:
+    """The findings of sound shards with these changes."""
+    for name, content in {**TEXTS, **changes}.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return check_text_shards(folder, manifest, workers=1)
+
+
+def short(finding: Finding) -> tuple[str, str, str, int | None, int]:
+    return finding.level, finding.code, finding.file, finding.record, finding.count
+
+
+def test_sound_shards(tmp_path: Path) -> None:
+    assert check(tmp_path, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({B: TEXTS[B] + "One.\nTwo.\n\n"}, ("error", "document-twice", B, 6, 1)),
+        ({A: TEXTS[A] * 3}, ("error", "document-twice", A, 6, 4)),
+        ({TEST: TEXTS[TEST] + "Three.\n\n"}, ("error", "document-in-both-splits", TEST, 6, 1)),
+        ({A: "One.\nTwo.\n\n\nThree.\n\n"}, ("error", "blank-sentence", A, 4, 1)),
+        ({A: "\nOne.\nTwo.\n\nThree.\n\n"}, ("error", "blank-sentence", A, 1, 1)),
+        ({A: "  \nOne.\nTwo.\n\nThree.\n\n"}, ("error", "blank-sentence", A, 1, 1)),
+        ({A: "One.\n \t\nTwo.\n\u3000\u2003\nThree.\n\n"}, ("error", "blank-sentence", A, 2, 2)),
+        ({A: "One.\n" + "ä" * 10_001 + "\n\n", B: "x" * 10_000 + "\n\n"}, ("warning", "long-sentence", A, 2, 1)),
+        ({A: b"One.\nTw\xff.\n\n"}, ("error", "not-utf8", A, 2, 1)),
+        ({A: b"One.\nTwo.\n\n\xe2\x80\n\n"}, ("error", "not-utf8", A, 4, 1)),
+        ({A: ""}, ("error", "empty-file", A, None, 1)),
+        ({A: "One.\nTwo.\n\nThr"}, ("error", "truncated", A, 4, 1)),
+        ({A: "One.\nTwo.\n\nThree.\n"}, ("error", "truncated", A, 4, 1)),
+        ({A: "".join(f"Document {i}.\n\n" for i in range(20))}, ("warning", "shard-balance", A, None, 1)),
+    ],
+)
+def test_each_fault_is_found(
+    tmp_path: Path, changes: dict[str, str | bytes], expected: tuple[str, str, str, int | None, int]
+) -> None:
+    (finding,) = [found for found in check(tmp_path, changes) if found.code != "shard-balance" or expected[1] == found.code]
+    assert short(finding) == expected
+
+
+def test_a_finding_says_where_and_what(tmp_path: Path) -> None:
+    (finding,) = check(tmp_path, {B: TEXTS[B] + "Three.\n\n"})
+    assert (finding.expected, finding.found) == ("each document once", f"the document of {A}, line 4")
+    (finding,) = check(tmp_path, {B: b"Six.\n\xff\n\nBy the way.\n\n"})
+    assert finding.found == "0xff at byte 5 (invalid start byte)"
+    (finding,) = check(tmp_path, {B: "Four.\n\u00a0\nSeven of nine.\n\n"})
+    assert finding.found == r"white space alone, '\xa0'"
+
+
+def test_one_large_document_is_no_imbalance(tmp_path: Path) -> None:
+    assert check(tmp_path, {A: "A sentence.\n" * 1000 + "\n"}) == []
+
+
+def test_faults_across_the_edges_of_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same findings at the same places, whatever the size of the blocks that a shard is read in."""
+    lines = ["Ümläute gibt es.", "x" * 10_001, "\u2003", "Ende.", "", "", "Noch eines.", ""]
+    content = "\n".join(lines) + "\n"
+    expected = check(tmp_path, {A: content})
+    assert {finding.code for finding in expected} == {"long-sentence", "blank-sentence"}
+    for size in (4, 5, 7, 64):  # a character has up to 4 bytes
+        monkeypatch.setattr("bertprep.check.text_scan._BLOCK_BYTES", size)
+        assert check(tmp_path, {A: content}) == expected
+
+
+def sharded(text: Path, workdir: Path, *, twice: bool = False) -> Path:
+    """The folder of text shards that bertprep makes of a text, with every document twice in it or once."""
+    (workdir / "text.txt").write_bytes(text.read_bytes() * (1 + twice))
+    settings = ShardSettings(shards=3, keep_duplicates=twice)
+    bertprep.shard([workdir / "text.txt"], settings, workdir=workdir, corpus="golden", workers=1)
+    return Workspace(workdir).sharded("golden")
+
+
+def test_what_bertprep_shards_is_sound(golden_corpus: Path, tmp_path: Path) -> None:
+    folder = sharded(golden_corpus, tmp_path)
+    manifest = read_manifest(folder)
+    for workers in (1, 2):
+        assert check_text_shards(folder, manifest, workers) == []
+
+
+def test_duplicates_that_were_asked_for_are_warnings(golden_corpus: Path, tmp_path: Path) -> None:
+    """Not so where a test document is in training: no setting asks for that."""
+    folder = sharded(golden_corpus, tmp_path, twice=True)
+    levels = {(found.code, found.level) for found in check_text_shards(folder, read_manifest(folder), 1)}
+    assert levels == {("document-twice", "warning"), ("document-in-both-splits", "error")}
+
+
+def test_files_that_are_not_those_of_the_manifest(golden_corpus: Path, tmp_path: Path) -> None:
+    folder = sharded(golden_corpus, tmp_path)
+    names = ["training/golden_training_00000.txt", "training/golden_training_00001.txt", "training/notes.txt"]
+    content = (folder / names[0]).read_bytes()
+    (folder / names[0]).write_bytes(content.replace(b"e", b"a", 1))
+    (folder / names[1]).unlink()
+    (folder / names[2]).write_bytes(b"A note.\n\n")
+    found = [short(finding) for finding in check_text_shards(folder, read_manifest(folder), 1) if finding.level == "error"]
+    assert sorted(found) == [
+        ("error", "file-changed", names[0], None, 1),
+        ("error", "file-extra", names[2], None, 1),
+        ("error", "file-missing", names[1], None, 1),
+    ]
