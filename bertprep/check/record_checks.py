@@ -6,6 +6,7 @@ for what comes out. Nothing raises: a file that cannot be read is a finding like
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from bertprep.errors import BertprepError
 from bertprep.kernels import record_faults as faults
 from bertprep.records.examples import Examples
 
+CERTAIN_BITS = 48
+"""Of choice in the places of its predictions make a record unmistakable: 86 tokens or more at 0.15."""
 _HASH_SEED = 20181011  # any number does; a change of it changes no result
 
 
@@ -42,6 +45,11 @@ class RecordRules:
         """How many predictions a record of n tokens has, for n = 0 to seq."""
         wanted = [min(self.pred, max(1, round(n * self.masked_lm_prob))) for n in range(self.seq + 1)]
         return np.array(wanted, np.int64)
+
+    def certain_by_length(self) -> Counts:
+        """1 where a record of n tokens can have its predictions at so many places that no two draws agree, for n = 0 to seq."""
+        choices = [math.comb(max(n - 3, 0), int(count)) for n, count in enumerate(self.predictions_by_length())]
+        return np.array([count >= 1 << CERTAIN_BITS for count in choices], np.int64)
 
 
 @dataclass
@@ -92,6 +100,7 @@ class RecordChecker:
         count_rule = faults.AT_MOST if rules.whole_word else faults.EXACT_COUNT
         self._rules = np.array([rules.seq, rules.pred, rules.tokens, rules.cls, rules.sep, rules.mask, count_rule], np.int64)
         self._by_length = rules.predictions_by_length()
+        self._certain = rules.certain_by_length()
         self._text = np.zeros(rules.seq + 1, np.int32)
         values = 3 * rules.seq + 3 * rules.pred + 1
         self._keys = np.random.Generator(np.random.PCG64(_HASH_SEED)).integers(0, 2**64, 2 * values, np.uint64) | np.uint64(1)
@@ -102,7 +111,7 @@ class RecordChecker:
         tally, counted = self.counted.tally, self.counted
         kernels.load().check_records(
             examples.room, len(examples), np.ascontiguousarray(numbers, np.int64),
-            self._rules, self._by_length, self._keys, self._text, self._faults,
+            self._rules, self._by_length, self._certain, self._keys, self._text, self._faults,
             tally.lengths, tally.lengths_of_a, tally.predictions, tally.positions, tally.labels, tally.tokens,
             tally.shown, tally.next_sentence, counted.position_steps, counted.expected_labels, hashes,
         )  # fmt: skip

@@ -15,13 +15,16 @@ from typing import Any
 
 from bertprep import kernels, pool
 from bertprep.check.data_sets import TEXT_SHARDS, DataSet, find_data_sets
+from bertprep.check.duplicates import HashedFile, find_duplicates, find_identical_files
 from bertprep.check.findings import ERROR, WARNING, Finding
 from bertprep.check.manifest_checks import check_content, check_names, check_records_number, check_vocabulary
 from bertprep.check.outcome import FileFacts, Outcome
 from bertprep.check.record_checks import Counted, FileReport, RecordRules, check_file, guess_special_tokens
 from bertprep.check.record_scan import RecordScan
+from bertprep.check.statistics import judge, judge_file_sizes, judge_lengths, judge_masks
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary, load_vocabulary
+from bertprep.manifest import Manifest
 from bertprep.progress import Progress
 
 DEFAULT_MASKED_LM_PROB = 0.15
@@ -95,27 +98,59 @@ def _validate_records(
     rules = _rules_for(data_set, vocabulary, masked_lm_prob)
     outcome.seq, outcome.pred = rules.seq, rules.pred
     facts_of = manifest.files if manifest else {}
+    made_with = manifest.made_with if manifest else {}
     tasks = [
         (str(data_set.folder / name), _FileTask(data_set.folder / name, name, split, rules, sample, facts_of.get(name)))
         for name, split in data_set.files.items()
     ]
+    counted: dict[str, Counted] = {}
     reports: dict[str, FileReport] = {}
     with contextlib.closing(pool.run(_check, tasks, workers=workers)) as results:
         for _, report in results:
-            reports[report.facts.name] = report
             shown.advance(records=report.read, MB=report.facts.size_bytes / 1e6)
+            if report.counted:
+                counted.setdefault(report.facts.split, Counted.empty(rules)).add(report.counted)
+                report = _judge_file(report, rules, len(tasks))
+            reports[report.facts.name] = report
     in_order = [reports[name] for name in data_set.files]
     outcome.kind = next((report.format for report in in_order if report.format), "records")
     outcome.files = [report.facts for report in in_order]
+    outcome.tallies = {split: counted[split].tally for split in data_set.splits if split in counted}
+    for split in outcome.tallies:
+        findings += judge(counted[split], rules, split or "all files")
+        findings += judge_lengths(
+            counted[split].tally,
+            split or "all files",
+            short_seq_prob=made_with.get("short_seq_prob"),
+            documents=_uses_of_documents(manifest, split, data_set),
+        )
+    of_whole = {finding.code for finding in findings}
     for report in in_order:
-        findings += report.findings
+        findings += [finding for finding in report.findings if finding.code not in of_whole or finding.record is not None]
         if report.format not in ("", outcome.kind):
             expected = f"{outcome.kind}, as the others are"
             findings.append(Finding(ERROR, "mixed-shape", report.facts.name, None, expected, report.format))
-    counted = _add_up(in_order, rules)
-    outcome.tallies = {split: counts.tally for split, counts in counted.items()}
+    if sample is None:
+        hashed = [HashedFile(report.facts.name, report.facts.split, report.hashes) for report in in_order]
+        found, outcome.duplicates = find_duplicates(hashed)
+        findings += find_identical_files(hashed) + found
+    findings += judge_file_sizes(outcome.files)
     outcome.findings = sorted(findings, key=lambda finding: finding.level != ERROR)
     return outcome
+
+
+def _judge_file(report: FileReport, rules: RecordRules, files: int) -> FileReport:
+    """With what is wrong with the file's own shares, as one of so many, and without its counts, which are added up by now."""
+    of_one = judge_masks(report.counted, rules, report.facts.name, files=files) if report.counted and files > 1 else []
+    return replace(report, counted=None, findings=[*report.findings, *of_one])
+
+
+def _uses_of_documents(manifest: Manifest | None, split: str, data_set: DataSet) -> int | None:
+    """The documents of a split, each counted as often as it is used; None where no manifest tells."""
+    if manifest is None:
+        return None
+    documents = [facts.get("documents", 0) for name, facts in manifest.files.items() if data_set.files.get(name) == split]
+    return sum(documents) * int(manifest.made_with.get("dupe", 1)) or None
 
 
 def _check(task: _FileTask) -> FileReport:
@@ -156,15 +191,6 @@ def _first_examples(data_set: DataSet) -> Any:
                 for examples, _ in scan.blocks(None):
                     return examples
     return None
-
-
-def _add_up(reports: Iterable[FileReport], rules: RecordRules) -> dict[str, Counted]:
-    """The counts of all files, by split."""
-    splits: dict[str, Counted] = {}
-    for report in reports:
-        if report.counted:
-            splits.setdefault(report.facts.split, Counted.empty(rules)).add(report.counted)
-    return splits
 
 
 def _validate_text(data_set: DataSet, workers: int, sample: int | None, shown: Progress) -> Outcome:

@@ -4,8 +4,10 @@ The text of a record is its tokens with the labels put back at their places; onl
 belong, because a random replacement may be any token of the vocabulary, [SEP] and [PAD] too. Loops over whole rows have no
 branch, so that the compiler makes them vector code; where a fault is, is looked for when there is one.
 
-Records with a fault are counted as such and left out of the statistics. The hash of a record is the sum of all its values,
-each multiplied by a random 64-bit number of its place, twice: two different records agree in it with a chance below 2**-96.
+Records with a fault are counted as such and left out of the statistics, but for a wrong number of predictions. The hash of a
+record is the sum of all its values, each multiplied by a random 64-bit number of its place, twice: two different records agree
+in it with a chance below 2**-96. Its lowest bit is no sum: it tells that the record has so many predictions that no two draws
+from the same text agree in their places.
 """
 
 from bertprep.kernels.decode import _pointer_at
@@ -140,7 +142,7 @@ def _check_predictions(positions, labels, weights, segments, length, rules, by_l
     wanted = by_length[length]
     rule = rules[COUNT_RULE]
     if (rule == EXACT_COUNT and count != wanted) or (rule == AT_MOST and count > wanted):
-        bad |= _note(faults, i64(PREDICTION_COUNT), record, length, wanted, count)
+        _note(faults, i64(PREDICTION_COUNT), record, length, wanted, count)  # and is counted all the same
     return count, bad | outside | unordered | on_special
 
 
@@ -214,7 +216,7 @@ def _hash_record(room, row, keys, values_in_all, hashes):
             first += value * keys[at + i]
             second += value * keys[values_in_all + at + i]
         at += width
-    hashes[0], hashes[1] = first, second
+    hashes[0], hashes[1] = first, second & ~u64(1)
 
 
 @kernel
@@ -224,6 +226,7 @@ def check_records(
     numbers: i64_p,
     rules: i64_p,
     by_length: i64_p,
+    certain_by_length: i64_p,
     keys: u64_p,
     text: i32_p,
     faults: i64_p,
@@ -243,7 +246,8 @@ def check_records(
 
     Counts add to what the arrays hold: `faults` (FAULTS, FAULT_WIDTH), the counts of a `Tally`, and what of its `positions`
     and `labels` is to be expected of fair draws, in units of 1 / SCALE: (seq + 1) differences from place to place, and one a
-    token. `by_length` has seq + 1 numbers; `text` has room for seq + 1 tokens, `hashes` for two numbers a record.
+    token. `by_length` and `certain_by_length` have seq + 1 numbers; `text` has room for seq + 1 tokens, `hashes` for two numbers
+    a record.
     """  # fmt: skip
     seq, pred, tokens = rules[SEQ], rules[PRED], rules[TOKENS]
     clean = i64(0)
@@ -278,6 +282,7 @@ def check_records(
             continue
 
         clean += 1
+        hashes[2 * row + 1] |= u64(certain_by_length[length] & i64(n >= by_length[length]))
         lengths[length] += 1
         lengths_of_a[first_sep - 1] += 1
         predictions[n] += 1
