@@ -17,10 +17,10 @@ from bertprep.check.report.markup import Markup, element, join
 
 Values = NDArray[np.float64]
 
-MOST_COLUMNS = 130
+MOST_COLUMNS = 70
 _WIDTH, _HEIGHT = 340, 216
 _TOP, _BOTTOM, _RIGHT = 30, 178, 332
-_CHARACTER = 6.2  # width of a digit of the labels
+_CHARACTER = 6.2  # width of a character of the labels, roughly
 _TOWERS = 3.0  # a column this many times as high as all others is cut, so that these can be seen
 
 
@@ -89,7 +89,7 @@ def _top_of(columns: Columns) -> tuple[float, int | None]:
     """The value at the upper end, and the column that is cut there: one that would press all others to the ground."""
     highest = np.max(columns.all_values, axis=0)  # (n,)
     tower = int(np.argmax(highest))
-    others = float(np.delete(highest, tower).max(initial=0.0))
+    others = max(np.delete(highest, tower).tolist(), default=0.0)
     if others > 0 and highest[tower] > _TOWERS * others:
         return 1.4 * others, tower
     return 1.06 * max(float(highest[tower]), 1e-9), None
@@ -108,18 +108,18 @@ def _steps(values: Values, edges: Values, x: Callable[[float], float], y: Callab
 
 
 def _mark_cut(columns: Columns, edges: Values, x: Callable[[float], float], tower: int) -> Markup:
-    """A gap through the cut column, and beside it how high it is."""
+    """A gap through the cut column, and beside it, where there is room, how high it is."""
     begin, end = x(float(edges[tower])), x(float(edges[tower + 1]))
-    on_the_left = (begin + end) / 2 > _WIDTH / 2
     heights = [columns.y_text(round(float(values[tower]), 3)) for values in columns.series.values()]
-    at = f"{edges[tower + 1] - 0.5:,.0f}"
-    label = f"{' and '.join(dict.fromkeys(heights))} at {at}"
+    first, last = edges[tower] + 0.5, edges[tower + 1] - 0.5
+    at = f"at {last:,.0f}" if last - first < 1 else f"at {first:,.0f} to {last:,.0f}"
+    label = " and ".join(dict.fromkeys(heights))
+    on_the_left = _RIGHT - end < len(label) * _CHARACTER
     gap = f"M{begin - 3:.1f} {_TOP + 15}L{end + 3:.1f} {_TOP + 9}"
     place = round(begin - 6 if on_the_left else end + 6, 1)
-    return join(
-        element("path", d=gap, class_="gap"),
-        element("text", label, x=place, y=_TOP + 10, class_="end strong" if on_the_left else "strong"),
-    )
+    kind = "end strong" if on_the_left else "strong"
+    lines = [element("text", text, x=place, y=_TOP + down, class_=kind) for text, down in ((label, 9), (at, 22))]
+    return join(element("path", d=gap, class_="gap"), *lines)
 
 
 def _x_axis(edges: Values, x: Callable[[float], float]) -> list[Markup]:

@@ -20,22 +20,20 @@ _NORMAL_95 = 1.959964  # 95 % of a normal distribution lie within so many standa
 
 @dataclass(frozen=True)
 class Expected:
-    """The settings that decide what is expected; `known` is False where no manifest tells them and defaults are taken."""
+    """The settings that decide what is expected."""
 
     masked_lm_prob: float
     short_seq_prob: float
     whole_word: bool
-    known: bool
 
 
 def expected_of(outcome: Outcome) -> Expected:
-    """From the manifest, or as Google's script has them."""
+    """From the manifest, or the defaults of Google's script where there is none."""
     made_with = outcome.manifest.made_with if outcome.manifest else {}
     return Expected(
         masked_lm_prob=float(made_with.get("masked_lm_prob", 0.15)),
         short_seq_prob=float(made_with.get("short_seq_prob", 0.1)),
         whole_word=bool(made_with.get("whole_word", False)),
-        known="masked_lm_prob" in made_with,
     )
 
 

@@ -17,6 +17,7 @@ from bertprep.check.report.expectations import (
     maskable_by_position,
 )
 from bertprep.check.report.markup import Markup, element
+from bertprep.check.report.totals import together
 from bertprep.check.tally import Counts, Tally
 
 _FILES_ONE_BY_ONE = 40
@@ -37,22 +38,20 @@ def figure(title: str, columns: Columns, caption: str) -> Markup:
 
 def lengths(tallies: dict[str, Tally]) -> Markup:
     """Records by tokens of text."""
-    everything = np.sum([tally.lengths for tally in tallies.values()], axis=0)
-    seq = len(everything) - 1
-    full = everything[-1] / max(everything.sum(), 1)
+    everything = together(tallies.values())
+    full = everything.lengths[-1] / max(everything.records, 1)
     caption = (
-        f"{percent(full)} of the records fill all {count(seq)} places, half have at least {count(_median(everything))} tokens. "
-        f"{_padding(tallies)} of all places hold padding."
+        f"{percent(full)} of the records fill all {count(len(everything.positions))} places, half have at least "
+        f"{count(_median(everything.lengths))} tokens. {percent(everything.padding_share)} of all places hold padding."
     )
     return figure("Length", _histogram({split: tally.lengths for split, tally in tallies.items()}, "tokens of text"), caption)
 
 
 def segments(tallies: dict[str, Tally]) -> Markup:
     """Records by tokens of segment A."""
-    records = max(sum(tally.records for tally in tallies.values()), 1)
-    everything = np.sum([tally.lengths_of_a for tally in tallies.values()], axis=0)
-    mean_a = float(everything @ np.arange(len(everything))) / records
-    mean_b = sum(tally.text_tokens for tally in tallies.values()) / records - mean_a - 3
+    everything = together(tallies.values())
+    mean_a = _mean(everything.lengths_of_a)
+    mean_b = _mean(everything.lengths) - mean_a - 3
     caption = f"A has {mean_a:.1f} tokens on average, B {mean_b:.1f}, without [CLS] and [SEP]."
     by_split = {split: tally.lengths_of_a for split, tally in tallies.items()}
     return figure("Segment A", _histogram(by_split, "tokens of A"), caption)
@@ -60,15 +59,15 @@ def segments(tallies: dict[str, Tally]) -> Markup:
 
 def predictions(tallies: dict[str, Tally], expected: Expected) -> Markup:
     """Records by number of predictions, against the numbers that their lengths ask for."""
+    everything = together(tallies.values())
     wanted = None
     caption = "Whole words are masked: a record has at most what its length asks for."
     if not expected.whole_word:
-        wanted = np.sum([expected_predictions(tally, expected.masked_lm_prob) for tally in tallies.values()], axis=0)
+        wanted = expected_predictions(everything, expected.masked_lm_prob)
         caption = f"Expected is {percent(expected.masked_lm_prob, 0)} of each record's tokens, at least 1, at most the room."
     by_split = {split: tally.predictions for split, tally in tallies.items()}
-    everything = np.sum(list(by_split.values()), axis=0)
-    mean = float(everything @ np.arange(len(everything))) / max(everything.sum(), 1)
-    return figure("Predictions", _histogram(by_split, "predictions", wanted), f"{mean:.2f} a record on average. {caption}")
+    caption = f"{_mean(everything.predictions):.2f} a record on average. {caption}"
+    return figure("Predictions", _histogram(by_split, "predictions", wanted), caption)
 
 
 def positions(tallies: dict[str, Tally], expected: Expected) -> Markup:
@@ -80,12 +79,12 @@ def positions(tallies: dict[str, Tally], expected: Expected) -> Markup:
         series[split] = hits / np.maximum(group(maskable_by_position(tally))[0], 1)
     wanted = None
     if not expected.whole_word:
-        maskable = [maskable_by_position(tally) for tally in tallies.values()]
-        rates = [expected_rate_by_position(tally, expected.masked_lm_prob) for tally in tallies.values()]
-        places = np.sum(maskable, axis=0)
-        hoped = np.sum([rate * number for rate, number in zip(rates, maskable, strict=True)], axis=0)
-        # sums of shares, not of whole numbers: grouped by thousandths of a token
-        wanted = group(np.rint(hoped * 1000).astype(np.int64))[0] / 1000 / np.maximum(group(places)[0], 1)
+        everything = together(tallies.values())
+        maskable = maskable_by_position(everything)
+        rates = expected_rate_by_position(everything, expected.masked_lm_prob)
+        # expected predictions are no whole numbers, so they are grouped as thousandths
+        thousandths = np.rint(rates * maskable * 1000).astype(np.int64)
+        wanted = group(thousandths)[0] / 1000 / np.maximum(group(maskable)[0], 1)
     columns = Columns(edges, series, wanted, _in_steps("position in the record", width), "masked of the tokens there")
     caption = "No place is preferred or spared: the columns keep to one height, but for chance. [CLS] is never masked."
     return figure("Position", columns, caption)
@@ -96,16 +95,17 @@ def records_by_file(files: Sequence[FileFacts]) -> Markup:
     splits = list(dict.fromkeys(file.split for file in files))
     numbers = np.array([file.records for file in files], np.int64)
     names = {split: split or "files" for split in splits}
+    fewest, most = int(np.min(numbers)), int(np.max(numbers))
     of_split = {split: np.array([file.split == split for file in files]) for split in splits}
     caption = (
-        f"Between {count(int(numbers.min()))} and {count(int(numbers.max()))} records in a file, "
+        f"Between {count(fewest)} and {count(most)} records in a file, "
         f"half of the files have at least {count(int(np.median(numbers)))}."
     )
     if len(files) <= _FILES_ONE_BY_ONE:
         values = {names[split]: np.where(of_split[split], numbers, 0).astype(np.float64) for split in splits}
         columns = Columns(np.arange(len(files) + 1) + 0.5, values, None, "file", "records", _whole)
         return figure("Records of each file", columns, caption)
-    edges = np.linspace(numbers.min() - 0.5, numbers.max() + 0.5, _SPREAD_COLUMNS + 1)
+    edges = np.linspace(fewest - 0.5, most + 0.5, _SPREAD_COLUMNS + 1, dtype=np.float64)
     values = {names[split]: np.histogram(numbers[of_split[split]], edges)[0].astype(np.float64) for split in splits}
     columns = Columns(edges, values, None, "records in a file", "files", _whole)
     return figure("Files by their records", columns, caption)
@@ -121,8 +121,8 @@ def _histogram(by_split: dict[str, Counts], x_label: str, expected: NDArray[np.i
     edges, width = np.zeros(0), 1
     for split, counts in by_split.items():
         grouped, edges, width = group(counts)
-        series[split or "records"] = grouped / max(grouped.sum(), 1)
-    wanted = None if expected is None else group(expected)[0] / max(expected.sum(), 1)
+        series[split or "records"] = grouped / max(int(grouped.sum()), 1)
+    wanted = None if expected is None else group(expected)[0] / max(int(expected.sum()), 1)
     return Columns(edges, series, wanted, _in_steps(x_label, width), "of the records")
 
 
@@ -135,7 +135,6 @@ def _median(counts: Counts) -> int:
     return int(np.searchsorted(np.cumsum(counts), counts.sum() / 2))
 
 
-def _padding(tallies: dict[str, Tally]) -> str:
-    places = sum(tally.records * (len(tally.lengths) - 1) for tally in tallies.values())
-    text = sum(tally.text_tokens for tally in tallies.values())
-    return percent(1 - text / places if places else 0.0)
+def _mean(counts: Counts) -> float:
+    """The mean of what was counted by value."""
+    return float(counts @ np.arange(len(counts))) / max(int(counts.sum()), 1)

@@ -99,8 +99,8 @@ def _statistics(outcome: Outcome, vocabulary: Vocabulary | None) -> list[Markup]
     )
     masked_most = element(
         "p",
-        "The tokens masked most, against the text: drawn is how many times as often each is masked as it stands there. "
-        "Expected is 1, with 95 % intervals.",
+        "The tokens masked most. Drawn is each one's share of the masked tokens as a multiple of its share of the text, "
+        "with 95 % intervals. Expected is 1.",
         class_="note",
     )
     histograms = [
@@ -126,10 +126,11 @@ def _duplicates(outcome: Outcome) -> Markup:
     records["across"] = records.get("test", 0)
     lines = []
     for split, repeated in outcome.duplicates.items():
-        of = records.get(split, 0)
-        share = f", {percent(repeated / of, 3)}" if of else ""
-        what = "test records stand in training too" if split == "across" else f"{split} records repeat an earlier one".strip()
-        lines.append(element("li", f"{count(repeated)} {what}{share}"))
+        what = (
+            "test records that stand in training too" if split == "across" else f"{split} records that repeat another".strip()
+        )
+        share = f" ({percent(repeated / records[split], 3)})" if records.get(split) else ""
+        lines.append(element("li", f"{what}: {count(repeated)}{share}"))
     return element("ul", *lines)
 
 

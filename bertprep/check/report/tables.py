@@ -10,14 +10,16 @@ from bertprep.check.outcome import Outcome
 from bertprep.check.report.amounts import count, megabytes, nice_step, percent
 from bertprep.check.report.excerpts import token_text
 from bertprep.check.report.expectations import Expected, interval
-from bertprep.check.report.markup import Child, Markup, element, join, table
+from bertprep.check.report.markup import Child, Markup, element, table
 from bertprep.check.report.shares import Share, shares_of
 from bertprep.check.report.strips import Interval, draw_strip, scale_around
+from bertprep.check.report.totals import together
 from bertprep.instances.vocabulary import Vocabulary
 from bertprep.manifest import Manifest
 
 _TOKENS_SHOWN = 20
-_LONG_SUM = 20  # characters; sums are shown by their first 12, which tell them apart
+_MILLIONS = 10_000_000  # from here on counts are shown in millions
+_LONG_SUM = 20  # characters; sums are shown by their first 8, which tell them apart
 
 
 def provenance(manifest: Manifest) -> Markup:
@@ -27,7 +29,10 @@ def provenance(manifest: Manifest) -> Markup:
     if texts:
         size = sum(int(text.get("bytes", 0)) for text in texts)
         pairs.insert(0, ("text", f"{megabytes(size)} in {count(len(texts))} shards"))
-    rows = [element("div", element("dt", name.replace("_", " ")), element("dd", _plain(value))) for name, value in pairs]
+    rows = [
+        element("div", element("dt", name.replace("_", " ")), element("dd", str(value) if name == "seed" else _plain(value)))
+        for name, value in pairs
+    ]
     return element("dl", *rows)
 
 
@@ -42,46 +47,44 @@ def _plain(value: object) -> str:
     """A value of a manifest as one would say it.
 
     >>> _plain(True), _plain(8000), _plain("ad748cb7cbe4ab16987b9facbe414932")
-    ('yes', '8,000', 'ad748cb7cbe4…')
+    ('yes', '8,000', 'ad748cb7…')
     """
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
     text = str(value)
-    return f"{text[:12]}…" if len(text) > _LONG_SUM and all(c in "0123456789abcdef" for c in text) else text
+    return f"{text[:8]}…" if len(text) > _LONG_SUM and all(c in "0123456789abcdef" for c in text) else text
 
 
 def counts_by_split(outcome: Outcome) -> Markup:
     """Files, records, documents, tokens, padding and size; a column for each split, and one for all."""
     splits = list(dict.fromkeys(file.split for file in outcome.files))
     columns: list[str | None] = [*splits] if len(splits) == 1 else [*splits, None]  # None is all together
-    header: list[Child] = ["", *("all" if split is None else split or "records" for split in columns)]
-    rows: list[list[Child]] = [["files"], ["records"], ["documents"], ["tokens of text"], ["padding"], ["size"]]
-    documents = {name: facts.get("documents") for name, facts in (outcome.manifest.files if outcome.manifest else {}).items()}
-    for split in columns:
-        files = [file for file in outcome.files if split is None or file.split == split]
-        tallies = [tally for name, tally in outcome.tallies.items() if split is None or name == split]
-        tokens = sum(tally.text_tokens for tally in tallies)
-        places = sum(tally.records * (len(tally.lengths) - 1) for tally in tallies)
-        texts = [documents.get(file.name) for file in files]
-        known = [number for number in texts if number is not None]
-        for row, cell in zip(
-            rows,
-            (
-                count(len(files)),
-                count(sum(file.records for file in files)),
-                count(sum(known)) if texts and len(known) == len(texts) else "not known",
-                count(tokens),
-                percent(1 - tokens / places) if places else "not known",
-                megabytes(sum(file.size_bytes for file in files)),
-            ),
-            strict=True,
-        ):
-            row.append(cell)
+    facts_of = outcome.manifest.files if outcome.manifest else {}
+    documents = {name: int(facts["documents"]) for name, facts in facts_of.items() if "documents" in facts}
+    is_known = all(file.name in documents for file in outcome.files)
+    files = [[file for file in outcome.files if split is None or file.split == split] for split in columns]
+    tallies = [[tally for name, tally in outcome.tallies.items() if split is None or name == split] for split in columns]
+    tokens = [sum(tally.text_tokens for tally in some) for some in tallies]
+    places = [sum(tally.records * (len(tally.lengths) - 1) for tally in some) for some in tallies]
+    rows = [_counts("files", [len(some) for some in files])]
+    rows.append(_counts("records", [sum(file.records for file in some) for some in files]))
+    if is_known:
+        rows.append(_counts("documents", [sum(documents[file.name] for file in some) for some in files]))
+    rows.append(_counts("tokens", tokens))
+    rows.append(["padding", *(percent(1 - text / room) if room else "" for text, room in zip(tokens, places, strict=True))])
+    rows.append(["size", *(megabytes(sum(file.size_bytes for file in some)) for some in files)])
     looked_at = sum(tally.records for tally in outcome.tallies.values())
     caption = f"Tokens and padding are those of the {count(looked_at)} records looked at." if outcome.sampled else ""
-    return table(header, rows, caption)
+    return table(["", *("all" if split is None else split or "records" for split in columns)], rows, caption)
+
+
+def _counts(name: str, numbers: list[int]) -> list[Child]:
+    """A row of counts; in millions where whole numbers would be too long to be compared."""
+    if max(numbers) < _MILLIONS:
+        return [name, *(f"{number:,}" for number in numbers)]
+    return [f"{name}, millions", *(f"{number / 1e6:,.2f}" for number in numbers)]
 
 
 def shares(outcome: Outcome, expected: Expected) -> Markup:
@@ -112,14 +115,17 @@ def _share_row(share: Share, splits: list[str]) -> Markup:
             continue
         found.append((hits / of, *interval(hits, of)))
         half = (found[-1][2] - found[-1][1]) / 2
-        text = join(percent(hits / of, 2), element("small", f" ± {half * 100:.2f}"))
+        text = element("span", percent(hits / of, 2), element("small", f" ± {half * 100:.2f}"))
         cells.append(element("td", text, class_=f"number {_kind(at)}", data_label=split or "found"))
     scale = scale_around((share.low, share.high if share.high < 1 else share.low), found)
     if share.high >= 1:  # no upper end: the range goes to the end of the axis
-        scale = (min(share.low, *(row[1] for row in found)) - 0.02, max(row[2] for row in found) + 0.05) if found else (0.0, 1.0)
+        scale = (
+            (min(share.low, *(row[1] for row in found)) - 0.02, max(row[2] for row in found) + 0.05) if found else (0.0, 1.0)
+        )
     description = f"{share.name}: expected {share.expected}; found {', '.join(percent(row[0], 2) for row in found)}"
     strip = draw_strip(found, low=share.low, high=min(share.high, scale[1]), scale=scale, description=description)
-    ends = element("span", element("small", percent(scale[0], 1)), element("small", percent(scale[1], 1)), class_="ends")
+    digits = 1 if scale[1] - scale[0] >= 0.01 else 2
+    ends = element("span", *(element("small", percent(end, digits)) for end in scale), class_="ends")
     return element(
         "tr",
         element("th", share.name, " ", element("small", share.of), scope="row"),
@@ -131,8 +137,8 @@ def _share_row(share: Share, splits: list[str]) -> Markup:
 
 def tokens(outcome: Outcome, vocabulary: Vocabulary | None) -> Markup:
     """The tokens masked most, with their share of the text; they should be masked as often as they stand there."""
-    labels = np.sum([tally.labels for tally in outcome.tallies.values()], axis=0)
-    text = np.sum([tally.tokens for tally in outcome.tallies.values()], axis=0)
+    everything = together(outcome.tallies.values())
+    labels, text = everything.labels, everything.tokens
     most = [int(token) for token in np.argsort(-labels, kind="stable")[:_TOKENS_SHOWN] if labels[token] and text[token]]
     ratios: list[Interval] = []
     for token in most:
@@ -153,11 +159,7 @@ def tokens(outcome: Outcome, vocabulary: Vocabulary | None) -> Markup:
                 element("td", strip),
             )
         )
-    axis = element(
-        "span",
-        *(element("small", f"{(1 + side * reach):.4g} ×") for side in (-1, 0, 1)),
-        class_="ends",
-    )
+    axis = element("span", *(element("small", f"{1 + side * reach:.4g}") for side in (-1, 0, 1)), class_="ends")
     head = element(
         "tr",
         element("th", "token", scope="col"),
