@@ -10,21 +10,22 @@ import contextlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from heapq import heapify, heapreplace
 from pathlib import Path
 from typing import Any
 
 from bertprep import pool
 from bertprep.atomic import explain_write_error
-from bertprep.check.plan_measure import CommandCost, PieceCost, measure_create, measure_pieces
+from bertprep.check.plan_estimate import estimate_peak_bytes, estimate_seconds, padding_share, scale
+from bertprep.check.plan_measure import CommandCost, measure_create, measure_pieces
 from bertprep.check.plan_pieces import MEASURED_BYTES, choose_pieces
 from bertprep.check.plan_text import DEFAULT_VOCABULARY_SIZE, PlannedText, find_text
 from bertprep.check.plan_training import TrainingRecords, TrainingUse
 from bertprep.config import RECORD_FORMATS, InstanceSettings, check_formats
-from bertprep.errors import UsageError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.layout import TEST, TRAINING
-from bertprep.record_stage import RecordMaker, TextShard
+from bertprep.progress import say
+from bertprep.record_stage import RecordMaker
 from bertprep.sources.transfer.room import Room, rooms
 
 _FIRST_TEXT_BYTES = 20_000  # of which the cost of starting is taken: little, and yet some documents
@@ -112,33 +113,34 @@ def plan(
         pieces = choose_pieces(
             text.shards, text.sizes, folder, workers=workers, dupe=settings.dupe, budget_bytes=measured_bytes
         )
-        first = folder / "first.txt"
-        first.write_bytes(_first_documents(pieces[0].path))
-        start = measure_create(first, text.vocabulary, settings, formats, folder / "start")
-        costs = measure_pieces(pieces, RecordMaker(load_vocabulary(text.vocabulary), settings), formats, folder, workers)
+        measured_bytes = sum(piece.size_bytes for piece in pieces)
+        if progress:
+            say(f"plan: measuring {measured_bytes / 1e6:,.1f} of {sum(text.sizes) / 1e6:,.1f} MB of text")
+        maker = RecordMaker(load_vocabulary(text.vocabulary), settings)
+        costs = measure_pieces(pieces, maker, formats, folder, workers)
+        start = _measure_start(pieces[0].path, text.vocabulary, settings, formats, folder)
         largest = max(pieces, key=lambda piece: piece.size_bytes)
         alone = measure_create(largest.path, text.vocabulary, settings, formats, folder / "largest")
     made = scale(text.shards, text.sizes, costs)
     cpu_seconds, wall_seconds = estimate_seconds(text.sizes, costs, start, workers)
-    looked_at = sum(cost.records_looked_at for cost in costs)
     planned = Plan(
         settings=settings,
         shards=len(text.shards),
         text_bytes=sum(text.sizes),
-        measured_bytes=sum(piece.size_bytes for piece in pieces),
+        measured_bytes=measured_bytes,
         training_records=made.records[TRAINING],
         test_records=made.records[TEST],
-        padding_share=1 - sum(cost.tokens_looked_at for cost in costs) / (looked_at * settings.seq),
+        padding_share=padding_share(costs, settings.seq),
         size_bytes=made.size_bytes,
         workers=workers,
         cpu_seconds=cpu_seconds,
         wall_seconds=wall_seconds,
-        worker_peak_bytes=round(
-            start.peak_bytes + max(0, alone.peak_bytes - start.peak_bytes) * max(text.sizes) / largest.size_bytes
-        ),
+        worker_peak_bytes=estimate_peak_bytes(text.sizes, largest, alone, start),
         rooms=tuple(rooms({text.folders[name]: _still_to_come(text, name, size) for name, size in made.size_bytes.items()})),
     )
-    return planned if steps is None else with_training(planned, steps, global_batch or 0)
+    if steps is None or global_batch is None:
+        return planned
+    return with_training(planned, steps, global_batch)
 
 
 def with_training(planned: Plan, steps: int, global_batch: int) -> Plan:
@@ -150,51 +152,6 @@ def check_run(steps: int | None, global_batch: int | None) -> None:
     """Raise `UsageError` where half of a training run is given."""
     if (steps is None) != (global_batch is None):
         raise UsageError("--steps and --global-batch go together: both describe the training run")
-
-
-@dataclass(frozen=True)
-class Made:
-    """Records by split and bytes by format, of a whole text."""
-
-    records: dict[str, int]
-    size_bytes: dict[str, int]
-
-
-def scale(shards: Sequence[TextShard], sizes: Sequence[int], costs: Sequence[PieceCost]) -> Made:
-    """What all shards give: as measured where a shard was measured whole, else by its bytes of text."""
-    whole = {cost.piece.shard.path: cost for cost in costs if cost.piece.is_whole}
-    measured_bytes = sum(cost.piece.size_bytes for cost in costs)
-    records_a_byte = sum(cost.records for cost in costs) / measured_bytes
-    bytes_a_byte = {name: sum(cost.file_bytes[name] for cost in costs) / measured_bytes for name in costs[0].file_bytes}
-    records = {TRAINING: 0.0, TEST: 0.0}
-    size_bytes = dict.fromkeys(bytes_a_byte, 0.0)
-    for shard, size in zip(shards, sizes, strict=True):
-        split = TEST if next(iter(shard.names.values())).startswith(f"{TEST}/") else TRAINING
-        cost = whole.get(shard.path)
-        records[split] += cost.records if cost else size * records_a_byte
-        for name, rate in bytes_a_byte.items():
-            size_bytes[name] += cost.file_bytes[name] if cost else size * rate
-    return Made({name: round(n) for name, n in records.items()}, {name: round(n) for name, n in size_bytes.items()})
-
-
-def estimate_seconds(sizes: Sequence[int], costs: Sequence[PieceCost], start: CommandCost, workers: int) -> tuple[float, float]:
-    """(CPU, wall) seconds of making shards of these sizes: starting, each worker's first steps, and the text, warm.
-
-    The first shard of a process costs more, since memory and the table of words are new; the others go by their bytes.
-    """
-    warm = [cost for cost in costs if not cost.is_first] or list(costs)
-    warm_bytes = sum(cost.piece.size_bytes for cost in warm)
-    cpu_a_byte = sum(cost.cpu_seconds for cost in warm) / warm_bytes
-    wall_a_byte = sum(cost.wall_seconds for cost in warm) / warm_bytes
-    firsts = [cost for cost in costs if cost.is_first]
-    extra_cpu = sum(cost.cpu_seconds - cpu_a_byte * cost.piece.size_bytes for cost in firsts) / len(firsts)
-    extra_wall = sum(cost.wall_seconds - wall_a_byte * cost.piece.size_bytes for cost in firsts) / len(firsts)
-    cpu_seconds = start.cpu_seconds + workers * max(0.0, extra_cpu) + cpu_a_byte * sum(sizes)
-    busy_until = [max(0.0, extra_wall)] * workers
-    heapify(busy_until)
-    for size in sizes:  # as the pool hands them out
-        heapreplace(busy_until, busy_until[0] + wall_a_byte * size)
-    return cpu_seconds, start.wall_seconds + max(busy_until)
 
 
 @contextlib.contextmanager
@@ -210,11 +167,18 @@ def _temporary_folder(text: PlannedText) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _first_documents(path: Path) -> bytes:
-    """The beginning of a text, up to the end of a line."""
-    with path.open("rb") as file:
-        text = file.read(_FIRST_TEXT_BYTES)
-    return text[: text.rfind(b"\n") + 1] or text
+def _measure_start(
+    text: Path, vocabulary: Path, settings: InstanceSettings, formats: Sequence[str], folder: Path
+) -> CommandCost:
+    """What a `create` costs that makes next to nothing: the beginning of a text that was measured."""
+    with text.open("rb") as file:
+        beginning = file.read(_FIRST_TEXT_BYTES)
+    first = folder / "first.txt"
+    first.write_bytes(beginning[: beginning.rfind(b"\n") + 1])
+    try:
+        return measure_create(first, vocabulary, settings, formats, folder / "start")
+    except BertprepError:  # a beginning without a word
+        return measure_create(text, vocabulary, settings, formats, folder / "start_whole")
 
 
 def _still_to_come(text: PlannedText, record_format: str, size_bytes: int) -> int:

@@ -70,7 +70,10 @@ def _runs(steps: int | None, global_batches: Sequence[int] | None, *, phases: bo
     if phases:
         if len(batches := global_batches or PUBLISHED_GLOBAL_BATCHES) > len(PHASES):
             raise UsageError(f"--global-batch: expected one number, or two with --phases, found {len(batches)}")
-        return published_phases(steps or PUBLISHED_STEPS, batches)
+        runs = published_phases(steps or PUBLISHED_STEPS, batches)
+        if min(steps for steps, _ in runs) < 1:
+            raise UsageError(f"--steps {steps}: leaves a phase without a step; give at least 10, for two phases")
+        return runs
     check_run(steps, global_batches[0] if global_batches else None)
     if global_batches and len(global_batches) > 1:
         raise UsageError(f"--global-batch: expected one number without --phases, found {len(global_batches)}")

@@ -100,7 +100,12 @@ class Measurer:
     def measure(self, given: PieceTask) -> PieceCost:
         """Make the records of a piece, look at some of them, remove them."""
         cpu_started, wall_started = time.process_time(), time.monotonic()
-        made = self.maker.make(given.task)
+        try:
+            made = self.maker.make(given.task)
+        except BertprepError as error:
+            if given.piece.is_whole:
+                raise
+            raise BertprepError(f"{given.piece.shard.path}: in a part of it that was measured: {error}") from error
         cpu_seconds, wall_seconds = time.process_time() - cpu_started, time.monotonic() - wall_started
         paths = given.task.paths
         looked_at, tokens = count_tokens(next(iter(paths.values())), _RECORDS_LOOKED_AT)
