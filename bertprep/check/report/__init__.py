@@ -4,7 +4,7 @@
 """
 
 from bertprep.check.report.excerpts import Excerpt
-from bertprep.check.report.page import page
+from bertprep.check.report.html_page import page
 from bertprep.check.report.stage import report
 
 __all__ = ["Excerpt", "page", "report"]

@@ -105,7 +105,7 @@ def records_by_file(files: Sequence[FileFacts]) -> Markup:
         values = {names[split]: np.where(of_split[split], numbers, 0).astype(np.float64) for split in splits}
         columns = Columns(np.arange(len(files) + 1) + 0.5, values, None, "file", "records", _whole)
         return figure("Records of each file", columns, caption)
-    edges = np.linspace(fewest - 0.5, most + 0.5, _SPREAD_COLUMNS + 1, dtype=np.float64)
+    edges = fewest - 0.5 + np.arange(_SPREAD_COLUMNS + 1) * ((most - fewest + 1) / _SPREAD_COLUMNS)
     values = {names[split]: np.histogram(numbers[of_split[split]], edges)[0].astype(np.float64) for split in splits}
     columns = Columns(edges, values, None, "records in a file", "files", _whole)
     return figure("Files by their records", columns, caption)

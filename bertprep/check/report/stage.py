@@ -12,7 +12,7 @@ from bertprep.atomic import atomic_file
 from bertprep.check.data_sets import TEXT_SHARDS, DataSet, find_data_sets
 from bertprep.check.outcome import FileFacts, Outcome
 from bertprep.check.report.excerpts import Excerpt, choose
-from bertprep.check.report.page import page
+from bertprep.check.report.html_page import page
 from bertprep.check.validate import validate
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
