@@ -139,6 +139,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_workers(convert)
 
+    validate = _command(commands, "validate", validate_command, "is this data right? findings, a table, exit status 0 or 1")
+    validate.add_argument(
+        "paths", nargs="*", type=Path, default=[Path("data")], metavar="PATH",
+        help="a workspace, a folder of records, or record files, whoever made them (default: data)",
+    )  # fmt: skip
+    validate.add_argument("--vocab", type=Path, metavar="FILE", help="vocabulary (default: the vocab.txt beside the records)")
+    validate.add_argument(
+        "--masked-lm-prob", type=float, metavar="FLOAT",
+        help="share of masked tokens in records without a manifest (default: 0.15)",
+    )  # fmt: skip
+    validate.add_argument("--sample", type=_positive, metavar="INT", help="look at that many records of each file only")
+    validate.add_argument("--json", type=Path, metavar="FILE", help="write all that was found to FILE too")
+    _add_workers(validate)
+
     inspect = _command(commands, "inspect", inspect_command, "show the examples of a record file as a person reads them")
     inspect.add_argument("file", type=Path, help="a TFRecord or OFRecord file")
     inspect.add_argument(
@@ -279,6 +293,28 @@ def plan_command(options: argparse.Namespace) -> None:
     print(*shown.lines, sep="\n", end="\n" * bool(shown.lines))
     if options.json:
         shown.write_json(options.json)
+
+
+def validate_command(options: argparse.Namespace) -> None:
+    """`bertprep validate`."""
+    from bertprep.check.validate import validate
+    from bertprep.check.validate_command import finding_lines, table_rows, write_json
+
+    outcomes = validate(
+        options.paths,
+        vocab=options.vocab,
+        masked_lm_prob=options.masked_lm_prob,
+        sample=options.sample,
+        workers=options.workers,
+        progress=True,
+    )
+    if options.json:
+        write_json(outcomes, options.json)
+    for line in finding_lines(outcomes):
+        print(line)
+    _print_table(table_rows(outcomes))
+    if errors := sum(outcome.errors for outcome in outcomes):
+        raise BertprepError(f"{errors:,} errors were found in {len(outcomes):,} data sets; docs/validation.md says what to do")
 
 
 def inspect_command(options: argparse.Namespace) -> None:

@@ -49,7 +49,7 @@ def surprise(found: ArrayLike, draws: float, expected: ArrayLike, *, slack: floa
     With `slack`, the nearest share is taken that differs from the expected one by no more than that part of it.
 
     >>> round(float(surprise(790, 1000, 800)), 3)
-    0.308
+    0.309
     """
     share = np.asarray(found, np.float64) / draws
     fair = np.asarray(expected, np.float64) / draws

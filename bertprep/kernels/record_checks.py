@@ -246,8 +246,8 @@ def check_records(
 
     Counts add to what the arrays hold: `faults` (FAULTS, FAULT_WIDTH), the counts of a `Tally`, and what of its `positions`
     and `labels` is to be expected of fair draws, in units of 1 / SCALE: (seq + 1) differences from place to place, and one a
-    token. `by_length` and `certain_by_length` have seq + 1 numbers; `text` has room for seq + 1 tokens, `hashes` for two numbers
-    a record.
+    token. `by_length` and `certain_by_length` have seq + 1 numbers; `text` has room for seq + 1 tokens, `hashes` for two
+    numbers a record.
     """  # fmt: skip
     seq, pred, tokens = rules[SEQ], rules[PRED], rules[TOKENS]
     clean = i64(0)
