@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bertprep import records as records
     from bertprep.check.plan import plan as plan
+    from bertprep.check.report import report as report
     from bertprep.check.validate import validate as validate
     from bertprep.config import InstanceSettings as InstanceSettings
     from bertprep.config import ShardSettings as ShardSettings
@@ -39,6 +40,7 @@ _HOME = {
     "download": "bertprep.downloading",
     "load_vocabulary": "bertprep.instances",
     "plan": "bertprep.check.plan",
+    "report": "bertprep.check.report",
     "shard": "bertprep.sharding",
     "train_vocabulary_of": "bertprep.creation",
     "validate": "bertprep.check.validate",

@@ -162,6 +162,16 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--search", metavar="WORD", help="show those that have this word, whole, and say how many do")
     inspect.add_argument("--pieces", action="store_true", help="show the tokens as they are, words not joined")
     inspect.add_argument("--vocab", type=Path, metavar="FILE", help="vocabulary (default: the vocab.txt beside the records)")
+
+    report = _command(commands, "report", report_command, "one HTML page on records: how made, how much, whether right, examples")
+    report.add_argument("path", nargs="?", type=Path, metavar="PATH", help="records (default: the newest of the workspace)")
+    report.add_argument("--output", type=Path, metavar="FILE", help="the page (default: report.html beside the records)")
+    report.add_argument("--vocab", type=Path, metavar="FILE", help="vocabulary (default: the vocab.txt beside the records)")
+    report.add_argument(
+        "--sample", type=_positive, metavar="INT", help="look at so many records of each file only, and for no duplicates"
+    )
+    _add_workdir(report)
+    _add_workers(report)
     return parser
 
 
@@ -329,6 +339,22 @@ def inspect_command(options: argparse.Namespace) -> None:
         vocab=options.vocab,
         pieces=options.pieces,
     )
+
+
+def report_command(options: argparse.Namespace) -> None:
+    """`bertprep report`."""
+    from bertprep.check.report import report
+
+    page = report(
+        options.path,
+        output=options.output,
+        vocab=options.vocab,
+        sample=options.sample,
+        workdir=options.workdir,
+        workers=options.workers,
+        progress=True,
+    )
+    print(page)
 
 
 def _command(commands: Any, name: str, function: Any, summary: str) -> argparse.ArgumentParser:
