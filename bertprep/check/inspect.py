@@ -94,7 +94,7 @@ def _describe(examples: Examples, number: int) -> str:
     second = int(examples.segment_ids[number].sum())
     masks = int((examples.masked_lm_weights[number] > 0).sum())
     label = "a random text" if examples.next_sentence_labels[number] else "the next sentence"
-    return f"{length} of {seq} tokens, B has {second} and is {label}, {masks} predictions"
+    return f"{length} of {seq} tokens, B has {second} and is {label}, {masks} prediction{'s' * (masks != 1)}"
 
 
 def _vocabulary_beside(path: Path) -> Path:

@@ -1,0 +1,77 @@
+"""Examples become record files, of either format and whoever wrote them, and no value is lost."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bertprep
+from bertprep import records
+from bertprep.records import Examples
+from bertprep.records.convert import write_examples
+from tests.records.handmade import FIRST, SECOND, Dialect, Record, file_of, random_record
+
+OTHER = {"tfrecord": "ofrecord", "ofrecord": "tfrecord"}
+
+
+def write(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    "dialect",
+    [
+        Dialect("tfrecord", packed=None, any_order=True, extras=True),
+        Dialect("tfrecord", new_names=True),
+        Dialect("ofrecord", packed=None, int64=True, doubles=True, any_order=True),
+    ],
+    ids=["any order", "TensorFlow 2's names", "int64 and doubles"],
+)
+def test_what_other_tools_write_becomes_our_layout(tmp_path: Path, dialect: Dialect) -> None:
+    rng = random.Random(0)
+    expected = [random_record(rng) for _ in range(50)]
+    source = write(tmp_path / "others", file_of(*expected, dialect=dialect, rng=rng))
+    for record_format in OTHER:
+        bertprep.convert(source, tmp_path / record_format, to=record_format)
+        assert (tmp_path / record_format).read_bytes() == file_of(*expected, dialect=Dialect(record_format))
+
+
+@pytest.mark.parametrize("most", [1, 127, 128, 2**14, 2**21 - 1, 2**21, 2**28 - 1, 2**28, 2**31 - 1])
+@pytest.mark.parametrize(("seq", "pred"), [(1, 1), (17, 3), (128, 20), (4000, 600)])
+def test_any_value_at_any_place(tmp_path: Path, seq: int, pred: int, most: int) -> None:
+    """Also what the generator never makes, and records as long as a length of another size asks."""
+    rng = np.random.default_rng(most % 1000 + seq)
+    examples = Examples.empty(20, seq=seq, pred=pred)
+    for array in examples.arrays:
+        array[...] = rng.integers(0, most, array.shape, endpoint=True)
+    examples.masked_lm_weights[...] = rng.normal(size=(20, pred)) * 1e30
+    examples.masked_lm_weights[0, 0] = np.nan
+    examples.input_ids[7:] = 5  # so that records of many sizes come
+    files = {name: tmp_path / name for name in OTHER}
+    for name, path in files.items():
+        written = write_examples([examples[:13], examples[13:]], path, name)
+        assert written.records == 20
+        assert written.bytes == path.stat().st_size
+        for found, expected in zip(records.open(path)[:].arrays, examples.arrays, strict=True):
+            np.testing.assert_array_equal(found.view(np.int32), expected.view(np.int32))
+    for name, path in files.items():
+        bertprep.convert(path, tmp_path / "back")
+        assert (tmp_path / "back").read_bytes() == files[OTHER[name]].read_bytes()
+
+
+def test_the_layout_is_that_of_the_slow_writer(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    expected = [random_record(rng, 100, 15, most=rng.choice([1, 200, 30000, 2**31 - 1])) for _ in range(200)]
+    for source in OTHER:
+        path = write(tmp_path / source, file_of(*expected, dialect=Dialect(source)))
+        bertprep.convert(path, tmp_path / "out")
+        assert (tmp_path / "out").read_bytes() == file_of(*expected, dialect=Dialect(OTHER[source]))
+
+
+def test_more_records_than_a_buffer_holds(tmp_path: Path) -> None:
+    expected: list[Record] = [FIRST, SECOND] * 4000
+    path = write(tmp_path / "source", file_of(FIRST, SECOND) * 4000)
+    bertprep.convert(path, tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == file_of(FIRST, SECOND, dialect=Dialect("ofrecord")) * (len(expected) // 2)
