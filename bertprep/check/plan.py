@@ -108,6 +108,7 @@ def plan(
         settings, formats, vocab=vocab, vocab_size=vocab_size, inputs=inputs, output=output, workdir=Path(workdir),
         corpus=corpus, workers=workers, progress=progress,
     )  # fmt: skip
+    maker = RecordMaker(load_vocabulary(text.vocabulary), settings)
     workers = min(workers, len(text.shards))
     with _temporary_folder(text) as folder:
         pieces = choose_pieces(
@@ -116,7 +117,6 @@ def plan(
         measured_bytes = sum(piece.size_bytes for piece in pieces)
         if progress:
             say(f"plan: measuring {measured_bytes / 1e6:,.1f} of {sum(text.sizes) / 1e6:,.1f} MB of text")
-        maker = RecordMaker(load_vocabulary(text.vocabulary), settings)
         costs = measure_pieces(pieces, maker, formats, folder, workers)
         start = _measure_start(pieces[0].path, text.vocabulary, settings, formats, folder)
         largest = max(pieces, key=lambda piece: piece.size_bytes)

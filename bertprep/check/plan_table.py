@@ -25,7 +25,7 @@ def plan_rows(plans: Sequence[Plan]) -> list[Row]:
     return [
         *rows,
         ("CPU time, h:mm:ss", *(duration(plan.cpu_seconds) for plan in plans)),
-        (f"wall time, {plans[0].workers} workers", *(duration(plan.wall_seconds) for plan in plans)),
+        (f"wall time, --workers {plans[0].workers}", *(duration(plan.wall_seconds) for plan in plans)),
         ("memory a worker, MB", *(_megabytes(plan.worker_peak_bytes) for plan in plans)),
     ]
 
