@@ -163,12 +163,12 @@ def test_a_killed_run_goes_on(created: dict[str, Path], tmp_path: Path) -> None:
     """Killed as soon as something is in its journal; what was finished is not made again."""
     target, command = tmp_path / "target", [sys.executable, "-m", "bertprep", "convert", str(created["tfrecord"])]
     options = ["--shards", "40", "--workers", "2"]
-    process = subprocess.Popen([*command, str(target), *options], stderr=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen([*command, str(target), *options], stderr=subprocess.PIPE, start_new_session=True)
     journal = target / "manifest.json.journal"
     while process.poll() is None and not (journal.exists() and journal.read_bytes().count(b"\n") > 5):
         continue
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    process.communicate()  # ends when the workers, who hold the lock too, are gone
     before = {path: path.stat().st_mtime_ns for path in target.rglob("part-*") if path.suffix != TEMPORARY_SUFFIX}
     finished = journal.read_bytes().count(b"\n") - 1 if journal.exists() else 80
     bertprep.convert(created["tfrecord"], target, shards=40, workers=1)
