@@ -163,7 +163,7 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--pieces", action="store_true", help="show the tokens as they are, words not joined")
     inspect.add_argument("--vocab", type=Path, metavar="FILE", help="vocabulary (default: the vocab.txt beside the records)")
 
-    report = _command(commands, "report", report_command, "one HTML page on records: how made, how much, whether right, examples")
+    report = _command(commands, "report", report_command, "records as one HTML page: how made, whether right, with examples")
     report.add_argument("path", nargs="?", type=Path, metavar="PATH", help="records (default: the newest of the workspace)")
     report.add_argument("--output", type=Path, metavar="FILE", help="the page (default: report.html beside the records)")
     report.add_argument("--vocab", type=Path, metavar="FILE", help="vocabulary (default: the vocab.txt beside the records)")
