@@ -15,8 +15,9 @@ from typing import Any
 from bertprep import kernels, pool
 from bertprep.atomic import atomic_file
 from bertprep.config import RECORD_FORMATS
+from bertprep.conversion_plan import Output, plan_outputs
 from bertprep.errors import BertprepError, UsageError
-from bertprep.layout import MANIFEST, SPLITS, TRAINING, VOCABULARY, record_file_name
+from bertprep.layout import MANIFEST, VOCABULARY
 from bertprep.manifest import JOURNAL_SUFFIX, Journal, read_finished, versions_of
 from bertprep.progress import Progress, say
 from bertprep.record_folder import FoundFile, IdentifiedFile, RecordFolder, check_identified, find_records, identify
@@ -33,16 +34,6 @@ class Converted:
     format: str
     files: dict[str, dict[str, Any]]
     seconds: float
-
-
-@dataclass(frozen=True)
-class _Output:
-    """A file to be made: its name relative to the folder, the records for it, and what the old manifest says of them."""
-
-    name: str
-    path: Path
-    spans: tuple[Span, ...]
-    facts: dict[str, Any]
 
 
 def convert(
@@ -119,7 +110,7 @@ def _convert_folder(
     """(format, facts of the files): a data set, with its manifest."""
     sources = _identify_all(folder, workers, progress)
     to = to or _other_format({source.format for source in sources}, folder.path)
-    outputs = _plan(folder, sources, target, to, shards)
+    outputs = plan_outputs(folder, sources, target, to, shards)
     made_with = {
         **(folder.manifest.made_with if folder.manifest else {"seq": sources[0].seq, "pred": sources[0].pred}),
         "converted_to": {"format": to, "shards": shards},
@@ -135,7 +126,7 @@ def _convert_folder(
         kernels.load()
         tasks = [(str(output.path), output) for output in outputs if output.name not in journal.done]
 
-        def make(output: _Output) -> tuple[str, WrittenFile]:
+        def make(output: Output) -> tuple[str, WrittenFile]:
             return output.name, converter.convert(output.spans, output.path)
 
         facts = {output.name: output.facts for output in outputs}
@@ -167,45 +158,11 @@ def _identify_all(folder: RecordFolder, workers: int, progress: bool) -> list[Id
     return files
 
 
-def _plan(folder: RecordFolder, sources: Sequence[IdentifiedFile], target: Path, to: str, shards: int | None) -> list[_Output]:
-    """The files to be made, split by split."""
-    outputs = []
-    for split in dict.fromkeys(source.file.split for source in sources):
-        files = [source for source in sources if source.file.split == split]
-        in_name = next((name for name in (split, folder.path.name) if name in SPLITS), TRAINING)
-        spans = deal(files, shards) if shards else [(Span(source.file.path),) for source in files]
-        for number, of_file in enumerate(spans):
-            name = f"{split}/{record_file_name(to, folder.corpus, in_name, number)}".lstrip("/")
-            known = folder.manifest.files[files[number].file.name] if folder.manifest and not shards else {}
-            outputs.append(_Output(name, target / name, of_file, known))
-    return outputs
-
-
-def deal(files: Sequence[IdentifiedFile], shards: int) -> list[tuple[Span, ...]]:
-    """The records of the files, in order, as `shards` runs whose sizes differ by one at most, the longer ones first."""
-    records = sum(file.records for file in files)
-    if shards > records:
-        whose = f"{split} split" if (split := files[0].file.split) else "source"
-        raise UsageError(f"--shards {shards:,}: the {whose} has {records:,} records, so at most as many files")
-    dealt = []
-    stop = 0
-    for shard in range(shards):
-        start, stop = stop, stop + records // shards + (shard < records % shards)
-        spans, first = [], 0
-        for file in files:
-            begin, end = max(start - first, 0), min(stop - first, file.records)
-            if begin < end:
-                spans.append(Span(file.file.path, begin, end))
-            first += file.records
-        dealt.append(tuple(spans))
-    return dealt
-
-
 def _facts(written: WrittenFile) -> dict[str, Any]:
     return {"examples": written.records, "bytes": written.bytes, "sha256": written.sha256}
 
 
-def _check_free(target: Path, outputs: Sequence[_Output]) -> None:
+def _check_free(target: Path, outputs: Sequence[Output]) -> None:
     """Raise where files stand in the way that are in no manifest: nobody knows what they are."""
     if (target / MANIFEST).exists() or (target / (MANIFEST + JOURNAL_SUFFIX)).exists():
         return

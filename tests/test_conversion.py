@@ -17,7 +17,7 @@ import bertprep
 from bertprep import records
 from bertprep.atomic import TEMPORARY_SUFFIX
 from bertprep.cli import main
-from bertprep.conversion import deal
+from bertprep.conversion_plan import deal
 from bertprep.manifest import read_manifest
 from bertprep.record_folder import FoundFile, IdentifiedFile, find_records
 from bertprep.records.convert import Span
