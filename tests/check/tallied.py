@@ -52,3 +52,28 @@ def outcome_of(splits: dict[str, Examples], *, vocabulary: int, manifest: Manife
             size = len(examples) // files
             outcome.files.append(FileFacts(name, split, size, 800 * size))
     return outcome
+
+
+def sound_examples(count: int, *, seq: int = 32, pred: int = 5, vocabulary: int = 60, seed: int = 1) -> Examples:
+    """Random records as the generator makes them: [PAD], [UNK], [CLS], [SEP], [MASK] are tokens 0 to 4."""
+    cls, sep, mask = 2, 3, 4
+    rng = np.random.default_rng(seed)
+    examples = Examples(*(np.zeros_like(array) for array in Examples.empty(count, seq=seq, pred=pred).arrays))  # type: ignore[arg-type]
+    for row in range(count):
+        length = seq if rng.random() < 0.8 else int(rng.integers(5, seq))
+        first_sep = int(rng.integers(2, length - 2))
+        ids = rng.integers(5, vocabulary, seq)
+        ids[[0, first_sep, length - 1]] = cls, sep, sep
+        places = np.setdiff1d(np.arange(1, length - 1), [first_sep])
+        wanted = min(pred, max(1, round(length * 0.15)), len(places))
+        chosen = np.sort(rng.choice(places, wanted, replace=False))
+        examples.masked_lm_positions[row, :wanted] = chosen
+        examples.masked_lm_ids[row, :wanted] = ids[chosen]
+        examples.masked_lm_weights[row, :wanted] = 1
+        kind = rng.random(wanted)
+        ids[chosen] = np.where(kind < 0.8, mask, np.where(kind < 0.9, ids[chosen], rng.integers(5, vocabulary, wanted)))
+        examples.input_ids[row, :length] = ids[:length]
+        examples.input_mask[row, :length] = 1
+        examples.segment_ids[row, first_sep + 1 : length] = 1
+        examples.next_sentence_labels[row] = rng.random() < 0.5
+    return examples
