@@ -32,7 +32,7 @@ _FEW = 20  # records of which none has a random B with a chance of 2**-20
 _MANY = 200  # records, all of which have a random B with a chance below 1e-6 where fewer than 93 % should
 _MOST_TOKENS = 1000  # whose frequency as labels is compared
 _WHOLE_WORD_SLACK = 0.3
-"""By how much whole-word masking may favour or neglect places and tokens: it skips words that do not fit any more."""
+"""By how much whole-word masking may favour or neglect a place: it skips words that do not fit any more."""
 _UNKNOWN_VOCABULARY_SLACK = 0.001
 _MANY_SHORT = 0.9
 _RECORDS_FOR_LENGTHS = 1000
@@ -140,28 +140,31 @@ def judge_positions(counted: Counted, rules: RecordRules, place: str, *, files: 
     slack = _WHOLE_WORD_SLACK if rules.whole_word else 0.0
     limit = limit_of_surprise(2 * len(seen) * files)
     each = surprise(seen, draws, fair, slack=slack)
-    if each.max() > limit:
-        worst = int(each.argmax())
+    if np.max(each) > limit:
+        worst = int(np.argmax(each))
         expected = f"{fair[worst]:,.0f} of {draws:,} predictions at place {worst}, as at others"
         return [Finding(ERROR, "position-shares", place, None, expected, f"{seen[worst]:,}")]
     # a last place before which all predictions lie tells nothing, and rounding must not make it impossible
     before = surprise(np.cumsum(seen)[:-3], draws, np.minimum(np.cumsum(fair)[:-3], draws), slack=slack)
-    if before.size and before.max() > limit:
-        worst = int(before.argmax())
+    if before.size and np.max(before) > limit:
+        worst = int(np.argmax(before))
         expected = f"{np.cumsum(fair)[worst]:,.0f} of {draws:,} predictions at places 0 to {worst}"
         return [Finding(ERROR, "position-shares", place, None, expected, f"{np.cumsum(seen)[worst]:,}")]
     return []
 
 
 def judge_labels(counted: Counted, rules: RecordRules, place: str) -> list[Finding]:
-    """Whether the most frequent tokens of the text are predicted as often as their places in it let expect."""
+    """Whether the most frequent tokens of the text are predicted as often as their places in it let expect.
+
+    Not with whole words: one of more pieces than a record has predictions is never masked, however frequent it is.
+    """
     draws = int(counted.tally.labels.sum())
-    if draws == 0 or not rules.tokens:
+    if draws == 0 or not rules.tokens or rules.whole_word:
         return []
     most = np.argsort(counted.tally.tokens)[::-1][:_MOST_TOKENS]
     seen, fair = counted.tally.labels[most], counted.expected_labels[most] / SCALE
-    surprises = surprise(seen, draws, fair, slack=_WHOLE_WORD_SLACK if rules.whole_word else 0.0)
-    worst = int(surprises.argmax())
+    surprises = surprise(seen, draws, fair)
+    worst = int(np.argmax(surprises))
     if surprises[worst] <= limit_of_surprise(len(most)):
         return []
     expected = f"token {most[worst]} as the label of {fair[worst]:,.0f} of {draws:,} predictions, by its share of the text"

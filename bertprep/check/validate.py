@@ -132,8 +132,8 @@ def _validate_records(
             findings.append(Finding(ERROR, "mixed-shape", report.facts.name, None, expected, report.format))
     if sample is None:
         hashed = [HashedFile(report.facts.name, report.facts.split, report.hashes) for report in in_order]
-        found, outcome.duplicates = find_duplicates(hashed)
-        findings += find_identical_files(hashed) + found
+        repeated, outcome.duplicates = find_duplicates(hashed)
+        findings += find_identical_files(hashed) + repeated
     findings += judge_file_sizes(outcome.files)
     outcome.findings = sorted(findings, key=lambda finding: finding.level != ERROR)
     return outcome

@@ -17,7 +17,8 @@ from bertprep.check.tally import Tally
 from bertprep.layout import TEST
 
 _HEADER = (
-    "data set", "split", "files", "records", "tokens", "padding", *("[MASK]", "kept", "random"), "random next", "errors", "warnings",
+    "data set", "split", "files", "records", "tokens", "padding", "[MASK]", "kept", "random", "random next",
+    "errors", "warnings",
 )  # fmt: skip
 _MOST_OF_A_CODE = 20  # lines for findings of one code in one data set; JSON has all
 
@@ -50,7 +51,7 @@ def table_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
             files = [facts for facts in outcome.files if facts.split == split]
             records = f"{sum(facts.records for facts in files):,}" if outcome.kind != "text shards" else ""
             shares = _shares_in_words(outcome.tallies[split]) if split in outcome.tallies else ("",) * 6
-            name = f"{outcome.folder.name} ({outcome.kind})"
+            name = f"{outcome.folder.name}, {outcome.kind}{f' {outcome.seq}/{outcome.pred}' if outcome.seq else ''}"
             rows.append((name, split, f"{len(files):,}", records, *shares, *counts))
     return rows
 
