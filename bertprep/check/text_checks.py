@@ -58,7 +58,7 @@ def _compare(shards: Sequence[ScannedShard], manifest: Manifest) -> Iterator[Fin
             yield Finding(ERROR, "file-changed", name, None, wanted, found)
     for name in there:
         if name not in manifest.files:
-            yield Finding(ERROR, "file-extra", name, None, "only files that the manifest names", "this one, which it does not")
+            yield Finding(WARNING, "file-extra", name, None, "only files that the manifest names", "this one, which it does not")
 
 
 def _find_repeated(folder: Path, shards: Sequence[ScannedShard], level: str) -> Iterator[Finding]:

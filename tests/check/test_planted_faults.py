@@ -1,0 +1,151 @@
+"""Faults planted one at a time in sound data: each is found under its name, in its file and record, and nothing else is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import bertprep
+from bertprep.check.findings import Finding
+from bertprep.check.validate import validate
+from bertprep.config import InstanceSettings, ShardSettings
+from bertprep.layout import MANIFEST, SPLITS, VOCABULARY
+from tests.check import edits
+from tests.check.edits import SEP, THE, TOKENS, in_all, in_record, in_short_record, put
+from tests.check.faulty import Spoiled
+from tests.golden import GOLDEN
+
+FORMATS = ("tfrecord", "ofrecord")
+FIRST = "the first training file"
+SOMEWHERE = -1  # a record whose number depends on how many there are
+
+
+@dataclass(frozen=True)
+class Fault:
+    """How to plant it, and the finding it must give; `also` are errors that cannot but come with it."""
+
+    name: str
+    plant: edits.Plant
+    code: str
+    level: str = "error"
+    file: str = FIRST
+    record: int | None = edits.RECORD
+    formats: tuple[str, ...] = FORMATS
+    also: tuple[str, ...] = ()
+    signed: bool = True  # the manifest agrees with the spoiled files
+
+
+TFRECORD = ("tfrecord",)
+BREAKS_OFF = ("manifest",)  # of a file that breaks off, the manifest tells another number of records
+ENDS_EARLY = ("separators", "segments", "mask-outside", "mask-on-special", "prediction-count")
+SECOND, TEST_FILE, TRAINING = "the second training file", "the test file", "training"
+FILES = [
+    Fault("bit of a length", edits.flip(0), "bad-checksum", formats=TFRECORD, also=BREAKS_OFF),
+    Fault("bit of a length's checksum", edits.flip(9), "bad-checksum", formats=TFRECORD, also=BREAKS_OFF),
+    Fault("bit of the data", edits.flip(100), "bad-checksum", formats=TFRECORD),
+    Fault("bit of the data's checksum", edits.flip(-1), "bad-checksum", formats=TFRECORD),
+    Fault("cut file", edits.cut_file, "truncated", record=SOMEWHERE),
+    Fault("empty file", edits.whole_file(b""), "empty-file", record=None),
+    Fault("text for records", edits.whole_file(b"Some text. " * 9), "unreadable", record=None, also=BREAKS_OFF),
+    Fault("a byte appended", edits.append_to_file(b"\n"), "trailing-bytes", record=SOMEWHERE),
+    Fault("zeros appended", edits.append_to_file(bytes(4096)), "trailing-bytes", record=SOMEWHERE, formats=TFRECORD),
+]
+MESSAGES = [
+    Fault("garbage in a sound frame", edits.with_message(b"\x0a\xff\xff"), "bad-message"),
+    Fault("a feature missing", in_record(lambda values: values.pop("segment_ids")), "feature-missing"),
+    Fault("integers as floats", edits.write_as_floats, "feature-type"),
+    Fault("one record longer", in_record(edits.longer), "feature-shape"),
+    Fault("two labels", in_record(lambda values: values["next_sentence_labels"].append(0)), "feature-shape"),
+    Fault("a file of longer records", edits.in_second_file(edits.longer), "mixed-shape", file=SECOND, record=0),
+    Fault("negative token", in_record(put("input_ids", 5, -7)), "id-range"),
+]
+TEXTS = [
+    Fault("no [CLS]", in_record(put("input_ids", 0, THE)), "no-cls"),
+    Fault("three [SEP]", in_record(edits.put_in_text(SEP)), "separators"),
+    Fault("last [SEP] lost", in_record(put("input_ids", edits.last_place, THE)), "separators"),
+    Fault("segments exchanged", in_record(edits.exchange_segments), "segments", also=("mask-on-special",)),
+    Fault("B one token early", in_record(put("segment_ids", edits.first_sep, 1)), "segments", also=("mask-on-special",)),
+    Fault("token in the padding", in_short_record(put("input_ids", -1, THE)), "padding"),
+    Fault("segment in the padding", in_short_record(put("segment_ids", -1, 1)), "padding"),
+    Fault("mask with a hole", in_record(put("input_mask", 10, 0)), "padding", also=ENDS_EARLY),
+    Fault("token beyond the vocabulary", in_record(edits.put_in_text(len(TOKENS))), "id-range"),
+]
+PREDICTIONS = [
+    Fault("label beyond the vocabulary", in_record(put("masked_lm_ids", 2, len(TOKENS))), "id-range"),
+    Fault("out of order", in_record(edits.swap_predictions), "mask-order"),
+    Fault("a prediction twice", in_record(edits.repeat_prediction), "mask-order"),
+    Fault("in the padding", in_short_record(put("masked_lm_positions", edits.last, 127)), "mask-outside"),
+    Fault("on [SEP]", in_record(edits.move_mask(edits.last, edits.last_place)), "mask-on-special"),
+    Fault("on [CLS]", in_record(edits.move_mask(lambda _: 0, lambda _: 0)), "mask-on-special"),
+    Fault("weights 1 0 1", in_record(put("masked_lm_weights", 1, 0.0)), "weights", also=("prediction-count",)),
+    Fault("weight 0.5", in_record(put("masked_lm_weights", 1, 0.5)), "weights", also=("prediction-count",)),
+    Fault("a label behind the last", in_short_record(put("masked_lm_ids", -1, THE)), "weights"),
+    Fault("no prediction", in_record(edits.drop_predictions), "prediction-count"),
+    Fault("one too few", in_record(edits.drop_prediction), "prediction-count"),
+    Fault("one too many", in_record(edits.add_prediction), "prediction-count"),
+    Fault("next-sentence label 2", in_record(put("next_sentence_labels", 0, 2)), "next-sentence-label"),
+]
+FIRST_HALF = ("prediction-count", "masked-share", "label-frequencies", "replacement-shares")
+THE_WHOLE = [
+    Fault("all [MASK]", edits.redraw(1.0, 0.0), "replacement-shares", file=TRAINING, record=None),
+    Fault("70/20/10", edits.redraw(0.7, 0.2), "replacement-shares", file=TRAINING, record=None),
+    Fault("first half only", in_all(edits.mask_first_half), "position-shares", file=TRAINING, record=None, also=FIRST_HALF),
+    Fault("all labels the", in_all(edits.predict_the), "label-frequencies", file=TRAINING, record=None, also=FIRST_HALF),
+    Fault("no B follows its A", in_all(edits.no_next_sentence), "next-sentence-share", file=TRAINING, record=None),
+    Fault("a file twice", edits.repeat_file, "identical-files", file=SECOND, record=None, also=("duplicate-records",)),
+    Fault("records twice", edits.repeat_records, "duplicate-records", file=SECOND, record=SOMEWHERE),
+    Fault("test records in training", edits.copy_test_to_training, "test-in-training", file=TEST_FILE, record=0),
+]
+THE_MANIFEST = [
+    Fault("lacks a file", edits.in_manifest(dict.pop), "file-extra", level="warning", record=None),
+    Fault("file removed", edits.remove_file, "file-missing", record=None),
+    Fault("file changed", edits.swap_records, "file-changed", record=None, signed=False),
+    Fault("one record less", edits.in_manifest(edits.count_one_less), "manifest", record=None, signed=False),
+    Fault("another vocabulary", edits.other_vocabulary, "manifest", file=VOCABULARY, record=None),
+    Fault("is none", edits.spoil_manifest, "manifest", file=MANIFEST, record=None, signed=False),
+]
+FAULTS = FILES + MESSAGES + TEXTS + PREDICTIONS + THE_WHOLE + THE_MANIFEST
+
+
+@pytest.fixture(scope="module")
+def sound(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Sound data sets of both formats: two training files and a test file."""
+    workdir = tmp_path_factory.mktemp("sound")
+    settings = ShardSettings(shards=2, splitter="lines", test_fraction=0.3)
+    bertprep.shard([golden_corpus], settings, workdir=workdir, corpus="golden", workers=1)
+    created = bertprep.create(
+        settings=InstanceSettings(), vocab=GOLDEN / "vocab.txt", workdir=workdir, corpus="golden", workers=1
+    )
+    return created.folders
+
+
+def findings_of(folder: Path) -> list[Finding]:
+    (outcome,) = validate([folder], workers=1)
+    return outcome.findings
+
+
+@pytest.mark.parametrize("record_format", FORMATS)
+def test_sound_data_has_no_finding(sound: dict[str, Path], record_format: str) -> None:
+    assert findings_of(sound[record_format]) == []
+    assert all((sound[record_format] / split).is_dir() for split in SPLITS)
+
+
+@pytest.mark.parametrize(
+    ("fault", "record_format"), [pytest.param(f, name, id=f"{f.name}, {name}") for f in FAULTS for name in f.formats]
+)
+def test_each_fault_is_found(sound: dict[str, Path], fault: Fault, record_format: str, tmp_path: Path) -> None:
+    data = Spoiled.copy(sound[record_format], tmp_path / "golden", record_format)
+    training = data.files("training")
+    files = {FIRST: training[0], SECOND: training[1], "the test file": data.files("test")[0]}
+    fault.plant(data)
+    if fault.signed:
+        data.sign()
+    findings = findings_of(data.folder)
+    said = "\n".join(map(str, findings))
+    found = [f for f in findings if (f.level, f.code, f.file) == (fault.level, fault.code, files.get(fault.file, fault.file))]
+    assert found, said
+    assert fault.record in (found[0].record, SOMEWHERE), said
+    may_come = {fault.code, *fault.also}
+    assert {f.code for f in findings if f.level == "error"} <= may_come, said
