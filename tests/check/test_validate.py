@@ -1,0 +1,364 @@
+"""Each fault of a record, a file and a folder is named; clean data of either format, whoever made it, has none."""
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bertprep
+from bertprep import records
+from bertprep.check.record_checks import RecordChecker, RecordRules
+from bertprep.cli import main
+from bertprep.config import InstanceSettings
+from bertprep.creation import create
+from bertprep.errors import UsageError
+from bertprep.records import Examples
+from tests.check.test_statistics import RULES, VOCABULARY
+from tests.corpora import deal
+from tests.golden import GOLDEN
+from tests.records.handmade import FIRST, Dialect, file_of, frame, message
+
+Damage = Callable[[Examples], None]
+NAME = "tfrecord/corpus_training_00000.tfrecord"
+
+
+@pytest.fixture(scope="module")
+def made(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Records of four shards in both formats; tests that damage them take a copy."""
+    folder = tmp_path_factory.mktemp("made")
+    create(inputs=deal(golden_corpus, folder / "text", 4), output=folder, vocab=GOLDEN / "vocab.txt", workers=1)
+    return folder
+
+
+@pytest.fixture
+def copy(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "copy"))
+
+
+@pytest.fixture
+def examples(made: Path) -> Examples:
+    with records.open(made / NAME) as file:
+        return file[:]
+
+
+def codes(*paths: Path, **options: object) -> list[str]:
+    outcomes = bertprep.validate(paths, workers=1, **options)  # type: ignore[arg-type]
+    return sorted({finding.code for outcome in outcomes for finding in outcome.findings})
+
+
+# Record 3: where it ends, where its first [SEP] is.
+
+
+def ends(examples: Examples) -> tuple[int, int]:
+    return int(examples.input_mask[3].sum()), int((examples.segment_ids[3] == 1).argmax()) - 1
+
+
+def damage_cls(examples: Examples) -> None:
+    examples.input_ids[3, 0] = 50
+
+
+def damage_first_sep(examples: Examples) -> None:
+    examples.input_ids[3, ends(examples)[1]] = 50
+
+
+def damage_last_sep(examples: Examples) -> None:
+    length, first_sep = ends(examples)
+    free = next(place for place in range(first_sep + 1, length) if place not in examples.masked_lm_positions[3])
+    examples.input_ids[3, [free, length - 1]] = VOCABULARY.sep, 50
+
+
+def damage_segments(examples: Examples) -> None:
+    examples.segment_ids[3, ends(examples)[1]] = 1
+
+
+def damage_mask(examples: Examples) -> None:
+    examples.input_mask[3, 5] = 0
+
+
+def damage_mask_value(examples: Examples) -> None:
+    examples.input_mask[3, 0] = 2
+
+
+def damage_id(examples: Examples) -> None:
+    examples.input_ids[3, 4] = len(VOCABULARY)
+
+
+def damage_label_id(examples: Examples) -> None:
+    examples.masked_lm_ids[3, 0] = len(VOCABULARY)
+
+
+def swap_masks(examples: Examples) -> None:
+    for array in (examples.masked_lm_positions, examples.masked_lm_ids):
+        array[3, [0, 1]] = array[3, [1, 0]]
+
+
+def put_mask_outside(examples: Examples) -> None:
+    examples.masked_lm_positions[3, 0] = 128
+
+
+def put_mask_on_cls(examples: Examples) -> None:
+    place = examples.masked_lm_positions[3, 0]
+    examples.input_ids[3, place] = examples.masked_lm_ids[3, 0]
+    examples.masked_lm_positions[3, 0], examples.masked_lm_ids[3, 0] = 0, VOCABULARY.cls
+
+
+def drop_a_weight(examples: Examples) -> None:
+    examples.masked_lm_weights[3, 0] = 0
+
+
+def drop_a_prediction(examples: Examples) -> None:
+    last = int(examples.masked_lm_weights[3].sum()) - 1
+    examples.input_ids[3, examples.masked_lm_positions[3, last]] = examples.masked_lm_ids[3, last]
+    for array in (examples.masked_lm_positions, examples.masked_lm_ids, examples.masked_lm_weights):
+        array[3, last] = 0
+
+
+def leave_a_label(examples: Examples) -> None:
+    examples.masked_lm_ids[3, 19] = 7
+    examples.masked_lm_weights[3, 19] = 0
+
+
+def damage_next_sentence(examples: Examples) -> None:
+    examples.next_sentence_labels[3] = 2
+
+
+def mask_more(examples: Examples) -> None:
+    free = next(place for place in range(1, 9) if place not in examples.masked_lm_positions[3])
+    examples.input_ids[3, free] = VOCABULARY.mask
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [
+        (damage_cls, "no-cls"),
+        (damage_first_sep, "separators"),
+        (damage_last_sep, "separators"),
+        (damage_segments, "segments"),
+        (damage_mask, "padding"),
+        (damage_mask_value, "padding"),
+        (damage_id, "id-range"),
+        (damage_label_id, "id-range"),
+        (swap_masks, "mask-order"),
+        (put_mask_outside, "mask-outside"),
+        (put_mask_on_cls, "mask-on-special"),
+        (drop_a_weight, "weights"),
+        (drop_a_prediction, "prediction-count"),
+        (leave_a_label, "weights"),
+        (damage_next_sentence, "next-sentence-label"),
+        (mask_more, "mask-without-label"),
+    ],
+)
+def test_a_fault_of_a_record_is_named(examples: Examples, damage: Damage, code: str) -> None:
+    damage(examples)
+    checker = RecordChecker(RULES)
+    checker.check(examples, np.arange(len(examples)))
+    found = checker.findings("x")
+    assert code in [finding.code for finding in found]
+    assert {(finding.record, finding.count) for finding in found} == {(3, 1)}
+
+
+def test_padding_must_be_zero(examples: Examples) -> None:
+    short = int(np.flatnonzero(examples.input_mask[:, -1] == 0)[0])
+    examples.input_ids[short, -1] = 7
+    examples.segment_ids[short, -2] = 1
+    checker = RecordChecker(RULES)
+    checker.check(examples, np.arange(len(examples)))
+    assert [(finding.code, finding.record) for finding in checker.findings("x")] == [("padding", short)] * 2
+
+
+def test_a_fault_of_many_records_is_one_finding(examples: Examples) -> None:
+    examples.segment_ids[5:] = 0
+    checker = RecordChecker(RULES)
+    checker.check(examples, np.arange(len(examples)))
+    (finding,) = checker.findings("x")
+    assert (finding.code, finding.record, finding.count) == ("segments", 5, len(examples) - 5)
+    assert checker.counted.tally.records == 5
+
+
+def test_both_formats_hash_alike(made: Path) -> None:
+    hashes = []
+    for path in (made / NAME, made / "ofrecord" / "part-00000"):
+        with records.open(path) as file:
+            hashes.append(RecordChecker(RULES).check(file[:], np.arange(len(file))))
+    assert np.array_equal(*hashes)
+    assert len(np.unique(hashes[0], axis=0)) == len(hashes[0])
+
+
+def test_random_replacements_may_be_any_token() -> None:
+    """[SEP] and [PAD] stand at masked places here, and [UNK] is a label: all lawful."""
+    rules = RecordRules(seq=12, pred=3, tokens=2937, cls=2, sep=3, mask=4, masked_lm_prob=0.3)
+    examples = Examples.empty(1, seq=12, pred=3)
+    examples.input_ids[0] = [2, 3, 9, 0, 3, 8, 1, 3, 0, 0, 0, 0]
+    examples.input_mask[0] = [1] * 8 + [0] * 4
+    examples.segment_ids[0] = [0] * 5 + [1] * 3 + [0] * 4
+    examples.masked_lm_positions[0] = [1, 3, 0]
+    examples.masked_lm_ids[0] = [1, 7, 0]
+    examples.masked_lm_weights[0] = [1, 1, 0]
+    examples.next_sentence_labels[0] = 1
+    checker = RecordChecker(rules)
+    checker.check(examples, np.arange(1))
+    assert checker.findings("x") == []
+    assert checker.counted.tally.shown.tolist() == [0, 0, 2]
+    assert checker.counted.tally.tokens[[1, 7, 8, 9]].tolist() == [2, 1, 1, 1]
+    assert checker.counted.tally.tokens.sum() == 5
+    assert checker.counted.expected_positions.round(3).tolist() == [0, 0.4, 0.4, 0.4, 0, 0.4, 0.4] + [0] * 5
+
+
+def test_clean_data_has_no_findings(made: Path) -> None:
+    outcomes = bertprep.validate([made], workers=2)
+    assert [str(finding) for outcome in outcomes for finding in outcome.findings] == []
+    assert sorted(outcome.kind for outcome in outcomes) == ["ofrecord", "tfrecord"]
+    for outcome in outcomes:
+        assert (outcome.seq, outcome.pred, len(outcome.files), outcome.errors) == (128, 20, 4, 0)
+        assert sum(facts.records for facts in outcome.files) == outcome.tallies[""].records
+        assert outcome.duplicates == {"": 0}
+    assert np.array_equal(outcomes[0].tallies[""].labels, outcomes[1].tallies[""].labels)
+
+
+def test_one_file_of_a_set(made: Path) -> None:
+    (outcome,) = bertprep.validate([made / NAME])
+    assert (len(outcome.files), outcome.findings) == (1, [])
+
+
+def test_files_without_manifest_and_vocabulary(copy: Path) -> None:
+    for name in ("manifest.json", "vocab.txt"):
+        (copy / "ofrecord" / name).unlink()
+    assert codes(copy / "ofrecord") == ["vocabulary"]
+    assert codes(copy / "ofrecord", vocab=GOLDEN / "vocab.txt") == []
+
+
+def test_a_sample(made: Path) -> None:
+    for outcome in bertprep.validate([made], sample=50, workers=1):
+        assert (outcome.findings, outcome.tallies[""].records, outcome.duplicates) == ([], 200, {})
+
+
+def test_gzip(made: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "x.tfrecord.gz"
+    packed.write_bytes(gzip.compress((made / NAME).read_bytes()))
+    assert codes(packed, vocab=GOLDEN / "vocab.txt") == []
+    packed.write_bytes(packed.read_bytes()[:5000])
+    assert codes(packed, vocab=GOLDEN / "vocab.txt") == ["truncated"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "records_left"),
+    [
+        (lambda content: content[:-1], "truncated", -1),
+        (lambda content: content + b"abc", "trailing-bytes", 0),
+        (lambda content: content + bytes(4096), "trailing-bytes", 0),
+        (lambda content: content[:600] + bytes([content[600] ^ 1]) + content[601:], "bad-checksum", 0),
+        (lambda content: content[:8] + b"\0\0\0\0" + content[12:], "bad-checksum", None),
+        (lambda content: content + frame(b"\x0a\x7f"), "bad-message", 1),
+        (lambda content: content + file_of({**FIRST, "input_ids": [1]}), "feature-shape", 1),
+        (lambda content: content + frame(message({"input_ids": [1] * 128}, Dialect())), "feature-missing", 1),
+        (lambda _: b"", "empty-file", None),
+        (lambda _: b"Once upon a time", "unreadable", None),
+    ],
+)
+def test_damaged_files(copy: Path, damage: Callable[[bytes], bytes], code: str, records_left: int | None) -> None:
+    path = copy / NAME
+    with records.open(path) as file:
+        before = len(file)
+    path.write_bytes(damage(path.read_bytes()))
+    (outcome,) = bertprep.validate([path], workers=1)
+    assert code in [finding.code for finding in outcome.findings]
+    assert outcome.errors
+    if records_left is not None:
+        assert outcome.files[0].records == before + records_left
+        assert before - 2 <= outcome.tallies[""].records <= before
+
+
+def test_a_bad_file_does_not_stop_the_others(copy: Path) -> None:
+    (copy / NAME).write_bytes(b"")
+    (outcome,) = bertprep.validate([copy / "tfrecord"], workers=2)
+    assert sorted({finding.code for finding in outcome.findings}) == ["empty-file", "file-changed", "file-sizes", "manifest"]
+    assert len(outcome.files) == 4
+
+
+def test_the_manifest(copy: Path) -> None:
+    folder = copy / "ofrecord"
+    (folder / "part-00000").unlink()
+    shutil.copy(folder / "part-00001", folder / "part-00007")
+    content = bytearray((folder / "part-00002").read_bytes())
+    content[content.index(b"next_sentence_labels") + 26] ^= 1  # a fair record still, in a format without checksums
+    (folder / "part-00002").write_bytes(content)
+    (outcome,) = bertprep.validate([folder], workers=1)
+    found = {(finding.code, finding.file) for finding in outcome.findings}
+    assert ("file-missing", "part-00000") in found
+    assert ("file-extra", "part-00007") in found
+    assert ("identical-files", "part-00007") in found
+    assert ("file-changed", "part-00002") in found
+
+
+def test_another_vocabulary(copy: Path) -> None:
+    with (copy / "ofrecord" / "vocab.txt").open("a") as file:
+        file.write("bertprep\n")
+    assert codes(copy / "ofrecord") == ["manifest"]
+
+
+def test_files_of_other_settings(copy: Path, golden_corpus: Path) -> None:
+    settings = InstanceSettings(seq=64, pred=10)
+    create(inputs=[golden_corpus], settings=settings, output=copy / "other", vocab=GOLDEN / "vocab.txt", workers=1)
+    shutil.copy(copy / "other" / "ofrecord" / "part-00000", copy / "ofrecord" / "part-00009")
+    assert codes(copy / "ofrecord") == ["file-extra", "file-sizes", "mixed-shape"]
+
+
+def test_whole_words_and_other_rates(golden_corpus: Path, tmp_path: Path) -> None:
+    settings = InstanceSettings(whole_word=True, dupe=1)
+    create(
+        inputs=[golden_corpus], settings=settings, output=tmp_path, vocab=GOLDEN / "vocab.txt", formats="tfrecord", workers=1
+    )
+    assert codes(tmp_path) == []
+    (tmp_path / "tfrecord" / "manifest.json").unlink()
+    assert "prediction-count" in codes(tmp_path)
+    assert {"masked-share", "prediction-count"} <= set(codes(tmp_path, masked_lm_prob=0.05))
+
+
+def test_training_records_in_the_test_split(made: Path, tmp_path: Path) -> None:
+    for split, part in (("training", 0), ("test", 0), ("training", 1)):
+        (tmp_path / split).mkdir(exist_ok=True)
+        shutil.copy(made / "ofrecord" / f"part-{part:05d}", tmp_path / split / f"part-{part:05d}")
+    shutil.copy(GOLDEN / "vocab.txt", tmp_path)
+    (outcome,) = bertprep.validate([tmp_path], workers=1)
+    assert [finding.code for finding in outcome.findings] == ["identical-files", "test-in-training"]
+    assert outcome.duplicates["across"] == outcome.tallies["test"].records
+
+
+def test_a_workspace(golden_corpus: Path, tmp_path: Path) -> None:
+    bertprep.shard([str(golden_corpus)], workdir=tmp_path, corpus="c")
+    create(workdir=tmp_path, corpus="c", vocab=GOLDEN / "vocab.txt", workers=1)
+    outcomes = bertprep.validate([tmp_path], workers=1)
+    assert sorted(outcome.kind for outcome in outcomes) == ["ofrecord", "text shards", "tfrecord"]
+    assert all(outcome.errors == 0 for outcome in outcomes)
+    assert set(outcomes[0].tallies) == {"training", "test"}
+
+
+def test_no_data(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        bertprep.validate([tmp_path / "nothing"])
+    with pytest.raises(UsageError, match="holds no record files"):
+        bertprep.validate([tmp_path])
+
+
+def test_the_command(copy: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["validate", str(copy), "--json", str(tmp_path / "found.json")]) == 0
+    assert "tfrecord 128/20" in capsys.readouterr().out
+    content = json.loads((tmp_path / "found.json").read_text())
+    shares = content["data_sets"][0]["splits"][""]["shown"]
+    low, high = shares["[MASK]"]["interval"]
+    assert low < 0.8 < high
+    (copy / NAME).write_bytes((copy / NAME).read_bytes()[:-5])
+    assert main(["validate", str(copy)]) == 1
+    shown = capsys.readouterr()
+    assert shown.out.startswith(f"error: file-changed: {copy / NAME}") or "error: truncated" in shown.out.splitlines()[0]
+    assert shown.err.splitlines()[-1].startswith("bertprep: error: ")
+
+
+def test_a_vocabulary_that_is_none(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("a\nb\n")
+    with pytest.raises(bertprep.BertprepError, match="lacks"):
+        bertprep.validate([made], vocab=tmp_path / "vocab.txt")
