@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 _BILLION = 1_000_000_000
+_SPACE = "\N{NO-BREAK SPACE}"  # a number and its unit stay on one line
 
 
 def count(number: int) -> str:
@@ -19,37 +20,37 @@ def count(number: int) -> str:
 def counted(number: int, thing: str) -> str:
     """A number with its noun.
 
-    >>> counted(1, "error"), counted(0, "error")
-    ('1 error', '0 errors')
+    >>> counted(1, "eror"), counted(0, "eror")
+    ('1 eror', '0 erors')
     """
     return f"{count(number)} {thing}{'' if number == 1 else 's'}"
 
 
 def megabytes(size_bytes: int) -> str:
-    """A size in MB or, from a thousand of them on, in GB; both decimal.
+    r"""A size in MB or, from a thousand of them on, in GB; both decimal.
 
     >>> megabytes(85_300_000), megabytes(31_400_000_000)
-    ('85.3 MB', '31.4 GB')
+    ('85.3\xa0MB', '31.4\xa0GB')
     """
-    return f"{size_bytes / 1e6:,.1f} MB" if size_bytes < _BILLION else f"{size_bytes / 1e9:,.1f} GB"
+    return f"{size_bytes / 1e6:,.1f}{_SPACE}MB" if size_bytes < _BILLION else f"{size_bytes / 1e9:,.1f}{_SPACE}GB"
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """A share in percent.
+    r"""A share in percent.
 
     >>> percent(0.0625), percent(0.8, 2)
-    ('6.2 %', '80.00 %')
+    ('6.2\xa0%', '80.00\xa0%')
     """
-    return f"{share * 100:.{digits}f} %"
+    return f"{share * 100:.{digits}f}{_SPACE}%"
 
 
 def plain_percent(share: float) -> str:
-    """A share in percent with as many digits as it needs: for the marks of an axis.
+    r"""A share in percent with as many digits as it needs: for the marks of an axis.
 
     >>> plain_percent(0.05), plain_percent(0.0025)
-    ('5 %', '0.25 %')
+    ('5\xa0%', '0.25\xa0%')
     """
-    return f"{share * 100:.6g} %"
+    return f"{share * 100:.6g}{_SPACE}%"
 
 
 def nice_step(extent: float, steps: int) -> float:

@@ -103,9 +103,10 @@ def records_by_file(files: Sequence[FileFacts]) -> Markup:
     )
     if len(files) <= _FILES_ONE_BY_ONE:
         values = {names[split]: np.where(of_split[split], numbers, 0).astype(np.float64) for split in splits}
-        columns = Columns(np.arange(len(files) + 1) + 0.5, values, None, "file", "records", _whole)
+        columns = Columns(np.arange(0.5, len(files) + 1, dtype=np.float64), values, None, "file", "records", _whole)
         return figure("Records of each file", columns, caption)
-    edges = fewest - 0.5 + np.arange(_SPREAD_COLUMNS + 1) * ((most - fewest + 1) / _SPREAD_COLUMNS)
+    width = (most - fewest + 1) / _SPREAD_COLUMNS
+    edges = np.array([fewest - 0.5 + width * number for number in range(_SPREAD_COLUMNS + 1)], np.float64)
     values = {names[split]: np.histogram(numbers[of_split[split]], edges)[0].astype(np.float64) for split in splits}
     columns = Columns(edges, values, None, "records in a file", "files", _whole)
     return figure("Files by their records", columns, caption)

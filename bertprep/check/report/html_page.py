@@ -100,7 +100,7 @@ def _statistics(outcome: Outcome, vocabulary: Vocabulary | None) -> list[Markup]
     masked_most = element(
         "p",
         "The tokens masked most. Drawn is each one's share of the masked tokens as a multiple of its share of the text, "
-        "with 95 % intervals. Expected is 1.",
+        "with 95\u00a0% intervals. Expected is 1.",
         class_="note",
     )
     histograms = [

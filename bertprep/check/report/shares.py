@@ -48,7 +48,7 @@ def shares_of(tallies: dict[str, Tally], expected: Expected) -> list[Share]:
         Share(
             "B is random", "of the records",
             _parts(tallies, lambda tally: (int(tally.next_sentence[1]), tally.records)),
-            0.5, 0.8, "50 %, and more where chunks are one sentence",
+            0.5, 0.8, "50\u00a0%, and more where chunks are one sentence",
         ),
         Share(
             "shorter than a sequence", "of the records",

@@ -95,7 +95,7 @@ def shares(outcome: Outcome, expected: Expected) -> Markup:
         element("th", "share", scope="col"),
         element("th", "expected", scope="col"),
         *(element("th", split or "found", scope="col", class_=f"number {_kind(at)}") for at, split in enumerate(splits)),
-        element("th", "found (dots, 95 % intervals) against expected", scope="col"),
+        element("th", "found (dots, 95\u00a0% intervals) against expected", scope="col"),
     )
     rows = [_share_row(share, splits) for share in shares_of(outcome.tallies, expected)]
     return element("table", element("thead", head), element("tbody", *rows), class_="shares")
