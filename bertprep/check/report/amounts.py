@@ -20,8 +20,8 @@ def count(number: int) -> str:
 def counted(number: int, thing: str) -> str:
     """A number with its noun.
 
-    >>> counted(1, "eror"), counted(0, "eror")
-    ('1 eror', '0 erors')
+    >>> counted(1, "error"), counted(0, "error")
+    ('1 error', '0 errors')
     """
     return f"{count(number)} {thing}{'' if number == 1 else 's'}"
 
