@@ -60,7 +60,7 @@ def run() -> NoReturn:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="bertprep",
-        description="Download, make and inspect the data that BERT-type models are pretrained on.",
+        description="Download, make, check and convert the data that BERT-type models are pretrained on.",
         formatter_class=_HelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"bertprep {__version__}")
