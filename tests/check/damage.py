@@ -1,7 +1,8 @@
 """Small sound record files, ways to damage them, and what must hold of any bytes whatever when they are read and validated.
 
-Half of the damage falls anywhere in a file; the other half inside messages whose frames and checksums are made right for it,
-so that what decodes messages and judges records is reached too. A case is decided by its number alone.
+A third of the damage falls anywhere in a file; a third inside messages whose frames and checksums are made right for it; a
+third are other numbers in sound messages: so that what reads frames, decodes messages and judges records is reached alike. A
+case is decided by its name alone.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.records.examples import Examples
-from tests.check.faulty import Spoiled, frame, split_frames
+from tests.check.faulty import Spoiled, Values, frame, split_frames
 from tests.golden import GOLDEN
-from tests.records.handmade import Dialect, message
+from tests.records.handmade import Dialect, Number, message
 
 SETTINGS = InstanceSettings(seq=24, pred=4)
 RECORDS = 6
+_EDGE_NUMBERS = (0, 1, 2, 3, 4, 23, 24, 25, 2_936, 2_937, 65_536, 2**21, 2**31 - 1, 2**31, -1)
+_EDGE_WEIGHTS = (0.0, 0.5, -0.0, -1.0, 1.0000001, 1e-45, float("inf"), float("nan"))
 _EDGE_BYTES = (0, 1, 8, 10, 18, 0x7F, 0x80, 0xFF)
 
 
@@ -37,6 +40,8 @@ class Target:
     record_format: str
     content: bytes
     rows: frozenset[bytes]
+    values: list[Values]
+    dialect: Dialect
 
     @property
     def is_compressed(self) -> bool:
@@ -67,13 +72,14 @@ def make_targets(corpus: Path, folder: Path) -> list[Target]:
         with records.open(data.folder / name) as file:
             rows = frozenset(rows_of(file[:RECORDS]))
         content = b"".join(data.frames(name)[:RECORDS])
-        dialect = Dialect(record_format, packed=None, any_order=True, new_names=True, extras=True)
+        ours, values = Dialect(record_format), data.values(name)[:RECORDS]
+        other = Dialect(record_format, packed=None, any_order=True, new_names=True, extras=True)
         rng = random.Random(0)
-        others = [frame(message(v, dialect, rng), record_format) for v in data.values(name)[:RECORDS]]
-        targets.append(Target(record_format, record_format, content, rows))
-        targets.append(Target(f"{record_format} of another tool", record_format, b"".join(others), rows))
+        others = b"".join(frame(message(v, other, rng), record_format) for v in values)
+        targets.append(Target(record_format, record_format, content, rows, values, ours))
+        targets.append(Target(f"{record_format} of another tool", record_format, others, rows, values, other))
         if record_format == "tfrecord":
-            targets.append(Target("gzip", record_format, gzip.compress(content, mtime=0), rows))
+            targets.append(Target("gzip", record_format, gzip.compress(content, mtime=0), rows, values, ours))
     return targets
 
 
@@ -84,13 +90,36 @@ def damage_case(targets: list[Target], seed: int | str) -> Damaged:
     chance = rng.random()
     if chance < 0.02:
         return Damaged(target, rng.randbytes(rng.randrange(400)), has_checksums=True)
-    if chance < 0.5 or target.is_compressed:
+    if chance < 0.35 or target.is_compressed:
         return Damaged(target, damage(target.content, rng), has_checksums=target.record_format == "tfrecord")
     frames = split_frames(target.content, target.record_format)
     start, stop = (12, -4) if target.record_format == "tfrecord" else (8, None)
     for number in rng.sample(range(len(frames)), rng.choice((1, 1, 1, 2))):
-        frames[number] = frame(damage(frames[number][start:stop], rng), target.record_format)
+        if chance < 0.67:
+            data = damage(frames[number][start:stop], rng)
+        else:
+            data = message(change_values(target.values[number], rng), target.dialect, rng)
+        frames[number] = frame(data, target.record_format)
     return Damaged(target, b"".join(frames), has_checksums=False)
+
+
+def change_values(values: Values, rng: random.Random) -> Values:
+    """Other numbers at one to four places of a record, or one number more or less."""
+    changed = {name: list(numbers) for name, numbers in values.items()}
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        numbers = changed[rng.choice(list(changed))]
+        place = rng.randrange(len(numbers) or 1)
+        number: Number = rng.choice(_EDGE_NUMBERS) if rng.random() < 0.5 else rng.randrange(3000)
+        kind = rng.random()
+        if kind < 0.02:
+            numbers.insert(place, number)
+        elif kind < 0.04:
+            del numbers[place : place + 1]
+        else:
+            numbers[place : place + 1] = [rng.choice(numbers) if kind < 0.3 and numbers else number]
+    if rng.random() < 0.1 and changed["masked_lm_weights"]:
+        changed["masked_lm_weights"][0] = rng.choice(_EDGE_WEIGHTS)
+    return changed
 
 
 def damage(content: bytes, rng: random.Random) -> bytes:
@@ -122,7 +151,9 @@ def damage(content: bytes, rng: random.Random) -> bytes:
 
 
 class Examiner:
-    """Reads and validates files, and says what must not be."""
+    """Reads and validates files, and says what must not be; `was_refused` tells whether the reader took the last one."""
+
+    was_refused = False
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "part-00000"
@@ -134,6 +165,7 @@ class Examiner:
         self._path.unlink(missing_ok=True)  # a new file: mapped ones must not change
         self._path.write_bytes(damaged.content)
         examples = self._read()
+        self.was_refused = examples is None
         (outcome,) = validate([self._path], vocab=self._vocab, workers=1)
         if examples is None:
             return None if outcome.errors else "the reader refuses it, the validator finds no error"
