@@ -175,8 +175,24 @@ def test_wrong_records_can_be_shown() -> None:
 def test_without_manifest_and_vocabulary(outcome: Outcome, examples: Examples) -> None:
     html = page(replace(outcome, manifest=None), excerpts_of(examples), None)
     assert "No manifest.json lies beside the files" in html
+    assert "No vocabulary is known" in html
     assert "#7" in text_of(html)
     assert ">documents<" not in html
+
+
+def test_tokens_that_were_not_counted_are_not_shown(examples: Examples) -> None:
+    outcome = outcome_of({"": examples}, vocabulary=len(WORDS))
+    assert "Masked tokens" in page(outcome, [], None)
+    outcome.tallies[""] = replace(outcome.tallies[""], labels=np.zeros(0, np.int64), tokens=np.zeros(0, np.int64))
+    assert "Masked tokens" not in page(outcome, [], None)
+
+
+def test_long_records_make_no_large_page() -> None:
+    examples = sound_examples(40, seq=1024, pred=160, vocabulary=len(WORDS))
+    outcome = outcome_of({"training": examples}, vocabulary=len(WORDS))
+    html = page(outcome, excerpts_of(examples, 20), vocabulary_of(*WORDS))
+    assert "512 more tokens" in html
+    assert len(html.encode()) < 300_000
 
 
 def test_of_a_sample(outcome: Outcome) -> None:

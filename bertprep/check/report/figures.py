@@ -76,7 +76,7 @@ def positions(tallies: dict[str, Tally], expected: Expected) -> Markup:
     edges, width = np.zeros(0), 1
     for split, tally in tallies.items():
         hits, edges, width = group(tally.positions)
-        series[split] = hits / np.maximum(group(maskable_by_position(tally))[0], 1)
+        series[split or "records"] = hits / np.maximum(group(maskable_by_position(tally))[0], 1)
     wanted = None
     if not expected.whole_word:
         everything = together(tallies.values())

@@ -113,7 +113,7 @@ def _statistics(outcome: Outcome, vocabulary: Vocabulary | None) -> list[Markup]
     return [
         _section("Shares", explained, tables.shares(outcome, expected)),
         _section("Lengths and places", element("div", *histograms, class_="figures")),
-        _section("Masked tokens", masked_most, tables.tokens(outcome, vocabulary)),
+        *([_section("Masked tokens", masked_most, most)] if (most := tables.tokens(outcome, vocabulary)) else []),
     ]
 
 
@@ -145,7 +145,12 @@ def _examples(excerpts: Sequence[Excerpt], vocabulary: Vocabulary | None) -> Mar
         " have a colour each, and the pieces of a word are joined.",
         class_="note",
     )  # fmt: skip
-    return _section("Examples", key, *(join("\n", show(excerpt, vocabulary)) for excerpt in excerpts))
+    by_number = element(
+        "p", "No vocabulary is known, so each token is its number, and [MASK] is one as others are.", class_="note"
+    )
+    return _section(
+        "Examples", key, None if vocabulary else by_number, *(join("\n", show(excerpt, vocabulary)) for excerpt in excerpts)
+    )
 
 
 def _all_findings(outcome: Outcome) -> Markup:

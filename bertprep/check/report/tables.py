@@ -135,17 +135,22 @@ def _share_row(share: Share, splits: list[str]) -> Markup:
     )
 
 
-def tokens(outcome: Outcome, vocabulary: Vocabulary | None) -> Markup:
-    """The tokens masked most, with their share of the text; they should be masked as often as they stand there."""
+def tokens(outcome: Outcome, vocabulary: Vocabulary | None) -> Markup | None:
+    """The tokens masked most, with their share of the text; they should be masked as often as they stand there.
+
+    Without a vocabulary the validator counts no tokens, and there is nothing to show.
+    """
     everything = together(outcome.tallies.values())
     labels, text = everything.labels, everything.tokens
     most = [int(token) for token in np.argsort(-labels, kind="stable")[:_TOKENS_SHOWN] if labels[token] and text[token]]
+    if not most:
+        return None
     ratios: list[Interval] = []
     for token in most:
         in_text = text[token] / text.sum()
         low, high = interval(int(labels[token]), int(labels.sum()))
         ratios.append((float(labels[token] / labels.sum() / in_text), low / in_text, high / in_text))
-    reach = nice_step(max((max(row[2] - 1, 1 - row[1]) for row in ratios), default=0.1), 1)
+    reach = nice_step(max(max(row[2] - 1, 1 - row[1]) for row in ratios), 1)
     rows = []
     for token, ratio in zip(most, ratios, strict=True):
         name = token_text(vocabulary, token)
