@@ -97,7 +97,7 @@ def write_examples(blocks: Iterable[Examples], path: Path, record_format: str) -
     buffer = RecordBuffer()
     records = 0
     with atomic_file(path, direct=True) as file:
-        for count in _encode(blocks, record_format, buffer):
+        for count in encode_blocks(blocks, record_format, buffer):
             records += count
             digest.update([buffer.take_unhashed()])
             buffer.take_pages(file)
@@ -105,8 +105,8 @@ def write_examples(blocks: Iterable[Examples], path: Path, record_format: str) -
     return WrittenFile(records, file.size_bytes, sha256)
 
 
-def _encode(blocks: Iterable[Examples], record_format: str, buffer: RecordBuffer) -> Iterator[int]:
-    """Fill the buffer with records; yields how many came when it is to be emptied."""
+def encode_blocks(blocks: Iterable[Examples], record_format: str, buffer: RecordBuffer) -> Iterator[int]:
+    """Fill the buffer with the records of blocks of one shape; yields how many came when it is to be emptied."""
     encode, size, keys = kernels.load().encode_examples, np.zeros(1, np.int64), _keys()
     ready = np.empty(0, np.uint32)
     pending = 0
