@@ -11,14 +11,16 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from bertprep.check.findings import WARNING, Finding
+from bertprep.atomic import TEMPORARY_SUFFIX
+from bertprep.check.findings import ERROR, WARNING, Finding
 from bertprep.errors import BertprepError, UsageError
 from bertprep.layout import MANIFEST, TEST, TRAINING, VOCABULARY
 from bertprep.manifest import JOURNAL_SUFFIX, Manifest, read_manifest
 
 TEXT_SHARDS = "text shards"
-_RECORD_NAME = re.compile(r"^part-\d+$|\.(tfrecord|ofrecord)s?(\b|_|$)", re.IGNORECASE)
+_RECORD_NAME = re.compile(r"^part-\d+$|\.(tf_?record|of_?record)s?(\b|_|$)", re.IGNORECASE)
 _SPLIT_NAMES = {TRAINING: TRAINING, "train": TRAINING, TEST: TEST, "eval": TEST, "validation": TEST, "dev": TEST}
 _NOT_SEARCHED = {"download", "formatted", "vocab"}
 _LEVELS_UP = 2  # from record files to the vocabulary beside them
@@ -47,7 +49,9 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
     found: list[DataSet] = []
     single: dict[Path, list[Path]] = {}
     for path in map(Path, paths):
-        if path.is_dir():
+        if path.is_dir() and path.absolute().name in _SPLIT_NAMES and (files := _record_files(path)):
+            single.setdefault(path.parent, []).extend(files)  # one split: what is known of it lies above
+        elif path.is_dir():
             sets = list(_search(path))
             if not sets:
                 raise UsageError(
@@ -82,18 +86,31 @@ def _search(folder: Path) -> Iterable[DataSet]:
         yield DataSet(folder, TEXT_SHARDS, _ordered(manifest.files), manifest, None, findings)
         return
     is_of_records = bool(manifest and "seq" in manifest.made_with)
-    inside = sorted(folder.iterdir())
-    files = [path for path in inside if path.is_file() and _RECORD_NAME.search(path.name) and not path.name.endswith(".tmp")]
+    inside, files = _list(folder), _record_files(folder)
     for split in (path for path in inside if path.is_dir() and path.name in _SPLIT_NAMES):
-        files += [path for path in sorted(split.iterdir()) if path.is_file() and _RECORD_NAME.search(path.name)]
+        files += _record_files(split)
     if files or is_of_records:
-        names = [str(path.relative_to(folder)) for path in files if not path.name.endswith(".tmp")]
-        yield _records(folder, {name: _split_of(Path(name)) for name in names})
+        names = [path.relative_to(folder) for path in files]
+        yield _records(folder, {str(name): _split_of(name) for name in names})
     for path in inside:
         if path.is_dir() and path.name not in _NOT_SEARCHED and not path.name.startswith("."):
             if path.name in _SPLIT_NAMES and (files or is_of_records):
                 continue
             yield from _search(path)
+
+
+def _list(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise BertprepError(f"{folder}: cannot be read: {error.strerror}") from error
+
+
+def _record_files(folder: Path) -> list[Path]:
+    """The files of a folder that have the name of a finished record file."""
+    return [
+        path for path in _list(folder) if _RECORD_NAME.search(path.name) and path.is_file() and path.suffix != TEMPORARY_SUFFIX
+    ]
 
 
 def _records(folder: Path, files: dict[str, str], *, is_whole: bool = True) -> DataSet:
@@ -109,10 +126,31 @@ def _read_manifest(folder: Path) -> tuple[Manifest | None, list[Finding]]:
         expected, found = "a finished run", "one that was stopped; the same command continues it"
         findings.append(Finding(WARNING, "manifest", MANIFEST + JOURNAL_SUFFIX, None, expected, found))
     try:
-        return read_manifest(folder), findings
+        manifest = read_manifest(folder)
+        if manifest and not _is_sound(manifest):
+            raise BertprepError("values of other types than bertprep writes")
     except BertprepError as error:
         found = str(error).removeprefix(f"{folder / MANIFEST}: ")
-        return None, [*findings, Finding("error", "manifest", MANIFEST, None, "a manifest of bertprep", found)]
+        return None, [*findings, Finding(ERROR, "manifest", MANIFEST, None, "a manifest of bertprep", found)]
+    return manifest, findings
+
+
+def _is_sound(manifest: Manifest) -> bool:
+    """Whether what is read from a manifest has the types it was written with."""
+    kinds: dict[str, Any] = {
+        "seq": int,
+        "pred": int,
+        "dupe": int,
+        "masked_lm_prob": (int, float),
+        "whole_word": bool,
+        "vocabulary": dict,
+    }
+    return (
+        isinstance(manifest.made_with, dict)
+        and all(isinstance(manifest.made_with[name], kind) for name, kind in kinds.items() if name in manifest.made_with)
+        and isinstance(manifest.files, dict)
+        and all(isinstance(facts, dict) and {"bytes", "sha256"} <= facts.keys() for facts in manifest.files.values())
+    )
 
 
 def _split_of(name: Path) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 import bertprep
 from bertprep import records
+from bertprep.check.data_sets import find_data_sets
 from bertprep.check.record_checks import RecordChecker, RecordRules
 from bertprep.cli import main
 from bertprep.config import InstanceSettings
@@ -335,6 +336,33 @@ def test_a_workspace(golden_corpus: Path, tmp_path: Path) -> None:
     assert sorted(outcome.kind for outcome in outcomes) == ["ofrecord", "text shards", "tfrecord"]
     assert all(outcome.errors == 0 for outcome in outcomes)
     assert set(outcomes[0].tallies) == {"training", "test"}
+    (of_split,) = bertprep.validate([outcomes[0].folder / "training"], workers=1)
+    assert (of_split.folder, of_split.manifest) == (outcomes[0].folder, outcomes[0].manifest)
+    assert set(of_split.tallies) == {"training"}
+
+
+def test_names_of_other_tools(made: Path, tmp_path: Path) -> None:
+    for name in (
+        "train/part-0",
+        "wiki.tfrecord-00000-of-00001",
+        "eval.tf_record",
+        "a/b/books_training_0.tfrecord",
+        "notes.txt",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(made / NAME, path)
+    found = find_data_sets([tmp_path])
+    assert [sorted(data_set.files.items()) for data_set in found] == [
+        [("eval.tf_record", ""), ("train/part-0", "training"), ("wiki.tfrecord-00000-of-00001", "")],
+        [("books_training_0.tfrecord", "")],
+    ]
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"kind": 1, "made_with": 2, "files": 3, "versions": 4}'])
+def test_a_manifest_that_is_none(copy: Path, content: str) -> None:
+    (copy / "ofrecord" / "manifest.json").write_text(content)
+    assert codes(copy / "ofrecord") == ["manifest"]
 
 
 def test_no_data(tmp_path: Path) -> None:

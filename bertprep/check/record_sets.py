@@ -1,0 +1,195 @@
+"""One data set of records: its files checked by workers, and what they count and hash judged together.
+
+A file's counts are added to those of its split as they come and then dropped, so that a thousand files take the memory of one
+for each worker; 16 bytes a record are kept, to find those that came before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bertprep import pool
+from bertprep.check.data_sets import DataSet
+from bertprep.check.duplicates import HashedFile, find_duplicates, find_identical_files
+from bertprep.check.findings import ERROR, WARNING, Finding
+from bertprep.check.manifest_checks import check_content, check_names, check_records_number, check_vocabulary
+from bertprep.check.outcome import Outcome
+from bertprep.check.record_checks import Counted, FileReport, RecordRules, check_file, guess_special_tokens
+from bertprep.check.record_scan import RecordScan
+from bertprep.check.statistics import judge, judge_file_sizes, judge_lengths, judge_masks
+from bertprep.errors import BertprepError
+from bertprep.instances import Vocabulary, load_vocabulary
+from bertprep.layout import VOCABULARY
+from bertprep.progress import Progress
+from bertprep.records.examples import Examples
+
+DEFAULT_MASKED_LM_PROB = 0.15
+_FILES_TO_MEASURE = 10  # of which one that can be read tells the sizes of a set without a manifest
+
+
+@dataclass(frozen=True)
+class _FileTask:
+    """What a worker is to do with one file; `facts` is what the manifest says of it."""
+
+    path: Path
+    name: str
+    split: str
+    rules: RecordRules
+    sample: int | None
+    facts: dict[str, Any] | None
+
+
+def validate_records(
+    data_set: DataSet,
+    vocabulary: Vocabulary | None,
+    *,
+    masked_lm_prob: float | None,
+    sample: int | None,
+    workers: int,
+    shown: Progress,
+) -> Outcome:
+    """Everything about the records of one data set; `vocabulary` is taken instead of that beside them."""
+    findings = list(data_set.findings)
+    if vocabulary is None:
+        vocabulary, about_vocabulary = _read_vocabulary(data_set)
+        findings += about_vocabulary
+    if data_set.manifest:
+        findings += check_names(data_set.manifest, data_set.files) if data_set.is_whole else []
+        findings += check_vocabulary(data_set.manifest, vocabulary.sha256) if vocabulary else []
+    rules = _rules_for(data_set, vocabulary, masked_lm_prob)
+    reports, counted = _check_files(data_set, rules, sample, workers, shown)
+
+    of_whole = list(_judge_splits(data_set, counted, rules))
+    known = {finding.code for finding in of_whole}
+    findings += of_whole
+    for report in reports:  # the shares of a file need not be told where those of all are wrong
+        findings += [finding for finding in report.findings if finding.record is not None or finding.code not in known]
+    findings += _check_formats(reports)
+    findings += judge_file_sizes([report.facts for report in reports])
+    duplicates: dict[str, int] = {}
+    if sample is None:
+        hashed = [HashedFile(report.facts.name, report.facts.split, report.hashes) for report in reports]
+        repeated, duplicates = find_duplicates(hashed)
+        findings += find_identical_files(hashed) + repeated
+    return Outcome(
+        folder=data_set.folder,
+        kind=next((report.format for report in reports if report.format), data_set.kind),
+        manifest=data_set.manifest,
+        vocabulary=vocabulary.path if vocabulary else None,
+        seq=rules.seq,
+        pred=rules.pred,
+        sampled=sample is not None,
+        files=[report.facts for report in reports],
+        tallies={split: counts.tally for split, counts in counted.items()},
+        findings=sorted(findings, key=lambda finding: finding.level != ERROR),
+        duplicates=duplicates,
+    )
+
+
+def _read_vocabulary(data_set: DataSet) -> tuple[Vocabulary | None, list[Finding]]:
+    """The vocabulary beside the records, or what is wrong with it."""
+    if data_set.vocabulary is None:
+        expected, found = f"a {VOCABULARY} beside the records, or --vocab FILE", "none; what needs it is not checked"
+        return None, [Finding(WARNING, "vocabulary", VOCABULARY, None, expected, found)]
+    try:
+        return load_vocabulary(data_set.vocabulary), []
+    except BertprepError as error:
+        found = str(error).removeprefix(f"{data_set.vocabulary}: ")
+        return None, [Finding(ERROR, "vocabulary", data_set.vocabulary.name, None, "a vocabulary of BERT's", found)]
+
+
+def _rules_for(data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob: float | None) -> RecordRules:
+    """What the manifest, the vocabulary, the request, and else the first records say that records must be."""
+    made_with = data_set.manifest.made_with if data_set.manifest else {}
+    first = _first_examples(data_set)
+    seq, pred = (first.seq, first.pred) if first is not None else (0, 0)
+    special = {"cls": -1, "sep": -1, "mask": -1}
+    if vocabulary:
+        special = {"cls": vocabulary.cls, "sep": vocabulary.sep, "mask": vocabulary.mask}
+    elif first is not None:
+        special = guess_special_tokens(first)
+    return RecordRules(
+        seq=made_with.get("seq", seq),
+        pred=made_with.get("pred", pred),
+        tokens=len(vocabulary) if vocabulary else 0,
+        masked_lm_prob=made_with.get("masked_lm_prob", masked_lm_prob or DEFAULT_MASKED_LM_PROB),
+        whole_word=made_with.get("whole_word", False),
+        **special,
+    )
+
+
+def _first_examples(data_set: DataSet) -> Examples | None:
+    """The first records of the first file that has some."""
+    for name in list(data_set.files)[:_FILES_TO_MEASURE]:
+        with contextlib.suppress(BertprepError), contextlib.closing(RecordScan(data_set.folder / name, name)) as scan:
+            if scan.seq:
+                for examples, _ in scan.blocks(None):
+                    return examples
+    return None
+
+
+def _check_files(
+    data_set: DataSet, rules: RecordRules, sample: int | None, workers: int, shown: Progress
+) -> tuple[list[FileReport], dict[str, Counted]]:
+    """(a report on each file, in their order and without its counts; the counts of each split, training first)."""
+    facts = data_set.manifest.files if data_set.manifest else {}
+    tasks = [
+        (str(data_set.folder / name), _FileTask(data_set.folder / name, name, split, rules, sample, facts.get(name)))
+        for name, split in data_set.files.items()
+    ]
+    counted: dict[str, Counted] = {}
+    reports: dict[str, FileReport] = {}
+    with contextlib.closing(pool.run(_check, tasks, workers=workers)) as results:
+        for _, report in results:
+            shown.advance(records=report.read, MB=report.facts.size_bytes / 1e6)
+            name, split, found = report.facts.name, report.facts.split, report.findings
+            if report.counted:
+                counted.setdefault(split, Counted.empty(rules)).add(report.counted)
+                if len(tasks) > 1:
+                    found = [*found, *judge_masks(report.counted, rules, name, files=len(tasks))]
+            reports[name] = replace(report, counted=None, findings=found)
+    in_order = [reports[name] for name in data_set.files]
+    return in_order, {split: counted[split] for split in data_set.splits if split in counted}
+
+
+def _check(task: _FileTask) -> FileReport:
+    """One file, by itself and against its entry in the manifest."""
+    report = check_file(task.path, task.name, task.split, task.rules, task.sample)
+    if task.facts is None or not task.path.is_file():
+        return report
+    findings = check_records_number(task.name, report.facts.records, task.facts)
+    if task.sample is None:
+        findings += check_content(task.path, task.name, task.facts)
+    return replace(report, findings=[*report.findings, *findings])
+
+
+def _judge_splits(data_set: DataSet, counted: dict[str, Counted], rules: RecordRules) -> Iterator[Finding]:
+    """What is wrong with each split as a whole."""
+    made_with = data_set.manifest.made_with if data_set.manifest else {}
+    for split, counts in counted.items():
+        place = split or "."
+        yield from judge(counts, rules, place)
+        short_seq_prob, documents = made_with.get("short_seq_prob"), _uses_of_documents(data_set, split)
+        yield from judge_lengths(counts.tally, place, short_seq_prob=short_seq_prob, documents=documents)
+
+
+def _uses_of_documents(data_set: DataSet, split: str) -> int | None:
+    """The documents of a split, each counted as often as it is used; None where no manifest tells."""
+    if data_set.manifest is None:
+        return None
+    facts = (facts for name, facts in data_set.manifest.files.items() if data_set.files.get(name) == split)
+    return sum(each.get("documents", 0) for each in facts) * int(data_set.manifest.made_with.get("dupe", 1)) or None
+
+
+def _check_formats(reports: list[FileReport]) -> list[Finding]:
+    """Files of another format than the first."""
+    formats = [(report.facts.name, report.format) for report in reports if report.format]
+    return [
+        Finding(ERROR, "mixed-shape", name, None, f"{formats[0][1]}, as {formats[0][0]} is", record_format)
+        for name, record_format in formats
+        if record_format != formats[0][1]
+    ]
