@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import pool
+from bertprep.atomic import TEMPORARY_SUFFIX
 from bertprep.check.findings import ERROR, WARNING, Finding
+from bertprep.check.manifest_checks import check_names
 from bertprep.check.text_scan import ScannedShard, line_of_document, scan_shard
-from bertprep.layout import SPLITS
+from bertprep.layout import MANIFEST, SPLITS
 from bertprep.manifest import Manifest
 
 MOST_ABOVE_MEAN = 0.02  # of a shard's size, beside one document
@@ -38,27 +40,25 @@ def check_text_shards(folder: Path, manifest: Manifest | None, workers: int) -> 
 
 
 def scan_text_shards(folder: Path, workers: int) -> list[ScannedShard]:
-    """All files of the two splits, training first, each by name."""
-    names = [path.relative_to(folder).as_posix() for split in SPLITS for path in sorted((folder / split).glob("*"))]
+    """All files of the two splits, training first, each by name; not those that a stopped run left unfinished."""
+    paths = [path for split in SPLITS for path in sorted((folder / split).glob("[!.]*"))]
+    names = [path.relative_to(folder).as_posix() for path in paths if path.suffix != TEMPORARY_SUFFIX and path.is_file()]
     tasks = [(str(folder / name), (folder, name)) for name in names]
     with closing(pool.run(scan_shard, tasks, workers=workers)) as results:
         found = {shard.name: shard for _, shard in results}
     return [found[name] for name in names]
 
 
-def _compare(shards: Sequence[ScannedShard], manifest: Manifest) -> Iterator[Finding]:
+def _compare(shards: Sequence[ScannedShard], manifest: Manifest) -> list[Finding]:
     """Findings about files that are not those of the manifest."""
-    there = {shard.name: shard for shard in shards}
-    for name, facts in manifest.files.items():
-        wanted = f"{facts['bytes']:,} bytes of sha256 {facts['sha256'][:12]}..., as the manifest says"
-        if name not in there:
-            yield Finding(ERROR, "file-missing", name, None, wanted, "no such file")
-        elif (there[name].size_bytes, there[name].sha256) != (facts["bytes"], facts["sha256"]):
-            found = f"{there[name].size_bytes:,} bytes of {there[name].sha256[:12]}..."
-            yield Finding(ERROR, "file-changed", name, None, wanted, found)
-    for name in there:
-        if name not in manifest.files:
-            yield Finding(WARNING, "file-extra", name, None, "only files that the manifest names", "this one, which it does not")
+    found = check_names(manifest, (shard.name for shard in shards))
+    for shard in shards:
+        facts = manifest.files.get(shard.name)
+        if facts and (shard.size_bytes, shard.sha256) != (facts["bytes"], facts["sha256"]):
+            expected = f"{facts['bytes']:,} bytes, sha256 {facts['sha256'][:16]}..., as {MANIFEST} says"
+            there = f"{shard.size_bytes:,} bytes, sha256 {shard.sha256[:16]}..."
+            found.append(Finding(ERROR, "file-changed", shard.name, None, expected, there))
+    return found
 
 
 def _find_repeated(folder: Path, shards: Sequence[ScannedShard], level: str) -> Iterator[Finding]:
