@@ -1,7 +1,8 @@
 """Are text shards what training data is made from: every document once, whole, in one split, in shards of one size?
 
-Each shard is read once, in parallel (`text_scan`); what shows only between shards is found from 16 bytes a document. A
-document that is in training and in test makes the test worthless, so it is an error however the shards were made.
+Each shard is read once, in parallel (`text_scan`); what shows only between shards is found from 16 bytes a document, and 33
+more while they are compared. A document that is in training and in test makes the test worthless, so it is an error however
+the shards were made.
 """
 
 from __future__ import annotations
