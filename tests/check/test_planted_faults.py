@@ -12,9 +12,10 @@ from bertprep.check.findings import Finding
 from bertprep.check.validate import validate
 from bertprep.config import InstanceSettings, ShardSettings
 from bertprep.layout import MANIFEST, SPLITS, VOCABULARY
-from tests.check import edits
-from tests.check.edits import SEP, THE, TOKENS, in_all, in_record, in_short_record, put
+from tests.check import edits, plants
+from tests.check.edits import SEP, THE, TOKENS, put
 from tests.check.faulty import Spoiled
+from tests.check.plants import in_all, in_record, in_short_record
 from tests.golden import GOLDEN
 
 FORMATS = ("tfrecord", "ofrecord")
@@ -27,11 +28,11 @@ class Fault:
     """How to plant it, and the finding it must give; `also` are errors that cannot but come with it."""
 
     name: str
-    plant: edits.Plant
+    plant: plants.Plant
     code: str
     level: str = "error"
     file: str = FIRST
-    record: int | None = edits.RECORD
+    record: int | None = plants.RECORD
     formats: tuple[str, ...] = FORMATS
     also: tuple[str, ...] = ()
     signed: bool = True  # the manifest agrees with the spoiled files
@@ -42,23 +43,23 @@ BREAKS_OFF = ("manifest",)  # of a file that breaks off, the manifest tells anot
 ENDS_EARLY = ("separators", "segments", "mask-outside", "mask-on-special", "prediction-count")
 SECOND, TEST_FILE, TRAINING = "the second training file", "the test file", "training"
 FILES = [
-    Fault("bit of a length", edits.flip(0), "bad-checksum", formats=TFRECORD, also=BREAKS_OFF),
-    Fault("bit of a length's checksum", edits.flip(9), "bad-checksum", formats=TFRECORD, also=BREAKS_OFF),
-    Fault("bit of the data", edits.flip(100), "bad-checksum", formats=TFRECORD),
-    Fault("bit of the data's checksum", edits.flip(-1), "bad-checksum", formats=TFRECORD),
-    Fault("cut file", edits.cut_file, "truncated", record=SOMEWHERE),
-    Fault("empty file", edits.whole_file(b""), "empty-file", record=None),
-    Fault("text for records", edits.whole_file(b"Some text. " * 9), "unreadable", record=None, also=BREAKS_OFF),
-    Fault("a byte appended", edits.append_to_file(b"\n"), "trailing-bytes", record=SOMEWHERE),
-    Fault("zeros appended", edits.append_to_file(bytes(4096)), "trailing-bytes", record=SOMEWHERE, formats=TFRECORD),
+    Fault("bit of a length", plants.flip(0), "bad-checksum", formats=TFRECORD, also=BREAKS_OFF),
+    Fault("bit of a length's checksum", plants.flip(9), "bad-checksum", formats=TFRECORD, also=BREAKS_OFF),
+    Fault("bit of the data", plants.flip(100), "bad-checksum", formats=TFRECORD),
+    Fault("bit of the data's checksum", plants.flip(-1), "bad-checksum", formats=TFRECORD),
+    Fault("cut file", plants.cut_file, "truncated", record=SOMEWHERE),
+    Fault("empty file", plants.whole_file(b""), "empty-file", record=None),
+    Fault("text for records", plants.whole_file(b"Some text. " * 9), "unreadable", record=None, also=BREAKS_OFF),
+    Fault("a byte appended", plants.append_to_file(b"\n"), "trailing-bytes", record=SOMEWHERE),
+    Fault("zeros appended", plants.append_to_file(bytes(4096)), "trailing-bytes", record=SOMEWHERE, formats=TFRECORD),
 ]
 MESSAGES = [
-    Fault("garbage in a sound frame", edits.with_message(b"\x0a\xff\xff"), "bad-message"),
+    Fault("garbage in a sound frame", plants.with_message(b"\x0a\xff\xff"), "bad-message"),
     Fault("a feature missing", in_record(lambda values: values.pop("segment_ids")), "feature-missing"),
-    Fault("integers as floats", edits.write_as_floats, "feature-type"),
+    Fault("integers as floats", plants.write_as_floats, "feature-type"),
     Fault("one record longer", in_record(edits.longer), "feature-shape"),
     Fault("two labels", in_record(lambda values: values["next_sentence_labels"].append(0)), "feature-shape"),
-    Fault("a file of longer records", edits.in_second_file(edits.longer), "mixed-shape", file=SECOND, record=0),
+    Fault("a file of longer records", plants.in_second_file(edits.longer), "mixed-shape", file=SECOND, record=0),
     Fault("negative token", in_record(put("input_ids", 5, -7)), "id-range"),
 ]
 TEXTS = [
@@ -87,24 +88,25 @@ PREDICTIONS = [
     Fault("one too many", in_record(edits.add_prediction), "prediction-count"),
     Fault("next-sentence label 2", in_record(put("next_sentence_labels", 0, 2)), "next-sentence-label"),
 ]
-FIRST_HALF = ("prediction-count", "masked-share", "label-frequencies", "replacement-shares")
+TOO_FEW = ("prediction-count", "masked-share", "label-frequencies")  # half of a short text has no room for all
+OTHER_TOKENS = ("replacement-shares",)  # what was kept no longer is
 THE_WHOLE = [
-    Fault("all [MASK]", edits.redraw(1.0, 0.0), "replacement-shares", file=TRAINING, record=None),
-    Fault("70/20/10", edits.redraw(0.7, 0.2), "replacement-shares", file=TRAINING, record=None),
-    Fault("first half only", in_all(edits.mask_first_half), "position-shares", file=TRAINING, record=None, also=FIRST_HALF),
-    Fault("all labels the", in_all(edits.predict_the), "label-frequencies", file=TRAINING, record=None, also=FIRST_HALF),
+    Fault("all [MASK]", plants.redraw(1.0, 0.0), "replacement-shares", file=TRAINING, record=None),
+    Fault("70/20/10", plants.redraw(0.7, 0.2), "replacement-shares", file=TRAINING, record=None),
+    Fault("first half only", in_all(edits.mask_first_half), "position-shares", file=TRAINING, record=None, also=TOO_FEW),
+    Fault("all labels the", in_all(edits.predict_the), "label-frequencies", file=TRAINING, record=None, also=OTHER_TOKENS),
     Fault("no B follows its A", in_all(edits.no_next_sentence), "next-sentence-share", file=TRAINING, record=None),
-    Fault("a file twice", edits.repeat_file, "identical-files", file=SECOND, record=None, also=("duplicate-records",)),
-    Fault("records twice", edits.repeat_records, "duplicate-records", file=SECOND, record=SOMEWHERE),
-    Fault("test records in training", edits.copy_test_to_training, "test-in-training", file=TEST_FILE, record=0),
+    Fault("a file twice", plants.repeat_file, "identical-files", file=SECOND, record=None, also=("duplicate-records",)),
+    Fault("records twice", plants.repeat_records, "duplicate-records", file=SECOND, record=SOMEWHERE),
+    Fault("test records in training", plants.copy_test_to_training, "test-in-training", file=TEST_FILE, record=0),
 ]
 THE_MANIFEST = [
-    Fault("lacks a file", edits.in_manifest(dict.pop), "file-extra", level="warning", record=None),
-    Fault("file removed", edits.remove_file, "file-missing", record=None),
-    Fault("file changed", edits.swap_records, "file-changed", record=None, signed=False),
-    Fault("one record less", edits.in_manifest(edits.count_one_less), "manifest", record=None, signed=False),
-    Fault("another vocabulary", edits.other_vocabulary, "manifest", file=VOCABULARY, record=None),
-    Fault("is none", edits.spoil_manifest, "manifest", file=MANIFEST, record=None, signed=False),
+    Fault("lacks a file", plants.in_manifest(dict.pop), "file-extra", level="warning", record=None),
+    Fault("file removed", plants.remove_file, "file-missing", record=None),
+    Fault("file changed", plants.swap_records, "file-changed", record=None, signed=False),
+    Fault("one record less", plants.in_manifest(plants.count_one_less), "manifest", record=None, signed=False),
+    Fault("another vocabulary", plants.other_vocabulary, "manifest", file=VOCABULARY, record=None),
+    Fault("is none", plants.spoil_manifest, "manifest", file=MANIFEST, record=None, signed=False),
 ]
 FAULTS = FILES + MESSAGES + TEXTS + PREDICTIONS + THE_WHOLE + THE_MANIFEST
 
@@ -138,7 +140,7 @@ def test_sound_data_has_no_finding(sound: dict[str, Path], record_format: str) -
 def test_each_fault_is_found(sound: dict[str, Path], fault: Fault, record_format: str, tmp_path: Path) -> None:
     data = Spoiled.copy(sound[record_format], tmp_path / "golden", record_format)
     training = data.files("training")
-    files = {FIRST: training[0], SECOND: training[1], "the test file": data.files("test")[0]}
+    files = {FIRST: training[0], SECOND: training[1], TEST_FILE: data.files("test")[0]}
     fault.plant(data)
     if fault.signed:
         data.sign()

@@ -1,0 +1,125 @@
+"""Faults of a data set: of single records in it, of many, of a file's bytes, of the manifest."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from bertprep.layout import MANIFEST, VOCABULARY
+from tests.check.edits import draw_shown, length
+from tests.check.faulty import Change, Spoiled
+from tests.records.handmade import Dialect, field, float_list, message
+
+RECORD = 3
+"""Of the first training file: where faults of one record are planted."""
+
+Plant = Callable[[Spoiled], object]
+
+
+def in_record(change: Change) -> Plant:
+    """Change record RECORD of the first file."""
+    return lambda data: data.change_record(RECORD, change)
+
+
+def in_short_record(change: Change) -> Plant:
+    """Make record RECORD one that has padding, as it is found elsewhere in the file, and change it."""
+
+    def plant(data: Spoiled) -> None:
+        frames = data.frames(data.first)
+        short = data.find(lambda values: 20 < length(values) < 100)
+        frames[RECORD], frames[short] = frames[short], frames[RECORD]
+        data.write(data.first, frames)
+        data.change_record(RECORD, change)
+
+    return plant
+
+
+def in_all(change: Change) -> Plant:
+    """Change every training record."""
+    return lambda data: data.change_all(change)
+
+
+def in_second_file(change: Change) -> Plant:
+    """Change every record of the second training file."""
+    return lambda data: data.change_file(data.files("training")[1], change)
+
+
+def in_manifest(change: Callable[[dict[str, Any], str], object]) -> Plant:
+    """Change what the manifest says of the first file, given all its entries and that file's name."""
+    return lambda data: data.change_manifest(lambda content: change(content["files"], data.first))
+
+
+def redraw(masked: float, kept: float) -> Plant:
+    """[MASK] and the token itself at these shares of all training predictions."""
+    rng = random.Random(1)
+    return in_all(lambda values: draw_shown(values, rng, masked, kept))
+
+
+def flip(place: int) -> Plant:
+    """A bit of a byte of record RECORD, counted from the start of its frame, or from its end."""
+    return lambda data: data.flip(RECORD, place)
+
+
+def with_message(content: bytes) -> Plant:
+    """Record RECORD in a sound frame."""
+    return lambda data: data.replace_data(RECORD, lambda _: content)
+
+
+def write_as_floats(data: Spoiled) -> None:
+    """The segments of record RECORD, in a float_list."""
+    values = data.values(data.first)[RECORD]
+    entry = field(1, field(1, b"segment_ids") + field(2, field(2, float_list(values.pop("segment_ids")))))
+    rest = message(values, Dialect(data.record_format))
+    data.replace_data(RECORD, lambda _: rest + (field(1, entry) if data.record_format == "tfrecord" else entry))
+
+
+def whole_file(content: bytes) -> Plant:
+    """Other content of the first file."""
+    return lambda data: (data.folder / data.first).write_bytes(content)
+
+
+def cut_file(data: Spoiled) -> None:
+    content = (data.folder / data.first).read_bytes()
+    (data.folder / data.first).write_bytes(content[:-10])
+
+
+def append_to_file(end: bytes) -> Plant:
+    return lambda data: data.write(data.first, data.frames(data.first), end)
+
+
+def repeat_file(data: Spoiled) -> None:
+    data.write(data.files("training")[1], data.frames(data.first))
+
+
+def swap_records(data: Spoiled) -> None:
+    frames = data.frames(data.first)
+    data.write(data.first, [frames[1], frames[0], *frames[2:]])
+
+
+def repeat_records(data: Spoiled) -> None:
+    """Every fourth record of the second file is one of the first."""
+    second = data.files("training")[1]
+    data.write(second, data.frames(second) + data.frames(data.first)[::4])
+
+
+def copy_test_to_training(data: Spoiled) -> None:
+    (test,) = data.files("test")
+    data.write(data.first, data.frames(data.first) + data.frames(test))
+
+
+def remove_file(data: Spoiled) -> None:
+    (data.folder / data.first).unlink()
+
+
+def count_one_less(files: dict[str, Any], name: str) -> None:
+    files[name]["examples"] -= 1
+
+
+def other_vocabulary(data: Spoiled) -> None:
+    path = data.folder / VOCABULARY
+    path.write_text(path.read_text(encoding="utf-8") + "somethingelse\n", encoding="utf-8")
+
+
+def spoil_manifest(data: Spoiled) -> None:
+    (data.folder / MANIFEST).write_text("{}")
