@@ -7,6 +7,7 @@ import pytest
 import bertprep
 from bertprep.check.findings import Finding
 from bertprep.check.text_checks import check_text_shards
+from bertprep.check.validate import validate
 from bertprep.config import ShardSettings
 from bertprep.layout import Workspace
 from bertprep.manifest import Manifest, read_manifest
@@ -24,8 +25,9 @@ def check(folder: Path, changes: dict[str, str | bytes], manifest: Manifest | No
     return check_text_shards(folder, manifest, workers=1)
 
 
-def short(finding: Finding) -> tuple[str, str, str, int | None, int]:
-    return finding.level, finding.code, finding.file, finding.record, finding.count
+def short(finding: Finding) -> tuple[str, str, str, int, int]:
+    """What matters of it; as line, 0 stands for the whole file."""
+    return finding.level, finding.code, finding.file, finding.record or 0, finding.count
 
 
 def test_sound_shards(tmp_path: Path) -> None:
@@ -45,15 +47,13 @@ def test_sound_shards(tmp_path: Path) -> None:
         ({A: "One.\n" + "ä" * 10_001 + "\n\n", B: "x" * 10_000 + "\n\n"}, ("warning", "long-sentence", A, 2, 1)),
         ({A: b"One.\nTw\xff.\n\n"}, ("error", "not-utf8", A, 2, 1)),
         ({A: b"One.\nTwo.\n\n\xe2\x80\n\n"}, ("error", "not-utf8", A, 4, 1)),
-        ({A: ""}, ("error", "empty-file", A, None, 1)),
+        ({A: ""}, ("error", "empty-file", A, 0, 1)),
         ({A: "One.\nTwo.\n\nThr"}, ("error", "truncated", A, 4, 1)),
         ({A: "One.\nTwo.\n\nThree.\n"}, ("error", "truncated", A, 4, 1)),
-        ({A: "".join(f"Document {i}.\n\n" for i in range(20))}, ("warning", "shard-balance", A, None, 1)),
+        ({A: "".join(f"Document {i}.\n\n" for i in range(20))}, ("warning", "shard-balance", A, 0, 1)),
     ],
 )
-def test_each_fault_is_found(
-    tmp_path: Path, changes: dict[str, str | bytes], expected: tuple[str, str, str, int | None, int]
-) -> None:
+def test_each_fault_is_found(tmp_path: Path, changes: dict[str, str | bytes], expected: tuple[str, str, str, int, int]) -> None:
     (finding,) = [found for found in check(tmp_path, changes) if found.code != "shard-balance" or expected[1] == found.code]
     assert short(finding) == expected
 
@@ -111,9 +111,11 @@ def test_files_that_are_not_those_of_the_manifest(golden_corpus: Path, tmp_path:
     (folder / names[0]).write_bytes(content.replace(b"e", b"a", 1))
     (folder / names[1]).unlink()
     (folder / names[2]).write_bytes(b"A note.\n\n")
-    found = [short(finding) for finding in check_text_shards(folder, read_manifest(folder), 1)]
-    assert sorted(finding for finding in found if finding[1].startswith("file-")) == [
-        ("error", "file-changed", names[0], None, 1),
-        ("error", "file-missing", names[1], None, 1),
-        ("warning", "file-extra", names[2], None, 1),
+    found = check_text_shards(folder, read_manifest(folder), 1)
+    assert sorted(short(finding) for finding in found if finding.code.startswith("file-")) == [
+        ("error", "file-changed", names[0], 0, 1),
+        ("error", "file-missing", names[1], 0, 1),
+        ("warning", "file-extra", names[2], 0, 1),
     ]
+    (outcome,) = validate([tmp_path], workers=1)  # says the same, and once
+    assert sorted(map(short, outcome.findings)) == sorted(map(short, found))
