@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bertprep import records as records
-    from bertprep.check.plan import plan as plan
+    from bertprep.check.plan.planning import plan as plan
     from bertprep.check.report import report as report
     from bertprep.check.validate import validate as validate
     from bertprep.config import InstanceSettings as InstanceSettings
@@ -39,7 +39,7 @@ _HOME = {
     "create": "bertprep.creation",
     "download": "bertprep.downloading",
     "load_vocabulary": "bertprep.instances",
-    "plan": "bertprep.check.plan",
+    "plan": "bertprep.check.plan.planning",
     "report": "bertprep.check.report",
     "shard": "bertprep.sharding",
     "train_vocabulary_of": "bertprep.creation",

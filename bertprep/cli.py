@@ -278,7 +278,7 @@ def convert_command(options: argparse.Namespace) -> None:
 
 def plan_command(options: argparse.Namespace) -> None:
     """`bertprep plan`."""
-    from bertprep.check.plan_command import make_plans, plan_existing
+    from bertprep.check.plan.command import make_plans, plan_existing
 
     if options.records:
         shown = plan_existing(options.records, options.steps, options.global_batch, phases=options.phases)

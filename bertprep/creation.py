@@ -70,25 +70,21 @@ def create(
     workspace = Workspace(Path(workdir))
     if output is not None:
         corpus = name_corpus(GIVEN if corpus is None else corpus, workspace)
-        shards = _given_shards(inputs, corpus, formats)
+        shards = given_shards(inputs, corpus, formats)
         folders = {name: Path(output) / name for name in formats}
         made_from: dict[str, Any] = {"shards": len(shards)}
         training = [shard.path for shard in shards]
     else:
-        if corpus is None:
-            corpus = name_made_corpus(workspace)
-            if progress and (corpus != SAMPLE or workspace.sharded(SAMPLE).exists()):
-                say(f"create: taking {corpus} (--corpus takes another)")
-        corpus = name_corpus(corpus, workspace)
-        sharded = _sharded(workspace, corpus, workers, progress)
-        shards = _sharded_shards(workspace, corpus, sharded, formats)
+        corpus = choose_corpus(workspace, corpus, progress)
+        sharded = ensure_shards(workspace, corpus, workers, progress)
+        shards = list_shards(workspace, corpus, sharded, formats)
         made_from = {name: sharded.made_with[name] for name in ("shards", "test_shards", "test_fraction")}
         made_from["text_sha256"] = _digest_of_shards(sharded)
         name = settings_name(settings, shards=made_from["shards"], test_fraction=made_from["test_fraction"])
         folders = {record_format: workspace.records(record_format, name, corpus) for record_format in formats}
         training = [s.path for s in shards if s.path.parent.name == TRAINING]
     vocabulary = load_vocabulary(
-        _find_vocabulary(workspace, vocab)
+        find_vocabulary(workspace, vocab)
         if vocab
         else _trained(workspace, corpus, training, vocab_size, settings.cased, progress)
     )
@@ -117,12 +113,12 @@ def train_vocabulary_of(
 ) -> Path:
     """Train a vocabulary on text files, or on the training shards of `corpus`; returns its path."""
     workspace = Workspace(Path(workdir))
-    if corpus is None:
-        corpus = GIVEN if inputs else name_made_corpus(workspace)
-    corpus = name_corpus(corpus, workspace)
+    corpus = (
+        name_corpus(GIVEN if corpus is None else corpus, workspace) if inputs else choose_corpus(workspace, corpus, progress)
+    )
     files = _check_files(inputs)
     if not files:
-        sharded = _sharded(workspace, corpus, pool.default_workers(), progress)
+        sharded = ensure_shards(workspace, corpus, pool.default_workers(), progress)
         files = [workspace.sharded(corpus) / name for name in sharded.files if name.startswith(TRAINING + "/")]
     if output is None:
         return _trained(workspace, corpus, files, size, cased, progress)
@@ -130,7 +126,17 @@ def train_vocabulary_of(
     return Path(output)
 
 
-def _given_shards(inputs: Sequence[Path | str], corpus: str, formats: tuple[str, ...]) -> list[TextShard]:
+def choose_corpus(workspace: Workspace, asked: str | None, progress: bool) -> str:
+    """The name of the corpus that is asked for, or of the only one that there is; what was not asked for is said."""
+    if asked is not None:
+        return name_corpus(asked, workspace)
+    corpus = name_made_corpus(workspace)
+    if progress and (corpus != SAMPLE or workspace.sharded(SAMPLE).exists()):
+        say(f"taking the corpus {corpus} (--corpus takes another)")
+    return corpus
+
+
+def given_shards(inputs: Sequence[Path | str], corpus: str, formats: tuple[str, ...]) -> list[TextShard]:
     return [
         TextShard(path, number, {name: record_file_name(name, corpus, TRAINING, number) for name in formats})
         for number, path in enumerate(_check_files(inputs))
@@ -148,7 +154,7 @@ def _check_files(inputs: Sequence[Path | str]) -> list[Path]:
     return paths
 
 
-def _sharded(workspace: Workspace, corpus: str, workers: int, progress: bool) -> Manifest:
+def ensure_shards(workspace: Workspace, corpus: str, workers: int, progress: bool) -> Manifest:
     """The manifest of the text shards of a corpus; of one that bertprep knows they are made now where that was not done."""
     if manifest := read_manifest(workspace.sharded(corpus)):
         return manifest
@@ -169,7 +175,7 @@ def _digest_of_shards(sharded: Manifest) -> str:
     return hashlib.sha256("".join(facts["sha256"] for _, facts in sorted(sharded.files.items())).encode()).hexdigest()
 
 
-def _sharded_shards(workspace: Workspace, corpus: str, sharded: Manifest, formats: tuple[str, ...]) -> list[TextShard]:
+def list_shards(workspace: Workspace, corpus: str, sharded: Manifest, formats: tuple[str, ...]) -> list[TextShard]:
     folder = workspace.sharded(corpus)
     counts = dict(zip(SPLITS, (sharded.made_with["shards"], sharded.made_with["test_shards"]), strict=True))
     return [
@@ -183,7 +189,7 @@ def _sharded_shards(workspace: Workspace, corpus: str, sharded: Manifest, format
     ]
 
 
-def _find_vocabulary(workspace: Workspace, vocab: Path | str) -> Path:
+def find_vocabulary(workspace: Workspace, vocab: Path | str) -> Path:
     """The file `vocab`, or the downloaded vocabulary of the model of that name."""
     if not Path(vocab).exists() and re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*(?<!\.txt)", str(vocab)):
         for kind, model in product(("vocab", "weights"), (str(vocab), f"google-bert/{vocab}")):

@@ -189,7 +189,7 @@ class Journal:
         name, found, wanted = _first_difference("", header, self._header)
         raise BertprepError(
             f"{self.folder}: was made with {name} {json.dumps(found)}, asked for is {json.dumps(wanted)}; "
-            "choose another folder (--corpus or --workdir; --output of create), or remove this one"
+            "choose another folder or name, or remove this one"
         )
 
     def _append(self, *entries: dict[str, Any]) -> None:

@@ -49,12 +49,12 @@ _AHEAD = 4  # records between asking for an instance's memory and using it
 
 
 @subroutine
-def _varint_size(value):
+def varint_size(value):
     return 1 + i64(value >= 1 << 7) + i64(value >= 1 << 14) + i64(value >= 1 << 21)
 
 
 @subroutine
-def _put_varint(out, at, value):
+def put_varint(out, at, value):
     while value >= 0x80:
         out[at] = (value & 0x7F) | 0x80
         value >>= 7
@@ -83,7 +83,7 @@ def _fill(out, at, size, patterns, pattern):
 
 
 @subroutine
-def _copy(out, at, source, start, size):
+def copy_some(out, at, source, start, size):
     for i in range(0, size, 64):
         copy_64(out, at + i, source, start + i)
 
@@ -94,18 +94,18 @@ def make_headers(keys: u8_p, feature: i64, tag: i64, most: i64, headers: u8_p) -
     key_size = i64(keys[(feature + 1) * KEY_WIDTH - 1])
     for size in range(most + 1):
         start = size * HEADER_WIDTH
-        in_list = 1 + _varint_size(size) + size
-        in_feature = 1 + _varint_size(in_list) + in_list
-        at = _put_varint(headers, start + 1, key_size + _varint_size(in_feature) + in_feature)
+        in_list = 1 + varint_size(size) + size
+        in_feature = 1 + varint_size(in_list) + in_list
+        at = put_varint(headers, start + 1, key_size + varint_size(in_feature) + in_feature)
         headers[start] = 0x0A
         for i in range(key_size):
             headers[at + i] = keys[feature * KEY_WIDTH + i]
-        at = _put_varint(headers, at + key_size, in_feature)
+        at = put_varint(headers, at + key_size, in_feature)
         headers[at] = tag
         headers[start + TAG_AT] = at - start
-        at = _put_varint(headers, at + 1, in_list)
+        at = put_varint(headers, at + 1, in_list)
         headers[at] = 0x0A
-        at = _put_varint(headers, at + 1, size)
+        at = put_varint(headers, at + 1, size)
         headers[start + SIZE_AT] = at - start
     return 0
 
@@ -164,7 +164,7 @@ def _put_sequence_one_by_one(out, at, sequence, size):
     return at
 
 
-_put_sequence = _put_sequence_packed if FEATURES_OF_PROCESSOR.get("avx512vbmi2") else _put_sequence_one_by_one
+put_sequence = _put_sequence_packed if FEATURES_OF_PROCESSOR.get("avx512vbmi2") else _put_sequence_one_by_one
 
 
 @subroutine
@@ -219,7 +219,7 @@ def encode(
     and one vector, `values` for the widest feature; sizes[0] and sizes[1] tell the bytes written.
     """
     widest = 8 + 4 + 4 + FEATURES * HEADER_WIDTH + WIDEST_VARINT * (seq + 2 * pred) + 2 * seq + 4 * pred + SLACK
-    around_widest = 1 + _varint_size(widest)
+    around_widest = 1 + varint_size(widest)
     tf_at, of_at = i64(0), i64(0)
     record = first
     cls_varint, sep_varint = vocabulary_varints[cls], vocabulary_varints[sep]
@@ -252,12 +252,12 @@ def encode(
 
         ids_at = labels_size + 64
         ids_start = ids_at
-        ids_at = _put_sequence(values, ids_at, sequence, size)
+        ids_at = put_sequence(values, ids_at, sequence, size)
         _fill(values, ids_at, seq - size, patterns, ZEROS)
         ids_size = ids_at - ids_start + seq - size
 
         at = _put_header(out, at, headers, header_bases[INPUT_IDS] + ids_size, tags, INPUT_IDS)
-        _copy(out, at, values, ids_start, ids_size)
+        copy_some(out, at, values, ids_start, ids_size)
         at = _put_header(out, at + ids_size, headers, header_bases[INPUT_MASK], tags, INPUT_MASK)
         _fill(out, at, size, patterns, ONES)
         _fill(out, at + size, seq - size, patterns, ZEROS)
@@ -274,9 +274,9 @@ def encode(
         _fill(values, ids_start + positions_at, pred - masks, patterns, ZEROS)
         positions_size = positions_at + pred - masks
         at = _put_header(out, at, headers, header_bases[POSITIONS] + positions_size, tags, POSITIONS)
-        _copy(out, at, values, ids_start, positions_size)
+        copy_some(out, at, values, ids_start, positions_size)
         at = _put_header(out, at + positions_size, headers, header_bases[LABELS] + labels_size, tags, LABELS)
-        _copy(out, at, values, 0, labels_size)
+        copy_some(out, at, values, 0, labels_size)
         at = _put_header(out, at + labels_size, headers, header_bases[WEIGHTS], tags, WEIGHTS)
         _fill(out, at, 4 * masks, patterns, FLOAT_ONES)
         _fill(out, at + 4 * masks, 4 * (pred - masks), patterns, ZEROS)
@@ -288,18 +288,18 @@ def encode(
             store_u64(ofrecords, of_at, u64(body_size))
             if formats & TFRECORD:
                 copied = of_at + 8
-                _copy(ofrecords, copied, tfrecords, body, body_size)
+                copy_some(ofrecords, copied, tfrecords, body, body_size)
                 for feature in range(FEATURES):
                     if feature != WEIGHTS:
                         ofrecords[copied + tags[feature] - body] = INT32_LIST
             of_at += 8 + body_size
         if formats & TFRECORD:
             start = tf_at + 12
-            around = 1 + _varint_size(body_size)
+            around = 1 + varint_size(body_size)
             if start + around != body:  # a long sequence of which this record needs a shorter length
-                _copy(tfrecords, start + around, tfrecords, body, body_size)
+                copy_some(tfrecords, start + around, tfrecords, body, body_size)
             tfrecords[start] = 0x0A
-            _put_varint(tfrecords, start + 1, body_size)
+            put_varint(tfrecords, start + 1, body_size)
             store_u64(tfrecords, tf_at, u64(around + body_size))
             store_u32(tfrecords, tf_at + 8, masked_crc32c(tfrecords, tf_at, 8))
             store_u32(tfrecords, start + around + body_size, masked_crc32c(tfrecords, start, around + body_size))

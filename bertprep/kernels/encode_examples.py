@@ -23,9 +23,9 @@ from bertprep.kernels.encode import (
     SLACK,
     TFRECORD,
     WEIGHTS,
-    _copy,
-    _put_sequence,
-    _put_varint,
+    copy_some,
+    put_sequence,
+    put_varint,
 )
 from bertprep.kernels.language import (
     copy_16,
@@ -48,7 +48,7 @@ _WIDEST_HEADER = KEY_WIDTH + 24  # a feature's key, three tags, four lengths
 
 
 @subroutine
-def _varint_size(value):
+def varint_size(value):
     return 1 + i64(value >= 1 << 7) + i64(value >= 1 << 14) + i64(value >= 1 << 21) + i64(value >= 1 << 28)
 
 
@@ -56,17 +56,17 @@ def _varint_size(value):
 def _put_header(out, at, keys, feature, tag, size):
     """Write all bytes of a feature before its values, which have `size` bytes; returns where those begin."""
     key_size = i64(keys[(feature + 1) * KEY_WIDTH - 1])
-    in_list = 1 + _varint_size(size) + size
-    in_feature = 1 + _varint_size(in_list) + in_list
+    in_list = 1 + varint_size(size) + size
+    in_feature = 1 + varint_size(in_list) + in_list
     out[at] = 0x0A
-    at = _put_varint(out, at + 1, key_size + _varint_size(in_feature) + in_feature)
+    at = put_varint(out, at + 1, key_size + varint_size(in_feature) + in_feature)
     copy_16(out, at, keys, feature * KEY_WIDTH)
     copy_16(out, at + 16, keys, feature * KEY_WIDTH + 16)
-    at = _put_varint(out, at + key_size, in_feature)
+    at = put_varint(out, at + key_size, in_feature)
     out[at] = tag
-    at = _put_varint(out, at + 1, in_list)
+    at = put_varint(out, at + 1, in_list)
     out[at] = 0x0A
-    return _put_varint(out, at + 1, size)
+    return put_varint(out, at + 1, size)
 
 
 @subroutine
@@ -99,13 +99,13 @@ def _put_numbers(out, at, keys, feature, tag, numbers, start, count, ready):
         return at + count
     if bits < 1 << 21:
         at = _put_header(out, at, keys, feature, tag, _make_ready(numbers, start, count, ready))
-        return _put_sequence(out, at, ready, count)
+        return put_sequence(out, at, ready, count)
     size = i64(0)
     for i in range(count):
-        size += _varint_size(i64(numbers[start + i]))
+        size += varint_size(i64(numbers[start + i]))
     at = _put_header(out, at, keys, feature, tag, size)
     for i in range(count):
-        at = _put_varint(out, at, i64(numbers[start + i]))
+        at = put_varint(out, at, i64(numbers[start + i]))
     return at
 
 
@@ -125,11 +125,11 @@ def _close_frame(out, start, body, body_size, record_format):
         store_u64(out, start, u64(body_size))
         return body + body_size
     data = start + 12
-    around = 1 + _varint_size(body_size)
+    around = 1 + varint_size(body_size)
     if data + around != body:  # a long sequence of which this record needs a shorter length
-        _copy(out, data + around, out, body, body_size)
+        copy_some(out, data + around, out, body, body_size)
     out[data] = 0x0A
-    _put_varint(out, data + 1, body_size)
+    put_varint(out, data + 1, body_size)
     store_u64(out, start, u64(around + body_size))
     store_u32(out, start + 8, masked_crc32c(out, start, 8))
     end = data + around + body_size
@@ -150,7 +150,7 @@ def encode_examples(
     the bytes written.
     """
     widest = _FRAME + 8 + FEATURES * _WIDEST_HEADER + WIDEST_NUMBER * (3 * seq + 2 * pred + 1) + 4 * pred + SLACK
-    before = i64(8) if record_format != TFRECORD else 12 + 1 + _varint_size(widest)
+    before = i64(8) if record_format != TFRECORD else 12 + 1 + varint_size(widest)
     tag = i64(INT64_LIST) if record_format == TFRECORD else i64(INT32_LIST)
     start = i64(0)
     row = first

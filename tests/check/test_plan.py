@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import bertprep
-from bertprep.check.plan import plan
-from bertprep.check.plan_estimate import estimate_seconds
-from bertprep.check.plan_measure import CommandCost, PieceCost, count_tokens
-from bertprep.check.plan_pieces import Piece, choose_pieces, cut_documents
-from bertprep.check.plan_table import room_lines
-from bertprep.check.plan_training import TrainingRecords, TrainingUse, published_phases, read_training_records
+from bertprep.check.plan.estimate import estimate_seconds
+from bertprep.check.plan.measure import CommandCost, PieceCost, count_tokens
+from bertprep.check.plan.pieces import Piece, choose_pieces, cut_documents
+from bertprep.check.plan.planning import plan
+from bertprep.check.plan.table import room_lines
+from bertprep.check.plan.training import TrainingRecords, TrainingUse, published_phases, read_training_records
 from bertprep.cli import main
 from bertprep.creation import Created, create
 from bertprep.errors import BertprepError, UsageError

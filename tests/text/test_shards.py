@@ -233,7 +233,7 @@ def test_other_settings_do_not_mix_with_shards_that_are_there(tmp_path: Path) ->
         shard(tmp_path, text, splitter="lines")
     assert str(error.value) == (
         f'{tmp_path}/sharded/tiny: was made with splitter "sentencex", asked for is "lines"; '
-        "choose another folder (--corpus or --workdir; --output of create), or remove this one"
+        "choose another folder or name, or remove this one"
     )
     assert identities(tmp_path / "sharded") == before
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from bertprep import records
 from bertprep.atomic import TEMPORARY_SUFFIX
-from bertprep.check.plan_measure import count_tokens
+from bertprep.check.plan.measure import count_tokens
 from bertprep.errors import UsageError
 from bertprep.layout import MANIFEST, TRAINING, VOCABULARY
 from bertprep.manifest import JOURNAL_SUFFIX, read_manifest

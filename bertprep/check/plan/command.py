@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.atomic import atomic_file
-from bertprep.check.plan import Plan, check_run, plan, with_training
-from bertprep.check.plan_table import Row, plan_rows, room_lines, training_lines, training_rows
-from bertprep.check.plan_training import (
+from bertprep.check.plan.planning import Plan, check_run, plan, with_training
+from bertprep.check.plan.table import Row, plan_rows, room_lines, training_lines, training_rows
+from bertprep.check.plan.training import (
     PHASES,
     PUBLISHED_GLOBAL_BATCHES,
     PUBLISHED_STEPS,

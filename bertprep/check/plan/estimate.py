@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapreplace
 
-from bertprep.check.plan_measure import CommandCost, PieceCost
-from bertprep.check.plan_pieces import Piece
+from bertprep.check.plan.measure import CommandCost, PieceCost
+from bertprep.check.plan.pieces import Piece
 from bertprep.layout import TEST, TRAINING
 from bertprep.record_stage import TextShard
 

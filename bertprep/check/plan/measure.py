@@ -20,7 +20,7 @@ from pathlib import Path
 
 import bertprep
 from bertprep import pool, records
-from bertprep.check.plan_pieces import Piece
+from bertprep.check.plan.pieces import Piece
 from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError
 from bertprep.record_stage import RecordMaker, ShardTask

@@ -13,10 +13,11 @@ from pathlib import Path
 from bertprep.config import InstanceSettings
 from bertprep.creation import (
     DEFAULT_VOCABULARY_SIZE,
-    _find_vocabulary,
-    _given_shards,
-    _sharded,
-    _sharded_shards,
+    choose_corpus,
+    ensure_shards,
+    find_vocabulary,
+    given_shards,
+    list_shards,
     train_vocabulary_of,
 )
 from bertprep.errors import BertprepError, UsageError
@@ -55,20 +56,21 @@ def find_text(
     if output is not None and not inputs:
         raise UsageError("--output goes with --input; the records of a corpus go to the workspace (--workdir)")
     workspace = Workspace(workdir)
-    corpus = name_corpus(GIVEN if inputs and corpus is None else corpus, workspace)
     if inputs:
-        shards = _given_shards(inputs, corpus, formats)
+        corpus = name_corpus(GIVEN if corpus is None else corpus, workspace)
+        shards = given_shards(inputs, corpus, formats)
         root = Path(output or ".")
         folders = {name: root / name for name in formats}
     else:
         root = workspace.root
-        sharded = _sharded(workspace, corpus, workers, progress)
-        shards = _sharded_shards(workspace, corpus, sharded, formats)
+        corpus = choose_corpus(workspace, corpus, progress)
+        sharded = ensure_shards(workspace, corpus, workers, progress)
+        shards = list_shards(workspace, corpus, sharded, formats)
         made_with = sharded.made_with
         name = settings_name(settings, shards=made_with["shards"], test_fraction=made_with["test_fraction"])
         folders = {record_format: workspace.records(record_format, name, corpus) for record_format in formats}
     vocabulary = (
-        _find_vocabulary(workspace, vocab)
+        find_vocabulary(workspace, vocab)
         if vocab
         else train_vocabulary_of(
             inputs, size=vocab_size, cased=settings.cased, workdir=workdir, corpus=corpus, progress=progress

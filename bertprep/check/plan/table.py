@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from bertprep.check.plan import Plan
-from bertprep.check.plan_training import TrainingUse
+from bertprep.check.plan.planning import Plan
+from bertprep.check.plan.training import TrainingUse
 
 Row = tuple[str, ...]
 

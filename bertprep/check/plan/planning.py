@@ -15,11 +15,11 @@ from typing import Any
 
 from bertprep import pool
 from bertprep.atomic import explain_write_error
-from bertprep.check.plan_estimate import estimate_peak_bytes, estimate_seconds, padding_share, scale
-from bertprep.check.plan_measure import CommandCost, measure_create, measure_pieces
-from bertprep.check.plan_pieces import MEASURED_BYTES, choose_pieces
-from bertprep.check.plan_text import DEFAULT_VOCABULARY_SIZE, PlannedText, find_text
-from bertprep.check.plan_training import TrainingRecords, TrainingUse
+from bertprep.check.plan.estimate import estimate_peak_bytes, estimate_seconds, padding_share, scale
+from bertprep.check.plan.measure import CommandCost, measure_create, measure_pieces
+from bertprep.check.plan.pieces import MEASURED_BYTES, choose_pieces
+from bertprep.check.plan.text import DEFAULT_VOCABULARY_SIZE, PlannedText, find_text
+from bertprep.check.plan.training import TrainingRecords, TrainingUse
 from bertprep.config import RECORD_FORMATS, InstanceSettings, check_formats
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
