@@ -1,7 +1,7 @@
 """The command line: parse, build a configuration, call one function.
 
 Options that decide bytes are the fields of the dataclasses in `config`, with their help and defaults; only what does not is
-spelled out here. Modules are imported by the command that needs them.
+spelled out here. `commands` has what each command does.
 """
 
 import argparse
@@ -15,9 +15,19 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bertprep import __version__
+from bertprep.commands import (
+    convert_command,
+    create_command,
+    download_command,
+    inspect_command,
+    plan_command,
+    report_command,
+    shard_command,
+    train_command,
+    validate_command,
+)
 from bertprep.config import RECORD_FORMATS, InstanceSettings, ShardSettings
 from bertprep.errors import BertprepError
-from bertprep.layout import TEST
 from bertprep.sources.catalogue import WIKIPEDIA_DATE
 
 INTERRUPTED = 130
@@ -25,10 +35,6 @@ _CORPUS_HELP = (
     "wikipedia, bookcorpus, wikipedia+bookcorpus, or a name of your own "
     "(default: what was downloaded, or else sample; with --input: corpus)"
 )
-_WHY_DROPPED = {
-    "dropped_empty": "without a letter or a digit",
-    "dropped_duplicates": "the same as one before (--keep-duplicates keeps them)",
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -175,188 +181,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def download_command(options: argparse.Namespace) -> None:
-    """`bertprep download`."""
-    from bertprep.downloading import download, next_commands, plan_rows, result_rows, room_lines
-
-    downloads = download(
-        options.names,
-        workdir=options.workdir,
-        language=options.language,
-        date=options.date,
-        from_dump=options.from_dump,
-        from_files=options.from_files,
-        models=options.models,
-        connections=options.connections,
-        dry_run=options.dry_run,
-        progress=True,
-    )
-    if options.dry_run:
-        _print_table(plan_rows(downloads))
-        print(*room_lines(downloads), sep="\n")
-        return
-    _print_table(result_rows(downloads))
-    for command in next_commands(downloads, options.workdir):
-        print(f"next: {command}")
-
-
-def shard_command(options: argparse.Namespace) -> None:
-    """`bertprep shard`."""
-    from bertprep.sharding import shard
-
-    manifest = shard(
-        options.input,
-        _settings(ShardSettings, options),
-        field=options.field,
-        one_document=options.one_document_per_file,
-        workdir=options.workdir,
-        corpus=options.corpus,
-        workers=options.workers,
-        progress=True,
-    )
-    _print_table([("split", "shards", "documents", "sentences", "words", "MB"), *_rows_of_text(manifest.files)])
-    for cause, count in manifest.counts.items():
-        if count:
-            print(f"{count:,} documents were dropped: {_WHY_DROPPED[cause]}")
-
-
-def train_command(options: argparse.Namespace) -> None:
-    """`bertprep vocab train`."""
-    from bertprep.creation import train_vocabulary_of
-
-    path = train_vocabulary_of(
-        options.input,
-        output=options.output,
-        size=options.size,
-        cased=options.cased,
-        workdir=options.workdir,
-        corpus=options.corpus,
-        progress=True,
-    )
-    print(path)
-
-
-def create_command(options: argparse.Namespace) -> None:
-    """`bertprep create`."""
-    from bertprep.creation import create
-
-    created = create(
-        settings=_settings(InstanceSettings, options),
-        formats=options.format,
-        vocab=options.vocab,
-        vocab_size=options.vocab_size,
-        inputs=options.input,
-        output=options.output,
-        workdir=options.workdir,
-        corpus=options.corpus,
-        workers=options.workers,
-        progress=True,
-    )
-    rows: list[tuple[str, ...]] = [("format", "split", "files", "documents", "records", "MB")]
-    for name, manifest in created.manifests.items():
-        for split, files in _by_split(manifest.files).items():
-            rows.append((name, split, *_sums(files, "documents", "examples")))
-    _print_table(rows)
-    print(f"made in {created.seconds:.1f} s in")
-    for folder in created.folders.values():
-        print(f"  {folder}")
-
-
-def convert_command(options: argparse.Namespace) -> None:
-    """`bertprep convert`."""
-    from bertprep.conversion import convert
-
-    converted = convert(
-        options.source, options.target, to=options.to, shards=options.shards, workers=options.workers, progress=True
-    )
-    rows: list[tuple[str, ...]] = [("format", "split", "files", "records", "MB")]
-    for split, files in _by_split(converted.files).items():
-        rows.append((converted.format, split, *_sums(files, "examples")))
-    _print_table(rows)
-    print(f"made in {converted.seconds:.1f} s: {converted.target}")
-
-
-def plan_command(options: argparse.Namespace) -> None:
-    """`bertprep plan`."""
-    from bertprep.check.plan.command import make_plans, plan_existing
-
-    if options.records:
-        shown = plan_existing(options.records, options.steps, options.global_batch, phases=options.phases)
-    else:
-        shown = make_plans(
-            options.steps,
-            options.global_batch,
-            phases=options.phases,
-            settings=_settings(InstanceSettings, options),
-            formats=options.format,
-            vocab=options.vocab,
-            vocab_size=options.vocab_size,
-            inputs=options.input,
-            output=options.output,
-            workdir=options.workdir,
-            corpus=options.corpus,
-            workers=options.workers,
-            progress=True,
-        )
-    for table in shown.tables:
-        _print_table(table)
-    print(*shown.lines, sep="\n", end="\n" * bool(shown.lines))
-    if options.json:
-        shown.write_json(options.json)
-
-
-def validate_command(options: argparse.Namespace) -> None:
-    """`bertprep validate`."""
-    from bertprep.check.validate import validate
-    from bertprep.check.validate_command import finding_lines, table_rows, write_json
-
-    outcomes = validate(
-        options.paths,
-        vocab=options.vocab,
-        masked_lm_prob=options.masked_lm_prob,
-        sample=options.sample,
-        workers=options.workers,
-        progress=True,
-    )
-    if options.json:
-        write_json(outcomes, options.json)
-    for line in finding_lines(outcomes):
-        print(line)
-    _print_table(table_rows(outcomes))
-    if errors := sum(outcome.errors for outcome in outcomes):
-        raise BertprepError(f"{errors:,} errors were found in {len(outcomes):,} data sets; docs/validation.md says what to do")
-
-
-def inspect_command(options: argparse.Namespace) -> None:
-    """`bertprep inspect`."""
-    from bertprep.check.inspect import show_examples
-
-    show_examples(
-        options.file,
-        first=options.record,
-        count=options.records,
-        search=options.search,
-        vocab=options.vocab,
-        pieces=options.pieces,
-    )
-
-
-def report_command(options: argparse.Namespace) -> None:
-    """`bertprep report`."""
-    from bertprep.check.report import report
-
-    page = report(
-        options.path,
-        output=options.output,
-        vocab=options.vocab,
-        sample=options.sample,
-        workdir=options.workdir,
-        workers=options.workers,
-        progress=True,
-    )
-    print(page)
-
-
 def _command(commands: Any, name: str, function: Any, summary: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=summary, description=summary, formatter_class=_HelpFormatter, allow_abbrev=False
@@ -382,10 +206,6 @@ def _add_settings(parser: argparse.ArgumentParser, settings: type) -> None:
         choices = field.metadata.get("choices")
         metavar = None if choices else kind.__name__.upper()
         parser.add_argument(name, type=kind, default=field.default, help=text, choices=choices, metavar=metavar)
-
-
-def _settings(settings: type, options: argparse.Namespace) -> Any:
-    return settings(**{field.name: getattr(options, field.name) for field in fields(settings)})
 
 
 def _add_record_options(parser: argparse.ArgumentParser) -> None:
@@ -428,35 +248,6 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text}: must be a whole number, at least 1")
     return int(text)
-
-
-def _by_split(files: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Manifest entries by the folder their files are in; '' where there is none."""
-    splits: dict[str, list[dict[str, Any]]] = {}
-    for name, facts in sorted(files.items(), key=lambda item: item[0].startswith(TEST)):  # training first
-        splits.setdefault(name.rpartition("/")[0], []).append(facts)
-    return splits
-
-
-def _sums(files: list[dict[str, Any]], *names: str) -> list[str]:
-    """The number of files, the sums of what `names` count, and the megabytes."""
-    megabytes = sum(facts["bytes"] for facts in files) / 1e6
-    return [f"{len(files):,}", *(f"{sum(facts[name] for facts in files):,}" for name in names), f"{megabytes:,.1f}"]
-
-
-def _rows_of_text(files: dict[str, dict[str, Any]]) -> list[tuple[str, ...]]:
-    return [(split, *_sums(entries, "documents", "sentences", "words")) for split, entries in _by_split(files).items()]
-
-
-def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    """Columns as wide as they must be, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (
-            cell.rjust(width) if rows[-1][i][:1].isdigit() else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        print("  ".join(cells).rstrip())
 
 
 class _HelpFormatter(argparse.HelpFormatter):
