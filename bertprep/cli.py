@@ -5,6 +5,7 @@ spelled out here. `commands` has what each command does.
 """
 
 import argparse
+import io
 import os
 import sys
 import types
@@ -57,6 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run() -> NoReturn:
     """The process of the command line. Taking Python apart at its end would cost a tenth of a short run, so it is left out."""
+    for stream in (sys.stdout, sys.stderr):  # a terminal that has no sign for a token's letters shows another
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -164,7 +168,9 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument(
         "--record", type=int, default=0, metavar="INT", help="number of the first record shown (default: %(default)s)"
     )
-    inspect.add_argument("--records", type=int, default=3, metavar="INT", help="how many are shown (default: %(default)s)")
+    inspect.add_argument(
+        "--records", type=_positive, default=3, metavar="INT", help="how many are shown (default: %(default)s)"
+    )
     inspect.add_argument("--search", metavar="WORD", help="show those that have this word, whole, and say how many do")
     inspect.add_argument("--pieces", action="store_true", help="show the tokens as they are, words not joined")
     inspect.add_argument("--vocab", type=Path, metavar="FILE", help="vocabulary (default: the vocab.txt beside the records)")

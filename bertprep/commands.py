@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+from bertprep.check.targets import check_target
 from bertprep.config import InstanceSettings, ShardSettings
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.layout import TEST
 
 _WHY_DROPPED = {
@@ -123,6 +124,7 @@ def plan_command(options: argparse.Namespace) -> None:
     """`bertprep plan`."""
     from bertprep.check.plan.command import make_plans, plan_existing
 
+    check_target("--json", options.json, ".json")
     if options.records:
         shown = plan_existing(options.records, options.steps, options.global_batch, phases=options.phases)
     else:
@@ -153,6 +155,7 @@ def validate_command(options: argparse.Namespace) -> None:
     from bertprep.check.validate import validate
     from bertprep.check.validate_command import finding_lines, table_rows, write_json
 
+    check_target("--json", options.json, ".json")
     outcomes = validate(
         options.paths,
         vocab=options.vocab,
@@ -161,19 +164,23 @@ def validate_command(options: argparse.Namespace) -> None:
         workers=options.workers,
         progress=True,
     )
-    if options.json:
-        write_json(outcomes, options.json)
     for line in finding_lines(outcomes):
         print(line)
     _print_table(table_rows(outcomes))
+    if options.sample:
+        print(f"{options.sample:,} records of each file were looked at; duplicates, sums and text shards were not")
+    if options.json:
+        write_json(outcomes, options.json)
     if errors := sum(outcome.errors for outcome in outcomes):
-        raise BertprepError(f"{errors:,} errors were found in {len(outcomes):,} data sets; docs/validation.md says what to do")
+        raise BertprepError(f"{count_of(errors, 'error')} found; docs/validation.md says what each means and what to do")
 
 
 def inspect_command(options: argparse.Namespace) -> None:
     """`bertprep inspect`."""
     from bertprep.check.inspect import show_examples
 
+    if not options.file.exists():
+        raise UsageError(f"{options.file}: does not exist; name a record file")
     show_examples(
         options.file,
         first=options.record,
@@ -198,6 +205,15 @@ def report_command(options: argparse.Namespace) -> None:
         progress=True,
     )
     print(page)
+
+
+def count_of(count: int, thing: str) -> str:
+    """A number of things in words.
+
+    >>> count_of(1, "error"), count_of(2_000, "error")
+    ('1 error was', '2,000 errors were')
+    """
+    return f"{count:,} {thing} was" if count == 1 else f"{count:,} {thing}s were"
 
 
 def _settings(settings: type, options: argparse.Namespace) -> Any:

@@ -55,11 +55,16 @@ def read_manifest(folder: Path) -> Manifest | None:
     path = folder / MANIFEST
     try:
         content = json.loads(path.read_bytes())
+        parts = {"made_with": dict, "files": dict, "versions": dict, "kind": str}
+        if wrong := [name for name, kind in parts.items() if not isinstance(content[name], kind)]:
+            raise ValueError(f"{wrong[0]} is of another type")
         return Manifest(content["kind"], content["made_with"], content["files"], content["versions"], content.get("counts", {}))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError) as error:
-        raise BertprepError(f"{path}: is not a manifest of bertprep ({error}); remove the folder and make it again") from error
+        raise BertprepError(
+            f"{path}: is not a manifest of bertprep ({error}); put the right one there, or remove the folder and make it again"
+        ) from error
 
 
 def read_finished(folder: Path, kind: str, made_with: dict[str, Any]) -> Manifest | None:
@@ -73,6 +78,13 @@ def read_finished(folder: Path, kind: str, made_with: dict[str, Any]) -> Manifes
         return None
     paths = ((folder / name, facts["bytes"]) for name, facts in manifest.files.items())
     return manifest if all(path.is_file() and path.stat().st_size == size for path, size in paths) else None
+
+
+def sha256_of_vocabulary(manifest: Manifest) -> str | None:
+    """The sum of the vocabulary that records were made with, where the manifest tells."""
+    vocabulary = manifest.made_with.get("vocabulary")
+    sha256 = vocabulary.get("sha256") if isinstance(vocabulary, dict) else None
+    return sha256 if isinstance(sha256, str) else None
 
 
 def versions_of(*packages: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from bertprep import records
 from bertprep.atomic import TEMPORARY_SUFFIX
 from bertprep.errors import BertprepError, UsageError
 from bertprep.layout import MANIFEST, SPLITS, TRAINING, VOCABULARY
-from bertprep.manifest import JOURNAL_SUFFIX, Manifest, read_manifest, sha256_of
+from bertprep.manifest import JOURNAL_SUFFIX, Manifest, read_manifest, sha256_of, sha256_of_vocabulary
 from bertprep.record_stage import KIND
 
 _NOT_RECORDS = (".json", ".txt", ".md", ".html", ".log", JOURNAL_SUFFIX, TEMPORARY_SUFFIX)
@@ -95,6 +95,12 @@ def identify(file: FoundFile) -> IdentifiedFile:
 
 def check_identified(folder: RecordFolder, files: Sequence[IdentifiedFile]) -> None:
     """Raise where a file is not what the manifest says, or has records of another shape than the first."""
+    expected_vocabulary = sha256_of_vocabulary(folder.manifest) if folder.manifest else None
+    if folder.vocabulary and expected_vocabulary and (found_sum := sha256_of(folder.vocabulary)) != expected_vocabulary:
+        raise BertprepError(
+            f"{folder.vocabulary}: is not the vocabulary that the records were made with: sha256 {found_sum[:16]}..., expected "
+            f"{expected_vocabulary[:16]}... by {folder.path / MANIFEST}; put the right one there"
+        )
     for found in files:
         path, first = found.file.path, files[0]
         if (found.seq, found.pred) != (first.seq, first.pred):

@@ -181,7 +181,7 @@ def test_output_that_nobody_reads_to_its_end_is_no_error() -> None:
         (["create", "--input", "TEXT", "--output", "TEXT", "--vocab", VOCABULARY], 1, "TEXT/tfrecord/"),
         (["create", "--corpus", ""], 2, "--corpus : must be wikipedia, bookcorpus"),
         (["inspect", "FOLDER"], 2, "FOLDER: is a folder; name a record file in it"),
-        (["inspect", "missing"], 1, "missing: "),
+        (["inspect", "missing"], 2, "missing: does not exist; name a record file"),
     ],
 )
 def test_mistakes_are_one_line(

@@ -53,10 +53,12 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
             single.setdefault(path.parent, []).extend(files)  # one split: what is known of it lies above
         elif path.is_dir():
             sets = list(_search(path))
+            if not sets and path.absolute().name in _SPLIT_NAMES:
+                sets = [of for of in _search(path.absolute().parent) if of.kind == TEXT_SHARDS]
             if not sets:
                 raise UsageError(
-                    f"{path}: holds no record files and no text shards; name a workspace, a folder of .tfrecord or part-00000 "
-                    "files, or such files"
+                    f"{path}: holds no record files, and no text shards with their {MANIFEST}; name a workspace, a folder of "
+                    ".tfrecord or part-00000 files, or such files"
                 )
             found += sets
         elif path.exists():
@@ -107,10 +109,9 @@ def _list(folder: Path) -> list[Path]:
 
 
 def _record_files(folder: Path) -> list[Path]:
-    """The files of a folder that have the name of a finished record file."""
-    return [
-        path for path in _list(folder) if _RECORD_NAME.search(path.name) and path.is_file() and path.suffix != TEMPORARY_SUFFIX
-    ]
+    """The files of a folder that have the name of a finished record file; a link to nowhere is one that cannot be read."""
+    named = (path for path in _list(folder) if _RECORD_NAME.search(path.name) and path.suffix != TEMPORARY_SUFFIX)
+    return [path for path in named if path.is_file() or path.is_symlink()]
 
 
 def _records(folder: Path, files: dict[str, str], *, is_whole: bool = True) -> DataSet:

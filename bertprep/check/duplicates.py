@@ -76,12 +76,12 @@ def find_duplicates(files: Sequence[HashedFile]) -> tuple[list[Finding], dict[st
         # of several test records that equal one in training, all but the first repeat each other as well
         again = np.unique(repeats.firsts[crossing], return_index=True)[1]
         counts[split] = int(within.sum()) + int(crossing.sum()) - len(again)
-        rules = [(within, "duplicate-records", _ALL_WARNING, _ALL_ERROR, _CERTAIN_ERROR, "records that came once")]
+        rules = [(within, "duplicate-records", _ALL_WARNING, _ALL_ERROR, _CERTAIN_ERROR, "no record twice", "came before")]
         if split == TEST:
             counts[ACROSS] = int(crossing.sum())
-            expected = "test records that are not in training"
-            rules.append((crossing, "test-in-training", _ACROSS_WARNING, _ACROSS_ERROR, 0.0, expected))
-        for chosen, code, warning, error, certain_error, expected in rules:
+            expected, what = "no test record in training", "are in training too"
+            rules.append((crossing, "test-in-training", _ACROSS_WARNING, _ACROSS_ERROR, 0.0, expected, what))
+        for chosen, code, warning, error, certain_error, expected, what in rules:
             count = int(chosen.sum())
             certain = int((chosen & repeats.certain).sum())
             is_error = count > error * size or certain > certain_error * size
@@ -91,7 +91,7 @@ def find_duplicates(files: Sequence[HashedFile]) -> tuple[list[Finding], dict[st
             number, first = int(file_of[example]), int(file_of_first[example])
             record = int(repeats.records[example] - starts[number])
             origin = f"{files[first].name}, record {repeats.firsts[example] - starts[first]:,}"
-            found = f"{count:,} of {size:,} that are not ({count / size:.2%}), this one is {origin}"
+            found = f"{count:,} of {size:,} that {what} ({count / size:.2%}), this one is {origin}"
             level = ERROR if is_error else WARNING
             findings.append(Finding(level, code, files[number].name, record, expected, found, count))
     return findings, counts

@@ -26,6 +26,7 @@ class Finding:
         return asdict(self)
 
     def __str__(self) -> str:
-        place = self.file if self.record is None else f"{self.file}, record {self.record:,}"
-        more = f" ({self.count:,} records)" if self.count > 1 else ""
+        unit = "line" if self.file.endswith(".txt") else "record"
+        place = self.file if self.record is None else f"{self.file}, {unit} {self.record:,}"
+        more = f" ({self.count:,} {unit}s)" if self.count > 1 else ""
         return f"{self.level}: {self.code}: {place}: expected {self.expected}, found {self.found}{more}"

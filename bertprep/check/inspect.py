@@ -19,7 +19,8 @@ from bertprep.check.example_text import example_words, write_words
 from bertprep.check.word_search import Phrase, find_phrase, make_phrase
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import Vocabulary, load_vocabulary
-from bertprep.layout import VOCABULARY
+from bertprep.layout import MANIFEST, VOCABULARY
+from bertprep.manifest import read_manifest, sha256_of_vocabulary
 from bertprep.records.examples import Examples
 from bertprep.records.reader import RecordFile
 
@@ -74,7 +75,15 @@ def _find_all(file: RecordFile, phrase: Phrase) -> Iterator[tuple[int, set[int]]
 
 
 def _check_vocabulary(file: RecordFile, vocabulary: Vocabulary) -> None:
-    """Raise where most of the first records cannot have been made with this vocabulary: one alone may be damaged."""
+    """Raise where the manifest names another vocabulary, or most of the first records cannot have been made with this one."""
+    for folder in list(file.path.absolute().parents)[:_LEVELS_UP]:
+        if (manifest := read_manifest(folder)) and (made_with := sha256_of_vocabulary(manifest)):
+            if made_with != vocabulary.sha256:
+                raise BertprepError(
+                    f"{vocabulary.path}: is not the vocabulary that {file.path} was made with: sha256 "
+                    f"{vocabulary.sha256[:16]}..., expected {made_with[:16]}... by {folder / MANIFEST}; name that: --vocab FILE"
+                )
+            break
     examples = file[:_SAMPLE]
     first = examples.input_ids[:, 0]
     highest = np.maximum(examples.input_ids.max(axis=1), examples.masked_lm_ids.max(axis=1))

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.check.findings import ERROR, WARNING, Finding
-from bertprep.layout import MANIFEST, VOCABULARY
-from bertprep.manifest import Manifest, sha256_of
+from bertprep.layout import MANIFEST
+from bertprep.manifest import Manifest, sha256_of, sha256_of_vocabulary
 
 
 def check_names(manifest: Manifest, there: Iterable[str]) -> list[Finding]:
@@ -52,10 +52,10 @@ def check_records_number(name: str, records: int, facts: dict[str, Any]) -> list
     return [Finding(ERROR, "manifest", name, None, f"{facts['examples']:,} records, as {MANIFEST} says", f"{records:,}")]
 
 
-def check_vocabulary(manifest: Manifest, sha256: str) -> list[Finding]:
+def check_vocabulary(manifest: Manifest, vocabulary: Path, sha256: str) -> list[Finding]:
     """Whether records were made with the vocabulary that they are read with."""
-    made_with = manifest.made_with.get("vocabulary", {}).get("sha256", sha256)
-    if made_with == sha256:
+    made_with = sha256_of_vocabulary(manifest)
+    if made_with is None or made_with == sha256:
         return []
     expected = f"the vocabulary that the records were made with, sha256 {made_with[:16]}..., as {MANIFEST} says"
-    return [Finding(ERROR, "manifest", VOCABULARY, None, expected, f"{sha256[:16]}...")]
+    return [Finding(ERROR, "manifest", str(vocabulary), None, expected, f"{sha256[:16]}...")]

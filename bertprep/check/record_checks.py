@@ -142,7 +142,7 @@ def check_file(path: Path, name: str, split: str, rules: RecordRules, sample: in
             return FileReport(facts, scan.format, scan.findings)
         if (scan.seq, scan.pred) != (rules.seq, rules.pred):
             found = f"{scan.seq} tokens and {scan.pred} predictions"
-            expected = f"records of {rules.seq} tokens and {rules.pred} predictions, as the others have"
+            expected = f"records of {rules.seq} tokens and {rules.pred} predictions, as most have"
             return FileReport(facts, scan.format, [*scan.findings, Finding(ERROR, "mixed-shape", name, 0, expected, found)])
         checker = RecordChecker(rules)
         hashes = [(checker.check(examples, numbers), len(numbers)) for examples, numbers in scan.blocks(sample)]

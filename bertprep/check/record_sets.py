@@ -7,8 +7,10 @@ for each worker; 16 bytes a record are kept, to find those that came before.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,8 @@ from bertprep.progress import Progress
 from bertprep.records.examples import Examples
 
 DEFAULT_MASKED_LM_PROB = 0.15
-_FILES_TO_MEASURE = 10  # of which one that can be read tells the sizes of a set without a manifest
+_FILES_TO_MEASURE = 10  # which tell the sizes of a set without a manifest
+_RECORDS_TO_MEASURE = 1_000  # of each, which tell special tokens where there is no vocabulary
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,8 @@ def validate_records(
         findings += about_vocabulary
     if data_set.manifest:
         findings += check_names(data_set.manifest, data_set.files) if data_set.is_whole else []
-        findings += check_vocabulary(data_set.manifest, vocabulary.sha256) if vocabulary else []
+        if vocabulary:
+            findings += check_vocabulary(data_set.manifest, _name_of(vocabulary.path, data_set.folder), vocabulary.sha256)
     rules = _rules_for(data_set, vocabulary, masked_lm_prob)
     reports, counted = _check_files(data_set, rules, sample, workers, shown)
 
@@ -88,6 +92,12 @@ def validate_records(
         findings=sorted(findings, key=lambda finding: finding.level != ERROR),
         duplicates=duplicates,
     )
+
+
+def _name_of(path: Path, folder: Path) -> Path:
+    """A file as findings name it: relative to the data set where it lies in it."""
+    absolute, root = path.absolute(), folder.absolute()
+    return absolute.relative_to(root) if absolute.is_relative_to(root) else absolute
 
 
 def _read_vocabulary(data_set: DataSet) -> tuple[Vocabulary | None, list[Finding]]:
@@ -123,13 +133,14 @@ def _rules_for(data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob:
 
 
 def _first_examples(data_set: DataSet) -> Examples | None:
-    """The first records of the first file that has some."""
+    """The first records of a file that has the shape which most have, of the files that are looked at for that."""
+    found: list[Examples] = []
     for name in list(data_set.files)[:_FILES_TO_MEASURE]:
         with contextlib.suppress(BertprepError), contextlib.closing(RecordScan(data_set.folder / name, name)) as scan:
             if scan.seq:
-                for examples, _ in scan.blocks(None):
-                    return examples
-    return None
+                found.extend(examples for examples, _ in islice(scan.blocks(_RECORDS_TO_MEASURE), 1))
+    shapes = Counter((examples.seq, examples.pred) for examples in found)
+    return max(found, key=lambda examples: shapes[examples.seq, examples.pred], default=None)
 
 
 def _check_files(
@@ -186,10 +197,12 @@ def _uses_of_documents(data_set: DataSet, split: str) -> int | None:
 
 
 def _check_formats(reports: list[FileReport]) -> list[Finding]:
-    """Files of another format than the first."""
+    """Files of another format than most."""
     formats = [(report.facts.name, report.format) for report in reports if report.format]
+    counts = Counter(record_format for _, record_format in formats)
+    usual = max(counts, key=counts.__getitem__, default="")
     return [
-        Finding(ERROR, "mixed-shape", name, None, f"{formats[0][1]}, as {formats[0][0]} is", record_format)
+        Finding(ERROR, "mixed-shape", name, None, f"{usual}, as {counts[usual]:,} files are", record_format)
         for name, record_format in formats
-        if record_format != formats[0][1]
+        if record_format != usual
     ]

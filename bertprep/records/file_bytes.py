@@ -28,6 +28,8 @@ class FileBytes:
         self.is_compressed = False
         content: bytes | mmap.mmap = b""
         try:
+            if path.exists() and not path.is_file():
+                raise BertprepError(f"{path}: is not a plain file; name a record file")
             with path.open("rb") as file:
                 self.is_compressed = file.read(2) == _GZIP_MAGIC
                 file.seek(0)

@@ -308,6 +308,20 @@ def test_files_of_other_settings(copy: Path, golden_corpus: Path) -> None:
     assert codes(copy / "ofrecord") == ["file-extra", "file-sizes", "mixed-shape"]
 
 
+def test_the_odd_file_is_the_one_that_is_named(copy: Path, golden_corpus: Path) -> None:
+    settings = InstanceSettings(seq=64, pred=10)
+    create(inputs=[golden_corpus], settings=settings, output=copy / "other", vocab=GOLDEN / "vocab.txt", workers=1)
+    shutil.copy(copy / "other" / "ofrecord" / "part-00000", copy / "ofrecord" / "part-00000")  # the first of the files
+    shutil.copy(copy / "tfrecord" / "corpus_training_00001.tfrecord", copy / "ofrecord" / "part-00009")
+    (copy / "ofrecord" / "manifest.json").unlink()
+    (outcome,) = bertprep.validate([copy / "ofrecord"], workers=1)
+    odd = {finding.file: finding.expected for finding in outcome.findings if finding.code == "mixed-shape"}
+    assert odd == {
+        "part-00000": "records of 128 tokens and 20 predictions, as most have",
+        "part-00009": "ofrecord, as 4 files are",
+    }
+
+
 def test_whole_words_and_other_rates(golden_corpus: Path, tmp_path: Path) -> None:
     settings = InstanceSettings(whole_word=True, dupe=1)
     create(

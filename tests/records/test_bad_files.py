@@ -77,7 +77,7 @@ def test_no_file(path: Path) -> None:
 def test_a_folder(tmp_path: Path) -> None:
     with pytest.raises(BertprepError) as error:
         records.open(tmp_path)
-    assert str(error.value) == f"{tmp_path}: cannot be read: Is a directory"
+    assert str(error.value) == f"{tmp_path}: is not a plain file; name a record file"
 
 
 def test_empty(path: Path) -> None:

@@ -66,5 +66,6 @@ def estimate_peak_bytes(sizes: Sequence[int], largest: Piece, alone: CommandCost
 
 
 def padding_share(costs: Sequence[PieceCost], seq: int) -> float:
-    """The share of all places that hold padding, in the records that were looked at."""
-    return 1 - sum(cost.tokens_looked_at for cost in costs) / (seq * sum(cost.records_looked_at for cost in costs))
+    """The share of all places that hold padding: of each piece as in the records looked at, weighted by its records."""
+    tokens = sum(cost.records * cost.tokens_looked_at / cost.records_looked_at for cost in costs if cost.records_looked_at)
+    return 1 - tokens / (seq * sum(cost.records for cost in costs if cost.records_looked_at))

@@ -12,19 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from bertprep import records
-from bertprep.atomic import TEMPORARY_SUFFIX
 from bertprep.check.plan.measure import count_tokens
 from bertprep.errors import UsageError
-from bertprep.layout import MANIFEST, TRAINING, VOCABULARY
-from bertprep.manifest import JOURNAL_SUFFIX, read_manifest
-from bertprep.record_stage import KIND
+from bertprep.layout import SPLITS, TRAINING
+from bertprep.record_folder import find_records
 
 PUBLISHED_STEPS = 7_820
 PUBLISHED_GLOBAL_BATCHES = (65_536, 32_768)
 PHASES = ((128, 20), (512, 80))
 _RECORDS_LOOKED_AT = 20_000  # in a whole folder, for the share of padding
 _MOST_FILES_LOOKED_AT = 20
-_NOT_RECORDS = {MANIFEST, MANIFEST + JOURNAL_SUFFIX, VOCABULARY}
 
 
 @dataclass(frozen=True)
@@ -97,18 +94,18 @@ def read_training_records(folder: Path) -> TrainingRecords:
 
     Numbers come from the manifest where there is one, and else from the files; padding from records spread over the files.
     """
-    inside = folder / TRAINING if (folder / TRAINING).is_dir() else folder
-    if not inside.is_dir():
+    if not folder.is_dir():
         raise UsageError(f"--records {folder}: is not a folder; name one with record files, or with training/ in it")
-    paths = sorted(path for path in inside.iterdir() if path.is_file() and not _is_beside_records(path))
-    if not paths:
-        raise UsageError(f"--records {folder}: holds no record files; name the folder that bertprep create has printed")
-    manifest, prefix = read_manifest(inside), ""
-    if not manifest:
-        manifest, prefix = read_manifest(inside.parent), f"{inside.name}/"
-    if manifest and manifest.kind == KIND:
+    inside = folder.parent if folder.absolute().name in SPLITS else folder
+    found = find_records(inside)
+    files = [file for file in found.files if file.split in (TRAINING, "")]
+    if not files:
+        raise UsageError(f"--records {folder}: holds no training records; name the folder that bertprep create has printed")
+    paths = [file.path for file in files]
+    manifest = found.manifest
+    if manifest and {"seq", "pred", "dupe"} <= manifest.made_with.keys():
         seq, pred, dupe = (manifest.made_with[name] for name in ("seq", "pred", "dupe"))
-        count = sum(facts["examples"] for name, facts in manifest.files.items() if name.startswith(prefix))
+        count = sum(manifest.files[file.name]["examples"] for file in files)
     else:
         with records.open(paths[0]) as first:
             seq, pred, dupe = first.seq, first.pred, None
@@ -116,10 +113,6 @@ def read_training_records(folder: Path) -> TrainingRecords:
     chosen = paths[:: -(-len(paths) // _MOST_FILES_LOOKED_AT)]
     looked_at, tokens = map(sum, zip(*(count_tokens(path, _RECORDS_LOOKED_AT // len(chosen)) for path in chosen), strict=True))
     return TrainingRecords(count, seq, pred, dupe, 1 - tokens / (looked_at * seq))
-
-
-def _is_beside_records(path: Path) -> bool:
-    return path.name in _NOT_RECORDS or path.name.endswith(TEMPORARY_SUFFIX)
 
 
 def _count_records(path: Path) -> int:

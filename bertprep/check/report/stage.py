@@ -13,10 +13,12 @@ from bertprep.check.data_sets import TEXT_SHARDS, DataSet, find_data_sets
 from bertprep.check.outcome import FileFacts, Outcome
 from bertprep.check.report.excerpts import Excerpt, choose
 from bertprep.check.report.html_page import page
+from bertprep.check.targets import check_target
 from bertprep.check.validate import validate
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.layout import MANIFEST
+from bertprep.progress import say
 
 REPORT = "report.html"
 EXAMPLES = 20
@@ -40,14 +42,18 @@ def report(
 
     Raises `UsageError` where there are no records, `BertprepError` where the page cannot be written.
     """
-    data_set = _newest(Path(workdir if path is None else path), is_default=path is None)
+    sets = _record_sets(Path(workdir if path is None else path), is_default=path is None)
+    data_set = max(sets, key=lambda data_set: (_time_of(data_set), str(data_set.folder)))
     target = Path(output) if output is not None else data_set.folder / REPORT
-    if target.is_dir():
-        raise UsageError(f"--output {target}: is a folder; name the file to write, such as {target / REPORT}")
+    check_target("--output", target, ".html")
     named = [path] if path is not None and Path(path).is_file() else [data_set.folder]
     outcome = _of_folder(validate(named, vocab=vocab, sample=sample, workers=workers, progress=progress), data_set.folder)
     place = Path(vocab) if vocab is not None else outcome.vocabulary
     vocabulary = load_vocabulary(place) if place is not None else None
+    if progress:
+        others = f" (of {len(sets):,} data sets, the newest)" if len(sets) > 1 else ""
+        errors = f"{outcome.errors:,} errors, the page shows them" if outcome.errors else "no error was found"
+        say(f"report: {outcome.folder}{others}: {errors}")
     text = page(outcome, draw_excerpts(outcome.folder, outcome.files, EXAMPLES), vocabulary)
     with atomic_file(target) as file:
         file.write(text.encode())
@@ -68,13 +74,13 @@ def draw_excerpts(folder: Path, files: list[FileFacts], number: int) -> list[Exc
     return excerpts
 
 
-def _newest(path: Path, *, is_default: bool) -> DataSet:
+def _record_sets(path: Path, *, is_default: bool) -> list[DataSet]:
     if is_default and not path.is_dir():
         raise UsageError(f"--workdir {path}: does not exist; name a folder of records, or make some with bertprep create")
     sets = [data_set for data_set in find_data_sets([path]) if data_set.kind != TEXT_SHARDS]
     if not sets:
         raise UsageError(f"{path}: holds no records; make some with bertprep create, or name a folder of them")
-    return max(sets, key=lambda data_set: (_time_of(data_set), str(data_set.folder)))
+    return sets
 
 
 def _time_of(data_set: DataSet) -> float:
