@@ -153,7 +153,7 @@ def plan_command(options: argparse.Namespace) -> None:
 def validate_command(options: argparse.Namespace) -> None:
     """`bertprep validate`."""
     from bertprep.check.validate import validate
-    from bertprep.check.validate_command import finding_lines, table_rows, write_json
+    from bertprep.check.validate_command import finding_lines, folder_lines, table_rows, write_json
 
     check_target("--json", options.json, ".json")
     outcomes = validate(
@@ -167,6 +167,8 @@ def validate_command(options: argparse.Namespace) -> None:
     for line in finding_lines(outcomes):
         print(line)
     _print_table(table_rows(outcomes))
+    for line in folder_lines(outcomes):
+        print(line)
     if options.sample:
         print(f"{options.sample:,} records of each file were looked at; duplicates, sums and text shards were not")
     if options.json:

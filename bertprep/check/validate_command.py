@@ -44,16 +44,31 @@ def finding_lines(outcomes: Sequence[Outcome]) -> list[str]:
 def table_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
     """A row for each split; the findings of a data set stand in its first."""
     rows: list[tuple[str, ...]] = [_HEADER]
-    for outcome in outcomes:
+    names = name_outcomes(outcomes)
+    for outcome, name in zip(outcomes, names, strict=True):
         splits = sorted({facts.split for facts in outcome.files}, key=lambda split: (split == TEST, split)) or [""]
         for number, split in enumerate(splits):
             counts = _count_levels(outcome.findings) if number == 0 else ("", "")
             files = [facts for facts in outcome.files if facts.split == split]
             records = f"{sum(facts.records for facts in files):,}" if outcome.kind != "text shards" else ""
             shares = _shares_in_words(outcome.tallies[split]) if split in outcome.tallies else ("",) * 6
-            name = f"{outcome.folder.name}, {outcome.kind}{f' {outcome.seq}/{outcome.pred}' if outcome.seq else ''}"
             rows.append((name, split, f"{len(files):,}", records, *shares, *counts))
     return rows
+
+
+def name_outcomes(outcomes: Sequence[Outcome]) -> list[str]:
+    """A short name for each data set; those that would have the same are numbered."""
+    plain = [
+        f"{outcome.folder.absolute().name}, {outcome.kind}{f' {outcome.seq}/{outcome.pred}' if outcome.seq else ''}"
+        for outcome in outcomes
+    ]
+    return [name if plain.count(name) == 1 else f"{name} ({plain[:at].count(name) + 1})" for at, name in enumerate(plain)]
+
+
+def folder_lines(outcomes: Sequence[Outcome]) -> list[str]:
+    """Where the data sets lie whose names had to be numbered."""
+    names = name_outcomes(outcomes)
+    return [f"{name}: {of.folder}" for name, of in zip(names, outcomes, strict=True) if name.endswith(")")]
 
 
 def write_json(outcomes: Sequence[Outcome], path: Path) -> None:

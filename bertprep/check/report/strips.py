@@ -43,9 +43,11 @@ def draw_strip(rows: Sequence[Interval], *, low: float, high: float, scale: tupl
 def scale_around(expected: tuple[float, float], rows: Sequence[Interval]) -> tuple[float, float]:
     """An axis on which the expected range and all intervals can be seen, with a point expected in its middle."""
     ends = [end for row in rows for end in row]
+    if expected == (0.0, 1.0):  # any share will do, so only the intervals need room
+        expected = min(ends, default=0.0), max(ends, default=1.0)
     low, high = min([expected[0], *ends]), max([expected[1], *ends])
     if expected[0] == expected[1]:
         reach = 1.25 * max(high - expected[0], expected[0] - low, 1e-6)
         return expected[0] - reach, expected[0] + reach
     margin = 0.08 * (high - low)
-    return low - margin, high + margin
+    return max(low - margin, 0.0), min(high + margin, 1.0)
