@@ -20,10 +20,10 @@ TEMPORARY_SUFFIX = ".tmp"
 def explain_write_error(path: Path, error: OSError) -> BertprepError:
     """The one line for a write that the system refused: which file, why, how much room is left, and what to do."""
     folder = next((p for p in path.parents if p.is_dir()), Path("/"))
-    advice = "mend that and run the same command again, it continues where it was"
+    advice = "mend that and run the same command again"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         free_mb = shutil.disk_usage(folder).free // 1_000_000
-        advice = f"{free_mb:,} MB are free in {folder}; make room and run the same command again, it continues where it was"
+        advice = f"{free_mb:,} MB are free in {folder}; make room and run the same command again"
     elif error.errno == errno.EFBIG:
         advice = "a limit on the size of files is in force (ulimit -f); lift it and run the same command again"
     return BertprepError(f"{path}: cannot be written: {error.strerror or error}; {advice}")
