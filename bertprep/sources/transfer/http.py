@@ -28,6 +28,8 @@ TRIES, TRIES_TO_LIST = 8, 6
 
 # Times in units of the first wait, which is one second: 127 or 31 seconds in all before giving up.
 LONGEST_WAIT, LONGEST_RETRY_AFTER, SILENCE = 64, 300, 30
+LEAST_SILENCE = 2.0
+"""Seconds that a server may always take to say something, however short the first wait is made: it may be a busy machine."""
 FIRST_WAIT = "BERTPREP_RETRY_SECONDS"
 """The environment variable that sets the first wait, and all other times with it; for tests and for impatient networks."""
 
@@ -56,7 +58,7 @@ class Web:
     """Makes requests; may be used by many threads at once. The Hub's token goes to the Hub's endpoint alone."""
 
     def __init__(self, connections: int = 1) -> None:
-        seconds = SILENCE * first_wait_seconds()
+        seconds = max(SILENCE * first_wait_seconds(), LEAST_SILENCE)
         try:
             self._client = httpx2.Client(
                 timeout=seconds,
