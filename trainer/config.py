@@ -1,0 +1,132 @@
+"""The shape of a model, as `bert_config.json` says it and as Google's released models have it.
+
+The file is the one that Google's and Hugging Face's BERT share. Settings in it that would change what the model computes
+and that this trainer does not have (another activation, relative positions) are errors: a model that is read must be the
+model that is trained. What says nothing about the computation is passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from bertprep.errors import BertprepError, UsageError
+
+LAYER_NORM_EPSILON = 1e-12  # Google's and Hugging Face's; the layers' usual 1e-3 moves the loss by 4e-3
+PRESETS = {  # layers and hidden size of the models that Google released; heads have 64 units each
+    "tiny": (2, 128),
+    "mini": (4, 256),
+    "small": (4, 512),
+    "base": (12, 768),
+    "large": (24, 1024),
+}
+_FIXED = {  # what a file may say of things that are not settings here
+    "model_type": "bert",
+    "layer_norm_eps": LAYER_NORM_EPSILON,
+    "position_embedding_type": "absolute",
+    "tie_word_embeddings": True,
+    "is_decoder": False,
+    "add_cross_attention": False,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """A BERT for pretraining; the names and defaults are those of `bert_config.json`.
+
+    >>> config = ModelConfig.preset("tiny", vocab_size=8000)
+    >>> config.num_hidden_layers, config.hidden_size, config.head_size
+    (2, 128, 64)
+    """
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"  # exact, by the error function
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "int" and (type(value) is not int or value < 1):
+                raise UsageError(f"{field.name} {value!r}: must be an integer, at least 1")
+            if field.type == "float" and (type(value) not in (int, float) or not 0 <= value < 1):
+                raise UsageError(f"{field.name} {value!r}: must be a number, at least 0 and below 1")
+        if self.hidden_size % self.num_attention_heads:
+            raise UsageError(
+                f"hidden_size {self.hidden_size}: must be a multiple of num_attention_heads, {self.num_attention_heads}"
+            )
+        if self.hidden_act != "gelu":
+            raise UsageError(f"hidden_act {self.hidden_act!r}: only gelu, by the error function, can be trained here")
+
+    @classmethod
+    def preset(cls, name: str, *, vocab_size: int = 30522) -> ModelConfig:
+        """The model of that name in `PRESETS`, with a vocabulary of `vocab_size` tokens."""
+        if name not in PRESETS:
+            raise UsageError(f"--model {name}: unknown; choose one of {', '.join(PRESETS)}, or name a bert_config.json")
+        layers, hidden = PRESETS[name]
+        return cls(
+            vocab_size=vocab_size,
+            hidden_size=hidden,
+            num_hidden_layers=layers,
+            num_attention_heads=hidden // 64,
+            intermediate_size=4 * hidden,
+        )
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> ModelConfig:
+        """The model that the contents of a `bert_config.json` describe; the six sizes must be there."""
+        for name, expected in _FIXED.items():
+            if settings.get(name, expected) != expected:
+                raise UsageError(f"{name} {settings[name]!r}: only {expected!r} can be trained here")
+        known = {field.name for field in fields(cls)}
+        sizes = {field.name for field in fields(cls) if field.type == "int" and field.name != "type_vocab_size"}
+        missing = sorted(sizes - settings.keys())
+        if missing:
+            raise UsageError(f"{', '.join(missing)}: missing; a bert_config.json says the size of every part")
+        return cls(**{name: value for name, value in settings.items() if name in known})
+
+    @classmethod
+    def from_file(cls, path: Path) -> ModelConfig:
+        """Read a `bert_config.json`, Google's, or a `config.json`, Hugging Face's."""
+        try:
+            settings = json.loads(path.read_bytes())
+        except OSError as error:
+            raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
+        except ValueError as error:
+            raise BertprepError(f"{path}: is not JSON ({error}); expected a bert_config.json") from error
+        if not isinstance(settings, dict):
+            raise BertprepError(f"{path}: holds no settings; expected a bert_config.json, an object of names and values")
+        try:
+            return cls.from_settings(settings)
+        except UsageError as error:
+            raise BertprepError(f"{path}: {error}") from error
+
+    @classmethod
+    def load(cls, name_or_path: str, *, vocab_size: int = 30522) -> ModelConfig:
+        """What `--model` names: a preset, given the vocabulary's size, or a file, which knows its own."""
+        if name_or_path not in PRESETS and Path(name_or_path).is_file():
+            return cls.from_file(Path(name_or_path))
+        return cls.preset(name_or_path, vocab_size=vocab_size)
+
+    @property
+    def head_size(self) -> int:
+        """Units of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+    def without_dropout(self) -> ModelConfig:
+        """The same model with nothing left to chance, for evaluation and for comparing runs."""
+        return replace(self, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+
+    def to_json(self) -> str:
+        """The text of a `bert_config.json` that this reads back, and Hugging Face's tools as well."""
+        return json.dumps({**asdict(self), **_FIXED}, indent=2, sort_keys=True) + "\n"

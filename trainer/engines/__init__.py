@@ -1,0 +1,1 @@
+"""What runs a step on devices, one folder a framework; everything around them knows none."""

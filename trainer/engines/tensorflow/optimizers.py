@@ -1,0 +1,154 @@
+"""Adam as Google's and NVIDIA's BERT have it, and NVIDIA's LAMB, to the number.
+
+Both keep two moments a variable and divide one by the root of the other, with epsilon outside the root; both add the weight
+decay to the result of that, times the learning rate, and spare biases and LayerNorm; both first scale the gradients down to a
+global norm of 1. What differs from the optimizers of those names elsewhere:
+
+    Adam    has no bias correction, so its first steps are about three times as long; `bias_correction` makes it AdamW
+    LAMB    takes |variable| / |update| as the trust ratio of every variable, biases and LayerNorm too, with no bounds
+
+The rules are functions of tensors; `update_variables` puts them to work, once the gradients of all micro-batches and replicas
+are summed: the norm must be that of the sum. An update is counted from 1 and never has the number 0, with which NVIDIA's code
+divides 0 by 0.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import keras  # type: ignore[import-untyped]
+from keras import ops
+
+from bertprep.errors import UsageError
+
+Tensor: TypeAlias = Any  # of whatever framework Keras runs on
+OPTIMIZERS = ("adam", "lamb")
+_NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerSettings:
+    """The settings of an update that do not change during a run; the defaults are fixed numbers in the originals."""
+
+    name: str = "adam"
+    bias_correction: bool = False  # of Adam; LAMB always has it
+    weight_decay: float = 0.01
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-6
+    clip_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.name not in OPTIMIZERS:
+            raise UsageError(f"--optimizer {self.name}: unknown; choose one of {', '.join(OPTIMIZERS)}")
+        if not (0 < self.beta_1 < 1 and 0 < self.beta_2 < 1):
+            raise UsageError(f"beta_1 {self.beta_1}, beta_2 {self.beta_2}: must be above 0 and below 1")
+        if not (self.weight_decay >= 0 and self.epsilon > 0 and self.clip_norm > 0):
+            raise UsageError(
+                f"weight_decay {self.weight_decay}, epsilon {self.epsilon}, clip_norm {self.clip_norm}: "
+                "the first must be at least 0, the others above 0"
+            )
+
+
+class Slots(NamedTuple):
+    """What an optimizer keeps of one variable: the moving averages of its gradient and of that squared."""
+
+    m: Any
+    v: Any
+
+
+def is_decayed(name: str) -> bool:
+    """Whether weight decay applies to the variable of this name.
+
+    >>> is_decayed("bert/pooler/dense/kernel"), is_decayed("cls/predictions/output_bias")
+    (True, False)
+    """
+    return _NOT_DECAYED.search(name) is None
+
+
+def make_slots(variables: Sequence[Any]) -> list[Slots]:
+    """Moments of 0 for Keras variables, as variables that are not trained."""
+    return [
+        Slots(*(keras.Variable(ops.zeros(v.shape), dtype="float32", trainable=False, name=f"{v.name}_{slot}") for slot in "mv"))
+        for v in variables
+    ]
+
+
+def global_norm(gradients: Sequence[Tensor]) -> Tensor:
+    """The Euclidean norm of all entries of all gradients."""
+    return ops.sqrt(sum(ops.sum(ops.square(gradient)) for gradient in gradients))
+
+
+def clip_factor(norm: Tensor, limit: float) -> Tensor:
+    """What to multiply gradients of that norm by, so that it is at most `limit`; NaN where the norm is not finite."""
+    factor = limit / ops.maximum(norm, limit)
+    return factor + (norm - norm)  # infinity would give a factor of 0, and hide what went wrong
+
+
+def moments(gradient: Tensor, slots: Slots, settings: OptimizerSettings) -> Slots:
+    """The moving averages with one more gradient."""
+    return Slots(
+        settings.beta_1 * slots.m + (1 - settings.beta_1) * gradient,
+        settings.beta_2 * slots.v + (1 - settings.beta_2) * ops.square(gradient),
+    )
+
+
+def direction(
+    variable: Tensor, slots: Slots, *, update: Tensor, decayed: bool, corrected: bool, settings: OptimizerSettings
+) -> Tensor:
+    """Where a variable is to go, before the learning rate: both optimizers' common part."""
+    m, v = slots
+    if corrected:  # 1 - beta ** update, without the cancellation that costs float32 five digits in the first updates
+        count = ops.cast(update, "float32")
+        m = m / -ops.expm1(count * math.log(settings.beta_1))
+        v = v / -ops.expm1(count * math.log(settings.beta_2))
+    towards = m / (ops.sqrt(v) + settings.epsilon)
+    return towards + settings.weight_decay * variable if decayed else towards
+
+
+def adam(variable: Tensor, slots: Slots, *, rate: Tensor, update: Tensor, decayed: bool, settings: OptimizerSettings) -> Tensor:
+    """The variable after an update by Adam with these moments."""
+    return variable - rate * direction(
+        variable, slots, update=update, decayed=decayed, corrected=settings.bias_correction, settings=settings
+    )
+
+
+def lamb(variable: Tensor, slots: Slots, *, rate: Tensor, update: Tensor, decayed: bool, settings: OptimizerSettings) -> Tensor:
+    """The variable after an update by LAMB with these moments."""
+    towards = direction(variable, slots, update=update, decayed=decayed, corrected=True, settings=settings)
+    variable_norm, direction_norm = global_norm([variable]), global_norm([towards])
+    both = ops.logical_and(variable_norm > 0, direction_norm > 0)
+    ratio = ops.where(both, variable_norm / ops.where(both, direction_norm, 1.0), 1.0)
+    return variable - ratio * rate * towards
+
+
+def update_variables(
+    variables: Sequence[Any],
+    names: Sequence[str],
+    gradients: Sequence[Tensor],
+    slots: Sequence[Slots],
+    *,
+    rate: Tensor,
+    update: Tensor,
+    settings: OptimizerSettings,
+) -> Tensor:
+    """Clip the summed gradients, update variables and slots in place; returns the norm before the clipping.
+
+    `update` counts from 1. Whether the gradients are finite is for the caller to see, by the norm: nothing is skipped here.
+    """
+    rule = adam if settings.name == "adam" else lamb
+    norm = global_norm(gradients)
+    factor = clip_factor(norm, settings.clip_norm)
+    for variable, name, gradient, slot in zip(variables, names, gradients, slots, strict=True):
+        averages = moments(gradient * factor, slot, settings)
+        value = rule(
+            ops.convert_to_tensor(variable), averages, rate=rate, update=update, decayed=is_decayed(name), settings=settings
+        )
+        slot.m.assign(averages.m)
+        slot.v.assign(averages.v)
+        variable.assign(value)
+    return norm
