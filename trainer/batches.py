@@ -1,0 +1,160 @@
+"""Records to the batch of step n, for any engine: a pure function of the data, the seed, the step and the global batch.
+
+    place    step * global batch + row: how many records came before, over all epochs
+    epoch    place // records
+    number   permute(place % records), the order of that epoch (trainer.permutation)
+
+So every record comes once in each epoch, and an epoch that does not end with a batch is carried on by the next one, in the
+same batch: nothing is dropped, and the step is all that a checkpoint need hold of the position in the data. The rows of a
+global batch are cut into equal runs, one for each rank, and these into equal micro-batches; however it is cut, a global batch
+has the same records. (Two phases of training are two such sequences: each begins at step 0.)
+
+    with RecordSet(["data/ofrecord/.../sample"]) as records:
+        batches = TrainingBatches(records, GlobalBatch(256, world_size=8, rank=3, accumulation=4), seed=1)
+        with batches.from_step(1000) as ready:
+            for examples in ready:  # 32 records, valid until the next
+                for micro_batch in batches.micro_batches(examples):  # 8 records each
+                    ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.errors import UsageError
+from bertprep.records import Examples
+from trainer.permutation import permute
+from trainer.ready_batches import ReadyBatches
+from trainer.record_set import RecordSet
+
+READY = 2
+"""How many batches lie ready while the trainer works on one."""
+
+
+@dataclass(frozen=True)
+class GlobalBatch:
+    """The `size` records of a step, and what of them falls to a rank: its run of rows, in `accumulation` micro-batches.
+
+    >>> GlobalBatch(256, world_size=8, rank=3, accumulation=4).rows
+    range(96, 128)
+    """
+
+    size: int
+    world_size: int = 1
+    rank: int = 0
+    accumulation: int = 1
+
+    def __post_init__(self) -> None:
+        if min(self.size, self.world_size, self.accumulation) < 1 or not 0 <= self.rank < self.world_size:
+            raise UsageError(
+                f"global batch {self.size}, rank {self.rank} of {self.world_size}, accumulation {self.accumulation}: expected "
+                "1 or more of each, and ranks counted from 0"
+            )
+        if self.size % (self.world_size * self.accumulation):
+            raise UsageError(
+                f"a global batch of {self.size:,} cannot be cut into {self.world_size:,} ranks x {self.accumulation:,} "
+                f"micro-batches; choose a multiple of {self.world_size * self.accumulation:,}"
+            )
+
+    @property
+    def rank_size(self) -> int:
+        return self.size // self.world_size
+
+    @property
+    def micro_batch(self) -> int:
+        return self.rank_size // self.accumulation
+
+    @property
+    def rows(self) -> range:
+        """The rows of the global batch that are this rank's."""
+        return range(self.rank * self.rank_size, (self.rank + 1) * self.rank_size)
+
+
+class TrainingBatches:
+    """The records of a set, shuffled anew for each epoch: this rank's share of the global batch of any step."""
+
+    def __init__(self, records: RecordSet, batch: GlobalBatch, *, seed: int) -> None:
+        self.records, self.batch, self.seed = records, batch, seed
+
+    def epoch(self, step: int) -> int:
+        """The epoch in which the global batch of `step` begins, from 0."""
+        return step * self.batch.size // len(self.records)
+
+    def numbers(self, step: int) -> NDArray[np.int64]:
+        """The numbers of this rank's records at `step`, in the order of their rows."""
+        records = len(self.records)
+        place, end = (step * self.batch.size + row for row in (self.batch.rows.start, self.batch.rows.stop))
+        runs = []
+        while place < end:  # once, but where an epoch ends within the rows
+            epoch, start = divmod(place, records)
+            stop = min(records, start + end - place)
+            runs.append(permute(np.arange(start, stop), records, seed=self.seed, epoch=epoch))
+            place += stop - start
+        return np.concatenate(runs)
+
+    def places(self, step: int) -> list[tuple[Path, int]]:
+        """The file of each of this rank's records at `step`, and its number in it: what to look at where a loss goes wrong."""
+        return [self.records.place_of(number) for number in self.numbers(step).tolist()]
+
+    def batch_of(self, step: int) -> Examples:
+        """This rank's records at `step`, in new arrays."""
+        examples = self.make_room()
+        self.read_into(examples, step)
+        return examples
+
+    def read_into(self, examples: Examples, step: int) -> None:
+        """This rank's records at `step`, to the first rows of arrays that are there."""
+        self.records.gather_into(examples, self.numbers(step))
+
+    def make_room(self) -> Examples:
+        return Examples.empty(self.batch.rank_size, seq=self.records.seq, pred=self.records.pred)
+
+    def micro_batches(self, examples: Examples) -> list[Examples]:
+        """The micro-batches of a batch, in its memory."""
+        size = self.batch.micro_batch
+        return [examples[start : start + size] for start in range(0, len(examples), size)]
+
+    def from_step(self, first: int, stop: int | None = None, *, ready: int = READY, held: int = 1) -> ReadyBatches:
+        """The batches of the steps from `first` on, read ahead by a thread into reused arrays; see `ReadyBatches`."""
+        return ReadyBatches(self.read_into, self.make_room, first, stop, ready=ready, held=held)
+
+
+class EvaluationBatches:
+    """The records of a set once, in order, for all ranks in equally many batches: iterate for (examples, weights of rows).
+
+    What is missing in the last global batch is filled with its last record, whose predictions and row have weight 0 there: no
+    sum over weights sees it, and every batch has the same shape. As with `ReadyBatches`, arrays hold until the next batch.
+    """
+
+    def __init__(self, records: RecordSet, batch: GlobalBatch) -> None:
+        self.records, self.batch = records, batch
+
+    def __len__(self) -> int:
+        return -(-len(self.records) // self.batch.size)
+
+    def __iter__(self) -> Iterator[tuple[Examples, NDArray[np.float32]]]:
+        with ReadyBatches(self.read_into, self.make_room, 0, len(self), ready=READY, held=1) as ready:
+            for step, examples in enumerate(ready):
+                yield examples, self.row_weights(step)
+
+    def row_weights(self, step: int) -> NDArray[np.float32]:
+        """(rows of this rank,): 1 for a record, 0 for what fills the last batch."""
+        return (self._places(step) < len(self.records)).astype(np.float32)
+
+    def read_into(self, examples: Examples, step: int) -> None:
+        """This rank's records of global batch `step`, to the first rows of arrays that are there."""
+        places = self._places(step)
+        self.records.gather_into(examples, np.minimum(places, len(self.records) - 1))
+        examples.masked_lm_weights[: len(places)][places >= len(self.records)] = 0
+
+    def make_room(self) -> Examples:
+        return Examples.empty(self.batch.rank_size, seq=self.records.seq, pred=self.records.pred)
+
+    def _places(self, step: int) -> NDArray[np.int64]:
+        rows = self.batch.rows
+        return np.arange(rows.start, rows.stop, dtype=np.int64) + step * self.batch.size

@@ -1,0 +1,164 @@
+"""All records of some data folders as one sequence, from which a batch is gathered in one call, whatever files it meets.
+
+Folders are concatenated, so that each has weight by its size. Files are mapped when a batch first meets them; where there are
+more than may be open at a time, the one used longest ago is closed for the next. A gzip file cannot be entered in the middle:
+it is held decompressed for as long as the set is open, up to a limit.
+"""
+
+from __future__ import annotations
+
+import resource
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep import kernels
+from bertprep.errors import BertprepError, UsageError
+from bertprep.kernels.faults import NOTES_SIZE, ROW
+from bertprep.layout import TEST, TRAINING
+from bertprep.record_folder import find_records
+from bertprep.records import Examples
+from bertprep.records.faults import explain
+from bertprep.records.file_bytes import FileBytes
+from bertprep.records.formats import OFRECORD, TFRECORD
+from trainer.record_index import INDEX, RecordIndex, check_unchanged, index_records
+
+_FORMAT_NUMBERS = {TFRECORD: 1, OFRECORD: 2}  # as in bertprep.kernels.encode, which is not imported at run time
+_FILE_WIDTH = 4  # of a file as kernels see it: its size, its format, the addresses of its bytes and of its records' offsets
+_SIZE, _FORMAT, _DATA, _OFFSETS = range(_FILE_WIDTH)
+_MOST_MAPPINGS = 32_000  # Linux allows 65,530 a process
+_MOST_DECOMPRESSED_BYTES = 4 << 30
+
+
+class RecordSet:
+    """The records of one split of data folders (or single files), numbered through; any thread may gather, one at a time.
+
+    `seq` and `pred` are those of all records. Raises `BertprepError` where a folder is not what it must be, where files differ
+    in shape, and for a damaged record, with file and record.
+    """
+
+    def __init__(self, data: Sequence[Path | str], split: str = TRAINING, *, most_open: int | None = None) -> None:
+        """`most_open` files are mapped at a time; by default half of what the system lets this process open (ulimit -n)."""
+        if not data:
+            raise UsageError("no data; name at least one folder of records")
+        self._indexes = [_index(Path(folder), split) for folder in data]
+        self._paths = [index.folder / file.name for index in self._indexes for file in index.files]
+        self._files = [file for index in self._indexes for file in index.files]
+        self._is_compressed = np.array([file.data_bytes != file.size_bytes for file in self._files])
+        self._check_alike()
+        self._check_compressed()
+        self.seq, self.pred = self._files[0].seq, self._files[0].pred
+        records = np.array([file.records for file in self._files], np.int64)
+        self._ends = np.cumsum(records)  # (files,): the number of the record after each file's last
+        self._starts = self._ends - records
+        self._rows = np.zeros((len(self._files), _FILE_WIDTH), np.int64)  # no data where a file is closed
+        self._rows[:, _SIZE] = [file.data_bytes for file in self._files]
+        self._rows[:, _FORMAT] = [_FORMAT_NUMBERS[file.format] for file in self._files]
+        self._rows[:, _OFFSETS] = [starts.ctypes.data for index in self._indexes for starts in index.offsets]
+        self._opened: dict[int, FileBytes] = {}
+        self._used = np.zeros(len(self._files), np.int64)  # when a file was last asked for, counted in calls
+        self._calls = 0
+        self._most_open = most_open or _most_open()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> RecordSet:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the files' memory back; what was read stays, and what is asked for again is opened again."""
+        with self._lock:
+            for number in list(self._opened):
+                self._close(number)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def place_of(self, number: int) -> tuple[Path, int]:
+        """The file that has a record, and the record's number in it: what an error or a log names."""
+        file = int(np.searchsorted(self._ends, number, side="right"))
+        return self._paths[file], number - int(self._starts[file])
+
+    def gather_into(self, examples: Examples, numbers: NDArray[np.int64], *, row: int = 0) -> None:
+        """Read the records of an array of numbers, in its order, to the rows from `row` on."""
+        if (examples.seq, examples.pred) != (self.seq, self.pred) or row < 0 or row + len(numbers) > len(examples):
+            raise ValueError(
+                f"room for {len(examples)} records of {examples.seq}/{examples.pred}, "
+                f"needed for {len(numbers)} of {self.seq}/{self.pred} from row {row}"
+            )
+        if len(numbers) and not 0 <= np.min(numbers) <= np.max(numbers) < len(self):
+            raise IndexError(f"records {np.min(numbers)} to {np.max(numbers)} of {len(self)}")
+        files = np.searchsorted(self._ends, numbers, side="right")
+        records = numbers - self._starts[files]
+        # So many records meet at most that many files, and all fit beside one another.
+        portion = self._most_open if len(self._files) > self._most_open else max(1, len(numbers))
+        with self._lock:
+            for start in range(0, len(numbers), portion):
+                rows = slice(start, start + portion)
+                self._gather(examples, files[rows], records[rows], row + start)
+
+    def _gather(self, examples: Examples, files: NDArray[np.int64], records: NDArray[np.int64], row: int) -> None:
+        self._calls += 1
+        self._used[files] = self._calls
+        missing = np.unique(files[self._rows[files, _DATA] == 0])
+        if missing.size:
+            self._open(missing)
+        notes = np.zeros(NOTES_SIZE, np.int64)
+        fault = kernels.load().gather(self._rows, files, records, len(records), examples.room, row, notes)
+        if fault < 0:
+            wrong = notes[ROW]
+            number = int(files[wrong])
+            raise explain(self._paths[number], self._files[number].format, fault, int(records[wrong]), notes)
+
+    def _open(self, numbers: NDArray[np.int64]) -> None:
+        """Open files, and close as many as there would be too many, those used longest ago."""
+        mapped = np.flatnonzero((self._rows[:, _DATA] != 0) & ~self._is_compressed)
+        excess = max(0, len(mapped) + len(numbers) - self._most_open)
+        for number in mapped[np.argsort(self._used[mapped])[:excess]].tolist():
+            self._close(number)
+        for number in numbers.tolist():
+            check_unchanged(self._paths[number], self._files[number])
+            self._opened[number] = FileBytes(self._paths[number])
+            self._rows[number, _DATA] = self._opened[number].array.ctypes.data
+
+    def _close(self, number: int) -> None:
+        self._rows[number, _DATA] = 0
+        self._opened.pop(number).close()
+
+    def _check_alike(self) -> None:
+        first = self._files[0]
+        for path, file in zip(self._paths, self._files, strict=True):
+            if (file.seq, file.pred) != (first.seq, first.pred):
+                raise BertprepError(
+                    f"{path}: has records of {file.seq} tokens and {file.pred} predictions, expected {first.seq} and "
+                    f"{first.pred} as {self._paths[0]} has; give data that was made with the same settings"
+                )
+
+    def _check_compressed(self) -> None:
+        compressed = np.flatnonzero(self._is_compressed).tolist()
+        total = sum(self._files[number].data_bytes for number in compressed)
+        if total > _MOST_DECOMPRESSED_BYTES:
+            raise BertprepError(
+                f"{self._paths[compressed[0]]}: is one of {len(compressed):,} compressed files of {total / 1e9:,.1f} GB in memory, "
+                f"the limit is {_MOST_DECOMPRESSED_BYTES / 1e9:,.1f} GB; bertprep convert makes files that need none"
+            )
+
+
+def _index(path: Path, split: str) -> RecordIndex:
+    """The index of a split of a data set; one that is not parted into splits counts as training data."""
+    files = [file.path for file in find_records(path).files if (file.split or TRAINING) == split]
+    if not files:
+        advice = "bertprep shard holds one out" if split == TEST else "name a folder that has it"
+        raise UsageError(f"{path}: has no {split} split; {advice}")
+    return index_records(files, path.with_name(f"{INDEX}.{path.name}") if path.is_file() else files[0].parent / INDEX)
+
+
+def _most_open() -> int:
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(_MOST_MAPPINGS, allowed // 2) if allowed > 1 else _MOST_MAPPINGS  # "no limit" is -1 or huge
