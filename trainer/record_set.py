@@ -145,8 +145,8 @@ class RecordSet:
         total = sum(self._files[number].data_bytes for number in compressed)
         if total > _MOST_DECOMPRESSED_BYTES:
             raise BertprepError(
-                f"{self._paths[compressed[0]]}: is one of {len(compressed):,} compressed files of {total / 1e9:,.1f} GB in memory, "
-                f"the limit is {_MOST_DECOMPRESSED_BYTES / 1e9:,.1f} GB; bertprep convert makes files that need none"
+                f"{self._paths[compressed[0]]}: is one of {len(compressed):,} gzip files that hold {total / 1e9:,.1f} GB, "
+                f"memory is given to {_MOST_DECOMPRESSED_BYTES / 1e9:,.1f} GB; bertprep convert makes files that need none"
             )
 
 
