@@ -1,0 +1,198 @@
+"""BERT with its two pretraining heads, as Google and Hugging Face define it, on Keras' operations.
+
+A function of variables by name (trainer/variables.py), a batch and a dropout key: exact GELU, LayerNorm after each residual,
+the masked-LM head at the masked positions only, which makes a step three times cheaper than logits at all positions. Nothing
+but dense products and gathers, in shapes that depend on the batch's shape alone, so XLA compiles it.
+
+Variables are float32. Products run in `compute_dtype`; LayerNorm, softmax, logits and losses are float32 always. Activations
+are (sequences * seq, hidden): with a third dimension TensorFlow would multiply each sequence on its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import keras  # type: ignore[import-untyped]
+from keras import ops
+
+from trainer.config import LAYER_NORM_EPSILON, ModelConfig
+from trainer.engines.tensorflow.dropout import Dropout
+from trainer.variables import initial_values
+
+Tensor: TypeAlias = Any  # of whatever framework Keras runs on
+Batch: TypeAlias = Mapping[str, Tensor]  # the seven features of bertprep.records.Examples, by their names
+COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
+MASKED_OUT = -10_000.0  # added to a score so that its weight is 0; of this size in both originals
+
+
+class Logits(NamedTuple):
+    """What the two heads say."""
+
+    masked_lm: Tensor  # (sequences * pred, vocabulary)
+    next_sentence: Tensor  # (sequences, 2); of class 0, the next sentence, and 1, a random one
+
+
+class Sums(NamedTuple):
+    """Losses and hits of a part of a batch, as sums: those of all parts add up to those of the batch."""
+
+    masked_lm_loss: Tensor
+    masked_lm_correct: Tensor
+    masked_lm_weight: Tensor
+    next_sentence_loss: Tensor
+    next_sentence_correct: Tensor
+    sequences: Tensor
+
+    def loss(self, masked_lm_weight: Tensor, sequences: Tensor) -> Tensor:
+        """This part's share of the loss of a global batch that has this weight and this many sequences in all."""
+        weight = ops.maximum(masked_lm_weight, 1e-5)  # a batch without a masked token has a loss of 0 there
+        return self.masked_lm_loss / weight + self.next_sentence_loss / sequences
+
+
+def make_variables(config: ModelConfig, seed: int) -> dict[str, Any]:
+    """New float32 variables by name, with the first values that every engine starts from."""
+    return {
+        name: keras.Variable(value, dtype="float32", name=name.replace("/", "."))
+        for name, value in initial_values(config, seed).items()
+    }
+
+
+def pretraining_logits(
+    config: ModelConfig,
+    variables: Mapping[str, Any],
+    batch: Batch,
+    *,
+    compute_dtype: str = "float32",
+    dropout_key: Tensor | None = None,
+) -> Logits:
+    """What the model says of a batch, float32; with no dropout unless there is a key for it."""
+    return _Pass(config, variables, compute_dtype, Dropout(dropout_key)).logits(batch)
+
+
+def pretraining_sums(
+    config: ModelConfig,
+    variables: Mapping[str, Any],
+    batch: Batch,
+    *,
+    compute_dtype: str = "float32",
+    dropout_key: Tensor | None = None,
+) -> Sums:
+    """Losses and hits of a batch or a part of one."""
+    logits = pretraining_logits(config, variables, batch, compute_dtype=compute_dtype, dropout_key=dropout_key)
+    tokens = ops.reshape(batch["masked_lm_ids"], (-1,))
+    weights = ops.cast(ops.reshape(batch["masked_lm_weights"], (-1,)), "float32")
+    labels = batch["next_sentence_labels"]
+    return Sums(
+        masked_lm_loss=ops.sum(_cross_entropy(tokens, logits.masked_lm) * weights),
+        masked_lm_correct=ops.sum(_hits(tokens, logits.masked_lm) * weights),
+        masked_lm_weight=ops.sum(weights),
+        next_sentence_loss=ops.sum(_cross_entropy(labels, logits.next_sentence)),
+        next_sentence_correct=ops.sum(_hits(labels, logits.next_sentence)),
+        sequences=ops.cast(ops.shape(labels)[0], "float32"),
+    )
+
+
+def _cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
+    return ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+
+
+def _hits(labels: Tensor, logits: Tensor) -> Tensor:
+    return ops.cast(ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), labels), "float32")
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """One pass forward; each method takes the name of the variables it uses."""
+
+    config: ModelConfig
+    variables: Mapping[str, Any]
+    compute_dtype: str
+    dropout: Dropout
+
+    def logits(self, batch: Batch) -> Logits:
+        sequences, seq = ops.shape(batch["input_ids"])
+        hidden = self._encode(batch)
+        first = ops.reshape(hidden, (sequences, seq, self.config.hidden_size))[:, 0]
+        pooled = ops.tanh(self._dense("bert/pooler/dense", first))
+        starts = ops.expand_dims(ops.arange(sequences, dtype="int32") * seq, 1)
+        masked = ops.take(hidden, ops.reshape(batch["masked_lm_positions"] + starts, (-1,)), axis=0)
+        return Logits(self._masked_lm(masked), self._next_sentence(pooled))
+
+    def _encode(self, batch: Batch) -> Tensor:
+        sequences, seq = ops.shape(batch["input_ids"])
+        config = self.config
+        types = ops.one_hot(ops.reshape(batch["segment_ids"], (-1,)), config.type_vocab_size, dtype="float32")
+        table = ops.copy(self._variable("bert/embeddings/word_embeddings"))  # a tensor, which has custom gradients
+        words = _look_up(table, ops.reshape(batch["input_ids"], (-1,)))
+        positions = self._variable("bert/embeddings/position_embeddings")[:seq]
+        sums = words + ops.matmul(types, self._variable("bert/embeddings/token_type_embeddings"))
+        sums = ops.reshape(ops.reshape(sums, (sequences, seq, config.hidden_size)) + positions, (-1, config.hidden_size))
+        hidden = self.dropout(self._layer_norm("bert/embeddings", sums), config.hidden_dropout_prob)
+        masked_out = (1 - ops.cast(batch["input_mask"], "float32"))[:, None, None, :] * MASKED_OUT  # (sequences, 1, 1, seq)
+        for number in range(config.num_hidden_layers):
+            layer = f"bert/encoder/layer_{number}"
+            context = self._attend(f"{layer}/attention/self", hidden, masked_out, sequences, seq)
+            hidden = self._add(f"{layer}/attention/output", hidden, context)
+            inner = ops.gelu(self._dense(f"{layer}/intermediate/dense", hidden), approximate=False)
+            hidden = self._add(f"{layer}/output", hidden, inner)
+        return hidden
+
+    def _attend(self, name: str, hidden: Tensor, masked_out: Tensor, sequences: Tensor, seq: Tensor) -> Tensor:
+        config = self.config
+
+        def heads(part: str, *axes: int) -> Tensor:
+            values = self._dense(f"{name}/{part}", hidden)
+            return ops.transpose(
+                ops.reshape(values, (sequences, seq, config.num_attention_heads, config.head_size)), axes
+            )  # of (sequence, token, head, unit)
+
+        query = heads("query", 0, 2, 1, 3) * (1 / math.sqrt(config.head_size))
+        scores = ops.matmul(query, heads("key", 0, 2, 3, 1))  # (sequences, heads, seq, seq)
+        weights = ops.cast(ops.softmax(ops.cast(scores, "float32") + masked_out), self.compute_dtype)
+        weights = self.dropout(weights, config.attention_probs_dropout_prob)
+        context = ops.matmul(weights, heads("value", 0, 2, 1, 3))  # (sequences, heads, seq, units)
+        return ops.reshape(ops.transpose(context, (0, 2, 1, 3)), (-1, config.hidden_size))
+
+    def _add(self, name: str, hidden: Tensor, values: Tensor) -> Tensor:
+        """What both halves of a layer end with."""
+        values = self.dropout(self._dense(f"{name}/dense", values), self.config.hidden_dropout_prob)
+        return self._layer_norm(name, hidden + values)
+
+    def _masked_lm(self, masked: Tensor) -> Tensor:
+        values = ops.gelu(self._dense("cls/predictions/transform/dense", masked), approximate=False)
+        values = self._layer_norm("cls/predictions/transform", values)
+        words = ops.cast(self._variable("bert/embeddings/word_embeddings"), self.compute_dtype)
+        logits = ops.cast(ops.matmul(values, ops.transpose(words)), "float32")
+        return ops.add(logits, self._variable("cls/predictions/output_bias"))
+
+    def _next_sentence(self, pooled: Tensor) -> Tensor:
+        weights = ops.transpose(self._variable("cls/seq_relationship/output_weights"))
+        logits = ops.matmul(ops.cast(pooled, "float32"), weights)
+        return ops.add(logits, self._variable("cls/seq_relationship/output_bias"))
+
+    def _dense(self, name: str, values: Tensor) -> Tensor:
+        kernel, bias = (ops.cast(self._variable(f"{name}/{part}"), self.compute_dtype) for part in ("kernel", "bias"))
+        return ops.add(ops.matmul(values, kernel), bias)
+
+    def _layer_norm(self, name: str, values: Tensor) -> Tensor:
+        values = ops.cast(values, "float32")
+        centred = values - ops.mean(values, axis=-1, keepdims=True)
+        variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
+        scaled = centred * ops.rsqrt(variance + LAYER_NORM_EPSILON) * self._variable(f"{name}/LayerNorm/gamma")
+        return ops.cast(scaled + self._variable(f"{name}/LayerNorm/beta"), self.compute_dtype)
+
+    def _variable(self, name: str) -> Tensor:
+        return ops.convert_to_tensor(self.variables[name])
+
+
+def _look_up(table: Tensor, rows: Tensor) -> Tensor:
+    """Rows of a table, with a gradient as dense as the table: TensorFlow's own would be a list of rows, to be summed later."""
+    size = table.shape[0]
+
+    @ops.custom_gradient  # type: ignore[untyped-decorator]
+    def gather(table: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        return ops.take(table, rows, axis=0), lambda upstream: ops.segment_sum(upstream, rows, num_segments=size)
+
+    return gather(table)

@@ -1,0 +1,93 @@
+"""The safetensors format: arrays by name in one file, read and written with NumPy alone.
+
+    8 bytes   length of the header, little-endian
+    header    JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ..., "__metadata__": {...}}
+    data      the arrays, row-major, little-endian, at the offsets from here
+
+Written files hold float32, sorted by name, and are whole or not there; files of half the precision are read as well.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.atomic import atomic_file
+from bertprep.errors import BertprepError
+
+_ALIGNMENT = 8  # bytes; where other tools want the data to begin
+_STORED: dict[str, np.dtype[Any]] = {
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype("<u2"),
+    "F64": np.dtype("<f8"),
+}
+
+
+def read_safetensors(path: Path) -> dict[str, NDArray[np.float32]]:
+    """The arrays of floating-point numbers in a file, as float32; other kinds, such as a list of positions, are left out."""
+    try:
+        data = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
+    except OSError as error:
+        raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
+    header, start = _read_header(path, data)
+    return {
+        name: _read_array(path, name, entry, data[start:])
+        for name, entry in header.items()
+        if name != "__metadata__" and entry.get("dtype") in _STORED
+    }
+
+
+def _read_header(path: Path, data: NDArray[np.uint8]) -> tuple[dict[str, Any], int]:
+    """The entries by name, and where the data begins."""
+    size = struct.unpack("<Q", data[:8].tobytes())[0] if len(data) >= 8 else 0
+    if not 0 < size <= len(data) - 8:
+        raise BertprepError(f"{path}: is not a whole safetensors file: {len(data):,} bytes, with a header of {size:,}")
+    try:
+        header = json.loads(data[8 : 8 + size].tobytes())
+    except ValueError as error:
+        raise BertprepError(f"{path}: is not a safetensors file: its header is not JSON ({error})") from error
+    if not isinstance(header, dict) or not all(isinstance(entry, dict) for entry in header.values()):
+        raise BertprepError(f"{path}: is not a safetensors file: its header is not one of names and entries")
+    return header, 8 + size
+
+
+def _read_array(path: Path, name: str, entry: Mapping[str, Any], data: NDArray[np.uint8]) -> NDArray[np.float32]:
+    stored = _STORED[entry["dtype"]]
+    try:
+        shape = tuple(int(size) for size in entry["shape"])
+        begin, end = (int(offset) for offset in entry["data_offsets"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise BertprepError(f"{path}: {name}: its entry has no shape or no place in the file: {dict(entry)}") from error
+    expected = math.prod(shape) * stored.itemsize
+    if not (0 <= begin <= end <= len(data) and end - begin == expected):
+        raise BertprepError(
+            f"{path}: {name}: {entry['dtype']} of shape {list(shape)} takes {expected:,} bytes; found bytes {begin:,} to {end:,} "
+            f"of {len(data):,}; the file is cut off or damaged, fetch it again"
+        )
+    values = np.frombuffer(data[begin:end], stored)
+    if entry["dtype"] == "BF16":  # the upper half of a float32
+        values = np.frombuffer(values.astype("<u4") << 16, "<f4")
+    return np.array(values, np.float32).reshape(shape)
+
+
+def write_safetensors(path: Path, arrays: Mapping[str, NDArray[np.float32]], metadata: Mapping[str, str]) -> None:
+    """Write arrays by name as float32, and what there is to say of them."""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    end = 0
+    for name in sorted(arrays):
+        begin, end = end, end + arrays[name].size * 4
+        header[name] = {"dtype": "F32", "shape": list(arrays[name].shape), "data_offsets": [begin, end]}
+    encoded = json.dumps(header, separators=(",", ":")).encode()
+    encoded += b" " * (-len(encoded) % _ALIGNMENT)
+    with atomic_file(path) as file:
+        file.write(struct.pack("<Q", len(encoded)) + encoded)
+        for name in sorted(arrays):
+            file.write(np.ascontiguousarray(arrays[name], "<f4").tobytes())
