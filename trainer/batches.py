@@ -34,6 +34,7 @@ from trainer.record_set import RecordSet
 
 READY = 2
 """How many batches lie ready while the trainer works on one."""
+_PLACES_AT_ONCE = 4096  # one by one, steps of few records would cost more for their numbers than for their bytes
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class TrainingBatches:
 
     def __init__(self, records: RecordSet, batch: GlobalBatch, *, seed: int) -> None:
         self.records, self.batch, self.seed = records, batch, seed
+        self._latest = (-1, np.empty((0, 0), np.int64))  # a first step, and the numbers of the steps from it on
 
     def epoch(self, step: int) -> int:
         """The epoch in which the global batch of `step` begins, from 0."""
@@ -87,15 +89,24 @@ class TrainingBatches:
 
     def numbers(self, step: int) -> NDArray[np.int64]:
         """The numbers of this rank's records at `step`, in the order of their rows."""
-        records = len(self.records)
-        place, end = (step * self.batch.size + row for row in (self.batch.rows.start, self.batch.rows.stop))
-        runs = []
-        while place < end:  # once, but where an epoch ends within the rows
-            epoch, start = divmod(place, records)
-            stop = min(records, start + end - place)
-            runs.append(permute(np.arange(start, stop), records, seed=self.seed, epoch=epoch))
-            place += stop - start
-        return np.concatenate(runs)
+        steps = max(1, min(_PLACES_AT_ONCE // self.batch.rank_size, len(self.records) // self.batch.size))
+        first = step - step % steps
+        known, numbers = self._latest
+        if known != first:
+            numbers = self._numbers_from(first, steps)
+            self._latest = first, numbers
+        of_step: NDArray[np.int64] = numbers[step - first]
+        return of_step
+
+    def _numbers_from(self, first: int, steps: int) -> NDArray[np.int64]:
+        """(steps, rows of this rank): the numbers of the records at so many steps."""
+        rows = np.arange(self.batch.rows.start, self.batch.rows.stop, dtype=np.int64)
+        epochs, places = np.divmod(np.arange(first, first + steps)[:, None] * self.batch.size + rows, len(self.records))
+        numbers = np.empty_like(places)
+        for epoch in range(int(epochs[0, 0]), int(epochs[-1, -1]) + 1):
+            of_epoch = epochs == epoch
+            numbers[of_epoch] = permute(places[of_epoch], len(self.records), seed=self.seed, epoch=epoch)
+        return numbers
 
     def places(self, step: int) -> list[tuple[Path, int]]:
         """The file of each of this rank's records at `step`, and its number in it: what to look at where a loss goes wrong."""

@@ -106,9 +106,9 @@ class RecordSet:
     def _gather(self, examples: Examples, files: NDArray[np.int64], records: NDArray[np.int64], row: int) -> None:
         self._calls += 1
         self._used[files] = self._calls
-        missing = np.unique(files[self._rows[files, _DATA] == 0])
-        if missing.size:
-            self._open(missing)
+        is_closed = self._rows[files, _DATA] == 0
+        if is_closed.any():
+            self._open(np.unique(files[is_closed]))
         notes = np.zeros(NOTES_SIZE, np.int64)
         fault = kernels.load().gather(self._rows, files, records, len(records), examples.room, row, notes)
         if fault < 0:
