@@ -4,7 +4,7 @@ A place is written as two digits, of bases that multiply to hardly more than the
 digit a hash of the other: a Feistel network, which is one-to-one whatever the hash. The few results that lie outside the set
 are put through again until they fall inside ("cycle walking"), so the whole is a permutation of the set itself.
 
-Any place of any epoch costs the same, some 40 nanoseconds where thousands are asked for at once, so that resuming and cutting
+Any place of any epoch costs the same, 25 to 40 nanoseconds where thousands are asked for at once, so that resuming and cutting
 a batch into shares are free. An array of 100 million numbers takes seconds and 800 MB an epoch, in every process:
 docs/benchmarks.md, Batches.
 """
