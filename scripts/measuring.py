@@ -2,10 +2,14 @@
 
 import os
 import platform
+import statistics
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from bertprep.manifest import versions_of
 
@@ -26,6 +30,18 @@ def run_command(arguments: list[str]) -> tuple[float, float, int]:
     if status != "0":
         raise SystemExit(f"{' '.join(arguments)}: exit status {status}")
     return float(cpu), float(wall), int(peak_kb) * (1 if sys.platform == "darwin" else 1024)
+
+
+def median_cpu(work: Callable[[], Any], runs: int, *, between: Callable[[], Any] = lambda: None) -> float:
+    """Median CPU seconds of `work` in all threads of this process, after one that is not counted; `between` is not timed."""
+    seconds = []
+    for run in range(runs + 1):
+        between()
+        started = time.process_time()
+        work()
+        if run:
+            seconds.append(time.process_time() - started)
+    return statistics.median(seconds)
 
 
 def describe_machine(*packages: str) -> str:

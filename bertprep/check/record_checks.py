@@ -20,6 +20,7 @@ from bertprep.check.outcome import FileFacts
 from bertprep.check.record_scan import RecordScan
 from bertprep.check.tally import Counts, Tally
 from bertprep.errors import BertprepError
+from bertprep.instances.generator import predictions_by_length
 from bertprep.kernels import record_faults as faults
 from bertprep.records.examples import Examples
 
@@ -43,8 +44,7 @@ class RecordRules:
 
     def predictions_by_length(self) -> Counts:
         """How many predictions a record of n tokens has, for n = 0 to seq."""
-        wanted = [min(self.pred, max(1, round(n * self.masked_lm_prob))) for n in range(self.seq + 1)]
-        return np.array(wanted, np.int64)
+        return predictions_by_length(self.seq, self.pred, self.masked_lm_prob)
 
     def certain_by_length(self) -> Counts:
         """1 where a record of n tokens can have its predictions at so many places that no two draws agree, for n = 0 to seq."""

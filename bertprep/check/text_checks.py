@@ -12,7 +12,6 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertprep import pool
 from bertprep.atomic import TEMPORARY_SUFFIX
@@ -21,6 +20,7 @@ from bertprep.check.manifest_checks import check_names
 from bertprep.check.text_scan import ScannedShard, line_of_document, scan_shard
 from bertprep.layout import MANIFEST, SPLITS
 from bertprep.manifest import Manifest
+from bertprep.text.documents import repeated_rows
 
 MOST_ABOVE_MEAN = 0.02  # of a shard's size, beside one document
 
@@ -85,23 +85,6 @@ def _find_repeated(folder: Path, shards: Sequence[ScannedShard], level: str) -> 
             expected = "each document once" if code == "document-twice" else "no test document in training"
             found = f"the document of {before}, line {line_before:,}"
             yield Finding(of_level, code, name, line, expected, found, len(which))
-
-
-def repeated_rows(digests: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The numbers of the rows that came before, ascending, and for each the number of the first row like it.
-
-    >>> repeated_rows(np.array([[7, 1], [3, 4], [7, 1], [7, 2], [7, 1]], np.uint64))
-    (array([2, 4]), array([0, 0]))
-    """
-    order = np.lexsort((digests[:, 1], digests[:, 0]))  # stable: of equal rows the earlier one stays first
-    ordered = digests[order]
-    starts_anew = np.ones(len(order), bool)
-    starts_anew[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    repeats = np.flatnonzero(~starts_anew)
-    group_starts = np.flatnonzero(starts_anew)
-    first = order[group_starts[np.searchsorted(group_starts, repeats, side="right") - 1]]
-    by_row = np.argsort(order[repeats])
-    return order[repeats][by_row], first[by_row]
 
 
 def _check_balance(shards: Sequence[ScannedShard]) -> Iterator[Finding]:

@@ -64,7 +64,7 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
     room = np.empty(3 * (longest + 4), np.uint16)
     marked = np.zeros(settings.seq // 64 + 2, np.uint64)
     chosen = np.empty(settings.seq + 1, np.int32)
-    predictions = predictions_by_length(settings)
+    predictions = predictions_by_length(settings.seq, settings.pred, settings.masked_lm_prob)
     continues = np.array([token.startswith("##") for token in vocabulary.tokens], np.uint8)
 
     # A first guess that nearly always holds; where it does not, the arrays grow and the generator goes on where it stopped.
@@ -103,13 +103,12 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
     )
 
 
-def predictions_by_length(settings: InstanceSettings) -> NDArray[np.int64]:
+def predictions_by_length(seq: int, pred: int, masked_lm_prob: float) -> NDArray[np.int64]:
     """The number of masked tokens in a sequence of n tokens, special ones counted, for n = 0 to seq.
 
     A table, because Python's `round` goes to the even neighbour and works on the exact product of doubles.
     """
-    numbers = [min(settings.pred, max(1, round(n * settings.masked_lm_prob))) for n in range(settings.seq + 1)]
-    return np.array(numbers, np.int64)
+    return np.array([min(pred, max(1, round(n * masked_lm_prob))) for n in range(seq + 1)], np.int64)
 
 
 def threshold(probability: float) -> int:

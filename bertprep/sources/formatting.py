@@ -5,7 +5,6 @@ for each source file, in worker processes; the sharder then indexes these as any
 journal, so a killed run goes on with the files it lacks. A plain text file on disk is taken where it lies.
 """
 
-import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from bertprep import pool
-from bertprep.atomic import atomic_file
 from bertprep.layout import Workspace, formatted_text
 from bertprep.manifest import Journal, Manifest, read_finished, read_manifest, versions_of
 from bertprep.progress import Progress
@@ -27,11 +25,11 @@ from bertprep.sources.wikimedia.wikitext import to_prose
 from bertprep.sources.wikipedia import prose_of
 from bertprep.text.cleaning import clean_document
 from bertprep.text.documents import TextInput
+from bertprep.text.writing import text_file
 
 KIND = "cleaned text"
 MADE_WITH = {"rules": 1}
 """The version of all rules that decide what cleaned text looks like; each file has in its facts of which source it is."""
-WRITE_BYTES = 1_000_000
 DUMP = "dump"
 """The reader that is none of READERS: a Wikimedia dump."""
 BATCH_CHARACTERS = 8_000_000
@@ -201,26 +199,15 @@ def _batches(pages: Iterable[Page]) -> Iterator[list[Page]]:
 
 def write_text(task: Task) -> tuple[str, dict[str, Any]]:
     """Write the cleaned text of a task; returns the file's name and its facts for the manifest."""
-    digest = hashlib.sha256()
     documents = empty = 0
-    with atomic_file(task.path) as file:
-        lines = bytearray()
-
-        def write() -> None:
-            digest.update(lines)
-            file.write(lines)
-            lines.clear()
-
+    with text_file(task.path) as file:
         for text in task.documents():
             if document := clean_document(text):
                 documents += 1
-                lines += document.encode(errors="replace") + b"\n\n"  # JSON can hold half a surrogate pair, UTF-8 cannot
+                file.add(document)
             else:
                 empty += 1
-            if len(lines) >= WRITE_BYTES:
-                write()
-        write()
-    facts: dict[str, Any] = {"source": task.number, "documents": documents, "empty": empty, "bytes": file.size_bytes}
+    facts: dict[str, Any] = {"source": task.number, "documents": documents, "empty": empty, **file.facts()}
     if isinstance(task, FileTask) and (splitter := SPLITTERS.get(task.source.reader)):
         facts["splitter"] = splitter
-    return task.path.name, {**facts, "sha256": digest.hexdigest()}
+    return task.path.name, facts

@@ -14,7 +14,7 @@ from pathlib import Path
 from bertprep.errors import UsageError
 from bertprep.manifest import sha256_of
 from bertprep.sources.formatting import DUMP, SourceFile
-from bertprep.sources.streams import identify, is_url, suffixes
+from bertprep.sources.streams import identify, is_url, is_web, suffixes
 from bertprep.text.documents import TextInput
 
 READER_OF = {".jsonl": "json lines", ".ndjson": "json lines", ".json": "json lines", ".parquet": "parquet", ".xml": DUMP}
@@ -36,11 +36,6 @@ def find_sources(
     """
     local = (str(fetch(str(location)) if fetch and is_web(str(location)) else location) for location in locations)
     return [source for location in local for source in _find(location, field, one_document)]
-
-
-def is_web(location: str) -> bool:
-    """Whether it is an http or https address."""
-    return location.startswith(("http://", "https://"))
 
 
 def _find(location: str, field: str, one_document: bool) -> Iterator[TextInput | SourceFile]:

@@ -15,11 +15,12 @@ from bertprep.layout import Workspace
 from bertprep.sources import catalogue
 from bertprep.sources.catalogue import DEFAULT_MODEL, MODELS, NAMES, WIKIPEDIA_DATE, HubFiles
 from bertprep.sources.corpora import BOOKS, wiki
+from bertprep.sources.streams import is_web
 from bertprep.sources.tasks.weights import write_bert_config
 from bertprep.sources.transfer.http import Web
 from bertprep.sources.transfer.hub import Hub, source_of
 from bertprep.sources.transfer.listing import Listing
-from bertprep.sources.transfer.own_files import is_url, list_dump, list_folder, list_url, name_in_url
+from bertprep.sources.transfer.own_files import list_dump, list_folder, list_url, name_in_url
 
 ALL = "all"
 ENGLISH = "en"
@@ -99,7 +100,7 @@ def _wikipedia(request: Request, workspace: Workspace) -> Iterator[Part]:
     dump = request.from_dump
     if dump is None:
         yield _from_hub("wikipedia", label, folder, catalogue.wikipedia(request.language, request.date))
-    elif is_url(dump):
+    elif is_web(dump):
         name_in_url(dump)
         yield Part(
             "wikipedia", label, folder, {"dump": dump}, lambda hub, web: list_url(dump, web, progress=hub.progress), fixed=False

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
+from urllib.parse import urlsplit
 
 from bertprep.errors import BertprepError, UsageError
 
@@ -22,6 +23,11 @@ BUFFER_BYTES = 1 << 20
 def is_url(location: str) -> bool:
     """Whether fsspec is to open it: `s3://bucket/a.jsonl`, `hf://datasets/...`, but no path."""
     return "://" in location
+
+
+def is_web(location: str) -> bool:
+    """Whether it is an http or https address."""
+    return urlsplit(location).scheme in ("http", "https")
 
 
 def suffixes(location: str) -> tuple[str, str]:

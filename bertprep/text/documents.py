@@ -138,11 +138,26 @@ def find_first(digests: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
     >>> find_first(np.array([[1, 2], [3, 4], [1, 2], [1, 4]], np.uint64))
     array([ True,  True, False,  True])
     """
-    order = np.lexsort((digests[:, 1], digests[:, 0]))  # stable: the earlier of two equal ones stays first
-    ordered = digests[order]
     first = np.ones(len(digests), bool)
-    first[order[1:]] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    first[repeated_rows(digests)[0]] = False
     return first
+
+
+def repeated_rows(digests: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The numbers of the rows that came before, ascending, and for each the number of the first row like it.
+
+    >>> repeated_rows(np.array([[7, 1], [3, 4], [7, 1], [7, 2], [7, 1]], np.uint64))
+    (array([2, 4]), array([0, 0]))
+    """
+    order = np.lexsort((digests[:, 1], digests[:, 0]))  # stable: of equal rows the earlier one stays first
+    ordered = digests[order]
+    starts_anew = np.ones(len(order), bool)
+    starts_anew[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    repeats = np.flatnonzero(~starts_anew)
+    group_starts = np.flatnonzero(starts_anew)
+    first = order[group_starts[np.searchsorted(group_starts, repeats, side="right") - 1]]
+    by_row = np.argsort(order[repeats])
+    return order[repeats][by_row], first[by_row]
 
 
 def _check_input(path: Path, seen: set[Path]) -> None:

@@ -5,7 +5,6 @@ lie, splits them into sentences and writes the shard. So memory is bounded by th
 corpus; a killed run continues with the shards it lacks; and the bytes do not depend on the number of workers.
 """
 
-import hashlib
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from bertprep import pool
-from bertprep.atomic import atomic_file
 from bertprep.config import ShardSettings
 from bertprep.layout import TEST, TRAINING, Workspace, text_shard
 from bertprep.manifest import Journal, Manifest, read_finished, versions_of
@@ -23,9 +21,9 @@ from bertprep.progress import Progress
 from bertprep.text.assignment import assign_documents, count_shards
 from bertprep.text.documents import Documents, TextFile, TextIndex, TextInput, index_documents, read_documents
 from bertprep.text.sentences import choose_splitter
+from bertprep.text.writing import text_file
 
 KIND = "text shards"
-WRITE_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -122,29 +120,12 @@ def write_shard(task: ShardTask) -> dict[str, Any]:
         number: choose_splitter(given.splitter or settings.splitter, settings.language or "en")
         for number, given in task.inputs.items()
     }
-    digest = hashlib.sha256()
     sentences = words = 0
-    with atomic_file(task.path) as file:
-        lines = bytearray()
-
-        def write() -> None:
-            digest.update(lines)
-            file.write(lines)
-            lines.clear()
-
+    with text_file(task.path) as file:
         for number, text in read_documents({number: given.path for number, given in task.inputs.items()}, task.documents):
             found = split[number](text)
             document = "\n".join(found)
             sentences += len(found)
             words += document.count(" ") + len(found)  # a sentence has single spaces only
-            lines += document.encode() + b"\n\n"
-            if len(lines) >= WRITE_BYTES:
-                write()
-        write()
-    return {
-        "documents": len(task.documents),
-        "sentences": sentences,
-        "words": words,
-        "bytes": file.size_bytes,
-        "sha256": digest.hexdigest(),
-    }
+            file.add(document)
+    return {"documents": len(task.documents), "sentences": sentences, "words": words, **file.facts()}

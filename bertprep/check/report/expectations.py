@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bertprep.check.outcome import Outcome
 from bertprep.check.tally import Tally
+from bertprep.instances import generator
 
 _SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
 _NORMAL_95 = 1.959964  # 95 % of a normal distribution lie within so many standard deviations
@@ -43,8 +44,7 @@ def predictions_by_length(seq: int, pred: int, masked_lm_prob: float) -> NDArray
     >>> predictions_by_length(8, 2, 0.15).tolist()
     [0, 1, 1, 1, 1, 1, 1, 1, 1]
     """
-    wanted = np.rint(np.arange(seq + 1) * masked_lm_prob).astype(np.int64)  # half to even, as Python's round
-    wanted = np.minimum(np.maximum(wanted, 1), pred)
+    wanted = generator.predictions_by_length(seq, pred, masked_lm_prob)
     wanted[0] = 0
     return wanted
 

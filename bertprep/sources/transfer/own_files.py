@@ -12,13 +12,10 @@ import httpx2
 
 from bertprep.atomic import TEMPORARY_SUFFIX, explain_write_error
 from bertprep.errors import UsageError
+from bertprep.sources.streams import is_web
 from bertprep.sources.transfer.fetch import validator_of
 from bertprep.sources.transfer.http import TRIES_TO_LIST, Patience, RefusedError, Web
 from bertprep.sources.transfer.listing import OWN_FILES, Listing, RemoteFile
-
-
-def is_url(location: str) -> bool:
-    return urlsplit(location).scheme in ("http", "https")
 
 
 def list_url(url: str, web: Web, *, progress: bool = False) -> Listing:
@@ -79,7 +76,7 @@ def links_of(listing: Listing) -> Mapping[str, Path]:
     """What is linked rather than fetched: names in the download's folder, and where they point to."""
     if "files" in listing.source:
         return {OWN_FILES: Path(listing.source["files"])}
-    if "dump" in listing.source and not is_url(listing.source["dump"]):
+    if "dump" in listing.source and not is_web(listing.source["dump"]):
         return {listing.files[0].name: Path(listing.source["dump"])}
     return {}
 

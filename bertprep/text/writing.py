@@ -1,0 +1,45 @@
+"""A text file written document by document: cleaned text and text shards alike have a blank line after each."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bertprep.atomic import AtomicFile, atomic_file
+
+WRITE_BYTES = 1_000_000
+
+
+class TextWriter:
+    """Takes documents; the file gets them a megabyte at a time."""
+
+    def __init__(self, file: AtomicFile) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+        self._lines = bytearray()
+
+    def add(self, document: str) -> None:
+        """One document, its lines apart by newlines. Half a surrogate pair, which JSON can hold, becomes a question mark."""
+        self._lines += document.encode(errors="replace") + b"\n\n"
+        if len(self._lines) >= WRITE_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Give the file all that it has not got yet."""
+        self._digest.update(self._lines)
+        self._file.write(self._lines)
+        self._lines.clear()
+
+    def facts(self) -> dict[str, Any]:
+        """The size and the sum of what was written, for a manifest."""
+        return {"bytes": self._file.size_bytes, "sha256": self._digest.hexdigest()}
+
+
+@contextmanager
+def text_file(path: Path) -> Iterator[TextWriter]:
+    """Write `path` whole or not at all, as `atomic_file` does."""
+    with atomic_file(path) as file:
+        writer = TextWriter(file)
+        yield writer
+        writer.flush()
