@@ -33,7 +33,7 @@ def make_step(*, compiled: bool = False, compute_dtype: str = "float32") -> Any:
     """A function of a part of the golden batch: its share of the whole's loss, the gradients of that, and the sums."""
     import tensorflow as tf
 
-    from trainer.engines.tensorflow.model import pretraining_sums
+    from trainer.engines.tensorflow.model import loss_share, pretraining_sums
 
     variables = make_variables()
 
@@ -41,7 +41,7 @@ def make_step(*, compiled: bool = False, compute_dtype: str = "float32") -> Any:
     def step(batch, key):  # type: ignore[no-untyped-def]
         with tf.GradientTape() as tape:
             sums = pretraining_sums(CONFIG, variables, batch, dropout_key=key, compute_dtype=compute_dtype)
-            loss = sums.loss(float(BATCH["masked_lm_weights"].sum()), float(SEQUENCES))
+            loss = loss_share(sums, float(BATCH["masked_lm_weights"].sum()), float(SEQUENCES))
         return loss, tape.gradient(loss, [variable.value for variable in variables.values()]), sums
 
     return step

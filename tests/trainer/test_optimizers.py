@@ -8,6 +8,7 @@ import pytest
 from bertprep.errors import UsageError
 from tests.golden import GOLDEN
 from tests.trainer.golden_updates import AFTER, BEFORE, read_trace
+from trainer.optimizer import OptimizerSettings, is_decayed
 
 pytestmark = pytest.mark.tensorflow
 
@@ -18,7 +19,7 @@ def test_every_update_of_the_originals(name: str, compiled: bool) -> None:
     import keras
     import tensorflow as tf
 
-    from trainer.engines.tensorflow.optimizers import OptimizerSettings, make_slots, update_variables
+    from trainer.engines.tensorflow.optimizers import make_slots, update_variables
 
     trace = read_trace(name)
     variables = [keras.Variable(value) for value in trace.initial.values()]
@@ -48,7 +49,7 @@ def test_bias_correction_is_that_of_adamw() -> None:
     import keras
     from keras import ops
 
-    from trainer.engines.tensorflow.optimizers import OptimizerSettings, make_slots, update_variables
+    from trainer.engines.tensorflow.optimizers import make_slots, update_variables
 
     weight = keras.Variable(np.array([2.0], np.float32))
     slots = make_slots([weight])
@@ -64,8 +65,6 @@ def test_bias_correction_is_that_of_adamw() -> None:
 
 
 def test_what_is_decayed() -> None:
-    from trainer.engines.tensorflow.optimizers import is_decayed
-
     decayed = ["bert/embeddings/word_embeddings", "bert/pooler/dense/kernel", "cls/seq_relationship/output_weights"]
     spared = ["bert/embeddings/LayerNorm/gamma", "bert/pooler/dense/bias", "cls/predictions/output_bias"]
     assert [name for name in decayed + spared if is_decayed(name)] == decayed
@@ -76,7 +75,7 @@ def test_a_gradient_that_is_not_finite_shows_in_the_norm(bad: float) -> None:
     import keras
     from keras import ops
 
-    from trainer.engines.tensorflow.optimizers import OptimizerSettings, make_slots, update_variables
+    from trainer.engines.tensorflow.optimizers import make_slots, update_variables
 
     weight = keras.Variable(np.ones(2, np.float32))
     gradient = ops.array([bad, 1.0])
@@ -96,8 +95,6 @@ def test_a_gradient_that_is_not_finite_shows_in_the_norm(bad: float) -> None:
     ],
 )
 def test_bad_settings_are_refused(settings: dict[str, float], message: str) -> None:
-    from trainer.engines.tensorflow.optimizers import OptimizerSettings
-
     with pytest.raises(UsageError, match=message):
         OptimizerSettings(**settings)  # type: ignore[arg-type]
 

@@ -1,1 +1,73 @@
-"""What runs a step on devices, one folder a framework; everything around them knows none."""
+"""What runs a step on devices, one folder a framework; everything around them knows none, and asks an `Engine`.
+
+The processes of a run are its ranks: each reads its share of every global batch and gives it to its engine, which cuts it
+over its own devices and sums over all. All ranks make the same calls in the same order, and all get the same results.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.errors import UsageError
+from bertprep.records import Examples
+from trainer.config import ModelConfig
+from trainer.metrics import StepResult, Sums
+from trainer.optimizer import OptimizerSettings
+from trainer.settings import EngineSettings
+
+ENGINES = ("tensorflow",)
+State = Mapping[str, NDArray[np.float32]]
+
+
+class Engine(Protocol):
+    """The devices of a run and what is on them: variables, the optimizer's moments, the loss scale."""
+
+    rank: int  # of this process
+    world_size: int  # processes of the run
+    devices: int  # of all processes; a global batch is `devices` x `accumulation` micro-batches
+    device_name: str  # for people: "8 x NVIDIA H100 80GB HBM3"
+    has_accelerator: bool
+    versions: Mapping[str, str]  # of what the numbers depend on
+
+    def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int) -> None:
+        """Make the variables, with the seed's initial values; dropout is of the same seed."""
+
+    def restart(self) -> None:
+        """Begin a phase: the variables stay, moments are 0, no update is counted, the loss scale is the first again."""
+
+    def train(self, examples: Examples, *, step: int, rate: float, accumulation: int, stop: bool) -> Callable[[], StepResult]:
+        """Begin step number `step` with this rank's share of its global batch; what is returned waits for its end.
+
+        The arrays must hold until then. Dropout is of the step's number, the learning rate is given; `stop` reaches all ranks.
+        """
+
+    def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> Sums:
+        """Losses and hits of a global batch, without dropout; rows of weight 0 count for nothing."""
+
+    def state(self) -> State:
+        """All that the next step depends on: variables by name, NAME/adam_m and NAME/adam_v, updates, the loss scale."""
+
+    def restore(self, state: State) -> None:
+        """Take over a whole state, or the variables alone, and leave what is not in it as it is."""
+
+    def gather(self, number: int) -> list[int]:
+        """This number of every rank."""
+
+
+def open_engine(settings: EngineSettings) -> Engine:
+    """The engine of that name on the devices that are there; its framework is loaded here and not before."""
+    if settings.engine not in ENGINES:
+        raise UsageError(f"--engine {settings.engine}: unknown; choose one of {', '.join(ENGINES)}")
+    try:
+        module = importlib.import_module(f"trainer.engines.{settings.engine}.engine")
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"--engine {settings.engine}: {error.name} is not installed here; pip install 'bertprep[{settings.engine}]'"
+        ) from error
+    engine: Engine = module.open_engine(settings)
+    return engine

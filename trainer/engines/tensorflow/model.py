@@ -20,6 +20,7 @@ from keras import ops
 
 from trainer.config import LAYER_NORM_EPSILON, ModelConfig
 from trainer.engines.tensorflow.dropout import Dropout
+from trainer.metrics import Sums
 from trainer.variables import initial_values
 
 Tensor: TypeAlias = Any  # of whatever framework Keras runs on
@@ -33,22 +34,6 @@ class Logits(NamedTuple):
 
     masked_lm: Tensor  # (sequences * pred, vocabulary)
     next_sentence: Tensor  # (sequences, 2); of class 0, the next sentence, and 1, a random one
-
-
-class Sums(NamedTuple):
-    """Losses and hits of a part of a batch, as sums: those of all parts add up to those of the batch."""
-
-    masked_lm_loss: Tensor
-    masked_lm_correct: Tensor
-    masked_lm_weight: Tensor
-    next_sentence_loss: Tensor
-    next_sentence_correct: Tensor
-    sequences: Tensor
-
-    def loss(self, masked_lm_weight: Tensor, sequences: Tensor) -> Tensor:
-        """This part's share of the loss of a global batch that has this weight and this many sequences in all."""
-        weight = ops.maximum(masked_lm_weight, 1e-5)  # a batch without a masked token has a loss of 0 there
-        return self.masked_lm_loss / weight + self.next_sentence_loss / sequences
 
 
 def make_variables(config: ModelConfig, seed: int) -> dict[str, Any]:
@@ -78,20 +63,28 @@ def pretraining_sums(
     *,
     compute_dtype: str = "float32",
     dropout_key: Tensor | None = None,
+    row_weights: Tensor | None = None,
 ) -> Sums:
-    """Losses and hits of a batch or a part of one."""
+    """Losses and hits of a batch or a part of one; with weights of rows, (sequences,), for their next-sentence labels."""
     logits = pretraining_logits(config, variables, batch, compute_dtype=compute_dtype, dropout_key=dropout_key)
     tokens = ops.reshape(batch["masked_lm_ids"], (-1,))
     weights = ops.cast(ops.reshape(batch["masked_lm_weights"], (-1,)), "float32")
     labels = batch["next_sentence_labels"]
+    rows = ops.ones((ops.shape(labels)[0],), "float32") if row_weights is None else row_weights
     return Sums(
         masked_lm_loss=ops.sum(_cross_entropy(tokens, logits.masked_lm) * weights),
         masked_lm_correct=ops.sum(_hits(tokens, logits.masked_lm) * weights),
         masked_lm_weight=ops.sum(weights),
-        next_sentence_loss=ops.sum(_cross_entropy(labels, logits.next_sentence)),
-        next_sentence_correct=ops.sum(_hits(labels, logits.next_sentence)),
-        sequences=ops.cast(ops.shape(labels)[0], "float32"),
+        next_sentence_loss=ops.sum(_cross_entropy(labels, logits.next_sentence) * rows),
+        next_sentence_correct=ops.sum(_hits(labels, logits.next_sentence) * rows),
+        sequences=ops.sum(rows),
     )
+
+
+def loss_share(part: Sums, masked_lm_weight: Tensor, sequences: Tensor) -> Tensor:
+    """A part's share of the loss of a global batch that has this weight and this many sequences in all."""
+    weight = ops.maximum(masked_lm_weight, 1e-5)  # a batch without a masked token has a loss of 0 there
+    return part.masked_lm_loss / weight + part.next_sentence_loss / sequences
 
 
 def _cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:

@@ -1,0 +1,97 @@
+"""The settings of a run: frozen, checked when built, and what a checkpoint says it was made with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertprep.errors import UsageError
+from trainer.config import ModelConfig
+from trainer.optimizer import OptimizerSettings
+from trainer.schedule import Schedule
+
+PRECISIONS = ("off", "fp16", "bf16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSettings:
+    """What runs the steps, and on what."""
+
+    engine: str = "tensorflow"
+    devices: int | None = None  # of this host: all GPUs, or one CPU; with a number, so many GPUs or logical CPU devices
+    hosts: tuple[str, ...] = ()  # HOST:PORT of every process, where there are several
+    host_rank: int = 0  # this process's place among them
+    amp: str = "off"
+    xla: bool = False
+    loss_scale: float = 2.0**15  # the first; of fp16 alone
+
+    def __post_init__(self) -> None:
+        if self.devices is not None and self.devices < 1:
+            raise UsageError(f"--devices {self.devices}: must be at least 1")
+        if self.amp not in PRECISIONS:
+            raise UsageError(f"--amp {self.amp}: unknown; choose one of {', '.join(PRECISIONS)}")
+        if self.hosts and not 0 <= self.host_rank < len(self.hosts):
+            raise UsageError(f"--host-rank {self.host_rank}: there are {len(self.hosts)} hosts, counted from 0")
+        if not (self.loss_scale >= 1 and math.log2(self.loss_scale).is_integer()):
+            raise UsageError(f"--loss-scale {self.loss_scale}: must be a power of two, at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """A part of a run, with data of one shape; between phases the weights are kept, and all else begins anew."""
+
+    data: tuple[Path, ...]  # folders of records, each with weight by its size
+    seq: int
+    batch_size: int  # sequences of a device in a micro-batch
+    accumulation: int  # micro-batches of a step
+    schedule: Schedule  # which has the phase's steps
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or self.accumulation < 1:
+            raise UsageError(f"--batch-size {self.batch_size}, --accumulate {self.accumulation}: must be at least 1")
+
+    @property
+    def steps(self) -> int:
+        return self.schedule.steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """What a run does; with the engine's settings and the number of devices, all that its numbers depend on."""
+
+    model: ModelConfig
+    phases: tuple[Phase, ...]
+    optimizer: OptimizerSettings
+    out: Path
+    seed: int = 12345
+    init: Path | None = None  # a checkpoint or a model.safetensors to begin with
+    resume: bool = True  # where `out` has a checkpoint, go on from it
+    log_every: int = 100  # steps
+    eval_every: int = 1000  # steps, and at the end of each phase; 0: at no other time
+    save_every: int = 1000  # steps, and at the end
+    keep: int = 3  # checkpoints, the newest
+    eval_sequences: int = 10_000  # of the test split, the first ones; 0: all
+
+    def __post_init__(self) -> None:
+        for name in ("log_every", "save_every", "keep"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be at least 1")
+        for name in ("seed", "eval_every", "eval_sequences"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be at least 0")
+        if not self.phases:
+            raise UsageError("a run without phases; name at least one, such as --phases 128:0.9,512:0.1")
+
+    @property
+    def steps(self) -> int:
+        """Of all phases."""
+        return sum(phase.steps for phase in self.phases)
+
+    def phase_of(self, step: int) -> tuple[int, int]:
+        """The number of the phase that makes step number `step` of the run, and the step's number in it, all from 0."""
+        for number, phase in enumerate(self.phases):
+            if step < phase.steps:
+                return number, step
+            step -= phase.steps
+        raise IndexError(f"the run has {self.steps} steps")
