@@ -66,6 +66,8 @@ class RunSettings:
     out: Path
     seed: int = 12345
     init: Path | None = None  # a checkpoint or a model.safetensors to begin with
+    vocabulary: Path | None = None  # the vocab.txt of the records, which is kept with the model
+    cased: bool | None = None  # whether it has upper case, where the records' manifest tells
     resume: bool = True  # where `out` has a checkpoint, go on from it
     log_every: int = 100  # steps
     eval_every: int = 1000  # steps, and at the end of each phase; 0: at no other time
