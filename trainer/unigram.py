@@ -1,0 +1,70 @@
+"""What a model must beat: the loss of one that knows how often each token is a label in training, and looks at nothing else.
+
+A masked token is predicted with probability (its count + 1) / (all counts + size of the vocabulary): the one added lets no
+label be impossible, whose loss would be infinite. A trained model that is no better has learnt nothing from the words around
+the mask. The loss depends on the counts of labels in both splits alone, so these are all that is kept of the records.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.errors import BertprepError
+from bertprep.records import Examples
+from trainer.record_set import RecordSet
+
+_PORTION = 4096  # records read at a time
+
+
+def unigram_loss(
+    training: RecordSet, test: RecordSet, *, vocab_size: int, test_sequences: int = 0, most_records: int = 1_000_000
+) -> float:
+    """Mean loss, in nats, of the masked tokens of `test`, predicted by how often each is one in `training`.
+
+    Of `test` the first `test_sequences` records count, as in an evaluation of so many, or with 0 all of them. Of each set at
+    most `most_records` are read, spread evenly. 0 where no token is masked.
+    """
+    counts = _count_labels(training, len(training), vocab_size=vocab_size, most_records=most_records)
+    test_records = min(test_sequences or len(test), len(test))
+    test_counts = _count_labels(test, test_records, vocab_size=vocab_size, most_records=most_records)
+    losses = np.log(counts.sum() + vocab_size) - np.log(counts + 1)  # (vocabulary,): of predicting each token
+    return float(test_counts @ losses / max(test_counts.sum(), 1.0))
+
+
+def _count_labels(records: RecordSet, first: int, *, vocab_size: int, most_records: int) -> NDArray[np.float64]:
+    """(vocabulary,): how often each token is a label in the first so many records, of which at most `most_records` are read."""
+    counts = np.zeros(vocab_size)
+    numbers = _spread(first, most_records)
+    examples = Examples.empty(min(_PORTION, len(numbers)), seq=records.seq, pred=records.pred)
+    for start in range(0, len(numbers), _PORTION):
+        portion = numbers[start : start + _PORTION]
+        records.gather_into(examples, portion)
+        labels, weights = examples.masked_lm_ids[: len(portion)], examples.masked_lm_weights[: len(portion)]
+        is_counted = weights != 0  # what fills a record up may have any number
+        is_unknown = is_counted & (labels >= vocab_size)
+        if is_unknown.any():
+            raise _unknown_label(records, portion, labels, is_unknown, vocab_size)
+        counts += np.bincount(labels[is_counted], weights[is_counted], minlength=vocab_size)
+    return counts
+
+
+def _spread(records: int, most: int) -> NDArray[np.int64]:
+    """The numbers of at most `most` of so many records, evenly apart.
+
+    >>> _spread(10, 4).tolist(), _spread(3, 4).tolist()
+    ([0, 2, 5, 7], [0, 1, 2])
+    """
+    count = min(records, most)
+    return np.arange(count, dtype=np.int64) * records // count
+
+
+def _unknown_label(
+    records: RecordSet, numbers: NDArray[np.int64], labels: NDArray[np.int32], is_unknown: NDArray[np.bool_], vocab_size: int
+) -> BertprepError:
+    row, column = (int(index) for index in np.argwhere(is_unknown)[0])
+    path, record = records.place_of(int(numbers[row]))
+    return BertprepError(
+        f"{path}: record {record}: has the label {labels[row, column]:,}, expected one below {vocab_size:,}, the size of the "
+        "vocabulary; train with the vocabulary that the data was made with"
+    )
