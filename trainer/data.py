@@ -1,0 +1,216 @@
+"""The records that a run is to train on: found or named, and checked before anything heavy is loaded.
+
+A workspace gives its newest finished records of a length; folders that are named may be of any tool and are mixed. What goes
+together is known by the vocabulary: by its sha256, which manifests tell and files have, and by whether it is cased.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bertprep.config import RECORD_FORMATS
+from bertprep.errors import BertprepError, UsageError
+from bertprep.instances import load_vocabulary
+from bertprep.layout import MANIFEST, TEST, TRAINING, Workspace
+from bertprep.manifest import JOURNAL_SUFFIX, Manifest, read_manifest, sha256_of_vocabulary
+from bertprep.record_folder import RecordFolder, find_records
+from bertprep.record_stage import KIND
+from bertprep.records.file_bytes import FileBytes
+from bertprep.records.formats import find_format
+from trainer.config import ModelConfig
+from trainer.record_set import RecordSet
+
+DEFAULT_SEQ = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Folders of records of one shape and one vocabulary, and what is known of them; None where nothing tells."""
+
+    folders: tuple[Path, ...]
+    format: str  # "ofrecord", "tfrecord", or both with " and "
+    seq: int
+    pred: int
+    records: int  # of the training split
+    has_test: bool  # every folder has a test split
+    vocabulary: Path | None = None
+    vocabulary_size: int | None = None
+    vocabulary_sha256: str | None = None
+    cased: bool | None = None
+    choice: str = ""  # how the folder was chosen, for people
+
+    def describe(self) -> str:
+        """One line: where, how many, of which shape."""
+        others = f" and {len(self.folders) - 1:,} more" if len(self.folders) > 1 else ""
+        choice = f" ({self.choice})" if self.choice else ""
+        test = "" if self.has_test else ", no test split"
+        return f"{self.folders[0]}{others}{choice}: {self.records:,} {self.format}s of {self.seq}/{self.pred}{test}"
+
+
+def find_data(
+    workdir: Path, seq: int = DEFAULT_SEQ, record_format: str | None = None, *, vocabulary: Path | None = None
+) -> Data:
+    """The newest finished records of `seq` tokens in a workspace, of either format where none is asked for."""
+    formats = RECORD_FORMATS if record_format is None else (record_format,)
+    found: list[tuple[int, Path]] = []  # when a manifest was written, and its folder
+    unfinished: list[Path] = []
+    other_lengths = set()
+    for folder in _record_folders(Workspace(workdir), formats):
+        if (folder / (MANIFEST + JOURNAL_SUFFIX)).exists():
+            unfinished.append(folder)
+        elif (manifest := read_manifest(folder)) and manifest.kind == KIND:
+            if manifest.made_with.get("seq") == seq:
+                found.append(((folder / MANIFEST).stat().st_mtime_ns, folder))
+            else:
+                other_lengths.add(manifest.made_with.get("seq"))
+    if not found:
+        raise UsageError(_nothing_found(workdir, seq, record_format, unfinished, other_lengths))
+    newest = max(found)[1]
+    among = f"the newest of {len(found):,}" if len(found) > 1 else "the only one"
+    data = name_data([newest], seq, record_format, vocabulary=vocabulary)
+    return replace(data, choice=f"{among} of {seq} tokens in {workdir}")
+
+
+def name_data(
+    folders: Sequence[Path], seq: int | None = None, record_format: str | None = None, *, vocabulary: Path | None = None
+) -> Data:
+    """The records of folders, mixed; each has training/ below it, or record files. Without `seq` it is that of the first."""
+    parts = [_read_folder(_data_set_of(folder), vocabulary) for folder in folders]
+    seq = parts[0].seq if seq is None else seq
+    for part in parts:
+        if part.seq != seq:
+            wanted = f"--seq {seq}" if part is parts[0] else f"{seq}, as {parts[0].folders[0]} has"
+            raise UsageError(
+                f"{part.folders[0]}: has records of {part.seq} tokens, asked for is {wanted}; "
+                f"name records of that length, or make them: bertprep create --seq {seq}"
+            )
+        if part.pred != parts[0].pred:
+            raise UsageError(
+                f"{part.folders[0]}: has {part.pred} predictions a record, {parts[0].folders[0]} has {parts[0].pred}; "
+                f"mix records of one shape, such as bertprep create --seq {seq} --pred {parts[0].pred} makes"
+            )
+        if record_format not in (None, part.format):
+            raise UsageError(
+                f"{part.folders[0]}: holds {part.format}s, asked for is --format {record_format}; "
+                f"leave that out, or make the other: bertprep convert {part.folders[0]} DIR"
+            )
+    check_same_vocabulary(parts)
+    return replace(
+        next((part for part in parts if part.vocabulary), parts[0]),
+        cased=next((part.cased for part in parts if part.cased is not None), None),
+        folders=tuple(part.folders[0] for part in parts),
+        format=" and ".join(sorted({part.format for part in parts})),
+        records=sum(part.records for part in parts),
+        has_test=all(part.has_test for part in parts),
+    )
+
+
+def check_same_vocabulary(parts: Sequence[Data]) -> None:
+    """Raise `UsageError` where folders or phases were not made with one vocabulary, as far as is known."""
+    for what in ("cased", "vocabulary_sha256"):
+        known = [part for part in parts if getattr(part, what) is not None]
+        for part in known[1:]:
+            first = known[0]
+            if getattr(part, what) == getattr(first, what):
+                continue
+            differs = "is {}, {} is {}" if what == "cased" else "was made with a vocabulary of sha256 {}, {} with one of {}"
+            raise UsageError(
+                f"{part.folders[0]}: {differs.format(_shown(part, what), first.folders[0], _shown(first, what))}; "
+                "a model has one vocabulary: name records that were made with the same"
+            )
+
+
+def check_fits_model(data: Data, model: ModelConfig, name: str) -> None:
+    """Raise `UsageError` where a model called `name` cannot be trained on the data."""
+    if data.seq > model.max_position_embeddings:
+        raise UsageError(
+            f"{data.folders[0]}: has records of {data.seq} tokens, the model {name} has max_position_embeddings "
+            f"{model.max_position_embeddings}; take shorter records, or a model with more positions"
+        )
+    if data.vocabulary_size not in (None, model.vocab_size):
+        raise UsageError(
+            f"{data.folders[0]}: was made with a vocabulary of {data.vocabulary_size:,} tokens, the model {name} has "
+            f"vocab_size {model.vocab_size:,}; give the model the vocabulary's size, or take records made with its vocabulary"
+        )
+
+
+def _record_folders(workspace: Workspace, formats: Sequence[str]) -> list[Path]:
+    """Where a workspace may have records: every folder that has a manifest, or the beginning of one."""
+    found: set[Path] = set()
+    for record_format in formats:
+        pattern = Workspace(Path()).records(record_format, "*", "*") / f"{MANIFEST}*"
+        found.update(path.parent for path in workspace.root.glob(str(pattern)))
+    return sorted(found)
+
+
+def _nothing_found(
+    workdir: Path, seq: int, record_format: str | None, unfinished: Sequence[Path], other_lengths: set[int | None]
+) -> str:
+    asked = f"records of --seq {seq}" + (f" and --format {record_format}" if record_format else "")
+    if unfinished:
+        return (
+            f"{workdir}: has no finished {asked}, {unfinished[0]} is not finished; "
+            "run bertprep create again, it continues where it was"
+        )
+    others = f", only of {', '.join(map(str, sorted(filter(None, other_lengths))))}" if other_lengths else ""
+    made_by = f"bertprep create --seq {seq}" + (f" --format {record_format}" if record_format else "")
+    return f"{workdir}: has no {asked}{others}; {made_by} --workdir {workdir} makes them, --data names others"
+
+
+def _data_set_of(folder: Path) -> Path:
+    """The folder of the data set, where its split training/ was named."""
+    return folder.parent if folder.name == TRAINING and folder.is_dir() else folder
+
+
+def _read_folder(path: Path, given: Path | None) -> Data:
+    """What there is in one folder; its records are counted with the help of their index, which is made if it must be."""
+    folder = find_records(path)
+    with RecordSet([path]) as records:
+        seq, pred, number = records.seq, records.pred, len(records)
+        first, _ = records.place_of(0)
+    with contextlib.closing(FileBytes(first)) as file:
+        record_format = find_format(first, file.array)
+    vocabulary, size, sha256 = _vocabulary_of(folder, given)
+    cased = folder.manifest.made_with.get("cased") if folder.manifest else None
+    return Data(
+        folders=(path,),
+        format=record_format,
+        seq=seq,
+        pred=pred,
+        records=number,
+        has_test=any(file.split == TEST for file in folder.files),
+        vocabulary=vocabulary,
+        vocabulary_size=size,
+        vocabulary_sha256=sha256,
+        cased=cased if isinstance(cased, bool) else None,
+    )
+
+
+def _vocabulary_of(folder: RecordFolder, given: Path | None) -> tuple[Path | None, int | None, str | None]:
+    """(file, tokens, sha256) of the vocabulary that is given or lies beside the records, which must be the manifest's."""
+    expected = sha256_of_vocabulary(folder.manifest) if folder.manifest else None
+    path = given or folder.vocabulary
+    if path is None:
+        return None, _tokens_of(folder.manifest), expected
+    vocabulary = load_vocabulary(path)
+    if expected not in (None, vocabulary.sha256):
+        raise BertprepError(
+            f"{path}: is not the vocabulary that the records were made with: sha256 {vocabulary.sha256[:16]}..., expected "
+            f"{str(expected)[:16]}... by {folder.path / MANIFEST}; name the right one with --vocab"
+        )
+    return path, len(vocabulary), vocabulary.sha256
+
+
+def _tokens_of(manifest: Manifest | None) -> int | None:
+    vocabulary = manifest.made_with.get("vocabulary") if manifest else None
+    tokens = vocabulary.get("tokens") if isinstance(vocabulary, dict) else None
+    return tokens if isinstance(tokens, int) else None
+
+
+def _shown(part: Data, what: str) -> str:
+    if what == "cased":
+        return "cased" if part.cased else "uncased"
+    return f"{str(part.vocabulary_sha256)[:16]}..."
