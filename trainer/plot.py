@@ -1,0 +1,219 @@
+"""The losses of runs as one picture, from their logs: masked LM above, next sentence below, over the steps of the run.
+
+    line      training; where there are many entries, a pale line of them and a strong one of moving means within each phase
+    points    the test split
+    dashes    what masked LM costs whoever knows the frequencies of the training labels and nothing else
+
+A run alone has a colour for training and one for the test split, several have one each; the colours are Okabe and Ito's,
+which colour-blind people tell apart. What is drawn depends on the logs alone.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.atomic import atomic_file
+from bertprep.errors import BertprepError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Entry = Mapping[str, Any]
+_BLUE, _VERMILLION = "#0072B2", "#D55E00"
+_COLOURS = (_BLUE, _VERMILLION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_INK, _PALE_INK = "#222222", "#8A8A8A"
+_FEW = 80  # training entries that a line shows well as they are
+_REACH = 0.02  # of a phase's entries: so many before and after one are in its moving mean
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The entries of a log, without a last line that a kill has torn off."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
+    whole = content[: content.rfind(b"\n") + 1]
+    return [_read_entry(path, number, line) for number, line in enumerate(whole.splitlines(), 1)]
+
+
+def _read_entry(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+        if isinstance(entry, dict) and isinstance(entry.get("kind"), str) and isinstance(entry.get("step"), int):
+            return entry
+    except ValueError:
+        pass
+    found = line[:40].decode(errors="replace")
+    raise BertprepError(
+        f"{path}: line {number}: expected an entry of a log, with a kind and a step, found {found!r}; remove it"
+    )
+
+
+def draw_losses(logs: Mapping[str, Path], picture: Path) -> None:
+    """Draw the runs with these labels and logs as a PNG; raises `BertprepError` without matplotlib, or without losses."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure  # not pyplot, which keeps figures and looks for a screen
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
+    except ImportError as error:
+        raise BertprepError(f"{picture.name} is not drawn: matplotlib is not installed") from error
+    runs = _read_runs(logs)
+    figure = Figure(figsize=(12, 7.2), dpi=100, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08))
+    FigureCanvasAgg(figure)
+    panels: Sequence[Axes] = figure.subplots(2, sharex=True, height_ratios=[2, 1])
+    for run in runs:
+        _draw_run(panels[0], run, "masked_lm_loss")
+        _draw_run(panels[1], run, "next_sentence_loss")
+    _draw_unigram_loss(panels[0], runs)
+    _draw_phases(panels, sorted({step for run in runs for step in run.phase_ends}))
+    _finish(panels, ("masked-LM loss (nats)", "next-sentence loss (nats)"))
+    figure.align_ylabels()
+    figure.suptitle("\n".join(run.summary for run in runs), x=0.01, ha="left", fontsize=13, color=_INK)
+    lines, names = panels[0].get_legend_handles_labels()
+    figure.legend(lines, names, loc="outside lower left", ncols=3, frameon=False, labelcolor=_INK)
+    png = io.BytesIO()
+    figure.savefig(png, format="png")
+    with atomic_file(picture) as file:
+        file.write(png.getvalue())
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What a log says of a run, and how it is drawn."""
+
+    label: str
+    is_alone: bool
+    colour: str
+    test_colour: str
+    training: Sequence[Entry]
+    test: Sequence[Entry]
+
+    def name(self, part: str) -> str:
+        return part if self.is_alone else f"{self.label}, {part}"
+
+    @property
+    def phase_ends(self) -> list[int]:
+        """The last step of each phase but the last."""
+        ends = {
+            entry["phase"]: entry["step"] for entry in sorted([*self.training, *self.test], key=lambda entry: entry["step"])
+        }
+        return list(ends.values())[:-1]
+
+    @property
+    def summary(self) -> str:
+        """The last losses in words, those of the test split where there are any."""
+        last, where = (self.test[-1], "test split") if self.test else (self.training[-1], "training")
+        return (
+            f"{self.label}: {where} after {last['step']:,} steps: masked-LM loss {_value(last, 'masked_lm_loss'):.2f} "
+            f"(accuracy {_value(last, 'masked_lm_accuracy'):.2f}), next sentence {_value(last, 'next_sentence_loss'):.2f} "
+            f"({_value(last, 'next_sentence_accuracy'):.2f})"
+        )
+
+
+def _read_runs(logs: Mapping[str, Path]) -> list[_Run]:
+    is_alone = len(logs) == 1
+    runs = []
+    for (label, path), colour in zip(logs.items(), cycle(_COLOURS), strict=False):
+        entries = read_log(path)
+        training = [entry for entry in entries if entry["kind"] == "train"]
+        test = [entry for entry in entries if entry["kind"] == "evaluation"]
+        if not training and not test:
+            raise BertprepError(f"{path}: holds no losses yet; draw it when the run has logged some")
+        runs.append(_Run(label, is_alone, colour, _VERMILLION if is_alone else colour, training, test))
+    return runs
+
+
+def _value(entry: Entry, name: str) -> float:
+    value = entry.get(name)
+    return math.nan if value is None else float(value)  # JSON has no number for what is not one
+
+
+def _curve(entries: Sequence[Entry], name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Steps and values, where there is one."""
+    points = np.array([(entry["step"], _value(entry, name)) for entry in entries], np.float64).reshape(-1, 2)
+    points = points[np.isfinite(points[:, 1])]
+    return points[:, 0], points[:, 1]
+
+
+def _draw_run(panel: Axes, run: _Run, loss: str) -> None:
+    if len(run.training) <= _FEW:
+        panel.plot(*_curve(run.training, loss), color=run.colour, linewidth=1.6, label=run.name("training"))
+    else:
+        panel.plot(*_curve(run.training, loss), color=run.colour, linewidth=0.8, alpha=0.3)
+        label = run.name("training (moving mean)")
+        for entries in _by_phase(run.training):
+            steps, values = _curve(entries, loss)
+            panel.plot(
+                steps, moving_mean(values, math.ceil(_REACH * len(values))), color=run.colour, linewidth=1.8, label=label
+            )
+            label = ""
+    panel.plot(
+        *_curve(run.test, loss),
+        "o",
+        color=run.test_colour,
+        markersize=6.5,
+        markeredgecolor="white",
+        label=run.name("test split"),
+    )
+
+
+def _draw_unigram_loss(panel: Axes, runs: Sequence[_Run]) -> None:
+    """Of each run, from its start on; of runs on the same data these are one line."""
+    label = "test split, by the training labels' frequencies"
+    for run in runs:
+        steps, values = _curve(run.test, "unigram_loss")
+        if len(steps):
+            start = min(entry["step"] for entry in [*run.training, *run.test])
+            steps, values = np.append(start, steps), np.append(values[0], values)
+            panel.plot(steps, values, "--", drawstyle="steps-pre", color=_PALE_INK, linewidth=1.3, label=label)
+            label = ""
+
+
+def _by_phase(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+    for phase in sorted({entry["phase"] for entry in entries}):
+        yield [entry for entry in entries if entry["phase"] == phase]
+
+
+def moving_mean(values: NDArray[np.float64], reach: int) -> NDArray[np.float64]:
+    """The mean of each value with as many as `reach` before and after it, fewer at the ends but as many on both sides.
+
+    >>> moving_mean(np.array([1.0, 4.0, 7.0, 1.0, 1.0]), 1).tolist()
+    [1.0, 4.0, 4.0, 3.0, 1.0]
+    """
+    totals = np.concatenate([[0.0], np.cumsum(values)])
+    places = np.arange(len(values))
+    reaches = np.minimum(reach, np.minimum(places, places[::-1]))
+    means: NDArray[np.float64] = (totals[places + reaches + 1] - totals[places - reaches]) / (2 * reaches + 1)
+    return means
+
+
+def _draw_phases(panels: Sequence[Axes], ends: Sequence[int]) -> None:
+    for number, step in enumerate(ends, 2):
+        for panel in panels:
+            panel.axvline(step, color=_PALE_INK, linewidth=1, linestyle=":")
+        panels[0].annotate(
+            f" phase {number}", (step, 0.02), xycoords=("data", "axes fraction"), color=_PALE_INK, fontsize=10, va="bottom"
+        )
+
+
+def _finish(panels: Sequence[Axes], labels: Sequence[str]) -> None:
+    for panel, label in zip(panels, labels, strict=True):
+        panel.set_ylabel(label, color=_INK)
+        panel.grid(axis="y", color="#E6E6E6", linewidth=0.8)
+        panel.set_axisbelow(True)
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.spines[["left", "bottom"]].set_color(_PALE_INK)
+        panel.tick_params(colors=_INK)
+        panel.margins(x=0.01)
+    panels[-1].xaxis.set_major_formatter("{x:,.0f}")
+    panels[-1].set_xlabel("steps", color=_INK)
