@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -55,8 +56,12 @@ class StepResult:
     sums: Sums
     gradient_norm: float  # before clipping
     loss_scale: float  # that of the step itself; 1 but for fp16
-    is_skipped: bool  # fp16: gradients were not finite, nothing was changed
     is_stop_wanted: bool  # by any process
+
+    @property
+    def is_finite(self) -> bool:
+        """Where it is not, fp16 skipped the update, and any other precision has spoilt the variables."""
+        return math.isfinite(self.gradient_norm) and math.isfinite(self.sums.loss)
 
 
 def training_flops(config: ModelConfig, *, seq: int, pred: int) -> int:

@@ -22,10 +22,7 @@ def make_variables() -> dict[str, Any]:
     """Hugging Face's weights as variables."""
     from trainer.engines.tensorflow import model
 
-    variables = model.make_variables(CONFIG, seed=0)
-    for name, value in load_weights(WEIGHTS, CONFIG).items():
-        variables[name].assign(value)
-    return variables
+    return model.make_variables(load_weights(WEIGHTS, CONFIG))
 
 
 @cache

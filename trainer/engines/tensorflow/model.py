@@ -21,7 +21,6 @@ from keras import ops
 from trainer.config import LAYER_NORM_EPSILON, ModelConfig
 from trainer.engines.tensorflow.dropout import Dropout
 from trainer.metrics import Sums
-from trainer.variables import initial_values
 
 Tensor: TypeAlias = Any  # of whatever framework Keras runs on
 Batch: TypeAlias = Mapping[str, Tensor]  # the seven features of bertprep.records.Examples, by their names
@@ -36,12 +35,9 @@ class Logits(NamedTuple):
     next_sentence: Tensor  # (sequences, 2); of class 0, the next sentence, and 1, a random one
 
 
-def make_variables(config: ModelConfig, seed: int) -> dict[str, Any]:
-    """New float32 variables by name, with the first values that every engine starts from."""
-    return {
-        name: keras.Variable(value, dtype="float32", name=name.replace("/", "."))
-        for name, value in initial_values(config, seed).items()
-    }
+def make_variables(values: Mapping[str, Any]) -> dict[str, Any]:
+    """New float32 variables of these values, by name."""
+    return {name: keras.Variable(value, dtype="float32", name=name.replace("/", ".")) for name, value in values.items()}
 
 
 def pretraining_logits(

@@ -98,20 +98,21 @@ def update_variables(
     rate: Tensor,
     update: Tensor,
     settings: OptimizerSettings,
+    scale: Tensor = 1.0,
+    skips: bool = False,
 ) -> Tensor:
     """Clip the summed gradients, update variables and slots in place; returns the norm before the clipping.
 
-    `update` counts from 1. Whether the gradients are finite is for the caller to see, by the norm: nothing is skipped here.
+    `update` counts from 1. `scale` is what the gradients were multiplied by, and is taken out of them again. Where the norm is
+    not finite nothing is changed if it `skips`; if not, the variables are NaN, as in the originals.
     """
     rule = adam if settings.name == "adam" else lamb
-    norm = global_norm(gradients)
-    factor = clip_factor(norm, settings.clip_norm)
+    norm = global_norm(gradients) / scale
+    factor = clip_factor(norm, settings.clip_norm) / scale  # one pass over the gradients for both
     for variable, name, gradient, slot in zip(variables, names, gradients, slots, strict=True):
+        value = ops.convert_to_tensor(variable)
         averages = moments(gradient * factor, slot, settings)
-        value = rule(
-            ops.convert_to_tensor(variable), averages, rate=rate, update=update, decayed=is_decayed(name), settings=settings
-        )
-        slot.m.assign(averages.m)
-        slot.v.assign(averages.v)
-        variable.assign(value)
+        value = rule(value, averages, rate=rate, update=update, decayed=is_decayed(name), settings=settings)
+        for target, new in ((slot.m, averages.m), (slot.v, averages.v), (variable, value)):
+            target.assign(ops.where(ops.isfinite(norm), new, target) if skips else new)
     return norm

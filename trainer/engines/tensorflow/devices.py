@@ -1,0 +1,86 @@
+"""The devices that a run has, as a strategy of TensorFlow's: one, all GPUs of a host, or those of several hosts.
+
+TensorFlow fixes its devices when it is first used, so this comes before anything else is asked of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from bertprep.errors import BertprepError, UsageError
+from trainer.settings import EngineSettings
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What this process computes on, and its place among the processes of the run."""
+
+    strategy: Any
+    names: tuple[str, ...]  # of this process's devices
+    rank: int
+    world_size: int
+    kind: str  # for people: "NVIDIA H100 80GB HBM3", or "CPU"
+    has_gpu: bool
+
+
+def open_devices(settings: EngineSettings) -> Devices:
+    """All GPUs of this host or one CPU, unless the settings say otherwise; waits for the other hosts, where there are any."""
+    tf.config.experimental.enable_op_determinism()  # without it GPUs add up embedding gradients in any order
+    rank, world_size = _join(settings)
+    gpus = _choose_gpus(settings)
+    if world_size > 1:
+        if not gpus and (settings.devices or 1) > 1:
+            raise UsageError(f"--devices {settings.devices}: several hosts without GPUs have one device each; start more processes")
+        strategy: Any = tf.distribute.MultiWorkerMirroredStrategy()
+        names = [f"GPU:{number}" for number in range(len(gpus))] or ["CPU:0"]
+    else:
+        names = [f"GPU:{number}" for number in range(len(gpus))] or _make_logical_cpus(settings.devices or 1)
+        strategy = tf.distribute.MirroredStrategy(names) if len(names) > 1 else tf.distribute.get_strategy()
+    kind = tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU") if gpus else "CPU"
+    return Devices(strategy, tuple(names), rank, world_size, kind, bool(gpus))
+
+
+def _join(settings: EngineSettings) -> tuple[int, int]:
+    """This process's rank and the number of all; --hosts is told to TensorFlow as the TF_CONFIG that it reads."""
+    if settings.hosts:
+        cluster = {"cluster": {"worker": list(settings.hosts)}, "task": {"type": "worker", "index": settings.host_rank}}
+        os.environ["TF_CONFIG"] = json.dumps(cluster)
+    text = os.environ.get("TF_CONFIG", "")
+    if not text:
+        return 0, 1
+    try:
+        config = json.loads(text)
+        if set(config["cluster"]) != {"worker"} or config["task"]["type"] != "worker":
+            raise UsageError("TF_CONFIG: expected a cluster of workers alone; the first of them does what a chief would")
+        return int(config["task"]["index"]), len(config["cluster"]["worker"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"TF_CONFIG: is not as TensorFlow describes it ({error!r}): {text}; or use --hosts instead") from error
+
+
+def _choose_gpus(settings: EngineSettings) -> list[Any]:
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus and (settings.devices or 0) > len(gpus):
+        raise UsageError(f"--devices {settings.devices}: this host has {len(gpus)} GPUs")
+    gpus = gpus[: settings.devices]
+    try:
+        if gpus:
+            tf.config.set_visible_devices(gpus, "GPU")
+        for gpu in gpus:
+            tf.config.experimental.set_memory_growth(gpu, True)
+    except RuntimeError as error:
+        raise BertprepError(f"TensorFlow was in use before its devices were chosen: {error}") from error
+    return gpus
+
+
+def _make_logical_cpus(count: int) -> list[str]:
+    """So many devices that are one processor: what there is to try several devices on without them."""
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    have = tf.config.get_logical_device_configuration(cpu)
+    if count > 1 and (have is None or len(have) < count):
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+    return [f"CPU:{number}" for number in range(count)]

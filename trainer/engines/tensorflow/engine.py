@@ -1,0 +1,252 @@
+"""The step on TensorFlow: forward and backward of every micro-batch on every device, one sum over all, one update.
+
+    device      for each of its micro-batches: share of the global loss -> gradients, added up
+    all         sum of gradients, losses and hits
+    device      clip by the norm of the sum, update its own copy of the variables: the same sum makes the same update
+
+Each device has variables of its own rather than mirrored ones, whose every assignment would go through all devices again.
+A loss is divided by the masked-LM weight of the whole global batch, so that nothing depends on how the batch is cut. Sums are
+float32 in every precision. With XLA, what lies between two collectives is compiled.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, TypeAlias
+
+import keras  # type: ignore[import-untyped]
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from bertprep.errors import UsageError
+from bertprep.records import Examples
+from trainer.config import ModelConfig
+from trainer.engines import State
+from trainer.engines.tensorflow.devices import Devices, open_devices
+from trainer.engines.tensorflow.dropout import dropout_key
+from trainer.engines.tensorflow.loss_scale import LossScale, next_loss_scale, parts_factor
+from trainer.engines.tensorflow.model import loss_share, make_variables, pretraining_sums
+from trainer.engines.tensorflow.optimizers import Slots, make_slots, update_variables
+from trainer.metrics import StepResult, Sums
+from trainer.optimizer import OptimizerSettings
+from trainer.settings import EngineSettings
+from trainer.variables import initial_values
+
+Tensor: TypeAlias = Any
+_COMPUTE_DTYPES = {"off": "float32", "fp16": "float16", "bf16": "bfloat16"}
+_COUNTS = ("updates", "loss_scale", "good_steps")
+
+
+def open_engine(settings: EngineSettings) -> TensorFlowEngine:
+    """The engine on the devices of this process; see `trainer.engines.Engine`."""
+    if keras.backend.backend() != "tensorflow":
+        raise UsageError(
+            f"Keras runs on {keras.backend.backend()} here (KERAS_BACKEND or keras.json); set KERAS_BACKEND=tensorflow"
+        )
+    return TensorFlowEngine(settings, open_devices(settings))
+
+
+@dataclass(frozen=True)
+class _Replica:
+    """What one device keeps."""
+
+    variables: Mapping[str, Any]
+    slots: list[Slots]
+    updates: Any  # how many were made in this phase
+    loss_scale: LossScale
+
+    @property
+    def all_variables(self) -> dict[str, Any]:
+        """By the names that they have in a checkpoint; moments have those of Google's."""
+        named = dict(self.variables)
+        for name, slots in zip(self.variables, self.slots, strict=True):
+            named[f"{name}/adam_m"], named[f"{name}/adam_v"] = slots
+        return {**named, **dict(zip(_COUNTS, (self.updates, *self.loss_scale), strict=True))}
+
+
+class TensorFlowEngine:
+    """Steps of one model on the devices of all processes, by a strategy of TensorFlow's."""
+
+    def __init__(self, settings: EngineSettings, devices: Devices) -> None:
+        self._settings, self._local = settings, devices
+        self._strategy = devices.strategy
+        self._replicas: list[_Replica] = []
+        self._is_scaled = settings.amp == "fp16"
+        self.rank, self.world_size = devices.rank, devices.world_size
+        self.devices = int(self._strategy.num_replicas_in_sync)
+        self.device_name = devices.kind if self.devices == 1 else f"{self.devices} x {devices.kind}"
+        self.has_accelerator = devices.has_gpu
+        self.versions = {"tensorflow": tf.__version__, "keras": keras.__version__, "python": platform.python_version()}
+
+    def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int) -> None:
+        self._model, self._optimizer, self._seed = model, optimizer, seed
+        values = initial_values(model, seed)
+        self._replicas = [_make_replica(values, name) for name in self._local.names]
+        function = partial(tf.function, autograph=False)  # there are no Python branches on tensors to turn into TensorFlow's
+        compiled = partial(function, jit_compile=self._settings.xla)
+        self._gradients = [compiled(partial(self._gradients_of, replica)) for replica in self._replicas]
+        self._update = [compiled(partial(self._update_of, replica)) for replica in self._replicas]
+        self._sums = [compiled(partial(self._sums_of, replica)) for replica in self._replicas]
+        self._train, self._evaluate = function(self._train_on_all), function(self._evaluate_on_all)
+        self.restart()
+
+    def restart(self) -> None:
+        for replica in self._replicas:
+            for name, variable in replica.all_variables.items():
+                if name not in replica.variables:
+                    variable.assign(tf.zeros(variable.shape))
+            replica.loss_scale.scale.assign(self._settings.loss_scale if self._is_scaled else 1.0)
+
+    def train(
+        self, examples: Examples, *, step: int, rate: float, accumulation: int, stop: bool
+    ) -> Callable[[], StepResult]:
+        first = self.rank * accumulation * len(self._replicas)
+        keys = [dropout_key(self._seed, step, first + part) for part in range(accumulation * len(self._replicas))]
+        batch = self._spread({**features(examples), "dropout_key": np.array(keys)}, accumulation)
+        result = self._train(batch, tf.constant(rate, tf.float32), tf.constant(float(stop)))
+        return lambda: _read_result(result)
+
+    def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> Sums:
+        batch = self._spread({**features(examples), "row_weights": row_weights}, 1)
+        return Sums(*self._evaluate(batch).numpy().tolist())
+
+    def state(self) -> State:
+        return {name: variable.numpy() for name, variable in self._replicas[0].all_variables.items()}
+
+    def restore(self, state: State) -> None:
+        for replica in self._replicas:
+            for name, variable in replica.all_variables.items():
+                if name in state:
+                    variable.assign(state[name])
+
+    def gather(self, number: int) -> list[int]:
+        own = np.zeros(self.world_size)
+        own[self.rank] = number / len(self._replicas)  # each of this process's devices adds its part
+
+        @tf.function
+        def run(values: Tensor) -> Tensor:
+            return self._first(self._strategy.run(self._sum_over_all, args=(values,)))
+
+        return [round(value) for value in run(tf.constant(own)).numpy().tolist()]
+
+    def _spread(self, arrays: Mapping[str, NDArray[Any]], accumulation: int) -> Any:
+        """Rows of this process as tensors (micro-batches, rows of one, ...) of each of its devices."""
+        replicas = len(self._replicas)
+        cut = {name: a.reshape(accumulation, replicas, -1, *a.shape[1:]) for name, a in arrays.items()}
+
+        def of_replica(context: Any) -> dict[str, Tensor]:
+            number = context.replica_id_in_sync_group - self.rank * replicas
+            return {name: tf.constant(array[:, number]) for name, array in cut.items()}
+
+        return self._strategy.experimental_distribute_values_from_function(of_replica)
+
+    def _first(self, values: Any) -> Any:
+        """One device's, where all have the same."""
+        return self._strategy.experimental_local_results(values)[0]
+
+    def _sum_over_all(self, values: Any) -> Any:
+        """Sums over the devices of all processes; called on each of them."""
+        if self.devices == 1:
+            return values
+        own = tf.nest.map_structure(tf.identity, values)  # on this device: one tensor in common cannot be summed
+        return tf.distribute.get_replica_context().all_reduce("SUM", own)
+
+    def _number_of_replica(self) -> int:
+        number = tf.distribute.get_replica_context().replica_id_in_sync_group  # an integer, or a constant tensor
+        return int(tf.get_static_value(tf.convert_to_tensor(number))) - self.rank * len(self._replicas)
+
+    def _train_on_all(self, batch: Any, rate: Tensor, stop: Tensor) -> Tensor:
+        return self._first(self._strategy.run(self._train_on_one, args=(batch, rate, stop)))
+
+    def _train_on_one(self, batch: Mapping[str, Tensor], rate: Tensor, stop: Tensor) -> Tensor:
+        number = self._number_of_replica()
+        accumulation = batch["input_ids"].shape[0]
+        weight, sequences = self._sum_over_all(
+            [tf.reduce_sum(batch["masked_lm_weights"]), tf.size(batch["next_sentence_labels"], tf.float32)]
+        )
+        parts = tf.constant(parts_factor(accumulation * self.devices))
+        compute = partial(self._gradients[number], weight=weight, sequences=sequences, parts=parts)
+        gradients, sums, stops = self._sum_over_all((*_add_up(compute, batch, accumulation), stop))
+        norm, scale = self._update[number](gradients, rate, parts)
+        return tf.stack([*sums, norm, scale, stops])
+
+    def _gradients_of(
+        self, replica: _Replica, part: Mapping[str, Tensor], *, weight: Tensor, sequences: Tensor, parts: Tensor
+    ) -> tuple[list[Tensor], Sums]:
+        with tf.GradientTape() as tape:
+            sums = self._forward(replica, part, dropout_key=part["dropout_key"][0])
+            loss = loss_share(sums, weight, sequences) * self._scale(replica, parts)
+        return tape.gradient(loss, [variable.value for variable in replica.variables.values()]), sums
+
+    def _update_of(self, replica: _Replica, gradients: list[Tensor], rate: Tensor, parts: Tensor) -> tuple[Tensor, Tensor]:
+        """The norm before clipping, and the loss scale that these gradients had."""
+        norm = update_variables(
+            list(replica.variables.values()),
+            list(replica.variables),
+            gradients,
+            replica.slots,
+            rate=rate,
+            update=replica.updates + 1,
+            settings=self._optimizer,
+            scale=self._scale(replica, parts),
+            skips=self._is_scaled,
+        )
+        is_finite = tf.math.is_finite(norm)
+        scale = tf.identity(replica.loss_scale.scale)
+        if self._is_scaled:
+            following = next_loss_scale(LossScale(scale, tf.identity(replica.loss_scale.good_steps)), is_finite)
+            replica.loss_scale.scale.assign(following.scale)
+            replica.loss_scale.good_steps.assign(following.good_steps)
+        replica.updates.assign_add(tf.cast(is_finite, tf.float32) if self._is_scaled else 1.0)
+        return norm, scale
+
+    def _scale(self, replica: _Replica, parts: Tensor) -> Tensor:
+        return replica.loss_scale.scale * parts if self._is_scaled else 1.0
+
+    def _evaluate_on_all(self, batch: Any) -> Tensor:
+        return self._first(self._strategy.run(self._evaluate_on_one, args=(batch,)))
+
+    def _evaluate_on_one(self, batch: Mapping[str, Tensor]) -> Tensor:
+        part = {name: values[0] for name, values in batch.items()}
+        return self._sum_over_all(tf.stack(self._sums[self._number_of_replica()](part)))
+
+    def _sums_of(self, replica: _Replica, part: Mapping[str, Tensor]) -> Sums:
+        return self._forward(replica, part, row_weights=part["row_weights"])
+
+    def _forward(self, replica: _Replica, part: Mapping[str, Tensor], **options: Tensor) -> Sums:
+        dtype = _COMPUTE_DTYPES[self._settings.amp]
+        return pretraining_sums(self._model, replica.variables, part, compute_dtype=dtype, **options)
+
+
+def features(examples: Examples) -> dict[str, NDArray[Any]]:
+    """The arrays of examples by their names."""
+    return {field.name: getattr(examples, field.name) for field in fields(examples)}
+
+
+def _make_replica(values: Mapping[str, NDArray[np.float32]], device: str) -> _Replica:
+    with tf.device(device):
+        variables = make_variables(values)
+        counts = [keras.Variable(0.0, dtype="float32", trainable=False, name=name) for name in _COUNTS]
+        return _Replica(variables, make_slots(list(variables.values())), counts[0], LossScale(*counts[1:]))
+
+
+def _add_up(compute: Callable[..., Any], batch: Mapping[str, Tensor], accumulation: int) -> Any:
+    """What `compute` gives for each micro-batch, summed; one after another, for the memory of one."""
+    first = compute({name: values[0] for name, values in batch.items()})
+    if accumulation == 1:
+        return first
+
+    def add(number: Tensor, total: Any) -> tuple[Tensor, Any]:
+        part = compute({name: values[number] for name, values in batch.items()})
+        return number + 1, tf.nest.map_structure(tf.add, total, part)
+
+    return tf.while_loop(lambda number, _: number < accumulation, add, (tf.constant(1), first), parallel_iterations=1)[1]
+
+
+def _read_result(values: Tensor) -> StepResult:
+    *sums, norm, scale, stop = values.numpy().tolist()
+    return StepResult(Sums(*sums), norm, scale, is_stop_wanted=stop > 0)
