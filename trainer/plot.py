@@ -27,6 +27,7 @@ from bertprep.errors import BertprepError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Entry = Mapping[str, Any]
 _BLUE, _VERMILLION = "#0072B2", "#D55E00"
@@ -62,11 +63,21 @@ def _read_entry(path: Path, number: int, line: bytes) -> dict[str, Any]:
 def draw_losses(logs: Mapping[str, Path], picture: Path) -> None:
     """Draw the runs with these labels and logs as a PNG; raises `BertprepError` without matplotlib, or without losses."""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure  # not pyplot, which keeps figures and looks for a screen
-        from matplotlib.layout_engine import ConstrainedLayoutEngine
+        figure = make_figure(logs)
     except ImportError as error:
         raise BertprepError(f"{picture.name} is not drawn: matplotlib is not installed") from error
+    png = io.BytesIO()
+    figure.savefig(png, format="png")
+    with atomic_file(picture) as file:
+        file.write(png.getvalue())
+
+
+def make_figure(logs: Mapping[str, Path]) -> Figure:
+    """The picture, 1200 x 720 pixels; pyplot has no part in it, which keeps figures and looks for a screen."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
     runs = _read_runs(logs)
     figure = Figure(figsize=(12, 7.2), dpi=100, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08))
     FigureCanvasAgg(figure)
@@ -81,10 +92,7 @@ def draw_losses(logs: Mapping[str, Path], picture: Path) -> None:
     figure.suptitle("\n".join(run.summary for run in runs), x=0.01, ha="left", fontsize=13, color=_INK)
     lines, names = panels[0].get_legend_handles_labels()
     figure.legend(lines, names, loc="outside lower left", ncols=3, frameon=False, labelcolor=_INK)
-    png = io.BytesIO()
-    figure.savefig(png, format="png")
-    with atomic_file(picture) as file:
-        file.write(png.getvalue())
+    return figure
 
 
 @dataclass(frozen=True)
@@ -157,14 +165,10 @@ def _draw_run(panel: Axes, run: _Run, loss: str) -> None:
                 steps, moving_mean(values, math.ceil(_REACH * len(values))), color=run.colour, linewidth=1.8, label=label
             )
             label = ""
-    panel.plot(
-        *_curve(run.test, loss),
-        "o",
-        color=run.test_colour,
-        markersize=6.5,
-        markeredgecolor="white",
-        label=run.name("test split"),
-    )
+    steps, values = _curve(run.test, loss)
+    if len(steps):
+        colour, label = run.test_colour, run.name("test split")
+        panel.plot(steps, values, "o", color=colour, markersize=6.5, markeredgecolor="white", label=label)
 
 
 def _draw_unigram_loss(panel: Axes, runs: Sequence[_Run]) -> None:

@@ -204,11 +204,11 @@ def _duration(seconds: float) -> str:
     """In the unit that fits.
 
     >>> _duration(45), _duration(760), _duration(18_900), _duration(440_000)
-    ('45 s', '13 min', '5.2 h', '5.1 days')
+    ('45 s', '13 min', '5.2 h', '5 days')
     """
+    minutes, hours = seconds / 60, seconds / 3600
     if seconds < 100:
         return f"{seconds:.0f} s"
-    minutes, hours = seconds / 60, seconds / 3600
     if minutes < 100:
         return f"{minutes:.0f} min"
-    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"
+    return f"{hours:.1f} h" if hours < 100 else f"{hours / 24:.0f} days"
