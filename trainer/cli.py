@@ -73,9 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         add(pretrain)
 
     export = _command(commands, "export", export_command, "a model that was trained -> the files that transformers loads")
-    export.add_argument(
-        "--to", choices=("transformers",), default="transformers", help="what is to load it (default: %(default)s)"
-    )
+    export.add_argument("--to", default="transformers", metavar="NAME", help="what is to load it (default: %(default)s)")
     export.add_argument("source", type=Path, metavar="CHECKPOINT", help="a checkpoint, or the folder of a run (needed)")
     export.add_argument("target", type=Path, metavar="DIR", help="the folder to be made (needed)")
 

@@ -60,7 +60,7 @@ def export_command(options: argparse.Namespace) -> None:
     """`python -m trainer export`."""
     from trainer.export import export_model
 
-    export_model(options.source, options.target)
+    export_model(options.source, options.target, to=options.to)
 
 
 def bench_command(options: argparse.Namespace) -> None:

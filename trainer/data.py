@@ -47,7 +47,8 @@ class Data:
         others = f" and {len(self.folders) - 1:,} more" if len(self.folders) > 1 else ""
         choice = f" ({self.choice})" if self.choice else ""
         test = "" if self.has_test else ", no test split"
-        return f"{self.folders[0]}{others}{choice}: {self.records:,} {self.format}s of {self.seq}/{self.pred}{test}"
+        shape = f"{self.seq}/{self.pred}, {self.format}"
+        return f"{self.folders[0]}{others}{choice}: {self.records:,} training records of {shape}{test}"
 
 
 def find_data(

@@ -1,0 +1,308 @@
+"""The trainer's command line: mistakes are one line, before a framework is loaded; what is not asked for is chosen and said."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bertprep import __version__
+from bertprep.layout import VOCABULARY
+from tests.trainer.test_data import write_data, write_in_workspace
+from trainer import commands
+from trainer.cli import _parser, main
+from trainer.config import ModelConfig
+from trainer.settings import EngineSettings, RunSettings
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all that the mistakes below are about."""
+    root = tmp_path_factory.mktemp("mistakes")
+    write_data(root / "a")
+    write_data(root / "b", cased=True)
+    write_data(root / "unknown", tokens=None, has_manifest=False)
+    for name, change in {
+        "fits": {},
+        "few_positions": {"max_position_embeddings": 4},
+        "more_tokens": {"vocab_size": 11},
+    }.items():
+        (root / f"{name}.json").write_text(ModelConfig(**{"vocab_size": 10, **change}).to_json())
+    (root / "phases.json").write_text(json.dumps([{"data": ["a"], "seq": 8, "steps": 2}, {"seq": 16, "steps": 2}]))
+    return root
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        ([], 2, "data: has no records of --seq 128; bertprep create --seq 128 --workdir data makes them"),
+        (["pretrain"], 2, "data: has no records of --seq 128; "),
+        (["--format", "ofrecord"], 2, "data: has no records of --seq 128 and --format ofrecord; "),
+        (["--format", "hdf5"], 2, "--format hdf5: unknown; choose one of tfrecord, ofrecord"),
+        (["--data", "a", "--seq", "128"], 2, "a: has records of 8 tokens, asked for is --seq 128; "),
+        (["--data", "a", "b"], 2, "b: is cased, a is uncased; "),
+        (
+            ["--data", "a", "--model", "few_positions.json"],
+            2,
+            "a: has records of 8 tokens, the model few_positions.json has max_",
+        ),
+        (
+            ["--data", "a", "--model", "more_tokens.json"],
+            2,
+            "a: was made with a vocabulary of 10 tokens, the model more_tokens",
+        ),
+        (["--data", "a", "--model", "enormous"], 2, "--model enormous: unknown; choose one of tiny, "),
+        (
+            ["--data", "unknown"],
+            2,
+            "unknown: has no vocab.txt beside its records, so the size of the model's vocabulary is not ",
+        ),
+        (["--data", "a", "--vocab", "none.txt"], 1, "none.txt: the vocabulary cannot be read: No such file"),
+        (["--phases", "phases.json"], 2, "data: has no records of --seq 16; "),
+        (["--phases", "8:0.9,16:0.2"], 2, "--phases 8:0.9,16:0.2: shares must be above 0 and add up to 1, these give 1.1"),
+        (["--data", "a", "--init", "none"], 2, "--init none: does not exist; name a checkpoint"),
+        (["--data", "a", "--optimizer", "sgd"], 2, "--optimizer sgd: unknown; choose one of adam, lamb"),
+        (["--data", "a", "--schedule", "cosine"], 2, "--schedule cosine: unknown; choose one of google, nvidia"),
+        (["--data", "a", "--amp", "fp8"], 2, "--amp fp8: unknown; choose one of off, fp16, bf16"),
+        (["--data", "a", "--engine", "none"], 2, "--engine none: unknown; choose one of tensorflow"),
+        (["--data", "a", "--devices", "0"], 2, "--devices 0: must be at least 1"),
+        (["--data", "a", "--loss-scale", "3"], 2, "--loss-scale 3.0: must be a power of two"),
+        (["--data", "a", "--log-every", "0"], 2, "--log-every 0: must be at least 1"),
+        (["--data", "a", "--batch-size", "4,2"], 2, "--batch-size 4,2: has 2 values for 1 phase; give one for all"),
+        (
+            ["--data", "a", "--batch-size", "many"],
+            2,
+            "argument --batch-size: 'many' is not a whole number; python -m trainer pre",
+        ),
+        (["--data", "a", "--hosts", "one:1,two"], 2, "--hosts one:1,two: 'two' is no HOST:PORT, such as node0:12345"),
+        (["--data", "a", "--hosts", "one:1,two:1"], 2, "--hosts one:1,two:1: needs --host-rank, the place of this process"),
+        (["--data", "a", "--host-rank", "1"], 2, "--host-rank 1: needs --hosts, which names all processes"),
+        (["--data", "a", "--step", "5"], 2, "unrecognized arguments: --step 5; python -m trainer --help lists the options"),
+        (["train"], 2, "argument COMMAND: invalid choice: 'train' (choose from "),
+    ],
+)
+def test_a_mistake_is_one_line(
+    arguments: list[str], status: int, message: str, folder: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(folder)
+    assert status_of(arguments) == status
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"trainer: error: {message}")
+    assert err.count("\n") == 1
+
+
+def status_of(arguments: list[str]) -> int:
+    """The exit status, also where argparse ends the program itself."""
+    try:
+        return main(arguments)
+    except SystemExit as ended:
+        return int(ended.code or 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "begins"),
+    [
+        ([], 2, "trainer: error: data: has no records of --seq 128; "),
+        (
+            ["--data", "a", "--model", "few_positions.json", "--steps", "5"],
+            2,
+            "trainer: error: a: has records of 8 tokens, the ",
+        ),
+        (["--data", "a", "--vocab", "none.txt"], 1, "trainer: error: none.txt: the vocabulary cannot be read"),
+        (["--data", "a", "--keep", "0"], 2, "trainer: error: --keep 0: must be at least 1"),
+    ],
+)
+def test_a_mistake_is_found_before_a_framework_is_loaded(arguments: list[str], status: int, begins: str, folder: Path) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "trainer", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(Path(commands.__file__).parents[1])}
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    imported, said = [], []
+    for line in ended.stderr.splitlines():
+        (imported if line.startswith("import time:") else said).append(line.rpartition("|")[2].strip())
+    assert ended.returncode == status
+    assert [line.startswith(begins) for line in said] == [True]
+    assert "trainer.engines" in imported
+    assert not {name.partition(".")[0] for name in imported} & {"tensorflow", "keras", "oneflow"}
+
+
+class FakeTraining:
+    """Stands for the engine and the loop: what they were given, and what they say."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.engine = SimpleNamespace(rank=0, world_size=1, devices=1, device_name="1 x Abacus", has_accelerator=False)
+        self.outcome = SimpleNamespace(step=1, is_finished=True)
+        self.engine_settings = EngineSettings()
+        self.runs: list[RunSettings] = []
+        monkeypatch.setattr(commands, "open_engine", self._open)
+        monkeypatch.setitem(sys.modules, "trainer.loop", SimpleNamespace(train=self._train))  # type: ignore[arg-type]
+
+    def _open(self, settings: EngineSettings) -> Any:
+        self.engine_settings = settings
+        return self.engine
+
+    def _train(self, settings: RunSettings, engine: Any) -> Any:
+        assert engine is self.engine
+        self.runs.append(settings)
+        return self.outcome
+
+    @property
+    def run(self) -> RunSettings:
+        [settings] = self.runs
+        return settings
+
+
+@pytest.fixture
+def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
+    return FakeTraining(monkeypatch)
+
+
+def test_what_is_not_asked_for_is_chosen_and_said(
+    training: FakeTraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    newest = write_in_workspace(Path("data"), "made", time=2, seq=128, pred=20, records=100, record_format="ofrecord")
+    write_in_workspace(Path("data"), "made", time=1, seq=128, pred=20)
+    assert main([]) == 0
+    assert training.run.model == ModelConfig.preset("tiny", vocab_size=10)
+    [phase] = training.run.phases
+    assert (phase.data, phase.seq, phase.batch_size, phase.steps) == ((newest,), 128, 32, 3)
+    assert training.run.optimizer.name == "adam"
+    assert training.run.out == Path("data/models/tiny_seq_128_adam")
+    assert (training.run.vocabulary, training.run.cased) == (newest / VOCABULARY, False)
+    assert capsys.readouterr().err.splitlines() == [
+        "model          tiny (there is no accelerator; --model takes another): 2 layers of 128, a vocabulary of 10, "
+        "497,420 parameters",
+        f"data           {newest} (the newest of 2 of 128 tokens in data): 100 training records of 128/20, ofrecord",
+        "global batch   32 sequences: 32 x 1 (devices) x 1 (accumulated)",
+        "steps          3, which is 0.96 epochs",
+        "learning rate  0.0001 after 0 steps of warmup",
+        "optimizer      adam",
+        "precision      float32",
+        "devices        1 x Abacus",
+        "out            data/models/tiny_seq_128_adam",
+    ]
+
+
+def test_an_accelerator_is_given_the_base_model(training: FakeTraining, folder: Path) -> None:
+    training.engine.has_accelerator = True
+    assert main(["--data", str(folder / "a"), "--workdir", "w"]) == 0
+    assert training.run.model == ModelConfig.preset("base", vocab_size=10)
+    assert training.run.out == Path("w/models/base_seq_8_adam")
+
+
+def test_devices_of_the_engine_make_the_global_batch(
+    training: FakeTraining, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training.engine.devices, training.engine.world_size = 4, 2
+    assert main(["--data", str(folder / "a"), "--batch-size", "1", "--accumulate", "2", "--amp", "bf16", "--xla"]) == 0
+    assert training.run.steps == 2  # 20 records, 1 x 4 x 2 a step
+    lines = capsys.readouterr().err.splitlines()
+    assert "global batch   8 sequences: 1 x 4 (devices) x 2 (accumulated)" in lines
+    assert "steps          2, which is 0.80 epochs" in lines
+    assert "precision      bf16, XLA" in lines
+    assert "devices        1 x Abacus, 2 processes" in lines
+
+
+def test_phases_are_told_apart(training: FakeTraining, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = write_in_workspace(tmp_path, "short", time=1)
+    long = write_in_workspace(tmp_path, "long", time=2, seq=16)
+    workdir = ["--workdir", str(tmp_path)]
+    assert main([*workdir, "--phases", "8:0.9,16:0.1", "--steps", "20", "--optimizer", "lamb", "--lr", "0.5,0.25"]) == 0
+    assert [(phase.data, phase.seq, phase.steps, phase.schedule.peak) for phase in training.run.phases] == [
+        ((short,), 8, 18, 0.5),
+        ((long,), 16, 2, 0.25),
+    ]
+    assert training.run.out == tmp_path / "models" / "tiny_seq_8_16_lamb"
+    lines = capsys.readouterr().err.splitlines()
+    assert "phase 1 learning rate  0.5 after 1 steps of warmup" in lines
+    assert (
+        f"phase 2 data           {long} (the only one of 16 tokens in {tmp_path}): 20 training records of 16/2, tfrecord"
+        in lines
+    )
+
+
+def test_a_model_file_needs_no_vocabulary_and_names_the_run(training: FakeTraining, folder: Path) -> None:
+    model = folder / "fits.json"
+    assert main(["--data", str(folder / "unknown"), "--model", str(model), "--no-dropout"]) == 0
+    assert training.run.model == ModelConfig(vocab_size=10).without_dropout()
+    assert training.run.out == Path("data/models/fits_seq_8_adam")
+
+
+def test_every_option_arrives(training: FakeTraining, folder: Path, tmp_path: Path) -> None:
+    weights = tmp_path / "model.safetensors"
+    weights.touch()
+    numbers = {"log_every": 1, "eval_every": 2, "eval_sequences": 3, "save_every": 4, "keep": 5, "seed": 6}
+    assert main([
+        "pretrain", "--data", str(folder / "a"), "--out", "out", "--init", str(weights), "--no-resume", "--bias-correction",
+        *(part for name, value in numbers.items() for part in (f"--{name.replace('_', '-')}", str(value))),
+        "--devices", "2", "--hosts", "one:1,two:2", "--host-rank", "1", "--amp", "fp16", "--xla", "--loss-scale", "1024",
+    ]) == 0  # fmt: skip
+    run = training.run
+    assert {name: getattr(run, name) for name in numbers} == numbers
+    assert (run.out, run.init, run.resume, run.optimizer.bias_correction) == (Path("out"), weights, False, True)
+    assert training.engine_settings == EngineSettings(
+        devices=2, hosts=("one:1", "two:2"), host_rank=1, amp="fp16", xla=True, loss_scale=1024
+    )
+
+
+def test_one_process_of_several_speaks(training: FakeTraining, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    training.engine.rank = 1
+    assert main(["--data", str(folder / "a")]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_run_that_was_told_to_stop_has_a_status_of_its_own(training: FakeTraining, folder: Path) -> None:
+    training.outcome.is_finished = False
+    assert main(["--data", str(folder / "a")]) == commands.STOPPED == 3
+
+
+def test_control_c_is_no_traceback(
+    training: FakeTraining, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["trainer.loop"], "train", interrupt)
+    assert main(["--data", str(folder / "a")]) == 130
+    assert capsys.readouterr().err.splitlines()[-1].startswith("trainer: stopped; the same command continues")
+    assert training.runs == []
+
+
+def test_export_and_bench_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[Any] = []
+
+    def note(*arguments: Any, **options: Any) -> None:
+        called.append((arguments, options))
+
+    monkeypatch.setitem(sys.modules, "trainer.export", SimpleNamespace(export_model=note))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "trainer.bench", SimpleNamespace(bench_command=note))  # type: ignore[arg-type]
+    assert main(["export", "run", "model"]) == 0
+    assert main(["bench", "--batch-size", "largest", "--repeats", "5"]) == 0
+    exported, (benched, _) = called
+    assert exported == ((Path("run"), Path("model")), {"to": "transformers"})
+    assert (benched[0].batch_size, benched[0].repeats, benched[0].skip, benched[0].steps) == ("largest", 5, 20, 100)
+
+
+def test_the_version_is_that_of_bertprep(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(["--version"]) == 0
+    assert capsys.readouterr().out == f"bertprep {__version__}\n"
+
+
+def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    [choices] = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return dict(choices)
+
+
+@pytest.mark.parametrize("command", ["pretrain", "export", "bench"])
+def test_every_option_names_its_default_or_is_needed(command: str) -> None:
+    options = [action for action in commands_of(_parser())[command]._actions if action.dest != "help"]
+    assert len(options) >= 3
+    for option in options:
+        assert "(default: " in str(option.help) or "(needed" in str(option.help), option.dest
