@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.records import Examples
 from tests.trainer.test_record_set import write_folder
 from trainer import bench
 from trainer.cli import _parser, main
@@ -92,7 +93,12 @@ def test_records_are_read_where_they_are_named(engine: CountingEngine, tmp_path:
     folder = tmp_path / "data"
     write_folder(folder, (25, 15), "ofrecord")
     seen = []
-    monkeypatch.setattr(bench, "_run_steps", lambda _engine, batches, *_: seen.append(next(batches).input_ids.copy()))
+
+    def note(engine: CountingEngine, batches: Iterator[Examples], *_: int) -> None:
+        engine.now += 1
+        seen.append(next(batches).input_ids.copy())
+
+    monkeypatch.setattr(bench, "_run_steps", note)
     config = tmp_path / "bert_config.json"
     config.write_text(ModelConfig.preset("tiny", vocab_size=100_000).to_json())
     settings = bench.read_settings(options("--model", str(config), "--data", str(folder), "--repeats", "1"))
@@ -100,6 +106,7 @@ def test_records_are_read_where_they_are_named(engine: CountingEngine, tmp_path:
     with bench.RecordSet([folder]) as records:
         assert (settings.seq, settings.pred) == (records.seq, records.pred)
         batches = bench.TrainingBatches(records, bench.GlobalBatch(10), seed=bench._SEED)
+        assert len(seen) == 2
         for step, input_ids in enumerate(seen):
             np.testing.assert_array_equal(input_ids, batches.batch_of(step).input_ids)
 
