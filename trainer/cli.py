@@ -195,7 +195,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--no-resume", dest="resume", action="store_false",
-        help="do not continue the run that --out holds (default: continue)",
+        help="refuse an --out that holds a run (default: continue the run)",
     )  # fmt: skip
     for name, unit in (
         ("log_every", "steps between lines of the log"),
