@@ -68,6 +68,9 @@ def test_the_picture_says_what_it_shows_and_how_it_ended(log: Path) -> None:
     assert below.get_xlabel() == "steps"
     title = "tiny: test split after 200 steps: masked-LM loss 7.25 (accuracy 0.25), next sentence 0.62 (0.75)"
     assert figure.get_suptitle() == title
+    (legend,) = figure.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["training", "test split", "test split, by the training labels' frequencies"]
 
 
 def test_many_entries_have_a_moving_mean_in_each_phase_and_a_line_where_one_ends(tmp_path: Path) -> None:
@@ -91,7 +94,8 @@ def test_several_runs_are_told_apart(log: Path, tmp_path: Path) -> None:
     figure = make_figure({"adam": log, "lamb": other})
     colours = {line.get_label(): line.get_color() for line in figure.axes[0].get_lines()}
     assert list(colours)[:4] == ["adam, training", "adam, test split", "lamb, training", "lamb, test split"]
-    assert colours["adam, training"] == colours["adam, test split"] != colours["lamb, training"]
+    assert colours["adam, training"] == colours["adam, test split"]
+    assert colours["lamb, training"] == colours["lamb, test split"] != colours["adam, training"]
     assert [line.partition(" after")[0] for line in figure.get_suptitle().splitlines()] == [
         "adam: test split",
         "lamb: test split",
