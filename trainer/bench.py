@@ -1,7 +1,7 @@
 """How many sequences a second a machine trains: skip steps, time steps, repeat, take the median, as reports in the field do.
 
-The batches are made up, full and in memory, so that steps alone are measured; with --data they are read as in training. Steps
-are begun one after another and waited for a few steps later, as in training, and all of them before the clock is read.
+The batches are made up, full and in memory, so that steps alone are measured; with --data they are read as in training. As
+there, each step is begun before the one before it is waited for; the clock is read when all are done.
 
 The largest batch that fits is found by trying. Each try is a process of its own, because one that ran out of memory has none
 left to try again with. All results stay in OUT/bench.json, by what was measured, and OUT/bench.md shows them as a table.
@@ -42,7 +42,7 @@ from trainer.record_set import RecordSet
 from trainer.settings import EngineSettings
 
 LARGEST = "largest"
-_BEGUN = 4  # steps that may be begun before one of them is waited for
+_BEGUN = 2  # steps at most that are not waited for, as in training
 _MADE_UP = 4  # batches in memory, taken in turn
 _RATE = 1e-6  # a learning rate that leads nowhere
 _SEED = 12345

@@ -72,7 +72,7 @@ def test_steps_are_timed_without_those_that_are_skipped(engine: CountingEngine) 
     assert engine.steps == list(range(48))  # three times 6 and 10
     assert set(engine.sizes) == {24}  # 4 sequences x 2 devices x 3 micro-batches
     assert engine.begun == []  # each was waited for
-    assert engine.most_begun == 4  # and others were begun meanwhile
+    assert engine.most_begun == 2  # and the next was begun before that
     assert row["sequences_per_second_of_repeats"] == [24.0, 24.0, 24.0]
     assert row["tokens_per_second"] == 24 * 128
     assert row["milliseconds_per_step"] == 1000

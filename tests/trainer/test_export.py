@@ -1,0 +1,158 @@
+"""What is exported is what transformers looks for, by its names, with the values that were trained."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertprep.errors import BertprepError, UsageError
+from tests.trainer.golden_model import WEIGHTS, read_golden
+from tests.trainer.test_initial_weights import CONFIG, check_equal, save_checkpoint
+from trainer.cli import main
+from trainer.config import ModelConfig
+from trainer.export import export_model
+from trainer.initial_weights import read_initial_weights
+from trainer.safetensors import read_metadata, read_safetensors
+from trainer.weights import hugging_face_name
+
+VOCABULARY = "".join(f"token{number}\n" for number in range(CONFIG.vocab_size))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The folder of a run, with two checkpoints of a cased model."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "vocab.txt").write_text(VOCABULARY)
+    save_checkpoint(folder, 1000, seed=1, cased=True)
+    save_checkpoint(folder, 2000, seed=2, cased=True)
+    return folder
+
+
+def test_the_newest_checkpoint_of_a_run_goes_out_and_in_again(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export_model(run, tmp_path / "models" / "mine")
+    names = ["config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt"]
+    assert sorted(path.name for path in (tmp_path / "models").rglob("*")) == sorted([*names, "mine"])
+    check_equal(read_initial_weights(tmp_path / "models" / "mine", CONFIG), read_initial_weights(run, CONFIG))
+    said = capsys.readouterr().err
+    assert f"{tmp_path / 'models' / 'mine'}: {', '.join(names)}\n" in said
+    assert "checkpoint-000002000.safetensors: step 2,000, " in said
+
+
+def test_a_checkpoint_goes_out_by_its_name(run: Path, tmp_path: Path) -> None:
+    older = run / "checkpoint-000001000.safetensors"
+    export_model(older, tmp_path / "mine", to="transformers")
+    check_equal(read_initial_weights(tmp_path / "mine", CONFIG), read_initial_weights(older, CONFIG))
+
+
+def test_the_names_and_shapes_are_those_of_hugging_faces_own_file(tmp_path: Path) -> None:
+    config = read_golden()["config"]
+    save_checkpoint(tmp_path, 5, seed=1, config=config)
+    (tmp_path / "vocab.txt").write_text("[PAD]\n")
+    export_model(tmp_path, tmp_path / "mine")
+    ours, theirs = (read_safetensors(path) for path in (tmp_path / "mine" / "model.safetensors", WEIGHTS))
+    assert {name: value.shape for name, value in ours.items()} == {name: value.shape for name, value in theirs.items()}
+    assert read_metadata(tmp_path / "mine" / "model.safetensors") == {"format": "pt"}
+
+
+def test_dense_layers_are_turned_as_theirs_are(run: Path, tmp_path: Path) -> None:
+    export_model(run, tmp_path / "mine")
+    name = "bert/encoder/layer_0/intermediate/dense/kernel"
+    theirs = read_safetensors(tmp_path / "mine" / "model.safetensors")[hugging_face_name(name)]
+    np.testing.assert_array_equal(theirs, read_initial_weights(run, CONFIG)[name].T)
+
+
+def test_the_settings_and_the_vocabulary_are_those_of_the_run(run: Path, tmp_path: Path) -> None:
+    export_model(run, tmp_path / "mine")
+    assert ModelConfig.from_file(tmp_path / "mine" / "config.json") == CONFIG
+    config = json.loads((tmp_path / "mine" / "config.json").read_bytes())
+    assert (config["architectures"], config["model_type"]) == (["BertForPreTraining"], "bert")
+    assert (tmp_path / "mine" / "vocab.txt").read_text() == VOCABULARY
+    tokenizer = json.loads((tmp_path / "mine" / "tokenizer_config.json").read_bytes())
+    assert tokenizer == {"do_lower_case": False, "model_max_length": 32, "tokenizer_class": "BertTokenizer"}
+
+
+def test_whether_letters_are_lower_cased_may_be_unknown(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_checkpoint(run, 3000, seed=3, cased=None)
+    export_model(run, tmp_path / "mine")
+    assert "do_lower_case" not in json.loads((tmp_path / "mine" / "tokenizer_config.json").read_bytes())
+    assert "whether its letters are lower-cased is not known" in capsys.readouterr().err
+
+
+def test_a_folder_that_holds_anything_is_left_alone(run: Path, tmp_path: Path) -> None:
+    target = tmp_path / "mine"
+    target.mkdir()
+    export_model(run, target)  # an empty one is taken
+    kept = {path: path.read_bytes() for path in target.iterdir()}
+    with pytest.raises(UsageError, match=r"mine: is there already; name a folder that is empty or does not exist"):
+        export_model(run, target)
+    with pytest.raises(UsageError, match=r"vocab\.txt: is there already"):
+        export_model(run, target / "vocab.txt")
+    assert {path: path.read_bytes() for path in target.iterdir()} == kept
+
+
+def leave_out_vocabulary(run: Path) -> None:
+    (run / "vocab.txt").unlink()
+
+
+def take_another_vocabulary(run: Path) -> None:
+    (run / "vocab.txt").write_text(VOCABULARY + "one more\n")
+
+
+def remove_a_variable(run: Path) -> None:
+    save_checkpoint(run, 3000, seed=1, config=CONFIG)
+    path = run / "checkpoint-000003000.safetensors"
+    path.write_bytes(path.read_bytes().replace(b'"bert/pooler/dense/bias":', b'"bert/pooler/dense/bier":'))
+
+
+def cut_off(run: Path) -> None:
+    path = run / "checkpoint-000002000.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (leave_out_vocabulary, r"vocab\.txt: cannot be read: No such file or directory; a run keeps its vocabulary"),
+        (take_another_vocabulary, r"vocab\.txt: has 41 tokens, the model has 40; put the vocabulary of its records there"),
+        (remove_a_variable, r"lacks 1 of the model's 30 variables, the first is bert/pooler/dense/bias"),
+        (cut_off, r"the file is cut off or damaged"),
+    ],
+)
+def test_what_is_not_whole_leaves_nothing(spoil: Callable[[Path], None], message: str, run: Path, tmp_path: Path) -> None:
+    spoil(run)
+    with pytest.raises(BertprepError, match=message):
+        export_model(run, tmp_path / "mine")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_the_folder_that_one_stands_in_may_be_the_target(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path / "mine")
+    export_model(run, Path())
+    assert (tmp_path / "mine" / "model.safetensors").is_file()
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(BertprepError, match=r"file/mine: cannot be written: Not a directory"):
+        export_model(run, tmp_path / "file" / "mine")
+
+
+def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"hugging_face\.safetensors: is no checkpoint of this trainer"):
+        export_model(WEIGHTS, tmp_path / "mine")
+    with pytest.raises(UsageError, match=r"absent: does not exist"):
+        export_model(tmp_path / "absent", tmp_path / "mine")
+    with pytest.raises(UsageError, match=r"--to onnx: unknown; choose one of transformers"):
+        export_model(tmp_path, tmp_path / "mine", to="onnx")
+
+
+def test_the_command(run: Path, tmp_path: Path) -> None:
+    assert main(["export", "--to", "transformers", str(run), str(tmp_path / "mine")]) == 0
+    assert (tmp_path / "mine" / "model.safetensors").is_file()
+    assert main(["export", str(run), str(tmp_path / "mine")]) == 2
