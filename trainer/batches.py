@@ -142,11 +142,13 @@ class EvaluationBatches:
     sum over weights sees it, and every batch has the same shape. As with `ReadyBatches`, arrays hold until the next batch.
     """
 
-    def __init__(self, records: RecordSet, batch: GlobalBatch) -> None:
+    def __init__(self, records: RecordSet, batch: GlobalBatch, *, most: int = 0) -> None:
+        """Of the first `most` records, or with 0 of all."""
         self.records, self.batch = records, batch
+        self.sequences = min(most or len(records), len(records))
 
     def __len__(self) -> int:
-        return -(-len(self.records) // self.batch.size)
+        return -(-self.sequences // self.batch.size)
 
     def __iter__(self) -> Iterator[tuple[Examples, NDArray[np.float32]]]:
         with ReadyBatches(self.read_into, self.make_room, 0, len(self), ready=READY, held=1) as ready:
@@ -155,13 +157,13 @@ class EvaluationBatches:
 
     def row_weights(self, step: int) -> NDArray[np.float32]:
         """(rows of this rank,): 1 for a record, 0 for what fills the last batch."""
-        return (self._places(step) < len(self.records)).astype(np.float32)
+        return (self._places(step) < self.sequences).astype(np.float32)
 
     def read_into(self, examples: Examples, step: int) -> None:
         """This rank's records of global batch `step`, to the first rows of arrays that are there."""
         places = self._places(step)
-        self.records.gather_into(examples, np.minimum(places, len(self.records) - 1))
-        examples.masked_lm_weights[: len(places)][places >= len(self.records)] = 0
+        self.records.gather_into(examples, np.minimum(places, self.sequences - 1))
+        examples.masked_lm_weights[: len(places)][places >= self.sequences] = 0
 
     def make_room(self) -> Examples:
         return Examples.empty(self.batch.rank_size, seq=self.records.seq, pred=self.records.pred)

@@ -170,6 +170,7 @@ def make_phases(
             batch_size=request.batch_size,
             accumulation=request.accumulate,
             schedule=_schedule_of(request, phase_steps, optimizer, schedule),
+            has_test=of_phase.has_test,
         )
         for request, of_phase, phase_steps in zip(requests, data, _steps_of(requests, steps, one_pass), strict=True)
     )

@@ -33,16 +33,26 @@ _STORED: dict[str, np.dtype[Any]] = {
 
 def read_safetensors(path: Path) -> dict[str, NDArray[np.float32]]:
     """The arrays of floating-point numbers in a file, as float32; other kinds, such as a list of positions, are left out."""
-    try:
-        data = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
-    except OSError as error:
-        raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
+    data = _map(path)
     header, start = _read_header(path, data)
     return {
         name: _read_array(path, name, entry, data[start:])
         for name, entry in header.items()
         if name != "__metadata__" and entry.get("dtype") in _STORED
     }
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """What the writer of a file said of it; nothing, in most files."""
+    header, _ = _read_header(path, _map(path))
+    return dict(header.get("__metadata__", {}))
+
+
+def _map(path: Path) -> NDArray[np.uint8]:
+    try:
+        return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
+    except OSError as error:
+        raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def _read_header(path: Path, data: NDArray[np.uint8]) -> tuple[dict[str, Any], int]:

@@ -46,6 +46,7 @@ class Phase:
     batch_size: int  # sequences of a device in a micro-batch
     accumulation: int  # micro-batches of a step
     schedule: Schedule  # which has the phase's steps
+    has_test: bool = True  # all of the folders hold a test split
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.accumulation < 1:

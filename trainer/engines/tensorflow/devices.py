@@ -35,7 +35,9 @@ def open_devices(settings: EngineSettings) -> Devices:
     gpus = _choose_gpus(settings)
     if world_size > 1:
         if not gpus and (settings.devices or 1) > 1:
-            raise UsageError(f"--devices {settings.devices}: several hosts without GPUs have one device each; start more processes")
+            raise UsageError(
+                f"--devices {settings.devices}: several hosts without GPUs have one device each; start more processes"
+            )
         strategy: Any = tf.distribute.MultiWorkerMirroredStrategy()
         names = [f"GPU:{number}" for number in range(len(gpus))] or ["CPU:0"]
     else:
@@ -63,7 +65,7 @@ def _join(settings: EngineSettings) -> tuple[int, int]:
 
 
 def _choose_gpus(settings: EngineSettings) -> list[Any]:
-    gpus = tf.config.list_physical_devices("GPU")
+    gpus: list[Any] = tf.config.list_physical_devices("GPU")
     if gpus and (settings.devices or 0) > len(gpus):
         raise UsageError(f"--devices {settings.devices}: this host has {len(gpus)} GPUs")
     gpus = gpus[: settings.devices]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import keras  # type: ignore[import-untyped]
+import keras
 import numpy as np
 from keras import ops
 from numpy.typing import NDArray

@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, TypeAlias
 
-import keras  # type: ignore[import-untyped]
+import keras
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
@@ -101,9 +101,7 @@ class TensorFlowEngine:
                     variable.assign(tf.zeros(variable.shape))
             replica.loss_scale.scale.assign(self._settings.loss_scale if self._is_scaled else 1.0)
 
-    def train(
-        self, examples: Examples, *, step: int, rate: float, accumulation: int, stop: bool
-    ) -> Callable[[], StepResult]:
+    def train(self, examples: Examples, *, step: int, rate: float, accumulation: int, stop: bool) -> Callable[[], StepResult]:
         first = self.rank * accumulation * len(self._replicas)
         keys = [dropout_key(self._seed, step, first + part) for part in range(accumulation * len(self._replicas))]
         batch = self._spread({**features(examples), "dropout_key": np.array(keys)}, accumulation)
@@ -127,11 +125,8 @@ class TensorFlowEngine:
         own = np.zeros(self.world_size)
         own[self.rank] = number / len(self._replicas)  # each of this process's devices adds its part
 
-        @tf.function
-        def run(values: Tensor) -> Tensor:
-            return self._first(self._strategy.run(self._sum_over_all, args=(values,)))
-
-        return [round(value) for value in run(tf.constant(own)).numpy().tolist()]
+        run = tf.function(lambda: self._first(self._strategy.run(self._sum_over_all, args=(tf.constant(own),))))
+        return [round(value) for value in run().numpy().tolist()]
 
     def _spread(self, arrays: Mapping[str, NDArray[Any]], accumulation: int) -> Any:
         """Rows of this process as tensors (micro-batches, rows of one, ...) of each of its devices."""

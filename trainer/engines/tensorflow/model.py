@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-import keras  # type: ignore[import-untyped]
+import keras
 from keras import ops
 
 from trainer.config import LAYER_NORM_EPSILON, ModelConfig

@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-import keras  # type: ignore[import-untyped]
+import keras
 from keras import ops
 
 from trainer.optimizer import OptimizerSettings, is_decayed

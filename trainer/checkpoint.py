@@ -1,0 +1,71 @@
+"""Checkpoints: all that a run needs to go on as if it had never been stopped, in one file.
+
+    OUT/checkpoint-000001000.safetensors    after 1,000 steps of the run, all phases counted
+
+The arrays are those of `Engine.state`; the header has, as JSON, the step and what the run was made with. There is no time, no
+place and no random state in it: the position in the data is the step, and so is dropout's, so two runs that do the same write
+the same bytes. A file appears under its name only when it is whole; the newest few are kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertprep.atomic import remove_leftovers
+from bertprep.errors import BertprepError
+from trainer.safetensors import read_metadata, read_safetensors, write_safetensors
+from trainer.weights import Weights
+
+_NAME = "checkpoint-{:09d}.safetensors"
+_METADATA = "bertprep"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a file holds; `made_with` is what the loop says of a run, by name."""
+
+    path: Path
+    step: int
+    skipped: int  # updates of the run so far
+    state: Weights
+    made_with: dict[str, Any]
+
+
+def save(folder: Path, step: int, skipped: int, state: Weights, made_with: Mapping[str, Any], *, keep: int) -> Path:
+    """Write the checkpoint of a step, then remove all but the newest `keep`."""
+    path = folder / _NAME.format(step)
+    settings = json.dumps({"step": step, "skipped": skipped, **made_with}, sort_keys=True)
+    write_safetensors(path, state, {_METADATA: settings})
+    for old in find_checkpoints(folder)[:-keep]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def read(path: Path) -> Checkpoint:
+    """The contents of a checkpoint; raises `BertprepError` for what is none."""
+    text = read_metadata(path).get(_METADATA)
+    if text is None:
+        raise BertprepError(f"{path}: is no checkpoint of this trainer; to begin with its weights give it as --init")
+    made_with = json.loads(text)
+    return Checkpoint(path, made_with.pop("step"), made_with.pop("skipped"), read_safetensors(path), made_with)
+
+
+def newest(folder: Path) -> Path | None:
+    """The checkpoint of the highest step in a folder, if there is one."""
+    found = find_checkpoints(folder)
+    return found[-1] if found else None
+
+
+def find_checkpoints(folder: Path) -> list[Path]:
+    """All checkpoints of a folder, by their steps."""
+    return sorted(folder.glob("checkpoint-*.safetensors"))
+
+
+def clear_leftovers(folder: Path) -> None:
+    """Take away what a killed run left half-written."""
+    if folder.is_dir():
+        remove_leftovers(folder)

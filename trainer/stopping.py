@@ -1,0 +1,33 @@
+"""Being told to stop, by SIGTERM or Ctrl-C: the step is finished first, and a checkpoint written."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType, TracebackType
+from typing import Any
+
+from bertprep.progress import say
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopSignal:
+    """Whether a signal to stop has come, while the block lasts; a second Ctrl-C stops at once."""
+
+    def __init__(self) -> None:
+        self.has_come = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> StopSignal:
+        self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - what signal handlers are given
+        if self.has_come and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.has_come = True
+        say(f"{signal.Signals(number).name}: stopping after this step, with a checkpoint")
