@@ -27,7 +27,8 @@ def save_checkpoint(folder: Path, step: int, *, seed: int, config: ModelConfig =
     moments = {f"{name}/adam_{slot}": np.full_like(value, 7) for name, value in weights.items() for slot in "mv"}
     counts = {name: np.array(7, np.float32) for name in ("updates", "loss_scale", "good_steps")}
     made_with = {"model": asdict(config), **made_with}
-    checkpoint.save(folder, step, {**weights, **moments, **counts}, made_with, keep=3)
+    state = {**weights, **moments, **counts}
+    checkpoint.save(folder, step, skipped=0, state=state, made_with=made_with, keep=3)
     return weights
 
 
