@@ -190,6 +190,6 @@ def _describe_phase(settings: RunSettings, number: int, data: Data, devices: int
         f"{prefix}global batch",
         f"{global_batch:,} sequences: {phase.batch_size:,} x {devices:,} (devices) x {phase.accumulation:,} (accumulated)",
     )
-    yield f"{prefix}steps", f"{phase.steps:,}, which is {phase.steps * global_batch / data.records:,.2f} epochs"
+    yield f"{prefix}steps", f"{phase.steps:,}, which is {phase.steps * global_batch / data.records:.3g} epochs"
     schedule = phase.schedule
     yield f"{prefix}learning rate", f"{schedule.peak:g} after {schedule.warmup_steps:,} steps of warmup"

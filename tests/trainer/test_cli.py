@@ -205,7 +205,7 @@ def test_devices_of_the_engine_make_the_global_batch(
     assert training.run.steps == 2  # 20 records, 1 x 4 x 2 a step
     lines = capsys.readouterr().err.splitlines()
     assert "global batch   8 sequences: 1 x 4 (devices) x 2 (accumulated)" in lines
-    assert "steps          2, which is 0.80 epochs" in lines
+    assert "steps          2, which is 0.8 epochs" in lines
     assert "precision      bf16, XLA" in lines
     assert "devices        1 x Abacus, 2 processes" in lines
 
