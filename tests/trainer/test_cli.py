@@ -33,7 +33,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "more_tokens": {"vocab_size": 11},
     }.items():
         (root / f"{name}.json").write_text(ModelConfig(**{"vocab_size": 10, **change}).to_json())
-    (root / "phases.json").write_text(json.dumps([{"data": ["a"], "seq": 8, "steps": 2}, {"seq": 16, "steps": 2}]))
+    write_data(root / "long", seq=16, cased=True)
+    for name, second in {"phases": {"seq": 16}, "cased_phases": {"data": ["long"]}}.items():
+        phases = [{"data": ["a"], "seq": 8, "steps": 2}, {**second, "steps": 2}]
+        (root / f"{name}.json").write_text(json.dumps(phases))
     return root
 
 
@@ -64,6 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (["--data", "a", "--vocab", "none.txt"], 1, "none.txt: the vocabulary cannot be read: No such file"),
         (["--phases", "phases.json"], 2, "data: has no records of --seq 16; "),
+        (["--phases", "cased_phases.json"], 2, "long: is cased, a is uncased; "),
         (["--phases", "8:0.9,16:0.2"], 2, "--phases 8:0.9,16:0.2: shares must be above 0 and add up to 1, these give 1.1"),
         (["--data", "a", "--init", "none"], 2, "--init none: does not exist; name a checkpoint"),
         (["--data", "a", "--optimizer", "sgd"], 2, "--optimizer sgd: unknown; choose one of adam, lamb"),
