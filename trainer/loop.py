@@ -97,9 +97,10 @@ def _make_steps(
 ) -> Iterator[Step]:
     """The steps after `step`, as they end; the last one is earlier than that of the run where any rank was told to stop.
 
-    Each is begun before the one before it is waited for, but where the engine must stand still behind a step: for an
-    evaluation, a checkpoint, the next phase.
+    An accelerator is given each step before the one before it is waited for, but where it must stand still behind a step: for
+    an evaluation, a checkpoint, the next phase.
     """
+    ahead = 1 if engine.has_accelerator else 0
     while step < settings.steps:
         number, first = settings.phase_of(step)
         data, accumulation = phases[number], phases[number].phase.accumulation
@@ -115,7 +116,7 @@ def _make_steps(
                 stands_still = in_phase == data.phase.steps or any(
                     is_due(step, every) for every in (settings.eval_every, settings.save_every)
                 )
-                while len(begun) > (0 if stands_still else 1):
+                while len(begun) > (0 if stands_still else ahead):
                     yield (done := begun.popleft())
                     if done.result.is_stop_wanted:
                         yield from begun

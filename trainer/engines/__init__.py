@@ -18,6 +18,7 @@ from bertprep.records import Examples
 from trainer.config import ModelConfig
 from trainer.metrics import StepResult, Sums
 from trainer.optimizer import OptimizerSettings
+from trainer.quiet import quiet
 from trainer.settings import EngineSettings
 
 ENGINES = ("tensorflow",)
@@ -64,7 +65,8 @@ def open_engine(settings: EngineSettings) -> Engine:
     if settings.engine not in ENGINES:
         raise UsageError(f"--engine {settings.engine}: unknown; choose one of {', '.join(ENGINES)}")
     try:
-        module = importlib.import_module(f"trainer.engines.{settings.engine}.engine")
+        with quiet():
+            module = importlib.import_module(f"trainer.engines.{settings.engine}.engine")
     except ModuleNotFoundError as error:
         raise UsageError(
             f"--engine {settings.engine}: {error.name} is not installed here; pip install 'bertprep[{settings.engine}]'"

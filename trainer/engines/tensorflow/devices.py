@@ -38,7 +38,7 @@ def open_devices(settings: EngineSettings) -> Devices:
             raise UsageError(
                 f"--devices {settings.devices}: several hosts without GPUs have one device each; start more processes"
             )
-        strategy: Any = tf.distribute.MultiWorkerMirroredStrategy()
+        strategy: Any = tf.distribute.MultiWorkerMirroredStrategy(_communication(has_gpus=bool(gpus)))
         names = [f"GPU:{number}" for number in range(len(gpus))] or ["CPU:0"]
     else:
         names = [f"GPU:{number}" for number in range(len(gpus))] or _make_logical_cpus(settings.devices or 1)
@@ -62,6 +62,13 @@ def _join(settings: EngineSettings) -> tuple[int, int]:
         return int(config["task"]["index"]), len(config["cluster"]["worker"])
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"TF_CONFIG: is not as TensorFlow describes it ({error!r}): {text}; or use --hosts instead") from error
+
+
+def _communication(*, has_gpus: bool) -> Any:
+    """NCCL where there are GPUs: left to itself TensorFlow sums over hosts by rings of its own, through the CPU."""
+    kinds = tf.distribute.experimental.CommunicationImplementation
+    kind = kinds.NCCL if has_gpus else kinds.RING
+    return tf.distribute.experimental.CommunicationOptions(implementation=kind)
 
 
 def _choose_gpus(settings: EngineSettings) -> list[Any]:

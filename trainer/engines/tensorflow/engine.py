@@ -12,7 +12,8 @@ float32 in every precision. With XLA, what lies between two collectives is compi
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, TypeAlias
@@ -22,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from bertprep.errors import UsageError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.records import Examples
 from trainer.config import ModelConfig
 from trainer.engines import State
@@ -44,9 +45,7 @@ _COUNTS = ("updates", "loss_scale", "good_steps")
 def open_engine(settings: EngineSettings) -> TensorFlowEngine:
     """The engine on the devices of this process; see `trainer.engines.Engine`."""
     if keras.backend.backend() != "tensorflow":
-        raise UsageError(
-            f"Keras runs on {keras.backend.backend()} here (KERAS_BACKEND or keras.json); set KERAS_BACKEND=tensorflow"
-        )
+        raise UsageError(f"Keras was loaded before, on {keras.backend.backend()}; set KERAS_BACKEND=tensorflow before that")
     return TensorFlowEngine(settings, open_devices(settings))
 
 
@@ -105,12 +104,19 @@ class TensorFlowEngine:
         first = self.rank * accumulation * len(self._replicas)
         keys = [dropout_key(self._seed, step, first + part) for part in range(accumulation * len(self._replicas))]
         batch = self._spread({**features(examples), "dropout_key": np.array(keys)}, accumulation)
-        result = self._train(batch, tf.constant(rate, tf.float32), tf.constant(float(stop)))
-        return lambda: _read_result(result)
+        with self._explained():
+            result = self._train(batch, tf.constant(rate, tf.float32), tf.constant(float(stop)))
+
+        def wait() -> StepResult:
+            with self._explained():
+                return _read_result(result)
+
+        return wait
 
     def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> Sums:
         batch = self._spread({**features(examples), "row_weights": row_weights}, 1)
-        return Sums(*self._evaluate(batch).numpy().tolist())
+        with self._explained():
+            return Sums(*self._evaluate(batch).numpy().tolist())
 
     def state(self) -> State:
         return {name: variable.numpy() for name, variable in self._replicas[0].all_variables.items()}
@@ -126,7 +132,25 @@ class TensorFlowEngine:
         own[self.rank] = number / len(self._replicas)  # each of this process's devices adds its part
 
         run = tf.function(lambda: self._first(self._strategy.run(self._sum_over_all, args=(tf.constant(own),))))
-        return [round(value) for value in run().numpy().tolist()]
+        with self._explained():
+            return [round(value) for value in run().numpy().tolist()]
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """The two failures of a machine that a user meets, in a line each."""
+        try:
+            yield
+        except tf.errors.ResourceExhaustedError as error:
+            raise BertprepError(
+                f"{self.device_name}: out of memory; give a smaller --batch-size, and --accumulate for the same global batch"
+            ) from error
+        except (tf.errors.AbortedError, tf.errors.InternalError, tf.errors.UnavailableError) as error:
+            if self.world_size == 1:
+                raise
+            raise BertprepError(
+                f"process {self.rank} of {self.world_size}: another one is gone ({str(error).splitlines()[0]}); start all of "
+                "them again, they go on from the newest checkpoint"
+            ) from error
 
     def _spread(self, arrays: Mapping[str, NDArray[Any]], accumulation: int) -> Any:
         """Rows of this process as tensors (micro-batches, rows of one, ...) of each of its devices."""

@@ -1,0 +1,85 @@
+"""A model and records so small that a real run of the trainer takes seconds, most of them to load its framework."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.golden import GOLDEN
+from trainer.config import ModelConfig
+from trainer.run_log import LOG
+
+VOCABULARY = GOLDEN / "vocab.txt"
+SEQ, PRED = 32, 5
+MODEL = ModelConfig(
+    vocab_size=len(VOCABULARY.read_bytes().splitlines()),
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=64,
+    max_position_embeddings=64,
+)
+
+
+def make_records(corpus: Path, workdir: Path, *, seq: int = SEQ, pred: int = PRED) -> None:
+    """Both formats of the golden corpus, with a test split, in a workspace."""
+    places = ["--workdir", str(workdir), "--corpus", "golden"]
+    if not (workdir / "sharded").exists():
+        bertprep("shard", "--input", str(corpus), "--splitter", "lines", "--shards", "2", *places)
+    bertprep("create", "--seq", str(seq), "--pred", str(pred), "--vocab", str(VOCABULARY), *places)
+
+
+def bertprep(*arguments: str) -> None:
+    subprocess.run([sys.executable, "-m", "bertprep", *arguments], check=True, capture_output=True)
+
+
+def command(workdir: Path, out: Path, *options: str) -> list[str]:
+    """A run of the small model: 10 steps of 16 sequences with a log entry for each, unless options say otherwise."""
+    model = workdir / "bert_config.json"
+    model.write_text(MODEL.to_json())
+    run = ["--workdir", str(workdir), "--out", str(out), "--model", str(model), "--seq", str(SEQ), "--format", "ofrecord"]
+    settings = ["--steps", "10", "--batch-size", "16", "--lr", "0.01", "--warmup-steps", "2", "--log-every", "1"]
+    return [sys.executable, "-m", "trainer", *run, *settings, *options]
+
+
+def start(arguments: Sequence[str]) -> "subprocess.Popen[str]":
+    """A run as the leader of a process group, which a kill reaches as a whole."""
+
+    def heed_ctrl_c() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs, and so our tests there, ignore it
+
+    return subprocess.Popen(
+        arguments,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        preexec_fn=heed_ctrl_c,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+
+
+def finish(*runs: "subprocess.Popen[str]", status: int = 0) -> str:
+    """Wait for runs to end with this status; returns what they said."""
+    said = [run.communicate(timeout=300)[0] for run in runs]
+    assert [run.returncode for run in runs] == [status] * len(runs), "\n".join(said)
+    return "".join(said)
+
+
+def train(workdir: Path, out: Path, *options: str) -> list[dict[str, Any]]:
+    """Run to the end; returns the log's entries of training."""
+    finish(start(command(workdir, out, *options)))
+    return training_log(out)
+
+
+def training_log(out: Path) -> list[dict[str, Any]]:
+    entries = [json.loads(line) for line in (out / LOG).read_text().splitlines()]
+    return [entry for entry in entries if entry["kind"] == "train"]
+
+
+def losses(log: Sequence[dict[str, Any]]) -> list[float]:
+    return [entry["loss"] for entry in log]
