@@ -38,7 +38,7 @@ def open_devices(settings: EngineSettings) -> Devices:
             raise UsageError(
                 f"--devices {settings.devices}: several hosts without GPUs have one device each; start more processes"
             )
-        strategy: Any = tf.distribute.MultiWorkerMirroredStrategy(_communication(has_gpus=bool(gpus)))
+        strategy: Any = tf.distribute.MultiWorkerMirroredStrategy(communication_options=_communication(has_gpus=bool(gpus)))
         names = [f"GPU:{number}" for number in range(len(gpus))] or ["CPU:0"]
     else:
         names = [f"GPU:{number}" for number in range(len(gpus))] or _make_logical_cpus(settings.devices or 1)
