@@ -11,7 +11,6 @@ which colour-blind people tell apart. What is drawn depends on the logs alone.
 from __future__ import annotations
 
 import io
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 
 from bertprep.atomic import atomic_file
 from bertprep.errors import BertprepError
+from trainer.log_entries import read_log
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,29 +35,6 @@ _COLOURS = (_BLUE, _VERMILLION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _INK, _PALE_INK = "#222222", "#8A8A8A"
 _FEW = 80  # training entries that a line shows well as they are
 _REACH = 0.02  # of a phase's entries: so many before and after one are in its moving mean
-
-
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """The entries of a log, without a last line that a kill has torn off."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
-    whole = content[: content.rfind(b"\n") + 1]
-    return [_read_entry(path, number, line) for number, line in enumerate(whole.splitlines(), 1)]
-
-
-def _read_entry(path: Path, number: int, line: bytes) -> dict[str, Any]:
-    try:
-        entry = json.loads(line)
-        if isinstance(entry, dict) and isinstance(entry.get("kind"), str) and isinstance(entry.get("step"), int):
-            return entry
-    except ValueError:
-        pass
-    found = line[:40].decode(errors="replace")
-    raise BertprepError(
-        f"{path}: line {number}: expected an entry of a log, with a kind and a step, found {found!r}; remove it"
-    )
 
 
 def draw_losses(logs: Mapping[str, Path], picture: Path) -> None:

@@ -1,70 +1,34 @@
 """What a run tells: a line on standard error, a line in log.jsonl, scalars for TensorBoard, and a picture of its losses.
 
-    OUT/log.jsonl                         {"kind": "run" or "train" or "evaluation", "step": steps finished, ...}, one a line
+    OUT/log.jsonl                         the entries of trainer.log_entries, one a line
     OUT/tensorboard/events.out.tfevents.* the same numbers, as training/NAME and test/NAME
     OUT/loss.png                          drawn anew after each evaluation and at the end
 
-A run that goes on from a checkpoint makes again the steps after it: what the log says of those is cut off first, so that it
-reads as that of a run which was never stopped. Each entry is in its files before the next step: a kill loses no more than the
-line that is being written.
+Each entry is in its files before the next step: a kill loses no more than the line that is being written. A run that goes on
+cuts off first what the log says of the steps that it makes again.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from bertprep.atomic import atomic_file, explain_write_error
+from bertprep.atomic import explain_write_error
 from bertprep.errors import BertprepError
 from bertprep.progress import Progress, say
 from trainer.event_file import EventFile, append
-from trainer.plot import draw_losses, read_log
+from trainer.log_entries import EvalEntry, TrainEntry, cut_log, log_line
+from trainer.plot import draw_losses
+
+__all__ = ["LOG", "EvalEntry", "RunLog", "TrainEntry", "evaluation_line", "training_line"]
 
 LOG, EVENTS, PICTURE = "log.jsonl", "tensorboard", "loss.png"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainEntry:
-    """Where training is: values of the step itself, or means since the entry before; losses are in nats."""
-
-    step: int  # steps of the whole run that are finished
-    phase: int  # from 1
-    epoch: float
-    loss: float
-    masked_lm_loss: float
-    masked_lm_accuracy: float
-    next_sentence_loss: float
-    next_sentence_accuracy: float
-    learning_rate: float
-    gradient_norm: float  # before clipping
-    loss_scale: float  # 1 but for fp16
-    skipped: int  # updates of the run so far, whose gradients were not finite
-    sequences_per_second: float
-    tokens_per_second: float
-    flops_per_second: float  # the model's, estimated
-    seconds_left: float  # of the run, estimated
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvalEntry:
-    """What the model makes of the test split after so many steps; losses are in nats."""
-
-    step: int
-    phase: int
-    sequences: int
-    loss: float
-    masked_lm_loss: float
-    masked_lm_accuracy: float
-    next_sentence_loss: float
-    next_sentence_accuracy: float
-    unigram_loss: float | None  # masked-LM loss of predicting by the frequencies of the training labels
 
 
 class RunLog:
@@ -129,7 +93,7 @@ class RunLog:
 
     def _enter(self, kind: str, values: Mapping[str, Any]) -> None:
         if self._is_shown:
-            append(self._file, _log_line({"kind": kind, **values}))
+            append(self._file, log_line({"kind": kind, **values}))
 
     def _draw(self) -> None:
         """A picture that cannot be made is said once, and stops no run."""
@@ -142,22 +106,6 @@ class RunLog:
             if str(error) != self._trouble_with_picture:
                 say(str(error))
             self._trouble_with_picture = str(error)
-
-
-def cut_log(path: Path, step: int) -> None:
-    """Take from a log, where there is one, all that it says of steps after `step`, and a last line that is not whole."""
-    if not path.exists():
-        return
-    kept = b"".join(_log_line(entry) for entry in read_log(path) if entry["step"] <= step)
-    if kept != path.read_bytes():
-        with atomic_file(path) as file:
-            file.write(kept)
-
-
-def _log_line(entry: Mapping[str, Any]) -> bytes:
-    """JSON, which has no infinite numbers: such a gradient norm, of a step that was skipped, is null."""
-    finite = {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in entry.items()}
-    return json.dumps(finite, default=str).encode() + b"\n"
 
 
 def training_line(entry: TrainEntry, steps: int) -> str:

@@ -1,7 +1,6 @@
-"""What is timed, what the table says, how the largest batch is found: with an engine that only counts, and the real one."""
+"""What is timed, and how: with an engine that only counts, and the real one."""
 
 import argparse
-import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertprep.errors import BertprepError, UsageError
 from bertprep.records import Examples
 from tests.trainer.test_record_set import write_folder
 from trainer import bench
 from trainer.cli import _parser, main
 from trainer.config import ModelConfig
 from trainer.metrics import StepResult, Sums, training_flops
+from trainer.throughput_table import read_rows, to_markdown
 
 
 class CountingEngine:
@@ -68,25 +67,32 @@ def options(*arguments: str) -> argparse.Namespace:
 
 def test_steps_are_timed_without_those_that_are_skipped(engine: CountingEngine) -> None:
     settings = bench.read_settings(options("--model", "tiny", "--accumulate", "3", "--steps", "10", "--skip", "6"))
-    row = bench.measure(engine, settings, batch_size=4)  # type: ignore[arg-type]
+    row = bench.measure(engine, settings, batch_size=4, command="")  # type: ignore[arg-type]
     assert engine.steps == list(range(48))  # three times 6 and 10
     assert set(engine.sizes) == {24}  # 4 sequences x 2 devices x 3 micro-batches
     assert engine.begun == []  # each was waited for
-    assert engine.most_begun == 2  # and the next was begun before that
-    assert row["sequences_per_second_of_repeats"] == [24.0, 24.0, 24.0]
-    assert row["tokens_per_second"] == 24 * 128
-    assert row["milliseconds_per_step"] == 1000
-    assert row["cpu_seconds_per_step"] == 2
+    assert row.sequences_per_second_of_repeats == [24.0, 24.0, 24.0]
+    assert row.tokens_per_second == 24 * 128
+    assert row.milliseconds_per_step == 1000
+    assert row.cpu_seconds_per_step == 2
     tiny = ModelConfig.preset("tiny")
-    assert row["flops_per_second"] == 24 * training_flops(tiny, seq=128, pred=20)
+    assert row.flops_per_second == 24 * training_flops(tiny, seq=128, pred=20)
+
+
+@pytest.mark.parametrize(("has_accelerator", "most_begun"), [(True, 2), (False, 1)])
+def test_a_step_is_begun_ahead_on_an_accelerator_alone(has_accelerator: bool, most_begun: int, engine: CountingEngine) -> None:
+    engine.has_accelerator = has_accelerator
+    settings = bench.read_settings(options("--model", "tiny", "--accumulate", "3", "--steps", "5"))
+    bench.measure(engine, settings, batch_size=1, command="")  # type: ignore[arg-type]
+    assert engine.most_begun == most_begun
 
 
 def test_the_median_of_the_repeats_counts(engine: CountingEngine) -> None:
     """With nothing skipped the slow first step is timed: 6 steps in 65 seconds, and twice in 6."""
     settings = bench.read_settings(options("--model", "tiny", "--accumulate", "3", "--steps", "6", "--skip", "0"))
-    row = bench.measure(engine, settings, batch_size=1)  # type: ignore[arg-type]
-    assert row["sequences_per_second_of_repeats"] == pytest.approx([6 * 6 / 65, 6, 6])
-    assert row["sequences_per_second"] == 6
+    row = bench.measure(engine, settings, batch_size=1, command="")  # type: ignore[arg-type]
+    assert row.sequences_per_second_of_repeats == pytest.approx([6 * 6 / 65, 6, 6])
+    assert row.sequences_per_second == 6
 
 
 def test_records_are_read_where_they_are_named(engine: CountingEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +108,7 @@ def test_records_are_read_where_they_are_named(engine: CountingEngine, tmp_path:
     config = tmp_path / "bert_config.json"
     config.write_text(ModelConfig.preset("tiny", vocab_size=100_000).to_json())
     settings = bench.read_settings(options("--model", str(config), "--data", str(folder), "--repeats", "1"))
-    bench.measure(engine, settings, batch_size=5)  # type: ignore[arg-type]
+    bench.measure(engine, settings, batch_size=5, command="")  # type: ignore[arg-type]
     with bench.RecordSet([folder]) as records:
         assert (settings.seq, settings.pred) == (records.seq, records.pred)
         batches = bench.TrainingBatches(records, bench.GlobalBatch(10), seed=bench._SEED)
@@ -111,121 +117,20 @@ def test_records_are_read_where_they_are_named(engine: CountingEngine, tmp_path:
             np.testing.assert_array_equal(input_ids, batches.batch_of(step).input_ids)
 
 
-def test_made_up_records_are_full_and_valid() -> None:
-    examples = bench.make_up(np.random.default_rng(1), 50, seq=16, pred=5, vocab_size=30)
-    assert examples.input_ids.shape == (50, 16)
-    assert examples.input_mask.all()
-    assert set(np.unique(examples.input_ids)) == set(range(30))
-    assert set(np.unique(examples.masked_lm_ids)) == set(range(30))
-    assert (np.diff(examples.masked_lm_positions, axis=1) > 0).all()
-    assert set(np.unique(examples.masked_lm_positions)) == set(range(16))
-    assert examples.masked_lm_weights.sum() == 250
-    assert set(np.unique(examples.next_sentence_labels)) == {0, 1}
-    assert examples.segment_ids[0].tolist() == [0] * 8 + [1] * 8
-    assert {array.dtype for array in examples.arrays} == {np.dtype(np.int32), np.dtype(np.float32)}
-
-
-@pytest.mark.parametrize("limit", [1, 2, 3, 5, 7, 8, 15, 16, 23, 24, 100, 513, 1000])
-def test_the_largest_batch_is_the_largest(limit: int) -> None:
-    tried: list[int] = []
-    largest = bench.find_largest(lambda size: tried.append(size) or size <= limit)  # type: ignore[func-returns-value]
-    assert largest == (limit if limit < 8 else limit // 8 * 8)
-    assert len(tried) == len(set(tried)) <= 16
-
-
-def test_no_batch_that_fits_is_an_error() -> None:
-    with pytest.raises(BertprepError, match="not even a batch of 1 sequence fits"):
-        bench.find_largest(lambda _: False)
-
-
-@pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Another Python in place of this one, which is to do what a few lines of shell say; they know $size and $out."""
-
-    def put(lines: str) -> None:
-        path = tmp_path / "python"
-        reading = "while [ $# -gt 0 ]; do case $1 in --batch-size) size=$2 ;; --out) out=$2 ;; esac; shift; done"
-        path.write_text(f"#!/bin/sh\n{reading}\n{lines}\n")
-        path.chmod(0o755)
-        monkeypatch.setattr(sys, "executable", str(path))
-
-    return put
-
-
-def bench_json(has_accelerator: bool) -> str:
-    return json.dumps({"a row": {**ROW, "has_accelerator": has_accelerator}})
-
-
-def test_a_try_that_dies_does_no_harm(
-    engine: CountingEngine, stand_in: Callable[[str], None], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_the_command_measures_the_largest_batch_and_keeps_a_row(
+    engine: CountingEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stand_in(f"[ $size -le 20 ] || {{ echo out of memory >&2; kill -KILL $$; }}\necho '{bench_json(True)}' > $out/bench.json")
-    arguments = ["bench", "--model", "tiny", "--accumulate", "3", "--batch-size", "largest", "--out", str(tmp_path / "out")]
-    assert main(arguments) == 0
+    monkeypatch.setattr(bench, "fits", lambda _, size: size <= 20)
+    arguments = ["--model", "tiny", "--accumulate", "3", "--batch-size", "largest", "--out", str(tmp_path)]
+    assert main(["bench", *arguments]) == 0
     assert set(engine.sizes) == {16 * 2 * 3}
-    said = capfd.readouterr().err
-    assert "a batch of 16: fits\na batch of 32: does not fit (out of memory)\na batch of 24: does not fit" in said
-    (row,) = json.loads((tmp_path / "out" / "bench.json").read_bytes()).values()
-    assert row["batch_size"] == 16
-    assert "--batch-size 16" in row["command"]
-
-
-def test_a_try_that_is_refused_is_refused(stand_in: Callable[[str], None]) -> None:
-    stand_in("echo 'trainer: error: --devices 9: this host has 8 GPUs' >&2; exit 2")
-    with pytest.raises(UsageError, match=r"^--devices 9: this host has 8 GPUs$"):
-        bench._fits(options("--model", "tiny"), 8)
-
-
-def test_without_an_accelerator_there_is_no_largest(stand_in: Callable[[str], None]) -> None:
-    stand_in(f"echo '{bench_json(False)}' > $out/bench.json")
-    with pytest.raises(UsageError, match=r"--batch-size largest: there is no accelerator here"):
-        bench._fits(options("--model", "tiny"), 8)
-
-
-def test_a_command_line_asks_for_the_same_again() -> None:
-    asked = options("--model", "mini", "--data", "one", "a second", "--xla", "--amp", "fp16", "--devices", "2")
-    again = _parser().parse_args(bench.arguments_of(asked))
-    assert vars(again) == vars(asked)
-    assert again.data == [Path("one"), Path("a second")]
-
-
-ROW: dict[str, Any] = {
-    "engine": "tensorflow", "device": "8 x A GPU", "processor": "A CPU", "devices": 8, "processes": 1, "model": "base",
-    "optimizer": "lamb", "precision": "fp16", "xla": True, "batch_size": 160, "accumulation": 2, "seq": 128, "data": "made up",
-    "skipped_steps": 20, "timed_steps": 100, "sequences_per_second": 4382.04,
-    "sequences_per_second_of_repeats": [4382.04, 4300.0, 4400.5], "tokens_per_second": 560_901.1,
-    "flops_per_second": 306.3e12, "milliseconds_per_step": 584.2, "cpu_seconds_per_step": 1.25, "date": "2026-01-31",
-    "versions": {"tensorflow": "2.21.0", "python": "3.12.1"}, "command": "python -m trainer bench --xla",
-}  # fmt: skip
-
-
-def test_the_table_as_a_person_reads_it() -> None:
-    assert bench.to_markdown({"key": ROW}).splitlines()[2:] == [
-        "| 1 | tensorflow | 8 x A GPU | base | lamb | fp16 | on | 160 | 2 | 128 | 4,382.0 | 4,300.0 - 4,400.5 | 560,901 "
-        "| 306.300 | 584.2 | 1.250 |",
-        "",
-        "1. `python -m trainer bench --xla`: 2026-01-31, A CPU; tensorflow 2.21.0, python 3.12.1; median of 3 times 100 steps, "
-        "20 skipped before each; batches made up",
-    ]
-    head, line = bench.to_markdown({"key": ROW}).splitlines()[:2]
-    assert head.count("|") == line.count("|") == 17
-
-
-def test_rows_are_kept_and_measured_again(tmp_path: Path) -> None:
-    bench.keep_row(tmp_path, ROW)
-    bench.keep_row(tmp_path, {**ROW, "batch_size": 64})
-    bench.keep_row(tmp_path, {**ROW, "sequences_per_second": 5000.0})
-    rows = json.loads((tmp_path / "bench.json").read_bytes())
-    assert [(row["batch_size"], row["sequences_per_second"]) for row in rows.values()] == [(160, 5000.0), (64, 4382.04)]
-    assert (tmp_path / "bench.md").read_text() == bench.to_markdown(rows)
-
-
-@pytest.mark.parametrize("content", ["{", "[]", '{"row": {"engine": "tensorflow"}}', '{"row": 5}'])
-def test_results_of_something_else_are_left_alone(content: str, tmp_path: Path) -> None:
-    (tmp_path / "bench.json").write_text(content)
-    with pytest.raises(BertprepError, match=r"bench\.json: holds no results of this command"):
-        bench.keep_row(tmp_path, ROW)
-    assert (tmp_path / "bench.json").read_text() == content
+    said = capsys.readouterr()
+    assert "the largest batch that fits: 16 sequences of a device" in said.err
+    (row,) = read_rows(tmp_path)
+    assert row.batch_size == 16
+    assert "--accumulate 3 --optimizer adam" in row.command
+    assert "--batch-size 16" in row.command
+    assert said.out == to_markdown([row]) == (tmp_path / "bench.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -257,10 +162,10 @@ def test_bench_on_tensorflow(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "| 1 | tensorflow | 2 x CPU | tiny | adam | fp32 | off | 2 | 2 | 16 |" in done.stdout
-    (row,) = json.loads((tmp_path / "bench.json").read_bytes()).values()
-    assert row["sequences_per_second"] * row["milliseconds_per_step"] == pytest.approx(8 * 1000)
-    assert row["cpu_seconds_per_step"] > 0
-    assert {"tensorflow", "keras"} <= row["versions"].keys()
+    (row,) = read_rows(tmp_path)
+    assert row.sequences_per_second * row.milliseconds_per_step == pytest.approx(8 * 1000)
+    assert row.cpu_seconds_per_step > 0
+    assert {"tensorflow", "keras"} <= row.versions.keys()
 
 
 @pytest.mark.tensorflow

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bertprep.errors import BertprepError
-from trainer.plot import draw_losses, make_figure, read_log
+from trainer.plot import draw_losses, make_figure
 
 
 def train(step: int, loss: float | None, *, phase: int = 1) -> dict[str, Any]:
@@ -127,23 +127,3 @@ def test_a_log_without_losses_cannot_be_drawn(tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.jsonl", [{"kind": "run", "step": 0}])
     with pytest.raises(BertprepError, match=r"log\.jsonl: holds no losses yet"):
         make_figure({"run": log})
-
-
-def test_a_line_that_a_kill_tore_off_is_passed_over(log: Path) -> None:
-    whole = read_log(log)
-    with log.open("a") as file:
-        file.write('{"kind": "train", "st')
-    assert read_log(log) == whole
-
-
-@pytest.mark.parametrize("line", ["loss 7.2", "[1, 2]", '{"kind": "train"}'])
-def test_a_line_that_is_no_entry_is_named(line: str, log: Path) -> None:
-    content = log.read_text()
-    log.write_text(line + "\n" + content)
-    with pytest.raises(BertprepError, match=r"log\.jsonl: line 1: expected an entry .* remove it$"):
-        read_log(log)
-
-
-def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BertprepError, match=r"none\.jsonl: cannot be read: No such file"):
-        read_log(tmp_path / "none.jsonl")

@@ -12,7 +12,8 @@ import pytest
 
 from bertprep.errors import BertprepError
 from trainer import run_log
-from trainer.run_log import EvalEntry, RunLog, TrainEntry, evaluation_line, training_line
+from trainer.log_entries import EvalEntry, TrainEntry
+from trainer.run_log import RunLog, evaluation_line, training_line
 
 TRAINED = TrainEntry(
     step=600,
