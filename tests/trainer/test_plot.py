@@ -42,7 +42,6 @@ def log(tmp_path: Path) -> Path:
 
 def lines_of(logs: dict[str, Path], panel: int = 0) -> dict[str, list[tuple[float, float]]]:
     """The points of each line of a panel that has a name: 0 is masked LM, 1 is next sentence."""
-    pytest.importorskip("matplotlib")
     lines = make_figure(logs).axes[panel].get_lines()
     named = {str(line.get_label()): [(float(x), float(y)) for x, y in line.get_xydata()] for line in lines}
     return {name: points for name, points in named.items() if not name.startswith("_")}
@@ -61,7 +60,6 @@ def test_training_is_a_line_the_test_split_points_and_the_unigram_loss_reaches_f
 
 
 def test_the_picture_says_what_it_shows_and_how_it_ended(log: Path) -> None:
-    pytest.importorskip("matplotlib")
     figure = make_figure({"tiny": log})
     above, below = figure.axes
     assert (above.get_ylabel(), below.get_ylabel()) == ("masked-LM loss (nats)", "next-sentence loss (nats)")
@@ -74,7 +72,6 @@ def test_the_picture_says_what_it_shows_and_how_it_ended(log: Path) -> None:
 
 
 def test_many_entries_have_a_moving_mean_in_each_phase_and_a_line_where_one_ends(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     first = [train(step, 5.0 + (-1) ** step) for step in range(1, 101)]
     second = [train(step, 9.0, phase=2) for step in range(101, 151)]
     log = write_log(tmp_path / "log.jsonl", [*first, *second])
@@ -89,7 +86,6 @@ def test_many_entries_have_a_moving_mean_in_each_phase_and_a_line_where_one_ends
 
 
 def test_several_runs_are_told_apart(log: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     other = write_log(tmp_path / "other.jsonl", [train(100, 7.5), evaluation(100, 7.0, unigram_loss=None)])
     figure = make_figure({"adam": log, "lamb": other})
     colours = {line.get_label(): line.get_color() for line in figure.axes[0].get_lines()}
@@ -108,7 +104,6 @@ def test_a_loss_that_is_no_number_is_left_out(tmp_path: Path) -> None:
 
 
 def test_the_file_is_a_png_of_1200_by_720_pixels(log: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     draw_losses({"run": log}, tmp_path / "loss.png")
     png = (tmp_path / "loss.png").read_bytes()
     assert png[:8] == b"\x89PNG\r\n\x1a\n"
@@ -123,7 +118,6 @@ def test_without_matplotlib_one_line_says_so(log: Path, tmp_path: Path, monkeypa
 
 
 def test_a_log_without_losses_cannot_be_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     log = write_log(tmp_path / "log.jsonl", [{"kind": "run", "step": 0}])
     with pytest.raises(BertprepError, match=r"log\.jsonl: holds no losses yet"):
         make_figure({"run": log})
