@@ -33,7 +33,7 @@ class Dropout:
         if self._draws is None or rate == 0:
             return values
         kept = keras.random.uniform(ops.shape(values), dtype="float32", seed=self._draws) >= rate
-        return ops.where(kept, values * (1 / (1 - rate)), ops.zeros_like(values))
+        return values * (ops.cast(kept, values.dtype) * (1 / (1 - rate)))
 
 
 class _Draws(keras.random.SeedGenerator):  # type: ignore[misc]

@@ -11,15 +11,16 @@ are (sequences * seq, hidden): with a third dimension TensorFlow would multiply 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import keras
 from keras import ops
 
-from trainer.config import LAYER_NORM_EPSILON, ModelConfig
+from trainer.config import ModelConfig
 from trainer.engines.tensorflow.dropout import Dropout
+from trainer.engines.tensorflow.few_passes import cross_entropy, gelu, layer_norm, look_up
 from trainer.metrics import Sums
 
 Tensor: TypeAlias = Any  # of whatever framework Keras runs on
@@ -68,10 +69,10 @@ def pretraining_sums(
     labels = batch["next_sentence_labels"]
     rows = ops.ones((ops.shape(labels)[0],), "float32") if row_weights is None else row_weights
     return Sums(
-        masked_lm_loss=ops.sum(_cross_entropy(tokens, logits.masked_lm) * weights),
+        masked_lm_loss=ops.sum(cross_entropy(tokens, logits.masked_lm) * weights),
         masked_lm_correct=ops.sum(_hits(tokens, logits.masked_lm) * weights),
         masked_lm_weight=ops.sum(weights),
-        next_sentence_loss=ops.sum(_cross_entropy(labels, logits.next_sentence) * rows),
+        next_sentence_loss=ops.sum(cross_entropy(labels, logits.next_sentence) * rows),
         next_sentence_correct=ops.sum(_hits(labels, logits.next_sentence) * rows),
         sequences=ops.sum(rows),
     )
@@ -81,10 +82,6 @@ def loss_share(part: Sums, masked_lm_weight: Tensor, sequences: Tensor) -> Tenso
     """A part's share of the loss of a global batch that has this weight and this many sequences in all."""
     weight = ops.maximum(masked_lm_weight, 1e-5)  # a batch without a masked token has a loss of 0 there
     return part.masked_lm_loss / weight + part.next_sentence_loss / sequences
-
-
-def _cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
-    return ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
 
 def _hits(labels: Tensor, logits: Tensor) -> Tensor:
@@ -114,7 +111,7 @@ class _Pass:
         config = self.config
         types = ops.one_hot(ops.reshape(batch["segment_ids"], (-1,)), config.type_vocab_size, dtype="float32")
         table = ops.copy(self._variable("bert/embeddings/word_embeddings"))  # a tensor, which has custom gradients
-        words = _look_up(table, ops.reshape(batch["input_ids"], (-1,)))
+        words = look_up(table, ops.reshape(batch["input_ids"], (-1,)))
         positions = self._variable("bert/embeddings/position_embeddings")[:seq]
         sums = words + ops.matmul(types, self._variable("bert/embeddings/token_type_embeddings"))
         sums = ops.reshape(ops.reshape(sums, (sequences, seq, config.hidden_size)) + positions, (-1, config.hidden_size))
@@ -124,7 +121,7 @@ class _Pass:
             layer = f"bert/encoder/layer_{number}"
             context = self._attend(f"{layer}/attention/self", hidden, masked_out, sequences, seq)
             hidden = self._add(f"{layer}/attention/output", hidden, context)
-            inner = ops.gelu(self._dense(f"{layer}/intermediate/dense", hidden), approximate=False)
+            inner = gelu(self._dense(f"{layer}/intermediate/dense", hidden))
             hidden = self._add(f"{layer}/output", hidden, inner)
         return hidden
 
@@ -150,7 +147,7 @@ class _Pass:
         return self._layer_norm(name, hidden + values)
 
     def _masked_lm(self, masked: Tensor) -> Tensor:
-        values = ops.gelu(self._dense("cls/predictions/transform/dense", masked), approximate=False)
+        values = gelu(self._dense("cls/predictions/transform/dense", masked))
         values = self._layer_norm("cls/predictions/transform", values)
         words = ops.cast(self._variable("bert/embeddings/word_embeddings"), self.compute_dtype)
         logits = ops.cast(ops.matmul(values, ops.transpose(words)), "float32")
@@ -166,22 +163,8 @@ class _Pass:
         return ops.add(ops.matmul(values, kernel), bias)
 
     def _layer_norm(self, name: str, values: Tensor) -> Tensor:
-        values = ops.cast(values, "float32")
-        centred = values - ops.mean(values, axis=-1, keepdims=True)
-        variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
-        scaled = centred * ops.rsqrt(variance + LAYER_NORM_EPSILON) * self._variable(f"{name}/LayerNorm/gamma")
-        return ops.cast(scaled + self._variable(f"{name}/LayerNorm/beta"), self.compute_dtype)
+        gamma, beta = (self._variable(f"{name}/LayerNorm/{part}") for part in ("gamma", "beta"))
+        return ops.cast(layer_norm(ops.cast(values, "float32"), gamma, beta), self.compute_dtype)
 
     def _variable(self, name: str) -> Tensor:
         return ops.convert_to_tensor(self.variables[name])
-
-
-def _look_up(table: Tensor, rows: Tensor) -> Tensor:
-    """Rows of a table, with a gradient as dense as the table: TensorFlow's own would be a list of rows, to be summed later."""
-    size = table.shape[0]
-
-    @ops.custom_gradient  # type: ignore[untyped-decorator]
-    def gather(table: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        return ops.take(table, rows, axis=0), lambda upstream: ops.segment_sum(upstream, rows, num_segments=size)
-
-    return gather(table)
