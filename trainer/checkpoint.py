@@ -21,6 +21,7 @@ from trainer.safetensors import read_metadata, read_safetensors, write_safetenso
 from trainer.weights import Weights
 
 _NAME = "checkpoint-{:09d}.safetensors"
+_PATTERN = f"checkpoint-{'[0-9]' * 9}.safetensors"  # no other name: a copy that a user makes is neither newest nor removed
 _METADATA = "bertprep"
 
 
@@ -50,8 +51,14 @@ def read(path: Path) -> Checkpoint:
     text = read_metadata(path).get(_METADATA)
     if text is None:
         raise BertprepError(f"{path}: is no checkpoint of this trainer; to begin with its weights give it as --init")
-    made_with = json.loads(text)
-    return Checkpoint(path, made_with.pop("step"), made_with.pop("skipped"), read_safetensors(path), made_with)
+    try:
+        made_with = dict(json.loads(text))
+        step, skipped = int(made_with.pop("step")), int(made_with.pop("skipped"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise BertprepError(
+            f"{path}: its header does not say what it was made with ({error!r}); remove it, to go on from the one before"
+        ) from error
+    return Checkpoint(path, step, skipped, read_safetensors(path), made_with)
 
 
 def newest(folder: Path) -> Path | None:
@@ -62,7 +69,7 @@ def newest(folder: Path) -> Path | None:
 
 def find_checkpoints(folder: Path) -> list[Path]:
     """All checkpoints of a folder, by their steps."""
-    return sorted(folder.glob("checkpoint-*.safetensors"))
+    return sorted(folder.glob(_PATTERN))
 
 
 def clear_leftovers(folder: Path) -> None:

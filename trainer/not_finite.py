@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bertprep.atomic import atomic_file
 from bertprep.errors import BertprepError
 from trainer.batches import GlobalBatch, TrainingBatches
 from trainer.metrics import StepResult
@@ -23,8 +24,9 @@ def check_finite(result: StepResult, settings: RunSettings, data: PhaseData, *, 
         return 1
     whole = TrainingBatches(data.records, GlobalBatch(data.batch.size), seed=settings.seed)
     places = [f"{path}: record {record}" for path, record in whole.places(step_of_phase)]
-    settings.out.mkdir(parents=True, exist_ok=True)
-    (settings.out / BATCH_FILE).write_text("\n".join(places) + "\n")
+    if data.batch.rank == 0:  # all ranks know the whole batch, and end here
+        with atomic_file(settings.out / BATCH_FILE) as file:
+            file.write(("\n".join(places) + "\n").encode())
     raise BertprepError(
         f"step {step:,}: the loss is {result.sums.loss}, the norm of the gradients {result.gradient_norm}; its batch is "
         f"{places[0]}, and {len(places) - 1:,} more in {settings.out / BATCH_FILE}; look at them with bertprep inspect, or "

@@ -32,5 +32,5 @@ class Pace:
     def seconds_left(self, phase: int, made: int, steps_per_second: float) -> float:
         """Of the run, behind step `made` of a phase; other phases go at the same number of operations a second."""
         steps, flops = self._phases[phase]
-        left = (steps - made) * flops + sum(steps * flops for steps, flops in self._phases[phase + 1 :])
-        return left / max(flops * steps_per_second, 1e-9)
+        flops_of_others = sum(their_steps * their_flops for their_steps, their_flops in self._phases[phase + 1 :])
+        return ((steps - made) * flops + flops_of_others) / max(flops * steps_per_second, 1e-9)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from types import FrameType, TracebackType
 from typing import Any
-
-from bertprep.progress import say
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -30,4 +29,5 @@ class StopSignal:
         if self.has_come and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.has_come = True
-        say(f"{signal.Signals(number).name}: stopping after this step, with a checkpoint")
+        # Not by print: the signal may have come in the middle of one, which Python lets nobody enter again.
+        os.write(2, f"{signal.Signals(number).name}: stopping after this step, with a checkpoint\n".encode())
