@@ -20,13 +20,14 @@ from trainer.throughput_table import read_rows, to_markdown
 
 
 class CountingEngine:
-    """Two devices on which a step takes a second, and two of the processor's; the very first step takes a minute more."""
+    """Two devices on which a step takes a second, and two of the processor's; the slow ones take longer, as the first does."""
 
     rank, world_size, devices, device_name, has_accelerator = 0, 1, 2, "2 x Clockwork", True
     versions: dict[str, str] = {"clockwork": "1.0"}  # noqa: RUF012 - as the protocol has it
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.slow = {0: 60}
         self.sizes: list[int] = []
         self.steps: list[int] = []
         self.begun: list[int] = []
@@ -46,7 +47,7 @@ class CountingEngine:
 
         def wait() -> StepResult:
             self.begun.remove(step)
-            self.now += 60 if step == 0 else 1
+            self.now += self.slow.get(step, 1)
             return StepResult(Sums(), 0.0, 1.0, is_stop_wanted=False)
 
         return wait
@@ -88,11 +89,13 @@ def test_a_step_is_begun_ahead_on_an_accelerator_alone(has_accelerator: bool, mo
 
 
 def test_the_median_of_the_repeats_counts(engine: CountingEngine) -> None:
-    """With nothing skipped the slow first step is timed: 6 steps in 65 seconds, and twice in 6."""
+    """With nothing skipped the slow steps are timed: 6 steps in 65 seconds, in 12 and in 6."""
+    engine.slow = {0: 60, 6: 7}
     settings = bench.read_settings(options("--model", "tiny", "--accumulate", "3", "--steps", "6", "--skip", "0"))
     row = bench.measure(engine, settings, batch_size=1, command="")  # type: ignore[arg-type]
-    assert row.sequences_per_second_of_repeats == pytest.approx([6 * 6 / 65, 6, 6])
-    assert row.sequences_per_second == 6
+    assert row.sequences_per_second_of_repeats == pytest.approx([6 * 6 / 65, 3, 6])
+    assert row.sequences_per_second == 3
+    assert row.milliseconds_per_step == 2000
 
 
 def test_records_are_read_where_they_are_named(engine: CountingEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

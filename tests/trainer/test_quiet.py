@@ -3,6 +3,7 @@
 Each test is a process of its own, with a standard error that nobody but the process has.
 """
 
+import os
 import subprocess
 import sys
 
@@ -18,7 +19,8 @@ def say_in_all_ways():
 
 
 def run(code: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-c", BEGINNING + code], capture_output=True, text=True)
+    buffered = {**os.environ, "PYTHONUNBUFFERED": ""}
+    return subprocess.run([sys.executable, "-c", BEGINNING + code], env=buffered, capture_output=True, text=True)
 
 
 def test_nothing_is_said_in_the_block_and_all_outside_it() -> None:
