@@ -55,7 +55,7 @@ def bench_command(options: argparse.Namespace) -> None:
     if engine.rank == 0:
         rows = keep_row(options.out, row)
         print(to_markdown([row]), end="")
-        say(f"{options.out / TABLE}: {len(rows):,} rows")
+        say(f"{options.out / TABLE}: {len(rows):,} row{'s' if len(rows) > 1 else ''}")
 
 
 @dataclass(frozen=True, kw_only=True)
