@@ -138,9 +138,8 @@ def _draw_run(panel: Axes, run: _Run, loss: str) -> None:
         label = run.name("training (moving mean)")
         for entries in _by_phase(run.training):
             steps, values = _curve(entries, loss)
-            panel.plot(
-                steps, moving_mean(values, math.ceil(_REACH * len(values))), color=run.colour, linewidth=1.8, label=label
-            )
+            means = moving_mean(values, math.ceil(_REACH * len(values)))
+            panel.plot(steps, means, color=run.colour, linewidth=1.8, label=label)
             label = ""
     steps, values = _curve(run.test, loss)
     if len(steps):
