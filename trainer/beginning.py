@@ -11,6 +11,7 @@ from zlib import crc32
 from bertprep.atomic import atomic_file
 from bertprep.errors import BertprepError, UsageError
 from bertprep.layout import VOCABULARY
+from bertprep.manifest import sha256_of
 from bertprep.progress import say
 from trainer import checkpoint
 from trainer.engines import Engine
@@ -21,7 +22,7 @@ from trainer.settings import RunSettings
 MODEL_CONFIG = "bert_config.json"
 
 
-def describe_run(settings: RunSettings, phases: Sequence[PhaseData]) -> dict[str, Any]:
+def describe_run(settings: RunSettings, engine: Engine, phases: Sequence[PhaseData]) -> dict[str, Any]:
     """What the numbers of a run depend on, devices and versions aside; a checkpoint of other settings is of another run."""
     return {
         "model": asdict(settings.model),
@@ -36,8 +37,10 @@ def describe_run(settings: RunSettings, phases: Sequence[PhaseData]) -> dict[str
             }
             for data in phases
         ],
+        "precision": engine.precision,
         "seed": settings.seed,
         "cased": settings.cased,
+        "vocabulary_sha256": sha256_of(settings.vocabulary) if settings.vocabulary else None,
     }
 
 
@@ -49,7 +52,8 @@ def begin(settings: RunSettings, engine: Engine, made_with: Mapping[str, Any]) -
         raise UsageError(f"{newest}: is there from a run before; leave --no-resume out to go on with it, or name another --out")
     if newest:
         found = checkpoint.read(newest)
-        for name, then, now in _differences(found.made_with, made_with):
+        if difference := next(_differences(found.made_with, made_with), None):
+            name, then, now = difference
             raise UsageError(
                 f"{newest}: was made with {name} {then}, now it is {now}; go on with the same settings, or name another --out "
                 f"and take the weights by --init {settings.out}"
@@ -63,7 +67,7 @@ def begin(settings: RunSettings, engine: Engine, made_with: Mapping[str, Any]) -
         checkpoint.clear_leftovers(settings.out)
         _write_model_files(settings)
         if newest:
-            say(f"{newest}: going on behind step {step:,}")
+            say(f"{newest}: going on behind step {step:,}" + (", not with what --init names" if settings.init else ""))
     return step, skipped
 
 

@@ -27,7 +27,7 @@ from bertprep.records import Examples
 from trainer.batches import GlobalBatch, TrainingBatches
 from trainer.config import ModelConfig
 from trainer.data import check_fits_model, name_data
-from trainer.engines import Engine, open_engine
+from trainer.engines import Engine, open_engine, steps_ahead
 from trainer.largest_batch import LARGEST, arguments_of, find_largest, fits
 from trainer.made_up_records import make_up_records
 from trainer.metrics import training_flops
@@ -162,11 +162,10 @@ def measure(engine: Engine, settings: BenchSettings, *, batch_size: int, command
 
 def _run_steps(engine: Engine, batches: Iterator[Examples], first: int, count: int, accumulation: int) -> None:
     """Make `count` steps, and wait for the last of them."""
-    ahead = 1 if engine.has_accelerator else 0
     begun: deque[Callable[[], Any]] = deque()
     for step in range(first, first + count):
         begun.append(engine.train(next(batches), step=step, rate=_RATE, accumulation=accumulation, stop=False))
-        if len(begun) > ahead:
+        if len(begun) > steps_ahead(engine):
             begun.popleft()()
     for wait in begun:
         wait()

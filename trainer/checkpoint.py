@@ -61,6 +61,11 @@ def read(path: Path) -> Checkpoint:
     return Checkpoint(path, step, skipped, read_safetensors(path), made_with)
 
 
+def is_checkpoint(file: Path) -> bool:
+    """Whether a safetensors file is of a run of this trainer."""
+    return _METADATA in read_metadata(file)
+
+
 def newest(folder: Path) -> Path | None:
     """The checkpoint of the highest step in a folder, if there is one."""
     found = find_checkpoints(folder)

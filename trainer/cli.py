@@ -18,6 +18,7 @@ from bertprep.errors import BertprepError
 from trainer.commands import bench_command, export_command, pretrain_command
 from trainer.config import PRESETS
 from trainer.engines import ENGINES
+from trainer.largest_batch import LARGEST
 from trainer.settings import EngineSettings, RunSettings
 
 PRETRAIN = "pretrain"
@@ -33,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"trainer: error: {error}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
-        print("trainer: stopped; the same command continues from the newest checkpoint", file=sys.stderr)
+        goes_on = "; the same command continues from the newest checkpoint" if options.command is pretrain_command else ""
+        print(f"trainer: stopped{goes_on}", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -238,7 +240,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
 
 
 def _batch_size(text: str) -> int | str:
-    return text if text == "largest" else _parse(text, int)
+    return text if text == LARGEST else _parse(text, int)
 
 
 def _whole_numbers(text: str) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from bertprep.layout import VOCABULARY
 from bertprep.progress import say
 from trainer import checkpoint
 from trainer.config import ModelConfig
-from trainer.initial_weights import HUGGING_FACE_FILE, find_weights, is_checkpoint, take_weights
+from trainer.initial_weights import HUGGING_FACE_FILE, find_weights, take_weights
 from trainer.weights import save_weights
 
 TARGETS = ("transformers",)
@@ -33,7 +33,7 @@ def export_model(source: Path, target: Path, to: str = "transformers") -> None:
         raise UsageError(f"--to {to}: unknown; choose one of {', '.join(TARGETS)}")
     _check_free(target)
     file = find_weights(source)
-    if not is_checkpoint(file):
+    if not checkpoint.is_checkpoint(file):
         raise UsageError(f"{file}: is no checkpoint of this trainer; name one, or the folder of a run")
     saved = checkpoint.read(file)
     config = ModelConfig.from_settings(saved.made_with["model"])

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError, UsageError
 from trainer import checkpoint
 from trainer.config import ModelConfig
-from trainer.safetensors import read_metadata, read_safetensors
+from trainer.safetensors import read_safetensors
 from trainer.variables import variable_shapes
-from trainer.weights import hugging_face_name, load_weights
+from trainer.weights import hugging_face_name, load_weights, sizes
 
 HUGGING_FACE_FILE = "model.safetensors"
 _WORDS = "bert/embeddings/word_embeddings"
@@ -28,7 +28,7 @@ def read_initial_weights(path: Path, config: ModelConfig) -> dict[str, NDArray[n
     """Values of all variables by our names, from a checkpoint, a run's folder, a `model.safetensors`, or its folder."""
     file = find_weights(path)
     values = read_safetensors(file)
-    if is_checkpoint(file):
+    if checkpoint.is_checkpoint(file):
         return take_weights(file, values, config)
     _check_vocabulary(file, values.get(hugging_face_name(_WORDS)), config)
     return load_weights(file, config)
@@ -46,11 +46,6 @@ def find_weights(path: Path) -> Path:
     return newest or path / HUGGING_FACE_FILE
 
 
-def is_checkpoint(file: Path) -> bool:
-    """Whether a safetensors file is of a run of this trainer."""
-    return "bertprep" in read_metadata(file)
-
-
 def take_weights(file: Path, state: Mapping[str, NDArray[np.float32]], config: ModelConfig) -> dict[str, NDArray[np.float32]]:
     """The variables of a model out of all that a checkpoint holds, each of the shape that the model has for it."""
     _check_vocabulary(file, state.get(_WORDS), config)
@@ -64,7 +59,7 @@ def take_weights(file: Path, state: Mapping[str, NDArray[np.float32]], config: M
     for name, shape in shapes.items():
         if state[name].shape != shape:
             raise BertprepError(
-                f"{file}: {name}: the model has {_sizes(shape)} for it, found {_sizes(state[name].shape)}; "
+                f"{file}: {name}: the model has {sizes(shape)} for it, found {sizes(state[name].shape)}; "
                 "give the model that it was made with"
             )
     return {name: state[name] for name in shapes}
@@ -82,7 +77,3 @@ def _check_vocabulary(file: Path, words: NDArray[np.float32] | None, config: Mod
     raise BertprepError(
         f"{file}: {wrong}; give a bert_config.json with vocab_size {len(words)}, and records made with its vocabulary"
     )
-
-
-def _sizes(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))

@@ -23,12 +23,13 @@ from functools import cached_property
 from bertprep.progress import say
 from trainer.beginning import begin, describe_run
 from trainer.checkpoint import save
-from trainer.engines import Engine
+from trainer.engines import Engine, steps_ahead
+from trainer.log_entries import EvalEntry, TrainEntry
 from trainer.metrics import StepResult, Sums
 from trainer.not_finite import check_finite
 from trainer.pace import Pace
 from trainer.phase_data import PhaseData
-from trainer.run_log import EvalEntry, RunLog, TrainEntry
+from trainer.run_log import RunLog
 from trainer.settings import RunSettings
 from trainer.stopping import StopSignal
 
@@ -61,7 +62,7 @@ def train(settings: RunSettings, engine: Engine) -> Outcome:
     engine.build(settings.model, settings.optimizer, seed=settings.seed)
     with ExitStack() as opened:
         phases = [opened.enter_context(PhaseData(settings, phase, engine)) for phase in settings.phases]
-        made_with = describe_run(settings, phases)
+        made_with = describe_run(settings, engine, phases)
         step, skipped = begin(settings, engine, made_with)
         if step == settings.steps:
             say(f"{settings.out}: is finished, with {step:,} steps; --init {settings.out} and another --out train it further")
@@ -78,7 +79,7 @@ def train(settings: RunSettings, engine: Engine) -> Outcome:
             pace.count()
             log.advanced(data.batch.size, data.batch.size * data.records.seq)
             is_end = done.number_in_phase == data.phase.steps
-            if is_end or step % settings.log_every == 0:
+            if is_end or is_due(step, settings.log_every):
                 log.trained(_train_entry(done, data, pace, skipped))
             if data.test and (is_end or is_due(step, settings.eval_every)):
                 log.evaluated(_eval_entry(done, data, data.evaluate(engine)))
@@ -100,7 +101,6 @@ def _make_steps(
     An accelerator is given each step before the one before it is waited for, but where it must stand still behind a step: for
     an evaluation, a checkpoint, the next phase.
     """
-    ahead = 1 if engine.has_accelerator else 0
     while step < settings.steps:
         number, first = settings.phase_of(step)
         data, accumulation = phases[number], phases[number].phase.accumulation
@@ -116,7 +116,7 @@ def _make_steps(
                 stands_still = in_phase == data.phase.steps or any(
                     is_due(step, every) for every in (settings.eval_every, settings.save_every)
                 )
-                while len(begun) > (0 if stands_still else ahead):
+                while len(begun) > (0 if stands_still else steps_ahead(engine)):
                     yield (done := begun.popleft())
                     if done.result.is_stop_wanted:
                         yield from begun

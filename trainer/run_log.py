@@ -26,8 +26,6 @@ from trainer.event_file import EventFile, append
 from trainer.log_entries import EvalEntry, TrainEntry, cut_log, log_line
 from trainer.plot import draw_losses
 
-__all__ = ["LOG", "EvalEntry", "RunLog", "TrainEntry", "evaluation_line", "training_line"]
-
 LOG, EVENTS, PICTURE = "log.jsonl", "tensorboard", "loss.png"
 
 

@@ -61,7 +61,7 @@ def load_weights(path: Path, config: ModelConfig) -> dict[str, NDArray[np.float3
             value = np.ascontiguousarray(value.T)
         if value.shape != shape:
             raise BertprepError(
-                f"{path}: {theirs}: the model has {_sizes(shape)} for it, found {_sizes(value.shape)}; "
+                f"{path}: {theirs}: the model has {sizes(shape)} for it, found {sizes(value.shape)}; "
                 "give the bert_config.json that belongs to the file"
             )
         weights[name] = value
@@ -80,5 +80,6 @@ def save_weights(path: Path, weights: Weights) -> None:
     write_safetensors(path, theirs, {"format": "pt"})  # which is what transformers wants to see
 
 
-def _sizes(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))
+def sizes(shape: tuple[int, ...]) -> str:
+    """A shape as people read it: 8,000 x 128."""
+    return " x ".join(f"{size:,}" for size in shape)

@@ -285,8 +285,8 @@ def test_export_and_bench_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
     def note(*arguments: Any, **options: Any) -> None:
         called.append((arguments, options))
 
-    monkeypatch.setitem(sys.modules, "trainer.export", SimpleNamespace(export_model=note))  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "trainer.bench", SimpleNamespace(bench_command=note))  # type: ignore[arg-type]
+    monkeypatch.setattr("trainer.export.export_model", note)
+    monkeypatch.setattr("trainer.bench.bench_command", note)
     assert main(["export", "run", "model"]) == 0
     assert main(["bench", "--batch-size", "largest", "--repeats", "5"]) == 0
     exported, (benched, _) = called

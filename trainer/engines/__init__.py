@@ -33,6 +33,7 @@ class Engine(Protocol):
     devices: int  # of all processes; a global batch is `devices` x `accumulation` micro-batches
     device_name: str  # for people: "8 x NVIDIA H100 80GB HBM3"
     has_accelerator: bool
+    precision: str  # one of trainer.settings.PRECISIONS
     versions: Mapping[str, str]  # of what the numbers depend on
 
     def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int) -> None:
@@ -58,6 +59,11 @@ class Engine(Protocol):
 
     def gather(self, number: int) -> list[int]:
         """This number of every rank."""
+
+
+def steps_ahead(engine: Engine) -> int:
+    """How many steps are begun before the one before them is waited for: an accelerator is to have its next one at hand."""
+    return 1 if engine.has_accelerator else 0
 
 
 def open_engine(settings: EngineSettings) -> Engine:

@@ -79,6 +79,7 @@ class TensorFlowEngine:
         self.devices = int(self._strategy.num_replicas_in_sync)
         self.device_name = devices.kind if self.devices == 1 else f"{self.devices} x {devices.kind}"
         self.has_accelerator = devices.has_gpu
+        self.precision = settings.amp
         self.versions = {"tensorflow": tf.__version__, "keras": keras.__version__, "python": platform.python_version()}
 
     def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int) -> None:
@@ -214,13 +215,14 @@ class TensorFlowEngine:
             scale=self._scale(replica, parts),
             skips=self._is_scaled,
         )
-        is_finite = tf.math.is_finite(norm)
-        scale = tf.identity(replica.loss_scale.scale)
-        if self._is_scaled:
-            following = next_loss_scale(LossScale(scale, tf.identity(replica.loss_scale.good_steps)), is_finite)
-            replica.loss_scale.scale.assign(following.scale)
-            replica.loss_scale.good_steps.assign(following.good_steps)
-        replica.updates.assign_add(tf.cast(is_finite, tf.float32) if self._is_scaled else 1.0)
+        if not self._is_scaled:
+            replica.updates.assign_add(1.0)
+            return norm, tf.constant(1.0)
+        is_finite, scale = tf.math.is_finite(norm), tf.identity(replica.loss_scale.scale)
+        following = next_loss_scale(LossScale(scale, tf.identity(replica.loss_scale.good_steps)), is_finite)
+        replica.loss_scale.scale.assign(following.scale)
+        replica.loss_scale.good_steps.assign(following.good_steps)
+        replica.updates.assign_add(tf.cast(is_finite, tf.float32))
         return norm, scale
 
     def _scale(self, replica: _Replica, parts: Tensor) -> Tensor:

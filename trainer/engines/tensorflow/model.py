@@ -25,7 +25,6 @@ from trainer.metrics import Sums
 
 Tensor: TypeAlias = Any  # of whatever framework Keras runs on
 Batch: TypeAlias = Mapping[str, Tensor]  # the seven features of bertprep.records.Examples, by their names
-COMPUTE_DTYPES = ("float32", "bfloat16", "float16")
 MASKED_OUT = -10_000.0  # added to a score so that its weight is 0; of this size in both originals
 
 
