@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bertprep.errors import UsageError
 from bertprep.layout import VOCABULARY, Workspace
+from bertprep.lock import locked
 from bertprep.sources.catalogue import WIKIPEDIA_DATE
 from bertprep.sources.corpora import language_of
 from bertprep.sources.parts import ENGLISH, PARQUET, Part, Request, find_parts
@@ -19,7 +20,6 @@ from bertprep.sources.transfer.fetch import fetch, missing_bytes
 from bertprep.sources.transfer.http import Web
 from bertprep.sources.transfer.hub import Hub
 from bertprep.sources.transfer.listing import OWN_FILES, Listing, check_source, has_size, load_listing, missing, save_listing
-from bertprep.sources.transfer.lock import locked
 from bertprep.sources.transfer.own_files import links_of, make_link
 from bertprep.sources.transfer.partial import partial_bytes
 from bertprep.sources.transfer.room import check_room, rooms

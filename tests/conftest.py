@@ -1,4 +1,4 @@
-"""What many tests need: the golden corpus, written by its own script."""
+"""What many tests need: the golden corpus, written by its own script, and devices."""
 
 import subprocess
 import sys
@@ -21,3 +21,13 @@ def golden_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with path.open("wb") as file:
         subprocess.run([sys.executable, GOLDEN / "make_corpus.py", GOLDEN / "vocab.txt"], stdout=file, check=True)
     return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def four_devices(request: pytest.FixtureRequest) -> None:
+    """Four devices, which are one processor, where tests need TensorFlow: it fixes its devices when it is first used."""
+    if any(item.get_closest_marker("tensorflow") for item in request.session.items):
+        import tensorflow as tf
+
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)

@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertprep import BertprepError, UsageError, download
+from bertprep.lock import locked
 from bertprep.sources.catalogue import DEFAULT_MODEL, GLUE
 from bertprep.sources.transfer.listing import load_listing, missing
-from bertprep.sources.transfer.lock import locked
 from tests.corpora import sums
 from tests.hub_server import HubServer
 from tests.small_hub import BERT, MODEL, fill, model_files, noise, wikipedia_files

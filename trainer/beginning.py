@@ -32,6 +32,7 @@ def describe_run(settings: RunSettings, engine: Engine, phases: Sequence[PhaseDa
                 "seq": data.records.seq,
                 "pred": data.records.pred,
                 "records": len(data.records),
+                "records_sha256": data.fingerprint(),
                 "global_batch": data.batch.size,
                 "schedule": asdict(data.phase.schedule),
             }

@@ -2,18 +2,21 @@
 
     OUT/checkpoint-000001000.safetensors    after 1,000 steps of the run, all phases counted
 
-The arrays are those of `Engine.state`; the header has, as JSON, the step and what the run was made with. There is no time, no
-place and no random state in it: the position in the data is the step, and so is dropout's, so two runs that do the same write
-the same bytes. A file appears under its name only when it is whole; the newest few are kept.
+The arrays are those of `Engine.state`; the header has, as JSON, the step, what the run was made with, and the sha256 of the
+arrays. There is no time, no place and no random state in it: the position in the data is the step, and so is dropout's, so two
+runs that do the same write the same bytes. A file appears under its name only when it is whole; the newest few are kept.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from bertprep.atomic import remove_leftovers
 from bertprep.errors import BertprepError
@@ -39,7 +42,7 @@ class Checkpoint:
 def save(folder: Path, step: int, skipped: int, state: Weights, made_with: Mapping[str, Any], *, keep: int) -> Path:
     """Write the checkpoint of a step, then remove all but the newest `keep`."""
     path = folder / _NAME.format(step)
-    settings = json.dumps({"step": step, "skipped": skipped, **made_with}, sort_keys=True)
+    settings = json.dumps({"step": step, "skipped": skipped, "sha256": _sha256(state), **made_with}, sort_keys=True)
     write_safetensors(path, state, {_METADATA: settings})
     for old in find_checkpoints(folder)[:-keep]:
         old.unlink(missing_ok=True)
@@ -47,18 +50,35 @@ def save(folder: Path, step: int, skipped: int, state: Weights, made_with: Mappi
 
 
 def read(path: Path) -> Checkpoint:
-    """The contents of a checkpoint; raises `BertprepError` for what is none."""
-    text = read_metadata(path).get(_METADATA)
+    """The contents of a checkpoint; raises `BertprepError` for what is none, or is no more what was written."""
+    try:
+        text = read_metadata(path).get(_METADATA)
+        state = read_safetensors(path)
+    except BertprepError as error:
+        raise _damaged(path, error) from error
     if text is None:
         raise BertprepError(f"{path}: is no checkpoint of this trainer; to begin with its weights give it as --init")
     try:
         made_with = dict(json.loads(text))
-        step, skipped = int(made_with.pop("step")), int(made_with.pop("skipped"))
+        step, skipped, sha256 = int(made_with.pop("step")), int(made_with.pop("skipped")), made_with.pop("sha256")
     except (KeyError, TypeError, ValueError) as error:
-        raise BertprepError(
-            f"{path}: its header does not say what it was made with ({error!r}); remove it, to go on from the one before"
-        ) from error
-    return Checkpoint(path, step, skipped, read_safetensors(path), made_with)
+        raise _damaged(path, f"its header does not say what it was made with: {error!r}") from error
+    if _sha256(state) != sha256:
+        raise _damaged(path, "its arrays are not those that were written, by their sha256")
+    return Checkpoint(path, step, skipped, state, made_with)
+
+
+def _sha256(state: Weights) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        digest.update(np.ascontiguousarray(state[name], "<f4").data)
+    return digest.hexdigest()
+
+
+def _damaged(path: Path, why: object) -> BertprepError:
+    before = [each.name for each in find_checkpoints(path.parent) if each.name < path.name]
+    advice = f"remove it, to go on from {before[-1]}" if before else "remove it, to begin anew"
+    return BertprepError(f"{path}: is damaged ({str(why).removeprefix(f'{path}: ')}); {advice}")
 
 
 def is_checkpoint(file: Path) -> bool:

@@ -193,7 +193,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("run")
     group.add_argument(
         "--out", type=Path, metavar="DIR",
-        help="checkpoints, log and plot; a run that is there is continued (default: WORKDIR/models/MODEL_seq_LENGTH_OPTIMIZER)",
+        help="checkpoints, log and plot; a run that is there is continued (default: in WORKDIR/models, by what it trains)",
     )  # fmt: skip
     group.add_argument(
         "--no-resume", dest="resume", action="store_false",

@@ -19,7 +19,7 @@ from trainer.data import DEFAULT_SEQ, Data, check_fits_model, check_same_vocabul
 from trainer.engines import Engine, open_engine
 from trainer.optimizer import OptimizerSettings
 from trainer.phases import PhaseOptions, PhaseRequest, make_phases, read_phases
-from trainer.settings import EngineSettings, RunSettings
+from trainer.settings import EngineSettings, Phase, RunSettings
 from trainer.variables import variable_shapes
 
 FINISHED, STOPPED = 0, 3
@@ -50,6 +50,8 @@ def pretrain_command(options: argparse.Namespace) -> int:
     if engine.rank == 0:
         for line in describe(options, settings, data, engine):
             say(line)
+    else:
+        say(f"process {engine.rank} of {engine.world_size}: training; process 0 tells how it goes")
     from trainer.loop import train
 
     outcome = train(settings, engine)
@@ -96,12 +98,14 @@ def _data_of(phases: Sequence[PhaseRequest], options: argparse.Namespace) -> lis
     """The records of each phase, which go together."""
     if options.format not in (None, *RECORD_FORMATS):
         raise UsageError(f"--format {options.format}: unknown; choose one of {', '.join(RECORD_FORMATS)}")
-    data = [
-        name_data(phase.data, phase.seq, options.format, vocabulary=options.vocab)
-        if phase.data
-        else find_data(options.workdir, phase.seq or DEFAULT_SEQ, options.format, vocabulary=options.vocab)
-        for phase in phases
-    ]
+    data: list[Data] = []
+    for phase in phases:
+        if phase.data:
+            data.append(name_data(phase.data, phase.seq, options.format, vocabulary=options.vocab))
+            continue
+        # `create` makes both formats in one go, so which is newer says nothing: phases have that of the first
+        record_format = options.format or next((each.format for each in data if each.format in RECORD_FORMATS), None)
+        data.append(find_data(options.workdir, phase.seq or DEFAULT_SEQ, record_format, vocabulary=options.vocab))
     check_same_vocabulary(data)
     return data
 
@@ -112,14 +116,15 @@ def run_settings(
     """The whole run on so many devices; raises `UsageError` where parts of it do not go together."""
     name = options.model or ("base" if has_accelerator else "tiny")
     model = _model(name, data)
+    made_phases = make_phases(
+        phases, data, steps=options.steps, devices=devices, optimizer=options.optimizer, schedule=options.schedule
+    )
     vocabularies = [each.vocabulary for each in data if each.vocabulary is not None]
     return RunSettings(
         model=model if options.dropout else model.without_dropout(),
         optimizer=OptimizerSettings(name=options.optimizer, bias_correction=options.bias_correction),
-        phases=make_phases(
-            phases, data, steps=options.steps, devices=devices, optimizer=options.optimizer, schedule=options.schedule
-        ),
-        out=options.out or _default_out(options.workdir, name, data, options.optimizer),
+        phases=made_phases,
+        out=options.out or _default_out(options.workdir, name, made_phases, options.optimizer),
         seed=options.seed,
         init=options.init,
         resume=options.resume,
@@ -147,12 +152,16 @@ def _model(name: str, data: Sequence[Data]) -> ModelConfig:
     return model
 
 
-def _default_out(workdir: Path, model: str, data: Sequence[Data], optimizer: str) -> Path:
-    """WORKDIR/models/tiny_seq_128_adam; with phases .../tiny_seq_128_512_adam."""
+def _default_out(workdir: Path, model: str, phases: Sequence[Phase], optimizer: str) -> Path:
+    """WORKDIR/models/tiny_seq_128_adam_3454_steps; with phases .../tiny_seq_128_512_adam_3454_steps.
+
+    A run for trying things is shorter than the one that is meant, so the steps keep them apart.
+    """
     if model not in PRESETS:
         path = Path(model).resolve()
         model = path.parent.name if path.stem in ("bert_config", "config") else path.stem
-    return workdir / "models" / f"{model}_seq_{'_'.join(str(each.seq) for each in data)}_{optimizer}"
+    lengths, steps = "_".join(str(phase.seq) for phase in phases), sum(phase.steps for phase in phases)
+    return workdir / "models" / f"{model}_seq_{lengths}_{optimizer}_{steps}_steps"
 
 
 def describe(options: argparse.Namespace, settings: RunSettings, data: Sequence[Data], engine: Engine) -> list[str]:
@@ -160,10 +169,11 @@ def describe(options: argparse.Namespace, settings: RunSettings, data: Sequence[
     rows = [("model", _describe_model(options, settings.model, has_accelerator=engine.has_accelerator))]
     for number, each in enumerate(data):
         rows += _describe_phase(settings, number, each, engine.devices)
+    slow = "" if engine.has_accelerator or (options.amp == "off" and not options.xla) else ": slower than without, on a CPU"
     optimizer = settings.optimizer.name + (" with bias correction" if settings.optimizer.bias_correction else "")
     rows += [
         ("optimizer", optimizer),
-        ("precision", _PRECISIONS[options.amp] + (", XLA" if options.xla else "")),
+        ("precision", _PRECISIONS[options.amp] + (", XLA" if options.xla else "") + slow),
         ("devices", engine.device_name + (f", {engine.world_size} processes" if engine.world_size > 1 else "")),
         ("out", str(settings.out)),
     ]

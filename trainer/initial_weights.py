@@ -27,9 +27,9 @@ _WORDS = "bert/embeddings/word_embeddings"
 def read_initial_weights(path: Path, config: ModelConfig) -> dict[str, NDArray[np.float32]]:
     """Values of all variables by our names, from a checkpoint, a run's folder, a `model.safetensors`, or its folder."""
     file = find_weights(path)
-    values = read_safetensors(file)
     if checkpoint.is_checkpoint(file):
-        return take_weights(file, values, config)
+        return take_weights(file, checkpoint.read(file).state, config)
+    values = read_safetensors(file)
     _check_vocabulary(file, values.get(hugging_face_name(_WORDS)), config)
     return load_weights(file, config)
 

@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 
+from bertprep.lock import locked
 from bertprep.progress import say
 from trainer.beginning import begin, describe_run
 from trainer.checkpoint import save
@@ -50,6 +51,7 @@ class Step:
     phase: int  # from 0
     number_in_phase: int  # from 1
     rate: float
+    is_first: bool  # of its phase in this process
     wait: Callable[[], StepResult]
 
     @cached_property
@@ -62,6 +64,8 @@ def train(settings: RunSettings, engine: Engine) -> Outcome:
     engine.build(settings.model, settings.optimizer, seed=settings.seed)
     with ExitStack() as opened:
         phases = [opened.enter_context(PhaseData(settings, phase, engine)) for phase in settings.phases]
+        if engine.rank == 0:
+            opened.enter_context(locked(settings.out))
         made_with = describe_run(settings, engine, phases)
         step, skipped = begin(settings, engine, made_with)
         if step == settings.steps:
@@ -81,6 +85,8 @@ def train(settings: RunSettings, engine: Engine) -> Outcome:
             is_end = done.number_in_phase == data.phase.steps
             if is_end or is_due(step, settings.log_every):
                 log.trained(_train_entry(done, data, pace, skipped))
+            elif done.is_first:
+                pace.restart()  # which had the compiling
             if data.test and (is_end or is_due(step, settings.eval_every)):
                 log.evaluated(_eval_entry(done, data, data.evaluate(engine)))
                 pace.restart()
@@ -112,7 +118,7 @@ def _make_steps(
                 rate = data.phase.schedule.rate(in_phase)
                 wait = engine.train(examples, step=step, rate=rate, accumulation=accumulation, stop=signal.has_come)
                 step += 1
-                begun.append(Step(step, number, in_phase, rate, wait))
+                begun.append(Step(step, number, in_phase, rate, in_phase == first + 1, wait))
                 stands_still = in_phase == data.phase.steps or any(
                     is_due(step, every) for every in (settings.eval_every, settings.save_every)
                 )

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import cached_property
+from hashlib import sha256
 from types import TracebackType
 
+import numpy as np
+
 from bertprep.layout import TEST
+from bertprep.records import Examples
 from trainer.batches import EvaluationBatches, GlobalBatch, TrainingBatches
 from trainer.engines import Engine
 from trainer.metrics import Sums, training_flops
 from trainer.record_set import RecordSet
 from trainer.settings import Phase, RunSettings
 from trainer.unigram import unigram_loss
+
+_SPREAD = 256  # records by which a data set is known again
 
 
 class PhaseData:
@@ -33,6 +39,13 @@ class PhaseData:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._opened.__exit__(kind, error, traceback)
+
+    def fingerprint(self) -> str:
+        """The sha256 of some training records' values, spread over all: the same in either format, wherever they lie."""
+        count = min(_SPREAD, len(self.records))
+        examples = Examples.empty(count, seq=self.records.seq, pred=self.records.pred)
+        self.records.gather_into(examples, np.arange(count, dtype=np.int64) * len(self.records) // count)
+        return sha256(b"".join(array.tobytes() for array in examples.arrays)).hexdigest()
 
     def evaluate(self, engine: Engine) -> Sums:
         """Losses and hits on the test split, or the first so many sequences of it."""

@@ -179,6 +179,10 @@ def make_phases(
 def _schedule_of(request: PhaseRequest, steps: int, optimizer: str, schedule: str) -> Schedule:
     peak = DEFAULT_RATES.get(optimizer, 1e-4) if request.lr is None else request.lr
     warmup_steps = steps // 10 if request.warmup_steps is None else request.warmup_steps
+    if warmup_steps > steps:
+        raise UsageError(
+            f"--warmup-steps {warmup_steps}: are more than the {steps} steps, so --lr {peak:g} would not be reached"
+        )
     if schedule == "google":
         return Schedule.google(peak=peak, steps=steps, warmup_steps=warmup_steps)
     return Schedule.nvidia(optimizer, peak=peak, steps=steps, warmup_steps=warmup_steps)

@@ -187,6 +187,8 @@ def _draw_phases(panels: Sequence[Axes], ends: Sequence[int]) -> None:
 
 
 def _finish(panels: Sequence[Axes], labels: Sequence[str]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     for panel, label in zip(panels, labels, strict=True):
         panel.set_ylabel(label, color=_INK)
         panel.grid(axis="y", color="#E6E6E6", linewidth=0.8)
@@ -195,5 +197,6 @@ def _finish(panels: Sequence[Axes], labels: Sequence[str]) -> None:
         panel.spines[["left", "bottom"]].set_color(_PALE_INK)
         panel.tick_params(colors=_INK)
         panel.margins(x=0.01)
+    panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     panels[-1].xaxis.set_major_formatter("{x:,.0f}")
     panels[-1].set_xlabel("steps", color=_INK)

@@ -107,10 +107,11 @@ class RunLog:
 
 
 def training_line(entry: TrainEntry, steps: int) -> str:
-    """What is said of training, in less than 160 characters; the accuracies are those of masked LM and next sentence."""
+    """What is said of training, in less than 200 characters; the accuracies are those of masked LM and next sentence."""
     return ", ".join(
         [
-            f"step {entry.step:,}/{steps:,}: loss {entry.loss:.2f}",
+            f"step {entry.step:,}/{steps:,}: loss {entry.loss:.2f} (masked LM {entry.masked_lm_loss:.2f}",
+            f"next sentence {entry.next_sentence_loss:.2f})",
             f"accuracy {entry.masked_lm_accuracy:.2f}/{entry.next_sentence_accuracy:.2f}",
             f"rate {entry.learning_rate:.2e}",
             *([f"scale 2^{math.log2(entry.loss_scale):g}"] if entry.loss_scale != 1 else []),

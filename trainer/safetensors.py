@@ -80,7 +80,7 @@ def _read_array(path: Path, name: str, entry: Mapping[str, Any], data: NDArray[n
     if not (0 <= begin <= end <= len(data) and end - begin == expected):
         raise BertprepError(
             f"{path}: {name}: {entry['dtype']} of shape {list(shape)} takes {expected:,} bytes; "
-            f"found bytes {begin:,} to {end:,} of {len(data):,}; the file is cut off or damaged, fetch it again"
+            f"found bytes {begin:,} to {end:,} of {len(data):,}; the file is cut off or damaged"
         )
     values = np.frombuffer(data[begin:end], stored)
     if entry["dtype"] == "BF16":  # the upper half of a float32

@@ -33,6 +33,8 @@ class EngineSettings:
             raise UsageError(f"--amp {self.amp}: unknown; choose one of {', '.join(PRECISIONS)}")
         if self.hosts and not 0 <= self.host_rank < len(self.hosts):
             raise UsageError(f"--host-rank {self.host_rank}: there are {len(self.hosts)} hosts, counted from 0")
+        if self.loss_scale != EngineSettings.loss_scale and self.amp != "fp16":
+            raise UsageError(f"--loss-scale {self.loss_scale:g}: is of --amp fp16 alone, asked for is {self.amp}")
         if not (self.loss_scale >= 1 and math.log2(self.loss_scale).is_integer()):
             raise UsageError(f"--loss-scale {self.loss_scale}: must be a power of two, at least 1")
 

@@ -38,6 +38,8 @@ def explain(path: Path, record_format: str, fault: int, record: int, problem: ND
 
 
 def _words(record_format: str, fault: int, feature: int, found: int, expected: int) -> str:
+    if fault == faults.TRUNCATED and expected < 0:
+        return "its length is beyond any file's; damaged, make the file again"
     if fault == faults.TRUNCATED:
         return (
             f"by its length {expected:,} more bytes must follow, there are {found:,}; truncated or damaged, make the file again"

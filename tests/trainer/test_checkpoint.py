@@ -117,5 +117,19 @@ def test_a_file_that_is_cut_off_is_named(size: int, tmp_path: Path) -> None:
 def test_a_header_that_does_not_say_what_it_must_is_named(settings: str, tmp_path: Path) -> None:
     path = tmp_path / "checkpoint-000000001.safetensors"
     write_safetensors(path, a_state(), {"bertprep": settings})
-    with pytest.raises(BertprepError, match=r"checkpoint-000000001\.safetensors: its header does not say what"):
+    with pytest.raises(BertprepError, match=r"checkpoint-000000001\.safetensors: is damaged \(its header does not say what"):
+        read(path)
+
+
+def test_a_byte_that_changed_is_noticed_and_the_one_before_named(tmp_path: Path) -> None:
+    for step in (1, 2):
+        save(tmp_path, step, 0, a_state(), {}, keep=2)
+    path = tmp_path / "checkpoint-000000002.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BertprepError, match=r"000000002\.safetensors: is damaged .* to go on from checkpoint-000000001"):
+        read(path)
+    path.write_bytes(content[:100])
+    with pytest.raises(BertprepError, match=r"is damaged .* to go on from checkpoint-000000001"):
         read(path)

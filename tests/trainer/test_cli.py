@@ -66,7 +66,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "unknown: has no vocab.txt beside its records, so the size of the model's vocabulary is not ",
         ),
         (["--data", "a", "--vocab", "none.txt"], 1, "none.txt: the vocabulary cannot be read: No such file"),
-        (["--phases", "phases.json"], 2, "data: has no records of --seq 16; "),
+        (["--phases", "phases.json"], 2, "data: has no records of --seq 16 and --format "),
         (["--phases", "cased_phases.json"], 2, "long: is cased, a is uncased; "),
         (["--phases", "8:0.9,16:0.2"], 2, "--phases 8:0.9,16:0.2: shares must be above 0 and add up to 1, these give 1.1"),
         (["--data", "a", "--init", "none"], 2, "--init none: does not exist; name a checkpoint"),
@@ -75,7 +75,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--data", "a", "--amp", "fp8"], 2, "--amp fp8: unknown; choose one of off, fp16, bf16"),
         (["--data", "a", "--engine", "none"], 2, "--engine none: unknown; choose one of tensorflow"),
         (["--data", "a", "--devices", "0"], 2, "--devices 0: must be at least 1"),
-        (["--data", "a", "--loss-scale", "3"], 2, "--loss-scale 3.0: must be a power of two"),
+        (["--data", "a", "--amp", "fp16", "--loss-scale", "3"], 2, "--loss-scale 3.0: must be a power of two"),
+        (["--data", "a", "--loss-scale", "2"], 2, "--loss-scale 2: is of --amp fp16 alone, asked for is off"),
+        (["--data", "a", "--steps", "5", "--warmup-steps", "6"], 2, "--warmup-steps 6: are more than the 5 steps"),
         (["--data", "a", "--log-every", "0"], 2, "--log-every 0: must be at least 1"),
         (["--data", "a", "--batch-size", "4,2"], 2, "--batch-size 4,2: has 2 values for 1 phase; give one for all"),
         (
@@ -178,7 +180,7 @@ def test_what_is_not_asked_for_is_chosen_and_said(
     [phase] = training.run.phases
     assert (phase.data, phase.seq, phase.batch_size, phase.steps) == ((newest,), 128, 32, 3)
     assert training.run.optimizer.name == "adam"
-    assert training.run.out == Path("data/models/tiny_seq_128_adam")
+    assert training.run.out == Path("data/models/tiny_seq_128_adam_3_steps")
     assert (training.run.vocabulary, training.run.cased) == (newest / VOCABULARY, False)
     assert capsys.readouterr().err.splitlines() == [
         "model          tiny (there is no accelerator; --model takes another): 2 layers of 128, a vocabulary of 10, "
@@ -190,7 +192,7 @@ def test_what_is_not_asked_for_is_chosen_and_said(
         "optimizer      adam",
         "precision      float32",
         "devices        1 x Abacus",
-        "out            data/models/tiny_seq_128_adam",
+        "out            data/models/tiny_seq_128_adam_3_steps",
     ]
 
 
@@ -198,7 +200,7 @@ def test_an_accelerator_is_given_the_base_model(training: FakeTraining, folder: 
     training.engine.has_accelerator = True
     assert main(["--data", str(folder / "a"), "--workdir", "w"]) == 0
     assert training.run.model == ModelConfig.preset("base", vocab_size=10)
-    assert training.run.out == Path("w/models/base_seq_8_adam")
+    assert training.run.out == Path("w/models/base_seq_8_adam_1_steps")
 
 
 def test_devices_of_the_engine_make_the_global_batch(
@@ -210,7 +212,7 @@ def test_devices_of_the_engine_make_the_global_batch(
     lines = capsys.readouterr().err.splitlines()
     assert "global batch   8 sequences: 1 x 4 (devices) x 2 (accumulated)" in lines
     assert "steps          2, which is 0.8 epochs" in lines
-    assert "precision      bf16, XLA" in lines
+    assert "precision      bf16, XLA: slower than without, on a CPU" in lines
     assert "devices        1 x Abacus, 2 processes" in lines
 
 
@@ -223,7 +225,7 @@ def test_phases_are_told_apart(training: FakeTraining, tmp_path: Path, capsys: p
         ((short,), 8, 18, 0.5),
         ((long,), 16, 2, 0.25),
     ]
-    assert training.run.out == tmp_path / "models" / "tiny_seq_8_16_lamb"
+    assert training.run.out == tmp_path / "models" / "tiny_seq_8_16_lamb_20_steps"
     lines = capsys.readouterr().err.splitlines()
     assert "phase 1 learning rate  0.5 after 1 steps of warmup" in lines
     assert (
@@ -236,7 +238,7 @@ def test_a_model_file_needs_no_vocabulary_and_names_the_run(training: FakeTraini
     model = folder / "fits.json"
     assert main(["--data", str(folder / "unknown"), "--model", str(model), "--no-dropout"]) == 0
     assert training.run.model == ModelConfig(vocab_size=10).without_dropout()
-    assert training.run.out == Path("data/models/fits_seq_8_adam")
+    assert training.run.out == Path("data/models/fits_seq_8_adam_1_steps")
 
 
 def test_every_option_arrives(training: FakeTraining, folder: Path, tmp_path: Path) -> None:
@@ -257,9 +259,9 @@ def test_every_option_arrives(training: FakeTraining, folder: Path, tmp_path: Pa
 
 
 def test_one_process_of_several_speaks(training: FakeTraining, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    training.engine.rank = 1
+    training.engine.rank, training.engine.world_size = 1, 2
     assert main(["--data", str(folder / "a")]) == 0
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == "process 1 of 2: training; process 0 tells how it goes\n"
 
 
 def test_a_run_that_was_told_to_stop_has_a_status_of_its_own(training: FakeTraining, folder: Path) -> None:

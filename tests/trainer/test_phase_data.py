@@ -85,3 +85,19 @@ def test_without_a_test_split_there_is_nothing_to_evaluate_on(folder: Path) -> N
     with open_phase(folder, has_test=False) as data:
         assert data.test is None
         assert data.unigram_loss is None
+
+
+def test_data_are_known_again_by_their_records(tmp_path: Path) -> None:
+    write_folder(tmp_path / "data", (20, 10))
+    write_folder(tmp_path / "other format", (20, 10), "ofrecord")
+    write_folder(tmp_path / "other order", (20, 10))
+    first, second = (tmp_path / "other order" / "training" / f"part-{number}" for number in (0, 1))
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+    prints = {}
+    for name in ("data", "other format", "other order"):
+        with open_phase(tmp_path / name, has_test=False) as data:
+            prints[name] = data.fingerprint()
+    assert prints["other format"] == prints["data"]
+    assert prints["other order"] != prints["data"]

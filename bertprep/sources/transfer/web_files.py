@@ -8,11 +8,11 @@ from pathlib import Path
 
 from bertprep.errors import BertprepError
 from bertprep.layout import Workspace
+from bertprep.lock import locked
 from bertprep.progress import say
 from bertprep.sources.transfer.fetch import fetch
 from bertprep.sources.transfer.http import Web
 from bertprep.sources.transfer.listing import load_listing, missing, save_listing
-from bertprep.sources.transfer.lock import locked
 from bertprep.sources.transfer.own_files import list_url
 
 

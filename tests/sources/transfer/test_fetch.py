@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from bertprep.errors import BertprepError
+from bertprep.lock import locked
 from bertprep.sources.transfer import fetch as fetch_module
 from bertprep.sources.transfer import progress as transfer_progress
 from bertprep.sources.transfer.fetch import fetch
 from bertprep.sources.transfer.http import TRIES, Web
 from bertprep.sources.transfer.http import _retry_after_seconds as retry_after_seconds
 from bertprep.sources.transfer.listing import Listing, RemoteFile
-from bertprep.sources.transfer.lock import locked
 from bertprep.sources.transfer.own_files import list_url
 from tests.hub_server import HubServer
 from tests.small_hub import noise

@@ -1,6 +1,7 @@
 """A global batch gives the same step however it is cut over devices and micro-batches, in every precision."""
 
 from functools import cache
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from bertprep.errors import UsageError
 from bertprep.records import Examples
 from tests.trainer.small_runs import MODEL, PRED, SEQ
+from trainer.config import ModelConfig
 from trainer.engines import open_engine
 from trainer.metrics import StepResult
 from trainer.optimizer import OptimizerSettings
@@ -22,18 +24,18 @@ CUTS = {"1 device": (1, 1), "4 devices": (4, 1), "accumulation by 4": (1, 4), "4
 SCHEDULE = Schedule.google(peak=0.01, steps=STEPS + 1, warmup_steps=3)
 
 
-def make_batch(step: int, sequences: int = BATCH) -> Examples:
+def make_batch(step: int, *, sequences: int = BATCH, seq: int = SEQ, pred: int = PRED) -> Examples:
     """Sequences of different lengths with different numbers of masked tokens, so that no mean of means is right."""
     rng = np.random.default_rng([SEED, step])
-    masked = rng.integers(0, PRED + 1, (sequences, 1))
-    length = rng.integers(PRED + 1, SEQ + 1, (sequences, 1))
+    masked = rng.integers(0, pred + 1, (sequences, 1))
+    length = rng.integers(pred + 1, seq + 1, (sequences, 1))
     return Examples(
-        input_ids=rng.integers(0, MODEL.vocab_size, (sequences, SEQ), np.int32),
-        input_mask=(np.arange(SEQ) < length).astype(np.int32),
-        segment_ids=(np.arange(SEQ) > length // 2).astype(np.int32),
-        masked_lm_positions=np.sort(rng.integers(0, PRED, (sequences, PRED), np.int32)),
-        masked_lm_ids=rng.integers(0, MODEL.vocab_size, (sequences, PRED), np.int32),
-        masked_lm_weights=(np.arange(PRED) < masked).astype(np.float32),
+        input_ids=rng.integers(0, MODEL.vocab_size, (sequences, seq), np.int32),
+        input_mask=(np.arange(seq) < length).astype(np.int32),
+        segment_ids=(np.arange(seq) > length // 2).astype(np.int32),
+        masked_lm_positions=np.sort(rng.integers(0, pred, (sequences, pred), np.int32)),
+        masked_lm_ids=rng.integers(0, MODEL.vocab_size, (sequences, pred), np.int32),
+        masked_lm_weights=(np.arange(pred) < masked).astype(np.float32),
         next_sentence_labels=rng.integers(0, 2, sequences, np.int32),
     )
 
@@ -172,6 +174,22 @@ def test_a_state_that_is_taken_over_goes_on_to_the_bit() -> None:
     assert [step(second, number, 2) for number in (2, 3)] == results
     for name, value in second.state().items():
         np.testing.assert_array_equal(value, end[name], err_msg=name)
+
+
+def test_a_step_has_the_same_bits_each_time() -> None:
+    """In a size at which TensorFlow's threads have something to share out."""
+    from trainer.engines.tensorflow.engine import TensorFlowEngine
+
+    model = ModelConfig.preset("tiny", vocab_size=MODEL.vocab_size)
+    engine: Any = TensorFlowEngine(EngineSettings(), open_devices_once(1))
+    engine.build(model, OptimizerSettings(), seed=SEED)
+    examples, seen = make_batch(0, sequences=32, seq=128, pred=20), set()
+    for _ in range(60):
+        engine.restart()
+        norm = engine.train(examples, step=0, rate=0.0, accumulation=1, stop=False)().gradient_norm
+        moments = [value.tobytes() for name, value in sorted(engine.state().items()) if name.endswith("adam_m")]
+        seen.add((norm, sha256(b"".join(moments)).hexdigest()))
+    assert len(seen) == 1
 
 
 def test_a_phase_begins_with_the_weights_alone() -> None:

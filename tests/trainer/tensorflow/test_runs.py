@@ -146,6 +146,15 @@ def test_a_finished_run_is_left_alone_and_other_settings_are_refused(undisturbed
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_a_run_that_another_is_making_is_refused(workdir: Path, tmp_path: Path) -> None:
+    first = start(command(workdir, tmp_path, "--steps", "100000"))
+    wait_for(lambda: (tmp_path / "log.jsonl").exists(), first)
+    said = finish(start(command(workdir, tmp_path, "--steps", "100000")), status=1)
+    assert said.splitlines()[-1] == f"trainer: error: {tmp_path}: another run is writing here; wait for it, or stop it first"
+    os.killpg(first.pid, signal.SIGTERM)
+    finish(first, status=STOPPED)
+
+
 def test_a_loss_that_is_no_number_names_step_and_records(workdir: Path, tmp_path: Path) -> None:
     said = finish(start(command(workdir, tmp_path, "--lr", "1e30", "--warmup-steps", "0")), status=1)
     error = said.splitlines()[-1]

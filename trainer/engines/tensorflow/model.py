@@ -5,7 +5,9 @@ the masked-LM head at the masked positions only, which makes a step three times 
 but dense products and gathers, in shapes that depend on the batch's shape alone, so XLA compiles it.
 
 Variables are float32. Products run in `compute_dtype`; LayerNorm, softmax, logits and losses are float32 always. Activations
-are (sequences * seq, hidden): with a third dimension TensorFlow would multiply each sequence on its own.
+are (sequences * seq, hidden): with a third dimension TensorFlow would multiply each sequence on its own. No activation has
+more than two uses: gradients of more would be added in the order in which TensorFlow finds their memory free, which differs
+from run to run in the last digit.
 """
 
 from __future__ import annotations
@@ -102,7 +104,7 @@ class _Pass:
         first = ops.reshape(hidden, (sequences, seq, self.config.hidden_size))[:, 0]
         pooled = ops.tanh(self._dense("bert/pooler/dense", first))
         starts = ops.expand_dims(ops.arange(sequences, dtype="int32") * seq, 1)
-        masked = ops.take(hidden, ops.reshape(batch["masked_lm_positions"] + starts, (-1,)), axis=0)
+        masked = look_up(hidden, ops.reshape(batch["masked_lm_positions"] + starts, (-1,)))
         return Logits(self._masked_lm(masked), self._next_sentence(pooled))
 
     def _encode(self, batch: Batch) -> Tensor:
@@ -127,17 +129,17 @@ class _Pass:
     def _attend(self, name: str, hidden: Tensor, masked_out: Tensor, sequences: Tensor, seq: Tensor) -> Tensor:
         config = self.config
 
-        def heads(part: str, *axes: int) -> Tensor:
-            values = self._dense(f"{name}/{part}", hidden)
-            return ops.transpose(
-                ops.reshape(values, (sequences, seq, config.num_attention_heads, config.head_size)), axes
-            )  # of (sequence, token, head, unit)
-
-        query = heads("query", 0, 2, 1, 3) * (1 / math.sqrt(config.head_size))
-        scores = ops.matmul(query, heads("key", 0, 2, 3, 1))  # (sequences, heads, seq, seq)
+        names = [f"{name}/{part}" for part in ("query", "key", "value")]
+        kernel = ops.concatenate([self._variable(f"{each}/kernel") for each in names], axis=1)
+        bias = ops.concatenate([self._variable(f"{each}/bias") for each in names], axis=0)
+        together = ops.matmul(hidden, ops.cast(kernel, self.compute_dtype)) + ops.cast(bias, self.compute_dtype)
+        together = ops.reshape(together, (sequences, seq, 3, config.num_attention_heads, config.head_size))
+        query, key, value = ops.unstack(ops.transpose(together, (2, 0, 3, 1, 4)), axis=0)  # (sequences, heads, seq, units)
+        query = query * (1 / math.sqrt(config.head_size))
+        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # (sequences, heads, seq, seq)
         weights = ops.cast(ops.softmax(ops.cast(scores, "float32") + masked_out), self.compute_dtype)
         weights = self.dropout(weights, config.attention_probs_dropout_prob)
-        context = ops.matmul(weights, heads("value", 0, 2, 1, 3))  # (sequences, heads, seq, units)
+        context = ops.matmul(weights, value)  # (sequences, heads, seq, units)
         return ops.reshape(ops.transpose(context, (0, 2, 1, 3)), (-1, config.hidden_size))
 
     def _add(self, name: str, hidden: Tensor, values: Tensor) -> Tensor:

@@ -43,7 +43,8 @@ def make_slots(variables: Sequence[Any]) -> list[Slots]:
 
 def global_norm(gradients: Sequence[Tensor]) -> Tensor:
     """The Euclidean norm of all entries of all gradients."""
-    return ops.sqrt(sum(ops.sum(ops.square(gradient)) for gradient in gradients))
+    # Stacked, since a chain of additions becomes one of TensorFlow's that takes them in any order: another last digit each run
+    return ops.sqrt(ops.sum(ops.stack([ops.sum(ops.square(gradient)) for gradient in gradients])))
 
 
 def clip_factor(norm: Tensor, limit: float) -> Tensor:
