@@ -20,8 +20,9 @@ has the same records. (Two phases of training are two such sequences: each begin
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,3 +172,8 @@ class EvaluationBatches:
     def _places(self, step: int) -> NDArray[np.int64]:
         rows = self.batch.rows
         return np.arange(rows.start, rows.stop, dtype=np.int64) + step * self.batch.size
+
+
+def features(examples: Examples) -> dict[str, NDArray[Any]]:
+    """The arrays of examples by their names, as engines take them."""
+    return {field.name: getattr(examples, field.name) for field in fields(examples)}

@@ -16,6 +16,8 @@ from typing import Any
 from bertprep.errors import BertprepError, UsageError
 
 LAYER_NORM_EPSILON = 1e-12  # Google's and Hugging Face's; the layers' usual 1e-3 moves the loss by 4e-3
+MASKED_OUT = -10_000.0
+"""What is added to an attention score so that its weight is 0; of this size in Google's and NVIDIA's."""
 PRESETS = {  # layers and hidden size of the models that Google released; heads have 64 units each
     "tiny": (2, 128),
     "mini": (4, 256),

@@ -123,7 +123,7 @@ def test_half_the_precision(compute_dtype: str, tolerance: float) -> None:
 
 
 def test_dropout_is_that_of_seed_step_and_part() -> None:
-    from trainer.engines.tensorflow.dropout import dropout_key
+    from trainer.dropout_key import dropout_key
 
     first, gradients = loss_and_gradients(key=dropout_key(1, 7))
     again, same_gradients = loss_and_gradients(key=dropout_key(1, 7))
@@ -138,7 +138,8 @@ def test_dropout_is_that_of_seed_step_and_part() -> None:
 def test_dropout_drops_that_share_and_keeps_the_mean(dtype: str) -> None:
     from keras import ops
 
-    from trainer.engines.tensorflow.dropout import Dropout, dropout_key
+    from trainer.dropout_key import dropout_key
+    from trainer.engines.tensorflow.dropout import Dropout
 
     dropout = Dropout(ops.convert_to_tensor(dropout_key(3, 1)))
     draws = [ops.convert_to_numpy(ops.cast(dropout(ops.ones((1000, 1000), dtype), 0.1), "float32")) for _ in range(2)]

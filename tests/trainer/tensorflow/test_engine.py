@@ -127,7 +127,8 @@ def test_the_loss_scale_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
     from keras import ops
 
     from trainer.engines.tensorflow import loss_scale
-    from trainer.engines.tensorflow.loss_scale import LossScale, next_loss_scale
+    from trainer.engines.tensorflow.loss_scale import next_loss_scale
+    from trainer.loss_scale import LossScale
 
     monkeypatch.setattr(loss_scale, "GROWTH_STEPS", 3)
     now, seen = LossScale(ops.array(8.0), ops.array(0.0)), []

@@ -1,8 +1,8 @@
 """Dropout that depends on a seed and a step alone, so that a run that is killed goes on with the masks it would have had.
 
-There is no state to keep: a key of two integers is made from (seed, step, part), and each place of the model that drops
-draws from the key and its own number. Masks are drawn in float32 in every precision: a uniform number of 7 or 10 bits, as
-bfloat16 and float16 have, falls below 0.1 in 13 of 128 or 103 of 1024 cases.
+There is no state to keep: `trainer.dropout_key` makes a key of two integers, and each place of the model that drops draws from
+the key and its own number. Masks are drawn in float32 in every precision: a uniform number of 7 or 10 bits, as bfloat16 and
+float16 have, falls below 0.1 in 13 of 128 or 103 of 1024 cases.
 """
 
 from __future__ import annotations
@@ -10,16 +10,9 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import keras
-import numpy as np
 from keras import ops
-from numpy.typing import NDArray
 
 Tensor: TypeAlias = Any  # of whatever framework Keras runs on
-
-
-def dropout_key(seed: int, step: int, part: int = 0) -> NDArray[np.int32]:
-    """The key, shape (2,), for part number `part` of a step's batch: each replica and micro-batch must have its own."""
-    return (np.random.SeedSequence([seed, step, part]).generate_state(2) >> 2).astype(np.int32)  # 30 bits: room to count up
 
 
 class Dropout:

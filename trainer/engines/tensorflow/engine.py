@@ -14,7 +14,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -25,13 +25,15 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.records import Examples
+from trainer.batches import features
 from trainer.config import ModelConfig
+from trainer.dropout_key import dropout_key
 from trainer.engines import State
 from trainer.engines.tensorflow.devices import Devices, open_devices
-from trainer.engines.tensorflow.dropout import dropout_key
-from trainer.engines.tensorflow.loss_scale import LossScale, next_loss_scale, parts_factor
+from trainer.engines.tensorflow.loss_scale import next_loss_scale
 from trainer.engines.tensorflow.model import loss_share, make_variables, pretraining_sums
 from trainer.engines.tensorflow.optimizers import Slots, make_slots, update_variables
+from trainer.loss_scale import LossScale, parts_factor
 from trainer.metrics import StepResult, Sums
 from trainer.optimizer import OptimizerSettings
 from trainer.settings import EngineSettings
@@ -241,11 +243,6 @@ class TensorFlowEngine:
     def _forward(self, replica: _Replica, part: Mapping[str, Tensor], **options: Tensor) -> Sums:
         dtype = _COMPUTE_DTYPES[self._settings.amp]
         return pretraining_sums(self._model, replica.variables, part, compute_dtype=dtype, **options)
-
-
-def features(examples: Examples) -> dict[str, NDArray[Any]]:
-    """The arrays of examples by their names."""
-    return {field.name: getattr(examples, field.name) for field in fields(examples)}
 
 
 def _make_replica(values: Mapping[str, NDArray[np.float32]], device: str) -> _Replica:

@@ -20,14 +20,13 @@ from typing import Any, NamedTuple, TypeAlias
 import keras
 from keras import ops
 
-from trainer.config import ModelConfig
+from trainer.config import MASKED_OUT, ModelConfig
 from trainer.engines.tensorflow.dropout import Dropout
 from trainer.engines.tensorflow.few_passes import cross_entropy, gelu, layer_norm, look_up
 from trainer.metrics import Sums
 
 Tensor: TypeAlias = Any  # of whatever framework Keras runs on
 Batch: TypeAlias = Mapping[str, Tensor]  # the seven features of bertprep.records.Examples, by their names
-MASKED_OUT = -10_000.0  # added to a score so that its weight is 0; of this size in both originals
 
 
 class Logits(NamedTuple):
