@@ -64,7 +64,7 @@ def begin(settings: RunSettings, engine: Engine, made_with: Mapping[str, Any]) -
     elif settings.init:
         engine.restore(read_initial_weights(settings.init, settings.model))
     _check_ranks(engine, step, made_with)
-    if engine.rank == 0:
+    if engine.is_first:
         checkpoint.clear_leftovers(settings.out)
         _write_model_files(settings)
         if newest:

@@ -27,7 +27,7 @@ from bertprep.records import Examples
 from trainer.batches import GlobalBatch, TrainingBatches
 from trainer.config import ModelConfig
 from trainer.data import check_fits_model, name_data
-from trainer.engines import Engine, open_engine, steps_ahead
+from trainer.engines import Engine, check_engine, open_engine, steps_ahead
 from trainer.largest_batch import LARGEST, arguments_of, find_largest, fits
 from trainer.made_up_records import make_up_records
 from trainer.metrics import training_flops
@@ -50,9 +50,10 @@ def bench_command(options: argparse.Namespace) -> None:
         options.batch_size = find_largest(lambda size: fits(options, size))
         say(f"the largest batch that fits: {options.batch_size:,} sequences of a device")
     command = shlex.join(["python", "-m", "trainer", *arguments_of(options)])
+    check_engine(settings.engine, settings.model)
     engine = open_engine(settings.engine)
     row = measure(engine, settings, batch_size=options.batch_size, command=command)
-    if engine.rank == 0:
+    if engine.is_first:
         rows = keep_row(options.out, row)
         print(to_markdown([row]), end="")
         say(f"{options.out / TABLE}: {len(rows):,} row{'s' if len(rows) > 1 else ''}")
@@ -99,7 +100,16 @@ def read_settings(options: argparse.Namespace) -> BenchSettings:
     return BenchSettings(
         model_name=options.model,
         model=model,
-        engine=EngineSettings(engine=options.engine, devices=options.devices, amp=options.amp, xla=options.xla),
+        engine=EngineSettings(
+            engine=options.engine,
+            devices=options.devices,
+            amp=options.amp,
+            xla=options.xla,
+            stages=options.stages,
+            strategy=options.strategy,
+            checkpoint_activations=options.checkpoint_activations,
+            eager=options.eager,
+        ),
         optimizer=OptimizerSettings(name=options.optimizer),
         data=tuple(options.data),
         seq=seq,
@@ -125,7 +135,7 @@ def measure(engine: Engine, settings: BenchSettings, *, batch_size: int, command
             _run_steps(engine, batches, first + settings.skip, settings.steps, settings.accumulation)
             seconds.append((time.perf_counter() - wall) / settings.steps)
             cpu_seconds.append((time.process_time() - cpu) / settings.steps)
-            if engine.rank == 0:
+            if engine.is_first:
                 say(f"repeat {repeat + 1} of {settings.repeats}: {global_batch / seconds[-1]:,.1f} sequences/s")
     rates = [global_batch / each for each in seconds]
     rate = statistics.median(rates)
@@ -135,12 +145,16 @@ def measure(engine: Engine, settings: BenchSettings, *, batch_size: int, command
         devices=engine.devices,
         has_accelerator=engine.has_accelerator,
         processor=_processor(),
-        processes=engine.world_size,
+        processes=len(engine.gather(0)),
         model=settings.model_name,
         vocab_size=settings.model.vocab_size,
         optimizer=settings.optimizer.name,
         precision=_PRECISIONS[settings.engine.amp],
         xla=settings.engine.xla,
+        stages=settings.engine.stages,
+        strategy=settings.engine.strategy,
+        checkpoint_activations=settings.engine.checkpoint_activations,
+        eager=settings.engine.eager,
         batch_size=batch_size,
         accumulation=settings.accumulation,
         seq=settings.seq,

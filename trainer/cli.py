@@ -147,8 +147,9 @@ def _add_steps(parser: argparse.ArgumentParser) -> None:
         help="sequences of a device in a micro-batch (default: 32)",
     )  # fmt: skip
     group.add_argument(
-        "--accumulate", type=_whole_numbers, default=(), metavar="N[,N...]", help="micro-batches in a step (default: 1)"
-    )
+        "--accumulate", "--grad-acc-steps", type=_whole_numbers, default=(), metavar="N[,N...]",
+        help="micro-batches in a step (default: 1)",
+    )  # fmt: skip
     group.add_argument(
         "--lr", type=_numbers, default=(), metavar="N[,N...]",
         help="highest learning rate, for the global batch whatever its size (default: 1e-4 with adam, 2e-3 with lamb)",
@@ -186,7 +187,20 @@ def _add_engine(group: Any) -> None:
         help="GPUs of this host, or logical devices of its CPU where it has none (default: all GPUs, or one CPU)",
     )  # fmt: skip
     group.add_argument("--amp", default="off", metavar="NAME", help="off, fp16 or bf16: mixed precision (default: %(default)s)")
-    group.add_argument("--xla", action="store_true", help="compile the step with XLA (default: off)")
+    group.add_argument("--xla", action="store_true", help="tensorflow: compile the step with XLA (default: off)")
+    group.add_argument(
+        "--stages", "--nums-split", type=int, default=EngineSettings.stages, metavar="INT",
+        help="oneflow: cut the layers over so many processes, which are one pipeline (default: %(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--strategy", default=EngineSettings.strategy, metavar="NAME",
+        help="oneflow: intra_first keeps a pipeline within a host, inter_first lays it across hosts (default: %(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--checkpoint-activations", action="store_true",
+        help="oneflow: compute activations twice and keep fewer of them (default: off)",
+    )  # fmt: skip
+    group.add_argument("--eager", action="store_true", help="oneflow: no compiled graph (default: off)")
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:

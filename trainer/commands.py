@@ -16,7 +16,7 @@ from bertprep.errors import UsageError
 from bertprep.progress import say
 from trainer.config import PRESETS, ModelConfig
 from trainer.data import DEFAULT_SEQ, Data, check_fits_model, check_same_vocabulary, find_data, name_data
-from trainer.engines import Engine, open_engine
+from trainer.engines import Engine, check_engine, open_engine
 from trainer.optimizer import OptimizerSettings
 from trainer.phases import PhaseOptions, PhaseRequest, make_phases, read_phases
 from trainer.settings import EngineSettings, Phase, RunSettings
@@ -44,10 +44,11 @@ def pretrain_command(options: argparse.Namespace) -> int:
     if options.init is not None and not options.init.exists():
         raise UsageError(f"--init {options.init}: does not exist; name a checkpoint, a folder of them, or a model.safetensors")
     data = _data_of(phases, options)
-    run_settings(options, phases, data, devices=options.devices or 1, has_accelerator=False)  # for what it refuses
+    expected = run_settings(options, phases, data, devices=options.devices or 1, has_accelerator=False)  # for what it refuses
+    check_engine(engine_settings, expected.model)
     engine = open_engine(engine_settings)
     settings = run_settings(options, phases, data, devices=engine.devices, has_accelerator=engine.has_accelerator)
-    if engine.rank == 0:
+    if engine.is_first:
         for line in describe(options, settings, data, engine):
             say(line)
     else:
@@ -91,6 +92,10 @@ def read_engine_settings(options: argparse.Namespace) -> EngineSettings:
         amp=options.amp,
         xla=options.xla,
         loss_scale=options.loss_scale,
+        stages=options.stages,
+        strategy=options.strategy,
+        checkpoint_activations=options.checkpoint_activations,
+        eager=options.eager,
     )
 
 

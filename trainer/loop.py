@@ -71,7 +71,7 @@ def train(settings: RunSettings, engine: Engine) -> Outcome:
         if step == settings.steps:
             say(f"{settings.out}: is finished, with {step:,} steps; --init {settings.out} and another --out train it further")
             return Outcome(step, is_finished=True)
-        log = opened.enter_context(RunLog(settings.out, steps=settings.steps, first_step=step, is_shown=engine.rank == 0))
+        log = opened.enter_context(RunLog(settings.out, steps=settings.steps, first_step=step, is_shown=engine.is_first))
         signal = opened.enter_context(StopSignal())
         log.note(**made_with, devices=engine.device_name, versions=dict(engine.versions))
         pace = Pace([(data.phase.steps, data.flops) for data in phases])
@@ -135,8 +135,9 @@ def is_due(step: int, every: int) -> bool:
 
 
 def _save(settings: RunSettings, engine: Engine, step: int, skipped: int, made_with: dict[str, object]) -> None:
-    if engine.rank == 0:
-        save(settings.out, step, skipped, engine.state(), made_with, keep=settings.keep)
+    state = engine.state()  # of stages in other processes too, which give it
+    if engine.is_first:
+        save(settings.out, step, skipped, state, made_with, keep=settings.keep)
 
 
 def _train_entry(done: Step, data: PhaseData, pace: Pace, skipped: int) -> TrainEntry:

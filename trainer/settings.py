@@ -12,6 +12,7 @@ from trainer.optimizer import OptimizerSettings
 from trainer.schedule import Schedule
 
 PRECISIONS = ("off", "fp16", "bf16")
+STRATEGIES = ("intra_first", "inter_first")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,12 +26,20 @@ class EngineSettings:
     amp: str = "off"
     xla: bool = False
     loss_scale: float = 2.0**15  # the first; of fp16 alone
+    stages: int = 1  # of a pipeline, each on a device of its own
+    strategy: str = "intra_first"  # which ranks make up a pipeline
+    checkpoint_activations: bool = False  # keep of each layer what goes in, and compute the rest again for the gradients
+    eager: bool = False  # operation by operation, without a compiled graph
 
     def __post_init__(self) -> None:
         if self.devices is not None and self.devices < 1:
             raise UsageError(f"--devices {self.devices}: must be at least 1")
         if self.amp not in PRECISIONS:
             raise UsageError(f"--amp {self.amp}: unknown; choose one of {', '.join(PRECISIONS)}")
+        if self.stages < 1:
+            raise UsageError(f"--stages {self.stages}: must be at least 1")
+        if self.strategy not in STRATEGIES:
+            raise UsageError(f"--strategy {self.strategy}: unknown; choose one of {', '.join(STRATEGIES)}")
         if self.hosts and not 0 <= self.host_rank < len(self.hosts):
             raise UsageError(f"--host-rank {self.host_rank}: there are {len(self.hosts)} hosts, counted from 0")
         if self.loss_scale != EngineSettings.loss_scale and self.amp != "fp16":

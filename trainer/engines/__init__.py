@@ -1,7 +1,7 @@
 """What runs a step on devices, one folder a framework; everything around them knows none, and asks an `Engine`.
 
 The processes of a run are its ranks: each reads its share of every global batch and gives it to its engine, which cuts it
-over its own devices and sums over all. All ranks make the same calls in the same order, and all get the same results.
+over its own devices and sums over all. All make the same calls in the same order, and all get the same results.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from trainer.optimizer import OptimizerSettings
 from trainer.quiet import quiet
 from trainer.settings import EngineSettings
 
-ENGINES = ("tensorflow",)
+ENGINES = ("tensorflow", "oneflow")
 State = Mapping[str, NDArray[np.float32]]
 
 
 class Engine(Protocol):
     """The devices of a run and what is on them: variables, the optimizer's moments, the loss scale."""
 
-    rank: int  # of this process
-    world_size: int  # processes of the run
-    devices: int  # of all processes; a global batch is `devices` x `accumulation` micro-batches
+    rank: int  # which share of a global batch this process reads, ...
+    world_size: int  # ... of so many; processes that are stages of one pipeline read the same
+    is_first: bool  # of all processes: the one that speaks and writes
+    devices: int  # that have batches of their own, or pipelines; a global batch is `devices` x `accumulation` micro-batches
     device_name: str  # for people: "8 x NVIDIA H100 80GB HBM3"
     has_accelerator: bool
     precision: str  # one of trainer.settings.PRECISIONS
@@ -52,7 +53,10 @@ class Engine(Protocol):
         """Losses and hits of a global batch, without dropout; rows of weight 0 count for nothing."""
 
     def state(self) -> State:
-        """All that the next step depends on: variables by name, NAME/adam_m and NAME/adam_v, updates, the loss scale."""
+        """All that the next step depends on: variables by name, NAME/adam_m and NAME/adam_v, updates, the loss scale.
+
+        It is whole in the first process, and all processes must ask for it.
+        """
 
     def restore(self, state: State) -> None:
         """Take over a whole state, or the variables alone, and leave what is not in it as it is."""
@@ -66,6 +70,19 @@ def steps_ahead(engine: Engine) -> int:
     return 1 if engine.has_accelerator else 0
 
 
+_ADVICE = {
+    "tensorflow": "pip install 'bertprep[tensorflow]'",
+    "oneflow": "pip install 'bertprep[oneflow]' in an environment of Python 3.10, as docs/environments.md tells",
+}
+
+
+def check_engine(settings: EngineSettings, model: ModelConfig) -> None:
+    """Raise `UsageError` for what the engine of that name cannot do, before its framework is loaded."""
+    if settings.engine not in ENGINES:
+        raise UsageError(f"--engine {settings.engine}: unknown; choose one of {', '.join(ENGINES)}")
+    importlib.import_module(f"trainer.engines.{settings.engine}.checks").check(settings, model)
+
+
 def open_engine(settings: EngineSettings) -> Engine:
     """The engine of that name on the devices that are there; its framework is loaded here and not before."""
     if settings.engine not in ENGINES:
@@ -73,9 +90,8 @@ def open_engine(settings: EngineSettings) -> Engine:
     try:
         with quiet():
             module = importlib.import_module(f"trainer.engines.{settings.engine}.engine")
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"--engine {settings.engine}: {error.name} is not installed here; pip install 'bertprep[{settings.engine}]'"
-        ) from error
+    except ImportError as error:
+        what = f"{error.name} is not installed here" if isinstance(error, ModuleNotFoundError) else str(error)
+        raise UsageError(f"--engine {settings.engine}: {what}; {_ADVICE[settings.engine]}") from error
     engine: Engine = module.open_engine(settings)
     return engine

@@ -1,0 +1,37 @@
+"""What OneFlow's engine cannot do, found before OneFlow is loaded: from then on processes wait for each other."""
+
+from __future__ import annotations
+
+import os
+
+from bertprep.errors import UsageError
+from trainer.config import ModelConfig
+from trainer.engines.oneflow.processes import read_process
+from trainer.engines.oneflow.stages import cut
+from trainer.settings import EngineSettings
+
+_LAUNCH = "python -m oneflow.distributed.launch --nproc_per_node {} -m trainer"
+
+
+def check(settings: EngineSettings, model: ModelConfig) -> None:
+    """Raise `UsageError` for settings that this engine has no way to meet, or that the number of processes does not fit."""
+    process = read_process(os.environ)
+    if settings.xla:
+        raise UsageError("--xla: OneFlow has none; leave it out, nn.Graph compiles the step as it is")
+    if settings.hosts:
+        raise UsageError(f"--hosts: OneFlow is told of its processes by its launcher; start them with {_LAUNCH.format('N')}")
+    if (settings.devices or 1) > 1:
+        raise UsageError(
+            f"--devices {settings.devices}: OneFlow has one device in a process; start {settings.devices} processes with "
+            f"{_LAUNCH.format(settings.devices)}"
+        )
+    if settings.eager and settings.stages > 1:
+        raise UsageError(f"--eager --stages {settings.stages}: a pipeline is a graph; leave --eager out")
+    if settings.eager and settings.checkpoint_activations:
+        raise UsageError("--eager --checkpoint-activations: only a graph computes activations again; leave --eager out")
+    cut(model, settings.stages)
+    if process.world_size % settings.stages:
+        raise UsageError(
+            f"--stages {settings.stages}: {process.world_size} processes cannot be cut into pipelines of {settings.stages}; "
+            "start a multiple of it"
+        )

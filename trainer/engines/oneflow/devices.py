@@ -1,0 +1,130 @@
+"""This process's device, the pipelines that all processes make up, and what they tell each other.
+
+    pipelines    [[0, 1], [2, 3]]    rank 1 has stage 1 of pipeline 0; without stages each rank is a pipeline of one
+
+A pipeline reads one share of a global batch, in all of its processes. A tensor of several processes is a global one: it lies on
+the ranks of a stage, whole on each (a variable) or cut along the sequences (a batch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import oneflow as flow
+from numpy.typing import NDArray
+
+from bertprep.errors import BertprepError, UsageError
+from trainer.engines.oneflow.processes import Process
+from trainer.engines.oneflow.stages import Pipelines, check_order, place
+from trainer.settings import EngineSettings
+
+Tensor: TypeAlias = Any
+_NEWEST_CAPABILITY = (8, 6)  # of a GPU that the published package was compiled for
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What this process computes on, and its place among all."""
+
+    kind: str  # "cpu" or "cuda"
+    name: str  # for people: "NVIDIA A100-SXM4-80GB", or "CPU"
+    process: Process
+    pipelines: Pipelines
+
+    @property
+    def stages(self) -> int:
+        return len(self.pipelines[0])
+
+    @property
+    def pipeline(self) -> int:
+        """The number of this process's pipeline."""
+        return next(number for number, ranks in enumerate(self.pipelines) if self.process.rank in ranks)
+
+    @property
+    def stage(self) -> int:
+        """The number of this process's stage."""
+        return self.pipelines[self.pipeline].index(self.process.rank)
+
+    @property
+    def device(self) -> Any:
+        return flow.device(self.kind, self.process.local_rank) if self.kind == "cuda" else flow.device("cpu")
+
+    def placement(self, stage: int) -> Any:
+        """The ranks of a stage, as OneFlow names them."""
+        return flow.placement(self.kind, [ranks[stage] for ranks in self.pipelines])
+
+    def tensor(self, array: NDArray[Any]) -> Tensor:
+        """A copy of the array on this process's device."""
+        return flow.tensor(np.ascontiguousarray(array), device=self.device)
+
+    def sum_over_all(self, own: Tensor) -> Tensor:
+        """The sum of a tensor of every process, in its place."""
+        if self.process.world_size > 1:
+            flow.comm.all_reduce(own)
+        return own
+
+    def gather(self, number: int) -> list[int]:
+        """This number of every process."""
+        own = np.zeros(self.process.world_size)
+        own[self.process.rank] = number
+        return [round(each) for each in self.sum_over_all(self.tensor(own)).numpy().tolist()]
+
+    def add_of_ends(self, own: Tensor) -> None:
+        """To a tensor that the first and the last stage both have, each adds the other's."""
+        first, last = self.pipelines[self.pipeline][0], self.pipelines[self.pipeline][-1]
+        if self.process.rank == last:
+            flow.comm.send(own, first)
+            own.copy_(self._receive(own, first))
+        elif self.process.rank == first:
+            own.add_(self._receive(own, last))
+            flow.comm.send(own, last)
+
+    def send_to_first(self, own: Tensor | None, owner: int, shape: Sequence[int]) -> Tensor | None:
+        """A float32 tensor of the rank `owner` in rank 0, and None elsewhere; all ranks call it."""
+        if owner == 0 or self.process.rank not in (0, owner):
+            return own if self.process.rank == 0 else None
+        if self.process.rank == owner:
+            flow.comm.send(own, 0)
+            return None
+        return self._receive(flow.empty(*shape, device=self.device), owner)
+
+    def _receive(self, like: Tensor, source: int) -> Tensor:
+        return flow.comm.recv(source, shape=like.shape, dtype=like.dtype, device=like.device)
+
+
+def open_devices(settings: EngineSettings) -> Devices:
+    """The GPU of this process's number on its host, or its CPU where there is none."""
+    process = Process(flow.env.get_rank(), flow.env.get_world_size(), flow.env.get_local_rank())
+    kind, name = ("cuda", _name_of_gpu(process)) if flow.cuda.is_available() else ("cpu", "CPU")
+    if kind == "cpu" and settings.amp != "off":
+        raise UsageError(f"--amp {settings.amp}: OneFlow has no half-precision kernels for CPUs; leave --amp out, or take GPUs")
+    alone = Devices(kind, name, process, [[rank] for rank in range(process.world_size)])
+    per_host = max(alone.gather(process.local_rank)) + 1
+    if process.world_size % per_host or process.rank % per_host != process.local_rank:
+        raise BertprepError(
+            f"rank {process.rank}: is number {process.local_rank} of its host, and another host has {per_host} processes; "
+            "start equally many on each"
+        )
+    pipelines = place(
+        hosts=process.world_size // per_host, per_host=per_host, stages=settings.stages, strategy=settings.strategy
+    )
+    check_order(pipelines, settings.strategy)
+    return Devices(kind, name, process, pipelines)
+
+
+def _name_of_gpu(process: Process) -> str:
+    if process.local_rank >= flow.cuda.device_count():
+        raise UsageError(
+            f"process {process.local_rank} of this host: it has {flow.cuda.device_count()} GPUs; start one for each"
+        )
+    name, capability = flow.cuda.get_device_name(process.local_rank), flow.cuda.get_device_capability(process.local_rank)
+    if tuple(capability) > _NEWEST_CAPABILITY:
+        raise UsageError(
+            f"{name}: OneFlow 0.9.0 was made for GPUs of capability 6.0 to 8.6, this one has {'.'.join(map(str, capability))}; "
+            "set CUDA_VISIBLE_DEVICES= to run on the CPU, or take --engine tensorflow"
+        )
+    flow.cuda.set_device(process.local_rank)
+    return str(name)

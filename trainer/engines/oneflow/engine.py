@@ -1,0 +1,199 @@
+"""The step on OneFlow: gradients of every micro-batch, one sum over all processes, one update.
+
+    process     share of the global loss of each of its micro-batches -> gradients, added up
+    all         sums of gradients, losses and hits, and of the squared norms of all stages
+    process     clip by the norm of the sum, update its own variables: the same sum makes the same update
+
+A loss is divided by the masked-LM weight of the whole global batch, so that nothing depends on how the batch is cut. Sums are
+float32 in every precision. Where the loss is scaled, each step waits for its norm.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import oneflow as flow
+from numpy.typing import NDArray
+
+from bertprep.progress import say
+from bertprep.records import Examples
+from trainer.batches import features
+from trainer.config import ModelConfig
+from trainer.dropout_key import dropout_key
+from trainer.engines import State
+from trainer.engines.oneflow.devices import Devices, open_devices
+from trainer.engines.oneflow.dropout import draw
+from trainer.engines.oneflow.loss_scale import next_loss_scale
+from trainer.engines.oneflow.model import draws_of_parts
+from trainer.engines.oneflow.optimizers import clip_factor, make_slots, squared_norm, update_variables
+from trainer.engines.oneflow.passes import Passes
+from trainer.engines.oneflow.placed_model import place_model
+from trainer.engines.oneflow.stages import WORDS, cut, describe
+from trainer.loss_scale import LossScale, parts_factor
+from trainer.metrics import StepResult, Sums
+from trainer.optimizer import OptimizerSettings
+from trainer.settings import EngineSettings
+from trainer.variables import initial_values, variable_shapes
+
+Tensor: TypeAlias = Any
+_COMPUTE_DTYPES = {"off": flow.float32, "fp16": flow.float16, "bf16": flow.bfloat16}
+
+
+def open_engine(settings: EngineSettings) -> OneFlowEngine:
+    """The engine on the device of this process; see `trainer.engines.Engine`."""
+    return OneFlowEngine(settings, open_devices(settings))
+
+
+class OneFlowEngine:
+    """Steps of one model on the devices of all processes, each of which has one."""
+
+    def __init__(self, settings: EngineSettings, devices: Devices) -> None:
+        self._settings, self._local = settings, devices
+        self._is_scaled = settings.amp == "fp16"
+        self.is_first = devices.process.rank == 0
+        self.rank, self.world_size = devices.pipeline, len(devices.pipelines)
+        self.devices = len(devices.pipelines)
+        processes = devices.process.world_size
+        self.device_name = devices.name if processes == 1 else f"{processes} x {devices.name}"
+        if devices.stages > 1:
+            self.device_name += f" in pipelines of {devices.stages}"
+        self.has_accelerator = devices.kind == "cuda"
+        self.versions = {"oneflow": flow.__version__, "python": platform.python_version()}
+
+    def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int) -> None:
+        self._model, self._optimizer, self._seed = model, optimizer, seed
+        self._stages = cut(model, self._local.stages)
+        if len(self._stages) > 1 and self.is_first:
+            for line in describe(self._stages, self._local.pipelines):
+                say(line)
+        self._placed = place_model(
+            model,
+            initial_values(model, seed),
+            self._local,
+            compute_dtype=_COMPUTE_DTYPES[self._settings.amp],
+            is_global=self._local.process.world_size > 1 and not self._settings.eager,
+        )
+        self._slots = {name: make_slots(value) for name, value in self._placed.own.items()}
+        self.restart()
+
+    def restart(self) -> None:
+        for slots in self._slots.values():
+            for slot in slots:
+                slot.zero_()
+        self._updates = 0
+        self._loss_scale = LossScale(self._settings.loss_scale if self._is_scaled else 1.0, 0)
+        self._passes = Passes(self._placed, self._local, self._settings)  # without the graphs of the phase before
+
+    def train(self, examples: Examples, *, step: int, rate: float, accumulation: int, stop: bool) -> Callable[[], StepResult]:
+        batch = _to_batch(examples, np.ones(len(examples), np.float32))
+        counted = self._count(batch)
+        scale, loss_scale = 1.0, self._loss_scale.scale
+        if self._is_scaled:
+            scale = loss_scale * parts_factor(accumulation * self.devices)
+        draws = self._draw(examples, step, accumulation)
+        sums, gradients = self._passes.gradients(batch, draws, scale / counted.clamp(min=1e-5), accumulation)
+        told = self._local.sum_over_all(flow.cat([sums, self._squared_norm(gradients), self._own_flag(stop)]))
+        norm = flow.sqrt(told[4:5]) / scale
+        self._update(gradients, clip_factor(norm, self._optimizer.clip_norm) / scale, norm, rate)
+
+        def wait() -> StepResult:
+            *of_sums, _, stops = told.numpy().tolist()
+            is_stop_wanted = stops > 0
+            return StepResult(_to_sums(of_sums, counted), float(norm.numpy()[0]), loss_scale, is_stop_wanted)
+
+        return wait
+
+    def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> Sums:
+        batch = _to_batch(examples, row_weights)
+        counted = self._count(batch)
+        return _to_sums(self._local.sum_over_all(self._passes.sums(batch)).numpy().tolist(), counted)
+
+    def state(self) -> State:
+        counts = {"updates": self._updates, "loss_scale": self._loss_scale.scale, "good_steps": self._loss_scale.good_steps}
+        arrays: dict[str, NDArray[np.float32]] = {name: np.array(value, np.float32) for name, value in counts.items()}
+        kept = self._kept()
+        for name, shape in variable_shapes(self._model).items():
+            owner = next(number for number, stage in enumerate(self._stages) if name in stage.variables)
+            for kept_name in (name, *_slot_names(name)):
+                tensor = self._local.send_to_first(kept.get(kept_name), self._local.pipelines[0][owner], shape)
+                if tensor is not None:
+                    arrays[kept_name] = tensor.numpy()
+        return arrays
+
+    def restore(self, state: State) -> None:
+        for name, tensor in self._kept().items():
+            if name in state:
+                tensor.copy_(self._local.tensor(state[name]))
+        self._updates = int(state.get("updates", self._updates))
+        self._loss_scale = LossScale(
+            float(state.get("loss_scale", self._loss_scale.scale)), int(state.get("good_steps", self._loss_scale.good_steps))
+        )
+
+    def gather(self, number: int) -> list[int]:
+        return self._local.gather(number)
+
+    def _kept(self) -> dict[str, Tensor]:
+        """This process's variables and their moments, by the names that they have in a checkpoint."""
+        named = dict(self._placed.own)
+        for name, slots in self._slots.items():
+            named.update(zip(_slot_names(name), slots, strict=True))
+        return named
+
+    def _count(self, batch: Mapping[str, NDArray[Any]]) -> Tensor:
+        """(2,): the masked-LM weight and the sequences of the global batch, of which each pipeline has a share."""
+        own = np.array([batch["masked_lm_weights"].sum(), batch["row_weights"].sum()], np.float32)
+        return self._local.sum_over_all(self._local.tensor(own * (self._local.stage == 0)))
+
+    def _draw(self, examples: Examples, step: int, accumulation: int) -> list[NDArray[np.float32]]:
+        """The numbers that dropout's masks follow from, for each part of the model; each micro-batch has a key of its own."""
+        sequences, seq = examples.input_ids.shape
+        of_parts = draws_of_parts(self._model, seq)
+        if not of_parts:
+            return []
+        keys = [dropout_key(self._seed, step, self.rank * accumulation + part) for part in range(accumulation)]
+        drawn = np.concatenate([draw(key, (sequences // accumulation, seq, sum(of_parts))) for key in keys])
+        return np.split(drawn, np.cumsum(of_parts[:-1]), axis=2)
+
+    def _squared_norm(self, gradients: Mapping[str, Tensor]) -> Tensor:
+        """(1,): what this process adds to that of all gradients, where each is counted once."""
+        is_counted_elsewhere = self._local.stage > 0
+        counted = [gradient for name, gradient in gradients.items() if not (name == WORDS and is_counted_elsewhere)]
+        return squared_norm(counted).reshape(1) * float(self._local.pipeline == 0)
+
+    def _own_flag(self, flag: bool) -> Tensor:
+        return self._local.tensor(np.array([flag], np.float32))
+
+    def _update(self, gradients: Mapping[str, Tensor], factor: Tensor, norm: Tensor, rate: float) -> None:
+        if self._is_scaled:
+            is_finite = math.isfinite(float(norm.numpy()[0]))
+            self._loss_scale = next_loss_scale(self._loss_scale, is_finite=is_finite)
+            if not is_finite:
+                return
+        self._updates += 1
+        update_variables(
+            self._placed.own,
+            gradients,
+            self._slots,
+            factor=factor,
+            rate=rate,
+            update=self._updates,
+            settings=self._optimizer,
+        )
+
+
+def _to_batch(examples: Examples, row_weights: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+    return {**features(examples), "row_weights": row_weights}
+
+
+def _to_sums(of_sums: list[float], counted: Tensor) -> Sums:
+    masked_lm_loss, masked_lm_correct, next_sentence_loss, next_sentence_correct = of_sums
+    weight, sequences = counted.numpy().tolist()
+    return Sums(masked_lm_loss, masked_lm_correct, weight, next_sentence_loss, next_sentence_correct, sequences)
+
+
+def _slot_names(name: str) -> tuple[str, str]:
+    return f"{name}/adam_m", f"{name}/adam_v"

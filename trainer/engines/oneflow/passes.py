@@ -1,0 +1,149 @@
+"""Passes over this process's share of a global batch: its sums, and with them gradients, whole over all processes.
+
+Eagerly or by the graphs of `graphs`; a graph is made for the shapes that it first meets, which takes seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import oneflow as flow
+from numpy.typing import NDArray
+
+from trainer.engines.oneflow.devices import Devices
+from trainer.engines.oneflow.graphs import GradientsGraph, PipelineGraph, SumsGraph, loss_of
+from trainer.engines.oneflow.model import INPUTS, LABELS
+from trainer.engines.oneflow.placed_model import PlacedModel
+from trainer.engines.oneflow.stages import WORDS
+from trainer.settings import EngineSettings
+
+Tensor: TypeAlias = Any
+Arrays: TypeAlias = Mapping[str, NDArray[Any]]
+SUMS = 4
+"""Masked-LM loss and hits, next-sentence loss and hits."""
+
+
+class Passes:
+    """What one model on these devices computes of batches."""
+
+    def __init__(self, placed: PlacedModel, devices: Devices, settings: EngineSettings) -> None:
+        self._placed, self._devices, self._settings = placed, devices, settings
+        self._is_global = devices.process.world_size > 1 and not settings.eager
+        self._graphs: dict[Hashable, Any] = {}
+
+    def sums(self, batch: Arrays) -> Tensor:
+        """The four sums of this process, without dropout; those of all processes add up to those of the global batch."""
+        placed = self._place_batch(batch)
+        if self._settings.eager:
+            with flow.no_grad():
+                return flow.stack(list(self._placed.bert(placed, [])))
+        graph = self._graph(("sums", *_shapes(batch)), lambda: SumsGraph(self._placed.bert, self._placed.stages, self._devices))
+        return self._own_sums(graph(placed))
+
+    def gradients(
+        self, batch: Arrays, draws: Sequence[NDArray[np.float32]], shares: Tensor, micro_batches: int
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The four sums of this process, and the gradients of its variables, summed over all pipelines.
+
+        `shares` (2,) is what the losses of a masked token and of a sequence count for.
+        """
+        if self._devices.stages > 1:
+            return self._in_stages(batch, draws, shares, micro_batches)
+        size = len(batch["input_ids"]) // micro_batches
+        sums, gradients = None, {}
+        for start in range(0, size * micro_batches, size):
+            rows = slice(start, start + size)
+            part = {name: array[rows] for name, array in batch.items()}
+            own, added = self._of_micro_batch(part, [array[rows] for array in draws], shares)
+            sums = own if sums is None else sums + own
+            for name, gradient in added.items():
+                if start == 0:
+                    gradients[name] = gradient if micro_batches == 1 else gradient.clone()  # a graph writes its outputs again
+                else:
+                    gradients[name].add_(gradient)
+        return sums, {name: self._devices.sum_over_all(gradient) for name, gradient in gradients.items()}
+
+    def _of_micro_batch(
+        self, batch: Arrays, draws: Sequence[NDArray[np.float32]], shares: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        leaves = self._placed.leaves
+        inputs = self._place_batch(batch), self._place_draws(draws), self._place_shares(shares, 1)
+        if self._settings.eager:
+            sums = self._placed.bert(*inputs[:2])
+            loss_of(sums, inputs[2]).backward()
+            gradients = [leaf.grad for leaf in leaves.values()]
+            for leaf in leaves.values():
+                leaf.grad = None
+            return flow.stack([each.detach() for each in sums]), dict(zip(leaves, gradients, strict=True))
+        is_checkpointed = self._settings.checkpoint_activations
+        graph = self._graph(
+            ("gradients", *_shapes(batch)),
+            lambda: GradientsGraph(self._placed.bert, list(leaves.values()), checkpoint_activations=is_checkpointed),
+        )
+        outputs = graph(*inputs)
+        return self._own_sums(outputs[:SUMS]), dict(zip(leaves, map(self._own, outputs[SUMS:]), strict=True))
+
+    def _in_stages(
+        self, batch: Arrays, draws: Sequence[NDArray[np.float32]], shares: Tensor, micro_batches: int
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        placed = self._placed
+        for gradient in placed.own_gradients.values():
+            gradient.zero_()
+        graph = self._graph(
+            ("stages", micro_batches, *_shapes(batch)),
+            lambda: PipelineGraph(
+                placed.bert,
+                placed.gradients,
+                placed.stages,
+                self._devices,
+                micro_batches=micro_batches,
+                checkpoint_activations=self._settings.checkpoint_activations,
+            ),
+        )
+        sums = graph(self._place_batch(batch), self._place_draws(draws), self._place_shares(shares, micro_batches))
+        for gradient in placed.own_gradients.values():
+            gradient.mul_(-float(micro_batches))  # the graph has subtracted their mean
+        if WORDS in placed.own_gradients:
+            self._devices.add_of_ends(placed.own_gradients[WORDS])
+        return self._own_sums(sums), placed.own_gradients
+
+    def _graph(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        if key not in self._graphs:
+            self._graphs[key] = make()
+        return self._graphs[key]
+
+    def _place_batch(self, batch: Arrays) -> dict[str, Tensor]:
+        last = self._devices.stages - 1
+        return {name: self._place(batch[name], last if name in LABELS else 0) for name in (*INPUTS, *LABELS)}
+
+    def _place_draws(self, draws: Sequence[NDArray[np.float32]]) -> list[Tensor]:
+        return [self._place(array, stage) for array, stage in zip(draws, self._placed.stages, strict=False)]
+
+    def _place_shares(self, shares: Tensor, micro_batches: int) -> list[Tensor]:
+        columns = [shares[place : place + 1].repeat(micro_batches) for place in range(2)]
+        return [self._to_stage(column, self._devices.stages - 1, flow.sbp.broadcast) for column in columns]
+
+    def _place(self, array: NDArray[Any], stage: int) -> Tensor:
+        return self._to_stage(self._devices.tensor(array), stage, flow.sbp.split(0))
+
+    def _to_stage(self, own: Tensor, stage: int, sbp: Any) -> Tensor:
+        """This process's rows as its part of the tensor of a stage; no time is spent on comparing shapes over processes."""
+        return flow._C.to_global(own, self._devices.placement(stage), [sbp], [], False) if self._is_global else own
+
+    def _own_sums(self, outputs: Sequence[Tensor]) -> Tensor:
+        """This process's part of the four sums of all micro-batches: nothing outside of the last stage."""
+        own = [self._own(output) for output in outputs]
+        if self._devices.stage < self._devices.stages - 1:
+            return flow.zeros(SUMS, device=self._devices.device)
+        return flow.stack([flow.sum(each) for each in own])
+
+    def _own(self, output: Tensor) -> Tensor:
+        """What this process adds to a sum over all."""
+        return output.to_global(sbp=flow.sbp.partial_sum).to_local() if self._is_global else output
+
+
+def _shapes(batch: Arrays) -> tuple[int, ...]:
+    """What tells the shapes of a batch: sequences, their length, and that of predictions."""
+    return (*batch["input_ids"].shape, batch["masked_lm_ids"].shape[1])
