@@ -76,18 +76,18 @@ class Devices:
         """To a tensor that the first and the last stage both have, each adds the other's."""
         first, last = self.pipelines[self.pipeline][0], self.pipelines[self.pipeline][-1]
         if self.process.rank == last:
-            flow.comm.send(own, first)
+            flow.comm.send(own, first, send_meta=False)
             own.copy_(self._receive(own, first))
         elif self.process.rank == first:
             own.add_(self._receive(own, last))
-            flow.comm.send(own, last)
+            flow.comm.send(own, last, send_meta=False)
 
     def send_to_first(self, own: Tensor | None, owner: int, shape: Sequence[int]) -> Tensor | None:
         """A float32 tensor of the rank `owner` in rank 0, and None elsewhere; all ranks call it."""
         if owner == 0 or self.process.rank not in (0, owner):
             return own if self.process.rank == 0 else None
         if self.process.rank == owner:
-            flow.comm.send(own, 0)
+            flow.comm.send(own, 0, send_meta=False)
             return None
         return self._receive(flow.empty(*shape, device=self.device), owner)
 

@@ -75,9 +75,11 @@ class _Shelf:
         names = [name for name in arrays if name.startswith(prefixes)]
         for name in names:
             if name not in self.values:
-                self.values[name] = flow.nn.Parameter(self._make(arrays[name]))
+                self.values[name] = self._make(arrays[name])
                 if self.devices.stages > 1:
                     self.gradients[name] = flow.nn.Parameter(self._make(np.zeros_like(arrays[name])))
+                else:
+                    self.values[name] = flow.nn.Parameter(self.values[name])
         if self.powers is None:
             self.powers = self._make(powers())
         gradients = {name: self.gradients[name] for name in names if name in self.gradients}
