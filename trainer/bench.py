@@ -145,7 +145,7 @@ def measure(engine: Engine, settings: BenchSettings, *, batch_size: int, command
         devices=engine.devices,
         has_accelerator=engine.has_accelerator,
         processor=_processor(),
-        processes=len(engine.gather(0)),
+        processes=engine.processes,
         model=settings.model_name,
         vocab_size=settings.model.vocab_size,
         optimizer=settings.optimizer.name,

@@ -179,7 +179,7 @@ def describe(options: argparse.Namespace, settings: RunSettings, data: Sequence[
     rows += [
         ("optimizer", optimizer),
         ("precision", _PRECISIONS[options.amp] + (", XLA" if options.xla else "") + slow),
-        ("devices", engine.device_name + (f", {engine.world_size} processes" if engine.world_size > 1 else "")),
+        ("devices", engine.device_name + (f", {engine.processes} processes" if engine.processes > 1 else "")),
         ("out", str(settings.out)),
     ]
     width = max(len(name) for name, _ in rows)

@@ -30,6 +30,7 @@ class Engine(Protocol):
 
     rank: int  # which share of a global batch this process reads, ...
     world_size: int  # ... of so many; processes that are stages of one pipeline read the same
+    processes: int  # of the run
     is_first: bool  # of all processes: the one that speaks and writes
     devices: int  # that have batches of their own, or pipelines; a global batch is `devices` x `accumulation` micro-batches
     device_name: str  # for people: "8 x NVIDIA H100 80GB HBM3"

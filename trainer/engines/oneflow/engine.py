@@ -57,8 +57,8 @@ class OneFlowEngine:
         self.is_first = devices.process.rank == 0
         self.rank, self.world_size = devices.pipeline, len(devices.pipelines)
         self.devices = len(devices.pipelines)
-        processes = devices.process.world_size
-        self.device_name = devices.name if processes == 1 else f"{processes} x {devices.name}"
+        self.processes = devices.process.world_size
+        self.device_name = devices.name if self.processes == 1 else f"{self.processes} x {devices.name}"
         if devices.stages > 1:
             self.device_name += f" in pipelines of {devices.stages}"
         self.has_accelerator = devices.kind == "cuda"

@@ -77,7 +77,8 @@ class TensorFlowEngine:
         self._strategy = devices.strategy
         self._replicas: list[_Replica] = []
         self._is_scaled = settings.amp == "fp16"
-        self.rank, self.world_size, self.is_first = devices.rank, devices.world_size, devices.rank == 0
+        self.rank, self.world_size = devices.rank, devices.world_size
+        self.processes, self.is_first = devices.world_size, devices.rank == 0
         self.devices = int(self._strategy.num_replicas_in_sync)
         self.device_name = devices.kind if self.devices == 1 else f"{self.devices} x {devices.kind}"
         self.has_accelerator = devices.has_gpu
