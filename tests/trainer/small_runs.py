@@ -1,20 +1,27 @@
-"""A model and records so small that a real run of the trainer takes seconds, most of them to load its framework."""
+"""A model, batches and records so small that a real run of the trainer takes seconds, most of them to load its framework."""
 
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+
+from bertprep.records import Examples
 from tests.golden import GOLDEN
 from trainer.config import ModelConfig
 from trainer.run_log import LOG
 
 VOCABULARY = GOLDEN / "vocab.txt"
 SEQ, PRED = 32, 5
+BATCH, SEED = 16, 5
 MODEL = ModelConfig(
     vocab_size=len(VOCABULARY.read_bytes().splitlines()),
     hidden_size=32,
@@ -23,6 +30,22 @@ MODEL = ModelConfig(
     intermediate_size=64,
     max_position_embeddings=64,
 )
+
+
+def make_batch(step: int, *, sequences: int = BATCH, seq: int = SEQ, pred: int = PRED) -> Examples:
+    """Sequences of different lengths with different numbers of masked tokens, so that no mean of means is right."""
+    rng = np.random.default_rng([SEED, step])
+    masked = rng.integers(0, pred + 1, (sequences, 1))
+    length = rng.integers(pred + 1, seq + 1, (sequences, 1))
+    return Examples(
+        input_ids=rng.integers(0, MODEL.vocab_size, (sequences, seq), np.int32),
+        input_mask=(np.arange(seq) < length).astype(np.int32),
+        segment_ids=(np.arange(seq) > length // 2).astype(np.int32),
+        masked_lm_positions=np.sort(rng.integers(0, pred, (sequences, pred), np.int32)),
+        masked_lm_ids=rng.integers(0, MODEL.vocab_size, (sequences, pred), np.int32),
+        masked_lm_weights=(np.arange(pred) < masked).astype(np.float32),
+        next_sentence_labels=rng.integers(0, 2, sequences, np.int32),
+    )
 
 
 def make_records(corpus: Path, workdir: Path, *, seq: int = SEQ, pred: int = PRED) -> None:
@@ -83,3 +106,21 @@ def training_log(out: Path) -> list[dict[str, Any]]:
 
 def losses(log: Sequence[dict[str, Any]]) -> list[float]:
     return [entry["loss"] for entry in log]
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for opened in sockets:
+        opened.bind(("127.0.0.1", 0))
+    ports = [opened.getsockname()[1] for opened in sockets]
+    for opened in sockets:
+        opened.close()
+    return ports
+
+
+def wait_for(condition: Callable[[], bool], run: "subprocess.Popen[str]") -> None:
+    """Until it holds; a run that ended before that is a failure."""
+    while not condition():
+        with suppress(subprocess.TimeoutExpired):
+            run.wait(timeout=0.02)
+            pytest.fail(f"ended before it could be stopped: {run.communicate()[0]}")

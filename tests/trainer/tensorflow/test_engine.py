@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from bertprep.errors import UsageError
-from bertprep.records import Examples
-from tests.trainer.small_runs import MODEL, PRED, SEQ
+from tests.trainer.small_runs import BATCH, MODEL, SEED, make_batch
 from trainer.config import ModelConfig
 from trainer.engines import open_engine
 from trainer.metrics import StepResult
@@ -19,25 +18,9 @@ from trainer.settings import EngineSettings
 from trainer.variables import initial_values
 
 pytestmark = pytest.mark.tensorflow
-BATCH, STEPS, SEED = 16, 10, 5
+STEPS = 10
 CUTS = {"1 device": (1, 1), "4 devices": (4, 1), "accumulation by 4": (1, 4), "4 devices, accumulation by 2": (4, 2)}
 SCHEDULE = Schedule.google(peak=0.01, steps=STEPS + 1, warmup_steps=3)
-
-
-def make_batch(step: int, *, sequences: int = BATCH, seq: int = SEQ, pred: int = PRED) -> Examples:
-    """Sequences of different lengths with different numbers of masked tokens, so that no mean of means is right."""
-    rng = np.random.default_rng([SEED, step])
-    masked = rng.integers(0, pred + 1, (sequences, 1))
-    length = rng.integers(pred + 1, seq + 1, (sequences, 1))
-    return Examples(
-        input_ids=rng.integers(0, MODEL.vocab_size, (sequences, seq), np.int32),
-        input_mask=(np.arange(seq) < length).astype(np.int32),
-        segment_ids=(np.arange(seq) > length // 2).astype(np.int32),
-        masked_lm_positions=np.sort(rng.integers(0, pred, (sequences, pred), np.int32)),
-        masked_lm_ids=rng.integers(0, MODEL.vocab_size, (sequences, pred), np.int32),
-        masked_lm_weights=(np.arange(pred) < masked).astype(np.float32),
-        next_sentence_labels=rng.integers(0, 2, sequences, np.int32),
-    )
 
 
 def make_engine(devices: int, **settings: Any) -> Any:

@@ -4,9 +4,7 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,19 @@ import numpy as np
 import pytest
 
 from bertprep import kernels
-from tests.trainer.small_runs import PRED, SEQ, command, finish, losses, make_records, start, train, training_log
+from tests.trainer.small_runs import (
+    PRED,
+    SEQ,
+    command,
+    finish,
+    free_ports,
+    losses,
+    make_records,
+    start,
+    train,
+    training_log,
+    wait_for,
+)
 from trainer.checkpoint import find_checkpoints, read
 
 pytestmark = pytest.mark.tensorflow
@@ -28,16 +38,6 @@ def workdir(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     make_records(golden_corpus, folder)
     make_records(golden_corpus, folder, seq=2 * SEQ, pred=2 * PRED)
     return folder
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for opened in sockets:
-        opened.bind(("127.0.0.1", 0))
-    ports = [opened.getsockname()[1] for opened in sockets]
-    for opened in sockets:
-        opened.close()
-    return ports
 
 
 def start_two(workdir: Path, out: Path, *options: str) -> "list[subprocess.Popen[str]]":
@@ -193,11 +193,3 @@ def test_a_run_begins_with_the_weights_of_another(workdir: Path, tmp_path: Path)
     first, second = (read(find_checkpoints(tmp_path / name)[-1]).state for name in ("first", "second"))
     assert second["updates"] == 2
     np.testing.assert_allclose(second["bert/pooler/dense/kernel"], first["bert/pooler/dense/kernel"], rtol=0, atol=1e-7)
-
-
-def wait_for(condition: Any, run: "subprocess.Popen[str]") -> None:
-    """Until it holds; a run that ended before that is a failure."""
-    while not condition():
-        with suppress(subprocess.TimeoutExpired):
-            run.wait(timeout=0.02)
-            pytest.fail(f"ended before it could be stopped: {run.communicate()[0]}")

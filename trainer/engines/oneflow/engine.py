@@ -62,6 +62,7 @@ class OneFlowEngine:
         if devices.stages > 1:
             self.device_name += f" in pipelines of {devices.stages}"
         self.has_accelerator = devices.kind == "cuda"
+        self.precision = settings.amp
         self.versions = {"oneflow": flow.__version__, "python": platform.python_version()}
 
     def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int) -> None:
