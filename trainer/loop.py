@@ -64,7 +64,7 @@ def train(settings: RunSettings, engine: Engine) -> Outcome:
     engine.build(settings.model, settings.optimizer, seed=settings.seed)
     with ExitStack() as opened:
         phases = [opened.enter_context(PhaseData(settings, phase, engine)) for phase in settings.phases]
-        if engine.rank == 0:
+        if engine.is_first:
             opened.enter_context(locked(settings.out))
         made_with = describe_run(settings, engine, phases)
         step, skipped = begin(settings, engine, made_with)

@@ -16,8 +16,7 @@ from bertprep.errors import BertprepError
 ROWS, TABLE = "bench.json", "bench.md"
 _SUBJECT = (
     "engine", "device", "processes", "model", "vocab_size", "optimizer", "precision", "xla", "stages", "strategy",
-    "checkpoint_activations", "eager", "batch_size", "accumulation",
-    "seq", "pred", "data",
+    "checkpoint_activations", "eager", "batch_size", "accumulation", "seq", "pred", "data",
 )  # fmt: skip
 
 
@@ -36,10 +35,10 @@ class Row:
     optimizer: str
     precision: str  # fp32, fp16 or bf16
     xla: bool
-    stages: int  # of a pipeline
-    strategy: str  # by which pipelines are laid
-    checkpoint_activations: bool
-    eager: bool
+    stages: int = 1  # of a pipeline; this and the next three are OneFlow's
+    strategy: str = "intra_first"
+    checkpoint_activations: bool = False
+    eager: bool = False
     batch_size: int  # sequences of a device in a micro-batch
     accumulation: int  # micro-batches in a step
     seq: int

@@ -142,7 +142,9 @@ class FakeTraining:
     """Stands for the engine and the loop: what they were given, and what they say."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.engine = SimpleNamespace(rank=0, world_size=1, devices=1, device_name="1 x Abacus", has_accelerator=False)
+        self.engine = SimpleNamespace(
+            rank=0, world_size=1, processes=1, is_first=True, devices=1, device_name="1 x Abacus", has_accelerator=False
+        )
         self.outcome = SimpleNamespace(step=1, is_finished=True)
         self.engine_settings = EngineSettings()
         self.runs: list[RunSettings] = []
@@ -206,7 +208,7 @@ def test_an_accelerator_is_given_the_base_model(training: FakeTraining, folder: 
 def test_devices_of_the_engine_make_the_global_batch(
     training: FakeTraining, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    training.engine.devices, training.engine.world_size = 4, 2
+    training.engine.devices, training.engine.processes = 4, 2
     assert main(["--data", str(folder / "a"), "--batch-size", "1", "--accumulate", "2", "--amp", "bf16", "--xla"]) == 0
     assert training.run.steps == 2  # 20 records, 1 x 4 x 2 a step
     lines = capsys.readouterr().err.splitlines()
@@ -259,9 +261,9 @@ def test_every_option_arrives(training: FakeTraining, folder: Path, tmp_path: Pa
 
 
 def test_one_process_of_several_speaks(training: FakeTraining, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    training.engine.rank, training.engine.world_size = 1, 2
+    training.engine.is_first, training.engine.processes = False, 2
     assert main(["--data", str(folder / "a")]) == 0
-    assert capsys.readouterr().err == "process 1 of 2: training; process 0 tells how it goes\n"
+    assert capsys.readouterr().err == "one of 2 processes: training; the first one tells how it goes\n"
 
 
 def test_a_run_that_was_told_to_stop_has_a_status_of_its_own(training: FakeTraining, folder: Path) -> None:
