@@ -8,7 +8,8 @@ the ranks of a stage, whole on each (a variable) or cut along the sequences (a b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -17,11 +18,12 @@ import oneflow as flow
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
-from trainer.engines.oneflow.processes import Process
+from trainer.engines.oneflow.processes import Process, read_process
 from trainer.engines.oneflow.stages import Pipelines, check_order, place
 from trainer.settings import EngineSettings
 
 Tensor: TypeAlias = Any
+_EXCHANGED = 1 << 24  # entries that go together: 64 MiB
 _NEWEST_CAPABILITY = (8, 6)  # of a GPU that the published package was compiled for
 
 
@@ -31,6 +33,7 @@ class Devices:
 
     kind: str  # "cpu" or "cuda"
     name: str  # for people: "NVIDIA A100-SXM4-80GB", or "CPU"
+    number: int  # of the device
     process: Process
     pipelines: Pipelines
 
@@ -50,7 +53,7 @@ class Devices:
 
     @property
     def device(self) -> Any:
-        return flow.device(self.kind, self.process.local_rank) if self.kind == "cuda" else flow.device("cpu")
+        return flow.device(self.kind, self.number) if self.kind == "cuda" else flow.device("cpu")
 
     def placement(self, stage: int) -> Any:
         """The ranks of a stage, as OneFlow names them."""
@@ -65,6 +68,24 @@ class Devices:
         if self.process.world_size > 1:
             flow.comm.all_reduce(own)
         return own
+
+    def sum_each_over_all(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The sum of each tensor of every process; many small ones go together, since each exchange takes its time."""
+        if self.process.world_size == 1:
+            return dict(own)
+        summed: dict[str, Tensor] = {}
+        together: list[str] = []
+        for name in own:
+            together.append(name)
+            if sum(own[each].numel() for each in together) >= _EXCHANGED or len(summed) + len(together) == len(own):
+                flat = self.sum_over_all(flow.cat([own[each].reshape(-1) for each in together]))
+                start = 0
+                for each in together:
+                    size = own[each].numel()
+                    summed[each] = flow.narrow(flat, 0, start, size).reshape(own[each].shape)
+                    start += size
+                together = []
+        return summed
 
     def gather(self, number: int) -> list[int]:
         """This number of every process."""
@@ -97,11 +118,11 @@ class Devices:
 
 def open_devices(settings: EngineSettings) -> Devices:
     """The GPU of this process's number on its host, or its CPU where there is none."""
-    process = Process(flow.env.get_rank(), flow.env.get_world_size(), flow.env.get_local_rank())
-    kind, name = ("cuda", _name_of_gpu(process)) if flow.cuda.is_available() else ("cpu", "CPU")
+    process, number = _join()
+    kind, name = ("cuda", _name_of_gpu(number)) if flow.cuda.is_available() else ("cpu", "CPU")
     if kind == "cpu" and settings.amp != "off":
         raise UsageError(f"--amp {settings.amp}: OneFlow has no half-precision kernels for CPUs; leave --amp out, or take GPUs")
-    alone = Devices(kind, name, process, [[rank] for rank in range(process.world_size)])
+    alone = Devices(kind, name, number, process, [[rank] for rank in range(process.world_size)])
     per_host = max(alone.gather(process.local_rank)) + 1
     if process.world_size % per_host or process.rank % per_host != process.local_rank:
         raise BertprepError(
@@ -112,19 +133,29 @@ def open_devices(settings: EngineSettings) -> Devices:
         hosts=process.world_size // per_host, per_host=per_host, stages=settings.stages, strategy=settings.strategy
     )
     check_order(pipelines, settings.strategy)
-    return Devices(kind, name, process, pipelines)
+    return Devices(kind, name, number, process, pipelines)
 
 
-def _name_of_gpu(process: Process) -> str:
-    if process.local_rank >= flow.cuda.device_count():
-        raise UsageError(
-            f"process {process.local_rank} of this host: it has {flow.cuda.device_count()} GPUs; start one for each"
-        )
-    name, capability = flow.cuda.get_device_name(process.local_rank), flow.cuda.get_device_capability(process.local_rank)
+def _join() -> tuple[Process, int]:
+    """This process's place by its launcher, and its number among those that OneFlow takes for one host's, by their address.
+
+    The two differ where several launchers run on one host: then no two processes may have the same number, or they cannot
+    exchange anything. OneFlow reads it from the environment when it first needs it.
+    """
+    process = read_process(os.environ) if flow.env.get_world_size() > 1 else Process()
+    number = process.rank % (process.world_size // flow.env.get_node_size())
+    os.environ["LOCAL_RANK"] = str(number)
+    return process, number
+
+
+def _name_of_gpu(number: int) -> str:
+    if number >= flow.cuda.device_count():
+        raise UsageError(f"process {number} of this host: it has {flow.cuda.device_count()} GPUs; start one for each")
+    name, capability = flow.cuda.get_device_name(number), flow.cuda.get_device_capability(number)
     if tuple(capability) > _NEWEST_CAPABILITY:
         raise UsageError(
             f"{name}: OneFlow 0.9.0 was made for GPUs of capability 6.0 to 8.6, this one has {'.'.join(map(str, capability))}; "
             "set CUDA_VISIBLE_DEVICES= to run on the CPU, or take --engine tensorflow"
         )
-    flow.cuda.set_device(process.local_rank)
+    flow.cuda.set_device(number)
     return str(name)

@@ -63,7 +63,7 @@ class Passes:
                     gradients[name] = gradient if micro_batches == 1 else gradient.clone()  # a graph writes its outputs again
                 else:
                     gradients[name].add_(gradient)
-        return sums, {name: self._devices.sum_over_all(gradient) for name, gradient in gradients.items()}
+        return sums, self._devices.sum_each_over_all(gradients)
 
     def _of_micro_batch(
         self, batch: Arrays, draws: Sequence[NDArray[np.float32]], shares: Tensor

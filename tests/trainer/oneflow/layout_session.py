@@ -1,0 +1,69 @@
+"""Ten steps on the processes that there are, for tests that compare layouts: FILE [OPTION...].
+
+The global batch of a step is the same in every layout; the first process writes losses, norms and an evaluation to FILE.
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.trainer.small_runs import BATCH, MODEL, SEED, make_batch
+from trainer.batches import GlobalBatch
+from trainer.engines import Engine, open_engine
+from trainer.optimizer import OptimizerSettings
+from trainer.schedule import Schedule
+from trainer.settings import EngineSettings
+from trainer.variables import variable_shapes
+
+STEPS = 10
+SCHEDULE = Schedule.google(peak=0.01, steps=STEPS + 1, warmup_steps=3)
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--stages", type=int, default=1)
+    parser.add_argument("--strategy", default="intra_first")
+    parser.add_argument("--checkpoint-activations", action="store_true")
+    parser.add_argument("--eager", action="store_true")
+    parser.add_argument("--accumulate", type=int, default=1)
+    parser.add_argument("--optimizer", default="adam")
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--dropout", action="store_true")
+    return parser.parse_args(arguments)
+
+
+def train(options: argparse.Namespace) -> dict[str, Any]:
+    """The steps from the seed's weights, an evaluation behind them, and the size of all that a checkpoint would hold."""
+    settings = {name: getattr(options, name) for name in ("stages", "strategy", "checkpoint_activations", "eager")}
+    engine: Engine = open_engine(EngineSettings(engine="oneflow", **settings))
+    assert engine.gather(2**31 + 5) == [2**31 + 5] * engine.processes
+    model = replace(MODEL, num_hidden_layers=options.layers)
+    engine.build(model if options.dropout else model.without_dropout(), OptimizerSettings(name=options.optimizer), seed=SEED)
+    rows = GlobalBatch(BATCH, engine.world_size, engine.rank).rows
+    share, accumulation = slice(rows.start, rows.stop), options.accumulate
+    results = []
+    for step in range(STEPS):
+        batch, rate = make_batch(step)[share], SCHEDULE.rate(step + 1)
+        results.append(engine.train(batch, step=step, rate=rate, accumulation=accumulation, stop=engine.is_first)())
+    assert all(result.is_stop_wanted for result in results)  # the first process alone said so
+    evaluation = engine.evaluate(make_batch(99)[share], np.ones(len(rows), np.float32))
+    state = engine.state()
+    assert not engine.is_first or set(variable_shapes(model)) < state.keys()
+    return {
+        "losses": [result.sums.loss for result in results],
+        "norms": [result.gradient_norm for result in results],
+        "evaluation": [float(value) for value in evaluation],
+        "sizes": {name: float(np.sqrt(np.square(value, dtype=np.float64).sum())) for name, value in state.items()},
+        "is_first": engine.is_first,
+    }
+
+
+if __name__ == "__main__":
+    done = train(parse(sys.argv[2:]))
+    if done["is_first"]:
+        Path(sys.argv[1]).write_text(json.dumps(done))

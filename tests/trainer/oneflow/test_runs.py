@@ -1,0 +1,82 @@
+"""Whole runs on OneFlow as users start them: TensorFlow's losses, a pipeline killed and gone on with, a plan that is told."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertprep import kernels
+from tests.golden import GOLDEN
+from tests.trainer.oneflow.launching import finish_in_time, kill, launch
+from tests.trainer.small_runs import command, finish, losses, make_records, start, train, training_log, wait_for
+from trainer.checkpoint import find_checkpoints
+
+pytestmark = pytest.mark.oneflow
+LOSSES = json.loads((GOLDEN / "losses_tiny.json").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def workdir(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    kernels.load()
+    folder = tmp_path_factory.mktemp("workspace")
+    make_records(golden_corpus, folder)
+    return folder
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "lamb"])
+def test_the_losses_are_tensorflows(optimizer: str, workdir: Path, tmp_path: Path) -> None:
+    """Of the same weights and records, as scripts/make_loss_golden has trained on them."""
+    golden = LOSSES[optimizer]
+    options = ["--no-dropout", "--steps", str(len(golden["losses"])), "--optimizer", optimizer, "--lr", str(golden["lr"])]
+    found = losses(train(workdir, tmp_path, "--engine", "oneflow", *options))
+    assert len(found) == 20
+    np.testing.assert_allclose(found, golden["losses"], rtol=0, atol=1e-4)
+    assert min(found) < found[0] - 0.05
+
+
+PIPELINE = ["--stages", "2", "--batch-size", "8", "--accumulate", "2", "--steps", "12", "--save-every", "4"]
+
+
+def run_pipeline(workdir: Path, out: Path) -> "list":  # type: ignore[type-arg]
+    program = command(workdir, out, "--engine", "oneflow", *PIPELINE)[1:]
+    return launch(program, 2, out.with_name("logs"))
+
+
+def test_a_pipeline_that_is_killed_goes_on_to_the_same_losses(workdir: Path, tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    said = finish_in_time(run_pipeline(workdir, whole))
+    assert "devices        2 x CPU in pipelines of 2, 2 processes" in said
+    assert "stage  layers         parameters  ranks\n0      embeddings, 0" in said
+    runs, log = run_pipeline(workdir, killed), killed / "log.jsonl"
+    try:
+        wait_for(lambda: log.exists() and log.read_bytes().count(b'"train"') >= 6, runs[0])
+    finally:
+        kill(runs)
+    assert [path.name for path in find_checkpoints(killed)] == ["checkpoint-000000004.safetensors"]
+    said = finish_in_time(run_pipeline(workdir, killed))
+    assert said.count("going on behind step 4") == 1  # one process speaks
+    assert losses(training_log(killed)) == losses(training_log(whole))
+    assert find_checkpoints(killed)[-1].read_bytes() == find_checkpoints(whole)[-1].read_bytes()
+
+
+def test_a_run_that_is_told_to_stop_goes_on_eagerly(workdir: Path, tmp_path: Path) -> None:
+    """With the masks that a graph would have had."""
+    options = ["--engine", "oneflow", "--steps", "12", "--accumulate", "2", "--batch-size", "8"]
+    train(workdir, tmp_path / "whole", *options)
+    out = tmp_path / "stopped"
+    run, log = start(command(workdir, out, *options)), out / "log.jsonl"
+    wait_for(lambda: log.exists() and log.read_bytes().count(b'"train"') >= 4, run)
+    os.kill(run.pid, signal.SIGTERM)
+    finish(run, status=3)
+    finish(start(command(workdir, out, *options, "--eager")))
+    np.testing.assert_allclose(losses(training_log(out)), losses(training_log(tmp_path / "whole")), rtol=0, atol=1e-5)
+
+
+def test_half_precision_needs_a_gpu(workdir: Path, tmp_path: Path) -> None:
+    said = finish(start(command(workdir, tmp_path, "--engine", "oneflow", "--amp", "fp16")), status=2)
+    assert said.splitlines()[-1] == (
+        "trainer: error: --amp fp16: OneFlow has no half-precision kernels for CPUs; leave --amp out, or take GPUs"
+    )
