@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,8 @@ import pytest
 from bertprep import kernels
 from tests.golden import GOLDEN
 from tests.trainer.oneflow.launching import finish_in_time, kill, launch
-from tests.trainer.small_runs import command, finish, losses, make_records, start, train, training_log, wait_for
-from trainer.checkpoint import find_checkpoints
+from tests.trainer.small_runs import PRED, SEQ, command, finish, losses, make_records, start, train, training_log, wait_for
+from trainer.checkpoint import find_checkpoints, read
 
 pytestmark = pytest.mark.oneflow
 LOSSES = json.loads((GOLDEN / "losses_tiny.json").read_bytes())
@@ -23,6 +24,7 @@ def workdir(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     kernels.load()
     folder = tmp_path_factory.mktemp("workspace")
     make_records(golden_corpus, folder)
+    make_records(golden_corpus, folder, seq=2 * SEQ, pred=2 * PRED)
     return folder
 
 
@@ -37,12 +39,13 @@ def test_the_losses_are_tensorflows(optimizer: str, workdir: Path, tmp_path: Pat
     assert min(found) < found[0] - 0.05
 
 
-PIPELINE = ["--stages", "2", "--batch-size", "8", "--accumulate", "2", "--steps", "12", "--save-every", "4"]
-
-
-def run_pipeline(workdir: Path, out: Path) -> "list":  # type: ignore[type-arg]
-    program = command(workdir, out, "--engine", "oneflow", *PIPELINE)[1:]
-    return launch(program, 2, out.with_name("logs"))
+def run_pipeline(workdir: Path, out: Path) -> "list[subprocess.Popen[str]]":
+    """Two phases, of longer sequences in the second, in two stages."""
+    phases = ["--phases", f"{SEQ}:6,{2 * SEQ}:20", "--batch-size", "4", "--grad-acc-steps", "2", "--save-every", "4"]
+    arguments = command(workdir, out, "--engine", "oneflow", "--nums-split", "2", *phases)
+    place = arguments.index("--seq")
+    options = [word for word in (*arguments[:place], *arguments[place + 2 :]) if word not in ("--steps", "10")]
+    return launch(options[1:], 2, out.with_name("logs"))
 
 
 def test_a_pipeline_that_is_killed_goes_on_to_the_same_losses(workdir: Path, tmp_path: Path) -> None:
@@ -52,12 +55,13 @@ def test_a_pipeline_that_is_killed_goes_on_to_the_same_losses(workdir: Path, tmp
     assert "stage  layers         parameters  ranks\n0      embeddings, 0" in said
     runs, log = run_pipeline(workdir, killed), killed / "log.jsonl"
     try:
-        wait_for(lambda: log.exists() and log.read_bytes().count(b'"train"') >= 6, runs[0])
+        wait_for(lambda: log.exists() and log.read_bytes().count(b'"train"') >= 8, runs[0])
     finally:
         kill(runs)
-    assert [path.name for path in find_checkpoints(killed)] == ["checkpoint-000000004.safetensors"]
+    step = read(find_checkpoints(killed)[-1]).step
+    assert 6 <= step < 26
     said = finish_in_time(run_pipeline(workdir, killed))
-    assert said.count("going on behind step 4") == 1  # one process speaks
+    assert said.count(f"going on behind step {step}\n") == 1  # one process speaks
     assert losses(training_log(killed)) == losses(training_log(whole))
     assert find_checkpoints(killed)[-1].read_bytes() == find_checkpoints(whole)[-1].read_bytes()
 

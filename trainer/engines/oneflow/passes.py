@@ -103,6 +103,8 @@ class Passes:
             ),
         )
         sums = graph(self._place_batch(batch), self._place_draws(draws), self._place_shares(shares, micro_batches))
+        for leaf in placed.gradients:
+            leaf.grad = None  # of the graph that was made, and in the way of the next
         for gradient in placed.own_gradients.values():
             gradient.mul_(-float(micro_batches))  # the graph has subtracted their mean
         if WORDS in placed.own_gradients:
