@@ -75,6 +75,9 @@ def start(arguments: Sequence[str]) -> "subprocess.Popen[str]":
     def heed_ctrl_c() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs, and so our tests there, ignore it
 
+    # Where OneFlow was loaded it has told itself its rank, which is not that of the run
+    of_this_process = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+    environment = {name: value for name, value in os.environ.items() if name not in of_this_process}
     return subprocess.Popen(
         arguments,
         stdout=subprocess.PIPE,
@@ -82,7 +85,7 @@ def start(arguments: Sequence[str]) -> "subprocess.Popen[str]":
         text=True,
         start_new_session=True,
         preexec_fn=heed_ctrl_c,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env={**environment, "TF_CPP_MIN_LOG_LEVEL": "3"},
     )
 
 

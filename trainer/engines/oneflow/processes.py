@@ -30,7 +30,7 @@ def read_process(environment: Mapping[str, str]) -> Process:
     Process(rank=3, world_size=4, local_rank=1)
     """
     found = [name for name in _NAMES if environment.get(name)]
-    if not found:
+    if not found or environment.get("RANK") == "-1":  # which OneFlow itself sets where no launcher started the process
         return Process()
     if missing := [name for name in _NAMES if name not in found]:
         raise UsageError(
