@@ -146,15 +146,12 @@ def measure(engine: Engine, settings: BenchSettings, *, batch_size: int, command
         has_accelerator=engine.has_accelerator,
         processor=_processor(),
         processes=engine.processes,
+        execution=_execution(settings.engine),
         model=settings.model_name,
         vocab_size=settings.model.vocab_size,
         optimizer=settings.optimizer.name,
         precision=_PRECISIONS[settings.engine.amp],
         xla=settings.engine.xla,
-        stages=settings.engine.stages,
-        strategy=settings.engine.strategy,
-        checkpoint_activations=settings.engine.checkpoint_activations,
-        eager=settings.engine.eager,
         batch_size=batch_size,
         accumulation=settings.accumulation,
         seq=settings.seq,
@@ -172,6 +169,16 @@ def measure(engine: Engine, settings: BenchSettings, *, batch_size: int, command
         versions=dict(engine.versions),
         command=command,
     )
+
+
+def _execution(settings: EngineSettings) -> str:
+    """What of a step's execution the settings change, for people."""
+    asked = {
+        "eager": settings.eager,
+        "activations computed again": settings.checkpoint_activations,
+        settings.strategy: settings.stages > 1,
+    }
+    return ", ".join(name for name, is_asked in asked.items() if is_asked)
 
 
 def _run_steps(engine: Engine, batches: Iterator[Examples], first: int, count: int, accumulation: int) -> None:

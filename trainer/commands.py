@@ -52,7 +52,7 @@ def pretrain_command(options: argparse.Namespace) -> int:
         for line in describe(options, settings, data, engine):
             say(line)
     else:
-        say(f"one of {engine.processes} processes: training; the first one tells how it goes")
+        say(f"one of {engine.processes} processes: training; the first tells how it goes")
     from trainer.loop import train
 
     outcome = train(settings, engine)

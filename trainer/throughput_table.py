@@ -15,8 +15,8 @@ from bertprep.errors import BertprepError
 
 ROWS, TABLE = "bench.json", "bench.md"
 _SUBJECT = (
-    "engine", "device", "processes", "model", "vocab_size", "optimizer", "precision", "xla", "stages", "strategy",
-    "checkpoint_activations", "eager", "batch_size", "accumulation", "seq", "pred", "data",
+    "engine", "device", "processes", "execution", "model", "vocab_size", "optimizer", "precision", "xla", "batch_size",
+    "accumulation", "seq", "pred", "data",
 )  # fmt: skip
 
 
@@ -30,15 +30,12 @@ class Row:
     has_accelerator: bool
     processor: str
     processes: int
+    execution: str  # what of the engine's ways to run a step was asked for beside the usual
     model: str  # as it was asked for
     vocab_size: int
     optimizer: str
     precision: str  # fp32, fp16 or bf16
     xla: bool
-    stages: int = 1  # of a pipeline; this and the next three are OneFlow's
-    strategy: str = "intra_first"
-    checkpoint_activations: bool = False
-    eager: bool = False
     batch_size: int  # sequences of a device in a micro-batch
     accumulation: int  # micro-batches in a step
     seq: int
@@ -120,5 +117,5 @@ def _describe(row: Row) -> str:
     repeats = len(row.sequences_per_second_of_repeats)
     return (
         f"`{row.command}`: {row.date}, {row.processor}; {versions}; median of {repeats} times {row.timed_steps} steps, "
-        f"{row.skipped_steps} skipped before each; batches {row.data}"
+        f"{row.skipped_steps} skipped before each; batches {row.data}" + (f"; {row.execution}" if row.execution else "")
     )

@@ -22,8 +22,8 @@ from trainer.throughput_table import read_rows, to_markdown
 class CountingEngine:
     """Two devices on which a step takes a second, and two of the processor's; the slow ones take longer, as the first does."""
 
-    rank, world_size, devices, device_name, has_accelerator = 0, 1, 2, "2 x Clockwork", True
-    processes, is_first = 1, True
+    rank, world_size, processes, is_first = 0, 1, 1, True
+    devices, device_name, has_accelerator = 2, "2 x Clockwork", True
     versions: dict[str, str] = {"clockwork": "1.0"}  # noqa: RUF012 - as the protocol has it
 
     def __init__(self) -> None:

@@ -263,7 +263,7 @@ def test_every_option_arrives(training: FakeTraining, folder: Path, tmp_path: Pa
 def test_one_process_of_several_speaks(training: FakeTraining, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     training.engine.is_first, training.engine.processes = False, 2
     assert main(["--data", str(folder / "a")]) == 0
-    assert capsys.readouterr().err == "one of 2 processes: training; the first one tells how it goes\n"
+    assert capsys.readouterr().err == "one of 2 processes: training; the first tells how it goes\n"
 
 
 def test_a_run_that_was_told_to_stop_has_a_status_of_its_own(training: FakeTraining, folder: Path) -> None:

@@ -10,9 +10,9 @@ from bertprep.errors import BertprepError
 from trainer.throughput_table import Row, keep_row, read_rows, to_markdown
 
 ROW = Row(
-    engine="tensorflow", device="8 x A GPU", devices=8, has_accelerator=True, processor="A CPU", processes=1, model="base",
-    vocab_size=30522, optimizer="lamb", precision="fp16", xla=True, batch_size=160, accumulation=2, seq=128, pred=20,
-    data="made up", skipped_steps=20, timed_steps=100, sequences_per_second=4382.04,
+    engine="tensorflow", device="8 x A GPU", devices=8, has_accelerator=True, processor="A CPU", processes=1, execution="",
+    model="base", vocab_size=30522, optimizer="lamb", precision="fp16", xla=True, batch_size=160, accumulation=2, seq=128,
+    pred=20, data="made up", skipped_steps=20, timed_steps=100, sequences_per_second=4382.04,
     sequences_per_second_of_repeats=[4382.04, 4300.0, 4400.5], tokens_per_second=560_901.1, flops_per_second=306.3e12,
     milliseconds_per_step=584.2, cpu_seconds_per_step=1.25, date="2026-01-31",
     versions={"tensorflow": "2.21.0", "python": "3.12.1"}, command="python -m trainer bench --xla",
@@ -41,7 +41,9 @@ def test_rows_are_kept_and_measured_again(tmp_path: Path) -> None:
     assert (tmp_path / "bench.md").read_text() == to_markdown(rows)
 
 
-@pytest.mark.parametrize("change", [{"pred": 80}, {"vocab_size": 8000}, {"device": "1 x A GPU"}, {"xla": False}])
+@pytest.mark.parametrize(
+    "change", [{"pred": 80}, {"vocab_size": 8000}, {"device": "1 x A GPU"}, {"xla": False}, {"execution": "eager"}]
+)
 def test_what_is_something_else_has_a_row_of_its_own(change: dict[str, object], tmp_path: Path) -> None:
     keep_row(tmp_path, ROW)
     assert keep_row(tmp_path, replace(ROW, **change)) == [ROW, replace(ROW, **change)]  # type: ignore[arg-type]

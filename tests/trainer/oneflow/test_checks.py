@@ -41,7 +41,7 @@ def test_settings_that_cannot_be_met(settings: dict[str, Any], message: str, mon
 def test_processes_must_be_a_multiple_of_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {**FOUR, "WORLD_SIZE": "3"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(UsageError, match="--stages 2: 3 processes cannot be cut into pipelines of 2; start a multiple of it"):
+    with pytest.raises(UsageError, match="--stages 2: must divide the number of processes, which is 3; start a multiple of 2"):
         check_engine(EngineSettings(engine="oneflow", stages=2), TINY)
     monkeypatch.setenv("WORLD_SIZE", "4")
     check_engine(EngineSettings(engine="oneflow", stages=2), TINY)

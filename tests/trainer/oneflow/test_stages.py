@@ -76,7 +76,7 @@ def test_pipelines(hosts: int, per_host: int, stages: int, strategy: str, expect
 
 
 def test_processes_must_be_a_multiple_of_stages() -> None:
-    with pytest.raises(UsageError, match="--stages 3: 4 processes cannot be cut into pipelines of 3; start a multiple of it"):
+    with pytest.raises(UsageError, match="--stages 3: must divide the number of processes, which is 4; start a multiple of 3"):
         place(hosts=2, per_host=2, stages=3, strategy="intra_first")
 
 

@@ -7,7 +7,7 @@ import os
 from bertprep.errors import UsageError
 from trainer.config import ModelConfig
 from trainer.engines.oneflow.processes import read_process
-from trainer.engines.oneflow.stages import cut
+from trainer.engines.oneflow.stages import check_multiple, cut
 from trainer.settings import EngineSettings
 
 _LAUNCH = "python -m oneflow.distributed.launch --nproc_per_node {} -m trainer"
@@ -30,8 +30,4 @@ def check(settings: EngineSettings, model: ModelConfig) -> None:
     if settings.eager and settings.checkpoint_activations:
         raise UsageError("--eager --checkpoint-activations: only a graph computes activations again; leave --eager out")
     cut(model, settings.stages)
-    if process.world_size % settings.stages:
-        raise UsageError(
-            f"--stages {settings.stages}: {process.world_size} processes cannot be cut into pipelines of {settings.stages}; "
-            "start a multiple of it"
-        )
+    check_multiple(process.world_size, settings.stages)

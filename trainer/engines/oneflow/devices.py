@@ -9,7 +9,7 @@ the ranks of a stage, whole on each (a variable) or cut along the sequences (a b
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -70,21 +70,16 @@ class Devices:
         return own
 
     def sum_each_over_all(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The sum of each tensor of every process; many small ones go together, since each exchange takes its time."""
+        """The sum of each tensor of every process; small ones go together, since each exchange takes its time."""
         if self.process.world_size == 1:
             return dict(own)
-        summed: dict[str, Tensor] = {}
-        together: list[str] = []
-        for name in own:
-            together.append(name)
-            if sum(own[each].numel() for each in together) >= _EXCHANGED or len(summed) + len(together) == len(own):
-                flat = self.sum_over_all(flow.cat([own[each].reshape(-1) for each in together]))
-                start = 0
-                for each in together:
-                    size = own[each].numel()
-                    summed[each] = flow.narrow(flat, 0, start, size).reshape(own[each].shape)
-                    start += size
-                together = []
+        summed = {}
+        for names in _together(own):
+            flat, start = self.sum_over_all(flow.cat([own[name].reshape(-1) for name in names])), 0
+            for name in names:
+                size = own[name].numel()
+                summed[name] = flow.narrow(flat, 0, start, size).reshape(own[name].shape)
+                start += size
         return summed
 
     def gather(self, number: int) -> list[int]:
@@ -114,6 +109,19 @@ class Devices:
 
     def _receive(self, like: Tensor, source: int) -> Tensor:
         return flow.comm.recv(source, shape=like.shape, dtype=like.dtype, device=like.device)
+
+
+def _together(tensors: Mapping[str, Tensor]) -> Iterator[list[str]]:
+    """The names of tensors in groups of about `_EXCHANGED` entries."""
+    names, entries = [], 0
+    for name, tensor in tensors.items():
+        names.append(name)
+        entries += tensor.numel()
+        if entries >= _EXCHANGED:
+            yield names
+            names, entries = [], 0
+    if names:
+        yield names
 
 
 def open_devices(settings: EngineSettings) -> Devices:

@@ -73,15 +73,21 @@ def _stages_of(config: ModelConfig, counts: Sequence[int]) -> list[Stage]:
 
 def place(*, hosts: int, per_host: int, stages: int, strategy: str) -> Pipelines:
     """The ranks of each pipeline, stage by stage; pipelines in the order of their first ranks."""
-    if (hosts * per_host) % stages:
-        raise UsageError(
-            f"--stages {stages}: {hosts * per_host} processes cannot be cut into pipelines of {stages}; start a multiple of it"
-        )
+    check_multiple(hosts * per_host, stages)
     if strategy == "intra_first":
         ranks = [host * per_host + place for host in range(hosts) for place in range(per_host)]
     else:
         ranks = [host * per_host + place for place in range(per_host) for host in range(hosts)]
     return sorted(ranks[first : first + stages] for first in range(0, len(ranks), stages))
+
+
+def check_multiple(processes: int, stages: int) -> None:
+    """Raise where so many processes are not whole pipelines."""
+    if processes % stages:
+        raise UsageError(
+            f"--stages {stages}: must divide the number of processes, which is {processes}; start a multiple of {stages} with "
+            "python -m oneflow.distributed.launch --nproc_per_node N -m trainer"
+        )
 
 
 def check_order(pipelines: Pipelines, strategy: str) -> None:
