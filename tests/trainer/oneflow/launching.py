@@ -12,7 +12,7 @@ from typing import Any
 from tests.trainer.small_runs import free_ports, start
 
 SECONDS = 300
-SESSION = Path(__file__).with_name("layout_session.py")
+STEPS_FILE = Path(__file__).with_name("layout_steps.py")
 
 
 def launch(program: Sequence[str], processes: int, logs: Path, *, hosts: int = 1) -> "list[subprocess.Popen[str]]":
@@ -43,8 +43,8 @@ def kill(runs: "list[subprocess.Popen[str]]") -> None:
 
 
 def run_layout(processes: int, folder: Path, *options: str, hosts: int = 1) -> dict[str, Any]:
-    """The results of `layout_session` in so many processes."""
+    """The results of `layout_steps` in so many processes."""
     results = folder / "results.json"
-    finish_in_time(launch([str(SESSION), str(results), *options], processes, folder / "logs", hosts=hosts))
+    finish_in_time(launch([str(STEPS_FILE), str(results), *options], processes, folder / "logs", hosts=hosts))
     loaded: dict[str, Any] = json.loads(results.read_bytes())
     return loaded
