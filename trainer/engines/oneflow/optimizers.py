@@ -2,8 +2,8 @@
 
 The rules are those of `trainer.engines.tensorflow.optimizers`, which tells what they are, to the number. OneFlow's own classes
 are not taken: their rate and their count of updates are fixed in a graph when it is made, their second moment is off by 1.3e-5
-(they have 1 - 0.999 in float32), and on a CPU their LAMB adds up squares one by one, which costs 23 million equal weights 0.3% of
-their trust ratio.
+(they have 1 - 0.999 in float32), and on a CPU their LAMB adds up squares one by one, which puts the trust ratio of 23
+million equal weights 0.3% off.
 """
 
 from __future__ import annotations
