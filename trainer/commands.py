@@ -179,6 +179,7 @@ def describe(options: argparse.Namespace, settings: RunSettings, data: Sequence[
     rows += [
         ("optimizer", optimizer),
         ("precision", _PRECISIONS[options.amp] + (", XLA" if options.xla else "") + slow),
+        ("engine", options.engine),
         ("devices", engine.device_name + (f", {engine.processes} processes" if engine.processes > 1 else "")),
         ("out", str(settings.out)),
     ]

@@ -193,6 +193,7 @@ def test_what_is_not_asked_for_is_chosen_and_said(
         "learning rate  0.0001 after 0 steps of warmup",
         "optimizer      adam",
         "precision      float32",
+        "engine         tensorflow",
         "devices        1 x Abacus",
         "out            data/models/tiny_seq_128_adam_3_steps",
     ]
