@@ -10,23 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertprep import kernels
 from tests.golden import GOLDEN
 from tests.trainer.oneflow.launching import finish_in_time, kill, launch
-from tests.trainer.small_runs import PRED, SEQ, command, finish, losses, make_records, start, train, training_log, wait_for
+from tests.trainer.small_runs import SEQ, command, finish, losses, start, train, training_log, wait_for
 from trainer.checkpoint import find_checkpoints, read
 
 pytestmark = pytest.mark.oneflow
 LOSSES = json.loads((GOLDEN / "losses_tiny.json").read_bytes())
-
-
-@pytest.fixture(scope="module")
-def workdir(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    kernels.load()
-    folder = tmp_path_factory.mktemp("workspace")
-    make_records(golden_corpus, folder)
-    make_records(golden_corpus, folder, seq=2 * SEQ, pred=2 * PRED)
-    return folder
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "lamb"])

@@ -11,15 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertprep import kernels
 from tests.trainer.small_runs import (
-    PRED,
     SEQ,
     command,
     finish,
     free_ports,
     losses,
-    make_records,
     start,
     train,
     training_log,
@@ -29,15 +26,6 @@ from trainer.checkpoint import find_checkpoints, read
 
 pytestmark = pytest.mark.tensorflow
 STOPPED = 3
-
-
-@pytest.fixture(scope="module")
-def workdir(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    kernels.load()
-    folder = tmp_path_factory.mktemp("workspace")
-    make_records(golden_corpus, folder)
-    make_records(golden_corpus, folder, seq=2 * SEQ, pred=2 * PRED)
-    return folder
 
 
 def start_two(workdir: Path, out: Path, *options: str) -> "list[subprocess.Popen[str]]":
