@@ -1,19 +1,51 @@
 """What a user can ask for, as frozen dataclasses that are checked when they are built.
 
-`ShardSettings` and `InstanceSettings` hold all that decides the bytes of a file, and nothing else: they go into the
-manifest, and two runs with equal settings, text and vocabulary write equal files. What does not change the bytes
+`ShardSettings`, `InstanceSettings` and `Dialect` hold all that decides the bytes of a file, and nothing else: they go into
+the manifest, and two runs with equal settings, text and vocabulary write equal files. What does not change the bytes
 (workers, folders) is an argument of the functions that do the work.
 """
 
 import math
+import operator
 import re
-from dataclasses import dataclass, field
+import types
+import typing
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from bertprep.errors import UsageError
 
 RECORD_FORMATS = ("tfrecord", "ofrecord")
 SPLITTERS = ("sentencex", "lines")
+FEATURE_NAMES = GOOGLE, TF2 = ("google", "tf2")
+COMPRESSIONS = NONE, GZIP = ("none", "gzip")
+_IN_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text"}
+
+
+def check_types(settings: Any) -> None:
+    """Make the fields of a new settings dataclass of the types that they are annotated with, or raise `UsageError`.
+
+    Whatever is integral (NumPy's numbers too) becomes an int, numbers become floats; a bool, a text or a fraction is no number
+    of anything.
+    """
+    kinds = typing.get_type_hints(type(settings))
+    for each in fields(settings):
+        value, kind = getattr(settings, each.name), kinds[each.name]
+        if isinstance(kind, types.UnionType):  # "int | None"
+            if value is None:
+                continue
+            kind = kind.__args__[0]
+        try:
+            if kind is int and not isinstance(value, bool):
+                value = operator.index(value)
+            elif kind is float and not isinstance(value, bool | str | bytes):
+                value = float(value)
+            if type(value) is not kind:
+                raise TypeError
+        except (TypeError, ValueError, OverflowError):
+            name, words = each.name.replace("_", "-"), _IN_WORDS[kind]
+            raise UsageError(f"--{name} {value!r}: must be {words}, found {type(value).__name__}") from None
+        object.__setattr__(settings, each.name, value)
 
 
 def option(default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - the name argparse uses
@@ -35,6 +67,7 @@ class ShardSettings:
     keep_duplicates: bool = option(False, "keep documents whose text is the same as that of an earlier one")
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.shards is not None and self.shards < 1:
             raise UsageError(f"--shards {self.shards}: there must be at least 1 training shard")
         if not 0 <= self.test_fraction < 1:
@@ -63,6 +96,7 @@ class InstanceSettings:
     cased: bool = option(False, "keep upper case and accents, for a cased vocabulary (do_lower_case=False)")
 
     def __post_init__(self) -> None:
+        check_types(self)
         if not 8 <= self.seq <= 65_535:
             raise UsageError(f"--seq {self.seq}: must be at least 8 and at most 65535 tokens")
         if not 1 <= self.pred <= self.seq - 3:
@@ -70,8 +104,8 @@ class InstanceSettings:
                 f"--pred {self.pred}: must be at least 1 and at most {self.seq - 3}, "
                 f"the {self.seq} tokens of a sequence less [CLS] and two [SEP]"
             )
-        if self.dupe < 1:
-            raise UsageError(f"--dupe {self.dupe}: must be at least 1")
+        if not 1 <= self.dupe <= 10_000:  # where 5 and 10 are usual; numbers of instances are to fit into what counts them
+            raise UsageError(f"--dupe {self.dupe}: must be at least 1 and at most 10000")
         if not (math.isfinite(self.masked_lm_prob) and 0 < self.masked_lm_prob <= 1):
             raise UsageError(f"--masked-lm-prob {self.masked_lm_prob}: must be above 0 and at most 1")
         if not (math.isfinite(self.short_seq_prob) and 0 <= self.short_seq_prob <= 1):
@@ -82,6 +116,42 @@ class InstanceSettings:
     def shard_seed(self, shard: int) -> int:
         """The seed of shard number `shard`."""
         return self.seed if self.one_seed else self.seed + shard
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """How TFRecords are written for readers that want them otherwise; the values in them are the same.
+
+    Every reader of OFRecord looks for Google's names, and none decompresses, so OFRecord has one form only.
+    """
+
+    feature_names: str = option(
+        GOOGLE, "names of the features: Google's, or TensorFlow 2's input_word_ids and input_type_ids, which the Model Garden "
+        "reads with use_v2_feature_names; TFRecord only", choices=FEATURE_NAMES,
+    )  # fmt: skip
+    compress: str = option(
+        NONE, "gzip writes .tfrecord.gz, a good third of the size, which readers must be told of; TFRecord only",
+        choices=COMPRESSIONS,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        for name, choices in (("feature_names", FEATURE_NAMES), ("compress", COMPRESSIONS)):
+            if (value := getattr(self, name)) not in choices:
+                raise UsageError(f"--{name.replace('_', '-')} {value}: unknown; choose one of {', '.join(choices)}")
+
+    @property
+    def made_with(self) -> dict[str, str]:
+        """What a manifest says: the settings that are not the default, so that folders made before there were others match."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+
+    def check_fits(self, formats: tuple[str, ...], asked_by: str) -> None:
+        """Raise `UsageError` where one of the formats, which the option `asked_by` names, cannot be written so."""
+        if self.made_with and formats != ("tfrecord",):
+            asked = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in self.made_with.items())
+            raise UsageError(f"{asked}: is for TFRecord only, no reader of OFRecord takes it; give {asked_by} tfrecord")
+
+
+DEFAULT_DIALECT = Dialect()
 
 
 def check_formats(formats: str | tuple[str, ...]) -> tuple[str, ...]:

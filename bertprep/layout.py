@@ -6,6 +6,8 @@
     WORKDIR/download/{CoLA,MRPC,MNLI,...}/train.tsv
     WORKDIR/download/weights/google-bert/bert-base-uncased/   bert_config.json, vocab.txt, model.safetensors, ...
     WORKDIR/download/vocab/google-bert/bert-base-uncased/vocab.txt
+    WORKDIR/download/google_pretrained_weights/uncased_L-12_H-768_A-12/bert_model.ckpt.index, ...   the same in Google's files
+    WORKDIR/download/nvidia_pretrained/bert_tf_squad11_base_128/{bert_config.json,vocab.txt}
     WORKDIR/formatted/CORPUS/CORPUS_00000.txt                 cleaned text: a paragraph a line, a blank line after each document
     WORKDIR/sharded/CORPUS/manifest.json
     WORKDIR/sharded/CORPUS/{training,test}/CORPUS_training_00000.txt
@@ -13,25 +15,37 @@
     WORKDIR/tfrecord/SETTINGS/CORPUS/manifest.json
     WORKDIR/tfrecord/SETTINGS/CORPUS/vocab.txt                the vocabulary that the records were made with
     WORKDIR/tfrecord/SETTINGS/CORPUS/{training,test}/CORPUS_training_00000.tfrecord
-    WORKDIR/ofrecord/SETTINGS/CORPUS/{training,test}/part-00000
+    WORKDIR/ofrecord/SETTINGS/CORPUS/{training,test}/part-0
 
-The names are those of the field: NVIDIA's bertPrep for shards, TFRecords and SETTINGS, OneFlow's readers for OFRecords.
-With an output folder of the user's own, the record files lie in DIR/tfrecord and DIR/ofrecord, without a split.
+    DIR/manifest.json                                         of a folder of the user's own, for both formats
+    DIR/vocab.txt
+    DIR/tfrecord/CORPUS_training_00000.tfrecord
+    DIR/ofrecord/part-0
+
+The names are those of the field: NVIDIA's bertPrep for shards, TFRecords and SETTINGS; part-0, part-1, ... are what OneFlow's
+readers open unless told otherwise. A folder of record files holds nothing else, since trainers read all that lies in it.
 """
 
+import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from bertprep.config import InstanceSettings
+from bertprep.config import DEFAULT_DIALECT, GZIP, TF2, Dialect, InstanceSettings
 
 TRAINING, TEST = SPLITS = ("training", "test")
+SPLIT_NAMES = {TRAINING: TRAINING, "train": TRAINING, TEST: TEST, "eval": TEST, "validation": TEST, "dev": TEST}
+"""What other tools call the folders of splits."""
 MANIFEST = "manifest.json"
 LISTING = "listing.json"
 VOCABULARY = "vocab.txt"
+GOOGLE_PREFIX = "bert_model.ckpt"
+"""Of the files of a model as Google releases it."""
 
 
-def settings_name(settings: InstanceSettings, *, shards: int, test_fraction: float) -> str:
+def settings_name(settings: InstanceSettings, *, shards: int, test_fraction: float, dialect: Dialect = DEFAULT_DIALECT) -> str:
     """The folder name that tells the settings, in NVIDIA's form; what that form lacks is appended where it is not default.
+
+    But for `one_seed`, which NVIDIA's tool always has: its scripts find such records too. The manifest tells it.
 
     >>> settings_name(InstanceSettings(), shards=256, test_fraction=0.1)
     'lower_case_1_seq_len_128_max_pred_20_masked_lm_prob_0.15_random_seed_12345_dupe_factor_5_shard_256_test_split_10'
@@ -46,16 +60,32 @@ def settings_name(settings: InstanceSettings, *, shards: int, test_fraction: flo
         name += f"_short_seq_prob_{settings.short_seq_prob}"
     if settings.whole_word:
         name += "_whole_word"
-    if settings.one_seed:
-        name += "_one_seed"
+    if dialect.feature_names == TF2:
+        name += "_tf2_names"
+    if dialect.compress == GZIP:
+        name += "_gzip"
     return name
 
 
-def record_file_name(record_format: str, corpus: str, split: str, shard: int) -> str:
-    """The name of one record file: what trainers in the field look for."""
+def record_file_name(
+    record_format: str, corpus: str, split: str, shard: int, dialect: Dialect = DEFAULT_DIALECT, *, part_digits: int = 1
+) -> str:
+    """The name of one record file: what trainers in the field look for.
+
+    Compressed ones end in .gz, so that the pattern *.tfrecord of a program that does not decompress finds none of them.
+    """
     if record_format == "ofrecord":
-        return f"part-{shard:05d}"
-    return f"{corpus}_{split}_{shard:05d}.tfrecord"
+        return f"part-{shard:0{part_digits}}"
+    return f"{corpus}_{split}_{shard:05d}.tfrecord" + (".gz" if dialect.compress == GZIP else "")
+
+
+def by_number(name: str) -> list[tuple[int, str]]:
+    """The key that sorts part-2 before part-10.
+
+    >>> sorted(["part-10", "part-2"], key=by_number)
+    ['part-2', 'part-10']
+    """
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 @dataclass(frozen=True)
@@ -66,6 +96,13 @@ class Workspace:
 
     def download(self, name: str) -> Path:
         return self.root / "download" / name
+
+    def google_release(self, name: str) -> Path:
+        """Where scripts in the field look for a model by Google's name for it."""
+        return self.download("google_pretrained_weights") / name
+
+    def nvidia_model(self, name: str) -> Path:
+        return self.download("nvidia_pretrained") / name
 
     def formatted(self, corpus: str) -> Path:
         return self.root / "formatted" / corpus

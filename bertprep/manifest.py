@@ -4,25 +4,30 @@ While a run works, each finished file is one line in `manifest.json.journal`, sy
 journal becomes `manifest.json`. A killed run finds its finished files in the journal. The first line of the journal, like
 the manifest, carries the settings, so that files of two settings never mix. Neither holds a time or a machine's name: made
 again with the same versions, a manifest is the same.
+
+Both may come from anywhere, so they are checked when they are read: names are places in the folder, known values are of their
+kind, and whoever holds a `Manifest` need not ask again. What is not known is kept.
 """
 
-import fcntl
 import hashlib
 import json
 import os
 import platform
+import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import bertprep
-from bertprep.atomic import atomic_file, explain_write_error, remove_leftovers
+from bertprep.atomic import atomic_file, explain_write_error, is_still, remove_leftovers
 from bertprep.errors import BertprepError
-from bertprep.layout import MANIFEST
+from bertprep.layout import MANIFEST, by_number
+from bertprep.lock import open_locked
+from bertprep.manifest_schema import KINDS, SCHEMA, check_entry, check_header, check_manifest
+from bertprep.untrusted import MOST_BYTES, OBJECT, TEXT, check_splits_inside, check_values, parse_json, read_bounded
 
-SCHEMA = 1
 JOURNAL_SUFFIX = ".journal"
 
 
@@ -46,7 +51,7 @@ class Manifest:
             "made_with": self.made_with,
             "versions": self.versions,
             **({"counts": self.counts} if self.counts else {}),
-            "files": dict(sorted(self.files.items())),
+            "files": dict(sorted(self.files.items(), key=lambda item: by_number(item[0]))),
         }
 
 
@@ -54,37 +59,49 @@ def read_manifest(folder: Path) -> Manifest | None:
     """The manifest of `folder`, or None where there is none (or no finished one)."""
     path = folder / MANIFEST
     try:
-        content = json.loads(path.read_bytes())
-        parts = {"made_with": dict, "files": dict, "versions": dict, "kind": str}
-        if wrong := [name for name, kind in parts.items() if not isinstance(content[name], kind)]:
-            raise ValueError(f"{wrong[0]} is of another type")
+        content = check_manifest(parse_json(read_bounded(path)))
         return Manifest(content["kind"], content["made_with"], content["files"], content["versions"], content.get("counts", {}))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
         raise BertprepError(
-            f"{path}: is not a manifest of bertprep ({error}); put the right one there, or remove the folder and make it again"
+            f"{path}: is not a manifest of bertprep ({why}); put the right one there, or remove the folder and make it again"
         ) from error
 
 
-def read_finished(folder: Path, kind: str, made_with: dict[str, Any]) -> Manifest | None:
-    """The manifest of `folder` if all is there: made of the same with the same, every file in place and of its size."""
+def read_finished(folder: Path, kind: str, made_with: dict[str, Any], names: Collection[str] = ()) -> Manifest | None:
+    """The manifest of `folder` if all is there: made of the same with the same, every file in place and of its size.
+
+    It lists the files `names`, and may list others.
+    """
     manifest = read_manifest(folder)
     if (
         (folder / (MANIFEST + JOURNAL_SUFFIX)).exists()
         or not manifest
         or (manifest.kind, manifest.made_with) != (kind, json.loads(json.dumps(made_with)))
+        or not manifest.files.keys() >= set(names)
     ):
         return None
-    paths = ((folder / name, facts["bytes"]) for name, facts in manifest.files.items())
-    return manifest if all(path.is_file() and path.stat().st_size == size for path, size in paths) else None
+    return manifest if is_in_place(folder, manifest.files) else None
+
+
+def is_in_place(folder: Path, files: dict[str, dict[str, Any]]) -> bool:
+    """Whether every file that a manifest lists is there and of its size."""
+    paths = ((folder / name, facts["bytes"]) for name, facts in files.items())
+    return all(path.is_file() and path.stat().st_size == size for path, size in paths)
 
 
 def sha256_of_vocabulary(manifest: Manifest) -> str | None:
     """The sum of the vocabulary that records were made with, where the manifest tells."""
-    vocabulary = manifest.made_with.get("vocabulary")
-    sha256 = vocabulary.get("sha256") if isinstance(vocabulary, dict) else None
-    return sha256 if isinstance(sha256, str) else None
+    sha256: str | None = manifest.made_with.get("vocabulary", {}).get("sha256")
+    return sha256
+
+
+def tokens_of_vocabulary(manifest: Manifest) -> int | None:
+    """How many tokens the vocabulary that records were made with has, where the manifest tells."""
+    tokens: int | None = manifest.made_with.get("vocabulary", {}).get("tokens")
+    return tokens
 
 
 def versions_of(*packages: str) -> dict[str, str]:
@@ -131,31 +148,44 @@ def _first_difference(name: str, found: Any, wanted: Any) -> tuple[str, Any, Any
     return name, found, wanted
 
 
+def _shown(value: Any) -> str:
+    """A setting in an error: as JSON, and of a long one the beginning."""
+    text = json.dumps(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
 class Journal:
     """A manifest in the making; holds the lock of its folder for as long as it is open.
 
-    Use as a context manager. `done` holds the files that earlier runs finished and that still have their size; `add`
-    enters one more; `finish` turns the journal into the manifest. Left by an exception, it keeps what is done, for the
-    next run, and removes unfinished files.
+    Use as a context manager. `done` holds the files that earlier runs finished and that still have their size, `listed`
+    those that the manifest before listed; `add` enters one more; `finish` turns the journal into the manifest. Left by an
+    exception, it keeps what is done, for the next run, and removes unfinished files: in `owned`, the folders in `folder` that
+    only such runs write to, by default all of it. Where another run has the folder, entering raises `BertprepError`; with
+    `wait` it waits, and `found` is the manifest where that run, or one before, has made all: then nothing need be done.
     """
 
-    def __init__(self, folder: Path, kind: str, made_with: dict[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, kind: str, made_with: dict[str, Any], *, owned: Collection[str] = (".",), wait: bool = False
+    ) -> None:
         self.folder = folder
         self.done: dict[str, dict[str, Any]] = {}
+        self.listed: dict[str, dict[str, Any]] = {}
+        self.found: Manifest | None = None
+        self._owned = [folder / name for name in owned]
+        self._wait = wait
         self._path = folder / (MANIFEST + JOURNAL_SUFFIX)
         self._header = {"schema": SCHEMA, "kind": kind, "made_with": json.loads(json.dumps(made_with))}
 
     def __enter__(self) -> "Journal":
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("a+b", buffering=0)  # so that closing it has nothing to write
+            check_splits_inside(self.folder)
+            # without a buffer, so that closing it has nothing to write
+            self._file = os.fdopen(open_locked(self._path, wait=self._wait), "a+b", buffering=0)
+        except ValueError as error:
+            raise BertprepError(f"{self.folder}: {error}") from error
         except OSError as error:
             raise explain_write_error(self._path, error) from error
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._file.close()
-            raise BertprepError(f"{self.folder}: another run is writing here; wait for it, or stop it first") from None
         try:
             self._load()
         except BaseException:
@@ -166,42 +196,79 @@ class Journal:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        remove_leftovers(self.folder)
+        self._remove_leftovers()
+        if self.found and is_still(self._path, self._file.fileno()):  # nothing was to be done, so there is nothing to resume
+            self._path.unlink()
         self._file.close()
 
+    def _remove_leftovers(self) -> None:
+        for folder in self._owned:
+            remove_leftovers(folder)
+
     def _load(self) -> None:
-        remove_leftovers(self.folder)
+        self._remove_leftovers()
         recorded: dict[str, dict[str, Any]] = {}
         if finished := read_manifest(self.folder):
             self._check_same({"schema": SCHEMA, "kind": finished.kind, "made_with": finished.made_with})
+            self.listed = finished.files
             recorded.update(finished.files)
-        self._file.seek(0)
-        content = self._file.read()
+        content = self._read()
         whole = content.rfind(b"\n") + 1  # what follows the last newline was torn off by a kill
         lines = content[:whole].splitlines()
         if len(lines) == 1 and not recorded:  # a run that made nothing binds nobody to its settings
             whole, lines = 0, []
         if lines:
-            self._check_same(json.loads(lines[0]))
-            for line in lines[1:]:
-                entry = json.loads(line)
-                recorded[entry["name"]] = entry["facts"]
+            recorded.update(self._read_entries(lines))
         for name, facts in recorded.items():
             path = self.folder / name
             if path.is_file() and path.stat().st_size == facts["bytes"]:
                 self.done[name] = facts
         self._file.truncate(whole)
-        if not lines:
-            self._append(self._header, *({"name": name, "facts": facts} for name, facts in self.done.items()))
+        if finished and not lines and len(self.done) == len(finished.files):
+            self.found = finished
+        elif not lines:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._append(self._header, *({"name": name, "facts": facts} for name, facts in self.done.items()))
+
+    def _read(self) -> bytes:
+        status = os.fstat(self._file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
+            raise self._damaged(f"it is no file, or has more than {MOST_BYTES:,} bytes")
+        self._file.seek(0)
+        content: bytes = self._file.read()
+        return content
+
+    def _read_entries(self, lines: list[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The files that the lines of a journal name, and their facts; raises where it is of other settings, or damaged."""
+        kind = KINDS[self._header["kind"]]
+        for number, line in enumerate(lines, 1):
+            try:
+                content = parse_json(line)
+                if number == 1:
+                    check_header(content)
+                    self._check_same(content)
+                    continue
+                entry = check_values(content, {"name": TEXT, "facts": OBJECT}, needed=("name", "facts"))
+                check_entry(entry["name"], entry["facts"], kind)
+            except ValueError as error:
+                raise self._damaged(f"line {number}: {error}") from error
+            yield entry["name"], entry["facts"]
+
+    def _damaged(self, why: str) -> BertprepError:
+        return BertprepError(f"{self._path}: is damaged ({why}); remove it, and what it names is made again")
 
     def _check_same(self, header: dict[str, Any]) -> None:
         """Raise where the folder was made with other settings, naming the first that differs."""
         if header == self._header:
             return
         name, found, wanted = _first_difference("", header, self._header)
+        made = f"without {name}" if found is None else f"with {name} {_shown(found)}"
+        asked = "none" if wanted is None else _shown(wanted)
         raise BertprepError(
-            f"{self.folder}: was made with {name} {json.dumps(found)}, asked for is {json.dumps(wanted)}; "
-            "choose another folder or name, or remove this one"
+            f"{self.folder}: was made {made}, asked for is {asked}; "
+            "choose another folder (--workdir, --output) or name (--corpus), or remove this one"
         )
 
     def _append(self, *entries: dict[str, Any]) -> None:
@@ -215,15 +282,29 @@ class Journal:
 
     def add(self, name: str, facts: dict[str, Any]) -> None:
         """Enter a finished file; `facts` holds at least `bytes` and `sha256`."""
+        if self.found:  # all there was, and more was asked for
+            self.found = None
+            self._begin()
         self.done[name] = facts
         self._append({"name": name, "facts": facts})
 
-    def finish(self, names: Iterable[str], versions: dict[str, str], counts: dict[str, int] | None = None) -> Manifest:
-        """Write the manifest of the files `names`, all of them done, and drop the journal."""
-        manifest = Manifest(
-            self._header["kind"], self._header["made_with"], {name: self.done[name] for name in names}, versions, counts or {}
-        )
+    def finish(
+        self,
+        names: Iterable[str],
+        versions: dict[str, str],
+        counts: dict[str, int] | None = None,
+        *,
+        keep: Iterable[str] = (),
+        resumable: Collection[str] = (),
+    ) -> Manifest:
+        """Write the manifest of the files `names`, all of them done, and of those to `keep` as they were listed before.
+
+        The journal is dropped, unless there are `resumable` files: finished ones of a set that another run has begun.
+        """
+        files = {**{name: self.done[name] for name in names}, **{name: self.listed[name] for name in keep}}
+        manifest = Manifest(self._header["kind"], self._header["made_with"], files, versions, counts or {})
         with atomic_file(self.folder / MANIFEST) as file:
             file.write((json.dumps(manifest.as_json(), indent=1) + "\n").encode())
-        self._path.unlink()
+        if not resumable:
+            self._path.unlink()
         return manifest
