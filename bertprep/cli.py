@@ -5,9 +5,7 @@ spelled out here. `commands` has what each command does.
 """
 
 import argparse
-import io
 import os
-import sys
 import types
 import typing
 from collections.abc import Sequence
@@ -15,7 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bertprep import __version__
+from bertprep import __version__, standard_streams
 from bertprep.commands import (
     convert_command,
     create_command,
@@ -27,9 +25,11 @@ from bertprep.commands import (
     train_command,
     validate_command,
 )
-from bertprep.config import RECORD_FORMATS, InstanceSettings, ShardSettings
-from bertprep.errors import BertprepError
+from bertprep.config import RECORD_FORMATS, Dialect, InstanceSettings, ShardSettings
+from bertprep.errors import BertprepError, explain_system_error
+from bertprep.options import Parser, how_many, how_many_at_once, number, whole_number
 from bertprep.sources.catalogue import WIKIPEDIA_DATE
+from bertprep.terminal import say, say_warnings
 
 INTERRUPTED = 130
 _CORPUS_HELP = (
@@ -46,32 +46,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options.command(options)
     except BertprepError as error:
-        print(f"bertprep: error: {error}", file=sys.stderr)
+        say(f"bertprep: error: {error}")
         return error.exit_status
     except KeyboardInterrupt:
-        print("bertprep: stopped; what is finished is kept, the same command continues", file=sys.stderr)
+        say("bertprep: stopped; what is finished is kept, the same command continues")
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output went away, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to flush has no reader
+        return 0
+    except OSError as error:
+        if (explained := explain_system_error(error)) is None:
+            raise
+        say(f"bertprep: error: {explained}")
+        return explained.exit_status
     return 0
 
 
 def run() -> NoReturn:
     """The process of the command line. Taking Python apart at its end would cost a tenth of a short run, so it is left out."""
-    for stream in (sys.stdout, sys.stderr):  # a terminal that has no sign for a token's letters shows another
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
-    status = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    say_warnings()
+    os._exit(standard_streams.run(main, "bertprep"))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="bertprep",
         description="Download, make, check and convert the data that BERT-type models are pretrained on.",
-        formatter_class=_HelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"bertprep {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -91,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         help="for weights and vocab, may be given several times (default: the two BERT models, and the smaller's vocabulary)",
     )  # fmt: skip
     download.add_argument(
-        "--connections", type=_positive, default=4, metavar="INT", help="files fetched at once (default: %(default)s)"
+        "--connections", type=how_many_at_once, default=4, metavar="INT", help="files fetched at once (default: %(default)s)"
     )
     download.add_argument("--dry-run", action="store_true", help="show what would be fetched, and write nothing")
     _add_workdir(download)
@@ -108,18 +107,20 @@ def _parser() -> argparse.ArgumentParser:
     shard.add_argument("--one-document-per-file", action="store_true", help="blank lines in a text file end no document")
     _add_settings(shard, ShardSettings)
     _add_place(shard)
+    _add_verify(shard)
     _add_workers(shard)
 
     vocabulary = _command(commands, "vocab", None, "vocabularies")
     actions = vocabulary.add_subparsers(title="commands", required=True, metavar="COMMAND")
     train = _command(actions, "train", train_command, "train a WordPiece vocabulary on the training shards of a corpus")
-    train.add_argument("--size", type=int, default=8000, metavar="INT", help="number of tokens (default: %(default)s)")
+    train.add_argument("--size", type=whole_number, default=8000, metavar="INT", help="number of tokens (default: %(default)s)")
     train.add_argument("--cased", action="store_true", help="keep upper case and accents")
     train.add_argument("--input", nargs="+", type=Path, default=[], metavar="FILE", help="text files to train on instead")
     train.add_argument("--output", type=Path, metavar="FILE", help="where to write it (default: in the workspace)")
     _add_place(train)
 
     create = _command(commands, "create", create_command, "text shards -> TFRecord and OFRecord files")
+    _add_verify(create)
     _add_record_options(create)
 
     plan = _command(commands, "plan", plan_command, "what create would make and cost here, and what a training run makes of it")
@@ -128,9 +129,9 @@ def _parser() -> argparse.ArgumentParser:
         "--records", nargs="+", type=Path, default=[], metavar="DIR",
         help="records that are there already: only what a training run makes of them (with --phases one folder for each)",
     )  # fmt: skip
-    plan.add_argument("--steps", type=_positive, metavar="INT", help="steps of the training run")
+    plan.add_argument("--steps", type=how_many, metavar="INT", help="steps of the training run")
     plan.add_argument(
-        "--global-batch", nargs="+", type=_positive, metavar="INT", help="sequences in a step; with --phases one for each"
+        "--global-batch", nargs="+", type=how_many, metavar="INT", help="sequences in a step; with --phases one for each"
     )
     plan.add_argument(
         "--phases", action="store_true",
@@ -139,13 +140,17 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--json", type=Path, metavar="FILE", help="write the plan to FILE too")
 
     convert = _command(
-        commands, "convert", convert_command, "records of one format -> the other's, or over more or fewer files; lossless"
+        commands,
+        "convert",
+        convert_command,
+        "records of one format -> the other's, in another dialect, or over more or fewer files; lossless",
     )
     convert.add_argument("source", type=Path, metavar="SRC", help="a record file, or a folder of them, whoever made them")
     convert.add_argument("target", type=Path, metavar="DST", help="the file to be made, or the folder")
     convert.add_argument("--to", metavar="FORMAT", help="tfrecord or ofrecord (default: the other one)")
+    _add_settings(convert, Dialect)
     convert.add_argument(
-        "--shards", type=int, metavar="INT", help="files for each split, into a folder (default: as many as there are)"
+        "--shards", type=whole_number, metavar="INT", help="files for each split, into a folder (default: as many as there are)"
     )
     _add_workers(convert)
 
@@ -156,31 +161,29 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     validate.add_argument("--vocab", type=Path, metavar="FILE", help="vocabulary (default: the vocab.txt beside the records)")
     validate.add_argument(
-        "--masked-lm-prob", type=float, metavar="FLOAT",
+        "--masked-lm-prob", type=number, metavar="FLOAT",
         help="share of masked tokens in records without a manifest (default: 0.15)",
     )  # fmt: skip
-    validate.add_argument("--sample", type=_positive, metavar="INT", help="look at that many records of each file only")
+    validate.add_argument("--sample", type=how_many, metavar="INT", help="look at that many records of each file only")
     validate.add_argument("--json", type=Path, metavar="FILE", help="write all that was found to FILE too")
     _add_workers(validate)
 
     inspect = _command(commands, "inspect", inspect_command, "show the examples of a record file as a person reads them")
     inspect.add_argument("file", type=Path, help="a TFRecord or OFRecord file")
     inspect.add_argument(
-        "--record", type=int, default=0, metavar="INT", help="number of the first record shown (default: %(default)s)"
+        "--record", type=whole_number, default=0, metavar="INT", help="number of the first record shown (default: %(default)s)"
     )
-    inspect.add_argument(
-        "--records", type=_positive, default=3, metavar="INT", help="how many are shown (default: %(default)s)"
-    )
+    inspect.add_argument("--records", type=how_many, default=3, metavar="INT", help="how many are shown (default: %(default)s)")
     inspect.add_argument("--search", metavar="WORD", help="show those that have this word, whole, and say how many do")
     inspect.add_argument("--pieces", action="store_true", help="show the tokens as they are, words not joined")
     inspect.add_argument("--vocab", type=Path, metavar="FILE", help="vocabulary (default: the vocab.txt beside the records)")
 
     report = _command(commands, "report", report_command, "records as one HTML page: how made, whether right, with examples")
     report.add_argument("path", nargs="?", type=Path, metavar="PATH", help="records (default: the newest of the workspace)")
-    report.add_argument("--output", type=Path, metavar="FILE", help="the page (default: report.html beside the records)")
+    report.add_argument("--output", type=Path, metavar="FILE", help="the page (default: report.html beside the manifest)")
     report.add_argument("--vocab", type=Path, metavar="FILE", help="vocabulary (default: the vocab.txt beside the records)")
     report.add_argument(
-        "--sample", type=_positive, metavar="INT", help="look at so many records of each file only, and for no duplicates"
+        "--sample", type=how_many, metavar="INT", help="look at so many records of each file only, and for no duplicates"
     )
     _add_workdir(report)
     _add_workers(report)
@@ -188,9 +191,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _command(commands: Any, name: str, function: Any, summary: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=summary, description=summary, formatter_class=_HelpFormatter, allow_abbrev=False
-    )
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=summary)
     if function is not None:
         parser.set_defaults(command=function)
     return parser
@@ -210,8 +211,9 @@ def _add_settings(parser: argparse.ArgumentParser, settings: type) -> None:
         if field.default is not None:
             text += " (default: %(default)s)"
         choices = field.metadata.get("choices")
+        parse = {int: whole_number, float: number}.get(kind, kind)
         metavar = None if choices else kind.__name__.upper()
-        parser.add_argument(name, type=kind, default=field.default, help=text, choices=choices, metavar=metavar)
+        parser.add_argument(name, type=parse, default=field.default, help=text, choices=choices, metavar=metavar)
 
 
 def _add_record_options(parser: argparse.ArgumentParser) -> None:
@@ -220,19 +222,26 @@ def _add_record_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", metavar="NAMES", default=",".join(RECORD_FORMATS), help="record formats (default: %(default)s)"
     )
+    _add_settings(parser, Dialect)
     parser.add_argument(
         "--vocab", metavar="FILE",
         help="vocabulary: a file, or a model whose vocabulary was downloaded, such as bert-base-uncased "
         "(default: one trained on the corpus)",
     )  # fmt: skip
     parser.add_argument(
-        "--vocab-size", type=int, default=8000, metavar="INT", help="size of a trained vocabulary (default: %(default)s)"
+        "--vocab-size",
+        type=whole_number,
+        default=8000,
+        metavar="INT",
+        help="size of a trained vocabulary (default: %(default)s)",
     )
     parser.add_argument(
         "--input", nargs="+", type=Path, default=[], metavar="SHARD",
         help="text files to take as shards as they are: one sentence a line, a blank line after each document",
     )  # fmt: skip
-    parser.add_argument("--output", type=Path, metavar="DIR", help="where the records of --input go: DIR/FORMAT")
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="where the records of --input go: DIR/tfrecord, DIR/ofrecord"
+    )
     _add_place(parser)
     _add_workers(parser)
 
@@ -246,16 +255,12 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--corpus", metavar="NAME", help=_CORPUS_HELP)
 
 
+def _add_verify(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--verify", action="store_true",
+        help="read the sha256 of all files that are there already, and make those again that are not as they were made",
+    )  # fmt: skip
+
+
 def _add_workers(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workers", type=_positive, metavar="INT", help="worker processes (default: one a processor)")
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: must be a whole number, at least 1")
-    return int(text)
-
-
-class _HelpFormatter(argparse.HelpFormatter):
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=32)
+    parser.add_argument("--workers", type=how_many_at_once, metavar="INT", help="worker processes (default: one a processor)")

@@ -4,14 +4,14 @@ Modules are imported by the command that needs them.
 """
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
 from bertprep.check.targets import check_target
-from bertprep.config import InstanceSettings, ShardSettings
+from bertprep.config import Dialect, InstanceSettings, ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.layout import TEST
+from bertprep.terminal import tell, tell_table
 
 _WHY_DROPPED = {
     "dropped_empty": "without a letter or a digit",
@@ -36,12 +36,11 @@ def download_command(options: argparse.Namespace) -> None:
         progress=True,
     )
     if options.dry_run:
-        _print_table(plan_rows(downloads))
-        print(*room_lines(downloads), sep="\n")
+        tell_table(plan_rows(downloads))
+        tell(*room_lines(downloads))
         return
-    _print_table(result_rows(downloads))
-    for command in next_commands(downloads, options.workdir):
-        print(f"next: {command}")
+    tell_table(result_rows(downloads))
+    tell(*(f"next: {command}" for command in next_commands(downloads, options.workdir)))
 
 
 def shard_command(options: argparse.Namespace) -> None:
@@ -56,12 +55,13 @@ def shard_command(options: argparse.Namespace) -> None:
         workdir=options.workdir,
         corpus=options.corpus,
         workers=options.workers,
+        verify=options.verify,
         progress=True,
     )
-    _print_table([("split", "shards", "documents", "sentences", "words", "MB"), *_rows_of_text(manifest.files)])
-    for cause, count in manifest.counts.items():
-        if count:
-            print(f"{count:,} documents were dropped: {_WHY_DROPPED[cause]}")
+    tell_table([("split", "shards", "documents", "sentences", "words", "MB"), *_rows_of_text(manifest.files)])
+    for cause, why in _WHY_DROPPED.items():
+        if count := manifest.counts.get(cause):
+            tell(f"{count:,} documents were dropped: {why}")
 
 
 def train_command(options: argparse.Namespace) -> None:
@@ -77,7 +77,7 @@ def train_command(options: argparse.Namespace) -> None:
         corpus=options.corpus,
         progress=True,
     )
-    print(path)
+    tell(str(path))
 
 
 def create_command(options: argparse.Namespace) -> None:
@@ -86,6 +86,7 @@ def create_command(options: argparse.Namespace) -> None:
 
     created = create(
         settings=_settings(InstanceSettings, options),
+        dialect=_settings(Dialect, options),
         formats=options.format,
         vocab=options.vocab,
         vocab_size=options.vocab_size,
@@ -94,16 +95,15 @@ def create_command(options: argparse.Namespace) -> None:
         workdir=options.workdir,
         corpus=options.corpus,
         workers=options.workers,
+        verify=options.verify,
         progress=True,
     )
     rows: list[tuple[str, ...]] = [("format", "split", "files", "documents", "records", "MB")]
     for name, manifest in created.manifests.items():
         for split, files in _by_split(manifest.files).items():
             rows.append((name, split, *_sums(files, "documents", "examples")))
-    _print_table(rows)
-    print(f"made in {created.seconds:.1f} s in")
-    for folder in created.folders.values():
-        print(f"  {folder}")
+    tell_table(rows)
+    tell(f"made in {created.seconds:.1f} s in", *(f"  {folder}" for folder in created.folders.values()))
 
 
 def convert_command(options: argparse.Namespace) -> None:
@@ -111,13 +111,19 @@ def convert_command(options: argparse.Namespace) -> None:
     from bertprep.conversion import convert
 
     converted = convert(
-        options.source, options.target, to=options.to, shards=options.shards, workers=options.workers, progress=True
+        options.source,
+        options.target,
+        to=options.to,
+        dialect=_settings(Dialect, options),
+        shards=options.shards,
+        workers=options.workers,
+        progress=True,
     )
     rows: list[tuple[str, ...]] = [("format", "split", "files", "records", "MB")]
     for split, files in _by_split(converted.files).items():
         rows.append((converted.format, split, *_sums(files, "examples")))
-    _print_table(rows)
-    print(f"made in {converted.seconds:.1f} s: {converted.target}")
+    tell_table(rows)
+    tell(f"made in {converted.seconds:.1f} s: {converted.target}")
 
 
 def plan_command(options: argparse.Namespace) -> None:
@@ -133,6 +139,7 @@ def plan_command(options: argparse.Namespace) -> None:
             options.global_batch,
             phases=options.phases,
             settings=_settings(InstanceSettings, options),
+            dialect=_settings(Dialect, options),
             formats=options.format,
             vocab=options.vocab,
             vocab_size=options.vocab_size,
@@ -144,8 +151,8 @@ def plan_command(options: argparse.Namespace) -> None:
             progress=True,
         )
     for table in shown.tables:
-        _print_table(table)
-    print(*shown.lines, sep="\n", end="\n" * bool(shown.lines))
+        tell_table(table)
+    tell(*shown.lines)
     if options.json:
         shown.write_json(options.json)
 
@@ -164,13 +171,11 @@ def validate_command(options: argparse.Namespace) -> None:
         workers=options.workers,
         progress=True,
     )
-    for line in finding_lines(outcomes):
-        print(line)
-    _print_table(table_rows(outcomes))
-    for line in folder_lines(outcomes):
-        print(line)
+    tell(*finding_lines(outcomes))
+    tell_table(table_rows(outcomes))
+    tell(*folder_lines(outcomes))
     if options.sample:
-        print(f"{options.sample:,} records of each file were looked at; duplicates, sums and text shards were not")
+        tell(f"{options.sample:,} records of each file were looked at; duplicates, sums and text shards were not")
     if options.json:
         write_json(outcomes, options.json)
     if errors := sum(outcome.errors for outcome in outcomes):
@@ -206,7 +211,7 @@ def report_command(options: argparse.Namespace) -> None:
         workers=options.workers,
         progress=True,
     )
-    print(page)
+    tell(str(page))
 
 
 def count_of(count: int, thing: str) -> str:
@@ -233,19 +238,8 @@ def _by_split(files: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, Any]
 def _sums(files: list[dict[str, Any]], *names: str) -> list[str]:
     """The number of files, the sums of what `names` count, and the megabytes."""
     megabytes = sum(facts["bytes"] for facts in files) / 1e6
-    return [f"{len(files):,}", *(f"{sum(facts[name] for facts in files):,}" for name in names), f"{megabytes:,.1f}"]
+    return [f"{len(files):,}", *(f"{sum(facts.get(name, 0) for facts in files):,}" for name in names), f"{megabytes:,.1f}"]
 
 
 def _rows_of_text(files: dict[str, dict[str, Any]]) -> list[tuple[str, ...]]:
     return [(split, *_sums(entries, "documents", "sentences", "words")) for split, entries in _by_split(files).items()]
-
-
-def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    """Columns as wide as they must be, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (
-            cell.rjust(width) if rows[-1][i][:1].isdigit() else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        print("  ".join(cells).rstrip())

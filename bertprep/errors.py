@@ -4,6 +4,9 @@ Everything that a user can cause is raised as one of these, as one line that say
 found and what to do. Any other exception is a fault of bertprep and keeps its traceback.
 """
 
+import errno
+import os
+
 
 class BertprepError(Exception):
     """Data, files or the machine are not as they must be; the command line prints it and exits with status 1."""
@@ -15,3 +18,15 @@ class UsageError(BertprepError):
     """The request itself cannot be met, whatever the data; the command line prints it and exits with status 2."""
 
     exit_status = 2
+
+
+def explain_system_error(error: OSError) -> BertprepError | None:
+    """The one line for what only the state of the machine explains, wherever it was met; None for a fault of ours.
+
+    That is the limit on open files, which any file, pipe or process may meet, and whatever the system says of a file by name.
+    """
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return BertprepError(f"{error.strerror}: raise the limit (ulimit -n), or take fewer --workers")
+    if error.filename is None:
+        return None
+    return BertprepError(f"{os.fsdecode(error.filename)}: {error.strerror}")

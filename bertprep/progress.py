@@ -9,12 +9,11 @@ import time
 from types import TracebackType
 from typing import Any
 
+from bertprep.terminal import printable, say
+
+__all__ = ["SECONDS_BETWEEN_LINES", "Progress", "say"]
+
 SECONDS_BETWEEN_LINES = 5.0
-
-
-def say(text: str) -> None:
-    """One line to whoever watches; standard output is for results."""
-    print(text, file=sys.stderr, flush=True)
 
 
 class Progress:
@@ -31,7 +30,7 @@ class Progress:
         if self._enabled and sys.stderr.isatty():
             self._bar = _rich_bar()
             self._bar.start()
-            self._task = self._bar.add_task(self._label, total=self._total, rates="")
+            self._task = self._bar.add_task(printable(self._label), total=self._total, rates="")
         return self
 
     def advance(self, count: int = 1, **amounts: float) -> None:
@@ -92,7 +91,7 @@ def _rich_bar() -> Any:
 
     # No refreshing thread: workers are forked, and a fork beside a thread may copy a held lock.
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),
         MofNCompleteColumn(),
         TextColumn("{task.fields[rates]}"),

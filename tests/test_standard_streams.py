@@ -1,0 +1,87 @@
+"""Wherever the standard streams of a command lead: one line where it can be told, the right exit status, whole files."""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.corpora import sums
+from tests.golden import GOLDEN
+
+PYTHON = f'"{sys.executable}" -m'
+NO_SPACE = "standard output: cannot be written: No space left on device; direct it elsewhere"
+CLOSED = "standard output: cannot be written: it is closed; direct it elsewhere"
+
+
+def run(command: str, folder: Path, *, files: int | None = None) -> tuple[int, list[str]]:
+    """(exit status, lines on standard error) of a command line of the shell, in which so many files may be open."""
+
+    def limit() -> None:
+        if files is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
+    settings = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "timeout": 120}
+    ended = subprocess.run(command, shell=True, cwd=folder, check=False, preexec_fn=limit, **settings)
+    assert "Traceback" not in ended.stderr
+    assert "Exception ignored" not in ended.stderr
+    return ended.returncode, ended.stderr.splitlines()
+
+
+@pytest.fixture(scope="module")
+def create(golden_corpus: Path) -> str:
+    settings = "--dupe 1 --seq 32 --pred 5 --workers 1"
+    return f"{PYTHON} bertprep create --input {golden_corpus} --output made --vocab {GOLDEN / 'vocab.txt'} {settings}"
+
+
+@pytest.fixture(scope="module")
+def whole(create: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What the command leaves where nothing is the matter."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert run(create, folder)[0] == 0
+    return sums(folder)
+
+
+@pytest.mark.parametrize(
+    ("streams", "status", "message"),
+    [
+        (">/dev/full", 1, NO_SPACE),
+        (">&-", 1, CLOSED),
+        ("<&- >&- 2>&-", 1, None),
+        (">&- 2>/dev/full", 1, None),
+        ("2>/dev/full", 0, None),
+        ("2>&-", 0, None),
+    ],
+)
+def test_records_are_made_all_the_same(
+    streams: str, status: int, message: str | None, create: str, whole: dict[str, str], tmp_path: Path
+) -> None:
+    found, lines = run(f"{create} {streams}", tmp_path)
+    assert found == status
+    assert [line for line in lines if "error" in line] == ([f"bertprep: error: {message}"] if message else [])
+    assert sums(tmp_path) == whole
+
+
+@pytest.mark.parametrize(("program", "name"), [("bertprep", "bertprep"), ("trainer", "trainer")])
+def test_both_command_lines_say_so(program: str, name: str, tmp_path: Path) -> None:
+    assert run(f"{PYTHON} {program} --version >/dev/full", tmp_path) == (1, [f"{name}: error: {NO_SPACE}"])
+    assert run(f"{PYTHON} {program} --version >&-", tmp_path) == (1, [f"{name}: error: {CLOSED}"])
+
+
+def test_a_reader_that_has_enough_is_no_error(tmp_path: Path) -> None:
+    status = "PIPESTATUS"
+    command = f"{PYTHON} bertprep create --help | true; exit ${{{status}[0]}}"
+    assert run(f"bash -c '{command}'", tmp_path) == (0, [])
+
+
+@pytest.mark.parametrize("files", [8, 10])
+def test_few_files_that_may_be_open_are_one_line(files: int, create: str, tmp_path: Path) -> None:
+    for name in ("1.txt", "2.txt"):
+        (tmp_path / name).write_text("One sentence.\nAnother one.\n\n" * 20)
+    more = f"{create} --input 1.txt 2.txt --workers 2"
+    assert run(more, tmp_path, files=files) == (
+        1,
+        ["bertprep: error: Too many open files: raise the limit (ulimit -n), or take fewer --workers"],
+    )
+    assert run(more, tmp_path)[0] == 0

@@ -1,0 +1,161 @@
+"""Whatever is printed, a terminal shows it and does nothing else; and nothing is printed by another way."""
+
+import ast
+import contextlib
+import os
+import pty
+import re
+import subprocess
+import sys
+import unicodedata
+import warnings
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertprep import cli
+from bertprep.check.report.markup import escape
+from bertprep.progress import Progress
+from bertprep.records import Examples
+from bertprep.records.convert import write_examples
+from bertprep.terminal import LONGEST_LINE, printable, say, say_warnings, styled, tell, tell_table
+from trainer import cli as trainer_cli
+
+ROOT = Path(__file__).parent.parent
+ATTACK = "a\x1b[2J\x9b31m\x07\r\nbertprep: error: forged\u202egpj\u2066\u200f\u2028\x85\x00\x7f\ud800"
+SHOWN = r"a\x1b[2J\x9b31m\x07\r\nbertprep: error: forged\u202egpj\u2066\u200f\u2028\x85\x00\x7f\ud800"
+
+
+BIDIRECTIONAL_MARKS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+
+
+def test_what_a_terminal_would_obey_is_shown_as_its_escape(capsys: pytest.CaptureFixture[str]) -> None:
+    say(ATTACK)
+    tell(ATTACK, "second")
+    assert capsys.readouterr() == (f"{SHOWN}\nsecond\n", f"{SHOWN}\n")
+
+
+@given(st.text(st.characters(categories=("L", "M", "N", "P", "S", "Zs", "Co"))))
+def test_letters_of_all_languages_stay(text: str) -> None:
+    assert printable(text) == text
+
+
+@given(st.text(st.characters(), max_size=30))
+def test_nothing_that_is_printed_is_a_control_or_half_a_pair(text: str) -> None:
+    shown = printable(text)
+    assert not [one for one in shown if unicodedata.category(one) in ("Cc", "Cs", "Zl", "Zp")]
+    assert not [one for one in shown if unicodedata.bidirectional(one) in BIDIRECTIONAL_MARKS]
+    shown.encode()
+    assert printable(shown) is shown
+
+
+def test_the_page_of_a_report_is_plain_as_well() -> None:
+    shown = escape(ATTACK)
+    assert [one for one in shown if printable(one) != one and one not in "\r\n\u2028\u200f"] == []
+    shown.encode()
+
+
+def test_colours_are_ours_alone() -> None:
+    assert styled("\x1b[31mred", ["1", "36"]) == "\x1b[1;36m\\x1b[31mred\x1b[0m"
+
+
+def test_columns_are_as_wide_as_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    tell_table([("name", "MB"), ("a\nb", "7")])
+    assert capsys.readouterr().out == "name  MB\na\\nb   7\n"
+
+
+def test_a_line_has_an_end(capsys: pytest.CaptureFixture[str]) -> None:
+    say("x" * 10**6)
+    assert len(capsys.readouterr().err) == LONGEST_LINE + 4
+
+
+def test_warnings_of_libraries_are_lines_as_well(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(warnings, "showwarning", None)
+    say_warnings()
+    warnings.showwarning(UserWarning(ATTACK), UserWarning, "a.py", 7)
+    assert capsys.readouterr().err == f"a.py:7: UserWarning: {SHOWN}\n"
+
+
+def test_progress_shows_its_label_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(ATTACK, 1) as shown:
+        shown.advance()
+    assert capsys.readouterr().err.startswith(f"{SHOWN}: 1/1 shards")
+
+
+@pytest.mark.parametrize("program", ["bertprep", "trainer"])
+def test_arguments_and_file_names_are_shown_as_escapes(program: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    main = {"bertprep": cli.main, "trainer": trainer_cli.main}[program]
+    hostile = tmp_path / "\x1b]0;title\x07\nbertprep: error: forged"
+    data = {"bertprep": ["validate", str(hostile)], "trainer": ["--data", str(hostile)]}[program]
+    with pytest.raises(SystemExit) as exit_status:
+        main([*data, f"--{ATTACK.replace(' ', '')}"])
+    assert exit_status.value.code == 2
+    assert main(data) == 2
+    for line in capfd.readouterr().err.splitlines():
+        assert line.startswith(f"{program}: error: ")
+        assert printable(line) == line
+
+
+def test_inspect_on_a_terminal_has_our_colours_and_nothing_of_the_vocabulary(tmp_path: Path) -> None:
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "d\x1b[31mog", "\u202ecat", "語"]
+    (tmp_path / "vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
+    made = Examples.empty(1, seq=8, pred=1)
+    for array in made.arrays:
+        array[...] = 0
+    made.input_ids[0] = [2, 5, 6, 3, 7, 8, 3, 0]
+    made.input_mask[0, :7] = 1
+    made.segment_ids[0, 4:7] = 1
+    made.masked_lm_positions[0], made.masked_lm_ids[0], made.masked_lm_weights[0] = 2, 6, 1
+    write_examples([made], tmp_path / "part-0", "ofrecord")
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "", "COLUMNS": "200"}
+    command = [sys.executable, "-m", "bertprep", "inspect", str(tmp_path / "part-0")]
+    subprocess.run(command, stdout=theirs, env=environment, check=True)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the end, as a terminal tells it
+        while piece := os.read(ours, 1 << 16):
+            shown += piece
+    os.close(ours)
+    assert "\x1b[36;1m=d\\x1b[31mog=\x1b[0m" in shown.decode()
+    assert "\x1b[33m\\u202ecat\x1b[0m \x1b[33m語\x1b[0m" in shown.decode()
+
+
+ON_ITS_OWN = "squad_metric.py"
+"""A program that is laid beside data and imports nothing of ours."""
+
+
+def is_another_way(node: ast.AST) -> bool:
+    """Whether a piece of program prints, or makes a parser of arguments whose complaints are printed."""
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "sys" and bool({"stdout", "stderr"} & {each.name for each in node.names})
+    if not isinstance(node, ast.Call):
+        return False
+    called = ast.unparse(node.func)
+    return called in ("print", "input", "argparse.ArgumentParser", "os.write") or bool(
+        re.fullmatch(r"sys\.(__)?std(out|err)(__)?(\.buffer)?\.write(lines)?", called)
+    )
+
+
+@pytest.mark.parametrize("package", ["bertprep", "trainer"])
+def test_all_that_is_printed_goes_one_way(package: str) -> None:
+    found = {
+        f"{path.relative_to(ROOT)}: {ast.unparse(node)}"
+        for path in (ROOT / package).rglob("*.py")
+        if path.name != ON_ITS_OWN
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if is_another_way(node)
+    }
+    # A signal handler may not print, and what that one says is ours
+    allowed = {  # system calls on files of their own
+        "bertprep/atomic.py: os.write(self._descriptor, view)",
+        "bertprep/sources/transfer/partial.py: os.write(self._descriptor, rest[:LARGEST_WRITE_BYTES])",
+    }
+    assert {each for each in found - allowed if not each.startswith("trainer/stopping.py: os.write(2, ")} == set()
+
+
+def test_another_way_would_be_found() -> None:
+    for program in ("print(1)", "sys.stderr.write('a')", "from sys import stdout", "argparse.ArgumentParser()"):
+        assert any(map(is_another_way, ast.walk(ast.parse(program))))
