@@ -1,7 +1,7 @@
 """The compiled part of bertprep: loops over tokens and bytes, written in Python and compiled once for this processor.
 
-The files beside this one hold the kernels. `build` compiles them with numba into one object file, which is kept in a cache
-folder under a name that is the hash of their source, the compiler and the processor: a change of any of them is a new file,
+The files beside this one hold the kernels. `build` compiles them with numba into one object file, which `trusted_cache` keeps
+under a name that is the hash of their source, the compiler and the processor: a change of any of them is a new file,
 and nothing is ever stale. Later processes load that file with llvmlite alone, in 10 ms, without importing numba (0.3 s) or
 the kernels' source. Worker processes inherit the loaded code.
 
@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from bertprep.kernels.trusted_cache import KernelCache
 from bertprep.progress import say
 
 _SOURCES = (
@@ -35,12 +35,14 @@ _SOURCES = (
     "sha256",
     "encode",
     "encode_examples",
+    "deflate",
     "faults",
     "varints",
     "messages",
     "decode",
     "record_faults",
     "record_checks",
+    "bus_errors",
 )
 _C_TYPES: dict[str, Any] = {"int64": ctypes.c_int64, "uint64": ctypes.c_uint64, "uint32": ctypes.c_uint32}
 
@@ -50,7 +52,7 @@ class Kernel:
 
     def __init__(self, address: int, name: str, result: str, parameters: list[list[str]]) -> None:
         """`parameters`: (name, type) pairs; a type is a NumPy type's name, with `*` behind it for a pointer."""
-        self._name = name
+        self._name, self.address = name, address
         self._parameters = [(name, np.dtype(kind[:-1]) if kind[-1] == "*" else None) for name, kind in parameters]
         c_types = [ctypes.c_void_p if kind[-1] == "*" else _C_TYPES[kind] for _, kind in parameters]
         self._function = ctypes.CFUNCTYPE(_C_TYPES[result], *c_types)(address)
@@ -97,15 +99,15 @@ def load() -> Kernels:
     digest = hashlib.sha256(f"{compiler_version} {processor} {portable}".encode())
     for source in ("build", *_SOURCES):
         digest.update((Path(__file__).with_name(f"{source}.py")).read_bytes())
-    path = cache_folder() / f"kernels-{digest.hexdigest()[:24]}.o"
-    code = _read_checked(path)
+    name, kept = f"kernels-{digest.hexdigest()[:24]}.o", KernelCache()
+    code = kept.read(name)
     if code is None:
         from bertprep.kernels import build
 
         say("bertprep: compiling its kernels for this processor, once; this takes about 15 s")
         with _interrupts_held_back():
             code = build.compile_kernels(_SOURCES)
-        _write_checked(path, code)
+        kept.keep(name, code)
     header, _, machine_code = code.partition(b"\n")
     target = llvm.Target.from_default_triple().create_target_machine(jit=True, codemodel="jitdefault")
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
@@ -132,30 +134,3 @@ def _interrupts_held_back() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
     if seen and callable(before):
         before(signal.SIGINT, None)
-
-
-def cache_folder() -> Path:
-    """Where compiled kernels are kept: $BERTPREP_CACHE, else below $XDG_CACHE_HOME or ~/.cache."""
-    if named := os.environ.get("BERTPREP_CACHE"):
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "bertprep"
-
-
-def _read_checked(path: Path) -> bytes | None:
-    """The content of a cached file, or None where there is none or its checksum is wrong."""
-    try:
-        checksum, code = path.read_bytes().split(b"\n", 1)
-    except (OSError, ValueError):
-        return None
-    return code if checksum.decode("ascii", "replace") == hashlib.sha256(code).hexdigest() else None
-
-
-def _write_checked(path: Path, code: bytes) -> None:
-    """Keep `code`; a cache that cannot be written costs the next process a compilation, and is no error."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(hashlib.sha256(code).hexdigest().encode() + b"\n" + code)
-        Path(file.name).replace(path)
-    except OSError:
-        return

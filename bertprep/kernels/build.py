@@ -1,7 +1,7 @@
 """Compile the kernels: numba's LLVM code of every kernel, linked into one object file that needs no numba to run.
 
 Kernels cannot raise (they return negative numbers), so the parts of numba's wrappers that would talk to Python's runtime
-are never reached. They are linked to a trap here, and the object is closed in itself but for memcpy, memmove and memset.
+are never reached. They are linked to a trap here, and the object is closed in itself but for what `_FROM_THE_SYSTEM` names.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from llvmlite import binding as llvm
 
 from bertprep.kernels.language import KernelSource
 
-_FROM_THE_SYSTEM = {"memcpy", "memmove", "memset"}
+_FROM_THE_SYSTEM = {"memcpy", "memmove", "memset", "mmap", "sigaction", "raise"}
 
 
 def compile_kernels(sources: Sequence[str]) -> bytes:

@@ -14,6 +14,7 @@ from numba.extending import intrinsic
 from bertprep.kernels.crc32c import masked_crc32c
 from bertprep.kernels.encode import FEATURES, TFRECORD, WEIGHTS
 from bertprep.kernels.faults import (
+    BEYOND_MODEL,
     DATA_CHECKSUM,
     EXPECTED,
     FEATURE,
@@ -25,7 +26,21 @@ from bertprep.kernels.faults import (
     TRUNCATED,
     WRONG_COUNT,
 )
-from bertprep.kernels.language import f32_p, i32_p, i64, i64_p, kernel, load_u32, load_u64, prefetch, shifted, subroutine, u8_p
+from bertprep.kernels.language import (
+    f32_p,
+    i32_p,
+    i64,
+    i64_p,
+    kernel,
+    load_u32,
+    load_u64,
+    prefetch,
+    shifted,
+    subroutine,
+    u8_p,
+    u32,
+    u32_p,
+)
 from bertprep.kernels.messages import (
     BEGIN,
     DOUBLE_LIST,
@@ -44,8 +59,10 @@ FILE_SIZE, FILE_FORMAT, FILE_DATA, FILE_OFFSETS = range(FILE_WIDTH)
 # The arrays: the addresses of the seven, then how many values a record has in each.
 # Notes: NOTES_SIZE numbers, PROBLEM_SIZE on a fault and SPAN_SIZE on each feature.
 
+_MINUS_ZERO = 1 << 31  # as bits
 _AHEAD = 8  # records between asking for a record's memory and reading it
 _MOST_LINES = 32  # of 64 bytes, that are asked for
+_CHECKED = 4096  # values that are checked at a time: 16 KB, which the first cache still holds
 
 
 @intrinsic
@@ -177,14 +194,11 @@ def decode(file: i64_p, first: i64, count: i64, room: i64_p, row: i64, notes: i6
     return done
 
 
-@kernel
-def gather(files: i64_p, numbers: i64_p, records: i64_p, count: i64, room: i64_p, row: i64, notes: i64_p) -> i64:
-    """Record records[i] of file numbers[i] to row `row` + i, for i below `count`; returns count.
-
-    All offsets of the files must be known.
-    """
+@subroutine
+def _gather_range(files, numbers, records, first, stop, count, room, row, notes):
+    """Records `first` to stop - 1 of the `count` that are asked for; returns 0 or a fault."""
     problem, spans = notes, shifted(notes, PROBLEM_SIZE)
-    for i in range(count):
+    for i in range(first, stop):
         if i + 2 * _AHEAD < count:
             coming = FILE_WIDTH * numbers[i + 2 * _AHEAD]
             prefetch(_pointer_at(i64_p, files[coming + FILE_OFFSETS]), records[i + 2 * _AHEAD])
@@ -208,4 +222,65 @@ def gather(files: i64_p, numbers: i64_p, records: i64_p, count: i64, room: i64_p
         if outcome < 0:
             problem[ROW] = i
             return outcome
+    return i64(0)
+
+
+@subroutine
+def _check_range(first, stop, room, row, most, problem):
+    """Whether all values of records `first` to stop - 1 are 0 to most[feature]; returns 0 or a fault.
+
+    Weights are compared by their bits, whose order is that of the numbers, with infinity and NaN after all of them. All
+    values of a feature are one run without a branch, which becomes vector code; where one is too high is looked for after.
+    """
+    excess = i64(0)
+    for feature in range(FEATURES):
+        width = room[FEATURES + feature]
+        values = shifted(_pointer_at(u32_p, room[feature]), (row + first) * width)
+        highest = u32(0)
+        for place in range((stop - first) * width):
+            highest = max(highest, values[place])
+        excess = max(excess, i64(highest) - most[feature])
+    if excess <= 0:
+        return i64(0)
+    for i in range(first, stop):
+        for feature in range(FEATURES):
+            width = room[FEATURES + feature]
+            values = shifted(_pointer_at(u32_p, room[feature]), (row + i) * width)
+            for place in range(width):
+                value = i64(values[place])
+                if value > most[feature] and not (feature == WEIGHTS and value == _MINUS_ZERO):
+                    problem[ROW], problem[FEATURE], problem[FOUND], problem[EXPECTED] = i, feature, value, most[feature]
+                    return i64(BEYOND_MODEL)
+    return i64(0)
+
+
+@kernel
+def gather(files: i64_p, numbers: i64_p, records: i64_p, count: i64, room: i64_p, row: i64, notes: i64_p) -> i64:
+    """Record records[i] of file numbers[i] to row `row` + i, for i below `count`; returns count.
+
+    All offsets of the files must be known.
+    """
+    fault = _gather_range(files, numbers, records, i64(0), count, count, room, row, notes)
+    return fault if fault < 0 else count
+
+
+@kernel
+def gather_within(
+    files: i64_p, numbers: i64_p, records: i64_p, count: i64, most: i64_p, room: i64_p, row: i64, notes: i64_p
+) -> i64:
+    """As `gather`, of records whose values are all 0 to most[feature]: a few at a time, while they are in the cache."""
+    width = i64(0)
+    for feature in range(FEATURES):
+        width += room[FEATURES + feature]
+    first, portion = i64(0), max(i64(1), i64(_CHECKED) // max(i64(1), width))
+    while first < count:
+        stop = min(first + portion, count)
+        fault = _gather_range(files, numbers, records, first, stop, count, room, row, notes)
+        read = notes[ROW] if fault < 0 else stop
+        beyond = _check_range(first, read, room, row, most, notes)
+        if beyond < 0:
+            return beyond
+        if fault < 0:
+            return fault
+        first = stop
     return count

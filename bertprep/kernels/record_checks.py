@@ -4,18 +4,44 @@ The text of a record is its tokens with the labels put back at their places; onl
 belong, because a random replacement may be any token of the vocabulary, [SEP] and [PAD] too. Loops over whole rows have no
 branch, so that the compiler makes them vector code; where a fault is, is looked for when there is one.
 
-Records with a fault are counted as such and left out of the statistics, but for a wrong number of predictions. The hash of a
-record is the sum of all its values, each multiplied by a random 64-bit number of its place, twice: two different records agree
-in it with a chance below 2**-96. Its lowest bit is no sum: it tells that the record has so many predictions that no two draws
-from the same text agree in their places.
+Records with a fault are counted as such and left out of the statistics, but for a wrong number of predictions. A record has
+two hashes, sums of values each multiplied by a random 64-bit number of its place: of its text, and of all its values. Two
+different records agree in both with a chance below 2**-90, and the same text under other masks in the first. Their lowest
+bits are no sums: the one of the first tells that the text is long and varied, so that no other text is the same by chance;
+the six of the second are a number c, when draws of masks for the text agree with these with a chance of 2**-c at most.
 """
 
 from bertprep.kernels.decode import _pointer_at
 from bertprep.kernels.encode import FEATURES
-from bertprep.kernels.language import f32_p, i32_p, i64, i64_p, kernel, shifted, subroutine, u64, u64_p
+from bertprep.kernels.language import f32_p, i32_p, i64, i64_p, kernel, shifted, subroutine, u8_p, u64, u64_p
 from bertprep.kernels.record_faults import (
-    AT_MOST,
+    AT_BY_LENGTH,
+    AT_CONTINUES,
+    AT_EXPECTED_LABELS,
+    AT_EXPECTED_POSITIONS,
+    AT_FACTORIALS,
+    AT_FAULTS,
+    AT_HALF_UP,
+    AT_KEYS,
+    AT_LABELS,
+    AT_LENGTHS,
+    AT_LENGTHS_OF_A,
+    AT_NEXT_SENTENCE,
+    AT_POSITIONS,
+    AT_PREDICTIONS,
+    AT_REPLACED,
+    AT_RULES,
+    AT_SHOWN,
+    AT_SIGNS,
+    AT_SKETCHED_LENGTHS,
+    AT_SKETCHES,
+    AT_TEXT,
+    AT_TOKENS,
+    AT_WORD_LABELS,
+    AT_WORD_POSITIONS,
+    AT_WORDS,
     BEHIND_PREDICTIONS,
+    CHOICE,
     CLS,
     CLS_IN_TEXT,
     COUNT,
@@ -23,9 +49,13 @@ from bertprep.kernels.record_faults import (
     EMPTY_SEGMENT,
     EXACT_COUNT,
     EXPECTED,
+    EXPECTED_LEFT,
+    EXPECTED_RIGHT,
     FAULT_WIDTH,
     FOUND,
+    HALF_TO_EVEN,
     ID_RANGE,
+    LEFT,
     MASK,
     MASK_ON_SPECIAL,
     MASK_ORDER,
@@ -33,6 +63,7 @@ from bertprep.kernels.record_faults import (
     MASK_WITHOUT_LABEL,
     NEXT_SENTENCE,
     NO_CLS,
+    OPEN_FOLLOWS,
     PAD_IN_TEXT,
     PADDING_IDS,
     PADDING_SEGMENTS,
@@ -40,15 +71,29 @@ from bertprep.kernels.record_faults import (
     PRED,
     PREDICTION_COUNT,
     RECORD,
+    RIGHT,
+    ROUNDED_EVEN,
+    ROUNDED_UP,
     SCALE,
     SEGMENTS,
     SEP,
     SEP_COUNT,
     SEP_LAST,
     SEQ,
+    SKETCH_WORDS,
+    STEP,
     TOKENS,
     UNEVEN_MASK,
     WEIGHTS,
+    WHOLE_WORDS,
+    WORD_IN_PART,
+    WORD_LEFT_OUT,
+)
+
+_CERTAIN_TEXT = 32  # tokens; shorter ones, such as two stock phrases, come again by themselves
+_MOST_CHOICES = 63
+_SHOWN_ALIKE = (
+    32  # in units of 1 / CHOICE: two draws show the same at a place with a chance of 0.8**2 + 0.1**2 + ..., below 0.71
 )
 
 
@@ -107,7 +152,7 @@ def _check_padding(ids, mask, segments, seq, record, faults):
 
 
 @subroutine
-def _check_predictions(positions, labels, weights, segments, length, rules, by_length, text, record, faults):
+def _check_predictions(positions, labels, weights, segments, length, rules, by_length, half_up, text, record, signs, faults):
     """(number of predictions, 1 if there is a fault else 0); puts the labels back into the text."""
     pred, bad = rules[PRED], i64(0)
     count = i64(0)
@@ -139,24 +184,33 @@ def _check_predictions(positions, labels, weights, segments, length, rules, by_l
         is_special = is_special or (segments[place] == 0 and segments[place + 1] == 1)
         if is_special and on_special == 0:
             on_special = _note(faults, i64(MASK_ON_SPECIAL), record, place, i64(0), label)
-    wanted = by_length[length]
-    rule = rules[COUNT_RULE]
-    if (rule == EXACT_COUNT and count != wanted) or (rule == AT_MOST and count > wanted):
+    wanted, rounded_up = by_length[length], half_up[length]
+    exact = rules[COUNT_RULE] == EXACT_COUNT
+    if exact and rounded_up != wanted and count in (wanted, rounded_up):
+        is_up = i64(count == rounded_up)
+        _note(faults, HALF_TO_EVEN + is_up, record, length, wanted if is_up else rounded_up, count)
+        signs[ROUNDED_EVEN if is_up == 0 else ROUNDED_UP] += 1
+    elif (exact and count != wanted) or count > max(wanted, rounded_up):
         _note(faults, i64(PREDICTION_COUNT), record, length, wanted, count)  # and is counted all the same
     return count, bad | outside | unordered | on_special
 
 
 @subroutine
 def _check_text(text, segments, length, rules, record, faults):
-    """(place of the first [SEP], 1 if there is a fault else 0): whether the text is [CLS] A [SEP] B [SEP] with its segments."""
+    """Whether the text is [CLS] A [SEP] B [SEP] with its segments.
+
+    Returns the place of the first [SEP], how many tokens are the same as the next one, and 1 if there is a fault, else 0.
+    """
     cls, sep, bad = rules[CLS], rules[SEP], i64(0)
-    n_cls, n_sep, sep_places, n_pad = i64(0), i64(0), i64(0), i64(0)
+    n_cls, n_sep, sep_places, n_pad, n_same = i64(0), i64(0), i64(0), i64(0), i64(0)
+    text[length] = -1
     for place in range(length):
         token = i64(text[place])
         n_cls += i64(token == cls)
         n_sep += i64(token == sep)
         sep_places += place * i64(token == sep)
         n_pad += i64(token == 0)
+        n_same += i64(token == i64(text[place + 1]))
     if n_pad != 0:
         bad |= _note(faults, i64(PAD_IN_TEXT), record, _first(text, i64(0), length, 0), length, i64(0))
     if length == 0 or text[0] != cls:
@@ -180,7 +234,7 @@ def _check_text(text, segments, length, rules, record, faults):
             if wrong == first_sep + 1:
                 wrong = _first_other(segments, wrong, length, 1)
             bad |= _note(faults, i64(SEGMENTS), record, wrong, i64(wrong > first_sep), i64(segments[wrong]))
-    return first_sep, bad
+    return first_sep, n_same, bad
 
 
 @subroutine
@@ -205,51 +259,150 @@ def _count_values(seq, pred):
 
 
 @subroutine
-def _hash_record(room, row, keys, values_in_all, hashes):
-    """The two sums of products; arrays of floats are taken as the bits they are."""
-    first, second, at = u64(0), u64(0), i64(0)
+def _hash_all(room, row, keys):
+    """The sum over all values; arrays of floats are taken as the bits they are."""
+    total, at = u64(0), i64(0)
     for feature in range(FEATURES):
         width = room[FEATURES + feature]
         values = shifted(_pointer_at(i32_p, room[feature]), row * width)
         for i in range(width):
-            value = u64(values[i])
-            first += value * keys[at + i]
-            second += value * keys[values_in_all + at + i]
+            total += u64(values[i]) * keys[at + i]
         at += width
-    hashes[0], hashes[1] = first, second & ~u64(1)
+    return total & ~u64(_MOST_CHOICES)
+
+
+@subroutine
+def _hash_text(ids, positions, labels, count, seq, keys):
+    """The sum over the tokens, with the labels at their places."""
+    total = u64(0)
+    for place in range(seq):
+        total += u64(ids[place]) * keys[place]
+    for i in range(count):
+        place = i64(positions[i])
+        if 0 <= place < seq:
+            total += (u64(labels[i]) - u64(ids[place])) * keys[place]
+    return total & ~u64(1)
+
+
+@subroutine
+def _sketch_text(text, length, sketch):
+    """A bit for each token; which one, its number decides."""
+    for place in range(1, length - 1):
+        bit = (u64(text[place]) * u64(0x9E3779B97F4A7C15)) >> u64(55)
+        sketch[i64(bit >> u64(6))] |= u64(1) << (bit & u64(63))
+
+
+@subroutine
+def _expect_tokens(text, first_sep, length, n, n_same, tables, with_labels):
+    """Add what fair draws of `n` of the tokens make expect: each of them is drawn as likely as any other."""
+    share = (n * i64(SCALE) + (length - 3) // 2) // (length - 3)
+    expected = _pointer_at(i64_p, tables[AT_EXPECTED_POSITIONS])
+    expected[1] += share
+    expected[first_sep] -= share
+    expected[first_sep + 1] += share
+    expected[length - 1] -= share
+    signs = _pointer_at(i64_p, tables[AT_SIGNS])
+    signs[EXPECTED_RIGHT] += n_same * share
+    signs[EXPECTED_LEFT] += n_same * share
+    if with_labels:
+        expected_labels = _pointer_at(i64_p, tables[AT_EXPECTED_LABELS])
+        for place in range(1, length - 1):
+            expected_labels[text[place]] += share
+        expected_labels[text[first_sep]] -= share
+
+
+@subroutine
+def _choices(logarithms, places, drawn):
+    """The logarithm of the number of ways to draw so many of the places."""
+    return logarithms[places] - logarithms[drawn] - logarithms[places - drawn]
+
+
+@subroutine
+def _expect_words(text, first_sep, length, positions, n, wanted, seq, tables, record, faults):
+    """The same for whole words; returns the choices that there were, or -1 where words are masked in part.
+
+    A word is masked as likely as any other of so many pieces, whatever the number of predictions that were left when it came
+    up. It counts once, at its first piece. As in Google's script, pieces go with what stands before them, over a [SEP] too.
+    """
+    continues = _pointer_at(u8_p, tables[AT_CONTINUES])
+    heads = _pointer_at(i64_p, tables[AT_WORDS])
+    sizes, masked = shifted(heads, seq + 1), shifted(heads, 2 * (seq + 1))
+    of_size, masked_of_size = shifted(heads, 3 * (seq + 1)), shifted(heads, 4 * (seq + 1))
+    words, pieces, at = i64(0), i64(0), i64(0)
+    for place in range(length):
+        of_size[place] = masked_of_size[place] = 0
+    for place in range(1, length - 1):
+        if place == first_sep:
+            continue
+        while at < n and positions[at] < place:
+            at += 1
+        is_masked = i64(at < n and positions[at] == place)
+        if words > 0 and continues[text[place]] != 0:
+            sizes[words - 1] += 1
+            pieces += is_masked ^ masked[words - 1]
+        else:
+            heads[words], sizes[words], masked[words] = place, 1, is_masked
+            words += 1
+    if pieces != 0:
+        _note(faults, i64(WORD_IN_PART), record, i64(0), i64(0), pieces)
+        return i64(-1)
+    smallest = length
+    for word in range(words):
+        of_size[sizes[word]] += 1
+        masked_of_size[sizes[word]] += masked[word]
+        if masked[word] == 0:
+            smallest = min(smallest, sizes[word])
+    if smallest <= wanted - n:
+        _note(faults, i64(WORD_LEFT_OUT), record, smallest, wanted, n)  # and is counted all the same
+    expected = _pointer_at(i64_p, tables[AT_EXPECTED_POSITIONS])
+    expected_labels = _pointer_at(i64_p, tables[AT_EXPECTED_LABELS])
+    seen = _pointer_at(i64_p, tables[AT_WORD_POSITIONS])
+    labels_seen = _pointer_at(i64_p, tables[AT_WORD_LABELS])
+    signs = _pointer_at(i64_p, tables[AT_SIGNS])
+    for word in range(words):
+        place, size = heads[word], sizes[word]
+        share = (masked_of_size[size] * i64(SCALE) + of_size[size] // 2) // of_size[size]
+        token = i64(text[place])
+        expected[place] += share
+        expected[place + 1] -= share
+        expected_labels[token] += share
+        seen[place] += masked[word]
+        labels_seen[token] += masked[word]
+        signs[EXPECTED_RIGHT] += share * i64(token == text[place + 1])
+        signs[EXPECTED_LEFT] += share * i64(token == text[place - 1])
+        signs[RIGHT] += masked[word] & i64(token == text[place + 1])
+        signs[LEFT] += masked[word] & i64(token == text[place - 1])
+    logarithms, choices = _pointer_at(i64_p, tables[AT_FACTORIALS]), i64(0)
+    for size in range(1, length - 2):
+        if masked_of_size[size] != 0:
+            choices += _choices(logarithms, of_size[size], masked_of_size[size])
+    return choices
 
 
 @kernel
-def check_records(
-    room: i64_p,
-    count: i64,
-    numbers: i64_p,
-    rules: i64_p,
-    by_length: i64_p,
-    certain_by_length: i64_p,
-    keys: u64_p,
-    text: i32_p,
-    faults: i64_p,
-    lengths: i64_p,
-    lengths_of_a: i64_p,
-    predictions: i64_p,
-    positions_seen: i64_p,
-    labels_seen: i64_p,
-    tokens_seen: i64_p,
-    shown: i64_p,
-    next_sentence: i64_p,
-    expected_positions: i64_p,
-    expected_labels: i64_p,
-    hashes: u64_p,
-) -> i64:
+def check_records(room: i64_p, count: i64, numbers: i64_p, tables: i64_p, hashes: u64_p) -> i64:
     """Check `count` records of the arrays, whose numbers in their file are `numbers`; returns how many have no fault.
 
-    Counts add to what the arrays hold: `faults` (FAULTS, FAULT_WIDTH), the counts of a `Tally`, and what of its `positions`
-    and `labels` is to be expected of fair draws, in units of 1 / SCALE: (seq + 1) differences from place to place, and one a
-    token. `by_length` and `certain_by_length` have seq + 1 numbers; `text` has room for seq + 1 tokens, `hashes` for two
-    numbers a record.
-    """  # fmt: skip
-    seq, pred, tokens = rules[SEQ], rules[PRED], rules[TOKENS]
+    `tables` are the addresses of the arrays of a `RecordChecker`, in the order of the names AT_. Counts add to what these
+    hold: faults (FAULTS, FAULT_WIDTH); the counts of a `Tally`; what of its positions and labels is to be expected of fair
+    draws, in units of 1 / SCALE: (seq + 1) differences from place to place, and one a token; random tokens shown, by token.
+    AT_BY_LENGTH, AT_HALF_UP and AT_FACTORIALS have seq + 1 numbers; AT_TEXT has room for seq + 1 tokens, AT_WORDS for
+    5 * (seq + 1) numbers, AT_SKETCHES and AT_SKETCHED_LENGTHS for two sketches in STEP records, `hashes` for two numbers a
+    record: of its text, and of the whole.
+    """
+    rules, keys = _pointer_at(i64_p, tables[AT_RULES]), _pointer_at(u64_p, tables[AT_KEYS])
+    by_length, half_up = _pointer_at(i64_p, tables[AT_BY_LENGTH]), _pointer_at(i64_p, tables[AT_HALF_UP])
+    logarithms = _pointer_at(i64_p, tables[AT_FACTORIALS])
+    text, faults = _pointer_at(i32_p, tables[AT_TEXT]), _pointer_at(i64_p, tables[AT_FAULTS])
+    lengths, lengths_of_a = _pointer_at(i64_p, tables[AT_LENGTHS]), _pointer_at(i64_p, tables[AT_LENGTHS_OF_A])
+    predictions, shown = _pointer_at(i64_p, tables[AT_PREDICTIONS]), _pointer_at(i64_p, tables[AT_SHOWN])
+    positions_seen, labels_seen = _pointer_at(i64_p, tables[AT_POSITIONS]), _pointer_at(i64_p, tables[AT_LABELS])
+    tokens_seen, replaced = _pointer_at(i64_p, tables[AT_TOKENS]), _pointer_at(i64_p, tables[AT_REPLACED])
+    next_sentence, signs = _pointer_at(i64_p, tables[AT_NEXT_SENTENCE]), _pointer_at(i64_p, tables[AT_SIGNS])
+    sketches = _pointer_at(u64_p, tables[AT_SKETCHES])
+    sketched_lengths = _pointer_at(i64_p, tables[AT_SKETCHED_LENGTHS])
+    seq, pred, tokens, step = rules[SEQ], rules[PRED], rules[TOKENS], rules[STEP]
+    whole_words = rules[COUNT_RULE] == WHOLE_WORDS
     clean = i64(0)
     for row in range(count):
         ids = shifted(_pointer_at(i32_p, room[0]), row * seq)
@@ -260,16 +413,17 @@ def check_records(
         weights = shifted(_pointer_at(f32_p, room[5]), row * pred)
         label = i64(_pointer_at(i32_p, room[6])[row])
         record = numbers[row]
-        _hash_record(room, row, keys, _count_values(seq, pred), shifted(hashes, 2 * row))
 
         length, bad = _check_padding(ids, mask, segments, seq, record, faults)
         for place in range(length):
             text[place] = ids[place]
         n, wrong = _check_predictions(
-            positions, labels, weights, segments, length, rules, by_length, text, record, faults
+            positions, labels, weights, segments, length, rules, by_length, half_up, text, record, signs, faults
         )  # fmt: skip
         bad |= wrong
-        first_sep, wrong = _check_text(text, segments, length, rules, record, faults)
+        hashes[2 * row] = _hash_text(ids, positions, labels, n, seq, keys)
+        hashes[2 * row + 1] = _hash_all(room, row, shifted(keys, seq))
+        first_sep, n_same, wrong = _check_text(text, segments, length, rules, record, faults)
         bad |= wrong
         if tokens > 0:
             wrong = _check_range(ids, seq, tokens, record, faults)
@@ -278,15 +432,27 @@ def check_records(
             bad |= wrong
         if label != 0 and label != 1:
             bad |= _note(faults, i64(NEXT_SENTENCE), record, i64(0), i64(0), label)
-        if bad != 0:
+        choices = i64(0)
+        if bad == 0 and whole_words:
+            choices = _expect_words(text, first_sep, length, positions, n, by_length[length], seq, tables, record, faults)
+        elif bad == 0 and rules[COUNT_RULE] == EXACT_COUNT:
+            choices = _choices(logarithms, length - 3, n)
+        if bad != 0 or choices < 0:
             continue
 
         clean += 1
-        hashes[2 * row + 1] |= u64(certain_by_length[length] & i64(n >= by_length[length]))
+        hashes[2 * row] |= u64(length >= _CERTAIN_TEXT and 4 * n_same < length)
+        hashes[2 * row + 1] |= u64(min((choices + n * _SHOWN_ALIKE) // CHOICE, _MOST_CHOICES))
         lengths[length] += 1
         lengths_of_a[first_sep - 1] += 1
         predictions[n] += 1
         next_sentence[label] += 1
+        if length == seq and 2 * (first_sep - 1) < seq - 4:
+            signs[OPEN_FOLLOWS + label] += 1
+        if step != 0 and (record & (step - 1)) < 2:
+            slot = 2 * (record // step) + (record & i64(1))
+            sketched_lengths[slot] = length
+            _sketch_text(text, length, shifted(sketches, i64(SKETCH_WORDS) * slot))
         n_masks = i64(0)
         for i in range(n):
             place, original = i64(positions[i]), i64(labels[i])
@@ -301,6 +467,8 @@ def check_records(
                 shown[1] += 1
             else:
                 shown[2] += 1
+                if tokens > 0:
+                    replaced[token] += 1
         masks_in_all = i64(0)
         for place in range(length):
             masks_in_all += i64(i64(ids[place]) == rules[MASK])
@@ -311,15 +479,52 @@ def check_records(
                     i += 1
                 place += 1
             _note(faults, i64(MASK_WITHOUT_LABEL), record, place, i64(0), rules[MASK])
-        share = (n * i64(SCALE) + (length - 3) // 2) // (length - 3)
-        expected_positions[1] += share
-        expected_positions[first_sep] -= share
-        expected_positions[first_sep + 1] += share
-        expected_positions[length - 1] -= share
         if tokens > 0:
             for place in range(1, length - 1):
                 tokens_seen[text[place]] += 1
-                expected_labels[text[place]] += share
             tokens_seen[rules[SEP]] -= 1
-            expected_labels[rules[SEP]] -= share
+        if not whole_words:
+            if n_same != 0:
+                for i in range(n):
+                    place = i64(positions[i])
+                    signs[RIGHT] += i64(text[place] == text[place + 1])
+                    signs[LEFT] += i64(text[place] == text[place - 1])
+            _expect_tokens(text, first_sep, length, n, n_same, tables, tokens > 0)
     return clean
+
+
+@subroutine
+def _count_common(sketches, first, second):
+    """The bits that two sketches share."""
+    total = u64(0)
+    for word in range(SKETCH_WORDS):
+        bits = sketches[SKETCH_WORDS * first + word] & sketches[SKETCH_WORDS * second + word]
+        bits -= (bits >> u64(1)) & u64(0x5555555555555555)
+        bits = (bits & u64(0x3333333333333333)) + ((bits >> u64(2)) & u64(0x3333333333333333))
+        bits = (bits + (bits >> u64(4))) & u64(0x0F0F0F0F0F0F0F0F)
+        total += (bits * u64(0x0101010101010101)) >> u64(56)
+    return i64(total)
+
+
+@kernel
+def compare_neighbours(sketches: u64_p, lengths: i64_p, pairs: i64, wins: i64_p) -> i64:
+    """Are neighbours more alike than records far apart? Compares pair p of neighbours with pair p + pairs // 2; returns 0.
+
+    Sketches 2 * p and 2 * p + 1 are of neighbours, a length of 0 says that there is none. `wins` are added to: how often the
+    two pairs have more tokens in common than the same four records paired the other way, how often fewer, and the same for
+    lengths that are closer.
+    """
+    half = pairs // 2
+    for pair in range(half):
+        a, b, c, d = 2 * pair, 2 * pair + 1, 2 * (pair + half), 2 * (pair + half) + 1
+        if lengths[a] == 0 or lengths[b] == 0 or lengths[c] == 0 or lengths[d] == 0:
+            continue
+        near = _count_common(sketches, a, b) + _count_common(sketches, c, d)
+        far = _count_common(sketches, a, c) + _count_common(sketches, b, d)
+        wins[0] += i64(near > far)
+        wins[1] += i64(near < far)
+        near = abs(lengths[a] - lengths[b]) + abs(lengths[c] - lengths[d])
+        far = abs(lengths[a] - lengths[c]) + abs(lengths[b] - lengths[d])
+        wins[2] += i64(near < far)
+        wins[3] += i64(near > far)
+    return 0

@@ -2,7 +2,7 @@
 
 `open` finds the format itself:
 
-    with records.open("part-00000") as file:
+    with records.open("part-0") as file:
         for examples in file.blocks(256):
             ...
 """

@@ -15,15 +15,17 @@ import numpy as np
 
 from bertprep import kernels
 from bertprep.atomic import atomic_file
+from bertprep.config import DEFAULT_DIALECT, GOOGLE, Dialect
 from bertprep.errors import BertprepError
+from bertprep.records.buffers import BUFFER_BYTES, RecordBuffer, make_buffer
 from bertprep.records.digest import Sha256Pair
-from bertprep.records.examples import Examples
+from bertprep.records.examples import Examples, rows_in_block
 from bertprep.records.formats import TFRECORD
 from bertprep.records.reader import RecordFile
-from bertprep.records.writer import BUFFER_BYTES, FEATURES, RecordBuffer, WrittenFile
+from bertprep.records.writer import FEATURES, WrittenFile, feature_keys
 
 _BLOCK_TOKENS = 1 << 15  # of a block of records: what the arrays of it take fits into the processor's cache
-_KEY_WIDTH, _SLACK, _WIDEST_HEADER, _WIDEST_NUMBER = 32, 256, 56, 5  # as in bertprep.kernels.encode_examples
+_SLACK, _WIDEST_HEADER, _WIDEST_NUMBER = 256, 56, 5  # as in bertprep.kernels.encode_examples
 _FORMAT_NUMBERS = {TFRECORD: 1, "ofrecord": 2}
 
 
@@ -43,8 +45,8 @@ class RecordConverter:
     all before it.
     """
 
-    def __init__(self, record_format: str) -> None:
-        self._format = record_format
+    def __init__(self, record_format: str, dialect: Dialect = DEFAULT_DIALECT) -> None:
+        self._format, self._dialect = record_format, dialect
         self._source: RecordFile | None = None
 
     def convert(self, spans: Sequence[Span], path: Path) -> WrittenFile:
@@ -53,7 +55,7 @@ class RecordConverter:
         Raises `BertprepError` for a record that is damaged or has not the shape of the first, and for a write that the
         system refuses.
         """
-        return write_examples(self._blocks(spans), path, self._format)
+        return write_examples(self._blocks(spans), path, self._format, self._dialect)
 
     def close(self) -> None:
         """Let the file read last go."""
@@ -66,7 +68,8 @@ class RecordConverter:
         for span in spans:
             source = self._open(span.path)
             if room is None:
-                room = Examples.empty(max(1, _BLOCK_TOKENS // source.seq), seq=source.seq, pred=source.pred)
+                rows = rows_in_block(max(1, _BLOCK_TOKENS // source.seq), seq=source.seq, pred=source.pred)
+                room = Examples.empty(rows, seq=source.seq, pred=source.pred)
             elif (source.seq, source.pred) != (room.seq, room.pred):
                 raise BertprepError(
                     f"{source.path}: has records of {source.seq} tokens and {source.pred} predictions, expected {room.seq} "
@@ -88,16 +91,18 @@ class RecordConverter:
         return self._source
 
 
-def write_examples(blocks: Iterable[Examples], path: Path, record_format: str) -> WrittenFile:
+def write_examples(
+    blocks: Iterable[Examples], path: Path, record_format: str, dialect: Dialect = DEFAULT_DIALECT
+) -> WrittenFile:
     """Write blocks of examples, all of one shape and with no whole number below 0, to a file of that format.
 
     A block may be overwritten after the next is asked for. Raises `BertprepError` where the system refuses a write.
     """
     digest = Sha256Pair(1)
-    buffer = RecordBuffer()
+    buffer = make_buffer(dialect.compress)
     records = 0
     with atomic_file(path, direct=True) as file:
-        for count in encode_blocks(blocks, record_format, buffer):
+        for count in encode_blocks(blocks, record_format, buffer, dialect.feature_names):
             records += count
             digest.update([buffer.take_unhashed()])
             buffer.take_pages(file)
@@ -105,9 +110,11 @@ def write_examples(blocks: Iterable[Examples], path: Path, record_format: str) -
     return WrittenFile(records, file.size_bytes, sha256)
 
 
-def encode_blocks(blocks: Iterable[Examples], record_format: str, buffer: RecordBuffer) -> Iterator[int]:
+def encode_blocks(
+    blocks: Iterable[Examples], record_format: str, buffer: RecordBuffer, feature_names: str = GOOGLE
+) -> Iterator[int]:
     """Fill the buffer with the records of blocks of one shape; yields how many came when it is to be emptied."""
-    encode, size, keys = kernels.load().encode_examples, np.zeros(1, np.int64), _keys()
+    encode, size, keys = kernels.load().encode_examples, np.zeros(1, np.int64), feature_keys(feature_names)
     ready = np.empty(0, np.uint32)
     pending = 0
     for examples in blocks:
@@ -133,13 +140,3 @@ def encode_blocks(blocks: Iterable[Examples], record_format: str, buffer: Record
 
 def _widest_record(seq: int, pred: int) -> int:
     return 2 * _SLACK + len(FEATURES) * _WIDEST_HEADER + _WIDEST_NUMBER * (3 * seq + 2 * pred + 1) + 4 * pred
-
-
-def _keys() -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """(features, 32): each feature's name with the protobuf bytes around it, and at the end how many those are."""
-    keys = np.zeros((len(FEATURES), _KEY_WIDTH), np.uint8)
-    for row, name in zip(keys, FEATURES, strict=True):
-        around = b"\x0a" + bytes([len(name)]) + name.encode() + b"\x12"  # map entry: field 1 is the name, field 2 the Feature
-        row[: len(around)] = np.frombuffer(around, np.uint8)
-        row[-1] = len(around)
-    return keys

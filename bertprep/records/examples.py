@@ -15,6 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 _TYPES = (np.int32, np.int32, np.int32, np.int32, np.int32, np.float32, np.int32)
+MOST_VALUES = 65_535
+"""Of a feature in one record: the longest sequence that `create` makes. What claims more is no record of BERT's."""
+BLOCK_BYTES = 4 << 20
+"""Of records that are read, looked at and read over again; at 128 tokens their number is limited by the processor's cache."""
+
+
+def rows_in_block(most: int, *, seq: int, pred: int) -> int:
+    """How many records of that shape to read at a time: `most`, or as many as `BLOCK_BYTES` hold, but one at the least.
+
+    >>> rows_in_block(256, seq=512, pred=80), rows_in_block(256, seq=65_535, pred=9_830)
+    (256, 4)
+    """
+    return max(1, min(most, BLOCK_BYTES // (12 * (seq + pred) + 4)))
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ _LISTS = {
     },
 }
 _FITTING = {"tfrecord": "int64_list", "ofrecord": "int32_list or int64_list"}
+_TOKEN_IDS = ("input_ids", "masked_lm_ids")
 _FITTING_WEIGHTS = {"tfrecord": "float_list", "ofrecord": "float_list or double_list"}
 
 
@@ -62,7 +63,17 @@ def _words(record_format: str, fault: int, feature: int, found: int, expected: i
         return f"feature {name} should be {fitting}, it is {lists}; give a file of BERT pretraining records"
     if fault == faults.WRONG_COUNT:
         return f"feature {name} has {found:,} values, expected {_expected(feature, found, expected)}; make the file again"
+    if fault == faults.BEYOND_MODEL:
+        return _beyond_model(name, found, expected)
     return f"feature {name} has a value that is negative or above {_MOST:,}; make the file again"
+
+
+def _beyond_model(name: str, found: int, expected: int) -> str:
+    if name == "masked_lm_weights":
+        value = np.array(found, np.uint32).view(np.float32)
+        return f"feature {name} has the value {value}, expected a finite one of 0 or more; make the file again"
+    advice = "train with the vocabulary that the data was made with" if name in _TOKEN_IDS else "make the file again"
+    return f"feature {name} has the value {found:,}, expected 0 to {expected:,}; {advice}"
 
 
 def _expected(feature: int, found: int, expected: int) -> str:

@@ -19,8 +19,11 @@ _MAP_ENTRY = 0x0A
 _LONGEST = 1 << 31  # no protobuf message is longer
 
 
-def find_format(path: Path, data: NDArray[np.uint8]) -> str:
-    """The format of the file with these bytes; raises `BertprepError` where it has neither or is empty."""
+def find_format(path: Path, data: NDArray[np.uint8], *, is_whole: bool = True) -> str:
+    """The format of the file with these bytes, or that begins with them.
+
+    Raises `BertprepError` where it has neither or is empty.
+    """
     if len(data) == 0:
         raise BertprepError(f"{path}: is empty, it holds no records; make it again")
     head = data[:13].tobytes()
@@ -32,8 +35,9 @@ def find_format(path: Path, data: NDArray[np.uint8]) -> str:
             return OFRECORD
         if head[12:] == bytes([_MAP_ENTRY]) and length <= len(data) - 16:
             return TFRECORD
+    size = f"{'' if is_whole else 'more than '}{len(data):,} bytes"
     raise BertprepError(
-        f"{path}: is neither TFRecord nor OFRecord: it has {len(data):,} bytes and begins with {head[:12].hex(' ')}; "
+        f"{path}: is neither TFRecord nor OFRecord: it has {size} and begins with {head[:12].hex(' ')}; "
         "give a file that bertprep create or a tool like it has made"
     )
 
@@ -44,5 +48,9 @@ def masked_checksum(data: NDArray[np.uint8]) -> int:
     >>> hex(masked_checksum(np.frombuffer(b"123456789", np.uint8)))
     '0xc78ab0e5'
     """
-    checksum = kernels.load().checksum(0, data, len(data), 0)
+    return mask_checksum(kernels.load().checksum(0, data, len(data), 0))
+
+
+def mask_checksum(checksum: int) -> int:
+    """TensorFlow's disguise of a CRC-32C, so that checksums of data that hold checksums stay sound."""
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -7,17 +7,19 @@ features in any order, TensorFlow 2's names, numbers packed or not, int32 or int
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bertprep import kernels
 from bertprep.errors import BertprepError
 from bertprep.kernels import faults
-from bertprep.records.examples import Examples
+from bertprep.records.examples import MOST_VALUES, Examples
 from bertprep.records.faults import explain
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.formats import OFRECORD, TFRECORD, find_format
@@ -25,7 +27,39 @@ from bertprep.records.writer import FEATURES
 
 _FORMAT_NUMBERS = {TFRECORD: 1, OFRECORD: 2}  # as in bertprep.kernels.encode, which is not imported at run time
 _FIRST_ROOM = 1024
+SMALLEST_RECORD = 128
+"""Bytes; the names of the seven features, with what protobuf puts around them, are longer."""
 _POSITIONS = FEATURES.index("masked_lm_positions")
+
+
+Selection: TypeAlias = slice | Sequence[int] | NDArray[np.integer] | NDArray[np.bool_]
+"""Which records: a slice, whole numbers, or for each record whether it is one of them."""
+
+
+def select_records(records: ArrayLike, count: int, where: Path | str) -> NDArray[np.int64]:
+    """The numbers of the records, of `count`, that a list, range or array names: by number from 0, or by a mask.
+
+    Raises `TypeError` for what is neither, `IndexError` for a number that no record has; there are no negative ones.
+
+    >>> select_records([2, 0], 3, "part-0").tolist(), select_records([True, False, True], 3, "part-0").tolist()
+    ([2, 0], [0, 2])
+    """
+    if isinstance(records, range) and len(records) > count:  # which no array need be made of to know
+        raise IndexError(f"{where}: {records} are more records than its {count:,}")
+    given: NDArray[Any] = np.empty((0, 0))
+    if not isinstance(records, tuple):  # to NumPy, a tuple has a number for each axis
+        with contextlib.suppress(ValueError):  # lists in a list, of several lengths
+            given = np.asarray(records)
+    if given.ndim != 1 or (given.size and given.dtype.kind not in "iub"):
+        found = f"an array of {given.dtype} {given.shape}" if isinstance(records, np.ndarray) else type(records).__name__
+        raise TypeError(f"{where}: records are named by a slice, a list or array of whole numbers, or a mask; found {found}")
+    if given.dtype == np.bool_:
+        if len(given) != count:
+            raise IndexError(f"{where}: a mask of {len(given):,} for {count:,} records")
+        return np.flatnonzero(given)
+    if given.size and not 0 <= given.min() <= given.max() < count:
+        raise IndexError(f"{where}: records {given.min()} to {given.max()} of {count}; they are numbered from 0")
+    return np.ascontiguousarray(given, np.int64)
 
 
 class RecordFile:
@@ -48,6 +82,7 @@ class RecordFile:
                 raise BertprepError(f"{self.path}: is a compressed OFRecord file, which no trainer reads; decompress it")
             self._row = self._describe()
             self.seq, self.pred = self._measure()
+            self._bytes.check()
         except BaseException:
             self.close()
             raise
@@ -68,8 +103,11 @@ class RecordFile:
         self._find_records(None)
         return self._found
 
-    def __getitem__(self, records: slice | NDArray[np.int64]) -> Examples:
-        """Records first:last, or those of an array of numbers in its order, in new arrays."""
+    def __getitem__(self, records: Selection) -> Examples:
+        """Records first:last, those of a list or array of numbers in its order, or of a mask, in new arrays.
+
+        A slice is Python's, so that [-3:] are the last three. Numbers count from 0, and each must be that of a record.
+        """
         if isinstance(records, slice):
             chosen = range(len(self))[records]
             examples = Examples.empty(len(chosen), seq=self.seq, pred=self.pred)
@@ -78,8 +116,9 @@ class RecordFile:
             else:
                 self.gather_into(examples, np.array(chosen, np.int64))
             return examples
-        examples = Examples.empty(len(records), seq=self.seq, pred=self.pred)
-        self.gather_into(examples, records)
+        numbers = select_records(records, len(self), self.path)
+        examples = Examples.empty(len(numbers), seq=self.seq, pred=self.pred)
+        self.gather_into(examples, numbers)
         return examples
 
     def blocks(self, size: int) -> Iterator[Examples]:
@@ -106,22 +145,21 @@ class RecordFile:
         count = kernels.load().decode(self._row, start, stop - start, examples.room, row, self._notes)
         if count < 0:
             raise self._explain(count, start + int(self._notes[faults.ROW]))
+        self._bytes.check()
         self._found = max(self._found, start + count)
         return count
 
     def gather_into(self, examples: Examples, records: NDArray[np.int64], *, row: int = 0) -> None:
         """Read the records of an array of numbers, in its order, to the rows from `row` on."""
-        self.check_room(examples, row, len(records))
-        numbers = np.ascontiguousarray(records, np.int64)
+        numbers = select_records(records, len(self), self.path)
+        self.check_room(examples, row, len(numbers))
         if len(numbers) == 0:
             return
-        lowest, highest = np.min(numbers), np.max(numbers)
-        if lowest < 0 or highest >= len(self):
-            raise IndexError(f"{self.path}: records {lowest} to {highest} of {len(self)}")
         files = np.zeros(len(numbers), np.int64)  # all are in the one
         fault = kernels.load().gather(self._row, files, numbers, len(numbers), examples.room, row, self._notes)
         if fault < 0:
             raise self._explain(fault, int(numbers[self._notes[faults.ROW]]))
+        self._bytes.check()
 
     @property
     def row(self) -> NDArray[np.int64]:
@@ -143,6 +181,11 @@ class RecordFile:
             raise self._explain(fault, 0)
         seq, pred = int(counts[0]), int(counts[_POSITIONS])
         for feature, count in enumerate(counts):
+            if count > MOST_VALUES:
+                raise BertprepError(
+                    f"{self.path}: record 0: feature {FEATURES[feature]} has {count:,} values, more than the {MOST_VALUES:,} "
+                    "that are read; give a file of BERT pretraining records"
+                )
             expected = max(1, seq) if feature < _POSITIONS else max(1, pred) if feature < len(FEATURES) - 1 else 1
             if count != expected:
                 self._notes[[faults.FEATURE, faults.FOUND, faults.EXPECTED]] = feature, count, expected
@@ -154,10 +197,16 @@ class RecordFile:
         self._check_open()
         while self._offsets[self._found] < self._bytes.array.size and (wanted is None or self._found < wanted):
             self._make_room(2 * self._found + _FIRST_ROOM if wanted is None else wanted)
+            if self._found > _FIRST_ROOM + self._bytes.array.size // SMALLEST_RECORD:
+                raise BertprepError(
+                    f"{self.path}: record {self._found}: those before have {int(self._offsets[self._found]) // self._found} "
+                    f"bytes on average, BERT's have {SMALLEST_RECORD} or more; damaged or something else, make the file again"
+                )
             most = len(self._offsets) - 1 if wanted is None else wanted
             found = kernels.load().find_records(self._row, self._found, most, self._notes)
             if found < 0:
                 raise self._explain(found, int(self._notes[faults.ROW]))
+            self._bytes.check()
             self._found = found
 
     def _make_room(self, records: int) -> None:
@@ -181,9 +230,14 @@ class RecordFile:
                 f"needed for {count} of {self.seq}/{self.pred} from row {row}"
             )
 
+    def check(self) -> None:
+        """Raise `BertprepError` where the file was cut short, and what was read of it is not what it held."""
+        self._bytes.check()
+
     def explain(self, fault: int, record: int, notes: NDArray[np.int64]) -> BertprepError:
         """The error for a fault that a kernel found in a record of this file."""
         return explain(self.path, self.format, fault, record, notes)
 
     def _explain(self, fault: int, record: int) -> BertprepError:
+        self._bytes.check()  # what was read as zeros is no fault of the record
         return self.explain(fault, record, self._notes)

@@ -7,7 +7,6 @@ the bytes as they are written. See docs/formats.md for the layout and `bertprep.
 from __future__ import annotations
 
 import contextlib
-import mmap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.atomic import AtomicFile, atomic_file
+from bertprep.atomic import atomic_file
+from bertprep.config import DEFAULT_DIALECT, GOOGLE, TF2, Dialect
 from bertprep.instances import Instances, Vocabulary
-from bertprep.records.digest import BLOCK_BYTES, Sha256Pair
+from bertprep.records.buffers import BUFFER_BYTES, RecordBuffer, make_buffer
+from bertprep.records.digest import Sha256Pair
 from bertprep.records.formats import OFRECORD, TFRECORD
 
 FEATURES = (
@@ -32,8 +33,7 @@ FEATURES = (
 )
 """The features of a record, in the order in which they are written."""
 
-BUFFER_BYTES = 1 << 20
-_PAGE_BYTES = 4096  # what direct writing asks for, as far as is known
+_NAMES = {GOOGLE: {}, TF2: {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}}
 _KEY_WIDTH, _HEADER_WIDTH = 32, 64  # as in bertprep.kernels.encode, which is not imported at run time
 _INT64_LIST, _INT32_LIST, _FLOAT_LIST = 0x1A, 0x22, 0x12
 _FORMAT_BITS = {TFRECORD: 1, OFRECORD: 2}
@@ -53,8 +53,8 @@ class WrittenFile:
 class RecordEncoder:
     """Encodes instances of one sequence length with one vocabulary; holds the tables for it, so use one for many shards."""
 
-    def __init__(self, vocabulary: Vocabulary, *, seq: int, pred: int) -> None:
-        self.seq, self.pred = seq, pred
+    def __init__(self, vocabulary: Vocabulary, *, seq: int, pred: int, dialect: Dialect = DEFAULT_DIALECT) -> None:
+        self.seq, self.pred, self.dialect = seq, pred, dialect
         self._cls, self._sep = vocabulary.cls, vocabulary.sep
         self._vocabulary_varints = _varints(np.arange(len(vocabulary), dtype=np.int32))
         self._position_varints = _varints(np.arange(seq, dtype=np.int32))
@@ -64,7 +64,8 @@ class RecordEncoder:
             "masked_lm_ids": _WIDEST_VARINT * pred,
         }
         fixed = {"input_mask": seq, "segment_ids": seq, "masked_lm_weights": 4 * pred, "next_sentence_labels": 1}
-        self._headers = {tag: _headers(tag, widest, fixed) for tag in (_INT64_LIST, _INT32_LIST)}
+        keys = feature_keys(dialect.feature_names)
+        self._headers = {tag: _headers(tag, keys, widest, fixed) for tag in (_INT64_LIST, _INT32_LIST)}
         self._patterns = np.concatenate([np.full(64, n, np.uint8) for n in (0, 1)] + [np.ones(16, "<f4").view(np.uint8)])
         self._sequence = np.zeros(seq + 64, np.uint32)
         self._values = np.zeros(_WIDEST_VARINT * (seq + 2 * pred) + 4 * _SPARE, np.uint8)
@@ -97,51 +98,14 @@ class RecordEncoder:
             yield
 
 
-class RecordBuffer:
-    """Records on their way to a file: page-aligned memory, emptied in whole pages, so that it can be written directly.
-
-    What lies in it before `filled_bytes` follows what was written; less than a page of that is left after `take_pages`.
-    """
-
-    def __init__(self) -> None:
-        self.filled_bytes = 0
-        self._hashed_bytes = 0
-        self._memory = np.empty(0, np.uint8)
-
-    def make_room(self, capacity: int) -> None:
-        """Room for `capacity` bytes and what may be left in front of them."""
-        self._memory = np.frombuffer(mmap.mmap(-1, capacity + _PAGE_BYTES), np.uint8)
-
-    @property
-    def room(self) -> NDArray[np.uint8]:
-        return self._memory[self.filled_bytes :]
-
-    def take_unhashed(self) -> NDArray[np.uint8]:
-        """The whole blocks for the digest that came since the last call."""
-        start, self._hashed_bytes = self._hashed_bytes, self.filled_bytes // BLOCK_BYTES * BLOCK_BYTES
-        return self._memory[start : self._hashed_bytes]
-
-    def take_pages(self, file: AtomicFile) -> None:
-        """Write all whole pages, and move the rest to the front."""
-        whole = self.filled_bytes // _PAGE_BYTES * _PAGE_BYTES
-        file.write(self._memory[:whole].data)
-        self.filled_bytes -= whole
-        self._hashed_bytes -= whole
-        self._memory[: self.filled_bytes] = self._memory[whole : whole + self.filled_bytes]
-
-    def take_end(self, file: AtomicFile) -> NDArray[np.uint8]:
-        """Write what is left; returns what of it was not hashed yet."""
-        file.write(self._memory[: self.filled_bytes].data)
-        return self._memory[self._hashed_bytes : self.filled_bytes]
-
-
 def write_records(instances: Instances, encoder: RecordEncoder, paths: Mapping[str, Path]) -> dict[str, WrittenFile]:
     """Write `instances` to one file for each format in `paths`; all of them appear whole, or none.
 
+    Compression and names are those of the encoder's dialect; where they are not the default, TFRecord is the one format.
     Raises `BertprepError` where the system refuses a write.
     """
     digests = Sha256Pair(len(paths))
-    buffers = {name: RecordBuffer() for name in paths}
+    buffers = {name: make_buffer(encoder.dialect.compress) for name in paths}
     with contextlib.ExitStack() as stack:
         files = {name: stack.enter_context(atomic_file(path, direct=True)) for name, path in paths.items()}
         for _ in encoder.encode(instances, buffers):
@@ -161,16 +125,23 @@ def _varints(numbers: NDArray[np.int32]) -> NDArray[np.uint32]:
     return varints
 
 
-def _headers(tag: int, widest: Mapping[str, int], fixed: Mapping[str, int]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """(ready headers of all features, where each feature's begin): one for each size its values can have."""
+def feature_keys(feature_names: str) -> NDArray[np.uint8]:
+    """(features, 32): each feature's name with the protobuf bytes around it, and at the end how many those are."""
     keys = np.zeros((len(FEATURES), _KEY_WIDTH), np.uint8)
+    for row, feature in zip(keys, FEATURES, strict=True):
+        name = _NAMES[feature_names].get(feature, feature).encode()
+        around = b"\x0a" + bytes([len(name)]) + name + b"\x12"  # map entry: field 1 is the name, field 2 the Feature
+        row[: len(around)] = np.frombuffer(around, np.uint8)
+        row[-1] = len(around)
+    return keys
+
+
+def _headers(
+    tag: int, keys: NDArray[np.uint8], widest: Mapping[str, int], fixed: Mapping[str, int]
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """(ready headers of all features, where each feature's begin): one for each size its values can have."""
     tables: list[NDArray[np.uint8]] = []
     bases: list[int] = []
-    for number, name in enumerate(FEATURES):
-        # map entry: field 1 is the name, field 2 the Feature
-        around = b"\x0a" + bytes([len(name)]) + name.encode() + b"\x12"
-        keys[number, : len(around)] = np.frombuffer(around, np.uint8)
-        keys[number, -1] = len(around)
     for number, name in enumerate(FEATURES):
         most = widest.get(name) or fixed[name]
         table = np.zeros((most + 1, _HEADER_WIDTH), np.uint8)

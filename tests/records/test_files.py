@@ -45,7 +45,9 @@ def test_any_order(shards: tuple[list[Path], list[Record]]) -> None:
 def test_what_is_asked_for_must_exist(shards: tuple[list[Path], list[Record]]) -> None:
     with RecordFiles(shards[0]) as files:
         for number in (-1, 308):
-            with pytest.raises(IndexError, match="of 308 in 4 files"):
+            with pytest.raises(
+                IndexError, match=f"^{shards[0][0]} and 3 more: records {number} to {number} of 308; they are numbered from 0"
+            ):
                 files[np.array([number])]
 
 

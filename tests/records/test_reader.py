@@ -2,13 +2,15 @@
 
 import os
 import random
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bertprep import records
-from bertprep.records import Examples
+from bertprep.records import Examples, RecordFiles
 from tests.records.handmade import FIRST, PRED, SECOND, SEQ, Dialect, Record, file_of, random_record
 
 
@@ -71,6 +73,37 @@ def test_any_order(many: tuple[Path, list[Record]]) -> None:
     numbers = np.random.default_rng(0).integers(0, 300, 1000)
     with records.open(path) as file:
         assert_holds(file[numbers], [expected[number] for number in numbers])
+
+
+def test_records_are_named_by_whole_numbers_or_a_mask(many: tuple[Path, list[Record]]) -> None:
+    path, expected = many
+    mask = np.arange(300) % 7 == 0
+    with records.open(path) as file, RecordFiles([path]) as files:
+        for each in (file, files):
+            for kind in (np.int8, np.uint8, np.int32, np.uint64):
+                assert_holds(each[np.array([3, 0, 3], kind)], [expected[3], expected[0], expected[3]])
+            assert_holds(each[[5, 299]], [expected[5], expected[299]])
+            assert_holds(each[range(10, 0, -3)], expected[10:0:-3])
+            assert_holds(each[mask], expected[::7])
+            assert len(each[[]]) == len(each[np.zeros(300, bool)]) == len(each[range(0)]) == 0
+        assert_holds(file[-2:], expected[-2:])
+
+
+def test_anything_else_names_no_records(many: tuple[Path, list[Record]]) -> None:
+    path, _ = many
+    room = Examples.empty(10, seq=SEQ, pred=PRED)
+    wrong: list[Any] = [
+        5, 1.0, None, "1", (1, 2), [1.0, 2.0], [1.5], [[1], [2]], [[1], [2, 3]], np.array([[1, 2]]), np.array(1),
+        np.array([1.0]), np.array(["1"]), np.array([None]), [10**30], {1: 2}, {1, 2},
+    ]  # fmt: skip
+    beyond: list[Any] = [[300], [-1], np.array([2**63], np.uint64), [True], np.ones(299, bool), range(301), range(-1, 5)]
+    with records.open(path) as file, RecordFiles([path]) as files:
+        for error, selections in ((TypeError, wrong), (IndexError, beyond)):
+            for records_named in selections:
+                for read in (file.__getitem__, files.__getitem__, partial(file.gather_into, room)):
+                    with pytest.raises(error, match=f"^{path}: ") as raised:
+                        read(records_named)
+                    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 300, 1000])

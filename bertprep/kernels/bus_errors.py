@@ -1,0 +1,75 @@
+"""What happens where a mapped file was cut short: its missing pages read as zeros from then on, and the file is marked.
+
+The system sends SIGBUS to who reads a page of a mapped file that is behind the file's end by now; without a handler that is
+the end of the process. This one may call nothing but the system. `bertprep.mapped_file` installs it, on 64-bit Linux, whose
+numbers stand here.
+
+The table it works with has three numbers a row:
+    row 0       the size of a page, the address of the `struct sigaction` that held before, how often a file was cut short
+    each other  where a mapping begins and ends, and whether its file was cut short; all 0 where the row is free
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import typing
+from numba.extending import intrinsic
+
+from bertprep.kernels.language import i64, i64_p, kernel, u32
+
+ROWS = 1 << 16  # more mappings than Linux allows a process by default
+_READ, _PRIVATE_ANONYMOUS_FIXED_NORESERVE = 1, 0x02 | 0x20 | 0x10 | 0x4000
+_ADDRESS = 2  # in a siginfo_t, in 8 bytes
+_i32 = types.int32
+_mmap = types.ExternalFunction("mmap", typing.signature(i64, i64, i64, _i32, _i32, _i32, i64))
+_sigaction = types.ExternalFunction("sigaction", typing.signature(_i32, _i32, i64, i64))
+_raise = types.ExternalFunction("raise", typing.signature(_i32, _i32))
+
+
+@intrinsic
+def _table_cell(_context: Any) -> Any:
+    """The place that holds the table's address, of which the linked kernels have one."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        name, word = "bertprep_table_of_mappings", ir.IntType(64)
+        cell = builder.module.globals.get(name)
+        if cell is None:
+            cell = ir.GlobalVariable(builder.module, word, name)
+            cell.linkage, cell.initializer = "linkonce", word(0)
+        return builder.bitcast(cell, word.as_pointer())
+
+    return i64_p(), generate
+
+
+@intrinsic
+def _pointer(_context: Any, _address: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+
+    return i64_p(i64), generate
+
+
+@kernel
+def take_table_of_mappings(address: i64) -> i64:
+    _table_cell()[0] = address
+    return 0
+
+
+@kernel
+def on_bus_error(signal: u32, information: i64_p, _context: i64_p) -> i64:
+    """The handler; for what is no mapping of the table the one before it is put back, and gets the signal again."""
+    table = _pointer(_table_cell()[0])
+    address = information[_ADDRESS]
+    for row in range(1, ROWS):
+        if table[3 * row] <= address and address < table[3 * row + 1]:
+            page = address & -table[0]
+            found = _mmap(page, table[3 * row + 1] - page, _READ, _PRIVATE_ANONYMOUS_FIXED_NORESERVE, -1, 0)
+            if found == page:
+                table[3 * row + 2] = 1
+                table[2] += 1
+                return 0
+    _sigaction(signal, table[1], 0)
+    _pointer(table[1])[0] = 0  # the default, should that one put this one back in its turn
+    _raise(signal)
+    return 0

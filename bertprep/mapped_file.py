@@ -1,0 +1,130 @@
+"""Files mapped into memory that may be cut short while they are read.
+
+A page that is no longer in its file cannot be read: the system sends SIGBUS, which would end the process without a word. The
+handler that is installed here (`kernels.bus_errors`) lays zeros there instead and marks the file, so that reading ends, and
+`check` after it raises an error that names the file. What is read is not slower for it. Installed on 64-bit Linux only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import signal
+import struct
+import sys
+from functools import cache
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep import kernels
+from bertprep.errors import BertprepError
+
+_IS_HANDLED = sys.platform == "linux" and struct.calcsize("P") == 8
+_SA_SIGINFO = 4
+_ROWS = 1 << 16  # as in bertprep.kernels.bus_errors, which is not imported at run time
+_START, _END, _IS_CUT = range(3)
+
+
+class MappedFile(mmap.mmap):
+    """The bytes of a file, to be read; raises `BertprepError` for an empty one."""
+
+    def __new__(cls, file: BinaryIO) -> MappedFile:
+        try:
+            return super().__new__(cls, file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError as error:  # it is empty by now
+            raise BertprepError(
+                f"{file.name}: was emptied while it was opened; see that nothing else writes there, make it again, and run the "
+                "same command"
+            ) from error
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._path = file.name
+        self._row = _watch(np.frombuffer(self, np.uint8)) if _IS_HANDLED else 0
+
+    def check(self) -> None:
+        """Raise `BertprepError` where the file was cut short since it was mapped: then zeros were read for its end.
+
+        Takes a microsecond, most of it to ask for the size: what is left of a page that was cut reads as zeros by itself.
+        """
+        if self.size() < len(self) or (self._row and _watched().table[self._row, _IS_CUT]):
+            raise BertprepError(
+                f"{self._path}: was cut short while it was read, it had {len(self):,} bytes; "
+                "see that nothing else writes there, make it again, and run the same command"
+            )
+
+    def close(self) -> None:
+        super().close()  # raises where an array still looks at the bytes
+        self._release()
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self._release()
+
+    def _release(self) -> None:
+        row, self._row = getattr(self, "_row", 0), 0
+        if row:
+            _watched().release(row)
+
+
+def any_cut() -> bool:
+    """Whether a page of any mapped file was missing when it was read: one look instead of a `check` of each of thousands."""
+    return _IS_HANDLED and bool(_watched().table[0, _IS_CUT])
+
+
+def _watch(data: NDArray[np.uint8]) -> int:
+    """The row of the table that watches these bytes; 0 where there is none."""
+    watched = _watched()
+    watched.install()  # again and again: a framework that was loaded since may have a handler of its own
+    return watched.take(data.ctypes.data, data.ctypes.data + data.size)
+
+
+class _Action(ctypes.Structure):
+    """`struct sigaction` of glibc and musl where pointers have 64 bits."""
+
+    _fields_ = (
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_byte * 128),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
+
+class _Watched:
+    """The table of mappings and the handler that reads it; there is one, for as long as the process lives."""
+
+    def __init__(self) -> None:
+        self.table = np.zeros((_ROWS, 3), np.int64)
+        self._free = list(range(_ROWS - 1, 0, -1))
+        self._before = _Action()
+        self._action = _Action(handler=kernels.load().on_bus_error.address, flags=_SA_SIGINFO)
+        self._sigaction: Any = ctypes.CDLL(None).sigaction
+        self.table[0, :2] = mmap.PAGESIZE, ctypes.addressof(self._before)
+        kernels.load().take_table_of_mappings(self.table.ctypes.data)
+
+    def install(self) -> None:
+        """Make ours the handler, whatever was it before."""
+        current = _Action()
+        self._sigaction(signal.SIGBUS, None, ctypes.byref(current))
+        if current.handler != self._action.handler:
+            ctypes.pointer(self._before)[0] = current
+            self._sigaction(signal.SIGBUS, ctypes.byref(self._action), None)
+
+    def take(self, start: int, end: int) -> int:
+        if not self._free:
+            return 0
+        row = self._free.pop()
+        self.table[row] = start, end, 0
+        return row
+
+    def release(self, row: int) -> None:
+        self.table[row] = 0
+        self._free.append(row)
+
+
+@cache
+def _watched() -> _Watched:
+    return _Watched()

@@ -1,0 +1,154 @@
+"""Records and gzip files that ask for more memory than there is: read a few at a time, from disk, or refused in one line."""
+
+import gzip
+import math
+import os
+import tracemalloc
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertprep import records
+from bertprep.check.record_checks import RecordRules
+from bertprep.check.validate import validate
+from bertprep.errors import BertprepError
+from bertprep.kernels.record_faults import CHOICE
+from bertprep.records import file_bytes
+from bertprep.records.convert import RecordConverter, Span
+from tests.records.handmade import FIRST, Dialect, Record, field, file_of, frame, message
+
+OFRECORD = Dialect("ofrecord")
+
+
+def long_record(seq: int) -> bytes:
+    """An OFRecord of `seq` zeros in each of the first three features."""
+    zeros = field(4, field(1, bytes(seq)))
+    entries = [field(1, field(1, name.encode()) + field(2, zeros)) for name in ("input_ids", "input_mask", "segment_ids")]
+    others = {name: values for name, values in FIRST.items() if name.startswith(("masked", "next"))}
+    return frame(b"".join(entries) + message(others, OFRECORD), "ofrecord")
+
+
+def traced_peak(read: object) -> int:
+    tracemalloc.start()
+    try:
+        read()  # type: ignore[operator]
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_record_longer_than_any_of_berts_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "part-0"
+    path.write_bytes(long_record(1_000_000))
+    with pytest.raises(BertprepError) as error:
+        records.open(path)
+    assert str(error.value) == (
+        f"{path}: record 0: feature input_ids has 1,000,000 values, more than the 65,535 that are read; "
+        "give a file of BERT pretraining records"
+    )
+    (outcome,) = validate([path], workers=1)
+    (finding,) = [finding for finding in outcome.findings if finding.code == "feature-shape"]
+    assert finding.expected == "1 to 65,535 values in input_ids and masked_lm_positions"
+    assert finding.found == "1,000,000 and 2"
+
+
+def test_long_records_are_looked_at_a_few_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "part-0"
+    path.write_bytes(4 * long_record(60_000))
+    assert traced_peak(lambda: validate([path], workers=1)) < 32_000_000  # 256 of them would take 184 MB
+    converter = RecordConverter("tfrecord")
+    assert traced_peak(lambda: converter.convert([Span(path)], tmp_path / "part-1")) < 32_000_000
+    converter.close()
+
+
+def test_the_rules_for_the_longest_records_are_made_at_once() -> None:
+    rules = RecordRules(seq=65_535, pred=65_535, tokens=10, cls=2, sep=3, mask=4, masked_lm_prob=0.15)
+    logarithms = rules.logarithms_of_factorials() / CHOICE  # by whole numbers for all lengths it would take hours
+    for n, k in ((10, 3), (86, 13), (400, 60)):
+        assert abs(logarithms[n] - logarithms[k] - logarithms[n - k] - math.log2(math.comb(n, k))) < 0.05
+    assert len(logarithms) == len(rules.rounded_up_by_length()) == 65_536
+
+
+def test_a_file_of_records_without_content_takes_no_memory_for_each(tmp_path: Path) -> None:
+    path = tmp_path / "part-0"
+    path.write_bytes(file_of(FIRST, dialect=OFRECORD) + bytes(8) * 100_000)
+    with records.open(path) as file, pytest.raises(BertprepError, match=r"those before have \d+ bytes on average, BERT's have"):
+        len(file)
+    (outcome,) = validate([path], workers=1)
+    assert "records of 128 bytes or more" in {finding.expected for finding in outcome.findings}
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to which gzip files of more than 1,000 bytes are decompressed."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    monkeypatch.setattr(file_bytes, "_IN_MEMORY_BYTES", 1000)
+    monkeypatch.setattr(file_bytes, "_ON_DISK", folder)
+    monkeypatch.delenv("TMPDIR", raising=False)
+    return folder
+
+
+def test_a_large_gzip_file_is_decompressed_to_disk_and_leaves_nothing(on_disk: Path, tmp_path: Path) -> None:
+    expected: list[Record] = [{**FIRST, "input_ids": [n] * 8} for n in range(100)]
+    path = tmp_path / "part-0"
+    path.write_bytes(gzip.compress(file_of(*expected[:60])) + gzip.compress(file_of(*expected[60:])))
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    with records.open(path) as file:
+        assert file[[99, 0, 70]].input_ids[:, 0].tolist() == [99, 0, 70]
+        assert list(on_disk.iterdir()) == []
+        assert len(os.listdir("/proc/self/fd")) == before + 1  # noqa: PTH208
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_a_bomb_is_known_by_its_beginning(on_disk: Path, tmp_path: Path) -> None:
+    path = tmp_path / "part-0"
+    packer = zlib.compressobj(9, wbits=31)
+    path.write_bytes(b"".join(packer.compress(bytes(1 << 20)) for _ in range(64)) + packer.flush())
+
+    def read() -> None:
+        with pytest.raises(BertprepError, match=r"is neither TFRecord nor OFRecord: it has more than 1,000 bytes and begins"):
+            records.open(path)
+
+    assert traced_peak(read) < 8_000_000
+    assert list(on_disk.iterdir()) == []
+
+
+def test_more_than_is_decompressed_for_a_reading_is_refused(
+    on_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_bytes, "_MOST_DECOMPRESSED_BYTES", 2 << 20)
+    path = tmp_path / "part-0"
+    path.write_bytes(gzip.compress(12_000 * file_of(FIRST)))
+    with pytest.raises(BertprepError, match=r"holds more than 0 GiB, .*; decompress it yourself, or give smaller files"):
+        records.open(path)
+    assert list(on_disk.iterdir()) == []
+
+
+def test_a_disk_without_space_is_named(on_disk: Path, tmp_path: Path) -> None:
+    import resource
+
+    path = tmp_path / "part-0"
+    path.write_bytes(gzip.compress(12_000 * file_of(FIRST)))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))  # Python ignores the signal, and gets an error
+    try:
+        with pytest.raises(
+            BertprepError, match=rf"cannot be decompressed to {on_disk} after .*: File too large; make space there"
+        ):
+            records.open(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("end", [b"x", b"garbage", b"\x1f\x8b"])
+def test_what_follows_a_gzip_file_is_an_error(end: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "part-0"
+    path.write_bytes(gzip.compress(file_of(FIRST)) + end)
+    with pytest.raises(BertprepError, match=r"part-0: cannot be decompressed: (it ends within|after) its gzip data"):
+        records.open(path)
+    path.write_bytes(gzip.compress(file_of(FIRST)) + bytes(1000))  # padding, as on tapes
+    with records.open(path) as file:
+        assert np.array_equal(file[:].input_ids, [FIRST["input_ids"]])
