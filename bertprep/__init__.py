@@ -3,7 +3,7 @@
     import bertprep
 
     bertprep.create(workdir="data")  # the sample corpus as TFRecord and OFRecord
-    with bertprep.records.open("data/.../part-00000") as file:
+    with bertprep.records.open("data/.../part-0") as file:
         examples = file[0:8]  # arrays: examples.input_ids has shape (8, 128)
 
 Names are imported when they are first used, so that a command pays only for what it needs.
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bertprep.check.plan.planning import plan as plan
     from bertprep.check.report import report as report
     from bertprep.check.validate import validate as validate
+    from bertprep.config import Dialect as Dialect
     from bertprep.config import InstanceSettings as InstanceSettings
     from bertprep.config import ShardSettings as ShardSettings
     from bertprep.conversion import convert as convert
@@ -32,6 +33,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "BertprepError": "bertprep.errors",
+    "Dialect": "bertprep.config",
     "InstanceSettings": "bertprep.config",
     "ShardSettings": "bertprep.config",
     "UsageError": "bertprep.errors",

@@ -1,24 +1,32 @@
 """Files that appear under their final name only when they are whole: temporary name, fsync, rename.
 
-A run killed between the two leaves a file that ends in `.tmp`; `remove_leftovers` clears those before work starts again.
-The temporary name is the final name plus `.tmp`, so that one folder never holds two unfinished copies of a file.
+The temporary name, `NAME.1f2e3d4c.tmp`, is the writer's own: several processes may write one file at once, and the last one
+to finish is the one that stands. It is made anew and never through a link, so that what somebody else put there is neither
+written to nor read. Its writer holds a lock on it, which the system takes back when the writer dies, however it dies: so
+leftovers of killed runs are known from the files of runs that live, and the next writer of a file clears them.
 """
 
 import errno
 import fcntl
 import os
+import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from bertprep.errors import BertprepError
 
 TEMPORARY_SUFFIX = ".tmp"
+_TEMPORARY = re.compile(rf"(.+)\.[0-9a-f]{{8}}{re.escape(TEMPORARY_SUFFIX)}")
 
 
 def explain_write_error(path: Path, error: OSError) -> BertprepError:
     """The one line for a write that the system refused: which file, why, how much room is left, and what to do."""
+    if in_the_way := _not_a_folder(path):
+        return BertprepError(f"{path}: cannot be written: {in_the_way}")
     folder = next((p for p in path.parents if p.is_dir()), Path("/"))
     advice = "mend that and run the same command again"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -26,7 +34,19 @@ def explain_write_error(path: Path, error: OSError) -> BertprepError:
         advice = f"{free_mb:,} MB are free in {folder}; make room and run the same command again"
     elif error.errno == errno.EFBIG:
         advice = "a limit on the size of files is in force (ulimit -f); lift it and run the same command again"
+    elif error.errno in (errno.EMFILE, errno.ENFILE):
+        advice = "raise the limit on open files (ulimit -n), or take fewer --workers"
     return BertprepError(f"{path}: cannot be written: {error.strerror or error}; {advice}")
+
+
+def _not_a_folder(path: Path) -> str | None:
+    """What stands where a folder above `path` should be, if anything does, and what to do."""
+    for above in reversed(path.parents):
+        if above.is_symlink() and not above.exists():
+            return f"{above} is a link to {above.readlink()}, which does not exist; make that folder, or name another"
+        if above.exists() and not above.is_dir():
+            return f"{above} is a file, expected a folder; name another, or move the file away"
+    return None
 
 
 class AtomicFile:
@@ -37,12 +57,10 @@ class AtomicFile:
     goes through the cache after all.
     """
 
-    def __init__(self, path: Path, *, direct: bool = False) -> None:
+    def __init__(self, path: Path, *, direct: bool = False, mode: int = 0o666) -> None:
         self.path = path
         self.size_bytes = 0
-        self._temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        self._descriptor = os.open(self._temporary, flags, 0o666)
+        self._temporary, self._descriptor = _make_temporary(path, partial(_make_file, mode=mode))
         self._direct = direct and hasattr(os, "O_DIRECT") and self._set_direct(True)
 
     def _set_direct(self, direct: bool) -> bool:
@@ -71,29 +89,34 @@ class AtomicFile:
     def commit(self) -> None:
         """Bring the bytes to the disk, then give the file its name."""
         os.fsync(self._descriptor)
-        os.close(self._descriptor)
-        self._descriptor = -1
         self._temporary.replace(self.path)
+        self._close()  # with the lock, so not before the file has its name
         sync_folder(self.path.parent)
 
     def discard(self) -> None:
         """Take the unfinished file away again."""
+        self._temporary.unlink(missing_ok=True)
+        self._close()
+
+    def _close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-        self._temporary.unlink(missing_ok=True)
 
 
 @contextmanager
-def atomic_file(path: Path, *, direct: bool = False) -> Iterator[AtomicFile]:
-    """Write `path` whole or not at all.
+def atomic_file(path: Path, *, direct: bool = False, mode: int = 0o666) -> Iterator[AtomicFile]:
+    """Write `path` whole or not at all; a new file has the rights `mode`, less the umask.
 
-    Raises `BertprepError` where the system refuses a write; on any exception nothing is left behind, and a file that
-    stood under the name before stands there still.
+    Raises `BertprepError` where the system refuses a write, or a device stands under the name; on any exception nothing is
+    left behind, and a file that stood under the name before stands there still.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = AtomicFile(path, direct=direct)
+        if path.exists() and not path.is_file():
+            found = "a folder" if path.is_dir() else "a device or a pipe"
+            raise BertprepError(f"{path}: cannot be written: it is {found}, expected a file; name another")
+        file = AtomicFile(path, direct=direct, mode=mode)
     except OSError as error:
         raise explain_write_error(path, error) from error
     try:
@@ -107,6 +130,29 @@ def atomic_file(path: Path, *, direct: bool = False) -> Iterator[AtomicFile]:
         raise
 
 
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """A new folder to be filled, which appears as `path` when the block ends; nothing is left of it where the block fails.
+
+    Raises `BertprepError` where the system refuses that, or something stands under the name by then.
+    """
+    place = path.resolve()
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        unfinished, descriptor = _make_temporary(place, _make_folder)
+    except OSError as error:
+        raise explain_write_error(path, error) from error
+    try:
+        yield unfinished
+        unfinished.replace(place)
+        sync_folder(place.parent)
+    except OSError as error:
+        raise explain_write_error(path, error) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        os.close(descriptor)
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames in `folder` survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -116,7 +162,71 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def temporary_name(path: Path) -> Path:
+    """A name beside `path` that no other process has."""
+    return path.with_name(f"{path.name}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")
+
+
+def _make_temporary(path: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
+    """A new file or folder beside `path`, and a descriptor of it that holds its lock."""
+    with suppress(OSError):  # a folder that may be written to and not be listed
+        old_name = path.name + TEMPORARY_SUFFIX  # as bertprep 0.1.0 called it
+        for beside in path.parent.iterdir():
+            match = _TEMPORARY.fullmatch(beside.name)
+            if beside.name == old_name or (match and match[1] == path.name):
+                _remove_if_dead(beside)
+    while True:
+        temporary = temporary_name(path)
+        try:
+            descriptor = make(temporary)
+        except FileExistsError:
+            continue
+        with suppress(OSError):  # a file system without locks: then nobody clears what a kill leaves
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if is_still(temporary, descriptor):
+            return temporary, descriptor
+        os.close(descriptor)  # cleared as a leftover between our making it and our lock
+
+
+def _make_file(path: Path, mode: int) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+
+
+def _make_folder(path: Path) -> int:
+    path.mkdir()
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+
+
+def is_still(path: Path, descriptor: int) -> bool:
+    """Whether the open file is the one that stands under that name."""
+    try:
+        return os.path.samestat(path.stat(follow_symlinks=False), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
 def remove_leftovers(folder: Path) -> None:
-    """Remove what a killed run left unfinished in `folder` and below."""
+    """Remove what killed runs left unfinished in `folder` and below; what a living one writes is left alone."""
     for path in folder.rglob("*" + TEMPORARY_SUFFIX):
-        path.unlink(missing_ok=True)
+        if _TEMPORARY.fullmatch(path.name):
+            _remove_if_dead(path)
+
+
+def _remove_if_dead(path: Path) -> None:
+    """Remove a temporary file, link or folder whose writer is no more."""
+    with suppress(OSError):  # gone meanwhile, or not ours to remove
+        kind = path.lstat().st_mode
+        if stat.S_ISLNK(kind):  # links are made under the lock of their folder, and are there for no time
+            path.unlink()
+            return
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+            return
+        descriptor = os.open(path, (os.O_RDONLY if stat.S_ISDIR(kind) else os.O_RDWR) | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # refused while the writer lives
+            if stat.S_ISDIR(kind):
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        finally:
+            os.close(descriptor)

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertprep.config import DEFAULT_DIALECT, Dialect
 from bertprep.errors import UsageError
 from bertprep.layout import SPLITS, TRAINING, record_file_name
 from bertprep.record_folder import IdentifiedFile, RecordFolder
+from bertprep.record_home import RecordHome, home_for_converted, part_digits
 from bertprep.records.convert import Span
 
 
@@ -26,16 +28,24 @@ class Output:
 
 
 def plan_outputs(
-    folder: RecordFolder, sources: Sequence[IdentifiedFile], target: Path, to: str, shards: int | None
+    folder: RecordFolder,
+    sources: Sequence[IdentifiedFile],
+    target: Path,
+    to: str,
+    shards: int | None,
+    dialect: Dialect = DEFAULT_DIALECT,
 ) -> list[Output]:
-    """The files to be made, split by split."""
+    """The files to be made, split by split; without splits in the folder of their format."""
     outputs = []
+    home = RecordHome(target) if sources[0].file.split else home_for_converted(target, to)
+    digits = part_digits(home.records)
     for split in dict.fromkeys(source.file.split for source in sources):
         files = [source for source in sources if source.file.split == split]
         in_name = next((name for name in (split, folder.path.name) if name in SPLITS), TRAINING)
         spans = deal(files, shards) if shards else [(Span(source.file.path),) for source in files]
         for number, of_file in enumerate(spans):
-            name = f"{split}/{record_file_name(to, folder.corpus, in_name, number)}".lstrip("/")
+            file_name = record_file_name(to, folder.corpus, in_name, number, dialect, part_digits=digits)
+            name = home.prefix + f"{split}/{file_name}".lstrip("/")
             known = folder.manifest.files[files[number].file.name] if folder.manifest and not shards else {}
             outputs.append(Output(name, target / name, of_file, known))
     return outputs

@@ -1,4 +1,4 @@
-"""One writer a folder: a lock that the system takes back when its holder dies, however it dies."""
+"""One writer at a time: a lock that the system takes back when its holder dies, however it dies."""
 
 import fcntl
 import os
@@ -6,28 +6,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bertprep.atomic import explain_write_error
+from bertprep.atomic import explain_write_error, is_still
 from bertprep.errors import BertprepError
+from bertprep.progress import say
 
 LOCK = ".lock"
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of `folder`, which is made where it is missing; raises `BertprepError` where another run holds it."""
-    path = folder / LOCK
-    descriptor = -1
+def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[None]:
+    """Hold the lock `name` of `folder`, which is made where it is missing.
+
+    Where another run holds it, raises `BertprepError`, or with `wait` says so and waits.
+    """
+    path = folder / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        while descriptor < 0:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not _is_still(path, descriptor):  # the run before took the file away between our open and our lock
-                os.close(descriptor)
-                descriptor = -1
-    except BlockingIOError:
-        os.close(descriptor)
-        raise BertprepError(f"{folder}: another run is writing here; wait for it, or stop it first") from None
+        descriptor = open_locked(path, wait=wait)
     except OSError as error:
         raise explain_write_error(path, error) from error
     try:
@@ -37,8 +32,27 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _is_still(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
+def open_locked(path: Path, *, wait: bool) -> int:
+    """A descriptor of `path`, to read and to append, that holds the file's lock; the file is made where it is missing.
+
+    Who holds the lock may remove the file: then another one that stands there by now is taken.
+    """
+    is_said = False
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not wait:
+                    raise BertprepError(f"{path.parent}: another run is writing here; wait for it, or stop it first") from None
+                if not is_said:
+                    say(f"{path.parent}: another run is writing here; waiting for it")
+                is_said = True
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if is_still(path, descriptor):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from typing import Any, TypeVar
 
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, explain_system_error
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -115,6 +115,9 @@ def _work(function: Callable[[Any], Any], pipe: Any, not_ours: list[Any]) -> Non
             answer = ("result", function(argument))
         except BertprepError as error:
             answer = ("error", type(error)(str(error)))
+        except OSError as error:
+            explained = explain_system_error(error)
+            answer = ("error", explained) if explained else ("traceback", traceback.format_exc())
         except BaseException:
             answer = ("traceback", traceback.format_exc())
         pipe.send(answer)

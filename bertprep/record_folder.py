@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertprep import records
-from bertprep.atomic import TEMPORARY_SUFFIX
 from bertprep.errors import BertprepError, UsageError
-from bertprep.layout import MANIFEST, SPLITS, TRAINING, VOCABULARY
-from bertprep.manifest import JOURNAL_SUFFIX, Manifest, read_manifest, sha256_of, sha256_of_vocabulary
+from bertprep.layout import MANIFEST, SPLITS, TRAINING, by_number
+from bertprep.manifest import Manifest, sha256_of, sha256_of_vocabulary
+from bertprep.record_home import find_home, find_vocabulary, formats_below, record_names
 from bertprep.record_stage import KIND
-
-_NOT_RECORDS = (".json", ".txt", ".md", ".html", ".log", JOURNAL_SUFFIX, TEMPORARY_SUFFIX)
+from bertprep.untrusted import CORPUS
 
 
 @dataclass(frozen=True)
@@ -45,12 +44,16 @@ class IdentifiedFile:
 
 @dataclass(frozen=True)
 class RecordFolder:
-    """The record files of one data set, training before test, in the order of the numbers in their names."""
+    """The record files of one data set, training before test, in the order of the numbers in their names.
+
+    `manifest` calls them as `files` does; it lies in `home`.
+    """
 
     path: Path
     files: tuple[FoundFile, ...]
     manifest: Manifest | None
     vocabulary: Path | None
+    home: Path
 
     @property
     def corpus(self) -> str:
@@ -58,19 +61,31 @@ class RecordFolder:
         if self.manifest and "corpus" in self.manifest.made_with:
             return str(self.manifest.made_with["corpus"])
         matched = re.fullmatch(rf"(.+)_({'|'.join(SPLITS)})_\d+\.tfrecord.*", self.files[0].path.name)
-        return matched[1] if matched else "corpus"
+        return matched[1] if matched and CORPUS.holds(matched[1]) else "corpus"
+
+
+def choose_format(folder: Path, record_format: str | None = None) -> Path:
+    """Of a folder that has one for each format, that of `record_format`, or the only one; else the folder itself."""
+    formats = formats_below(folder) if folder.is_dir() else []
+    if len(formats) > 1 and record_format is None:
+        raise UsageError(
+            f"{folder}: holds {' and '.join(f'{name}/' for name in formats)}; name one, such as {folder / formats[0]}"
+        )
+    return next((folder / name for name in formats if record_format in (None, name)), folder)
 
 
 def find_records(path: Path) -> RecordFolder:
     """The data set in a folder, or a single file as one; raises `BertprepError` where there is none, or not all of it."""
     if path.is_file():
-        return RecordFolder(path.parent, (FoundFile(path, path.name, ""),), None, _vocabulary_of(path.parent))
-    if not path.is_dir():
+        return RecordFolder(path.parent, (FoundFile(path, path.name, ""),), None, find_vocabulary(path.parent), path.parent)
+    path = choose_format(path)
+    home = find_home(path)
+    if not path.is_dir() and not home.prefix:
         raise UsageError(f"{path}: does not exist; name a record file or a folder of them")
-    if (path / (MANIFEST + JOURNAL_SUFFIX)).exists():
+    if home.is_unfinished:
         raise BertprepError(f"{path}: is not finished; run the command that makes it again, it continues where it was")
-    manifest = read_manifest(path)
-    names = sorted(manifest.files if manifest else _names_in(path), key=_by_numbers)
+    manifest = home.manifest
+    names = sorted(manifest.files if manifest else record_names(path), key=by_number)
     if manifest and manifest.kind != KIND:
         raise UsageError(f"{path}: holds {manifest.kind}, expected records; bertprep create makes records of text shards")
     if not names:
@@ -80,9 +95,9 @@ def find_records(path: Path) -> RecordFolder:
     files = [FoundFile(path / name, name, name.rpartition("/")[0]) for name in names]
     for file in files:
         if not file.path.is_file():
-            raise BertprepError(f"{file.path}: is missing, {path / MANIFEST} lists it; make the folder again")
+            raise BertprepError(f"{file.path}: is missing, {home.folder / MANIFEST} lists it; make the folder again")
     files.sort(key=lambda file: SPLITS.index(file.split) if file.split in SPLITS else -1)
-    return RecordFolder(path, tuple(files), manifest, _vocabulary_of(path))
+    return RecordFolder(path, tuple(files), manifest, find_vocabulary(path), home.folder)
 
 
 def identify(file: FoundFile) -> IdentifiedFile:
@@ -99,7 +114,7 @@ def check_identified(folder: RecordFolder, files: Sequence[IdentifiedFile]) -> N
     if folder.vocabulary and expected_vocabulary and (found_sum := sha256_of(folder.vocabulary)) != expected_vocabulary:
         raise BertprepError(
             f"{folder.vocabulary}: is not the vocabulary that the records were made with: sha256 {found_sum[:16]}..., expected "
-            f"{expected_vocabulary[:16]}... by {folder.path / MANIFEST}; put the right one there"
+            f"{expected_vocabulary[:16]}... by {folder.home / MANIFEST}; put the right one there"
         )
     for found in files:
         path, first = found.file.path, files[0]
@@ -110,32 +125,6 @@ def check_identified(folder: RecordFolder, files: Sequence[IdentifiedFile]) -> N
             )
         if folder.manifest and (expected := folder.manifest.files[found.file.name].get("sha256")) != found.sha256:
             raise BertprepError(
-                f"{path}: has sha256 {found.sha256[:16]}..., expected {str(expected)[:16]}... by {folder.path / MANIFEST}; "
+                f"{path}: has sha256 {found.sha256[:16]}..., expected {str(expected)[:16]}... by {folder.home / MANIFEST}; "
                 "it is damaged or was changed, make it again"
             )
-
-
-def _names_in(folder: Path) -> list[str]:
-    splits = [split for split in SPLITS if (folder / split).is_dir()]
-    return [
-        f"{split}/{path.name}".lstrip("/") for split in splits or [""] for path in (folder / split).iterdir() if _may_be(path)
-    ]
-
-
-def _may_be(path: Path) -> bool:
-    """Not what lies beside records: documents, manifests, and the marks that other tools leave, such as _SUCCESS."""
-    return path.is_file() and path.name[0] not in "._" and path.suffix not in _NOT_RECORDS
-
-
-def _vocabulary_of(folder: Path) -> Path | None:
-    path = (folder.parent if folder.name in SPLITS else folder) / VOCABULARY
-    return path if path.is_file() else None
-
-
-def _by_numbers(name: str) -> list[tuple[int, str]]:
-    """Sorts part-2 before part-10.
-
-    >>> sorted(["part-10", "part-2"], key=_by_numbers)
-    ['part-2', 'part-10']
-    """
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]

@@ -1,10 +1,12 @@
 """Text shards to record files: each shard is one task, to tokenize, generate, encode and write one file a format.
 
-Every finished file is in the journal of its folder, so a killed run goes on with the shards it lacks, with any number of
-workers, and the bytes are the same.
+Every finished file is in the journal beside the manifest that will list it, so a killed run goes on with the shards it lacks,
+with any number of workers, and the bytes are the same. A folder of the user's own has one manifest for both formats, which may
+be made one after the other.
 """
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,15 +18,18 @@ import numpy as np
 
 from bertprep import kernels, pool
 from bertprep.atomic import atomic_file
-from bertprep.config import InstanceSettings
+from bertprep.config import DEFAULT_DIALECT, Dialect, InstanceSettings
 from bertprep.errors import BertprepError
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances, load_vocabulary
 from bertprep.layout import VOCABULARY
 from bertprep.manifest import Journal, Manifest, read_finished, versions_of
+from bertprep.manifest_schema import RECORDS
 from bertprep.progress import Progress, say
+from bertprep.record_home import RecordHome, check_vocabulary_place
 from bertprep.records.writer import RecordEncoder, write_records
+from bertprep.verification import remove_damaged
 
-KIND = "masked-LM records"
+KIND = RECORDS
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,7 @@ class RecordMaker:
 
     vocabulary: Vocabulary
     settings: InstanceSettings
+    dialect: Dialect = DEFAULT_DIALECT
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -68,19 +74,19 @@ class RecordMaker:
 
     @cached_property
     def encoder(self) -> RecordEncoder:
-        return RecordEncoder(self.vocabulary, seq=self.settings.seq, pred=self.settings.pred)
+        return RecordEncoder(self.vocabulary, seq=self.settings.seq, pred=self.settings.pred, dialect=self.dialect)
 
     def prepare(self) -> None:
         """Load all that workers share, so that a forked worker has it at once."""
         kernels.load()
         _ = self.tokenizer, self.encoder
 
-    def task(self, shard: TextShard, journals: dict[str, Journal]) -> ShardTask | None:
-        """What is still to be made of a shard."""
+    def task(self, shard: TextShard, homes: dict[str, RecordHome], done: dict[str, dict[str, Any]]) -> ShardTask | None:
+        """What is still to be made of a shard, where `done` has what manifest or journal of each format list."""
         paths = {
-            name: journal.folder / shard.names[name]
-            for name, journal in journals.items()
-            if shard.names[name] not in journal.done
+            name: home.records / shard.names[name]
+            for name, home in homes.items()
+            if home.prefix + shard.names[name] not in done[name]
         }
         return ShardTask(shard, self.settings.shard_seed(shard.number), paths) if paths else None
 
@@ -107,45 +113,80 @@ class RecordMaker:
 
 def make_records(
     shards: Sequence[TextShard],
-    folders: dict[str, Path],
+    homes: dict[str, RecordHome],
     made_with: dict[str, Any],
     maker: RecordMaker,
     workers: int,
     progress: bool,
     *,
     check_texts: bool,
+    verify: bool = False,
 ) -> dict[str, Manifest]:
-    """Make what is missing in `folders`, and their manifests; `check_texts` where `made_with` does not identify the texts."""
-    finished = {name: manifest for name in folders if (manifest := read_finished(folders[name], KIND, made_with))}
+    """Make what is missing in the home of each format, and the manifests; what they say of each format.
+
+    With `check_texts`, where `made_with` does not identify the texts, what is there already must be of these. With
+    `verify` a file whose sha256 is not what it was is missing too.
+    """
+    names: dict[Path, list[str]] = defaultdict(list)  # of each manifest
+    for (name, home), shard in product(homes.items(), shards):
+        names[home.folder].append(home.prefix + shard.names[name])
+    manifests = {folder: read_finished(folder, KIND, made_with, wanted) for folder, wanted in names.items()}
+    if verify:
+        for folder, manifest in manifests.items():
+            journal = Journal(folder, KIND, made_with, owned=_owned(folder, homes))
+            label = " and ".join(name for name, home in homes.items() if home.folder == folder)
+            if remove_damaged(manifest, journal, names=names[folder], label=label, workers=workers, progress=progress):
+                manifests[folder] = None
+    for folder, manifest in manifests.items():
+        if not manifest:
+            check_vocabulary_place(folder, maker.vocabulary.sha256)
     with contextlib.ExitStack() as stack:
         journals = {
-            name: stack.enter_context(Journal(folder, KIND, made_with))
-            for name, folder in folders.items()
-            if name not in finished
+            folder: stack.enter_context(Journal(folder, KIND, made_with, owned=_owned(folder, homes)))
+            for folder, manifest in manifests.items()
+            if not manifest
         }
-        for folder in folders.values():
+        for folder in manifests:
             _keep_vocabulary(folder, maker.vocabulary)
-        tasks = [(str(shard.path), task) for shard in shards if (task := maker.task(shard, journals))]
+        listed = {folder: manifest.files if manifest else journals[folder].done for folder, manifest in manifests.items()}
+        done = {name: listed[home.folder] for name, home in homes.items()}
+        tasks = [(str(shard.path), task) for shard in shards if (task := maker.task(shard, homes, done))]
         if check_texts:
-            for shard, name in product(shards, folders):
-                made_already = finished[name].files if name in finished else journals[name].done
-                if facts := made_already.get(shard.names[name]):
-                    _check_same_text(shard, facts, folders[name])
+            for shard, (name, home) in product(shards, homes.items()):
+                if facts := done[name].get(home.prefix + shard.names[name]):
+                    _check_same_text(shard, facts, home.folder)
         if tasks:
             maker.prepare()
         elif progress:
-            say(f"create: all {len(shards):,} shards are made already")
+            how = "sums checked" if verify else "sizes checked; --verify reads their sums"
+            say(f"create: all {len(shards):,} shards are made already ({how})")
         with (
             Progress("create", len(tasks), enabled=progress and bool(tasks)) as shown,
             contextlib.closing(pool.run(maker.make, tasks, workers=workers)) as results,
         ):
             for _, result in results:
                 for name, facts in result.facts.items():
-                    journals[name].add(result.shard.names[name], facts)
+                    journals[homes[name].folder].add(homes[name].prefix + result.shard.names[name], facts)
                 shown.advance(records=result.records, MB_of_text=result.text_bytes / 1e6)
         versions = versions_of("llvmlite", "numpy") if journals else {}
-        made = {name: journal.finish((s.names[name] for s in shards), versions) for name, journal in journals.items()}
-    return {name: made.get(name) or finished[name] for name in folders}
+        for folder, journal in journals.items():
+            manifests[folder] = _finish(journal, names[folder], versions, homes)
+    found = {name: home.part_of(manifests[home.folder]) for name, home in homes.items()}
+    return {name: manifest for name, manifest in found.items() if manifest}
+
+
+def _owned(folder: Path, homes: dict[str, RecordHome]) -> list[str]:
+    """Of a folder, what only runs like this one write to: all of it, or in a user's own the folders of the formats."""
+    return [home.prefix or "." for home in homes.values() if home.folder == folder]
+
+
+def _finish(journal: Journal, names: Sequence[str], versions: dict[str, str], homes: dict[str, RecordHome]) -> Manifest:
+    """The manifest of the files `names`, and of those of other formats, which stay as they are, finished or not."""
+    asked_for = tuple(home.prefix for home in homes.values() if home.folder == journal.folder)
+    others = [name for name in {**journal.listed, **journal.done} if not name.startswith(asked_for)]
+    kept = [name for name in others if name in journal.listed and (journal.folder / name).parent.is_dir()]
+    resumable = [name for name in others if name not in journal.listed]
+    return journal.finish(names, versions, keep=kept, resumable=resumable)
 
 
 def _check_same_text(shard: TextShard, done: dict[str, Any], folder: Path) -> None:
@@ -174,7 +215,7 @@ def identify_text(path: Path) -> tuple[int, str]:
 
 
 def _keep_vocabulary(folder: Path, vocabulary: Vocabulary) -> None:
-    """Lay the vocabulary beside the records, which mean nothing without it."""
+    """Lay the vocabulary beside the manifest: the records mean nothing without it."""
     kept = folder / VOCABULARY
     if not (kept.is_file() and load_vocabulary(kept).sha256 == vocabulary.sha256):
         with atomic_file(kept) as file:

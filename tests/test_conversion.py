@@ -18,6 +18,7 @@ from bertprep import records
 from bertprep.atomic import TEMPORARY_SUFFIX
 from bertprep.cli import main
 from bertprep.conversion_plan import deal
+from bertprep.layout import by_number
 from bertprep.manifest import read_manifest
 from bertprep.record_folder import FoundFile, IdentifiedFile, find_records
 from bertprep.records.convert import Span
@@ -87,13 +88,55 @@ def test_a_data_set_becomes_what_create_writes(created: dict[str, Path], tmp_pat
 def test_a_file_becomes_what_create_writes(created: dict[str, Path], tmp_path: Path) -> None:
     tfrecord, ofrecord = (
         created["tfrecord"] / "training/gold_training_00001.tfrecord",
-        created["ofrecord"] / "training/part-00001",
+        created["ofrecord"] / "training/part-1",
     )
     for source, result in ((tfrecord, ofrecord), (ofrecord, tfrecord)):
         bertprep.convert(source, tmp_path / "one")
         assert (tmp_path / "one").read_bytes() == result.read_bytes()
     bertprep.convert(tfrecord, tmp_path / "same", to="tfrecord")
     assert (tmp_path / "same").read_bytes() == tfrecord.read_bytes()
+
+
+@pytest.mark.parametrize("source", ["tfrecord", "ofrecord"])
+def test_a_dialect_is_what_create_writes_and_comes_back(created: dict[str, Path], tmp_path: Path, source: str) -> None:
+    dialect = bertprep.Dialect(feature_names="tf2", compress="gzip")
+    made = bertprep.create(
+        settings=bertprep.InstanceSettings(dupe=1), dialect=dialect, formats="tfrecord", vocab=GOLDEN / "vocab.txt",
+        workdir=created["tfrecord"].parents[2], corpus="gold", workers=1,
+    )  # fmt: skip
+    bertprep.convert(created[source], tmp_path / "there", to="tfrecord", dialect=dialect, workers=2)
+    assert contents(tmp_path / "there") == contents(made.folders["tfrecord"])
+    bertprep.convert(tmp_path / "there", tmp_path / "back", to="tfrecord", workers=1)
+    assert contents(tmp_path / "back") == contents(created["tfrecord"])
+    there, back, origin = (read_manifest(folder) for folder in (tmp_path / "there", tmp_path / "back", created["tfrecord"]))
+    assert there
+    assert back
+    assert origin
+    assert (there.made_with["feature_names"], there.made_with["compress"]) == ("tf2", "gzip")
+    assert back.files == origin.files
+    assert back.made_with.keys() - origin.made_with.keys() == {"converted_to", "converted_from"}
+
+
+def test_a_dialect_of_one_file_and_of_dealt_ones(created: dict[str, Path], tmp_path: Path) -> None:
+    dialect = bertprep.Dialect(compress="gzip")
+    source = created["ofrecord"] / "training" / "part-0"
+    plain = (created["tfrecord"] / "training/gold_training_00000.tfrecord").read_bytes()
+    bertprep.convert(source, tmp_path / "any name", dialect=dialect)
+    assert gzip.decompress((tmp_path / "any name").read_bytes()) == plain
+    files = bertprep.convert(source, tmp_path / "dealt", to="tfrecord", dialect=dialect, shards=3, workers=2).files
+    assert list(files) == [f"tfrecord/corpus_training_0000{number}.tfrecord.gz" for number in range(3)]
+    assert b"".join(gzip.decompress((tmp_path / "dealt" / name).read_bytes()) for name in files) == plain
+
+
+@pytest.mark.parametrize("to", [[], ["--to", "ofrecord"]])
+def test_ofrecord_has_one_form_only(
+    created: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], to: list[str]
+) -> None:
+    for source in (created["tfrecord"], created["tfrecord"] / "training/gold_training_00000.tfrecord"):
+        assert main(["convert", str(source), str(tmp_path / "out"), "--feature-names", "tf2", *to]) == 2
+        expected = "--feature-names tf2: is for TFRecord only, no reader of OFRecord takes it; give --to tfrecord"
+        assert complaint(capsys).strip() == expected
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_number_of_workers_changes_nothing(created: dict[str, Path], tmp_path: Path) -> None:
@@ -109,7 +152,7 @@ def test_dealing_over_more_files_and_back_over_one(created: dict[str, Path], tmp
     bertprep.convert(tmp_path / "many", tmp_path / "one", shards=1, workers=1)
     for split in ("training", "test"):
         many = sorted((tmp_path / "many" / split).iterdir())
-        assert [path.name for path in many] == [f"part-{number:05d}" for number in range(7)]
+        assert [path.name for path in many] == [f"part-{number}" for number in range(7)]
         sizes = [len(records.open(path)) for path in many]
         assert max(sizes) - min(sizes) <= 1
         assert sizes == sorted(sizes, reverse=True)
@@ -121,9 +164,9 @@ def test_dealing_over_more_files_and_back_over_one(created: dict[str, Path], tmp
 
 
 def test_a_single_file_is_dealt_into_a_folder(created: dict[str, Path], tmp_path: Path) -> None:
-    source = created["ofrecord"] / "training" / "part-00000"
+    source = created["ofrecord"] / "training" / "part-0"
     bertprep.convert(source, tmp_path / "dealt", to="ofrecord", shards=3, workers=2)
-    parts = [tmp_path / "dealt" / f"part-{number:05d}" for number in range(3)]
+    parts = [tmp_path / "dealt" / "ofrecord" / f"part-{number}" for number in range(3)]
     assert b"".join(part.read_bytes() for part in parts) == source.read_bytes()
 
 
@@ -154,7 +197,7 @@ def test_a_compressed_folder_without_a_manifest(tmp_path: Path) -> None:
     write(tmp_path / "theirs" / "_SUCCESS", b"")
     write(tmp_path / "theirs" / "README.md", b"# Records")
     bertprep.convert(tmp_path / "theirs", tmp_path / "ours", workers=1)
-    ours = sorted((tmp_path / "ours").glob("part-*"))
+    ours = sorted((tmp_path / "ours" / "ofrecord").iterdir(), key=lambda path: by_number(path.name))
     assert len(ours) == 11
     assert b"".join(path.read_bytes() for path in ours) == file_of(*expected, dialect=Dialect("ofrecord"))
 
@@ -201,7 +244,7 @@ Change = Callable[[Path], object]
 
 def flip_a_byte(folder: Path) -> None:
     """In the padding of a record, which no checksum of an OFRecord would show."""
-    path = folder / "training" / "part-00000"
+    path = folder / "training" / "part-0"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
@@ -210,12 +253,12 @@ def flip_a_byte(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (flip_a_byte, "part-00000: has sha256 "),
-        (lambda folder: (folder / "test" / "part-00000").unlink(), "part-00000: is missing, "),
+        (flip_a_byte, "part-0: has sha256 "),
+        (lambda folder: (folder / "test" / "part-0").unlink(), "part-0: is missing, "),
         (lambda folder: (folder / "manifest.json.journal").touch(), "is not finished; run the command that makes it again"),
-        (lambda folder: write(folder / "test" / "part-00000", b""), "part-00000: is empty, it holds no records"),
+        (lambda folder: write(folder / "test" / "part-0", b""), "part-0: is empty, it holds no records"),
         (
-            lambda folder: write(folder / "test" / "part-00000", b"no records at all"),
+            lambda folder: write(folder / "test" / "part-0", b"no records at all"),
             "is neither TFRecord nor OFRecord",
         ),
     ],
@@ -261,7 +304,7 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         ),
         (["BOTH", "out"], 2, "BOTH: holds files of both formats; choose one with --to"),
         (["MIXED", "out"], 1, "MIXED/b: has records of 16 tokens and 2 predictions, expected 8 and 2 as MIXED/a has"),
-        (["FOLDER", "ABOVE/a/training"], 1, "ABOVE/a/training/part-00000: stands there already, in no manifest"),
+        (["FOLDER", "TAKEN"], 1, "TAKEN/ofrecord/part-0: stands there already, in no manifest"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -270,7 +313,7 @@ def test_mistakes_are_one_line(
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     content = file_of(FIRST, SECOND)
-    for name in ("RECORDS", "FOLDER/a", "ABOVE/a/training/part-00000", "BOTH/a", "MIXED/a"):
+    for name in ("RECORDS", "FOLDER/a", "ABOVE/a/training/part-0", "TAKEN/ofrecord/part-0", "BOTH/a", "MIXED/a"):
         write(Path(name), content)
     write(Path("BOTH/b"), file_of(FIRST, dialect=Dialect("ofrecord")))
     write(Path("MIXED/b"), file_of(random_record(random.Random(0), 16, PRED)))
@@ -286,7 +329,7 @@ def test_a_target_that_was_made_of_something_else(
     created: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["convert", str(created["tfrecord"]), str(created["ofrecord"])]) == 1
-    assert "was made with converted_to null, asked for is" in complaint(capsys)
+    assert "was made without converted_to, asked for is" in complaint(capsys)
     write(tmp_path / "source" / "part-0", file_of(FIRST))
     bertprep.convert(tmp_path / "source", tmp_path / "target")
     write(tmp_path / "source" / "part-0", file_of(SECOND))
@@ -301,5 +344,5 @@ def test_a_vocabulary_beside_a_split_goes_along(tmp_path: Path) -> None:
     write(tmp_path / "source" / "vocab.txt", b"[PAD]\n")
     assert [file.split for file in find_records(tmp_path / "source").files] == ["training"]
     bertprep.convert(tmp_path / "source" / "training", tmp_path / "target", to="tfrecord")
-    assert sorted(contents(tmp_path / "target")) == ["corpus_training_00000.tfrecord", "vocab.txt"]
-    assert records.open(tmp_path / "target" / "corpus_training_00000.tfrecord").seq == SEQ
+    assert sorted(contents(tmp_path / "target")) == ["tfrecord/corpus_training_00000.tfrecord", "vocab.txt"]
+    assert records.open(tmp_path / "target" / "tfrecord" / "corpus_training_00000.tfrecord").seq == SEQ

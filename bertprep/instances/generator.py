@@ -106,9 +106,11 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
 def predictions_by_length(seq: int, pred: int, masked_lm_prob: float) -> NDArray[np.int64]:
     """The number of masked tokens in a sequence of n tokens, special ones counted, for n = 0 to seq.
 
-    A table, because Python's `round` goes to the even neighbour and works on the exact product of doubles.
+    A table, because Python's `round` goes to the even neighbour and works on the exact product of doubles. [CLS] and the two
+    [SEP] count among the n tokens but are never masked, which leaves n - 3 at most.
     """
-    return np.array([min(pred, max(1, round(n * masked_lm_prob))) for n in range(seq + 1)], np.int64)
+    wanted = [min(pred, max(1, min(round(n * masked_lm_prob), n - 3))) for n in range(seq + 1)]
+    return np.array(wanted, np.int64)
 
 
 def threshold(probability: float) -> int:

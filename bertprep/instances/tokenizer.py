@@ -118,6 +118,11 @@ class Tokenizer:
             buffer[: filled - whole] = buffer[whole:filled]
             kept = filled - whole
             offset += whole
+        if text_bytes < size_bytes:
+            raise BertprepError(
+                f"{path}: was cut short while it was read, {text_bytes:,} of its {size_bytes:,} bytes came; "
+                "see that nothing else writes there, make it again, and run the same command"
+            )
         n_tokens, n_sentences, n_documents = (int(n) for n in state)
         ends = document_ends[:n_documents]
         if n_sentences > (ends[-1] if n_documents else 0):  # the end of the file ends the last document

@@ -1,5 +1,6 @@
 """A BERT vocabulary: one token a line, its number is its line."""
 
+import codecs
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,8 @@ from bertprep.errors import BertprepError
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MOST_TOKENS = 1 << 21
 """What three bytes of a varint hold."""
+_MOST_BYTES = 64 << 20
+_SHOWN = 40  # characters of a token, in errors
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ def load_vocabulary(path: Path) -> Vocabulary:
     or does not have [PAD] as number 0, which padding relies on.
     """
     try:
-        content = path.read_bytes()
+        content = _read(path)
         lines = content.decode().split("\n")
     except OSError as error:
         raise BertprepError(
@@ -50,13 +53,17 @@ def load_vocabulary(path: Path) -> Vocabulary:
     numbers = {token: number for number, token in enumerate(tokens)}
     missing = [token for token in SPECIAL_TOKENS if token not in numbers]
     if missing:
+        if content.startswith(codecs.BOM_UTF8):
+            raise BertprepError(
+                f"{path}: begins with a byte order mark, which is taken for a part of its first token; save it as UTF-8 without"
+            )
         raise BertprepError(
             f"{path}: lacks {', '.join(missing)}, which every BERT vocabulary has; is it a vocab.txt of BERT's?"
         )
     if len(numbers) < len(tokens):
         again = next(number for number, token in enumerate(tokens) if numbers[token] != number)
         raise BertprepError(
-            f"{path}: line {numbers[tokens[again]] + 1} repeats {tokens[again]!r} of line {again + 1}; "
+            f"{path}: line {numbers[tokens[again]] + 1} repeats {tokens[again][:_SHOWN]!r} of line {again + 1}; "
             "each token must stand once, else its number is ambiguous"
         )
     if "" in numbers:
@@ -67,3 +74,16 @@ def load_vocabulary(path: Path) -> Vocabulary:
         raise BertprepError(f"{path}: has {len(tokens):,} tokens; at most {MOST_TOKENS:,} are supported")
     sha256 = hashlib.sha256(content).hexdigest()
     return Vocabulary(path, tokens, sha256, *(numbers[token] for token in SPECIAL_TOKENS[1:]))
+
+
+def _read(path: Path) -> bytes:
+    """The bytes of the file; a pipe or a device may have no end, and a large file is something else."""
+    if path.exists() and not path.is_file():
+        raise BertprepError(f"{path}: is not a plain file; name a vocab.txt with --vocab")
+    with path.open("rb") as file:
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise BertprepError(
+            f"{path}: has more than {_MOST_BYTES:,} bytes, which no vocabulary has; name a vocab.txt with --vocab"
+        )
+    return content

@@ -8,12 +8,14 @@ length. Workers then read the documents of their shard, and only those, by seeki
 
 import codecs
 import hashlib
+import os
 import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +24,8 @@ from bertprep import pool
 from bertprep.errors import BertprepError, UsageError
 
 BLOCK_BYTES = 4_000_000
+MOST_DOCUMENT_BYTES = 64 << 20
+"""Of a document, or a line: no book is longer. What is has no blank lines where it should, or is no text."""
 HASH_BYTES = 16
 
 # What stands between two documents, from the last line end of the one to the first byte of the next: blank lines, of
@@ -48,6 +52,7 @@ class TextFile:
     input: TextInput
     size_bytes: int
     sha256: str
+    version: tuple[int, ...]  # of the file on the disk, see `version_of`
 
 
 @dataclass(frozen=True)
@@ -187,7 +192,7 @@ class _DocumentCollector:
         self._open(0)
 
     def _open(self, start: int) -> None:
-        self._started = start
+        self.started = start  # where the one that is open does
         self._digest = hashlib.sha256()
         self._held_back = b""  # white space that counts only if text follows it
         self._has_word = False
@@ -206,10 +211,10 @@ class _DocumentCollector:
     def end_document(self, end: int, next_start: int) -> None:
         """The document ends before the byte `end`, where it has any bytes; the next one begins at `next_start`."""
         if self._has_word:
-            self.start.append(self._started)
+            self.start.append(self.started)
             self.end.append(end)
             self.digests += self._digest.digest()[:HASH_BYTES]
-        elif end > self._started:  # not so before a gap that opens a file or goes on in the next block
+        elif end > self.started:  # not so before a gap that opens a file or goes on in the next block
             self.empty += 1
         self._open(next_start)
 
@@ -223,8 +228,13 @@ def _read_index(given: TextInput) -> _FileIndex:
     found = _DocumentCollector()
     position = 0
     with given.path.open("rb") as file:
-        while block := file.read(BLOCK_BYTES) + file.readline():  # whole lines only
+        version = version_of(file)
+        while block := file.read(BLOCK_BYTES) + file.readline(MOST_DOCUMENT_BYTES):  # whole lines only
             digest.update(block)
+            if position == 0:
+                check_encoding(given.path, block)
+            if len(block) >= MOST_DOCUMENT_BYTES:
+                raise too_long(f"{given.path}: byte {position:,} and after", "a line")
             _check_utf8(given.path, block, position)
             skipped = 0
             if position == 0 and block.startswith(codecs.BOM_UTF8):
@@ -240,14 +250,34 @@ def _read_index(given: TextInput) -> _FileIndex:
                 text_start = end
             found.add(lines[text_start:])
             position += len(block)
+            if position - found.started > MOST_DOCUMENT_BYTES:
+                raise too_long(f"{given.path}: byte {found.started:,} and after", "a document")
     found.end_document(position, position)
     return _FileIndex(
-        TextFile(given, position, digest.hexdigest()),
+        TextFile(given, position, digest.hexdigest(), version),
         np.array(found.start, np.int64),
         np.array(found.end, np.int64),
         np.frombuffer(bytes(found.digests), np.uint64).reshape(-1, 2),
         found.empty,
     )
+
+
+def too_long(where: str, what: str) -> BertprepError:
+    """The error for a document or a line beyond any that is read."""
+    return BertprepError(
+        f"{where}: {what} is longer than {MOST_DOCUMENT_BYTES:,} bytes, which no book is; a document is to be one text, "
+        "and in a text file to end with a blank line"
+    )
+
+
+def check_encoding(name: Path | str, start: bytes) -> None:
+    """Raise where a file begins as UTF-16 and UTF-32 do, which may be valid UTF-8 as well: letters with zeros between them."""
+    start = start[:4096]
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or 3 * start.count(0) > len(start):
+        raise BertprepError(
+            f"{name}: expected UTF-8, found UTF-16, UTF-32 or no text: it begins with {start[:8].hex(' ')}; "
+            "convert the file, for example with iconv -f UTF-16 -t UTF-8"
+        )
 
 
 def _check_utf8(path: Path, block: bytes, position: int) -> None:
@@ -260,13 +290,24 @@ def _check_utf8(path: Path, block: bytes, position: int) -> None:
         ) from error
 
 
-def read_documents(files: Mapping[int, Path], documents: Documents) -> Iterator[tuple[int, str]]:
-    """The number of the file and the text of each document; one file is open at a time."""
+def version_of(file: BinaryIO) -> tuple[int, ...]:
+    """What tells that an open file is the one that it was before: which it is, its size, and when it was changed."""
+    status = os.fstat(file.fileno())
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def read_documents(files: Mapping[int, TextFile], documents: Documents) -> Iterator[tuple[int, str]]:
+    """The number of the file and the text of each document; one file is open at a time.
+
+    Raises `BertprepError` where a file is not the one that was indexed: its documents would lie elsewhere.
+    """
     for number in np.unique(documents.file).tolist():
-        path = files[number]
+        path = files[number].input.path
         of_file = documents.take(np.flatnonzero(documents.file == number))
         try:
             with path.open("rb") as file:
+                if version_of(file) != files[number].version:
+                    raise EOFError("it was changed")
                 for start, end in zip(of_file.start.tolist(), of_file.end.tolist(), strict=True):
                     file.seek(start)
                     text = file.read(end - start)

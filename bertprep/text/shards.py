@@ -17,13 +17,15 @@ from bertprep import pool
 from bertprep.config import ShardSettings
 from bertprep.layout import TEST, TRAINING, Workspace, text_shard
 from bertprep.manifest import Journal, Manifest, read_finished, versions_of
+from bertprep.manifest_schema import TEXT_SHARDS
 from bertprep.progress import Progress
 from bertprep.text.assignment import assign_documents, count_shards
 from bertprep.text.documents import Documents, TextFile, TextIndex, TextInput, index_documents, read_documents
 from bertprep.text.sentences import choose_splitter
 from bertprep.text.writing import text_file
+from bertprep.verification import remove_damaged
 
-KIND = "text shards"
+KIND = TEXT_SHARDS
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class ShardTask:
     """All a worker needs to write one shard."""
 
     path: Path
-    inputs: dict[int, TextInput]  # only those that hold documents of the shard: a corpus may have very many
+    inputs: dict[int, TextFile]  # only those that hold documents of the shard: a corpus may have very many
     documents: Documents
     settings: ShardSettings
 
@@ -43,15 +45,18 @@ def shard_corpus(
     settings: ShardSettings,
     *,
     workers: int,
+    verify: bool = False,
     progress: bool,
     already_empty: int = 0,
+    about: dict[str, Any] | None = None,
 ) -> Manifest:
     """Write the shards of `corpus` that are not there yet.
 
-    The manifest's `made_with` holds the resolved numbers of shards, as "shards" and "test_shards", and the identity of the
-    text, by content; its `files` the documents, sentences, words, bytes and sha256 of each shard; its `counts` the documents
-    that were dropped, with those that were `already_empty` when `inputs` were made. Raises `UsageError` for a request and
-    `BertprepError` for text that cannot be sharded, and where the folder holds shards of other text or settings.
+    The manifest's `made_with` holds the resolved numbers of shards, as "shards" and "test_shards", the identity of the text, by
+    content, and what it is told `about` that; its `files` the documents, sentences, words, bytes and sha256 of each shard; its
+    `counts` the documents that were dropped, with those that were `already_empty` when `inputs` were made. With `verify` a
+    shard that has another sha256 than it had is not there. Raises `UsageError` for a request and `BertprepError` for text that
+    cannot be sharded, and where the folder holds shards of other text or settings.
     """
     language = settings.language or "en"
     index = _index(corpus, inputs, settings, workers, progress)
@@ -65,10 +70,16 @@ def shard_corpus(
         "test_fraction": settings.test_fraction,
         "shards": counts.training,
         "test_shards": counts.test,
+        **(about or {}),
     }
     dropped = {"dropped_empty": index.empty + already_empty, "dropped_duplicates": index.duplicates}
     folder = workspace.sharded(corpus)
-    if finished := read_finished(folder, KIND, made_with):
+    finished = read_finished(folder, KIND, made_with)
+    if verify:
+        journal = Journal(folder, KIND, made_with)
+        if remove_damaged(finished, journal, label=KIND, workers=workers, progress=progress):
+            finished = None
+    if finished:
         return finished
 
     shards = [text_shard(TRAINING, corpus, i) for i in range(counts.training)]
@@ -76,12 +87,14 @@ def shard_corpus(
     assigned = assign_documents(documents.size_bytes, counts.shares())
     order = np.argsort(assigned, kind="stable")  # by shard, and within a shard as they stand in the text
     of_shard = np.split(order, np.searchsorted(assigned[order], np.arange(1, len(shards))))
-    with Journal(folder, KIND, made_with) as journal:
+    with Journal(folder, KIND, made_with, wait=True) as journal:
+        if journal.found:
+            return journal.found
         tasks = []
         for name, which in zip(shards, of_shard, strict=True):
             if name not in journal.done:
                 in_shard = documents.take(which)
-                inputs_of_shard = {number: index.files[number].input for number in np.unique(in_shard.file).tolist()}
+                inputs_of_shard = {number: index.files[number] for number in np.unique(in_shard.file).tolist()}
                 tasks.append((name, ShardTask(folder / name, inputs_of_shard, in_shard, settings)))
         with (
             Progress(f"shard {corpus}", len(tasks), enabled=progress) as shown,
@@ -117,12 +130,12 @@ def write_shard(task: ShardTask) -> dict[str, Any]:
     """Write one shard; returns its facts for the manifest."""
     settings = task.settings
     split = {
-        number: choose_splitter(given.splitter or settings.splitter, settings.language or "en")
+        number: choose_splitter(given.input.splitter or settings.splitter, settings.language or "en")
         for number, given in task.inputs.items()
     }
     sentences = words = 0
     with text_file(task.path) as file:
-        for number, text in read_documents({number: given.path for number, given in task.inputs.items()}, task.documents):
+        for number, text in read_documents(task.inputs, task.documents):
             found = split[number](text)
             document = "\n".join(found)
             sentences += len(found)

@@ -18,6 +18,7 @@ from bertprep.atomic import atomic_file
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances.vocabulary import SPECIAL_TOKENS
 from bertprep.progress import Progress
+from bertprep.text.documents import MOST_DOCUMENT_BYTES, too_long
 
 CONTINUES = "##"
 MOST_CHARACTERS = 1_000  # the rarer ones of a text with more become [UNK]
@@ -76,9 +77,13 @@ def _count_words_of_file(task: tuple[Path, bool]) -> dict[str, int]:
     normalizer, pre_tokenizer = BertNormalizer(lowercase=not cased), BertPreTokenizer()
     words: Counter[str] = Counter()
     spelled: Counter[str] = Counter()  # many times fewer than there are in the text, and the tokenizer is slow
+    if path.exists() and not path.is_file():
+        raise BertprepError(f"{path}: is not a plain file; give text files")
     try:
         with path.open(encoding="utf-8", newline="\n") as lines:
-            for line in lines:
+            while line := lines.readline(MOST_DOCUMENT_BYTES):
+                if len(line) == MOST_DOCUMENT_BYTES:
+                    raise too_long(str(path), "a line")
                 spelled.update(line.split())
     except UnicodeDecodeError as error:
         raise BertprepError(f"{path}: is not UTF-8 ({error.reason}); convert the file, for instance with iconv") from error

@@ -1,5 +1,7 @@
 """The compiled tokenizer is Google's: on every character, on `tokenizers`' English, and on what is no text at all."""
 
+import io
+import os
 import unicodedata
 from itertools import pairwise
 from pathlib import Path
@@ -109,3 +111,15 @@ def test_names_the_byte_that_is_not_utf_8(tmp_path: Path, text: bytes, offset: i
 def test_text_without_a_document_is_an_error(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(BertprepError, match=message):
         tokenize(tmp_path, text, "a")
+
+
+def test_text_that_is_cut_short_while_it_is_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Tokenizer._tokenize
+
+    def cut_and_read(self: Tokenizer, path: Path, file: io.RawIOBase, size_bytes: int) -> TokenizedShard:
+        os.truncate(path, 4)
+        return read(self, path, file, size_bytes)
+
+    monkeypatch.setattr(Tokenizer, "_tokenize", cut_and_read)
+    with pytest.raises(BertprepError, match=r"shard\.txt: was cut short while it was read, 4 of its 9 bytes came; "):
+        tokenize(tmp_path, "a a a a\n\n", "a")

@@ -1,5 +1,6 @@
 """A vocabulary is taken as it is or refused with one line that says what is wrong."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,9 @@ def test_tokens_are_numbered_by_their_lines(tmp_path: Path) -> None:
         (GOOD.encode() + b"\nmore\n", r"line 7 is empty"),
         (b"first\n" + GOOD.encode(), r"\[PAD\] is on line 2, expected on line 1"),
         (GOOD.encode() + b"\xff\n", r"byte 36 is not UTF-8"),
+        (b"\xef\xbb\xbf" + GOOD.encode(), r"begins with a byte order mark, .*; save it as UTF-8 without"),
+        (GOOD.encode("utf-16"), r"byte 0 is not UTF-8"),
+        (GOOD.encode() + 2 * (b"x" * 10_000 + b"\n"), rf"line 8 repeats '{'x' * 40}' of line 7; each"),
     ],
 )
 def test_refuses_what_is_no_vocabulary(tmp_path: Path, content: bytes, message: str) -> None:
@@ -36,6 +40,23 @@ def test_refuses_what_is_no_vocabulary(tmp_path: Path, content: bytes, message: 
         load_vocabulary(path)
     assert str(raised.value).startswith(str(path))
     assert "\n" not in str(raised.value)
+
+
+def test_windows_line_ends_are_no_part_of_a_token(tmp_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(GOOD.replace("\n", "\r\n").encode())
+    assert load_vocabulary(path).tokens[5] == "word"
+
+
+def test_what_has_no_end_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(BertprepError, match=f"^{path}: is not a plain file; name a vocab.txt with --vocab$"):
+            load_vocabulary(path)
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(10 << 30)
+    with pytest.raises(BertprepError, match="has more than 67,108,864 bytes, which no vocabulary has"):
+        load_vocabulary(tmp_path / "large")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -23,4 +23,4 @@ def created(request: pytest.FixtureRequest, golden_corpus: Path, tmp_path_factor
         workers=1,
     )
     (tfrecord,) = (folder / "tfrecord").glob("*_00000.tfrecord")
-    return Created(seq, pred, tfrecord, folder / "ofrecord" / "part-00000", read_with_bertprep(tfrecord))
+    return Created(seq, pred, tfrecord, folder / "ofrecord" / "part-0", read_with_bertprep(tfrecord))
