@@ -1,0 +1,1 @@
+"""A BERT's weights as files: Hugging Face's safetensors, Google's TensorFlow checkpoints, the variables of both."""

@@ -1,0 +1,99 @@
+"""The variables of a BERT for pretraining by Google's names, which are the names of everything here, and their shapes.
+
+    bert/embeddings/{word,token_type,position}_embeddings, bert/embeddings/LayerNorm/{gamma,beta}
+    bert/encoder/layer_0/attention/self/{query,key,value}/{kernel,bias}, .../attention/output/dense, .../intermediate/dense, ...
+    bert/pooler/dense/{kernel,bias}
+    cls/predictions/transform/..., cls/predictions/output_bias, cls/seq_relationship/{output_weights,output_bias}
+
+Kernels are (in, out). The masked-LM head multiplies by the word embeddings and has a bias of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bertprep.errors import BertprepError
+
+Shapes = Mapping[str, tuple[int, ...]]
+_NAMED = 3
+"""So many of the variables that are wrong are told in an error."""
+
+
+def variable_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every variable of a model with the sizes of a `bert_config.json`, in a fixed order."""
+    return dict(_variables(config))
+
+
+def _variables(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    yield "bert/embeddings/word_embeddings", (config["vocab_size"], hidden)
+    yield "bert/embeddings/token_type_embeddings", (config["type_vocab_size"], hidden)
+    yield "bert/embeddings/position_embeddings", (config["max_position_embeddings"], hidden)
+    yield from _layer_norm("bert/embeddings", hidden)
+    for number in range(config["num_hidden_layers"]):
+        layer = f"bert/encoder/layer_{number}"
+        for part in ("query", "key", "value"):
+            yield from _dense(f"{layer}/attention/self/{part}", hidden, hidden)
+        yield from _dense(f"{layer}/attention/output/dense", hidden, hidden)
+        yield from _layer_norm(f"{layer}/attention/output", hidden)
+        yield from _dense(f"{layer}/intermediate/dense", hidden, inner)
+        yield from _dense(f"{layer}/output/dense", inner, hidden)
+        yield from _layer_norm(f"{layer}/output", hidden)
+    yield from _dense("bert/pooler/dense", hidden, hidden)
+    yield from _dense("cls/predictions/transform/dense", hidden, hidden)
+    yield from _layer_norm("cls/predictions/transform", hidden)
+    yield "cls/predictions/output_bias", (config["vocab_size"],)
+    yield "cls/seq_relationship/output_weights", (2, hidden)  # (out, in), alone of all
+    yield "cls/seq_relationship/output_bias", (2,)
+
+
+def _dense(name: str, inputs: int, outputs: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield f"{name}/kernel", (inputs, outputs)
+    yield f"{name}/bias", (outputs,)
+
+
+def _layer_norm(name: str, size: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield f"{name}/LayerNorm/gamma", (size,)
+    yield f"{name}/LayerNorm/beta", (size,)
+
+
+def check_variables(file: Path, found: Shapes, expected: Shapes, called: Callable[[str], str] = str) -> None:
+    """Raise where a file has not exactly the variables of a model, each of its shape.
+
+    What lies under a variable (`.../kernel/adam_m`) is its optimizer's, and what lies outside of `bert/` and `cls/`, as
+    `global_step`, is no model's; both may be there. `called` says what the file itself calls a variable.
+    """
+    missing = [called(name) for name in expected if name not in found]
+    if missing:
+        raise BertprepError(
+            f"{file}: lacks {len(missing)} of the model's {len(expected)} variables: {_list(missing)}; give the "
+            "bert_config.json that belongs to it, and weights of a BERT for pretraining, with both heads"
+        )
+    unknown = [name for name in found if name not in expected and _is_model_variable(name, found)]
+    if unknown:
+        raise BertprepError(
+            f"{file}: has {len(unknown)} variables that the model lacks: {_list([ascii(called(name)) for name in unknown])}; "
+            "give the bert_config.json that belongs to it"
+        )
+    for name, shape in expected.items():
+        if found[name] != shape:
+            raise BertprepError(
+                f"{file}: {called(name)}: the model has {sizes(shape)} for it, found {sizes(found[name])}; give the "
+                "bert_config.json that belongs to it"
+            )
+
+
+def _is_model_variable(name: str, found: Collection[str]) -> bool:
+    return name.startswith(("bert/", "cls/")) and name.rpartition("/")[0] not in found
+
+
+def _list(names: list[str]) -> str:
+    others = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {others} others" if others > 0 else "")
+
+
+def sizes(shape: tuple[int, ...]) -> str:
+    """A shape as people read it: 8,000 x 128."""
+    return " x ".join(f"{size:,}" for size in shape)

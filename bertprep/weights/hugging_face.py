@@ -1,0 +1,84 @@
+"""A model's weights in the files that Hugging Face's BertForPreTraining reads and writes.
+
+Their names are Google's with other words, and their dense layers keep (out, in) where Google's keep (in, out):
+
+    bert/encoder/layer_0/output/dense/kernel     bert.encoder.layer.0.output.dense.weight    transposed
+    bert/encoder/layer_0/output/LayerNorm/gamma  bert.encoder.layer.0.output.LayerNorm.weight; LayerNorm.gamma in old files
+    bert/embeddings/word_embeddings              bert.embeddings.word_embeddings.weight
+    cls/predictions/output_bias                  cls.predictions.bias
+
+The masked-LM head's matrix is the word embeddings, in both; a copy of it in a file is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.weights.google_names import Shapes, check_variables
+from bertprep.weights.safetensors import map_safetensors, write_safetensors
+
+Weights = Mapping[str, NDArray[np.float32]]
+_THEIR_LAST_WORD = {
+    "kernel": "weight",
+    "gamma": "weight",
+    "beta": "bias",
+    "output_bias": "bias",
+    "output_weights": "weight",
+    "word_embeddings": "word_embeddings.weight",
+    "token_type_embeddings": "token_type_embeddings.weight",
+    "position_embeddings": "position_embeddings.weight",
+}
+_COPIES = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "bert.embeddings.position_ids")
+
+
+def hugging_face_name(name: str) -> str:
+    """What Hugging Face calls the variable of this name.
+
+    >>> hugging_face_name("bert/encoder/layer_3/attention/self/query/kernel")
+    'bert.encoder.layer.3.attention.self.query.weight'
+    """
+    *path, last = name.replace("layer_", "layer/").split("/")
+    return ".".join([*path, _THEIR_LAST_WORD.get(last, last)])
+
+
+def load_weights(path: Path, shapes: Shapes) -> dict[str, NDArray[np.float32]]:
+    """Values of all variables of these shapes, by Google's names, from a `model.safetensors`; raises as `map_weights` does."""
+    with map_weights(path, shapes) as weights:
+        return {name: np.array(values, order="C") for name, values in weights.items()}
+
+
+@contextmanager
+def map_weights(path: Path, shapes: Shapes, *, heads: bool = True) -> Iterator[dict[str, NDArray[np.float32]]]:
+    """The same as views of the file, so that no memory is taken.
+
+    Raises `BertprepError` where the file is not of this model, and after the block where it was cut short meanwhile; without
+    `heads`, those that it lacks of them are left out.
+    """
+    with map_safetensors(path) as found:
+        yield _take_weights(path, found, shapes, heads)
+
+
+def _take_weights(path: Path, found: Weights, shapes: Shapes, heads: bool) -> dict[str, NDArray[np.float32]]:
+    weights, known = {}, set(_COPIES)
+    for name in shapes:
+        theirs = hugging_face_name(name)
+        for each in (theirs, ".".join([theirs.rpartition(".")[0], name.rpartition("/")[2]])):  # LayerNorm.gamma
+            if each in found:
+                weights[name] = found[each].T if name.endswith("kernel") else found[each]
+                known.add(each)
+    there = {name: value.shape for name, value in weights.items()}
+    there |= {name.replace(".", "/"): value.shape for name, value in found.items() if name not in known}
+    expected = {name: shape for name, shape in shapes.items() if heads or name in weights or not name.startswith("cls/")}
+    check_variables(path, there, expected, hugging_face_name)
+    return weights
+
+
+def save_weights(path: Path, weights: Weights) -> None:
+    """Write values of variables, by Google's names, as the file that `BertForPreTraining.from_pretrained` reads."""
+    theirs = {hugging_face_name(name): value.T if name.endswith("kernel") else value for name, value in weights.items()}
+    write_safetensors(path, theirs, {"format": "pt"})  # which is what transformers wants to see

@@ -1,0 +1,118 @@
+"""Weights come from and go to Hugging Face's files unchanged, and files that do not fit are refused."""
+
+import json
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertprep.errors import BertprepError
+from bertprep.weights.hugging_face import hugging_face_name, load_weights, save_weights
+from bertprep.weights.safetensors import read_safetensors, write_safetensors
+from tests.trainer.golden_model import WEIGHTS, read_golden
+from trainer.config import ModelConfig
+from trainer.variables import initial_values, variable_shapes
+
+
+@pytest.fixture
+def config() -> ModelConfig:
+    return read_golden()["config"]  # type: ignore[no-any-return]
+
+
+def test_theirs_to_ours_and_back(config: ModelConfig, tmp_path: Path) -> None:
+    weights = load_weights(WEIGHTS, variable_shapes(config))
+    theirs = read_safetensors(WEIGHTS)
+    assert list(weights) == list(variable_shapes(config))
+    query = "bert/encoder/layer_1/attention/self/query/kernel"
+    np.testing.assert_array_equal(weights[query], theirs[hugging_face_name(query)].T)
+    save_weights(tmp_path / "model.safetensors", weights)
+    again = read_safetensors(tmp_path / "model.safetensors")
+    assert again.keys() == theirs.keys()
+    for name, value in theirs.items():
+        np.testing.assert_array_equal(again[name], value)
+    assert (tmp_path / "model.safetensors").read_bytes()[16:].startswith(b'data__":{"format":"pt"}')
+
+
+def test_ours_to_theirs_and_back(tmp_path: Path) -> None:
+    config = ModelConfig.preset("tiny", vocab_size=100)
+    weights = initial_values(config, seed=3)
+    save_weights(tmp_path / "model.safetensors", weights)
+    for name, value in load_weights(tmp_path / "model.safetensors", variable_shapes(config)).items():
+        np.testing.assert_array_equal(value, weights[name])
+
+
+def test_old_names_and_copies_are_understood(config: ModelConfig, tmp_path: Path) -> None:
+    """bert-base-uncased on the hub has LayerNorm.gamma, and the decoder's matrix once more."""
+    old = {
+        re.sub(r"LayerNorm\.weight$", "LayerNorm.gamma", re.sub(r"LayerNorm\.bias$", "LayerNorm.beta", name)): value
+        for name, value in read_safetensors(WEIGHTS).items()
+    }
+    old["cls.predictions.decoder.weight"] = old["bert.embeddings.word_embeddings.weight"]
+    write_safetensors(tmp_path / "old.safetensors", old, {"format": "pt"})
+    expected = load_weights(WEIGHTS, variable_shapes(config))
+    for name, value in load_weights(tmp_path / "old.safetensors", variable_shapes(config)).items():
+        np.testing.assert_array_equal(value, expected[name])
+
+
+def handmade(path: Path, entries: dict[str, Any], data: bytes) -> Path:
+    header = json.dumps(entries).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + data)
+    return path
+
+
+def test_every_precision_is_read_as_float32(tmp_path: Path) -> None:
+    values = np.array([1.5, -2.0], np.float32)
+    brain = (values.view(np.uint32) >> 16).astype(np.uint16)
+    entries = {
+        "half": {"dtype": "F16", "shape": [2], "data_offsets": [0, 4]},
+        "brain": {"dtype": "BF16", "shape": [1, 2], "data_offsets": [4, 8]},
+        "double": {"dtype": "F64", "shape": [2, 1], "data_offsets": [8, 24]},
+        "positions": {"dtype": "I64", "shape": [1], "data_offsets": [24, 32]},
+    }
+    data = values.astype(np.float16).tobytes() + brain.tobytes() + values.astype(np.float64).tobytes() + bytes(8)
+    arrays = read_safetensors(handmade(tmp_path / "file", entries, data))
+    assert {name: array.shape for name, array in arrays.items()} == {"half": (2,), "brain": (1, 2), "double": (2, 1)}
+    for array in arrays.values():
+        assert array.dtype == np.float32
+        np.testing.assert_array_equal(array.ravel(), values)
+
+
+def test_weights_of_another_size_are_refused(config: ModelConfig) -> None:
+    other = ModelConfig.from_settings({**config.__dict__, "vocab_size": 98})
+    with pytest.raises(BertprepError, match=r"word_embeddings\.weight: the model has 98 x 32 for it, found 97 x 32; give"):
+        load_weights(WEIGHTS, variable_shapes(other))
+
+
+def test_weights_without_heads_are_refused(config: ModelConfig, tmp_path: Path) -> None:
+    encoder = {name: value for name, value in read_safetensors(WEIGHTS).items() if name.startswith("bert")}
+    write_safetensors(tmp_path / "encoder", encoder, {})
+    with pytest.raises(BertprepError, match=r"lacks 7 of the model's 46 variables: cls\.predictions\.transform"):
+        load_weights(tmp_path / "encoder", variable_shapes(config))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is not a whole safetensors file: 0 bytes, with a header of 0"),
+        (b"PK\x03\x04 something else", "is not a whole safetensors file: 19 bytes"),
+        (struct.pack("<Q", 2) + b"{]", "is not a safetensors file: its header is not JSON"),
+        (struct.pack("<Q", 2) + b"[]", "is not a safetensors file: its header is not one of names"),
+    ],
+)
+def test_other_files_are_refused(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(BertprepError, match=f"^{tmp_path / 'file'}: {message}"):
+        read_safetensors(tmp_path / "file")
+
+
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(WEIGHTS.read_bytes()[:-100])
+    with pytest.raises(BertprepError, match=r"the file is cut off or damaged"):
+        read_safetensors(tmp_path / "file")
+    with pytest.raises(BertprepError, match=r"absent: cannot be read: No such file"):
+        read_safetensors(tmp_path / "absent")
+    with pytest.raises(BertprepError, match=r"kernel: its entry has no shape or no place in the file: {'dtype': 'F32'}"):
+        read_safetensors(handmade(tmp_path / "file", {"kernel": {"dtype": "F32"}}, b""))
