@@ -27,7 +27,7 @@ from bertprep.sources.transfer.room import check_room, rooms
 
 @dataclass(frozen=True)
 class Downloaded:
-    """One folder of a download: what it consists of, and how many bytes of that are still to come."""
+    """One folder of a download: what it consists of, and how many bytes are still to come or to be made of it."""
 
     name: str
     folder: Path
@@ -35,6 +35,11 @@ class Downloaded:
     files: int
     size_bytes: int
     missing_bytes: int
+    unmade_bytes: int = 0
+
+    @property
+    def needed_bytes(self) -> int:
+        return self.missing_bytes + self.unmade_bytes
 
 
 def download(
@@ -76,7 +81,7 @@ def download(
         found = [_look_at(part, _listing_of(part, hub, web)) for part in parts]
     if dry_run:
         return found
-    check_room({part.folder: part.missing_bytes for part in found})
+    check_room({part.folder: part.needed_bytes for part in found})
     return [
         _look_at(part, _provide(part, listed.listing, connections, progress)) for part, listed in zip(parts, found, strict=True)
     ]
@@ -120,7 +125,7 @@ def _look_at(part: Part, listing: Listing) -> Downloaded:
     else:
         sizes = [file.size_bytes or 0 for file in listing.files]
     to_come = 0 if links else missing_bytes(listing, part.folder)
-    return Downloaded(part.name, part.folder, listing, len(sizes), sum(sizes), to_come)
+    return Downloaded(part.name, part.folder, listing, len(sizes), sum(sizes), to_come, part.makes_bytes(listing))
 
 
 def result_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
@@ -151,7 +156,7 @@ def room_lines(downloads: Sequence[Downloaded]) -> list[str]:
     return [
         f"{_megabytes(room.needed_bytes)} MB are still to come, {_megabytes(room.free_bytes)} MB are free in {room.folder}: "
         + ("enough" if room.enough else "not enough")
-        for room in rooms({part.folder: part.missing_bytes for part in downloads})
+        for room in rooms({part.folder: part.needed_bytes for part in downloads})
     ]
 
 

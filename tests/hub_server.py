@@ -4,10 +4,12 @@
     GET      /api/{datasets,models}/REPO/tree/COMMIT?recursive=true     in pages, as the Hub's long ones
     GET HEAD /[datasets/]REPO/resolve/COMMIT/PATH                      large files by a redirect, if `store` is set
     GET HEAD /files/NAME                                               anything, as a plain web server
+    GET HEAD PATH                                                      whatever `answers` has for what the path ends with
 
 A commit is the sha1 of its files, so that a repository that changes moves on, and its earlier commits stay.
 """
 
+import contextlib
 import hashlib
 import json
 import re
@@ -15,7 +17,7 @@ import ssl
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -52,6 +54,15 @@ class Repository:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What a server that means harm says: `body` is a whole one, or pieces of one without an end."""
+
+    body: bytes | Iterable[bytes] = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    status: int = 200
+
+
+@dataclass(frozen=True)
 class Asked:
     """One request as it came."""
 
@@ -67,6 +78,7 @@ class HubServer:
         self.repositories: dict[str, Repository] = {}
         self.files: dict[str, bytes] = {}
         self.faults: dict[str, Fault] = {}
+        self.answers: dict[str, Callable[[str], Answer]] = {}  # end of a path -> the answer to a query
         self.store = ""
         self.bytes_per_second = 0
         self.asked: list[Asked] = []
@@ -148,7 +160,10 @@ class _Handler(BaseHTTPRequestHandler):
         with self.hub.lock:
             self.hub.asked.append(Asked(self.command, target.path, self.headers))
         fault = self.hub.take_fault(target.path)
-        if fault.status:
+        answer = next((answer for end, answer in self.hub.answers.items() if target.path.endswith(end)), None)
+        if answer:
+            self._say(answer(target.query))
+        elif fault.status:
             self._answer(fault.status, b"no", {"Retry-After": fault.retry_after} if fault.retry_after else {})
         elif match := re.fullmatch("/files/(.+)", target.path):
             if (name := unquote(match[1])) in self.hub.files:
@@ -161,6 +176,23 @@ class _Handler(BaseHTTPRequestHandler):
             self._resolve(f"{match[1] or 'models'}/{match[2]}", unquote(match[3]), unquote(match[4]), fault)
         else:
             self._answer(404, b"no such route")
+
+    def _say(self, answer: Answer) -> None:
+        if isinstance(answer.body, bytes) and "Content-Length" not in answer.headers:
+            return self._answer(answer.status, answer.body, dict(answer.headers))
+        self.close_connection = True
+        self.send_response(answer.status)
+        for key, value in answer.headers.items():
+            self.send_header(key, value)
+        self.end_headers()
+        pieces = [answer.body] if isinstance(answer.body, bytes) else answer.body
+        path = urlsplit(self.path).path
+        with contextlib.suppress(OSError):  # the client went away
+            for piece in pieces if self.command == "GET" else ():
+                self.wfile.write(piece)
+                with self.hub.lock:
+                    self.hub.sent[path] += len(piece)
+        return None
 
     def _tell(self, name: str, what: str, revision: str, query: str) -> None:
         repository = self.hub.repositories.get(name)

@@ -10,9 +10,11 @@ import pyarrow.parquet as pq
 
 from bertprep.sources.catalogue import GLUE
 from bertprep.sources.tasks.glue import TASKS
+from tests.golden import GOLDEN
 from tests.hub_server import HubServer
 
 MODEL = "somebody/small-bert"
+RELEASED = "google-bert/bert-large-uncased"
 BERT = {
     "attention_probs_dropout_prob": 0.1, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 32,
     "initializer_range": 0.02, "intermediate_size": 64, "max_position_embeddings": 512, "num_attention_heads": 2,
@@ -40,6 +42,7 @@ def fill(hub: HubServer) -> None:
     hub.put("datasets/rajpurkar/squad_v2", squad_files(has_impossible=True))
     hub.put("datasets/nyu-mll/glue", glue_files())
     hub.put(f"models/{MODEL}", model_files())
+    hub.put(f"models/{RELEASED}", release_files())
 
 
 def wikipedia_files() -> dict[str, bytes]:
@@ -121,6 +124,21 @@ def model_files(**config: Any) -> dict[str, bytes]:
         "pytorch_model.bin": noise(1000, "not wanted"),
         "onnx/model.onnx": noise(1000, "not wanted"),
     }
+
+
+def release_files() -> dict[str, bytes]:
+    """A model as google-bert has its own: old names in the safetensors, and the decoder's matrix once more."""
+    golden = json.loads((GOLDEN / "hugging_face.json").read_bytes())
+    data = (GOLDEN / "hugging_face.safetensors").read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): entry
+        for name, entry in json.loads(data[8 : 8 + size]).items()
+    }
+    header["cls.predictions.decoder.weight"] = header["bert.embeddings.word_embeddings.weight"]
+    encoded = json.dumps(header).encode()
+    sizes = {name: value for name, value in golden["config"].items() if name in BERT}
+    return {**model_files(**sizes), "model.safetensors": len(encoded).to_bytes(8, "little") + encoded + data[8 + size :]}
 
 
 def parquet(rows: list[dict[str, Any]], schema: pa.Schema | None = None) -> bytes:

@@ -25,9 +25,13 @@ from bertprep import BertprepError, UsageError, download
 from bertprep.lock import locked
 from bertprep.sources.catalogue import DEFAULT_MODEL, GLUE
 from bertprep.sources.transfer.listing import load_listing, missing
+from bertprep.weights.hugging_face import hugging_face_name
+from bertprep.weights.safetensors import read_safetensors
+from bertprep.weights.tensor_bundle import TensorBundle
 from tests.corpora import sums
+from tests.golden import GOLDEN
 from tests.hub_server import HubServer
-from tests.small_hub import BERT, MODEL, fill, model_files, noise, wikipedia_files
+from tests.small_hub import BERT, MODEL, RELEASED, fill, model_files, noise, release_files, wikipedia_files
 
 KILLS = 5
 
@@ -69,6 +73,17 @@ def refused(hub: HubServer, workdir: Path, *arguments: str, status: int = 1, **m
     return last.removeprefix("bertprep: error: ")
 
 
+def exact_match_of_right_answers(folder: Path) -> float:
+    """What the program beside SQuAD's data says of the answers that stand in the data."""
+    [program], [dev], answers = folder.glob("evaluate-*.py"), folder.glob("dev-*.json"), folder / "answers.json"
+    [article] = json.loads(dev.read_bytes())["data"]
+    questions = [question for paragraph in article["paragraphs"] for question in paragraph["qas"]]
+    right = {question["id"]: question["answers"][0]["text"] if question["answers"] else "" for question in questions}
+    answers.write_text(json.dumps(right))
+    scores: dict[str, float] = json.loads(subprocess.check_output([sys.executable, program, dev, answers]))
+    return scores["exact_match"] if "exact_match" in scores else scores["exact"]
+
+
 def test_everything_downloads_and_then_needs_no_network(hub: HubServer, tmp_path: Path) -> None:
     printed = run(hub, tmp_path, "all", "--model", MODEL)
     place = tmp_path / "download"
@@ -78,6 +93,7 @@ def test_everything_downloads_and_then_needs_no_network(hub: HubServer, tmp_path
     assert pq.read_table(place / "bookscorpus" / "0001.parquet").column_names == ["text"]
     for version in ("v1.1", "v2.0"):
         assert json.loads((place / "squad" / version / f"train-{version}.json").read_bytes())["data"]
+        assert exact_match_of_right_answers(place / "squad" / version) == 100
     assert all(list((place / task).glob("*.tsv")) for task in GLUE)
     weights = place / "weights" / MODEL
     assert {path.name for path in weights.iterdir()} == {
@@ -324,6 +340,49 @@ def test_a_model_that_is_not_bert_gets_no_bert_config(hub: HubServer, tmp_path: 
     assert not (tmp_path / "download/weights/some/roberta/bert_config.json").exists()
     hub.put("models/some/old", {"pytorch_model.bin": b"x", "config.json": b"{}"})
     assert "has no *.safetensors" in refused(hub, tmp_path, "weights", "--model", "some/old")
+
+
+def test_a_released_model_lies_where_scripts_of_the_field_look_for_it(hub: HubServer, tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    run(hub, first, "weights", "vocab", "--model", RELEASED)
+    workdir = first.rename(tmp_path / "as a container has it")
+    pretrained, nvidia = workdir / "download" / "google_pretrained_weights", workdir / "download" / "nvidia_pretrained"
+    large = pretrained / "uncased_L-24_H-1024_A-16"
+    files = ("index", "data-00000-of-00001")
+    checkpoints = {f"{name}.{file}" for name in ("bert_model.ckpt", "model.ckpt") for file in files}
+    assert {path.name for path in large.iterdir()} == {"bert_config.json", "vocab.txt", *checkpoints}
+    assert all(path.is_file() for path in workdir.rglob("*") if path.is_symlink())
+    assert json.loads((large / "bert_config.json").read_bytes())["vocab_size"] == 97
+    for folder in (large, pretrained / "uncased_L-12_H-768_A-12", nvidia / "bert_tf_pretraining_large_lamb"):
+        assert (folder / "vocab.txt").read_bytes() == release_files()["vocab.txt"]
+    weights, bundle = read_safetensors(GOLDEN / "hugging_face.safetensors"), TensorBundle(large / "model.ckpt")
+    assert len(bundle.entries) == len(weights)  # the decoder's matrix is not there twice
+    for name in bundle.entries:
+        theirs = weights[hugging_face_name(name)]
+        assert (bundle.read(name) == (theirs.T if name.endswith("kernel") else theirs)).all()
+
+    before = sums(workdir)
+    hub.asked.clear()
+    for spoil in ("nothing", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index", "model.ckpt.index", "vocab.txt"):
+        if spoil != "nothing":
+            (large / spoil).unlink()
+            (large / spoil).write_bytes(b"something else")
+        run(hub, workdir, "weights", "--model", RELEASED)
+        assert sums(workdir) == before
+    assert not hub.asked
+
+
+def test_a_released_model_must_be_the_one_of_its_configuration(hub: HubServer, tmp_path: Path) -> None:
+    hub.put(f"models/{RELEASED}", {**release_files(), "config.json": model_files(vocab_size=9)["config.json"]})
+    text = refused(hub, tmp_path, "weights", "--model", RELEASED)
+    assert "model.safetensors: bert.embeddings.word_embeddings.weight: the model has 9 x 32 for it, found 97 x 32" in text
+    assert not list(tmp_path.rglob("bert_model.ckpt*"))
+
+
+def test_a_release_counts_as_room(hub: HubServer, tmp_path: Path) -> None:
+    hub.put(f"models/{RELEASED}", {**release_files(), "model.safetensors": noise(3_000_000, "large")})
+    assert "6.0 MB are still to come" in run(hub, tmp_path, "weights", "--model", RELEASED, "--dry-run")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_dump_at_an_address_is_fetched_and_refreshed_until_it_is_whole(hub: HubServer, tmp_path: Path) -> None:

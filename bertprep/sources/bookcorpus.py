@@ -8,6 +8,8 @@ without them is taken for more of the one before, so that no document is longer 
 import re
 from collections.abc import Iterable, Iterator
 
+from bertprep.text.documents import MOST_DOCUMENT_BYTES
+
 FEWEST_SENTENCES = 500  # front matter has many such lines, and so may the end of a book
 MOST_SENTENCES = 10_000
 
@@ -19,11 +21,13 @@ _FRONT_MATTER = re.compile(
 def join_books(sentences: Iterable[str]) -> Iterator[str]:
     """Documents of one sentence a line, cut where front matter begins or after `MOST_SENTENCES`."""
     book: list[str] = []
+    characters = 0
     for sentence in sentences:
         begins = len(book) >= FEWEST_SENTENCES and _FRONT_MATTER.search(sentence)
-        if begins or len(book) >= MOST_SENTENCES:
+        if begins or len(book) >= MOST_SENTENCES or characters > MOST_DOCUMENT_BYTES // 2:
             yield "\n".join(book)
-            book = []
+            book, characters = [], 0
         book.append(sentence)
+        characters += len(sentence)
     if book:
         yield "\n".join(book)

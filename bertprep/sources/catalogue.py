@@ -13,6 +13,35 @@ WIKIPEDIA_DATE = "20231101"
 DEFAULT_MODEL = "google-bert/bert-base-uncased"
 MODELS = (DEFAULT_MODEL, "google-bert/bert-large-uncased")
 
+# What Google calls the release of a model on the Hub: letters, layers, hidden size, attention heads
+GOOGLE_RELEASES = {
+    "google-bert/bert-base-uncased": "uncased_L-12_H-768_A-12",
+    "google-bert/bert-large-uncased": "uncased_L-24_H-1024_A-16",
+    "google-bert/bert-large-uncased-whole-word-masking": "wwm_uncased_L-24_H-1024_A-16",
+    "google-bert/bert-base-cased": "cased_L-12_H-768_A-12",
+    "google-bert/bert-large-cased": "cased_L-24_H-1024_A-16",
+    "google-bert/bert-large-cased-whole-word-masking": "wwm_cased_L-24_H-1024_A-16",
+    "google-bert/bert-base-multilingual-cased": "multi_cased_L-12_H-768_A-12",
+    "google-bert/bert-base-multilingual-uncased": "multilingual_L-12_H-768_A-12",
+    "google-bert/bert-base-chinese": "chinese_L-12_H-768_A-12",
+}
+
+# Folders in which NVIDIA's scripts look for the configuration and vocabulary of a model of that size, by Google's name for it
+NVIDIA_MODELS = {
+    "uncased_L-12_H-768_A-12": ("bert_tf_squad11_base_128",),
+    "uncased_L-24_H-1024_A-16": ("bert_tf_pretraining_large_lamb",),
+}
+
+
+def releases_with_vocabulary_of(model: str) -> list[str]:
+    """Google's releases with the vocabulary of a model: all sizes of the same letters.
+
+    >>> releases_with_vocabulary_of(DEFAULT_MODEL)
+    ['uncased_L-12_H-768_A-12', 'uncased_L-24_H-1024_A-16']
+    """
+    own = GOOGLE_RELEASES.get(model)
+    return [name for name in GOOGLE_RELEASES.values() if own and name.split("_L-")[0] == own.split("_L-")[0]]
+
 
 @dataclass(frozen=True)
 class HubFiles:

@@ -13,6 +13,7 @@ import re
 from bertprep.errors import UsageError
 from bertprep.layout import LISTING, MANIFEST, Workspace
 from bertprep.sources.sample import SAMPLE
+from bertprep.untrusted import CORPUS
 
 BOOKS = "bookscorpus"
 GIVEN = "corpus"
@@ -51,7 +52,7 @@ def name_corpus(asked: str | None, workspace: Workspace, language: str | None = 
                 f"name one, such as --corpus {name(languages[0])}"
             )
         return name(languages[0])
-    if not re.fullmatch(r"\w[\w.-]*", asked):
+    if not CORPUS.holds(asked):
         raise UsageError(
             f"--corpus {asked}: must be wikipedia, bookcorpus, wikipedia+bookcorpus, or a name of letters, digits, '_', '-' "
             "and '.', since files are named after it"

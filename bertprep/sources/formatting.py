@@ -16,6 +16,7 @@ from typing import Any
 from bertprep import pool
 from bertprep.layout import Workspace, formatted_text
 from bertprep.manifest import Journal, Manifest, read_finished, read_manifest, versions_of
+from bertprep.manifest_schema import CLEANED_TEXT
 from bertprep.progress import Progress
 from bertprep.sources import readers
 from bertprep.sources.bookcorpus import join_books
@@ -26,10 +27,13 @@ from bertprep.sources.wikipedia import prose_of
 from bertprep.text.cleaning import clean_document
 from bertprep.text.documents import TextInput
 from bertprep.text.writing import text_file
+from bertprep.verification import remove_damaged
 
-KIND = "cleaned text"
+KIND = CLEANED_TEXT
 MADE_WITH = {"rules": 1}
 """The version of all rules that decide what cleaned text looks like; each file has in its facts of which source it is."""
+OWN_TEXT = {"own_text": True}
+"""What a manifest tells besides where text of the user's own has the name of a download, so that the two never mix."""
 DUMP = "dump"
 """The reader that is none of READERS: a Wikimedia dump."""
 BATCH_CHARACTERS = 8_000_000
@@ -98,19 +102,33 @@ Task = FileTask | PagesTask
 
 
 def format_corpus(
-    workspace: Workspace, corpus: str, sources: Sequence[TextInput | SourceFile], *, workers: int, progress: bool
+    workspace: Workspace,
+    corpus: str,
+    sources: Sequence[TextInput | SourceFile],
+    *,
+    about: dict[str, Any] | None = None,
+    workers: int,
+    verify: bool = False,
+    progress: bool,
 ) -> FormattedText:
     """Write the cleaned text of the `sources` that are not plain text; returns all as plain text, in their order.
 
-    What was made of sources that have changed since is made again. Raises `BertprepError` for a source that cannot be read.
+    What was made of sources that have changed since is made again, and with `verify` what has another sha256 than it had.
+    `about` goes into the manifest, and text about which it says otherwise is left alone. Raises `BertprepError` for that, and
+    for a source that cannot be read.
     """
     numbered = {number: source for number, source in enumerate(sources) if isinstance(source, SourceFile)}
     if not numbered:
         return FormattedText([source for source in sources if isinstance(source, TextInput)], 0)
     folder = workspace.formatted(corpus)
-    manifest = read_finished(folder, KIND, MADE_WITH)
+    made_with = {**MADE_WITH, **(about or {})}
+    manifest = read_finished(folder, KIND, made_with)
+    if verify:
+        journal = Journal(folder, KIND, made_with)
+        if remove_damaged(manifest, journal, label=KIND, workers=workers, progress=progress):
+            manifest = None
     if manifest is None or not _is_of(manifest, numbered):
-        manifest = _format(folder, corpus, numbered, workers, progress)
+        manifest = _format(folder, corpus, numbered, made_with, workers, progress)
     written = _inputs_by_source(folder, manifest)
     inputs = [[source] if isinstance(source, TextInput) else written[number] for number, source in enumerate(sources)]
     return FormattedText([given for of_source in inputs for given in of_source], _sum_empty(manifest))
@@ -123,10 +141,10 @@ def _is_of(manifest: Manifest, sources: dict[int, SourceFile]) -> bool:
 
 
 def find_formatted(workspace: Workspace, corpus: str) -> FormattedText | None:
-    """The finished cleaned text of a corpus, where its source files are no longer there."""
+    """The finished cleaned text of a download, where its files are no longer there."""
     folder = workspace.formatted(corpus)
     manifest = read_manifest(folder)
-    if manifest is None or manifest.kind != KIND:
+    if manifest is None or manifest.kind != KIND or manifest.made_with.items() >= OWN_TEXT.items():
         return None
     written = _inputs_by_source(folder, manifest)
     return FormattedText([given for number in sorted(written) for given in written[number]], _sum_empty(manifest))
@@ -143,8 +161,12 @@ def _sum_empty(manifest: Manifest) -> int:
     return sum(facts["empty"] for facts in manifest.files.values())
 
 
-def _format(folder: Path, corpus: str, sources: dict[int, SourceFile], workers: int, progress: bool) -> Manifest:
-    with Journal(folder, KIND, MADE_WITH) as journal:
+def _format(
+    folder: Path, corpus: str, sources: dict[int, SourceFile], made_with: dict[str, Any], workers: int, progress: bool
+) -> Manifest:
+    with Journal(folder, KIND, made_with, wait=True) as journal:
+        if journal.found and _is_of(journal.found, sources):
+            return journal.found
         names: list[str] = []
 
         def tasks() -> Iterator[tuple[str, Task]]:

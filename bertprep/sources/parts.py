@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.layout import Workspace
+from bertprep.layout import GOOGLE_PREFIX, VOCABULARY, Workspace
 from bertprep.sources import catalogue
 from bertprep.sources.catalogue import DEFAULT_MODEL, MODELS, NAMES, WIKIPEDIA_DATE, HubFiles
 from bertprep.sources.corpora import BOOKS, wiki
@@ -39,6 +39,8 @@ class Part:
     list_files: Callable[[Hub, Web], Listing]
     finish: Callable[[], None] = lambda: None
     fixed: bool = True
+    makes_bytes: Callable[[Listing], int] = lambda _: 0
+    """What `finish` will write of the listed files, where that is much."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,8 +149,15 @@ def _weights(request: Request, workspace: Workspace) -> Iterator[Part]:
     for model in _whole_names(request.models or MODELS):
         folder = workspace.download("weights") / model
         files = catalogue.weights(model)
+        release = catalogue.GOOGLE_RELEASES.get(model)
         yield Part(
-            "weights", model, folder, source_of(files), partial(_list_weights, files), partial(write_bert_config, folder)
+            "weights",
+            model,
+            folder,
+            source_of(files),
+            partial(_list_weights, files),
+            partial(_finish_weights, folder, release, workspace),
+            makes_bytes=partial(_release_bytes, release, workspace),
         )
 
 
@@ -161,9 +170,36 @@ def _list_weights(files: HubFiles, hub: Hub, _: Web) -> Listing:
     return listing
 
 
+def _finish_weights(folder: Path, release: str | None, workspace: Workspace) -> None:
+    write_bert_config(folder)
+    if release:
+        from bertprep.sources.tasks.google_release import write_release
+
+        namesakes = [workspace.nvidia_model(name) for name in catalogue.NVIDIA_MODELS.get(release, ())]
+        write_release(folder, workspace.google_release(release), namesakes)
+
+
+def _release_bytes(release: str | None, workspace: Workspace, listing: Listing) -> int:
+    """How much is still to be written as Google's files: the weights once more."""
+    if release is None or (workspace.google_release(release) / f"{GOOGLE_PREFIX}.index").exists():
+        return 0
+    return sum(file.size_bytes or 0 for file in listing.files if file.name.endswith(".safetensors"))
+
+
 def _vocab(request: Request, workspace: Workspace) -> Iterator[Part]:
     for model in _whole_names(request.models or (DEFAULT_MODEL,)):
-        yield _from_hub("vocab", f"{model} vocabulary", workspace.download("vocab") / model, catalogue.vocab(model))
+        folder = workspace.download("vocab") / model
+        finish = partial(_finish_vocab, folder, model, workspace)
+        yield _from_hub("vocab", f"{model} vocabulary", folder, catalogue.vocab(model), finish)
+
+
+def _finish_vocab(folder: Path, model: str, workspace: Workspace) -> None:
+    releases = catalogue.releases_with_vocabulary_of(model)
+    if releases:
+        from bertprep.sources.tasks.google_release import link_into
+
+        for release in releases:
+            link_into(workspace.google_release(release), folder / VOCABULARY)
 
 
 def _whole_names(models: tuple[str, ...]) -> list[str]:

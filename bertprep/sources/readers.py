@@ -1,41 +1,57 @@
 """The documents of one source file as they stand there, in order: plain text, JSON Lines, Parquet.
 
-Each reader is a stream, in the memory of one document (Parquet: of some, and of what a row group needs), and yields
-an empty text where the file has one, so that what is dropped can be counted.
+Each reader is a stream, in the memory of one document (Parquet: of some), none of which is longer than
+`MOST_DOCUMENT_BYTES`, and yields an empty text where the file has one, so that what is dropped can be counted.
 """
 
 import codecs
+import io
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
+from bertprep.archives import BUFFER_BYTES
 from bertprep.errors import BertprepError, UsageError
-from bertprep.sources.streams import BUFFER_BYTES, open_raw, open_stream
-
-ROWS = 64  # at once in memory; a document may be a book
+from bertprep.sources.parquet import open_parquet, show_names
+from bertprep.sources.streams import open_stream
+from bertprep.text.documents import MOST_DOCUMENT_BYTES, check_encoding, too_long
 
 
 def read_text(location: str) -> Iterator[str]:
     """Documents of plain text: a blank line ends one."""
     lines: list[str] = []
+    characters = 0
     for line in _lines(location):
         if line.strip():
             lines.append(line)
+            characters += len(line)
+            if characters > MOST_DOCUMENT_BYTES:
+                raise too_long(location, "a document")
         elif lines:
             yield "".join(lines)
             lines.clear()
+            characters = 0
     if lines:
         yield "".join(lines)
 
 
 def read_whole(location: str) -> Iterator[str]:
     """The whole file as one document."""
-    yield "".join(_lines(location))
+    lines: list[str] = []
+    characters = 0
+    for line in _lines(location):
+        lines.append(line)
+        characters += len(line)
+        if characters > MOST_DOCUMENT_BYTES:
+            raise too_long(location, "the document")
+    yield "".join(lines)
 
 
 def _lines(location: str) -> Iterator[str]:
     with open_stream(location) as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(_split_lines(location, file), start=1):
+            if number == 1:
+                check_encoding(location, line)
             try:
                 text = line.decode()
             except UnicodeDecodeError as error:
@@ -46,17 +62,35 @@ def _lines(location: str) -> Iterator[str]:
             yield text.removeprefix("\ufeff") if number == 1 else text
 
 
+def _split_lines(location: str, file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file, each with its end; a block at a time, since a line may be all of the file."""
+    number, rest = 1, b""
+    while block := file.read(BUFFER_BYTES):
+        end = block.rfind(b"\n") + 1
+        if end:
+            lines = rest + block[:end]
+            yield from io.BytesIO(lines)
+            number += lines.count(b"\n")
+            rest = b""
+        rest += block[end:]
+        if len(rest) > MOST_DOCUMENT_BYTES:
+            raise too_long(f"{location}: line {number:,}", "it")
+    if rest:
+        yield rest
+
+
 def read_json_lines(location: str, field: str) -> Iterator[str]:
     """The field `field` of each line, a JSON object; null is an empty document."""
     with open_stream(location) as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(_split_lines(location, file), start=1):
             if number == 1:
+                check_encoding(location, line)
                 line = line.removeprefix(codecs.BOM_UTF8)
             if not line.strip():
                 continue
             try:
                 row = json.loads(line)
-            except ValueError as error:  # UnicodeDecodeError is one
+            except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError; brackets may be nested deeply
                 raise BertprepError(
                     f"{location}: line {number:,}: expected a JSON object, found {_shown(line)}: {error}"
                 ) from error
@@ -69,27 +103,15 @@ def read_json_lines(location: str, field: str) -> Iterator[str]:
 
 def read_parquet(location: str, field: str) -> Iterator[str]:
     """The column `field`, row by row; null is an empty document."""
-    for number, value in enumerate(read_column(location, field)):
-        yield _text(value, f"{location}: row {number:,}: column {field!r}")
-
-
-def read_column(location: str, column: str) -> Iterator[Any]:
-    """The values of a column of a Parquet file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with open_raw(location) as raw, pq.ParquetFile(raw, pre_buffer=False, buffer_size=BUFFER_BYTES) as file:
-            if column not in (names := file.schema_arrow.names):
-                raise _no_field(f"{location}: has no column", column, names)
-            for batch in file.iter_batches(ROWS, columns=[column], use_threads=False):
-                yield from batch.column(0).to_pylist()
-    except (pa.ArrowException, OSError) as error:
-        raise BertprepError(f"{location}: cannot be read as Parquet: {error}; is it whole? fetch it again") from error
+    with open_parquet(location) as file:
+        if field not in file.schema.names:
+            raise _no_field(f"{location}: has no column", field, file.schema.names)
+        for number, (value,) in enumerate(file.read([field])):
+            yield _text(value, f"{location}: row {number:,}: column {field!r}")
 
 
 def _no_field(what: str, field: str, found: Iterable[str]) -> UsageError:
-    return UsageError(f"{what} {field!r}, but {', '.join(map(repr, found)) or 'none'}; name that of the text with --field")
+    return UsageError(f"{what} {field!r}, but {show_names(found)}; name that of the text with --field")
 
 
 def _text(value: Any, where: str) -> str:
@@ -97,6 +119,8 @@ def _text(value: Any, where: str) -> str:
         return ""
     if not isinstance(value, str):
         raise BertprepError(f"{where}: expected text, found {type(value).__name__} {_shown(value)}")
+    if len(value) > MOST_DOCUMENT_BYTES:
+        raise too_long(where, "it")
     return value
 
 

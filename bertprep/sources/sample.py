@@ -12,6 +12,7 @@ from pathlib import Path
 from bertprep.atomic import atomic_file
 from bertprep.errors import BertprepError
 from bertprep.layout import Workspace, formatted_text
+from bertprep.lock import locked
 
 SAMPLE = "sample"
 
@@ -19,10 +20,13 @@ SAMPLE = "sample"
 def write_sample(workspace: Workspace) -> Path:
     """The sample corpus as one text file, a paragraph a line and a blank line after each speech; written if missing."""
     path = workspace.formatted(SAMPLE) / formatted_text(SAMPLE, 0)
-    if not path.exists():
-        with atomic_file(path) as file:
-            for speech in read_speeches():
-                file.write(one_paragraph_a_line(speech).encode())
+    if path.exists():
+        return path
+    with locked(path.parent, f".{path.name}.lock", wait=True):
+        if not path.exists():  # or another run has written it while we waited
+            with atomic_file(path) as file:
+                for speech in read_speeches():
+                    file.write(one_paragraph_a_line(speech).encode())
     return path
 
 

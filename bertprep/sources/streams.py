@@ -1,23 +1,16 @@
 """A file's bytes as a stream, decompressed by what its name ends in, from a path or from any URL that fsspec knows.
 
-gzip is the standard library's, Zstandard `zstandard`'s; bzip2 on disk is decompressed by indexed_bzip2, which takes half the
-standard library's time and can use several processors. An archive that is broken or cut off is an error, never shorter text.
+An archive that is broken, cut off or empty is an error, never shorter text.
 """
 
-import bz2
-import gzip
-import io
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
+from bertprep.archives import COMPRESSIONS, BrokenArchiveError, decompress
 from bertprep.errors import BertprepError, UsageError
-
-COMPRESSIONS = (".gz", ".bz2", ".zst")
-BUFFER_BYTES = 1 << 20
 
 
 def is_url(location: str) -> bool:
@@ -47,7 +40,7 @@ def open_stream(location: str, processors: int = 1) -> Iterator[BinaryIO]:
     try:
         with open_raw(location) as raw, decompress(raw, suffixes(location)[1], processors) as stream:
             yield stream
-    except (EOFError, OSError, zlib.error, BrokenArchiveError) as error:
+    except (EOFError, OSError, BrokenArchiveError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         advice = "; is it whole? fetch or compress it again" if suffixes(location)[1] else ""
         raise BertprepError(f"{location}: cannot be read: {reason}{advice}") from error
@@ -60,7 +53,10 @@ def open_raw(location: str) -> Iterator[BinaryIO]:
         with _open_url(location) as file:
             yield file
     else:
-        with Path(location).open("rb") as file:
+        path = Path(location)
+        if path.exists() and not path.is_file():  # a pipe or a device may have no end
+            raise BertprepError(f"{location}: is not a plain file; name a file of text")
+        with path.open("rb") as file:
             yield file
 
 
@@ -92,78 +88,3 @@ def _open_url(location: str) -> Iterator[BinaryIO]:
     file_system, path = _file_system(location)
     with file_system.open(path, "rb") as file:
         yield file
-
-
-def decompress(raw: BinaryIO, compression: str, processors: int = 1) -> BinaryIO:
-    """A stream of the decompressed bytes of `raw`; compression is one of `COMPRESSIONS` or ''."""
-    if compression == ".gz":
-        return cast(BinaryIO, gzip.GzipFile(fileobj=raw))
-    if compression == ".bz2":
-        if isinstance(raw, io.BufferedReader):
-            return io.BufferedReader(_Bzip2Stream(raw, processors), BUFFER_BYTES)
-        return cast(BinaryIO, bz2.BZ2File(raw))
-    if compression == ".zst":
-        return io.BufferedReader(_ZstandardStream(raw), BUFFER_BYTES)
-    return raw
-
-
-class BrokenArchiveError(Exception):
-    """What decompression found wrong."""
-
-
-class _Bzip2Stream(io.RawIOBase):
-    """indexed_bzip2's reader, with its errors made ours: a file cut off is a RuntimeError without a word."""
-
-    def __init__(self, raw: io.BufferedReader, processors: int) -> None:
-        import indexed_bzip2
-
-        self._file = indexed_bzip2.open(raw.fileno(), parallelization=processors)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, room: Any) -> int:
-        try:
-            return cast(int, self._file.readinto(room))
-        except (RuntimeError, ValueError) as error:
-            raise BrokenArchiveError(str(error).replace("std::exception", "ends within a bzip2 block")) from error
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()
-
-
-class _ZstandardStream(io.RawIOBase):
-    """All frames of a Zstandard file; zstandard's own reader takes a file that was cut off for one that ends there."""
-
-    def __init__(self, raw: BinaryIO) -> None:
-        import zstandard
-
-        self._raw = raw
-        self._error = zstandard.ZstdError
-        self._new_frame = zstandard.ZstdDecompressor().decompressobj
-        self._frame: Any = None
-        self._compressed = b""
-        self._ready = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, room: Any) -> int:
-        while not self._ready:
-            if not (self._compressed or (compressed := self._raw.read(BUFFER_BYTES))):
-                if self._frame is not None:
-                    raise BrokenArchiveError("ends within a Zstandard frame")
-                return 0
-            compressed, self._compressed = self._compressed or compressed, b""
-            self._frame = self._frame or self._new_frame()
-            try:
-                self._ready = memoryview(self._frame.decompress(compressed))
-            except self._error as error:
-                raise BrokenArchiveError(str(error)) from error
-            if self._frame.eof:
-                self._compressed, self._frame = self._frame.unused_data, None
-        count = min(len(room), len(self._ready))
-        room[:count], self._ready = self._ready[:count], self._ready[count:]
-        return count

@@ -8,12 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertprep.config import ShardSettings
+from bertprep.creation import ensure_shards
 from bertprep.errors import BertprepError, UsageError
 from bertprep.layout import Workspace
 from bertprep.manifest import sha256_of
 from bertprep.sharding import shard
 from bertprep.sources.corpora import name_corpus, name_made_corpus, parts_of
 from bertprep.sources.transfer.listing import Listing, RemoteFile, save_listing
+from tests.corpora import sums
 
 ARTICLES = [
     "Anarchism is a philosophy. It is old.\n\nHistory\n\nIt began early.\n\nSee also\n\nAnarchy\nCategory of ideas\n",
@@ -93,10 +95,38 @@ def test_the_language_is_that_of_the_wikipedia(tmp_path: Path) -> None:
     assert "Am 5. Mai kam er z.B. heim.\nGut.\n" in text_of(Workspace(tmp_path), "wikicorpus_de")
 
 
-def test_own_text_does_not_take_the_name_of_a_download(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("One.\n")
-    with pytest.raises(UsageError, match="--corpus wikipedia: is the name of a download; give the text of --input a name"):
-        shard([tmp_path / "a.txt"], workdir=tmp_path, corpus="wikipedia")
+@pytest.mark.parametrize("name", ["wikicorpus_en", "bookscorpus", "books_wiki_en_corpus"])
+@pytest.mark.parametrize("suffix", ["txt", "jsonl"])  # of which one is cleaned first, to the workspace
+def test_own_text_may_have_the_name_that_trainers_look_for(name: str, suffix: str, tmp_path: Path) -> None:
+    (tmp_path / "own.txt").write_text("This is mine.\n")
+    (tmp_path / "own.jsonl").write_text('{"text": "This is mine."}\n')
+    made = shard([tmp_path / f"own.{suffix}"], ShardSettings(test_fraction=0), workdir=tmp_path / "data", corpus=name)
+    workspace = Workspace(tmp_path / "data")
+    assert text_of(workspace, name) == "This is mine.\n\n"
+    assert ensure_shards(workspace, name, 1, False) == made
+
+    for part, texts in (("wikicorpus_en", ARTICLES), ("bookscorpus", SENTENCES)):
+        download(workspace, part, [texts])
+    with pytest.raises(UsageError, match=f"--corpus {name}: is a download in .*, so text of your own cannot have that name"):
+        ensure_shards(workspace, name, 1, False)
+    with pytest.raises(UsageError, match="cannot have that name there"):
+        shard(workdir=workspace.root, corpus=name)
+    assert text_of(workspace, name) == "This is mine.\n\n"
+
+
+@pytest.mark.parametrize("left", ["download", "formatted", "sharded"])
+def test_own_text_does_not_mix_with_that_of_a_download(left: str, tmp_path: Path) -> None:
+    """As long as anything is left of the download."""
+    (tmp_path / "own.jsonl").write_text('{"text": "This is mine."}\n{"text": "This too."}\n')
+    workspace = Workspace(tmp_path / "data")
+    download(workspace, "wikicorpus_en", [ARTICLES])
+    shard(workdir=workspace.root, corpus="wikipedia")
+    for folder in {"download", "formatted", "sharded"} - {left}:
+        shutil.rmtree(workspace.root / folder)
+    before = sums(workspace.root / left)
+    with pytest.raises(BertprepError, match=r"cannot have that name there|was made with inputs"):
+        shard([tmp_path / "own.jsonl"], workdir=workspace.root, corpus="wikipedia")
+    assert sums(workspace.root / left) == before
 
 
 def test_wikipedia_becomes_shards_of_prose(tmp_path: Path) -> None:

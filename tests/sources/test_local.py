@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,10 +15,13 @@ import zstandard
 from bertprep.errors import BertprepError, UsageError
 from bertprep.layout import Workspace
 from bertprep.manifest import sha256_of
-from bertprep.sources import formatting
+from bertprep.sources import formatting, readers
+from bertprep.sources import parquet as parquet_file
 from bertprep.sources.formatting import FormattedText, format_corpus
 from bertprep.sources.local import find_sources
+from bertprep.text import documents
 from bertprep.text.documents import TextInput, index_documents, read_documents
+from bertprep.text.train_vocabulary import train_vocabulary
 from tests.corpora import sums
 
 DOCUMENTS = ["Ein Satz.\nNoch einer.", "Zweites Dokument: \u4e00\u4e8c\u3002", "A third."]
@@ -45,8 +49,7 @@ def made(
 
 def documents_of(text: FormattedText) -> list[str]:
     index = index_documents(text.inputs, keep_duplicates=True)
-    paths = {number: file.input.path for number, file in enumerate(index.files)}
-    return [document.rstrip("\n") for _, document in read_documents(paths, index.documents)]
+    return [document.rstrip("\n") for _, document in read_documents(dict(enumerate(index.files)), index.documents)]
 
 
 @pytest.mark.parametrize("packing", PACK)
@@ -75,7 +78,7 @@ def test_an_archive_of_several_parts_is_read_to_its_end(packing: str, tmp_path: 
 
 
 @pytest.mark.parametrize("packing", [".gz", ".bz2", ".zst"])
-@pytest.mark.parametrize("damage", ["cut off", "changed", "another format"])
+@pytest.mark.parametrize("damage", ["cut off", "changed", "another format", "empty", "followed by something else"])
 def test_a_broken_archive_is_an_error_and_leaves_no_text(packing: str, damage: str, tmp_path: Path) -> None:
     path = tmp_path / f"a.txt{packing}"
     packed = bytearray(PACK[packing](json.dumps([number**3 for number in range(5000)]).encode()))
@@ -83,8 +86,12 @@ def test_a_broken_archive_is_an_error_and_leaves_no_text(packing: str, damage: s
         del packed[len(packed) // 2 :]
     elif damage == "changed":
         packed[len(packed) // 2] ^= 0xFF
-    else:
+    elif damage == "another format":
         packed[:] = b"This is text."
+    elif damage == "empty":
+        packed.clear()
+    else:
+        packed += b"garbage"
     path.write_bytes(packed)
     with pytest.raises(BertprepError, match=rf"{path}: cannot be read: .*; is it whole\? fetch or compress it again"):
         made(tmp_path, path)
@@ -146,6 +153,22 @@ def test_a_url_is_opened_by_fsspec(tmp_path: Path) -> None:
         ("a.jsonl", b'{"body": "One."}\n', r"line 1: has no field 'text', but 'body'; name that of the text with --field"),
         ("a.jsonl", b'{"text": 5}\n', r"line 1: field 'text': expected text, found int 5"),
         ("a.jsonl", b'{"text": "\xff"}\n', r"line 1: expected a JSON object, found .*can't decode byte 0xff"),
+        (
+            "a.jsonl",
+            b'{"text": "One.", "more": ' + 200_000 * b"[",
+            r"line 1: expected a JSON object, found .* recursion",
+        ),
+        (
+            "a.jsonl",
+            b'{"text": "One.", "id": ' + 10_000 * b"9" + b"}",
+            r"line 1: expected a JSON object, found .*: Exceeds the",
+        ),
+        ("a.jsonl", JSON_LINES.encode("utf-16"), r"a\.jsonl: expected UTF-8, found UTF-16, UTF-32 or no text"),
+        (
+            "a.txt.gz",
+            gzip.compress("One.".encode("utf-16-le")),
+            r"gz: expected UTF-8, found UTF-16, UTF-32 or no text: .*iconv",
+        ),
         ("a.txt.gz", gzip.compress(b"One.\n\xff\n"), r"a\.txt\.gz: line 2: expected UTF-8, found 0xff"),
         ("a.parquet", b"PAR1", r"a\.parquet: cannot be read as Parquet: .*; is it whole\? fetch it again"),
     ],
@@ -154,6 +177,66 @@ def test_what_cannot_be_read_is_named(name: str, content: bytes, message: str, t
     (tmp_path / name).write_bytes(content)
     with pytest.raises(BertprepError, match=message):
         made(tmp_path, tmp_path / name)
+
+
+@pytest.mark.parametrize("compression", ["", ".gz", ".zst"])
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", b"word " * 400, r"(line 1|byte 0 and after): (it|a line) is longer than 1,000 bytes, which no book is"),
+        ("a.txt", b"word\n" * 400, r": a document is longer than 1,000 bytes, .* to end with a blank line"),
+        ("a.jsonl", b'{"text": "One."}\n{"text": "' + bytes(2000) + b'"}\n', r"line 2: it is longer than 1,000 bytes"),
+    ],
+)
+def test_a_line_or_document_without_end_is_refused(
+    name: str, content: bytes, message: str, compression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (documents, readers):
+        monkeypatch.setattr(module, "MOST_DOCUMENT_BYTES", 1000)
+    monkeypatch.setattr(documents, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(readers, "BUFFER_BYTES", 100)
+    path = tmp_path / (name + compression)
+    path.write_bytes(PACK[compression](content))
+    with pytest.raises(BertprepError, match=message):
+        documents_of(made(tmp_path, path))
+
+
+def test_parquet_that_is_not_utf8_is_named_by_its_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    texts = pa.array([b"One."] * 100 + [b"caf\xe9 au lait"], pa.binary()).cast(pa.string(), safe=False)
+    pq.write_table(pa.table({"text": texts}), path)
+    with pytest.raises(BertprepError) as error:
+        made(tmp_path, path)
+    assert str(error.value) == (
+        f"{path}: row 100: column 'text': expected UTF-8, found 0xe9 (invalid continuation byte); "
+        "write the column again as UTF-8"
+    )
+
+
+def test_parquet_of_huge_values_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text of 2 MB a thousand times over is a file of some kilobytes: its dictionary has the text once."""
+    for module in (documents, readers, parquet_file):
+        monkeypatch.setattr(module, "MOST_DOCUMENT_BYTES", 1 << 20)
+    path = tmp_path / "a.parquet"
+    repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), pa.array(["a" * (2 << 20)]))
+    pq.write_table(pa.table({"text": repeated}), path, compression="zstd", dictionary_pagesize_limit=1 << 30)
+    assert path.stat().st_size < 10_000
+    with pytest.raises(BertprepError, match=r"has values of 2,097,156 bytes, more than the 1,048,576 of the longest document"):
+        made(tmp_path, path)
+    monkeypatch.setattr(parquet_file, "MOST_DOCUMENT_BYTES", 4 << 20)
+    with pytest.raises(BertprepError, match="row 0: column 'text': it is longer than 1,048,576 bytes"):
+        made(tmp_path, path)
+
+
+def test_what_is_no_plain_file_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    for path in (tmp_path / "pipe.txt", Path("/dev/zero")):
+        with pytest.raises(UsageError, match=f"--input {path}: is not a file; name files"):
+            made(tmp_path, path)
+        with pytest.raises(BertprepError, match=f"^{path}: is not a plain file"):
+            train_vocabulary([path], tmp_path / "vocab.txt")
+        with pytest.raises(BertprepError, match=f"^{path}: is not a plain file"):
+            list(readers.read_text(str(path)))
 
 
 def test_wrong_requests(tmp_path: Path) -> None:

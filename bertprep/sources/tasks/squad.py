@@ -4,14 +4,18 @@ The Hub has a row for each question; the published files have articles, their pa
 are put together again by title and context, in the order in which each came first. Keys stand in the order, and characters
 outside ASCII in the form, of the published files, so that the two can be compared. What the Hub lacks is left out:
 `plausible_answers` of v2.0. An answer that is not in its context where it says is an error, for no trainer would notice.
+
+Beside them goes evaluate-VERSION.py, which NVIDIA's run_squad.sh calls: `squad_metric`, as a program of its own.
 """
 
+import inspect
 import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.sources.tasks import squad_metric
 from bertprep.sources.tasks.task_files import Row, read_rows, split_files, write_if_different
 
 VERSIONS = ("v1.1", "v2.0")
@@ -22,7 +26,10 @@ Article = dict[str, list[dict[str, Any]]]  # context -> questions
 
 
 def write_squad(parquet_folder: Path, output_folder: Path, version: str) -> None:
-    """Write train-VERSION.json and dev-VERSION.json from train-*.parquet and validation-*.parquet; leave right ones alone."""
+    """Write train-VERSION.json and dev-VERSION.json from train-*.parquet and validation-*.parquet, and evaluate-VERSION.py.
+
+    Files that are right already are left alone.
+    """
     if version not in VERSIONS:
         raise UsageError(f"SQuAD has no version {version!r}; choose {' or '.join(VERSIONS)}")
     for split, name in FILES.items():
@@ -31,6 +38,12 @@ def write_squad(parquet_folder: Path, output_folder: Path, version: str) -> None
         if not articles:
             raise BertprepError(f"{parquet_folder}: {split}-*.parquet hold no question; download them again")
         write_if_different(output_folder / f"{name}-{version}.json", json.dumps(_published(articles, version)).encode())
+    write_if_different(output_folder / f"evaluate-{version}.py", evaluation_program(version).encode())
+
+
+def evaluation_program(version: str) -> str:
+    """The source of evaluate-VERSION.py, which needs Python alone."""
+    return inspect.getsource(squad_metric) + f'\n\nif __name__ == "__main__":\n    main("{version}")\n'
 
 
 def _group(rows: Iterable[Row], version: str) -> dict[str, Article]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from bertprep.atomic import atomic_file
 from bertprep.errors import BertprepError
 from bertprep.progress import say
+from bertprep.untrusted import TEXT, check_values, parse_json, read_bounded
 
 CONFIG, BERT_CONFIG = "config.json", "bert_config.json"
 
@@ -24,10 +25,10 @@ def write_bert_config(folder: Path) -> None:
     """Write `bert_config.json` from `config.json`; a model that is not BERT's gets none, and a line that says so."""
     path = folder / CONFIG
     try:
-        config = json.loads(path.read_bytes())
+        config = check_values(parse_json(read_bounded(path)), {"model_type": TEXT})
         missing = [field for field in BERT_FIELDS if field not in config]
         kind = config.get("model_type", "bert")
-    except (FileNotFoundError, ValueError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         raise BertprepError(f"{path}: is not the configuration of a model ({error}); download another --model") from error
     if kind != "bert" or missing:
         why = f"its model_type is {kind}" if kind != "bert" else f"it lacks {', '.join(missing)}"

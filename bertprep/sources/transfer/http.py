@@ -14,7 +14,8 @@ from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import TypeVar
+from typing import Any, TypeVar
+from urllib.parse import urljoin
 
 import httpx2
 from huggingface_hub import constants, get_token
@@ -22,6 +23,7 @@ from huggingface_hub import constants, get_token
 from bertprep import __version__
 from bertprep.errors import BertprepError
 from bertprep.progress import say
+from bertprep.untrusted import MOST_BYTES, parse_json
 
 TRIES, TRIES_TO_LIST = 8, 6
 """In a row, without progress; fewer before anything is there, when a network that is off is to be told soon."""
@@ -80,6 +82,17 @@ class Web:
 
     def __exit__(self, *exception: object) -> None:
         self._client.close()
+
+    def get_json(self, url: str) -> tuple[Any, str | None]:
+        """What stands at an address, and the address of the page after it; raises `ValueError` for what is not JSON."""
+        with self.get(url) as response:
+            data = bytearray()
+            for block in response.iter_raw():  # nothing is unpacked: it was asked for as it is
+                data += block
+                if len(data) > MOST_BYTES:
+                    raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
+            following = response.links.get("next", {}).get("url")
+            return parse_json(bytes(data)), following and urljoin(str(response.url), following)
 
     @contextmanager
     def get(
@@ -203,5 +216,5 @@ def _retry_after_seconds(text: str) -> float | None:
         return float(text)
     try:
         return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

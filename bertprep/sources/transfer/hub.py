@@ -6,8 +6,9 @@ small ones git's sha1, so that each can be checked.
 """
 
 import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
@@ -15,9 +16,25 @@ from bertprep.errors import BertprepError
 from bertprep.sources.catalogue import KNOWN_SHA256, HubFiles
 from bertprep.sources.transfer.http import TRIES_TO_LIST, Patience, RefusedError, Web, absolute
 from bertprep.sources.transfer.listing import Listing, RemoteFile
+from bertprep.untrusted import COUNT, LIST, OBJECT, SHA1, SHA256, TEXT, check_path, check_values, optional
 
 MANY = 12
 """More configurations than this are not all told in an error."""
+MOST_PAGES, MOST_ENTRIES = 1_000, 100_000
+"""Of one repository's listing; the largest that is asked for has some 1,000 files."""
+_COMMIT = {"sha": SHA1}
+_LARGE = {"oid": SHA256}
+_ENTRY = {"type": TEXT, "path": TEXT, "size": COUNT, "oid": SHA1, "lfs": optional(OBJECT)}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of a repository: large ones have a sha256, of the others git's sha1 is known."""
+
+    path: str
+    size_bytes: int
+    git_sha1: str
+    sha256: str | None
 
 
 def source_of(files: HubFiles) -> dict[str, Any]:
@@ -30,69 +47,83 @@ class Hub:
 
     def __init__(self, web: Web, *, progress: bool = False) -> None:
         self._web, self.progress = web, progress
-        self._trees: dict[tuple[str, str, str], tuple[str, list[dict[str, Any]]]] = {}
+        self._trees: dict[tuple[str, str, str], tuple[str, list[Entry]]] = {}
 
     def list_files(self, wanted: HubFiles) -> Listing:
         """The files that are `wanted`, at the commit that the revision names now."""
         commit, tree = self._tree(wanted)
-        entries = [
-            entry
-            for entry in tree
-            if entry["type"] == "file" and any(fnmatchcase(entry["path"], pattern) for pattern in wanted.patterns)
-        ]
+        entries = [entry for entry in tree if any(_matches(entry.path, pattern) for pattern in wanted.patterns)]
         if not entries:
             raise BertprepError(f"{_name(wanted)}: has no file {' or '.join(wanted.patterns)}{_what_there_is(wanted, tree)}")
-        files = tuple(_remote_file(wanted, commit, entry) for entry in entries)
-        if len({file.name for file in files}) < len(files):
-            raise BertprepError(f"{_name(wanted)}: has files of the same name in several folders, which one folder cannot hold")
-        return Listing(source_of(wanted), commit, files)
+        try:
+            return Listing(source_of(wanted), commit, tuple(_remote_file(wanted, commit, entry) for entry in entries))
+        except ValueError as error:
+            raise BertprepError(f"{_name(wanted)}: cannot be downloaded ({error}); choose another repository") from error
 
-    def _tree(self, wanted: HubFiles) -> tuple[str, list[dict[str, Any]]]:
+    def _tree(self, wanted: HubFiles) -> tuple[str, list[Entry]]:
         key = (wanted.kind, wanted.repo, wanted.revision)
         if key not in self._trees:
             address = f"api/{wanted.kind}s/{wanted.repo}"
             try:
-                commit = self._json(f"{address}/revision/{quote(wanted.revision, safe='')}")[0]["sha"]
-                tree: list[dict[str, Any]] = []
-                page: str | None = f"{address}/tree/{commit}?recursive=true"
-                while page:
-                    entries, page = self._json(page)
-                    tree += entries
+                answer, _ = self._json(f"{address}/revision/{quote(wanted.revision, safe='')}")
+                commit = check_values(answer, _COMMIT, needed=("sha",))["sha"]
+                self._trees[key] = commit, list(self._files(f"{address}/tree/{commit}?recursive=true"))
             except RefusedError as refusal:
                 raise _explain(wanted, refusal) from refusal
-            except (KeyError, TypeError) as error:
-                raise _not_a_hub(address) from error
-            self._trees[key] = commit, tree
+            except ValueError as error:
+                raise _not_a_hub(address, error) from error
         return self._trees[key]
+
+    def _files(self, page: str) -> Iterator[Entry]:
+        """The files on a page of a listing and on those after it; raises `ValueError` for what is no listing, or has no end."""
+        asked: set[str] = set()
+        count = 0
+        following: str | None = page
+        while following:
+            if following in asked or len(asked) == MOST_PAGES:
+                raise ValueError(f"its listing has no end, page {len(asked) + 1:,} is {following}")
+            asked.add(following)
+            entries, following = self._json(following)
+            if not LIST.holds(entries):
+                raise ValueError(f"its listing is no list but {type(entries).__name__}")
+            count += len(entries)
+            if count > MOST_ENTRIES:
+                raise ValueError(f"its listing has more than {MOST_ENTRIES:,} files")
+            checked = [check_values(entry, _ENTRY, needed=("type",)) for entry in entries]
+            yield from (_entry(entry) for entry in checked if entry["type"] == "file")
 
     def _json(self, url: str) -> tuple[Any, str | None]:
         """What stands at an address, and the address of the next page."""
-
-        def request() -> tuple[Any, str | None]:
-            with self._web.get(url) as response:
-                response.read()
-                return response.json(), response.links.get("next", {}).get("url")
-
-        try:
-            return Patience(absolute(url), tries=TRIES_TO_LIST, progress=self.progress).persist(request)
-        except ValueError as error:
-            raise _not_a_hub(url) from error
+        patience = Patience(absolute(url), tries=TRIES_TO_LIST, progress=self.progress)
+        return patience.persist(lambda: self._web.get_json(url))
 
 
-def _remote_file(wanted: HubFiles, commit: str, entry: dict[str, Any]) -> RemoteFile:
-    path: str = entry["path"]
-    sha256 = (entry.get("lfs") or {}).get("oid")
+def _entry(content: dict[str, Any]) -> Entry:
+    """What the Hub says of one file; whether its path is one for us is asked only of files that are wanted."""
+    entry = check_values(content, _ENTRY, needed=("path", "size", "oid"))
+    large = entry.get("lfs")
+    sha256 = check_values(large, _LARGE, needed=("oid",), place="lfs.")["oid"] if large else None
+    return Entry(entry["path"], entry["size"], entry["oid"], sha256)
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """Whether a path is of a pattern as a whole, and its last name of the pattern's last: `*` alone may span folders."""
+    return fnmatchcase(path, pattern) and fnmatchcase(path.rpartition("/")[2], pattern.rpartition("/")[2])
+
+
+def _remote_file(wanted: HubFiles, commit: str, entry: Entry) -> RemoteFile:
+    path, sha256 = check_path(entry.path), entry.sha256
     known = KNOWN_SHA256.get((wanted.repo, path))
     if known and sha256 not in (None, known):
         raise BertprepError(
             f"{_name(wanted)}: {path} has sha256 {sha256}, expected {known}; it is not the published file, do not use it"
         )
     return RemoteFile(
-        name=PurePosixPath(path).name,
+        name=path.rpartition("/")[2],
         url=f"{_page(wanted)}/resolve/{commit}/{quote(path)}",
-        size_bytes=entry["size"],
+        size_bytes=entry.size_bytes,
         sha256=sha256 or known,
-        git_sha1=None if sha256 else entry["oid"],  # of a large file, git knows only a pointer to it
+        git_sha1=None if sha256 else entry.git_sha1,  # of a large file, git knows only a pointer to it
     )
 
 
@@ -105,9 +136,9 @@ def _name(wanted: HubFiles) -> str:
     return absolute(_page(wanted))
 
 
-def _what_there_is(wanted: HubFiles, tree: list[dict[str, Any]]) -> str:
+def _what_there_is(wanted: HubFiles, tree: list[Entry]) -> str:
     """The configurations that a repository does have: its folders, the nearest by name where there are many."""
-    folders = sorted({entry["path"].split("/")[0] for entry in tree if "/" in entry["path"]})
+    folders = sorted({entry.path.split("/")[0] for entry in tree if "/" in entry.path})
     if "/" not in wanted.patterns[0] or not folders:
         return "; choose another repository"
     if len(folders) <= MANY:
@@ -128,7 +159,7 @@ def _explain(wanted: HubFiles, refusal: RefusedError) -> BertprepError:
     return refusal
 
 
-def _not_a_hub(url: str) -> BertprepError:
+def _not_a_hub(url: str, why: ValueError) -> BertprepError:
     return BertprepError(
-        f"{absolute(url)}: answers something else than the Hub does; check HF_ENDPOINT, and whether a proxy interferes"
+        f"{absolute(url)}: answers something else than the Hub does; check HF_ENDPOINT, and whether a proxy interferes ({why})"
     )

@@ -19,10 +19,35 @@ from typing import Any
 from bertprep.atomic import atomic_file
 from bertprep.errors import BertprepError
 from bertprep.layout import LISTING
+from bertprep.untrusted import (
+    COUNT,
+    LIST,
+    NAME,
+    OBJECT,
+    SHA1,
+    SHA256,
+    TEXT,
+    TEXTS,
+    Rule,
+    check_values,
+    optional,
+    parse_json,
+    read_bounded,
+)
 
 SCHEMA = 1
 OWN_FILES = "files"
 """The name of the link to a folder of the user's own."""
+
+_FILE = {"name": NAME, "url": TEXT, "size_bytes": optional(COUNT), "sha256": optional(SHA256), "git_sha1": optional(SHA1),
+         "etag": optional(TEXT)}  # fmt: skip
+_WORD = Rule(  # errors show it
+    "one line of at most 500 characters", lambda value: TEXT.holds(value) and value.isprintable() and len(value) <= 500
+)
+_WORDS = Rule(
+    "a list of texts, of at most 500 characters in all", lambda value: TEXTS.holds(value) and _WORD.holds("".join(value))
+)
+_SOURCES = {"hub": {"hub": _WORD, "patterns": _WORDS, "revision": _WORD}, "dump": {"dump": TEXT}, "files": {"files": TEXT}}
 
 
 @dataclass(frozen=True)
@@ -41,6 +66,10 @@ class RemoteFile:
     git_sha1: str | None = None
     etag: str | None = None
 
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for what no file can have: names become paths, and sizes and sums are compared with others."""
+        check_values(vars(self), _FILE, place=f"file {self.name!r}: ")
+
 
 @dataclass(frozen=True)
 class Listing:
@@ -49,6 +78,15 @@ class Listing:
     source: dict[str, Any]
     revision: str
     files: tuple[RemoteFile, ...]
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` where the source is none, there is no file, or two would be one."""
+        rules = next((rules for kind, rules in _SOURCES.items() if kind in self.source), _SOURCES["hub"])
+        check_values(self.source, rules, needed=tuple(rules), place="source.")
+        if len({file.name for file in self.files}) < len(self.files):
+            raise ValueError("two files have the same name, which one folder cannot hold")
+        if not self.files and "files" not in self.source:
+            raise ValueError("it names no file")
 
     def as_json(self) -> dict[str, Any]:
         files = [{key: value for key, value in asdict(file).items() if value is not None} for file in self.files]
@@ -59,12 +97,22 @@ def load_listing(folder: Path) -> Listing | None:
     """The listing of the download in `folder`, or None where there is none."""
     path = folder / LISTING
     try:
-        content = json.loads(path.read_bytes())
-        return Listing(content["source"], content["revision"], tuple(RemoteFile(**file) for file in content["files"]))
+        return _listing_in(parse_json(read_bounded(path)))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, KeyError, TypeError) as error:
-        raise BertprepError(f"{path}: is not a listing of bertprep ({error}); remove it and download again") from error
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise BertprepError(f"{path}: is not a listing of bertprep ({why}); remove it and download again") from error
+
+
+def _listing_in(content: object) -> Listing:
+    rules = {"schema": COUNT, "source": OBJECT, "revision": TEXT, "files": LIST}
+    listing = check_values(content, rules, needed=tuple(rules))
+    if listing["schema"] != SCHEMA:
+        raise ValueError(f"it has schema {listing['schema']}, expected {SCHEMA}; a newer bertprep reads newer ones")
+    files = [check_values(file, _FILE, needed=("name", "url"), place="files.") for file in listing["files"]]
+    known = tuple(RemoteFile(**{key: value for key, value in file.items() if key in _FILE}) for file in files)
+    return Listing(listing["source"], listing["revision"], known)
 
 
 def save_listing(listing: Listing, folder: Path) -> None:

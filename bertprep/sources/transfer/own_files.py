@@ -4,22 +4,27 @@ A dump file or a folder of text is linked, not copied: it may be large, and it i
 server tells of it, size and ETag; there is no sum to check, so the formats' own checks must do.
 """
 
+import contextlib
+import re
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import httpx2
 
-from bertprep.atomic import TEMPORARY_SUFFIX, explain_write_error
+from bertprep.atomic import explain_write_error, temporary_name
 from bertprep.errors import UsageError
 from bertprep.sources.streams import is_web
 from bertprep.sources.transfer.fetch import validator_of
 from bertprep.sources.transfer.http import TRIES_TO_LIST, Patience, RefusedError, Web
 from bertprep.sources.transfer.listing import OWN_FILES, Listing, RemoteFile
+from bertprep.terminal import printable
+from bertprep.untrusted import check_name
 
 
 def list_url(url: str, web: Web, *, progress: bool = False) -> Listing:
     """The one file at `url`, as it is now."""
+    name = name_in_url(url)
 
     def ask() -> httpx2.Headers:
         with web.get(url, method="HEAD") as response:
@@ -38,7 +43,8 @@ def list_url(url: str, web: Web, *, progress: bool = False) -> Listing:
         headers = patience.persist(ask_by_get)  # some servers know no HEAD, signed addresses forbid it
     length = headers.get("Content-Length", "")
     etag = validator_of(headers)
-    file = RemoteFile(name_in_url(url), url, int(length) if length.isdecimal() else None, etag=etag)
+    size_bytes = int(length) if re.fullmatch("[0-9]{1,18}", length) else None
+    file = RemoteFile(name, url, size_bytes, etag=etag)
     return Listing({"dump": url}, etag or "", (file,))
 
 
@@ -48,10 +54,12 @@ def name_in_url(url: str) -> str:
     >>> name_in_url("https://dumps.wikimedia.org/enwiki/latest/enwiki-latest-pages-articles.xml.bz2?again=1")
     'enwiki-latest-pages-articles.xml.bz2'
     """
-    name = PurePosixPath(unquote(urlsplit(url).path)).name
-    if not name or name == "..":
-        raise UsageError(f"{url}: ends with no file's name; give the address of one file")
-    return name
+    if printable(url) != url:
+        raise UsageError(f"{url}: is no address; give that of one file")
+    try:
+        return check_name(unquote(urlsplit(url).path.rpartition("/")[2], errors="strict"))
+    except ValueError as error:
+        raise UsageError(f"{url}: ends with no file's name ({error}); give the address of one file") from error
 
 
 def list_dump(dump: Path) -> Listing:
@@ -59,7 +67,10 @@ def list_dump(dump: Path) -> Listing:
     path = dump.absolute()
     if not path.is_file():
         raise UsageError(f"--from-dump {dump}: is no file; give a pages-articles dump, or the http(s) address of one")
-    return Listing({"dump": str(path)}, "", (RemoteFile(path.name, path.as_uri(), path.stat().st_size),))
+    try:
+        return Listing({"dump": str(path)}, "", (RemoteFile(path.name, path.as_uri(), path.stat().st_size),))
+    except ValueError as error:
+        raise UsageError(f"--from-dump {dump}: cannot be taken under its name ({error}); give it another") from error
 
 
 def list_folder(folder: Path) -> Listing:
@@ -69,7 +80,10 @@ def list_folder(folder: Path) -> Listing:
         raise UsageError(f"--from-files {folder}: is no folder; give one with a .txt file for each book")
     if not any(path.rglob("*.txt")):
         raise UsageError(f"--from-files {folder}: holds no .txt file; give a folder with one for each book")
-    return Listing({"files": str(path)}, "", ())
+    try:
+        return Listing({"files": str(path)}, "", ())
+    except ValueError as error:
+        raise UsageError(f"--from-files {folder}: cannot be taken under its name ({error}); give it another") from error
 
 
 def links_of(listing: Listing) -> Mapping[str, Path]:
@@ -90,10 +104,11 @@ def make_link(link: Path, target: Path) -> None:
     """Make `link` point to `target`, at once or not at all."""
     if link.is_symlink() and link.readlink() == target:
         return
-    temporary = link.with_name(link.name + TEMPORARY_SUFFIX)
+    temporary = temporary_name(link)
     try:
-        temporary.unlink(missing_ok=True)
         temporary.symlink_to(target)
         temporary.replace(link)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise explain_write_error(link, error) from error

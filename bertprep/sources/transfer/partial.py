@@ -12,6 +12,7 @@ from typing import Any
 
 from bertprep.atomic import atomic_file, explain_write_error, sync_folder
 from bertprep.sources.transfer.listing import RemoteFile
+from bertprep.untrusted import parse_json, read_bounded
 
 PARTIAL_SUFFIX = ".part"
 LARGEST_WRITE_BYTES = 1 << 20
@@ -59,7 +60,7 @@ def partial_bytes(path: Path, file: RemoteFile) -> int:
     """How many bytes of a file are there from an earlier run, and can be continued."""
     part, note = _places(path)
     try:
-        if (identity := _identity(file)) and json.loads(note.read_bytes()) == identity:
+        if (identity := _identity(file)) and parse_json(read_bounded(note)) == identity:
             return min(part.stat().st_size, file.size_bytes or part.stat().st_size)
     except (OSError, ValueError):
         pass
@@ -78,7 +79,7 @@ class PartialFile:
     def __enter__(self) -> "PartialFile":
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(self._part, os.O_RDWR | os.O_CREAT, 0o666)
+            self._descriptor = os.open(self._part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except OSError as error:
             raise explain_write_error(self.path, error) from error
         try:

@@ -15,6 +15,7 @@ from typing import Any
 
 from bertprep.progress import SECONDS_BETWEEN_LINES, say
 from bertprep.sources.transfer.listing import RemoteFile
+from bertprep.terminal import printable
 
 
 class TransferProgress:
@@ -35,7 +36,7 @@ class TransferProgress:
     def __enter__(self) -> "TransferProgress":
         if self._enabled and sys.stderr.isatty():
             self._bar = _rich_bar()
-            self._all = self._bar.add_task(self._label, total=self._total)
+            self._all = self._bar.add_task(printable(self._label), total=self._total)
             self._bar.start()
         return self
 
@@ -49,7 +50,7 @@ class TransferProgress:
             self._started_at[file.name] = time.monotonic()
             self._there[file.name] = self._before[file.name] = there_bytes
             if self._bar is not None:
-                self._tasks[file.name] = self._bar.add_task(file.name, total=file.size_bytes)
+                self._tasks[file.name] = self._bar.add_task(printable(file.name), total=file.size_bytes)
 
     def reach(self, file: RemoteFile, there_bytes: int) -> None:
         """So much of the file is there now."""
@@ -95,7 +96,7 @@ def _rich_bar() -> Any:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),

@@ -13,7 +13,7 @@ from bertprep.progress import say
 from bertprep.sources.transfer.fetch import fetch
 from bertprep.sources.transfer.http import Web
 from bertprep.sources.transfer.listing import load_listing, missing, save_listing
-from bertprep.sources.transfer.own_files import list_url
+from bertprep.sources.transfer.own_files import list_url, name_in_url
 
 
 def fetch_web_file(url: str, workspace: Workspace, *, progress: bool) -> Path:
@@ -22,6 +22,7 @@ def fetch_web_file(url: str, workspace: Workspace, *, progress: bool) -> Path:
     The server is asked whether a file that is there is still the same, and it is fetched again where it is not. Where the
     server cannot be reached, the file that is there is taken, and that is said.
     """
+    name_in_url(url)
     folder = workspace.download("web") / hashlib.sha256(url.encode()).hexdigest()[:16]
     with locked(folder):
         kept = load_listing(folder)

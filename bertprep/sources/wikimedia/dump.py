@@ -14,8 +14,13 @@ from typing import BinaryIO
 from xml.parsers import expat
 
 from bertprep.errors import BertprepError
+from bertprep.text.documents import MOST_DOCUMENT_BYTES
 
 BLOCK_BYTES = 1 << 18
+MOST_TAG_BYTES = 1 << 20
+MOST_DEPTH = 64
+MOST_NAMESPACES = 10_000
+"""Far beyond those of any wiki, which has some 40 namespaces, and elements at a depth of 5: what the parser holds in memory."""
 
 _WIKITEXT = ("wikitext", "")
 _MEDIA, _FILE, _CATEGORY = "-2", "6", "14"  # numbers of namespaces, the same on every wiki
@@ -55,24 +60,28 @@ class DumpReader:
         self._pages: deque[Page] = deque()
         self._site_read = False
         self._other_namespaces: set[str] = set()
+        self._namespaces = 0
         self._depth = 0
+        self._given_bytes = 0  # to the parser
         self._number = ""  # of the namespace being read
         self._characters: list[str] = []  # of the element being read
+        self._length = 0  # of those
         self._page: dict[str, str] = {}
-        self._parser = expat.ParserCreate()
+        self._parser = expat.ParserCreate("UTF-8")  # as every export is, whatever it declares
         self._parser.buffer_text = True
         self._parser.buffer_size = BLOCK_BYTES
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
-        while not self._site_read and self._parse_block():
-            pass
+        self._parser.StartDoctypeDeclHandler = self._refuse_doctype
+        self._has_more = True
+        while not self._site_read and self._has_more:
+            self._has_more = self._parse_block()
 
     def __iter__(self) -> Iterator[Page]:
-        more = True
-        while more or self._pages:
+        while self._has_more or self._pages:
             while self._pages:
                 yield self._pages.popleft()
-            more = more and self._parse_block()
+            self._has_more = self._has_more and self._parse_block()
 
     def _parse_block(self) -> bool:
         """Whether there was more to parse."""
@@ -84,8 +93,11 @@ class DumpReader:
                 f"{self._name}: cannot be unpacked beyond byte {max(parser.CurrentByteIndex, 0):,} of its XML ({error}); "
                 "it is damaged or cut off: fetch it again"
             ) from error
+        self._given_bytes += len(block)
         try:
             parser.Parse(block, not block)
+            if self._given_bytes - parser.CurrentByteIndex > MOST_TAG_BYTES:
+                raise self._too_much(f"a tag or comment of more than {MOST_TAG_BYTES:,} bytes")
         except expat.ExpatError as error:
             place = f"{self._name}: line {error.lineno:,}, column {error.offset:,}"
             if self._depth:
@@ -101,9 +113,11 @@ class DumpReader:
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         self._depth += 1
+        if self._depth > MOST_DEPTH:
+            raise self._too_much(f"elements within elements, {MOST_DEPTH} deep")
         if _READ.get(tag) == self._depth:
             self._number = attributes.get("key", "")
-            self._parser.CharacterDataHandler = self._characters.append
+            self._parser.CharacterDataHandler = self._add_characters
         elif self._depth == 3 and tag == "redirect":
             self._page["redirect"] = ""
         elif self._depth == 2 and tag == "page":
@@ -117,11 +131,27 @@ class DumpReader:
                 )
             self.site = replace(self.site, language=attributes.get("xml:lang", self.site.language))
 
+    def _add_characters(self, characters: str) -> None:
+        self._characters.append(characters)
+        self._length += len(characters)
+        if self._length > MOST_DOCUMENT_BYTES:
+            raise self._too_much(f"a text of more than {MOST_DOCUMENT_BYTES:,} bytes")
+
+    def _refuse_doctype(self, *_: object) -> None:
+        raise self._too_much("a document type, whose entities may expand without end")
+
+    def _too_much(self, found: str) -> BertprepError:
+        return BertprepError(
+            f"{self._name}: line {self._parser.CurrentLineNumber:,}: {found}, which no MediaWiki export has; "
+            "give a pages-articles.xml, as it is or packed with bzip2, gzip or zstd"
+        )
+
     def _end(self, tag: str) -> None:
         if _READ.get(tag) == self._depth:
             self._parser.CharacterDataHandler = None
             text = "".join(self._characters)
             self._characters.clear()
+            self._length = 0
             if tag == "namespace":
                 self._add_namespace(self._number, text.lower())
             else:
@@ -133,6 +163,9 @@ class DumpReader:
         self._depth -= 1
 
     def _add_namespace(self, number: str, name: str) -> None:
+        self._namespaces += 1
+        if self._namespaces > MOST_NAMESPACES:
+            raise self._too_much(f"more than {MOST_NAMESPACES:,} namespaces")
         site = self.site
         if number in (_MEDIA, _FILE):
             self.site = replace(site, file_namespaces=site.file_namespaces | {name})

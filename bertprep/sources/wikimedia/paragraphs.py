@@ -44,7 +44,7 @@ _HOLES = (
 _EMPTY_BRACKETS = re.compile(rf"(?<!\w)\({_EMPTY}\)|(?<!\w)\[{_EMPTY}\]|（{_EMPTY}）")
 _OPENING = re.compile(r"([(（])[ ,;:，；：、]+")
 _CLOSING = re.compile(r"(?<![ ,;:，；：、])[ ,;:，；：、]+([)）])")
-_DOUBLE = re.compile(r"([,;:])(?: ?[,;])+(?= |$)")
+_DOUBLE = re.compile(r"((?<![,;:])(?<![,;:] )[,;]|:)(?: ?[,;])+(?= |$)")  # from the first of a row only: time is linear
 _LEADING = re.compile(r"(?:[,;:.]+ |[，；：、])+")
 _SPACE_BEFORE = re.compile(r" ([,.)\]])(?![\w.])")
 _SPACE_BEFORE_COLON = re.compile(r" ([;:])(?= )")

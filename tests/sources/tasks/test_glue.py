@@ -256,9 +256,9 @@ def test_splits_that_are_missing_broken_empty_or_of_another_task_are_one_line(tm
         return str(error.value)
 
     dev.write_bytes(b"PAR1, and then something else entirely PAR1")
-    assert refused().startswith(f"{dev}: cannot be read as Parquet (")
+    assert refused().startswith(f"{dev}: cannot be read as Parquet: ")
     write_split(dev, "RTE", [("a", "b", 0, 0)])
-    assert refused().startswith(f"{dev}: has no column premise, hypothesis, found sentence1, sentence2, label, idx; ")
+    assert refused().startswith(f"{dev}: has no column premise, hypothesis, found 'sentence1', 'sentence2', 'label', 'idx'; ")
     write_split(dev, "MNLI", [])
     assert refused() == f"{parquet}: validation_mismatched-*.parquet hold no row; download them again"
     dev.unlink()

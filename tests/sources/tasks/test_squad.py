@@ -73,7 +73,9 @@ def test_v1_1_is_the_published_file_again(tmp_path: Path) -> None:
     assert (tmp_path / "v1.1" / "train-v1.1.json").read_text(encoding="ascii") == PUBLISHED_V1
     [article] = json.loads((tmp_path / "v1.1" / "dev-v1.1.json").read_text())["data"]
     assert [question["id"] for question in article["paragraphs"][0]["qas"]] == ["a1"]
-    assert sorted(path.name for path in (tmp_path / "v1.1").iterdir()) == ["dev-v1.1.json", "train-v1.1.json"]
+    assert sorted(path.name for path in (tmp_path / "v1.1").iterdir()) == [
+        "dev-v1.1.json", "evaluate-v1.1.py", "train-v1.1.json",
+    ]  # fmt: skip
 
 
 def test_v2_0_is_the_published_file_again_and_no_answer_is_impossible(tmp_path: Path) -> None:
@@ -111,14 +113,17 @@ def test_a_title_or_context_that_comes_again_joins_its_group_and_titles_share_no
 
 def test_a_second_run_leaves_right_files_alone_and_mends_others(tmp_path: Path) -> None:
     parquet = hub(tmp_path / "parquet", rows_of(PUBLISHED_V1))
-    train, dev = tmp_path / "train-v1.1.json", tmp_path / "dev-v1.1.json"
+    train, dev, program = tmp_path / "train-v1.1.json", tmp_path / "dev-v1.1.json", tmp_path / "evaluate-v1.1.py"
     write_squad(parquet, tmp_path, "v1.1")
     right = train.stat()
+    source = program.read_text()
+    program.write_text("print(100)\n")
     dev.write_text(PUBLISHED_V1.replace("Tea is hot", "Tea is hit"))  # same size
 
     write_squad(parquet, tmp_path, "v1.1")
     assert (train.stat().st_ino, train.stat().st_mtime_ns) == (right.st_ino, right.st_mtime_ns)
     assert dev.read_text() == PUBLISHED_V1
+    assert program.read_text() == source
 
     train.unlink()
     write_squad(parquet, tmp_path, "v1.1")
@@ -196,11 +201,11 @@ def test_files_that_are_missing_broken_empty_or_of_something_else_are_one_line(t
         return str(error.value)
 
     train.write_bytes(train.read_bytes()[:-100])
-    assert refused().startswith(f"{train}: cannot be read as Parquet (")
+    assert refused().startswith(f"{train}: cannot be read as Parquet: ")
     train.write_bytes(b"")
-    assert refused().startswith(f"{train}: cannot be read as Parquet (")
+    assert refused().startswith(f"{train}: cannot be read as Parquet: ")
     pq.write_table(pa.table({"sentence": ["a"], "idx": [0]}), train)
-    assert f"{train}: has no column id, title, context, question, answers, found sentence, idx; " in refused()
+    assert f"{train}: has no column id, title, context, question, answers, found 'sentence', 'idx'; " in refused()
     pq.write_table(SCHEMA.empty_table(), train)
     assert refused() == f"{parquet}: train-*.parquet hold no question; download them again"
     train.unlink()

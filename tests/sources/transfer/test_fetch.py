@@ -203,9 +203,10 @@ def test_git_sums_are_checked_as_well(hub: HubServer, tmp_path: Path) -> None:
     for expected, right in ((sha1, True), ("0" * 40, False)):
         file = RemoteFile("a.bin", f"{hub.url}/files/a.bin", SIZE, git_sha1=expected)
         if right:
-            fetch(Listing({}, "", (file,)), tmp_path / "right")
+            fetch(Listing({"dump": "test"}, "", (file,)), tmp_path / "right")
         else:
-            assert f"has git's sha1 {sha1}, expected {expected}" in complaint(Listing({}, "", (file,)), tmp_path / "wrong")
+            listing = Listing({"dump": "test"}, "", (file,))
+            assert f"has git's sha1 {sha1}, expected {expected}" in complaint(listing, tmp_path / "wrong")
 
 
 @pytest.mark.parametrize("damage", [CONTENT[:-1], b"x" + CONTENT[1:], b""])
@@ -305,7 +306,7 @@ def test_an_answer_that_stays_is_told_at_once(status: int, advice: str, hub: Hub
 
 @pytest.mark.parametrize("url", ["gopher://x/a", "http://", "http://[::1/a"])
 def test_an_address_that_is_none_is_told(url: str, tmp_path: Path) -> None:
-    text = complaint(Listing({}, "", (RemoteFile("a", url, 5),)), tmp_path)
+    text = complaint(Listing({"dump": "test"}, "", (RemoteFile("a", url, 5),)), tmp_path)
     assert "cannot be fetched" in text
 
 
@@ -329,7 +330,7 @@ def test_a_folder_that_another_run_writes_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_too_small_a_disk_is_told_before_the_start(hub: HubServer, tmp_path: Path) -> None:
-    listing = Listing({}, "", (RemoteFile("huge", f"{hub.url}/files/huge", 10**18, sha256="0"),))
+    listing = Listing({"dump": "test"}, "", (RemoteFile("huge", f"{hub.url}/files/huge", 10**18, sha256="0" * 64),))
     text = complaint(listing, tmp_path)
     assert text.startswith(f"{tmp_path}: 1,000,000,000,000 MB are still to come and ")
     assert not hub.asked

@@ -171,6 +171,49 @@ def test_a_packed_file_that_is_cut_off_or_damaged_is_an_error(tmp_path: Path, na
             list(DumpReader(file, name))
 
 
+@pytest.mark.parametrize(
+    ("start", "repeated", "said"),
+    [
+        (f"{HEAD}<page><title>A</title><revision><text>", "words ", "a text of more than 67,108,864 bytes"),
+        (f'{HEAD}<page a="', "value", "a tag or comment of more than 1,048,576 bytes"),
+        (f"{HEAD}<!--", "words ", "a tag or comment of more than 1,048,576 bytes"),
+        (HEAD, "<b>", "elements within elements, 64 deep"),
+        ("<mediawiki><siteinfo><namespaces>", '<namespace key="6">F</namespace>', "more than 10,000 namespaces"),
+    ],
+)
+def test_xml_without_end_is_refused_in_bounded_memory(start: str, repeated: str, said: str) -> None:
+    class Endless(io.RawIOBase):
+        rest = start.encode()
+
+        def read(self, size: int = -1) -> bytes:
+            block, self.rest = self.rest[:size], b""
+            return block or repeated.encode() * (size // len(repeated))
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(BertprepError, match=f"^dump.xml: line .*: {said}, which no MediaWiki export has; give a pages-art"):
+            list(DumpReader(Endless(), "dump.xml"))  # type: ignore[arg-type]
+        assert tracemalloc.get_traced_memory()[1] < 160_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_entities_of_a_file_s_own_are_refused() -> None:
+    entities = '<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;"><!ENTITY c SYSTEM "file:///etc/passwd">'
+    with pytest.raises(BertprepError, match=r"line 1: a document type, whose entities may expand without end, which no Media"):
+        read(f"<!DOCTYPE mediawiki [{entities}]><mediawiki>&b;&c;</mediawiki>")
+
+
+@pytest.mark.parametrize("declared", ["utf-16", "big5", "nonsense"])
+def test_an_export_is_utf_8_whatever_it_declares(declared: str) -> None:
+    xml = f'<?xml version="1.0" encoding="{declared}"?>{HEAD}{page("Ä", "text")}</mediawiki>'
+    assert read(xml) == [Page("Ä", "text")]
+
+
+def test_an_export_without_a_page_has_none() -> None:
+    assert read("<mediawiki></mediawiki>") == []
+
+
 def test_articles_before_the_damage_are_given() -> None:
     pages = iter(DumpReader(io.BytesIO(f"{HEAD}{page('A', 'text')}{page('B', 'x')[:-9]}".encode()), "dump.xml"))
     assert next(pages) == Page("A", "text")

@@ -278,6 +278,11 @@ def test_a_megabyte_of_anything_is_soon_done(pattern: str) -> None:
     to_prose(pattern * (1_000_000 // len(pattern)), ENGLISH)
 
 
+@pytest.mark.parametrize("pattern", [",", ", ", ",;", ":,", ": ", "(", "( ,", "，", ".", ". "])
+def test_a_row_of_marks_before_a_letter_is_soon_done(pattern: str) -> None:
+    to_prose(f"A text ( ,{pattern * 200_000}x end.", ENGLISH)
+
+
 def test_deep_nesting_is_soon_done_and_does_not_recurse() -> None:
     for opening, closing in (("[[a|x", "]]"), ("{{lang|a|x", "}}"), ("\n{|\n", "\n|}"), ("[[a|{{lang|a|", "}}]]"), ("(", ")")):
         depth = 500_000 // len(opening)
