@@ -1,13 +1,18 @@
-"""Records that came before: within a file, in another, and of the test split in the training split.
+"""Records that came before: within a file, in another, and of the test split in the training split; also under other masks.
 
-All features of a record are in its hash of 128 bits, as values, so that the formats do not matter. Each round of the
-generator masks a text anew; a repeated record of many predictions therefore tells that a file was written twice, or made twice
-with the same seed. Only very short texts give the same record again by chance: their records are not unmistakable, as the
-hash's lowest bit says. Costs 16 bytes a record, and 24 more while they are sorted.
+A record has two hashes, as values, so that the formats do not matter: one of its text, one of all. Each round of the generator
+masks a text anew, so that a text may come again, the more the shorter documents are; with the same masks it comes again as
+often as chance has it, which is known, because a record's hash carries how many choices there were. More than that tells of
+a file that was written twice, or made twice with the same seed.
+
+Under other masks, rounds of one run repeat each other's texts within a file, or over all files where records were dealt. A
+shard that is there twice shows in two files that share each text once, where dealing would leave every other pair of equal
+texts in one file. Costs 16 bytes a record, and 24 more while they are sorted.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,12 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.check.findings import ERROR, WARNING, Finding
+from bertprep.check.statistics import limit_of_surprise, surprise
 from bertprep.layout import TEST
 
 ACROSS = "across"
-_ALL_WARNING, _ALL_ERROR = 0.005, 0.05
-_CERTAIN_ERROR = 0.0001
-_ACROSS_WARNING, _ACROSS_ERROR = 0.0001, 0.01
+_MANY = 0.0001
+"""Of the records of a split, beyond those that chance repeats: an error."""
+_TEXTS_WARNING, _TEXTS_ERROR = 0.01, 0.1
+"""Of the records of a file, whose texts another file has under other masks."""
+_ACROSS_WARNING, _ACROSS_ERROR = 0.001, 0.01
+"""Of the records of the test split, whose texts training has under other masks."""
+_SMALL_CHANCE = 2.0**-32  # a record that is rather shown as an example
+_CHOICES = np.uint64(63)  # the bits of a record's second hash that tell of its choices
+_CERTAIN_TEXT = np.uint64(1)  # the bit of the first that tells that no other text is the same by chance
 
 
 @dataclass(frozen=True)
@@ -33,12 +45,29 @@ class HashedFile:
 
 
 @dataclass(frozen=True)
-class _Repeats:
-    """Records that equal an earlier one: numbers over all files in their order, each with that of the first of its kind."""
+class _SameTexts:
+    """Records whose text another has too, by text and then in their order; numbers are over all files."""
 
     records: NDArray[np.int64]
-    firsts: NDArray[np.int64]
-    certain: NDArray[np.bool_]
+    text: NDArray[np.int64]  # which one, counted from 0
+    is_certain: NDArray[np.bool_]  # its text is the same by no chance
+    chance: NDArray[np.float64]  # that it has the same masks as another of its text
+    file: NDArray[np.int64]
+    split: NDArray[np.int64]
+    firsts: NDArray[np.int64]  # the first record that is the same in all, which may be itself
+    split_of_first: NDArray[np.int64]
+
+    @property
+    def is_repeat(self) -> NDArray[np.bool_]:
+        repeats: NDArray[np.bool_] = self.firsts != self.records
+        return repeats
+
+    def count_before(self, is_member: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """For each record how many of those come before it that have its text."""
+        before = np.cumsum(is_member) - is_member
+        is_start = np.diff(self.text, prepend=-1) != 0
+        of_text: NDArray[np.int64] = before - before[is_start][self.text]
+        return of_text
 
 
 def find_identical_files(files: Sequence[HashedFile]) -> list[Finding]:
@@ -59,64 +88,133 @@ def find_identical_files(files: Sequence[HashedFile]) -> list[Finding]:
 def find_duplicates(files: Sequence[HashedFile]) -> tuple[list[Finding], dict[str, int]]:
     """The findings, and how many records repeat an earlier one: by split, and in the test split of training under "across".
 
-    `files` come with the training split first. The rule, of the records of a split: any repeated one that is unmistakable is a
-    warning, and more than 0.01 % of them an error; of all, more than 0.5 % is a warning and more than 5 % an error. Of test
-    records that are in the training split any unmistakable one is an error; of all, more than 0.01 % a warning, 1 % an error.
+    `files` come with the training split first. Of the records of a split, more repeated ones than chance explains are a
+    warning, and by 0.01 % of them more an error; of test records that are in training any more are an error.
     """
     starts = np.cumsum([0, *(len(file.hashes) for file in files)])
-    repeats = _find_repeats(files, int(starts[-1]))
-    file_of = np.searchsorted(starts, repeats.records, side="right") - 1
-    file_of_first = np.searchsorted(starts, repeats.firsts, side="right") - 1
-    splits = np.array([file.split for file in files])
+    splits = list(dict.fromkeys(file.split for file in files))
+    same = _find_same_texts(files, starts, np.array([splits.index(file.split) for file in files], np.int64))
     findings, counts = [], {}
-    for split in dict.fromkeys(file.split for file in files):
+    for number, split in enumerate(splits):
         size = sum(len(file.hashes) for file in files if file.split == split)
-        within = (splits[file_of] == split) & (splits[file_of_first] == split)
-        crossing = (splits[file_of] == split) & (splits[file_of_first] != split)
+        is_here = same.split == number
+        within = same.is_repeat & is_here & (same.split_of_first == number)
+        crossing = same.is_repeat & is_here & (same.split_of_first != number)
         # of several test records that equal one in training, all but the first repeat each other as well
-        again = np.unique(repeats.firsts[crossing], return_index=True)[1]
-        counts[split] = int(within.sum()) + int(crossing.sum()) - len(again)
-        rules = [(within, "duplicate-records", _ALL_WARNING, _ALL_ERROR, _CERTAIN_ERROR, "no record twice", "came before")]
+        counts[split] = int(within.sum()) + int(crossing.sum()) - len(np.unique(same.firsts[crossing]))
+        rules = [(within, is_here, "duplicate-records", _MANY, "no record twice", "came before")]
         if split == TEST:
             counts[ACROSS] = int(crossing.sum())
             expected, what = "no test record in training", "are in training too"
-            rules.append((crossing, "test-in-training", _ACROSS_WARNING, _ACROSS_ERROR, 0.0, expected, what))
-        for chosen, code, warning, error, certain_error, expected, what in rules:
-            count = int(chosen.sum())
-            certain = int((chosen & repeats.certain).sum())
-            is_error = count > error * size or certain > certain_error * size
-            if not (is_error or certain or count > warning * size):
+            rules.append((crossing, same.split < number, "test-in-training", 0.0, expected, what))
+        for repeats, others, code, many, expected, what in rules:
+            by_chance = float(np.minimum(same.count_before(others) * same.chance, 1.0)[is_here].sum())
+            count = int(repeats.sum())
+            if count <= by_chance or surprise(count, size, by_chance) <= limit_of_surprise(1):
                 continue
-            example = int(np.flatnonzero(chosen & repeats.certain if certain else chosen)[0])
-            number, first = int(file_of[example]), int(file_of_first[example])
-            record = int(repeats.records[example] - starts[number])
-            origin = f"{files[first].name}, record {repeats.firsts[example] - starts[first]:,}"
+            chosen = np.flatnonzero(repeats)
+            chosen = chosen[same.chance[chosen] <= max(_SMALL_CHANCE, float(np.min(same.chance[chosen])))]
+            example = chosen[np.argmin(same.records[chosen])]
+            file, record, origin = _name(files, starts, same.records[example], same.firsts[example])
             found = f"{count:,} of {size:,} that {what} ({count / size:.2%}), this one is {origin}"
-            level = ERROR if is_error else WARNING
-            findings.append(Finding(level, code, files[number].name, record, expected, found, count))
-    return findings, counts
+            level = ERROR if count - by_chance > many * size else WARNING
+            findings.append(Finding(level, code, file, record, expected, found, count))
+        if split == TEST:
+            findings += _judge_texts_across(files, starts, same, number, size)
+    return [*findings, *_judge_texts_of_files(files, starts, same)], counts
 
 
-def _find_repeats(files: Sequence[HashedFile], total: int) -> _Repeats:
-    first = np.empty(total, np.uint64)
-    at = 0
-    for file in files:
-        first[at : at + len(file.hashes)] = file.hashes[:, 0]
-        at += len(file.hashes)
+def _judge_texts_across(
+    files: Sequence[HashedFile], starts: NDArray[np.int64], same: _SameTexts, test: int, size: int
+) -> list[Finding]:
+    """Test records whose text is in training under other masks; more than 0.1 % are a warning, 1 % an error."""
+    earlier = same.count_before(same.split < test)
+    chosen = np.flatnonzero((same.split == test) & same.is_certain & ~same.is_repeat & (earlier > 0))
+    if len(chosen) <= _ACROSS_WARNING * size:
+        return []
+    example = chosen[np.argmin(same.records[chosen])]
+    origin_at = example - same.count_before(np.ones(len(same.text), np.bool_))[example]
+    file, record, origin = _name(files, starts, same.records[example], same.records[origin_at])
+    expected = "no text of a test record in training, under whatever masks"
+    found = f"{len(chosen):,} of {size:,} that are there ({len(chosen) / size:.2%}), this one is {origin}"
+    level = ERROR if len(chosen) > _ACROSS_ERROR * size else WARNING
+    return [Finding(level, "test-text-in-training", file, record, expected, found, len(chosen))]
+
+
+def _judge_texts_of_files(files: Sequence[HashedFile], starts: NDArray[np.int64], same: _SameTexts) -> list[Finding]:
+    """Files of a split that share more texts than records dealt by chance do; 1 % is a warning, 10 % of the later's an error.
+
+    Of two equal texts in two files whose records were dealt to them, one is in each with a chance of about one half, and none
+    where each file is a shard of its own. So texts that are shared are held against those that one of the files has twice.
+    """
+    chosen = np.flatnonzero(same.is_certain & ~same.is_repeat)
+    here, after = chosen[:-1], chosen[1:]
+    is_pair = (same.text[here] == same.text[after]) & (same.split[here] == same.split[after])
+    here, after = here[is_pair], after[is_pair]
+    first, second = same.file[here], same.file[after]
+    inside = np.bincount(first[first == second], minlength=len(files))
+    codes, counts = np.unique((first * len(files) + second)[first != second], return_counts=True)
+    worst: dict[int, tuple[int, int]] = {}
+    for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
+        a, b = divmod(code, len(files))
+        of_a, of_b = len(files[a].hashes), len(files[b].hashes)
+        pairs = count + int(inside[a] + inside[b])
+        dealt = pairs * 2 * of_a * of_b / ((of_a + of_b) * (of_a + of_b - 1))
+        unlikely = count > dealt and surprise(count, pairs, dealt) > limit_of_surprise(len(files) * (len(files) - 1) // 2)
+        if unlikely and count > max(_TEXTS_WARNING * of_b, worst.get(b, (0, 0))[0]):
+            worst[b] = count, a
+    findings = []
+    for b, (count, a) in sorted(worst.items()):
+        example = int(np.flatnonzero((first == a) & (second == b))[0])
+        file, record, origin = _name(files, starts, same.records[after[example]], same.records[here[example]])
+        share = count / len(files[b].hashes)
+        found = (
+            f"{count:,} of {len(files[b].hashes):,} ({share:.1%}) with the text of one in {files[a].name}, this one of {origin}"
+        )
+        level = ERROR if share > _TEXTS_ERROR else WARNING
+        findings.append(Finding(level, "repeated-texts", file, record, "records of texts of its own", found, count))
+    return findings
+
+
+def _name(files: Sequence[HashedFile], starts: NDArray[np.int64], number: np.int64, origin: np.int64) -> tuple[str, int, str]:
+    """The file of a record and its number there, and those of the one it is like in words."""
+    file, before = np.searchsorted(starts, [number, origin], side="right") - 1
+    return files[file].name, int(number - starts[file]), f"{files[before].name}, record {origin - starts[before]:,}"
+
+
+def _find_same_texts(files: Sequence[HashedFile], starts: NDArray[np.int64], splits: NDArray[np.int64]) -> _SameTexts:
+    first = np.empty(int(starts[-1]), np.uint64)
+    for file, start in zip(files, starts[:-1].tolist(), strict=True):
+        first[start : start + len(file.hashes)] = file.hashes[:, 0]
     order = np.argsort(first, kind="stable")  # so that of equal ones the earliest comes first
     first = first[order]
-    candidates = np.flatnonzero(first[1:] == first[:-1]) + 1
-    del first
-    if not len(candidates):
-        return _Repeats(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
-    second = np.concatenate([file.hashes[:, 1] for file in files])
-    # The first halves differ for different records but once in 2**49 pairs; the second halves decide
-    candidates = candidates[second[order[candidates]] == second[order[candidates - 1]]]
-    # a run of equal records is candidates that follow each other; its first member stands just before the run
-    is_start = np.diff(candidates, prepend=-1) != 1
-    run = np.cumsum(is_start) - 1
-    firsts = order[candidates[is_start] - 1][run]
-    records = order[candidates]
-    by_number = np.argsort(records)
-    records, firsts = records[by_number], firsts[by_number]
-    return _Repeats(records, firsts, (second[records] & np.uint64(1)).astype(np.bool_))
+    is_next = first[1:] == first[:-1]
+    is_member = np.append(is_next, False)
+    is_member[1:] |= is_next
+    members = np.flatnonzero(is_member)
+    records, texts = order[members], first[members]
+    del first, order, is_next, is_member
+    numbers: NDArray[np.int64] = np.searchsorted(starts, records, side="right") - 1
+    whole = np.empty(len(records), np.uint64)
+    by_file = np.argsort(numbers, kind="stable")
+    ends = np.searchsorted(numbers[by_file], np.arange(len(files) + 1))
+    for number, (start, end) in enumerate(itertools.pairwise(ends.tolist())):
+        of_file = by_file[start:end]
+        whole[of_file] = files[number].hashes[records[of_file] - starts[number], 1]
+    text = np.cumsum(np.append(False, texts[1:] != texts[:-1])) if len(texts) else np.empty(0, np.int64)
+    # of records of one text, those with equal second hashes are the same
+    by_whole = np.lexsort((records, whole, text))
+    is_first = np.ones(len(records), np.bool_)
+    is_first[1:] = (text[by_whole][1:] != text[by_whole][:-1]) | (whole[by_whole][1:] != whole[by_whole][:-1])
+    firsts = np.empty(len(records), np.int64)
+    firsts[by_whole] = by_whole[is_first][np.cumsum(is_first) - 1] if len(records) else 0
+    return _SameTexts(
+        records=records,
+        text=text,
+        is_certain=(texts & _CERTAIN_TEXT).astype(np.bool_),
+        chance=np.exp2(-(whole & _CHOICES).astype(np.float64)),
+        file=numbers,
+        split=splits[numbers] if len(numbers) else numbers,
+        firsts=records[firsts],
+        split_of_first=splits[numbers[firsts]] if len(numbers) else numbers,
+    )

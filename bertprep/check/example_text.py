@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from bertprep.instances import Vocabulary
 from bertprep.records.examples import Examples
+from bertprep.terminal import Printable, printable, styled
 
 _CONTINUES = "##"
 _SPECIAL, _SEGMENT_A, _SEGMENT_B, _MASKED, _FOUND = "2", "36", "33", "1", "4"  # dim, cyan, yellow, bold, underlined
@@ -21,11 +22,8 @@ _SPECIAL, _SEGMENT_A, _SEGMENT_B, _MASKED, _FOUND = "2", "36", "33", "1", "4"  #
 class Piece:
     """What is written without a space in it, and the codes of its look on a terminal."""
 
-    text: str
+    text: Printable
     look: tuple[str, ...]
-
-    def styled(self) -> str:
-        return f"\x1b[{';'.join(self.look)}m{self.text}\x1b[0m"
 
 
 Word = list[Piece]
@@ -61,7 +59,7 @@ def example_words(
         look += (_MASKED,) * (original is not None) + (_FOUND,) * (position in found)
         is_random = original not in (None, shown) and shown != "[MASK]"
         joins = join and not (is_random or stands_alone) and (original or shown).startswith(_CONTINUES)
-        piece = Piece(_mark(shown, original, joins), look)
+        piece = Piece(printable(_mark(shown, original, joins)), look)
         words[-1:] = [[*words[-1], piece]] if joins else [*words[-1:], [piece]]
         stands_alone = is_special or is_random
     return words
@@ -77,7 +75,7 @@ def _mark(shown: str, original: str | None, joins: bool) -> str:
     return f"={original[start:]}=" if shown == original else f"{shown}→{original}"
 
 
-def write_words(words: list[Word], *, width: int | None, colour: bool) -> str:
+def write_words(words: list[Word], *, width: int | None, colour: bool) -> Printable:
     """The words as text, in lines of at most `width` columns where a width is given."""
     lines: list[list[str]] = [[]]
     used = 0
@@ -87,8 +85,8 @@ def write_words(words: list[Word], *, width: int | None, colour: bool) -> str:
             lines.append([])
             used = 0
         used += columns + bool(lines[-1])
-        lines[-1].append("".join(piece.styled() if colour else piece.text for piece in word))
-    return "\n".join(" ".join(line) for line in lines)
+        lines[-1].append("".join(styled(piece.text, piece.look) if colour else piece.text for piece in word))
+    return Printable("\n".join(" ".join(line) for line in lines))
 
 
 def _columns(text: str) -> int:

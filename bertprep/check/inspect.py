@@ -19,12 +19,13 @@ from bertprep.check.example_text import example_words, write_words
 from bertprep.check.word_search import Phrase, find_phrase, make_phrase
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import Vocabulary, load_vocabulary
-from bertprep.layout import MANIFEST, VOCABULARY
-from bertprep.manifest import read_manifest, sha256_of_vocabulary
-from bertprep.records.examples import Examples
+from bertprep.layout import MANIFEST, SPLIT_NAMES, VOCABULARY
+from bertprep.manifest import sha256_of_vocabulary
+from bertprep.record_home import find_home, find_vocabulary
+from bertprep.records.examples import Examples, rows_in_block
 from bertprep.records.reader import RecordFile
+from bertprep.terminal import tell
 
-_LEVELS_UP = 3  # a record file may lie in SPLIT below the folder that holds the vocabulary
 _SAMPLE = _BLOCK = 256  # records
 
 
@@ -36,36 +37,35 @@ def show_examples(
     Without `vocab` the vocabulary beside the records is taken. With `pieces` tokens are shown as they are.
     """
     if path.is_dir():
-        raise UsageError(f"{path}: is a folder; name a record file in it, such as part-00000")
+        raise UsageError(f"{path}: is a folder; name a record file in it, such as part-0")
     with records.open(path) as file:
         if not 0 <= first < len(file):
             raise UsageError(f"--record {first}: {path} holds records 0 to {len(file) - 1}")
         vocabulary = load_vocabulary(vocab or _vocabulary_beside(path))
         _check_vocabulary(file, vocabulary)
         chosen: dict[int, Collection[int]] = {}  # number of a record -> places that stand out
-        about = f"{path}: {file.format}, {len(file):,} records, {file.seq} tokens, {file.pred} predictions"
+        about = [f"{path}: {file.format}, {len(file):,} records, {file.seq} tokens, {file.pred} predictions"]
         if search is None:
             chosen = dict.fromkeys(range(first, min(first + max(count, 0), len(file))), ())
         else:
             phrase = make_phrase(search, vocabulary)
             having = dict(_find_all(file, phrase))
-            about += f'\n{len(having):,} of {len(file):,} records have "{phrase}"'
+            about.append(f'{len(having):,} of {len(file):,} records have "{phrase}"')
             chosen = {number: having[number] for number in [n for n in having if n >= first][: max(count, 0)]}
-        print(about)
+        tell(*about)
         examples = file[np.array(list(chosen), np.int64)]
         on_terminal = sys.stdout.isatty()
         colour = on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         width = shutil.get_terminal_size().columns if on_terminal else None
         for row, (number, found) in enumerate(chosen.items()):
             words = example_words(examples, row, vocabulary, join=not pieces, found=found)
-            print(f"\nrecord {number}: {_describe(examples, row)}")
-            print(write_words(words, width=width, colour=colour))
+            tell("", f"record {number}: {_describe(examples, row)}", write_words(words, width=width, colour=colour))
 
 
 def _find_all(file: RecordFile, phrase: Phrase) -> Iterator[tuple[int, set[int]]]:
     """The records that have the phrase, in order, and the places of its tokens in each."""
     start = 0
-    for examples in file.blocks(_BLOCK):
+    for examples in file.blocks(rows_in_block(_BLOCK, seq=file.seq, pred=file.pred)):
         rows, columns = find_phrase(examples, phrase)
         places: dict[int, set[int]] = {}
         for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
@@ -76,14 +76,14 @@ def _find_all(file: RecordFile, phrase: Phrase) -> Iterator[tuple[int, set[int]]
 
 def _check_vocabulary(file: RecordFile, vocabulary: Vocabulary) -> None:
     """Raise where the manifest names another vocabulary, or most of the first records cannot have been made with this one."""
-    for folder in list(file.path.absolute().parents)[:_LEVELS_UP]:
-        if (manifest := read_manifest(folder)) and (made_with := sha256_of_vocabulary(manifest)):
-            if made_with != vocabulary.sha256:
-                raise BertprepError(
-                    f"{vocabulary.path}: is not the vocabulary that {file.path} was made with: sha256 "
-                    f"{vocabulary.sha256[:16]}..., expected {made_with[:16]}... by {folder / MANIFEST}; name that: --vocab FILE"
-                )
-            break
+    folder = file.path.absolute().parent
+    home = find_home(folder.parent if folder.name in SPLIT_NAMES else folder)
+    made_with = sha256_of_vocabulary(home.manifest) if home.manifest else None
+    if made_with not in (None, vocabulary.sha256):
+        raise BertprepError(
+            f"{vocabulary.path}: is not the vocabulary that {file.path} was made with: sha256 {vocabulary.sha256[:16]}..., "
+            f"expected {made_with[:16]}... by {home.folder / MANIFEST}; name that: --vocab FILE"
+        )
     examples = file[:_SAMPLE]
     first = examples.input_ids[:, 0]
     highest = np.maximum(examples.input_ids.max(axis=1), examples.masked_lm_ids.max(axis=1))
@@ -107,7 +107,6 @@ def _describe(examples: Examples, number: int) -> str:
 
 
 def _vocabulary_beside(path: Path) -> Path:
-    for folder in list(path.absolute().parents)[:_LEVELS_UP]:
-        if (folder / VOCABULARY).is_file():
-            return folder / VOCABULARY
+    if found := find_vocabulary(path.absolute().parent):
+        return found
     raise UsageError(f"{path}: no {VOCABULARY} lies beside it; name the vocabulary with --vocab FILE")

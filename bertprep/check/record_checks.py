@@ -7,7 +7,7 @@ for what comes out. Nothing raises: a file that cannot be read is a finding like
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,17 @@ from bertprep.instances.generator import predictions_by_length
 from bertprep.kernels import record_faults as faults
 from bertprep.records.examples import Examples
 
-CERTAIN_BITS = 48
-"""Of choice in the places of its predictions make a record unmistakable: 86 tokens or more at 0.15."""
 _HASH_SEED = 20181011  # any number does; a change of it changes no result
+_MOST_PAIRS = 1024  # of neighbours in a file, whose order is looked at
 
 
 @dataclass(frozen=True)
 class RecordRules:
-    """What the records of a data set must be; `tokens` is 0 where the vocabulary is unknown."""
+    """What the records of a data set must be; `tokens` is 0 and `continues` empty where the vocabulary is unknown.
+
+    `continues` has a byte for each token, 1 where it continues a word. With `may_round_up` a half number of predictions may be
+    rounded up, as Google's script does under Python 2.
+    """
 
     seq: int
     pred: int
@@ -41,46 +44,80 @@ class RecordRules:
     mask: int
     masked_lm_prob: float
     whole_word: bool = False
+    continues: bytes = b""
+    may_round_up: bool = False
+
+    @property
+    def count_rule(self) -> int:
+        """How the number of predictions is judged: one of the three rules of `kernels.record_faults`."""
+        if not self.whole_word:
+            return faults.EXACT_COUNT
+        return faults.WHOLE_WORDS if self.continues else faults.AT_MOST
 
     def predictions_by_length(self) -> Counts:
         """How many predictions a record of n tokens has, for n = 0 to seq."""
         return predictions_by_length(self.seq, self.pred, self.masked_lm_prob)
 
-    def certain_by_length(self) -> Counts:
-        """1 where a record of n tokens can have its predictions at so many places that no two draws agree, for n = 0 to seq."""
-        choices = [math.comb(max(n - 3, 0), int(count)) for n, count in enumerate(self.predictions_by_length())]
-        return np.array([count >= 1 << CERTAIN_BITS for count in choices], np.int64)
+    def rounded_up_by_length(self) -> Counts:
+        """The same where a half is rounded up, if it may be."""
+        table = self.predictions_by_length()
+        if self.may_round_up:
+            halves = [n for n in range(self.seq + 1) if (n * self.masked_lm_prob) % 1 == 0.5]
+            up = [min(self.pred, math.ceil(n * self.masked_lm_prob), max(n - 3, 1)) for n in halves]
+            table[halves] = up
+        return table
+
+    def logarithms_of_factorials(self) -> Counts:
+        """log2(n!) for n = 0 to seq, in units of 1 / CHOICE."""
+        logarithms = [math.lgamma(n + 1) / math.log(2) * faults.CHOICE for n in range(self.seq + 1)]
+        return np.array(np.round(logarithms), np.int64)
 
 
 @dataclass
 class Counted:
-    """The counts of some records, and what of them is to be expected of fair draws, in units of 1 / SCALE."""
+    """The counts of some records, and what of them is to be expected of fair draws, in units of 1 / SCALE.
+
+    What is drawn is a token, or with whole words a word, which then counts at the place of its first token.
+    """
 
     tally: Tally
-    position_steps: Counts  # (seq + 1,) expected predictions by position, as differences from place to place
-    expected_labels: Counts  # (v,) expected predictions by the token that stood there
+    position_steps: Counts  # (seq + 1,) expected draws by position, as differences from place to place
+    expected_labels: Counts  # (v,) expected draws by the token that stood there
+    word_positions: Counts  # (seq,) words drawn by position; empty where tokens are drawn
+    word_labels: Counts  # (v,) and by their first token
+    replaced: Counts  # (v,) predictions that show another token, by that token
+    signs: Counts  # (SIGNS,) small counts: see kernels.record_faults
+    wins: Counts  # (4,) of neighbours against records far apart: more and fewer tokens in common, closer and less close lengths
 
     @classmethod
     def empty(cls, rules: RecordRules) -> Counted:
         """Nothing counted yet."""
         tally = Tally.empty(seq=rules.seq, pred=rules.pred, vocabulary=rules.tokens)
-        return cls(tally, np.zeros(rules.seq + 1, np.int64), np.zeros(rules.tokens, np.int64))
+        words = (rules.seq, rules.tokens) if rules.count_rule == faults.WHOLE_WORDS else (0, 0)
+        sizes = (rules.seq + 1, rules.tokens, *words, rules.tokens, faults.SIGNS, 4)
+        return cls(tally, *(np.zeros(size, np.int64) for size in sizes))
 
     def add(self, other: Counted) -> None:
         """Add the counts of other records."""
-        self.tally.add(other.tally)
-        self.position_steps += other.position_steps
-        self.expected_labels += other.expected_labels
+        for field_ in fields(self):
+            mine, more = getattr(self, field_.name), getattr(other, field_.name)
+            if isinstance(mine, Tally):
+                mine.add(more)
+            else:
+                mine += more
 
     @property
     def expected_positions(self) -> NDArray[np.float64]:
-        """Predictions to be expected at each place."""
+        """Draws to be expected at each place."""
         return np.cumsum(self.position_steps)[:-1] / faults.SCALE
 
 
 @dataclass(frozen=True)
 class FileReport:
-    """What there is to say of a file; `hashes` are (records, 2), of those that could be read, none where only some were."""
+    """What there is to say of a file; `hashes` are (records, 2), of those that could be read, none where only some were.
+
+    `rounding` are faults only where the files of a set, or a file's records, are not alike in it.
+    """
 
     facts: FileFacts
     format: str
@@ -88,38 +125,55 @@ class FileReport:
     counted: Counted | None = None
     hashes: NDArray[np.uint64] = field(default_factory=lambda: np.empty((0, 2), np.uint64))
     read: int = 0
+    rounding: dict[str, Finding] = field(default_factory=dict)
 
 
 class RecordChecker:
-    """Checks blocks of `Examples` against rules, and adds up what it finds."""
+    """Checks blocks of `Examples` against rules, and adds up what it finds; of a file of `records`, also their order."""
 
-    def __init__(self, rules: RecordRules) -> None:
+    def __init__(self, rules: RecordRules, records: int = 0) -> None:
         self.rules = rules
         self.counted = Counted.empty(rules)
         self._faults = np.zeros((faults.FAULTS, faults.FAULT_WIDTH), np.int64)
-        count_rule = faults.AT_MOST if rules.whole_word else faults.EXACT_COUNT
-        self._rules = np.array([rules.seq, rules.pred, rules.tokens, rules.cls, rules.sep, rules.mask, count_rule], np.int64)
-        self._by_length = rules.predictions_by_length()
-        self._certain = rules.certain_by_length()
-        self._text = np.zeros(rules.seq + 1, np.int32)
-        values = 3 * rules.seq + 3 * rules.pred + 1
-        self._keys = np.random.Generator(np.random.PCG64(_HASH_SEED)).integers(0, 2**64, 2 * values, np.uint64) | np.uint64(1)
+        step = 1 << max(1, math.ceil(math.log2(max(records, 1) / _MOST_PAIRS))) if records else 0
+        self._pairs = records // step if records else 0
+        self._sketches = np.zeros((2 * self._pairs + 2, faults.SKETCH_WORDS), np.uint64)
+        self._sketched_lengths = np.zeros(2 * self._pairs + 2, np.int64)
+        sizes = [rules.seq, rules.pred, rules.tokens, rules.cls, rules.sep, rules.mask, rules.count_rule, step]
+        keys = rules.seq + 3 * rules.seq + 3 * rules.pred + 1  # of the text, of all values
+        tally, counted = self.counted.tally, self.counted
+        self._tables = (
+            np.array(sizes, np.int64),
+            rules.predictions_by_length(), rules.rounded_up_by_length(), rules.logarithms_of_factorials(),
+            np.random.Generator(np.random.PCG64(_HASH_SEED)).integers(0, 2**64, keys, np.uint64) | np.uint64(1),
+            np.zeros(rules.seq + 1, np.int32), np.frombuffer(rules.continues or b"\0", np.uint8),
+            np.zeros((5, rules.seq + 1), np.int64), self._faults,
+            tally.lengths, tally.lengths_of_a, tally.predictions, tally.positions, tally.labels, tally.tokens,
+            tally.shown, tally.next_sentence, counted.position_steps, counted.expected_labels,
+            counted.word_positions, counted.word_labels, counted.replaced, counted.signs,
+            self._sketches, self._sketched_lengths,
+        )  # fmt: skip
+        self._addresses = np.array([table.ctypes.data for table in self._tables], np.int64)
 
     def check(self, examples: Examples, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Check records, whose numbers in their file are `numbers`; returns a hash of each, (n, 2)."""
+        """Check records, whose numbers in their file are `numbers`; returns hashes of text and whole of each, (n, 2)."""
         hashes = np.empty((len(examples), 2), np.uint64)
-        tally, counted = self.counted.tally, self.counted
-        kernels.load().check_records(
-            examples.room, len(examples), np.ascontiguousarray(numbers, np.int64),
-            self._rules, self._by_length, self._certain, self._keys, self._text, self._faults,
-            tally.lengths, tally.lengths_of_a, tally.predictions, tally.positions, tally.labels, tally.tokens,
-            tally.shown, tally.next_sentence, counted.position_steps, counted.expected_labels, hashes,
-        )  # fmt: skip
+        numbers = np.ascontiguousarray(numbers, np.int64)
+        kernels.load().check_records(examples.room, len(examples), numbers, self._addresses, hashes)
         return hashes
+
+    def compare_order(self) -> None:
+        """Count how often neighbours are more alike than others, once all records are checked."""
+        kernels.load().compare_neighbours(self._sketches, self._sketched_lengths, self._pairs, self.counted.wins)
+
+    def rounding(self, name: str) -> dict[str, Finding]:
+        """What was rounded "up" and to the "even" neighbour of half numbers of predictions, as the findings of a fault."""
+        ways = {"even": faults.HALF_TO_EVEN, "up": faults.HALF_UP}
+        return {way: self._finding(fault, name) for way, fault in ways.items() if self._faults[fault, faults.COUNT]}
 
     def findings(self, name: str) -> list[Finding]:
         """One for each kind of fault met so far, in file `name`."""
-        return [self._finding(fault, name) for fault in range(faults.FAULTS) if self._faults[fault, faults.COUNT]]
+        return [self._finding(fault, name) for fault in range(faults.HALF_TO_EVEN) if self._faults[fault, faults.COUNT]]
 
     def _finding(self, fault: int, name: str) -> Finding:
         code, expected, found = _WORDS[fault]
@@ -144,11 +198,15 @@ def check_file(path: Path, name: str, split: str, rules: RecordRules, sample: in
             found = f"{scan.seq} tokens and {scan.pred} predictions"
             expected = f"records of {rules.seq} tokens and {rules.pred} predictions, as most have"
             return FileReport(facts, scan.format, [*scan.findings, Finding(ERROR, "mixed-shape", name, 0, expected, found)])
-        checker = RecordChecker(rules)
+        checker = RecordChecker(rules, scan.records if sample is None else 0)
         hashes = [(checker.check(examples, numbers), len(numbers)) for examples, numbers in scan.blocks(sample)]
+        checker.compare_order()
         read = sum(count for _, count in hashes)
         kept = np.concatenate([hashed for hashed, _ in hashes]) if hashes and sample is None else np.empty((0, 2), np.uint64)
-        return FileReport(facts, scan.format, [*scan.findings, *checker.findings(name)], checker.counted, kept, read)
+        findings = [*scan.findings, *checker.findings(name)]
+        return FileReport(facts, scan.format, findings, checker.counted, kept, read, checker.rounding(name))
+    except BertprepError as error:  # cut short while it was read
+        return FileReport(facts, scan.format, [_unreadable(path, name, size_bytes, error)])
     finally:
         scan.close()
 
@@ -184,6 +242,14 @@ _WORDS = {
         "{found} at {place}",
     ),
     faults.PREDICTION_COUNT: ("prediction-count", "{bound}{expected} predictions of {place} tokens", "{found}"),
+    faults.WORD_LEFT_OUT: (
+        "prediction-count",
+        "{expected} predictions, or as many as fit",
+        "{found}, and a word of {place} left out",
+    ),
+    faults.WORD_IN_PART: ("whole-words", "words masked as a whole", "{found} pieces that are not as the first of their word"),
+    faults.HALF_TO_EVEN: ("prediction-count", "{expected} predictions of {place} tokens, a half rounded up", "{found}"),
+    faults.HALF_UP: ("prediction-count", "{expected} predictions of {place} tokens, a half rounded to even", "{found}"),
     faults.NEXT_SENTENCE: ("next-sentence-label", "0 or 1", "{found}"),
     faults.MASK_WITHOUT_LABEL: ("mask-without-label", "[MASK] at predicted places only", "one at place {place}"),
 }

@@ -17,16 +17,17 @@ from bertprep import kernels
 from bertprep.check.findings import ERROR, Finding
 from bertprep.errors import BertprepError
 from bertprep.kernels import faults
-from bertprep.records.examples import Examples
+from bertprep.records.examples import MOST_VALUES, Examples, rows_in_block
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.formats import OFRECORD, TFRECORD, find_format
+from bertprep.records.reader import SMALLEST_RECORD
 from bertprep.records.writer import FEATURES
 
 BLOCK = 256
 """Records at a time: what stays in the processor's cache at 128 tokens."""
 _FORMAT_NUMBERS = {TFRECORD: 1, OFRECORD: 2}  # as in bertprep.kernels.encode, which is not imported at run time
-_SMALLEST_RECORD = 64  # bytes; the names of the seven features alone are longer
 _POSITIONS = FEATURES.index("masked_lm_positions")
+_ODD_RECORDS = 1024  # that a file may have beside those that are as large as they must be
 _TRIES = 100  # records, of which one that can be read tells the sizes
 
 CODES = {
@@ -58,10 +59,11 @@ class RecordScan:
             self.format = find_format(path, self._bytes.array)
             if self._bytes.is_compressed and self.format == OFRECORD:
                 raise BertprepError(f"{path}: is a compressed OFRecord file, which no trainer reads; decompress it")
-            self._offsets = np.zeros(self._bytes.array.size // _SMALLEST_RECORD + 2, np.int64)
+            self._offsets = np.zeros(self._bytes.array.size // SMALLEST_RECORD + _ODD_RECORDS, np.int64)
             self._row = self._describe(0)
             self.records = self._find_records()
             self.seq, self.pred = self._measure()
+            self._bytes.check()
         except BaseException:
             self.close()
             raise
@@ -78,19 +80,20 @@ class RecordScan:
     def blocks(self, sample: int | None) -> Iterator[tuple[Examples, NDArray[np.int64]]]:
         """The records that can be read and their numbers, `BLOCK` at a time at most, in arrays that the next block reuses.
 
-        With `sample`, only so many of the file, evenly spread over it.
+        Long records come fewer at a time, so that memory does not grow with them. With `sample`, only so many of the file,
+        evenly spread over it. Raises `BertprepError` where the file is cut short meanwhile.
         """
-        room = Examples.empty(BLOCK, seq=self.seq, pred=self.pred)
-        wanted = np.arange(self.records)
-        if sample is not None and sample < self.records:
-            wanted = np.arange(sample) * self.records // sample
-        files, at = np.zeros(BLOCK, np.int64), 0
-        while at < len(wanted):
-            numbers = wanted[at : at + BLOCK]
-            if len(wanted) == self.records:  # in order, so that reading ahead is left to the processor
+        rows = rows_in_block(BLOCK, seq=self.seq, pred=self.pred)
+        room = Examples.empty(rows, seq=self.seq, pred=self.pred)
+        wanted = self.records if sample is None else min(sample, self.records)
+        files, at = np.zeros(rows, np.int64), 0
+        while at < wanted:
+            numbers = np.arange(at, min(at + rows, wanted)) * self.records // wanted
+            if wanted == self.records:  # in order, so that reading ahead is left to the processor
                 done = kernels.load().decode(self._row, at, len(numbers), room.room, 0, self._notes)
             else:
                 done = kernels.load().gather(self._row, files, numbers, len(numbers), room.room, 0, self._notes)
+            self._bytes.check()
             fault = min(done, 0)
             if fault < 0:
                 done = int(self._notes[faults.ROW])
@@ -122,8 +125,9 @@ class RecordScan:
             found = outcome
             if self._offsets[found] >= self._bytes.array.size:
                 return found
-            self._offsets = np.concatenate([self._offsets, np.zeros(len(self._offsets), np.int64)])
-            self._row = self._describe(0)
+            size = int(self._offsets[found]) // found
+            self._add("bad-message", found, f"records of {SMALLEST_RECORD} bytes or more", f"{size} on average before it")
+            return found
 
     def _measure(self) -> tuple[int, int]:
         """(seq, pred) of the first record that can be read."""
@@ -131,14 +135,15 @@ class RecordScan:
         for record in range(min(self.records, _TRIES)):
             fault = kernels.load().measure(self._describe(int(self._offsets[record])), counts, self._notes)
             seq, pred = int(counts[0]), int(counts[_POSITIONS])
-            if fault >= 0 and seq > 0 and pred > 0:
+            if fault >= 0 and seq > 0 and pred > 0 and max(seq, pred) <= MOST_VALUES:
                 return seq, pred
         # None can be: the first one's faults stand for all
         if self.records:
             if fault < 0:
                 self._note(fault, 0)
             else:
-                self._add("feature-shape", 0, "values in input_ids and masked_lm_positions", "none")
+                expected = f"1 to {MOST_VALUES:,} values in input_ids and masked_lm_positions"
+                self._add("feature-shape", 0, expected, f"{seq:,} and {pred:,}")
         return 0, 0
 
     def _note(self, fault: int, record: int) -> None:

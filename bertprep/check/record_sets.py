@@ -8,21 +8,29 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from bertprep import pool
-from bertprep.check.data_sets import DataSet
+from bertprep.check.data_sets import DataSet, find_gaps
 from bertprep.check.duplicates import HashedFile, find_duplicates, find_identical_files
 from bertprep.check.findings import ERROR, WARNING, Finding
 from bertprep.check.manifest_checks import check_content, check_names, check_records_number, check_vocabulary
 from bertprep.check.outcome import Outcome
 from bertprep.check.record_checks import Counted, FileReport, RecordRules, check_file, guess_special_tokens
 from bertprep.check.record_scan import RecordScan
-from bertprep.check.statistics import judge, judge_file_sizes, judge_lengths, judge_masks
+from bertprep.check.statistics import (
+    judge,
+    judge_file,
+    judge_file_sizes,
+    judge_labels_of_files,
+    judge_lengths,
+    judge_split_sizes,
+)
+from bertprep.check.tally import Counts
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.layout import VOCABULARY
@@ -56,7 +64,7 @@ def validate_records(
     shown: Progress,
 ) -> Outcome:
     """Everything about the records of one data set; `vocabulary` is taken instead of that beside them."""
-    findings = list(data_set.findings)
+    findings = [*data_set.findings, *find_gaps(data_set)]
     if vocabulary is None:
         vocabulary, about_vocabulary = _read_vocabulary(data_set)
         findings += about_vocabulary
@@ -65,15 +73,21 @@ def validate_records(
         if vocabulary:
             findings += check_vocabulary(data_set.manifest, _name_of(vocabulary.path, data_set.folder), vocabulary.sha256)
     rules = _rules_for(data_set, vocabulary, masked_lm_prob)
-    reports, counted = _check_files(data_set, rules, sample, workers, shown)
+    reports, counted, of_files = _check_files(data_set, rules, sample, workers, shown)
 
     of_whole = list(_judge_splits(data_set, counted, rules))
     known = {finding.code for finding in of_whole}
     findings += of_whole
-    for report in reports:  # the shares of a file need not be told where those of all are wrong
+    # the shares of a file need not be told where those of all are wrong, and of most files
+    shares = Counter(finding.code for report in reports for finding in report.findings if finding.record is None)
+    known = {code for code in known if 2 * shares[code] > len(reports)}
+    for report in reports:
         findings += [finding for finding in report.findings if finding.record is not None or finding.code not in known]
+    findings += of_files
     findings += _check_formats(reports)
     findings += judge_file_sizes([report.facts for report in reports])
+    findings += judge_split_sizes([report.facts for report in reports])
+    findings += _judge_rounding(reports)
     duplicates: dict[str, int] = {}
     if sample is None:
         hashed = [HashedFile(report.facts.name, report.facts.split, report.hashes) for report in reports]
@@ -128,6 +142,8 @@ def _rules_for(data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob:
         tokens=len(vocabulary) if vocabulary else 0,
         masked_lm_prob=made_with.get("masked_lm_prob", masked_lm_prob or DEFAULT_MASKED_LM_PROB),
         whole_word=made_with.get("whole_word", False),
+        continues=bytes(token.startswith("##") for token in vocabulary.tokens) if vocabulary else b"",
+        may_round_up=data_set.manifest is None,
         **special,
     )
 
@@ -145,8 +161,8 @@ def _first_examples(data_set: DataSet) -> Examples | None:
 
 def _check_files(
     data_set: DataSet, rules: RecordRules, sample: int | None, workers: int, shown: Progress
-) -> tuple[list[FileReport], dict[str, Counted]]:
-    """(a report on each file, in their order and without its counts; the counts of each split, training first)."""
+) -> tuple[list[FileReport], dict[str, Counted], list[Finding]]:
+    """A report on each file, in their order and without its counts; the counts of each split; what sets files apart."""
     facts = data_set.manifest.files if data_set.manifest else {}
     tasks = [
         (str(data_set.folder / name), _FileTask(data_set.folder / name, name, split, rules, sample, facts.get(name)))
@@ -154,17 +170,24 @@ def _check_files(
     ]
     counted: dict[str, Counted] = {}
     reports: dict[str, FileReport] = {}
+    labels: dict[str, Counts] = {}
     with contextlib.closing(pool.run(_check, tasks, workers=workers)) as results:
         for _, report in results:
             shown.advance(records=report.read, MB=report.facts.size_bytes / 1e6)
             name, split, found = report.facts.name, report.facts.split, report.findings
             if report.counted:
                 counted.setdefault(split, Counted.empty(rules)).add(report.counted)
+                labels[name] = report.counted.tally.next_sentence
                 if len(tasks) > 1:
-                    found = [*found, *judge_masks(report.counted, rules, name, files=len(tasks))]
+                    uses = _uses_of_documents(data_set, [name])
+                    found = [*found, *judge_file(report.counted, rules, name, files=len(tasks), uses=uses)]
             reports[name] = replace(report, counted=None, findings=found)
     in_order = [reports[name] for name in data_set.files]
-    return in_order, {split: counted[split] for split in data_set.splits if split in counted}
+    of_files = judge_labels_of_files(
+        [(report.facts, labels[report.facts.name]) for report in in_order if report.facts.name in labels]
+    )
+    of_splits = {split: counted[split] for split in data_set.splits if split in counted}
+    return in_order, of_splits, of_files
 
 
 def _check(task: _FileTask) -> FileReport:
@@ -183,17 +206,31 @@ def _judge_splits(data_set: DataSet, counted: dict[str, Counted], rules: RecordR
     made_with = data_set.manifest.made_with if data_set.manifest else {}
     for split, counts in counted.items():
         place = split or "."
-        yield from judge(counts, rules, place)
-        short_seq_prob, documents = made_with.get("short_seq_prob"), _uses_of_documents(data_set, split)
-        yield from judge_lengths(counts.tally, place, short_seq_prob=short_seq_prob, documents=documents)
+        names = [name for name, of in data_set.files.items() if of == split]
+        uses = _uses_of_documents(data_set, names)
+        # NVIDIA's tool gives every shard the same seed, and a manifest tells of ours
+        has_own_seeds = data_set.manifest is not None and not made_with.get("one_seed")
+        yield from judge(counts, rules, place, streams=1 if has_own_seeds else len(names), uses=uses)
+        yield from judge_lengths(counts.tally, place, short_seq_prob=made_with.get("short_seq_prob"), documents=uses)
 
 
-def _uses_of_documents(data_set: DataSet, split: str) -> int | None:
-    """The documents of a split, each counted as often as it is used; None where no manifest tells."""
+def _uses_of_documents(data_set: DataSet, names: Iterable[str]) -> int | None:
+    """The documents of some files, each counted as often as it is used; None where no manifest tells."""
     if data_set.manifest is None:
         return None
-    facts = (facts for name, facts in data_set.manifest.files.items() if data_set.files.get(name) == split)
-    return sum(each.get("documents", 0) for each in facts) * int(data_set.manifest.made_with.get("dupe", 1)) or None
+    documents = [data_set.manifest.files.get(name, {}).get("documents") for name in names]
+    known = [count for count in documents if isinstance(count, int) and count > 0]
+    return sum(known) * int(data_set.manifest.made_with.get("dupe", 1)) if len(known) == len(documents) else None
+
+
+def _judge_rounding(reports: list[FileReport]) -> list[Finding]:
+    """Half numbers of predictions that are rounded another way than most of the set are; either way is right by itself."""
+    found = [(way, finding) for report in reports for way, finding in report.rounding.items()]
+    counts: Counter[str] = Counter()
+    for way, finding in found:
+        counts[way] += finding.count
+    usual = max(counts, key=counts.__getitem__, default="")
+    return [finding for way, finding in found if way != usual]
 
 
 def _check_formats(reports: list[FileReport]) -> list[Finding]:

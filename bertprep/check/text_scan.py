@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.check.findings import ERROR, WARNING, Finding
+from bertprep.errors import BertprepError
+from bertprep.mapped_file import MappedFile
 
 LONGEST_SENTENCE = 10_000  # characters
 HASH_BYTES = 16
@@ -51,19 +53,26 @@ def scan_shard(task: tuple[Path, str]) -> ScannedShard:
             size_bytes = file.seek(0, 2)
             if not size_bytes:
                 return _without_documents(name, "empty-file", "documents, a sentence a line", "no byte")
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-                return _scan(name, text)
+            with MappedFile(file) as text:
+                scanned = _scan(name, text)
+                text.check()
+                return scanned
+    except BertprepError as error:
+        return _without_documents(name, "unreadable", "a text file", str(error).removeprefix(f"{folder / name}: "))
     except OSError as error:
         return _without_documents(name, "unreadable", "a text file", error.strerror or str(error))
 
 
 def line_of_document(path: Path, number: int) -> int:
     """The line, counted from 1, at which document `number`, counted from 0, begins."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+    line = 1
+    with path.open("rb") as file, MappedFile(file) as text:
         for document, (start, _) in enumerate(_documents(text)):
             if document == number:
-                return _line_at(text, start)
-    return 1
+                line = _line_at(text, start)
+                break
+        text.check()
+    return line
 
 
 def _without_documents(name: str, code: str, expected: str, found: str) -> ScannedShard:

@@ -10,13 +10,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bertprep import kernels, pool
-from bertprep.check.data_sets import TEXT_SHARDS, DataSet, find_data_sets
+from bertprep.check.data_sets import DataSet, find_data_sets
 from bertprep.check.findings import ERROR
 from bertprep.check.outcome import FileFacts, Outcome
 from bertprep.check.record_sets import validate_records
 from bertprep.check.text_checks import check_text_shards
 from bertprep.errors import UsageError
 from bertprep.instances import load_vocabulary
+from bertprep.manifest_schema import TEXT_SHARDS
 from bertprep.progress import Progress
 
 
@@ -43,7 +44,7 @@ def validate(
     if sample is not None and sample < 1:
         raise UsageError(f"--sample {sample}: must be at least 1")
     data_sets = find_data_sets(paths)
-    vocabulary = load_vocabulary(Path(vocab)) if vocab else None
+    vocabulary = load_vocabulary(Path(vocab)) if vocab is not None else None
     workers = workers or pool.default_workers()
     kernels.load()  # before workers are forked, so that they share it
     with Progress("validate", sum(len(s.files) for s in data_sets), "files", enabled=progress) as shown:

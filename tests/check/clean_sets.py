@@ -1,33 +1,198 @@
-"""Small clean data sets, made by the generator itself: what no check may call wrong."""
+"""Clean data sets of 58 settings, made by the generator itself: what no check may call wrong.
 
+The tests make each once; to make more, each with a seed of its own, and count the findings (1 s for 4 sets):
+
+    python -m tests.check.clean_sets 200
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest import mock
 
+import numpy as np
+
+import bertprep
+from bertprep.check.findings import Finding
+from bertprep.check.validate import validate
 from bertprep.config import InstanceSettings
-from bertprep.instances import Tokenizer, Vocabulary, generate_instances
-from bertprep.records import RecordEncoder, write_records
+from bertprep.instances import generator
+from bertprep.layout import MANIFEST
+from tests.check.faulty import split_frames
+from tests.corpora import deal
+from tests.golden import GOLDEN
+
+_TINY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "##a", "##b", "##c", "."]
+
+
+@dataclass(frozen=True)
+class CleanSet:
+    """A text, settings, and how the records are laid out."""
+
+    text: str
+    settings: InstanceSettings
+    layout: str = "as made"
+
+    def __str__(self) -> str:
+        changed = {name: value for name, value in vars(self.settings).items() if value != getattr(InstanceSettings, name)}
+        return f"{self.text}, {self.layout}, {changed}"
+
+
+def _settings(seq: int = 128, pred: int = 20, **others: object) -> InstanceSettings:
+    return InstanceSettings(seq=seq, pred=pred, **others)  # type: ignore[arg-type]
+
 
 SETTINGS = (
-    InstanceSettings(),
-    InstanceSettings(seq=64, pred=10, masked_lm_prob=0.3, short_seq_prob=0.5, dupe=2),
-    InstanceSettings(seq=512, pred=80, dupe=10),
-    InstanceSettings(seq=32, pred=5, dupe=3),
-    InstanceSettings(whole_word=True, dupe=4),
-    InstanceSettings(seq=128, pred=5, dupe=1),
-    InstanceSettings(seq=16, pred=2, dupe=10),
-    InstanceSettings(dupe=5, short_seq_prob=1.0, whole_word=True),
+    _settings(),
+    _settings(dupe=1),
+    _settings(dupe=20),
+    _settings(pred=5, dupe=1),
+    _settings(short_seq_prob=0.0),
+    _settings(short_seq_prob=1.0),
+    _settings(one_seed=True),
+    _settings(cased=True),
+    _settings(pred=13, masked_lm_prob=0.1),
+    _settings(pred=60, masked_lm_prob=0.5),
+    _settings(pred=120, masked_lm_prob=0.9),
+    _settings(pred=125, masked_lm_prob=1.0),
+    _settings(512, 80, dupe=10),
+    _settings(256, 40, short_seq_prob=0.5),
+    _settings(64, 10, masked_lm_prob=0.3, dupe=2),
+    _settings(32, 5, dupe=3),
+    _settings(30, 5),
+    _settings(16, 2, dupe=10),
+    _settings(10, 2),
+    _settings(8, 1),
+    _settings(8, 5, masked_lm_prob=0.9),
+    _settings(whole_word=True, dupe=4),
+    _settings(whole_word=True, short_seq_prob=1.0),
+    _settings(512, 80, whole_word=True),
+    _settings(128, 3, whole_word=True, cased=True),
+    _settings(64, 60, whole_word=True, masked_lm_prob=0.95),
+    _settings(8, 1, whole_word=True),
+    _settings(8, 3, whole_word=True, masked_lm_prob=0.5, dupe=10),
+)
+TEXTS = (
+    "one document", "one sentence", "documents of one sentence", "documents of one word", "sentences of one word",
+    "few documents", "tiny vocabulary",
+)  # fmt: skip
+LAYOUTS = (
+    "four shards", "four shards", "dealt over 3 files", "dealt over 12 files", "converted",
+    "no manifest", "no manifest, dealt by turns", "no manifest, rounded up", "no manifest, rounded up",
+)  # fmt: skip
+SETS = (
+    *(CleanSet("golden", settings) for settings in SETTINGS),
+    *(
+        CleanSet(text, settings)
+        for text in TEXTS
+        for settings in (_settings(), _settings(16, 8, masked_lm_prob=0.9, dupe=10), _settings(24, 4, whole_word=True))
+    ),
+    *(
+        CleanSet("golden", _settings(dupe=2 + number, one_seed=number == 1, seq=30 if number == 8 else 128), layout)
+        for number, layout in enumerate(LAYOUTS)
+    ),
 )
 
 
-def write_clean_sets(
-    texts: list[Path], vocabulary: Vocabulary, folder: Path, count: int
-) -> Iterator[tuple[InstanceSettings, Path]]:
-    """(settings, TFRecord file) of `count` sets: all settings in turn, each set with a seed of its own."""
-    shards = [Tokenizer(vocabulary, lower=True).tokenize_file(text) for text in texts]
-    for number in range(count):
-        settings = SETTINGS[number % len(SETTINGS)]
-        shard = shards[number // len(SETTINGS) % len(shards)]
-        path = folder / f"set_{number}.tfrecord"
-        encoder = RecordEncoder(vocabulary, seq=settings.seq, pred=settings.pred)
-        write_records(generate_instances(shard, vocabulary, settings, seed=number), encoder, {"tfrecord": path})
-        yield settings, path
+def write_texts(corpus: Path, folder: Path) -> dict[str, list[Path]]:
+    """The files of each text; `four shards` are the golden corpus too."""
+    rng = random.Random(1)
+    words = [word for word in (GOLDEN / "vocab.txt").read_text(encoding="utf-8").split() if word.isalpha()]
+
+    def sentence(mean: float = 14) -> str:
+        return " ".join(rng.choices(words, k=1 + int(rng.expovariate(1 / mean))))
+
+    def letters() -> str:
+        return " ".join("".join(rng.choices("abc", k=rng.randint(1, 6))) for _ in range(rng.randint(1, 30)))
+
+    documents = [d for d in corpus.read_text(encoding="utf-8").split("\n\n") if d.strip()]
+    content = {
+        "golden": "\n\n".join(documents),
+        "one document": "\n".join(sentence() for _ in range(600)),
+        "one sentence": sentence(40),
+        "documents of one sentence": "\n\n".join(sentence() for _ in range(400)),
+        "documents of one word": "\n\n".join(rng.choices(words, k=400)),
+        "sentences of one word": "\n\n".join("\n".join(rng.choices(words, k=rng.randint(1, 60))) for _ in range(60)),
+        "few documents": "\n\n".join(documents[:3]),
+        "tiny vocabulary": "\n\n".join("\n".join(letters() for _ in range(rng.randint(1, 20))) for _ in range(60)),
+    }
+    files = {}
+    for name, text in content.items():
+        files[name] = [folder / f"{name.replace(' ', '_')}.txt"]
+        files[name][0].write_text(text + "\n\n", encoding="utf-8")
+    (folder / "tiny.vocab").write_text("\n".join(_TINY) + "\n", encoding="utf-8")
+    return {**files, "four shards": deal(corpus, folder, 4)}
+
+
+def write_set(clean: CleanSet, seed: int, texts: dict[str, list[Path]], folder: Path) -> Path:
+    """Make the records of a set with a seed, TFRecord or OFRecord in turn; returns their folder."""
+    settings = replace(clean.settings, seed=1000 * seed)
+    name = ("tfrecord", "ofrecord")[seed % 2]
+    vocab = texts["golden"][0].with_name("tiny.vocab") if clean.text == "tiny vocabulary" else GOLDEN / "vocab.txt"
+    inputs = texts["four shards" if "shards" in clean.layout else clean.text]
+    with mock.patch.object(generator, "predictions_by_length", _rounded_up if "rounded up" in clean.layout else _as_made):
+        bertprep.create(inputs=inputs, settings=settings, output=folder, vocab=vocab, formats=name, workers=1)
+    made = folder / name
+    if clean.layout.startswith(("dealt over", "converted")):
+        shards = int(clean.layout.split()[2]) if "dealt" in clean.layout else None
+        return bertprep.convert(made, folder / "converted", to=name if shards else None, shards=shards, workers=1).target
+    if clean.layout.startswith("no manifest"):
+        (folder / MANIFEST).unlink()
+    if clean.layout.endswith("by turns"):
+        _deal_by_turns(made, name)
+    return made
+
+
+_as_made = generator.predictions_by_length
+
+
+def _rounded_up(seq: int, pred: int, masked_lm_prob: float) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """As Google's script counts under Python 2, whose `round` takes a half up."""
+    counts = [int(n * masked_lm_prob + 0.5) for n in range(seq + 1)]
+    return np.array([min(pred, max(1, min(count, n - 3))) for n, count in enumerate(counts)], np.int64)
+
+
+def _deal_by_turns(folder: Path, record_format: str) -> None:
+    """Each record into the next of three files, as Google's script writes them."""
+    (path,) = folder.iterdir()
+    frames = split_frames(path.read_bytes(), record_format)
+    path.unlink()
+    for number in range(3):
+        (folder / f"tf_examples.tfrecord-{number:05d}-of-00003").write_bytes(b"".join(frames[number::3]))
+
+
+def findings_of_sets(numbers: range, corpus: Path, folder: Path) -> Iterator[tuple[CleanSet, list[Finding]]]:
+    """Make so many sets, all of `SETS` in turn, each with its number as seed, and validate them."""
+    texts = write_texts(corpus, folder)
+    for number in numbers:
+        clean, place = SETS[number % len(SETS)], folder / f"set_{number}"
+        (outcome,) = validate([write_set(clean, number, texts, place)], workers=1)
+        shutil.rmtree(place)
+        yield clean, outcome.findings
+
+
+def main() -> None:
+    """Make and validate as many sets as were asked for; print what was found."""
+    counts: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as name:
+        corpus = Path(name) / "corpus.txt"
+        with corpus.open("wb") as file:
+            subprocess.run([sys.executable, GOLDEN / "make_corpus.py", GOLDEN / "vocab.txt"], stdout=file, check=True)
+        for clean, findings in findings_of_sets(range(int(sys.argv[1])), corpus, Path(name)):
+            counts["sets"] += 1
+            for finding in findings:
+                counts[f"{finding.level}: {finding.code}"] += 1
+                print(f"{clean}: {finding}")
+    print(dict(counts))
+
+
+if __name__ == "__main__":
+    main()

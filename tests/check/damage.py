@@ -156,7 +156,7 @@ class Examiner:
     was_refused = False
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / "part-00000"
+        self._path = folder / "part-0"
         self._vocab = GOLDEN / "vocab.txt"
         self._vocabulary: Vocabulary = load_vocabulary(self._vocab)
 

@@ -130,6 +130,49 @@ def draw_shown(values: Values, rng: random.Random, masked: float, kept: float) -
         values["input_ids"][int(values["masked_lm_positions"][number])] = shown
 
 
+def shift_labels(values: Values) -> None:
+    """The label of each prediction is the token after it, and so is the token where it is left as it is."""
+    count = predictions(values)
+    places, labels, shown = values["masked_lm_positions"], values["masked_lm_ids"], values["input_ids"]
+    text = list(shown)
+    for number in range(count):
+        text[int(places[number])] = labels[number]
+    for number in range(count):
+        place = int(places[number])
+        if text[place + 1] != SEP:
+            if shown[place] == labels[number]:
+                shown[place] = text[place + 1]
+            labels[number] = text[place + 1]
+
+
+def halve_random(values: Values) -> None:
+    """Random tokens are drawn from the first half of the vocabulary only."""
+    for number in range(predictions(values)):
+        place, label = int(values["masked_lm_positions"][number]), values["masked_lm_ids"][number]
+        if values["input_ids"][place] not in (MASK, label):
+            values["input_ids"][place] = int(values["input_ids"][place]) // 2
+
+
+def invert_next(values: Values) -> None:
+    values["next_sentence_labels"] = [1 - values["next_sentence_labels"][0]]
+
+
+def label_next(label: int) -> Change:
+    return put("next_sentence_labels", 0, label)
+
+
+def mask_anew(values: Values) -> None:
+    """Other masks for the same text, as many."""
+    count, rng = predictions(values), random.Random(str(values))
+    for number in range(count):
+        restore(values, number)
+    places = [place for place in range(1, last_place(values)) if place != first_sep(values)]
+    chosen = sorted(rng.sample(places, count))
+    values["masked_lm_positions"][:count] = chosen
+    values["masked_lm_ids"][:count] = [values["input_ids"][place] for place in chosen]
+    draw_shown(values, rng, 0.8, 0.1)
+
+
 def mask_first_half(values: Values) -> None:
     """Predict as many places, but of the first half of the text only."""
     count, half = predictions(values), length(values) // 2

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
 from bertprep.layout import MANIFEST, VOCABULARY
-from tests.check.edits import draw_shown, length
+from tests.check.edits import draw_shown, length, mask_anew
 from tests.check.faulty import Change, Spoiled
 from tests.records.handmade import Dialect, field, float_list, message
 
@@ -101,6 +102,42 @@ def repeat_records(data: Spoiled) -> None:
     """Every fourth record of the second file is one of the first."""
     second = data.files("training")[1]
     data.write(second, data.frames(second) + data.frames(data.first)[::4])
+
+
+def masked_anew(data: Spoiled, name: str) -> list[bytes]:
+    """The records of a file under other masks."""
+    changed = data.values(name)
+    for values in changed:
+        mask_anew(values)
+    return [data.encode(values) for values in changed]
+
+
+def repeat_texts(data: Spoiled) -> None:
+    """The second file is the first in another order, under other masks."""
+    data.write(data.files("training")[1], masked_anew(data, data.first)[::-1])
+
+
+def copy_test_texts(data: Spoiled) -> None:
+    """Every tenth record of the test file is in training, under other masks."""
+    (test,) = data.files("test")
+    data.write(data.first, data.frames(data.first) + masked_anew(data, test)[::10])
+
+
+def sort_by_length(data: Spoiled) -> None:
+    for name in data.files("training"):
+        data.write(name, [data.encode(values) for values in sorted(data.values(name), key=length)])
+
+
+def shrink_training(data: Spoiled) -> None:
+    for name in data.files("training"):
+        data.write(name, data.frames(name)[:50])
+
+
+def leave_a_gap(data: Spoiled) -> None:
+    """No manifest, and the second file by the third one's name."""
+    second = data.folder / data.files("training")[1]
+    second.rename(second.with_name(re.sub(r"1(?=\D*$)", "2", second.name)))
+    (data.folder / MANIFEST).unlink()
 
 
 def copy_test_to_training(data: Spoiled) -> None:

@@ -8,10 +8,17 @@ from bertprep.check.duplicates import HashedFile, find_duplicates, find_identica
 RNG = np.random.default_rng(1)
 
 
-def hashes(count: int, *, certain: bool = True) -> NDArray[np.uint64]:
+def hashes(count: int, *, choices: int = 63, certain: bool = True) -> NDArray[np.uint64]:
+    """Of records of different texts, in whose masks there were so many bits of choice."""
     made = RNG.integers(0, 2**63, (count, 2)).astype(np.uint64) * np.uint64(2)
-    made[:, 1] |= np.uint64(certain)
+    made[:, 0] |= np.uint64(certain)
+    made[:, 1] = made[:, 1] & ~np.uint64(63) | np.uint64(choices)
     return made
+
+
+def masked_anew(records: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The same texts under other masks."""
+    return np.stack([records[:, 0], hashes(len(records))[:, 1]], axis=1)
 
 
 def test_records_of_their_own() -> None:
@@ -43,13 +50,43 @@ def test_many_are_an_error() -> None:
 
 
 def test_short_records_repeat_by_chance() -> None:
-    made = hashes(1000, certain=False)
-    made[1:4] = made[0]
-    assert find_duplicates([HashedFile("a", "", made)]) == ([], {"": 3})
-    made[1:20] = made[0]
-    assert find_duplicates([HashedFile("a", "", made)])[0][0].level == "warning"
-    made[1:200] = made[0]
-    assert find_duplicates([HashedFile("a", "", made)])[0][0].level == "error"
+    """Of a text of two tokens, one of which is masked: a third of the draws are the same."""
+    made = hashes(3000, choices=1, certain=False)
+    made[1000:2000, 0] = made[:1000, 0]
+    made[1000:1333] = made[:333]
+    assert find_duplicates([HashedFile("a", "", made)]) == ([], {"": 333})
+    made[1000:1900] = made[:900]
+    assert [finding.level for finding in find_duplicates([HashedFile("a", "", made)])[0]] == ["error"]
+
+
+def test_rounds_repeat_texts_under_other_masks() -> None:
+    made = hashes(1000)
+    of_one_run = RNG.permutation(np.concatenate([made, masked_anew(made[:300])]))
+    assert find_duplicates([HashedFile("a", "", of_one_run)]) == ([], {"": 0})
+    dealt = [HashedFile(str(number), "", of_one_run[number::4]) for number in range(4)]
+    assert find_duplicates(dealt) == ([], {"": 0})
+
+
+def test_a_shard_under_other_masks_is_found() -> None:
+    made = hashes(1000)
+    files = [HashedFile("a", "", hashes(900)), HashedFile("b", "", made), HashedFile("c", "", masked_anew(made[::-1]))]
+    (finding,), counts = find_duplicates(files)
+    assert (finding.level, finding.code, finding.file, finding.count) == ("error", "repeated-texts", "c", 1000)
+    assert "one in b" in finding.found
+    assert counts == {"": 0}
+    few = [HashedFile("b", "", made), HashedFile("c", "", np.concatenate([hashes(960), masked_anew(made[:40])]))]
+    assert [finding.level for finding in find_duplicates(few)[0]] == ["warning"]
+
+
+def test_a_test_text_in_training_under_other_masks_is_found() -> None:
+    training, test = hashes(5000), hashes(500)
+    files = [HashedFile("training/a", "training", training), HashedFile("test/a", "test", test)]
+    test[100:120] = masked_anew(training[300:320])
+    (finding,), _ = find_duplicates(files)
+    assert (finding.level, finding.code, finding.record) == ("error", "test-text-in-training", 100)
+    assert "training/a, record 300" in finding.found
+    test[102:120] = hashes(18)
+    assert [finding.level for finding in find_duplicates(files)[0]] == ["warning"]
 
 
 def test_a_test_record_in_training_is_an_error() -> None:

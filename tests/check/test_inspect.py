@@ -60,7 +60,7 @@ def examples() -> Examples:
 @pytest.fixture
 def path(examples: Examples, vocabulary: Vocabulary) -> Path:
     """The three examples as a record file beside their vocabulary."""
-    file = vocabulary.path.parent / "training" / "part-00000"
+    file = vocabulary.path.parent / "training" / "part-0"
     write_examples([examples], file, "ofrecord")
     return file
 

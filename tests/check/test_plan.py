@@ -44,6 +44,16 @@ def test_a_small_corpus_is_measured_whole_so_that_its_numbers_are_exact(golden_c
     assert planned.fits
 
 
+def test_gzip_is_measured_too(golden_corpus: Path, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {
+        "inputs": deal(golden_corpus, tmp_path / "text", 2), "output": tmp_path / "out", "vocab": VOCABULARY, "workers": 1,
+        "formats": "tfrecord", "dialect": bertprep.Dialect(feature_names="tf2", compress="gzip"),
+    }  # fmt: skip
+    planned = bertprep.plan(**asked)
+    assert planned.size_bytes == {"tfrecord": total(create(**asked), "tfrecord", "bytes")}
+    assert [room.needed_bytes for room in bertprep.plan(**asked).rooms] == [0]
+
+
 class Sample(NamedTuple):
     """The sample corpus in shards, and what was made of it."""
 

@@ -15,7 +15,7 @@ from bertprep.layout import MANIFEST, SPLITS, VOCABULARY
 from tests.check import edits, plants
 from tests.check.edits import SEP, THE, TOKENS, put
 from tests.check.faulty import Spoiled
-from tests.check.plants import in_all, in_record, in_short_record
+from tests.check.plants import in_all, in_record, in_second_file, in_short_record
 from tests.golden import GOLDEN
 
 FORMATS = ("tfrecord", "ofrecord")
@@ -36,6 +36,7 @@ class Fault:
     formats: tuple[str, ...] = FORMATS
     also: tuple[str, ...] = ()
     signed: bool = True  # the manifest agrees with the spoiled files
+    seq: int = 128  # of the data set; the shorter, the more often a sentence is alone, and takes a random B
 
 
 TFRECORD = ("tfrecord",)
@@ -59,7 +60,7 @@ MESSAGES = [
     Fault("integers as floats", plants.write_as_floats, "feature-type"),
     Fault("one record longer", in_record(edits.longer), "feature-shape"),
     Fault("two labels", in_record(lambda values: values["next_sentence_labels"].append(0)), "feature-shape"),
-    Fault("a file of longer records", plants.in_second_file(edits.longer), "mixed-shape", file=SECOND, record=0),
+    Fault("a file of longer records", in_second_file(edits.longer), "mixed-shape", file=SECOND, record=0),
     Fault("negative token", in_record(put("input_ids", 5, -7)), "id-range"),
 ]
 TEXTS = [
@@ -89,14 +90,32 @@ PREDICTIONS = [
     Fault("next-sentence label 2", in_record(put("next_sentence_labels", 0, 2)), "next-sentence-label"),
 ]
 TOO_FEW = ("prediction-count", "masked-share", "label-frequencies")  # half of a short text has no room for all
-OTHER_TOKENS = ("replacement-shares",)  # what was kept no longer is
+OTHER_TOKENS = ("replacement-shares", "label-beside-mask")  # what was kept no longer is; the stands beside the
+OTHER_TEXT = ("replacement-shares", "label-frequencies", "position-shares")
+TWICE = ("duplicate-records", "random-tokens")  # draws that are there twice are too much alike
 THE_WHOLE = [
     Fault("all [MASK]", plants.redraw(1.0, 0.0), "replacement-shares", file=TRAINING, record=None),
     Fault("70/20/10", plants.redraw(0.7, 0.2), "replacement-shares", file=TRAINING, record=None),
     Fault("first half only", in_all(edits.mask_first_half), "position-shares", file=TRAINING, record=None, also=TOO_FEW),
     Fault("all labels the", in_all(edits.predict_the), "label-frequencies", file=TRAINING, record=None, also=OTHER_TOKENS),
+    Fault("labels one off", in_all(edits.shift_labels), "label-beside-mask", file=TRAINING, record=None, also=OTHER_TEXT),
+    Fault("labels of a file one off", in_second_file(edits.shift_labels), "label-beside-mask", file=SECOND, record=None),
+    Fault("random tokens of one half", in_all(edits.halve_random), "random-tokens", file=TRAINING, record=None),
+    Fault("random tokens of a file of one half", in_second_file(edits.halve_random), "random-tokens", file=SECOND, record=None),
     Fault("no B follows its A", in_all(edits.no_next_sentence), "next-sentence-share", file=TRAINING, record=None),
-    Fault("a file twice", plants.repeat_file, "identical-files", file=SECOND, record=None, also=("duplicate-records",)),
+    Fault(
+        "labels of a file inverted", in_second_file(edits.invert_next), "next-sentence-share", file=SECOND, record=None, seq=32
+    ),
+    Fault("labels inverted", in_all(edits.invert_next), "next-sentence-share", file=TRAINING, record=None, seq=32),
+    Fault("labels of a file all 0", in_second_file(edits.label_next(0)), "next-sentence-share", file=SECOND, record=None),
+    Fault(
+        "labels of a file all 1", in_second_file(edits.label_next(1)), "next-sentence-share", file=SECOND, record=None, seq=32
+    ),
+    Fault("a file twice", plants.repeat_file, "identical-files", file=SECOND, record=None, also=TWICE),
+    Fault("a file under other masks", plants.repeat_texts, "repeated-texts", file=SECOND, record=SOMEWHERE),
+    Fault("test texts in training", plants.copy_test_texts, "test-text-in-training", file=TEST_FILE, record=SOMEWHERE),
+    Fault("records by length", plants.sort_by_length, "record-order", level="warning", file=TRAINING, record=None),
+    Fault("more test records", plants.shrink_training, "split-sizes", level="warning", file="test", record=None),
     Fault("records twice", plants.repeat_records, "duplicate-records", file=SECOND, record=SOMEWHERE),
     Fault("test records in training", plants.copy_test_to_training, "test-in-training", file=TEST_FILE, record=0),
 ]
@@ -106,21 +125,25 @@ THE_MANIFEST = [
     Fault("file changed", plants.swap_records, "file-changed", record=None, signed=False),
     Fault("one record less", plants.in_manifest(plants.count_one_less), "manifest", record=None, signed=False),
     Fault("another vocabulary", plants.other_vocabulary, "manifest", file=VOCABULARY, record=None),
+    Fault("is not there, nor is a file", plants.leave_a_gap, "file-missing", file=SECOND, record=None, signed=False),
     Fault("is none", plants.spoil_manifest, "manifest", file=MANIFEST, record=None, signed=False),
 ]
 FAULTS = FILES + MESSAGES + TEXTS + PREDICTIONS + THE_WHOLE + THE_MANIFEST
 
 
 @pytest.fixture(scope="module")
-def sound(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Sound data sets of both formats: two training files and a test file."""
+def sound(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], Path]:
+    """Sound data sets of both formats and two lengths: two training files and a test file."""
     workdir = tmp_path_factory.mktemp("sound")
     settings = ShardSettings(shards=2, splitter="lines", test_fraction=0.3)
     bertprep.shard([golden_corpus], settings, workdir=workdir, corpus="golden", workers=1)
-    created = bertprep.create(
-        settings=InstanceSettings(), vocab=GOLDEN / "vocab.txt", workdir=workdir, corpus="golden", workers=1
-    )
-    return created.folders
+    folders = {}
+    for settings_of_set in (InstanceSettings(), InstanceSettings(seq=32, pred=5)):
+        created = bertprep.create(
+            settings=settings_of_set, vocab=GOLDEN / "vocab.txt", workdir=workdir, corpus="golden", workers=1
+        )
+        folders |= {(name, settings_of_set.seq): folder for name, folder in created.folders.items()}
+    return folders
 
 
 def findings_of(folder: Path) -> list[Finding]:
@@ -129,16 +152,17 @@ def findings_of(folder: Path) -> list[Finding]:
 
 
 @pytest.mark.parametrize("record_format", FORMATS)
-def test_sound_data_has_no_finding(sound: dict[str, Path], record_format: str) -> None:
-    assert findings_of(sound[record_format]) == []
-    assert all((sound[record_format] / split).is_dir() for split in SPLITS)
+def test_sound_data_has_no_finding(sound: dict[tuple[str, int], Path], record_format: str) -> None:
+    for seq in (128, 32):
+        assert findings_of(sound[record_format, seq]) == []
+        assert all((sound[record_format, seq] / split).is_dir() for split in SPLITS)
 
 
 @pytest.mark.parametrize(
     ("fault", "record_format"), [pytest.param(f, name, id=f"{f.name}, {name}") for f in FAULTS for name in f.formats]
 )
-def test_each_fault_is_found(sound: dict[str, Path], fault: Fault, record_format: str, tmp_path: Path) -> None:
-    data = Spoiled.copy(sound[record_format], tmp_path / "golden", record_format)
+def test_each_fault_is_found(sound: dict[tuple[str, int], Path], fault: Fault, record_format: str, tmp_path: Path) -> None:
+    data = Spoiled.copy(sound[record_format, fault.seq], tmp_path / "golden", record_format)
     training = data.files("training")
     files = {FIRST: training[0], SECOND: training[1], TEST_FILE: data.files("test")[0]}
     fault.plant(data)

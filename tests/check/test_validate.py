@@ -4,6 +4,7 @@ import gzip
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,19 +12,21 @@ import pytest
 
 import bertprep
 from bertprep import records
-from bertprep.check.data_sets import find_data_sets
+from bertprep.check.data_sets import find_data_sets, find_gaps
 from bertprep.check.record_checks import RecordChecker, RecordRules
 from bertprep.cli import main
 from bertprep.config import InstanceSettings
 from bertprep.creation import create
 from bertprep.errors import UsageError
 from bertprep.records import Examples
+from tests.check.clean_sets import CleanSet, write_set, write_texts
 from tests.check.test_statistics import RULES, VOCABULARY
 from tests.corpora import deal
 from tests.golden import GOLDEN
 from tests.records.handmade import FIRST, Dialect, file_of, frame, message
 
 Damage = Callable[[Examples], None]
+CONTINUES = bytes(token.startswith("##") for token in VOCABULARY.tokens)
 NAME = "tfrecord/corpus_training_00000.tfrecord"
 
 
@@ -182,7 +185,7 @@ def test_a_fault_of_many_records_is_one_finding(examples: Examples) -> None:
 
 def test_both_formats_hash_alike(made: Path) -> None:
     hashes = []
-    for path in (made / NAME, made / "ofrecord" / "part-00000"):
+    for path in (made / NAME, made / "ofrecord" / "part-0"):
         with records.open(path) as file:
             hashes.append(RecordChecker(RULES).check(file[:], np.arange(len(file))))
     assert np.array_equal(*hashes)
@@ -227,7 +230,7 @@ def test_one_file_of_a_set(made: Path) -> None:
 
 def test_files_without_manifest_and_vocabulary(copy: Path) -> None:
     for name in ("manifest.json", "vocab.txt"):
-        (copy / "ofrecord" / name).unlink()
+        (copy / name).unlink()
     assert codes(copy / "ofrecord") == ["vocabulary"]
     assert codes(copy / "ofrecord", vocab=GOLDEN / "vocab.txt") == []
 
@@ -243,6 +246,18 @@ def test_gzip(made: Path, tmp_path: Path) -> None:
     assert codes(packed, vocab=GOLDEN / "vocab.txt") == []
     packed.write_bytes(packed.read_bytes()[:5000])
     assert codes(packed, vocab=GOLDEN / "vocab.txt") == ["truncated"]
+
+
+def test_what_we_write_in_gzip_and_with_the_names_of_tensorflow_2(made: Path, tmp_path: Path) -> None:
+    dialect = bertprep.Dialect(feature_names="tf2", compress="gzip")
+    bertprep.convert(made / "tfrecord", tmp_path / "made", to="tfrecord", dialect=dialect, workers=1)
+    (outcome,) = bertprep.validate([tmp_path / "made"], workers=1)
+    assert (outcome.findings, len(outcome.files)) == ([], 4)
+    (tmp_path / "made/manifest.json").unlink()
+    (outcome,) = bertprep.validate([tmp_path / "made"], workers=1)
+    assert (outcome.findings, len(outcome.files)) == ([], 4)
+    assert main(["report", str(tmp_path / "made"), "--workers", "1"]) == 0
+    assert main(["inspect", str(next((tmp_path / "made/tfrecord").glob("*.gz")))]) == 0
 
 
 @pytest.mark.parametrize(
@@ -282,21 +297,21 @@ def test_a_bad_file_does_not_stop_the_others(copy: Path) -> None:
 
 def test_the_manifest(copy: Path) -> None:
     folder = copy / "ofrecord"
-    (folder / "part-00000").unlink()
-    shutil.copy(folder / "part-00001", folder / "part-00007")
-    content = bytearray((folder / "part-00002").read_bytes())
+    (folder / "part-0").unlink()
+    shutil.copy(folder / "part-1", folder / "part-7")
+    content = bytearray((folder / "part-2").read_bytes())
     content[content.index(b"next_sentence_labels") + 26] ^= 1  # a fair record still, in a format without checksums
-    (folder / "part-00002").write_bytes(content)
+    (folder / "part-2").write_bytes(content)
     (outcome,) = bertprep.validate([folder], workers=1)
     found = {(finding.code, finding.file) for finding in outcome.findings}
-    assert ("file-missing", "part-00000") in found
-    assert ("file-extra", "part-00007") in found
-    assert ("identical-files", "part-00007") in found
-    assert ("file-changed", "part-00002") in found
+    assert ("file-missing", "part-0") in found
+    assert ("file-extra", "part-7") in found
+    assert ("identical-files", "part-7") in found
+    assert ("file-changed", "part-2") in found
 
 
 def test_another_vocabulary(copy: Path) -> None:
-    with (copy / "ofrecord" / "vocab.txt").open("a") as file:
+    with (copy / "vocab.txt").open("a") as file:
         file.write("bertprep\n")
     assert codes(copy / "ofrecord") == ["manifest"]
 
@@ -304,21 +319,21 @@ def test_another_vocabulary(copy: Path) -> None:
 def test_files_of_other_settings(copy: Path, golden_corpus: Path) -> None:
     settings = InstanceSettings(seq=64, pred=10)
     create(inputs=[golden_corpus], settings=settings, output=copy / "other", vocab=GOLDEN / "vocab.txt", workers=1)
-    shutil.copy(copy / "other" / "ofrecord" / "part-00000", copy / "ofrecord" / "part-00009")
+    shutil.copy(copy / "other" / "ofrecord" / "part-0", copy / "ofrecord" / "part-9")
     assert codes(copy / "ofrecord") == ["file-extra", "file-sizes", "mixed-shape"]
 
 
 def test_the_odd_file_is_the_one_that_is_named(copy: Path, golden_corpus: Path) -> None:
     settings = InstanceSettings(seq=64, pred=10)
     create(inputs=[golden_corpus], settings=settings, output=copy / "other", vocab=GOLDEN / "vocab.txt", workers=1)
-    shutil.copy(copy / "other" / "ofrecord" / "part-00000", copy / "ofrecord" / "part-00000")  # the first of the files
-    shutil.copy(copy / "tfrecord" / "corpus_training_00001.tfrecord", copy / "ofrecord" / "part-00009")
-    (copy / "ofrecord" / "manifest.json").unlink()
+    shutil.copy(copy / "other" / "ofrecord" / "part-0", copy / "ofrecord" / "part-0")  # the first of the files
+    shutil.copy(copy / "tfrecord" / "corpus_training_00001.tfrecord", copy / "ofrecord" / "part-9")
+    (copy / "manifest.json").unlink()
     (outcome,) = bertprep.validate([copy / "ofrecord"], workers=1)
     odd = {finding.file: finding.expected for finding in outcome.findings if finding.code == "mixed-shape"}
     assert odd == {
-        "part-00000": "records of 128 tokens and 20 predictions, as most have",
-        "part-00009": "ofrecord, as 4 files are",
+        "part-0": "records of 128 tokens and 20 predictions, as most have",
+        "part-9": "ofrecord, as 4 files are",
     }
 
 
@@ -328,15 +343,94 @@ def test_whole_words_and_other_rates(golden_corpus: Path, tmp_path: Path) -> Non
         inputs=[golden_corpus], settings=settings, output=tmp_path, vocab=GOLDEN / "vocab.txt", formats="tfrecord", workers=1
     )
     assert codes(tmp_path) == []
-    (tmp_path / "tfrecord" / "manifest.json").unlink()
+    (tmp_path / "manifest.json").unlink()
     assert "prediction-count" in codes(tmp_path)
     assert {"masked-share", "prediction-count"} <= set(codes(tmp_path, masked_lm_prob=0.05))
+
+
+@pytest.fixture(scope="module")
+def whole_words(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Examples:
+    folder = tmp_path_factory.mktemp("whole_words")
+    settings = InstanceSettings(whole_word=True, dupe=1)
+    create(inputs=[golden_corpus], settings=settings, output=folder, vocab=GOLDEN / "vocab.txt", formats="tfrecord", workers=1)
+    with records.open(folder / NAME) as file:
+        return file[:]
+
+
+@pytest.mark.parametrize(("is_of_pieces", "code"), [(False, "prediction-count"), (True, "whole-words")])
+def test_a_word_left_out_or_masked_in_part(whole_words: Examples, is_of_pieces: bool, code: str) -> None:
+    """The last prediction is taken back: of a word of one piece, or of the last piece of several."""
+    rules = replace(RULES, whole_word=True, continues=CONTINUES)
+    checker = RecordChecker(rules)
+    checker.check(whole_words, np.arange(len(whole_words)))
+    assert checker.findings("x") == []
+    examples = Examples(*(array.copy() for array in whole_words.arrays))  # type: ignore[arg-type]
+    rows = np.arange(len(examples))
+    last = examples.masked_lm_weights.sum(axis=1).astype(int) - 1
+    row = int(np.flatnonzero([CONTINUES[label] == is_of_pieces for label in examples.masked_lm_ids[rows, last]])[0])
+    place = examples.masked_lm_positions[row, last[row]]
+    examples.input_ids[row, place] = examples.masked_lm_ids[row, last[row]]
+    for array in (examples.masked_lm_positions, examples.masked_lm_ids, examples.masked_lm_weights):
+        array[row, last[row]] = 0
+    checker = RecordChecker(rules)
+    checker.check(examples, np.arange(len(examples)))
+    assert [(finding.code, finding.record, finding.count) for finding in checker.findings("x")] == [(code, row, 1)]
+
+
+def test_a_half_may_be_rounded_up_as_by_python_2(golden_corpus: Path, tmp_path: Path) -> None:
+    texts = write_texts(golden_corpus, tmp_path)
+    settings = InstanceSettings(seq=30, pred=5, dupe=1)
+    up = write_set(CleanSet("golden", settings, "no manifest, rounded up"), 0, texts, tmp_path / "up")
+    even = write_set(CleanSet("golden", settings, "no manifest"), 0, texts, tmp_path / "even")
+    assert codes(up) == codes(even) == []
+    (path,) = up.glob("*.tfrecord")
+    shutil.copy(path, even / path.name.replace("00000", "00001"))
+    (outcome,) = bertprep.validate([even], workers=1)
+    found = [(finding.code, finding.file) for finding in outcome.findings if finding.code == "prediction-count"]
+    assert len(found) == 1
+    with_manifest = write_set(CleanSet("golden", settings, "rounded up"), 0, texts, tmp_path / "ours")
+    assert "prediction-count" in codes(with_manifest)
+
+
+@pytest.mark.parametrize(
+    ("names", "missing"),
+    [
+        ("part-0 part-2", ["part-1"]),
+        ("part-00000 part-00001 part-00003", ["part-00002"]),
+        ("wiki_training_00000.tfrecord wiki_training_00002.tfrecord", ["wiki_training_00001.tfrecord"]),
+        ("x.tfrecord-00001-of-00003", ["x.tfrecord-00000-of-00003"]),
+        ("training/part-0 training/part-2 test/part-0", ["training/part-1"]),
+        ("part-0 part-1 part-2", []),
+        ("part-1 part-2", []),
+        ("part-7 part-9", []),
+        ("wiki_2019.tfrecord wiki_2021.tfrecord", []),
+        ("seq_0.tfrecord seq_128.tfrecord", []),
+        ("part-0", []),
+    ],
+)
+def test_a_number_is_missing_in_the_names(names: str, missing: list[str], tmp_path: Path) -> None:
+    for name in names.split():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (data_set,) = find_data_sets([tmp_path])
+    assert [(gap.level, gap.code, gap.file) for gap in find_gaps(data_set)] == [
+        ("error", "file-missing", name) for name in missing
+    ]
+    (chosen,) = find_data_sets([tmp_path / name for name in names.split() if "test" not in name])
+    assert [gap.file for gap in find_gaps(chosen)] == missing
+
+
+def test_names_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for number in range(12):
+        (tmp_path / f"part-{number}").touch()
+    (data_set,) = find_data_sets([tmp_path])
+    assert list(data_set.files) == [f"part-{number}" for number in range(12)]
 
 
 def test_training_records_in_the_test_split(made: Path, tmp_path: Path) -> None:
     for split, part in (("training", 0), ("test", 0), ("training", 1)):
         (tmp_path / split).mkdir(exist_ok=True)
-        shutil.copy(made / "ofrecord" / f"part-{part:05d}", tmp_path / split / f"part-{part:05d}")
+        shutil.copy(made / "ofrecord" / f"part-{part}", tmp_path / split / f"part-{part}")
     shutil.copy(GOLDEN / "vocab.txt", tmp_path)
     (outcome,) = bertprep.validate([tmp_path], workers=1)
     assert [finding.code for finding in outcome.findings] == ["identical-files", "test-in-training"]
@@ -377,6 +471,24 @@ def test_names_of_other_tools(made: Path, tmp_path: Path) -> None:
 def test_a_manifest_that_is_none(copy: Path, content: str) -> None:
     (copy / "ofrecord" / "manifest.json").write_text(content)
     assert codes(copy / "ofrecord") == ["manifest"]
+
+
+def test_a_damaged_manifest_above_the_records(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = copy / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes()[:-100])
+    assert codes(copy / "ofrecord") == ["manifest"]
+    assert main(["validate", str(copy / "ofrecord")]) == 1
+    assert f"error: manifest: {manifest}: " in capsys.readouterr().out
+
+
+def test_a_manifest_of_another_tool_above_the_records(copy: Path) -> None:
+    (copy / "manifest.json").write_text('{"name": "a web page", "icons": []}')
+    assert codes(copy / "ofrecord") == []
+
+
+def test_a_format_whose_folder_is_gone(copy: Path) -> None:
+    shutil.rmtree(copy / "ofrecord")
+    assert set(codes(copy)) == {"file-missing"}
 
 
 def test_no_data(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 import bertprep
 from bertprep import pool, records
 from bertprep.check.plan.pieces import Piece
-from bertprep.config import InstanceSettings
+from bertprep.config import Dialect, InstanceSettings
 from bertprep.errors import BertprepError
 from bertprep.record_stage import RecordMaker, ShardTask
 
@@ -128,7 +128,7 @@ def count_tokens(path: Path, most: int) -> tuple[int, int]:
 
 
 def measure_create(
-    text: Path, vocabulary: Path, settings: InstanceSettings, formats: Sequence[str], folder: Path
+    text: Path, vocabulary: Path, settings: InstanceSettings, dialect: Dialect, formats: Sequence[str], folder: Path
 ) -> CommandCost:
     """Run `bertprep create` on one text in a new process with one worker."""
     command = [
@@ -136,6 +136,7 @@ def measure_create(
         "--format", ",".join(formats), "--workers", "1", "--seq", str(settings.seq), "--pred", str(settings.pred),
         "--dupe", str(settings.dupe), "--masked-lm-prob", str(settings.masked_lm_prob),
     ]  # fmt: skip
+    command += ["--feature-names", dialect.feature_names, "--compress", dialect.compress]
     command += ["--whole-word"] * settings.whole_word + ["--cased"] * settings.cased
     source = str(Path(bertprep.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])}

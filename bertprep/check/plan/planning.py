@@ -20,7 +20,7 @@ from bertprep.check.plan.measure import CommandCost, measure_create, measure_pie
 from bertprep.check.plan.pieces import MEASURED_BYTES, choose_pieces
 from bertprep.check.plan.text import DEFAULT_VOCABULARY_SIZE, PlannedText, find_text
 from bertprep.check.plan.training import TrainingRecords, TrainingUse
-from bertprep.config import RECORD_FORMATS, InstanceSettings, check_formats
+from bertprep.config import DEFAULT_DIALECT, RECORD_FORMATS, Dialect, InstanceSettings, check_formats
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.layout import TEST, TRAINING
@@ -40,6 +40,7 @@ class Plan:
     """
 
     settings: InstanceSettings
+    dialect: Dialect
     shards: int
     text_bytes: int
     measured_bytes: int
@@ -80,6 +81,7 @@ class Plan:
 def plan(
     *,
     settings: InstanceSettings | None = None,
+    dialect: Dialect = DEFAULT_DIALECT,
     formats: str | tuple[str, ...] = RECORD_FORMATS,
     vocab: Path | str | None = None,
     vocab_size: int = DEFAULT_VOCABULARY_SIZE,
@@ -102,13 +104,14 @@ def plan(
     """
     settings = settings or InstanceSettings()
     formats = check_formats(formats)
+    dialect.check_fits(formats, "--format")
     workers = workers or pool.default_workers()
     check_run(steps, global_batch)
     text = find_text(
-        settings, formats, vocab=vocab, vocab_size=vocab_size, inputs=inputs, output=output, workdir=Path(workdir),
-        corpus=corpus, workers=workers, progress=progress,
+        settings, dialect, formats, vocab=vocab, vocab_size=vocab_size, inputs=inputs, output=output,
+        workdir=Path(workdir), corpus=corpus, workers=workers, progress=progress,
     )  # fmt: skip
-    maker = RecordMaker(load_vocabulary(text.vocabulary), settings)
+    maker = RecordMaker(load_vocabulary(text.vocabulary), settings, dialect)
     workers = min(workers, len(text.shards))
     with _temporary_folder(text) as folder:
         pieces = choose_pieces(
@@ -118,13 +121,14 @@ def plan(
         if progress:
             say(f"plan: measuring {measured_bytes / 1e6:,.1f} of {sum(text.sizes) / 1e6:,.1f} MB of text")
         costs = measure_pieces(pieces, maker, formats, folder, workers)
-        start = _measure_start(pieces[0].path, text.vocabulary, settings, formats, folder)
+        start = _measure_start(pieces[0].path, text.vocabulary, settings, dialect, formats, folder)
         largest = max(pieces, key=lambda piece: piece.size_bytes)
-        alone = measure_create(largest.path, text.vocabulary, settings, formats, folder / "largest")
+        alone = measure_create(largest.path, text.vocabulary, settings, dialect, formats, folder / "largest")
     made = scale(text.shards, text.sizes, costs)
     cpu_seconds, wall_seconds = estimate_seconds(text.sizes, costs, start, workers)
     planned = Plan(
         settings=settings,
+        dialect=dialect,
         shards=len(text.shards),
         text_bytes=sum(text.sizes),
         measured_bytes=measured_bytes,
@@ -168,7 +172,7 @@ def _temporary_folder(text: PlannedText) -> Iterator[Path]:
 
 
 def _measure_start(
-    text: Path, vocabulary: Path, settings: InstanceSettings, formats: Sequence[str], folder: Path
+    text: Path, vocabulary: Path, settings: InstanceSettings, dialect: Dialect, formats: Sequence[str], folder: Path
 ) -> CommandCost:
     """What a `create` costs that makes next to nothing: the beginning of a text that was measured."""
     with text.open("rb") as file:
@@ -176,9 +180,9 @@ def _measure_start(
     first = folder / "first.txt"
     first.write_bytes(beginning[: beginning.rfind(b"\n") + 1])
     try:
-        return measure_create(first, vocabulary, settings, formats, folder / "start")
+        return measure_create(first, vocabulary, settings, dialect, formats, folder / "start")
     except BertprepError:  # a beginning without a word
-        return measure_create(text, vocabulary, settings, formats, folder / "start_whole")
+        return measure_create(text, vocabulary, settings, dialect, formats, folder / "start_whole")
 
 
 def _still_to_come(text: PlannedText, record_format: str, size_bytes: int) -> int:

@@ -10,18 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertprep.config import InstanceSettings
+from bertprep.config import Dialect, InstanceSettings
 from bertprep.creation import (
     DEFAULT_VOCABULARY_SIZE,
     choose_corpus,
     ensure_shards,
     find_vocabulary,
     given_shards,
+    homes_in_workspace,
     list_shards,
     train_vocabulary_of,
 )
 from bertprep.errors import BertprepError, UsageError
-from bertprep.layout import Workspace, settings_name
+from bertprep.layout import Workspace
+from bertprep.record_home import home_for
 from bertprep.record_stage import TextShard
 from bertprep.sources.corpora import GIVEN, name_corpus
 
@@ -41,6 +43,7 @@ class PlannedText:
 
 def find_text(
     settings: InstanceSettings,
+    dialect: Dialect,
     formats: tuple[str, ...],
     *,
     vocab: Path | str | None,
@@ -58,24 +61,23 @@ def find_text(
     workspace = Workspace(workdir)
     if inputs:
         corpus = name_corpus(GIVEN if corpus is None else corpus, workspace)
-        shards = given_shards(inputs, corpus, formats)
         root = Path(output or ".")
-        folders = {name: root / name for name in formats}
+        homes = {name: home_for(root, name) for name in formats}
+        shards = given_shards(inputs, corpus, homes, dialect)
     else:
         root = workspace.root
         corpus = choose_corpus(workspace, corpus, progress)
         sharded = ensure_shards(workspace, corpus, workers, progress)
-        shards = list_shards(workspace, corpus, sharded, formats)
-        made_with = sharded.made_with
-        name = settings_name(settings, shards=made_with["shards"], test_fraction=made_with["test_fraction"])
-        folders = {record_format: workspace.records(record_format, name, corpus) for record_format in formats}
+        homes = homes_in_workspace(workspace, corpus, settings, dialect, sharded, formats)
+        shards = list_shards(workspace, corpus, sharded, homes, dialect)
     vocabulary = (
         find_vocabulary(workspace, vocab)
-        if vocab
+        if vocab is not None
         else train_vocabulary_of(
             inputs, size=vocab_size, cased=settings.cased, workdir=workdir, corpus=corpus, progress=progress
         )
     )
+    folders = {name: home.records for name, home in homes.items()}
     return PlannedText(shards, [_size_of(shard.path) for shard in shards], vocabulary, folders, root)
 
 

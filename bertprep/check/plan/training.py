@@ -16,6 +16,7 @@ from bertprep.check.plan.measure import count_tokens
 from bertprep.errors import UsageError
 from bertprep.layout import SPLITS, TRAINING
 from bertprep.record_folder import find_records
+from bertprep.record_home import formats_below
 
 PUBLISHED_STEPS = 7_820
 PUBLISHED_GLOBAL_BATCHES = (65_536, 32_768)
@@ -97,7 +98,8 @@ def read_training_records(folder: Path) -> TrainingRecords:
     if not folder.is_dir():
         raise UsageError(f"--records {folder}: is not a folder; name one with record files, or with training/ in it")
     inside = folder.parent if folder.absolute().name in SPLITS else folder
-    found = find_records(inside)
+    formats = formats_below(inside)  # of the same records
+    found = find_records(inside / formats[0] if formats else inside)
     files = [file for file in found.files if file.split in (TRAINING, "")]
     if not files:
         raise UsageError(f"--records {folder}: holds no training records; name the folder that bertprep create has printed")

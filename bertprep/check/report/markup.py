@@ -1,7 +1,8 @@
 """Elements of the page as strings, in which nothing that data says can be taken for markup.
 
 Whatever is not `Markup` is escaped when it enters an element. The result is well-formed XML as well as HTML, so that a test
-can parse it, and holds no character that XML forbids: vocabularies do hold control characters.
+can parse it, and holds no character that XML forbids, nor one that turns what is read around: vocabularies do hold control
+characters.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import re
 
 _VOID = frozenset({"circle", "line", "meta", "path", "rect"})
-_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2029\u202f-\u2065\u206a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
 
 

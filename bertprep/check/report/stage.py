@@ -9,7 +9,7 @@ import numpy as np
 
 from bertprep import records
 from bertprep.atomic import atomic_file
-from bertprep.check.data_sets import TEXT_SHARDS, DataSet, find_data_sets
+from bertprep.check.data_sets import DataSet, find_data_sets
 from bertprep.check.outcome import FileFacts, Outcome
 from bertprep.check.report.excerpts import Excerpt, choose
 from bertprep.check.report.html_page import page
@@ -18,7 +18,9 @@ from bertprep.check.validate import validate
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.layout import MANIFEST
+from bertprep.manifest_schema import TEXT_SHARDS
 from bertprep.progress import say
+from bertprep.record_home import find_home
 
 REPORT = "report.html"
 EXAMPLES = 20
@@ -36,7 +38,7 @@ def report(
 ) -> Path:
     """Write a report on the records in a folder, or on the newest of a workspace; returns where it lies.
 
-    Where a folder holds several data sets it is the newest of them. The page goes beside the records as report.html, or to
+    Where a folder holds several data sets it is the newest of them. The page goes beside the manifest as report.html, or to
     `output`. With `sample` only so many records of each file are looked at, and duplicates are not looked for. Findings do
     not make it fail; `validate` does that.
 
@@ -44,7 +46,7 @@ def report(
     """
     sets = _record_sets(Path(workdir if path is None else path), is_default=path is None)
     data_set = max(sets, key=lambda data_set: (_time_of(data_set), str(data_set.folder)))
-    target = Path(output) if output is not None else data_set.folder / REPORT
+    target = Path(output) if output is not None else find_home(data_set.folder).folder / REPORT
     check_target("--output", target, ".html")
     named = [path] if path is not None and Path(path).is_file() else [data_set.folder]
     outcome = _of_folder(validate(named, vocab=vocab, sample=sample, workers=workers, progress=progress), data_set.folder)
@@ -76,7 +78,8 @@ def draw_excerpts(folder: Path, files: list[FileFacts], number: int) -> list[Exc
 
 def _record_sets(path: Path, *, is_default: bool) -> list[DataSet]:
     if is_default and not path.is_dir():
-        raise UsageError(f"--workdir {path}: does not exist; name a folder of records, or make some with bertprep create")
+        found = "is a file, expected a folder" if path.exists() else "does not exist"
+        raise UsageError(f"--workdir {path}: {found}; name a folder of records, or make some with bertprep create")
     sets = [data_set for data_set in find_data_sets([path]) if data_set.kind != TEXT_SHARDS]
     if not sets:
         raise UsageError(f"{path}: holds no records; make some with bertprep create, or name a folder of them")
@@ -85,7 +88,7 @@ def _record_sets(path: Path, *, is_default: bool) -> list[DataSet]:
 
 def _time_of(data_set: DataSet) -> float:
     """When it was finished."""
-    manifest = data_set.folder / MANIFEST
+    manifest = find_home(data_set.folder).folder / MANIFEST
     return (manifest if manifest.is_file() else data_set.folder).stat().st_mtime
 
 

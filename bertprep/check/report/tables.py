@@ -25,9 +25,9 @@ _LONG_SUM = 20  # characters; sums are shown by their first 8, which tell them a
 def provenance(manifest: Manifest) -> Markup:
     """The settings of a manifest, and the versions that it was made with, as pairs of a name and a value."""
     pairs = [*_flat(manifest.made_with), *((f"version of {name}", version) for name, version in manifest.versions.items())]
-    texts = [facts["text"] for facts in manifest.files.values() if isinstance(facts.get("text"), dict)]
+    texts = [facts["text"] for facts in manifest.files.values() if "text" in facts]
     if texts:
-        size = sum(int(text.get("bytes", 0)) for text in texts)
+        size = sum(text["bytes"] for text in texts)
         pairs.insert(0, ("text", f"{megabytes(size)} in {count(len(texts))} shards"))
     rows = [
         element("div", element("dt", name.replace("_", " ")), element("dd", str(value) if name == "seed" else _plain(value)))
