@@ -1,7 +1,5 @@
 """`python -m trainer`: see `trainer.cli`."""
 
-import sys
+from trainer.cli import run
 
-from trainer.cli import main
-
-sys.exit(main())
+run()

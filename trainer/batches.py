@@ -7,7 +7,8 @@
 So every record comes once in each epoch, and an epoch that does not end with a batch is carried on by the next one, in the
 same batch: nothing is dropped, and the step is all that a checkpoint need hold of the position in the data. The rows of a
 global batch are cut into equal runs, one for each rank, and these into equal micro-batches; however it is cut, a global batch
-has the same records. (Two phases of training are two such sequences: each begins at step 0.)
+has the same records. In place of a bad record, where some may be skipped, stands the next good one of the data, whichever
+rank, step or epoch meets it. (Two phases of training are two such sequences: each begins at step 0.)
 
     with RecordSet(["data/ofrecord/.../sample"]) as records:
         batches = TrainingBatches(records, GlobalBatch(256, world_size=8, rank=3, accumulation=4), seed=1)
@@ -27,11 +28,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.errors import UsageError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.records import Examples
 from trainer.permutation import permute
 from trainer.ready_batches import ReadyBatches
-from trainer.record_set import RecordSet
+from trainer.record_set import BadRecordError, RecordSet, blank
 
 READY = 2
 """How many batches lie ready while the trainer works on one."""
@@ -78,10 +79,14 @@ class GlobalBatch:
 
 
 class TrainingBatches:
-    """The records of a set, shuffled anew for each epoch: this rank's share of the global batch of any step."""
+    """The records of a set, shuffled anew for each epoch: this rank's share of the global batch of any step.
 
-    def __init__(self, records: RecordSet, batch: GlobalBatch, *, seed: int) -> None:
-        self.records, self.batch, self.seed = records, batch, seed
+    Up to `skip_bad` bad records of a step's share are replaced, and listed by `take_bad`; one more is raised.
+    """
+
+    def __init__(self, records: RecordSet, batch: GlobalBatch, *, seed: int, skip_bad: int = 0) -> None:
+        self.records, self.batch, self.seed, self.skip_bad = records, batch, seed, skip_bad
+        self._bad: dict[int, list[BadRecordError]] = {}  # by the step that met them
         self._latest = (-1, np.empty((0, 0), np.int64))  # a first step, and the numbers of the steps from it on
 
     def epoch(self, step: int) -> int:
@@ -121,7 +126,33 @@ class TrainingBatches:
 
     def read_into(self, examples: Examples, step: int) -> None:
         """This rank's records at `step`, to the first rows of arrays that are there."""
-        self.records.gather_into(examples, self.numbers(step))
+        numbers = self.numbers(step)
+        if self.skip_bad == 0:
+            self.records.gather_into(examples, numbers)
+        elif bad := self.records.gather_good(examples, numbers):
+            self._bad[step] = self._replace(examples, bad)
+
+    def _replace(self, examples: Examples, bad: list[BadRecordError]) -> list[BadRecordError]:
+        """Read the next good record of the data in the place of each bad one; returns these, and all that were passed over."""
+        met = list(bad)
+        for each in bad:
+            for distance in range(1, len(self.records)):
+                if len({one.number for one in met}) > self.skip_bad:
+                    text = f"{met[-1]}; it is one bad record more than --skip-bad-records {self.skip_bad}"
+                    raise BadRecordError(text, number=met[-1].number, row=each.row)
+                following = np.array([(each.number + distance) % len(self.records)])
+                worse = self.records.gather_good(examples, following, row=each.row)
+                if not worse:
+                    break
+                met += worse
+            else:
+                raise BertprepError(f"{each}; none of the {len(self.records):,} records is good")
+        return met
+
+    def take_bad(self, last: int) -> list[tuple[int, BadRecordError]]:
+        """The bad records met up to step `last`, and their steps, of what was read since the call before."""
+        steps = sorted(step for step in list(self._bad) if step <= last)
+        return [(step, bad) for step in steps for bad in self._bad.pop(step)]
 
     def make_room(self) -> Examples:
         return Examples.empty(self.batch.rank_size, seq=self.records.seq, pred=self.records.pred)
@@ -141,12 +172,17 @@ class EvaluationBatches:
 
     What is missing in the last global batch is filled with its last record, whose predictions and row have weight 0 there: no
     sum over weights sees it, and every batch has the same shape. As with `ReadyBatches`, arrays hold until the next batch.
+    Bad records have weight 0 too and are listed in `bad`; from a `fault` in reading on all rows have. Neither is raised: the
+    other ranks are in the middle of the same evaluation.
     """
 
     def __init__(self, records: RecordSet, batch: GlobalBatch, *, most: int = 0) -> None:
         """Of the first `most` records, or with 0 of all."""
         self.records, self.batch = records, batch
         self.sequences = min(most or len(records), len(records))
+        self.bad: list[BadRecordError] = []
+        self.fault: BertprepError | None = None
+        self._lost_rows: dict[int, list[int]] = {}  # of a step
 
     def __len__(self) -> int:
         return -(-self.sequences // self.batch.size)
@@ -158,12 +194,23 @@ class EvaluationBatches:
 
     def row_weights(self, step: int) -> NDArray[np.float32]:
         """(rows of this rank,): 1 for a record, 0 for what fills the last batch."""
-        return (self._places(step) < self.sequences).astype(np.float32)
+        weights = (self._places(step) < self.sequences).astype(np.float32)
+        weights[self._lost_rows.get(step, [])] = 0
+        return weights
 
     def read_into(self, examples: Examples, step: int) -> None:
         """This rank's records of global batch `step`, to the first rows of arrays that are there."""
         places = self._places(step)
-        self.records.gather_into(examples, np.minimum(places, self.sequences - 1))
+        try:
+            if self.fault is None:
+                bad = self.records.gather_good(examples, np.minimum(places, self.sequences - 1))
+                self._lost_rows[step] = [each.row for each in bad]
+                self.bad += bad
+        except BertprepError as error:
+            self.fault = error
+        if self.fault is not None:
+            blank(examples)
+            self._lost_rows[step] = list(range(len(places)))
         examples.masked_lm_weights[: len(places)][places >= self.sequences] = 0
 
     def make_room(self) -> Examples:

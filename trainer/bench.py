@@ -24,16 +24,18 @@ import numpy as np
 from bertprep.errors import UsageError
 from bertprep.progress import say
 from bertprep.records import Examples
+from bertprep.terminal import tell
 from trainer.batches import GlobalBatch, TrainingBatches
 from trainer.config import ModelConfig
 from trainer.data import check_fits_model, name_data
 from trainer.engines import Engine, check_engine, open_engine, steps_ahead
+from trainer.execution import this_cpu
 from trainer.largest_batch import LARGEST, arguments_of, find_largest, fits
 from trainer.made_up_records import make_up_records
 from trainer.metrics import training_flops
 from trainer.optimizer import OptimizerSettings
 from trainer.record_set import RecordSet
-from trainer.settings import EngineSettings
+from trainer.settings import EngineSettings, check_folder
 from trainer.throughput_table import TABLE, Row, keep_row, to_markdown
 
 _HELD = 2  # batches in use: that of the step that runs, and that of the one begun behind it
@@ -55,7 +57,7 @@ def bench_command(options: argparse.Namespace) -> None:
     row = measure(engine, settings, batch_size=options.batch_size, command=command)
     if engine.is_first:
         rows = keep_row(options.out, row)
-        print(to_markdown([row]), end="")
+        tell(*to_markdown([row]).splitlines())
         say(f"{options.out / TABLE}: {len(rows):,} row{'s' if len(rows) > 1 else ''}")
 
 
@@ -81,6 +83,7 @@ def read_settings(options: argparse.Namespace) -> BenchSettings:
     for name in ("seq", "pred", "accumulate", "steps", "repeats"):
         if getattr(options, name) < 1:
             raise UsageError(f"--{name} {getattr(options, name)}: must be at least 1")
+    check_folder("--out", options.out)
     if options.skip < 0:
         raise UsageError(f"--skip {options.skip}: must be at least 0")
     if options.batch_size != LARGEST and options.batch_size < 1:
@@ -105,6 +108,7 @@ def read_settings(options: argparse.Namespace) -> BenchSettings:
             devices=options.devices,
             amp=options.amp,
             xla=options.xla,
+            deterministic=options.deterministic,
             stages=options.stages,
             strategy=options.strategy,
             checkpoint_activations=options.checkpoint_activations,
@@ -144,14 +148,14 @@ def measure(engine: Engine, settings: BenchSettings, *, batch_size: int, command
         device=engine.device_name,
         devices=engine.devices,
         has_accelerator=engine.has_accelerator,
-        processor=_processor(),
+        processor=this_cpu().name,
         processes=engine.processes,
         execution=_execution(settings.engine),
         model=settings.model_name,
         vocab_size=settings.model.vocab_size,
         optimizer=settings.optimizer.name,
-        precision=_PRECISIONS[settings.engine.amp],
-        xla=settings.engine.xla,
+        precision=_PRECISIONS[engine.execution.precision],
+        xla=engine.execution.xla,
         batch_size=batch_size,
         accumulation=settings.accumulation,
         seq=settings.seq,
@@ -177,6 +181,7 @@ def _execution(settings: EngineSettings) -> str:
         "eager": settings.eager,
         "activations computed again": settings.checkpoint_activations,
         settings.strategy: settings.stages > 1,
+        "not deterministic": settings.deterministic == "off",
     }
     return ", ".join(name for name, is_asked in asked.items() if is_asked)
 
@@ -196,20 +201,11 @@ def _run_steps(engine: Engine, batches: Iterator[Examples], first: int, count: i
 def _open_batches(settings: BenchSettings, batch: GlobalBatch) -> Iterator[Iterator[Examples]]:
     """This rank's shares of batches, without end."""
     if settings.data:
-        records = RecordSet(settings.data)
+        sizes = settings.model
+        records = RecordSet(settings.data, vocab_size=sizes.vocab_size, type_vocab_size=sizes.type_vocab_size)
         with records, TrainingBatches(records, batch, seed=_SEED).from_step(0, held=_HELD) as ready:
             yield ready
         return
     rng = np.random.default_rng([_SEED, batch.rank])
     shape = {"seq": settings.seq, "pred": settings.pred, "vocab_size": settings.model.vocab_size}
     yield cycle([make_up_records(rng, batch.rank_size, **shape) for _ in range(_MADE_UP)])
-
-
-def _processor() -> str:
-    """The processor's name, where the system tells."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, "a processor without a name")

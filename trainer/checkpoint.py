@@ -4,15 +4,19 @@
 
 The arrays are those of `Engine.state`; the header has, as JSON, the step, what the run was made with, and the sha256 of the
 arrays. There is no time, no place and no random state in it: the position in the data is the step, and so is dropout's, so two
-runs that do the same write the same bytes. A file appears under its name only when it is whole; the newest few are kept.
+runs that do the same write the same bytes. A file appears under its name only when it is whole; the newest few are kept, and
+with --keep-best the one of the lowest loss on the test split, whose header has that loss:
+
+    OUT/checkpoint-best.safetensors
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +24,32 @@ import numpy as np
 
 from bertprep.atomic import remove_leftovers
 from bertprep.errors import BertprepError
-from trainer.safetensors import read_metadata, read_safetensors, write_safetensors
-from trainer.weights import Weights
+from bertprep.untrusted import COUNT, LIST, OBJECT, SHA256, Rule, check_values, parse_json
+from bertprep.weights.hugging_face import Weights
+from bertprep.weights.safetensors import read_metadata, read_safetensors, write_safetensors
+from trainer.metrics import Interval, Sums
 
 _NAME = "checkpoint-{:09d}.safetensors"
 _PATTERN = f"checkpoint-{'[0-9]' * 9}.safetensors"  # no other name: a copy that a user makes is neither newest nor removed
+BEST = "checkpoint-best.safetensors"
 _METADATA = "bertprep"
+_NUMBERS = 8  # of an interval
+_INTERVAL = Rule(f"{_NUMBERS} numbers", lambda value: LIST.holds(value) and [*map(_is_number, value)] == [True] * _NUMBERS)
+_BAD_RECORDS = Rule("a list of phases, splits and numbers", lambda value: LIST.holds(value) and all(map(_is_bad_record, value)))
+_MADE_WITH = {
+    "step": COUNT, "skipped": COUNT, "sha256": SHA256, "model": OBJECT, "interval": _INTERVAL, "bad_records": _BAD_RECORDS,
+}  # fmt: skip
+_NOT_MADE_WITH = ("step", "skipped", "sha256", "interval", "bad_records", "test")
+BadRecordKey = tuple[int, str, int]
+"""A bad record of a run: the phase from 0, the split, its number there."""
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float)
+
+
+def _is_bad_record(value: object) -> bool:
+    return isinstance(value, list) and [type(each) for each in value] == [int, str, int]
 
 
 @dataclass(frozen=True)
@@ -37,35 +61,108 @@ class Checkpoint:
     skipped: int  # updates of the run so far
     state: Weights
     made_with: dict[str, Any]
+    interval: Interval = field(default_factory=Interval)  # the steps since the last line of the log
+    bad_records: frozenset[BadRecordKey] = frozenset()
 
 
-def save(folder: Path, step: int, skipped: int, state: Weights, made_with: Mapping[str, Any], *, keep: int) -> Path:
-    """Write the checkpoint of a step, then remove all but the newest `keep`."""
-    path = folder / _NAME.format(step)
-    settings = json.dumps({"step": step, "skipped": skipped, "sha256": _sha256(state), **made_with}, sort_keys=True)
-    write_safetensors(path, state, {_METADATA: settings})
+@dataclass(frozen=True)
+class Evaluated:
+    """A loss on the test split; those of another phase, or on another number of sequences, are of something else."""
+
+    phase: int  # from 1
+    sequences: int
+    loss: float
+
+    def is_below(self, other: Evaluated | None) -> bool:
+        """Whether this is a new best; NaN never is."""
+        is_comparable = other is not None and (self.phase, self.sequences) == (other.phase, other.sequences)
+        return math.isfinite(self.loss) and not (is_comparable and other is not None and self.loss >= other.loss)
+
+
+def save(
+    folder: Path,
+    step: int,
+    skipped: int,
+    state: Weights,
+    made_with: Mapping[str, Any],
+    *,
+    keep: int,
+    interval: Interval = Interval(),  # noqa: B008 - frozen
+    bad_records: Collection[BadRecordKey] = (),
+) -> Path:
+    """Write the checkpoint of a step, then remove all but the newest `keep`.
+
+    The header has `interval`, what the next line of the log is to say of the steps before, and the bad records met so far only
+    where there are any.
+    """
+    header: dict[str, Any] = dict(made_with)
+    if interval != Interval():
+        header["interval"] = [*interval.sums, interval.gradient_norm_sum, interval.gradient_norms]
+    if bad_records:
+        header["bad_records"] = sorted(bad_records)
+    path = _write(folder / _NAME.format(step), step, skipped, state, header)
     for old in find_checkpoints(folder)[:-keep]:
         old.unlink(missing_ok=True)
     return path
 
 
-def read(path: Path) -> Checkpoint:
-    """The contents of a checkpoint; raises `BertprepError` for what is none, or is no more what was written."""
+def save_best(
+    folder: Path, step: int, skipped: int, state: Weights, made_with: Mapping[str, Any], test_loss: Evaluated
+) -> Path:
+    """Write the checkpoint of a step as the best one."""
+    return _write(folder / BEST, step, skipped, state, {**made_with, "test": asdict(test_loss)})
+
+
+def read_best(folder: Path, step: int, made_with: Mapping[str, Any]) -> Evaluated | None:
+    """The test loss of the best checkpoint, if there is one of the run that goes on after `step`.
+
+    A checkpoint of a later step is one that this run will make again, or of a run that took another way from here.
+    """
+    if not (folder / BEST).is_file():
+        return None
+    header = read_header(folder / BEST)
+    try:
+        then = {name: value for name, value in header.items() if name not in _NOT_MADE_WITH}
+        is_of_this_run = header["step"] <= step or then == json.loads(json.dumps(made_with))
+        return Evaluated(**header["test"]) if is_of_this_run else None
+    except (KeyError, TypeError) as error:
+        raise _damaged(folder / BEST, f"its header does not say its test loss: {error!r}") from error
+
+
+def _write(path: Path, step: int, skipped: int, state: Weights, made_with: Mapping[str, Any]) -> Path:
+    settings = json.dumps({"step": step, "skipped": skipped, "sha256": _sha256(state), **made_with}, sort_keys=True)
+    write_safetensors(path, state, {_METADATA: settings})
+    return path
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """The step, the updates skipped, the sha256 and what a checkpoint was made with, without its arrays."""
     try:
         text = read_metadata(path).get(_METADATA)
-        state = read_safetensors(path)
     except BertprepError as error:
         raise _damaged(path, error) from error
     if text is None:
         raise BertprepError(f"{path}: is no checkpoint of this trainer; to begin with its weights give it as --init")
     try:
-        made_with = dict(json.loads(text))
-        step, skipped, sha256 = int(made_with.pop("step")), int(made_with.pop("skipped")), made_with.pop("sha256")
-    except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(path, f"its header does not say what it was made with: {error!r}") from error
-    if _sha256(state) != sha256:
+        return dict(check_values(parse_json(text.encode()), _MADE_WITH, needed=("step", "skipped", "sha256")))
+    except ValueError as error:
+        raise _damaged(path, f"its header does not say what it was made with: {error}") from error
+
+
+def read(path: Path) -> Checkpoint:
+    """The contents of a checkpoint; raises `BertprepError` for what is none, or is no more what was written."""
+    header = read_header(path)
+    try:
+        state = read_safetensors(path)
+    except BertprepError as error:
+        raise _damaged(path, error) from error
+    if _sha256(state) != header["sha256"]:
         raise _damaged(path, "its arrays are not those that were written, by their sha256")
-    return Checkpoint(path, step, skipped, state, made_with)
+    *sums, norm_sum, norms = header.get("interval", [0.0] * _NUMBERS)
+    interval = Interval(Sums(*map(float, sums)), float(norm_sum), int(norms))
+    bad = frozenset((phase, split, number) for phase, split, number in header.get("bad_records", ()))
+    made_with = {name: value for name, value in header.items() if name not in _NOT_MADE_WITH}
+    return Checkpoint(path, header["step"], header["skipped"], state, made_with, interval, bad)
 
 
 def _sha256(state: Weights) -> str:
@@ -90,6 +187,16 @@ def newest(folder: Path) -> Path | None:
     """The checkpoint of the highest step in a folder, if there is one."""
     found = find_checkpoints(folder)
     return found[-1] if found else None
+
+
+def precision_of(folder: Path) -> str | None:
+    """The precision of a folder's newest checkpoint, where one tells it; whether it is whole is seen when it is read."""
+    path = newest(folder)
+    try:
+        found = read_header(path).get("precision") if path else None
+    except BertprepError:
+        return None
+    return found if isinstance(found, str) else None
 
 
 def find_checkpoints(folder: Path) -> list[Path]:

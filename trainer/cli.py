@@ -10,19 +10,21 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
-from bertprep import __version__
+from bertprep import __version__, standard_streams
 from bertprep.cli import INTERRUPTED
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, explain_system_error
+from bertprep.options import Parser, number, whole_number
+from bertprep.terminal import say, say_warnings
 from trainer.commands import bench_command, export_command, pretrain_command
 from trainer.config import PRESETS
 from trainer.engines import ENGINES
 from trainer.largest_batch import LARGEST
+from trainer.optimizer import OptimizerSettings
 from trainer.settings import EngineSettings, RunSettings
 
 PRETRAIN = "pretrain"
-_Number = TypeVar("_Number", int, float)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,12 +33,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return options.command(options) or 0
     except BertprepError as error:
-        print(f"trainer: error: {error}", file=sys.stderr)
+        say(f"trainer: error: {error}")
         return error.exit_status
     except KeyboardInterrupt:
         goes_on = "; the same command continues from the newest checkpoint" if options.command is pretrain_command else ""
-        print(f"trainer: stopped{goes_on}", file=sys.stderr)
+        say(f"trainer: stopped{goes_on}")
         return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        return 0
+    except OSError as error:
+        if (explained := explain_system_error(error)) is None:
+            raise
+        say(f"trainer: error: {explained}")
+        return explained.exit_status
+
+
+def run() -> NoReturn:
+    """The process of the command line."""
+    say_warnings()
+    sys.exit(standard_streams.run(main, "trainer"))
 
 
 def with_command(arguments: Sequence[str]) -> list[str]:
@@ -49,23 +64,10 @@ def with_command(arguments: Sequence[str]) -> list[str]:
     return list(arguments) if is_named else [PRETRAIN, *arguments]
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """One line, as every other error has."""
-        self.exit(2, f"trainer: error: {message}; {self.prog} --help lists the options\n")
-
-
-class _HelpFormatter(argparse.HelpFormatter):
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=32)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m trainer",
         description="Pretrain BERT on TFRecord or OFRecord files. Options without a command are those of pretrain.",
-        formatter_class=_HelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"bertprep {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -74,8 +76,10 @@ def _parser() -> argparse.ArgumentParser:
     for add in (_add_data, _add_model, _add_steps, _add_devices, _add_run):
         add(pretrain)
 
-    export = _command(commands, "export", export_command, "a model that was trained -> the files that transformers loads")
-    export.add_argument("--to", default="transformers", metavar="NAME", help="what is to load it (default: %(default)s)")
+    export = _command(commands, "export", export_command, "a trained model -> what transformers or Google's scripts load")
+    export.add_argument(
+        "--to", default="transformers", metavar="NAME", help="what is to load it: transformers or google (default: %(default)s)"
+    )
     export.add_argument("source", type=Path, metavar="CHECKPOINT", help="a checkpoint, or the folder of a run (needed)")
     export.add_argument("target", type=Path, metavar="DIR", help="the folder to be made (needed)")
 
@@ -86,9 +90,7 @@ def _parser() -> argparse.ArgumentParser:
 def _command(
     commands: Any, name: str, function: Callable[[argparse.Namespace], int | None], summary: str
 ) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=summary, description=summary, formatter_class=_HelpFormatter, allow_abbrev=False
-    )
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=summary)
     parser.set_defaults(command=function)
     return parser
 
@@ -102,7 +104,7 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument("--workdir", type=Path, default=Path("data"), metavar="DIR", help="workspace (default: %(default)s)")
     group.add_argument(
-        "--seq", type=int, metavar="INT", help="length of a sequence in tokens (default: 128, or that of --data)"
+        "--seq", type=whole_number, metavar="INT", help="length of a sequence in tokens (default: 128, or that of --data)"
     )
     group.add_argument("--vocab", type=Path, metavar="FILE", help="vocabulary (default: the vocab.txt beside the records)")
 
@@ -114,14 +116,27 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         help=f"{', '.join(PRESETS)}, or a bert_config.json (default: base with an accelerator, else tiny)",
     )  # fmt: skip
     group.add_argument(
-        "--init", type=Path, metavar="FILE",
-        help="begin with the weights of a checkpoint, or of a model.safetensors (default: with random ones)",
+        "--init", type=Path, metavar="PATH",
+        help="begin with the weights of a checkpoint, a model.safetensors or Google's bert_model.ckpt, or of a folder with "
+        "one of them (default: with random ones)",
     )  # fmt: skip
     group.add_argument("--no-dropout", dest="dropout", action="store_false", help="to compare runs (default: dropout)")
     group.add_argument("--optimizer", default="adam", metavar="NAME", help="adam or lamb (default: %(default)s)")
     group.add_argument(
         "--bias-correction", action="store_true", help="in adam, as AdamW has it; lamb always has it (default: off)"
     )
+    defaults = OptimizerSettings()
+    for option, name, text in (
+        ("--weight-decay", "weight_decay", "times the learning rate, of all but biases and LayerNorm"),
+        ("--beta1", "beta_1", "decay of the mean of gradients"),
+        ("--beta2", "beta_2", "decay of the mean of their squares"),
+        ("--epsilon", "epsilon", "beside the root of these, outside of it"),
+        ("--clip-norm", "clip_norm", "highest norm of the gradients of a global batch"),
+    ):
+        group.add_argument(
+            option, dest=name, type=number, default=getattr(defaults, name), metavar="FLOAT",
+            help=f"{text} (default: %(default)g)",
+        )  # fmt: skip
     group.add_argument(
         "--schedule", metavar="NAME",
         help="google or nvidia: how the learning rate decays (default: google with adam, nvidia with lamb)",
@@ -133,7 +148,7 @@ def _add_steps(parser: argparse.ArgumentParser) -> None:
         "steps", "With --phases, those that take N[,N...] may have one value for all phases, or one for each."
     )
     group.add_argument(
-        "--steps", type=int, metavar="INT",
+        "--steps", type=whole_number, metavar="INT",
         help="updates of the run (default: one pass over the training records, of the first phase where there are several)",
     )  # fmt: skip
     group.add_argument(
@@ -164,7 +179,7 @@ def _add_devices(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("devices")
     _add_engine(group)
     group.add_argument(
-        "--loss-scale", type=float, default=EngineSettings.loss_scale, metavar="FLOAT",
+        "--loss-scale", type=number, default=EngineSettings.loss_scale, metavar="FLOAT",
         help="the first, with fp16: a power of two (default: %(default)g)",
     )  # fmt: skip
     group.add_argument(
@@ -173,7 +188,7 @@ def _add_devices(parser: argparse.ArgumentParser) -> None:
         help="all processes of the run, the same in each (default: TF_CONFIG's, or this alone)",
     )
     group.add_argument(
-        "--host-rank", type=int, metavar="INT", help="place of this process among them, from 0 (needed with --hosts)"
+        "--host-rank", type=whole_number, metavar="INT", help="place of this process among them, from 0 (needed with --hosts)"
     )
 
 
@@ -183,13 +198,23 @@ def _add_engine(group: Any) -> None:
         "--engine", default=EngineSettings.engine, metavar="NAME", help=f"{', '.join(ENGINES)} (default: %(default)s)"
     )
     group.add_argument(
-        "--devices", type=int, metavar="INT",
+        "--devices", type=whole_number, metavar="INT",
         help="GPUs of this host, or logical devices of its CPU where it has none (default: all GPUs, or one CPU)",
     )  # fmt: skip
-    group.add_argument("--amp", default="off", metavar="NAME", help="off, fp16 or bf16: mixed precision (default: %(default)s)")
-    group.add_argument("--xla", action="store_true", help="tensorflow: compile the step with XLA (default: off)")
     group.add_argument(
-        "--stages", "--nums-split", type=int, default=EngineSettings.stages, metavar="INT",
+        "--amp", default=EngineSettings.amp, metavar="NAME",
+        help="off, fp16 or bf16: mixed precision (default: auto, the fastest that GPUs have, off on CPUs)",
+    )  # fmt: skip
+    group.add_argument(
+        "--xla", nargs="?", const="on", default=EngineSettings.xla, metavar="on|off",
+        help="tensorflow: compile the step with XLA; on where it says no more (default: auto, on for GPUs, off on CPUs)",
+    )  # fmt: skip
+    group.add_argument(
+        "--deterministic", default=EngineSettings.deterministic, metavar="on|off",
+        help="tensorflow: off lets GPUs add in any order, so that no two runs have the same last digits (default: %(default)s)",
+    )  # fmt: skip
+    group.add_argument(
+        "--stages", "--nums-split", type=whole_number, default=EngineSettings.stages, metavar="INT",
         help="oneflow: cut the layers over so many processes, which are one pipeline (default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
@@ -213,24 +238,38 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--no-resume", dest="resume", action="store_false",
         help="refuse an --out that holds a run (default: continue the run)",
     )  # fmt: skip
+    group.add_argument(
+        "--lengthen", action="store_true",
+        help="continue a run that was begun with fewer --steps, though its learning rates so far were those of the shorter "
+        "run (default: only while they were the same)",
+    )  # fmt: skip
+    group.add_argument(
+        "--keep-best", action="store_true",
+        help="keep the checkpoint of the lowest loss on the test split as well, as checkpoint-best.safetensors (default: off)",
+    )  # fmt: skip
     for name, unit in (
         ("log_every", "steps between lines of the log"),
         ("eval_every", "steps between evaluations on the test split; 0: at the end of a phase only"),
         ("eval_sequences", "sequences of an evaluation, the first of the test split; 0: all"),
         ("save_every", "steps between checkpoints"),
         ("keep", "checkpoints kept, the newest"),
+        ("skip_bad_records", "damaged records, or with ids beyond the model's, to go on without; more end the run, saved"),
         ("seed", "of the first weights, dropout and the order of the records"),
     ):
         group.add_argument(
-            f"--{name.replace('_', '-')}", type=int, default=getattr(RunSettings, name), metavar="INT",
+            f"--{name.replace('_', '-')}", type=whole_number, default=getattr(RunSettings, name), metavar="INT",
             help=f"{unit} (default: %(default)s)",
         )  # fmt: skip
 
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME|FILE", default="base", help="as in pretrain (default: %(default)s)")
-    parser.add_argument("--seq", type=int, default=128, metavar="INT", help="tokens in a sequence (default: %(default)s)")
-    parser.add_argument("--pred", type=int, default=20, metavar="INT", help="predictions in a sequence (default: %(default)s)")
+    parser.add_argument(
+        "--seq", type=whole_number, default=128, metavar="INT", help="tokens in a sequence (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--pred", type=whole_number, default=20, metavar="INT", help="predictions in a sequence (default: %(default)s)"
+    )
     parser.add_argument(
         "--data", nargs="+", type=Path, default=[], metavar="DIR", help="folders of records (default: made up in memory)"
     )
@@ -239,14 +278,18 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         help="sequences of a device in a micro-batch, or the most that fit (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--accumulate", type=int, default=1, metavar="INT", help="micro-batches in a step (default: %(default)s)"
+        "--accumulate", type=whole_number, default=1, metavar="INT", help="micro-batches in a step (default: %(default)s)"
     )
     parser.add_argument("--optimizer", default="adam", metavar="NAME", help="adam or lamb (default: %(default)s)")
     _add_engine(parser)
-    parser.add_argument("--steps", type=int, default=100, metavar="INT", help="steps that are timed (default: %(default)s)")
-    parser.add_argument("--skip", type=int, default=20, metavar="INT", help="steps before these (default: %(default)s)")
     parser.add_argument(
-        "--repeats", type=int, default=3, metavar="INT", help="times it is done, for the median (default: %(default)s)"
+        "--steps", type=whole_number, default=100, metavar="INT", help="steps that are timed (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--skip", type=whole_number, default=20, metavar="INT", help="steps before these (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--repeats", type=whole_number, default=3, metavar="INT", help="times it is done, for the median (default: %(default)s)"
     )
     parser.add_argument(
         "--out", type=Path, default=Path("data/bench"), metavar="DIR", help="where the table goes (default: %(default)s)"
@@ -254,20 +297,12 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
 
 
 def _batch_size(text: str) -> int | str:
-    return text if text == LARGEST else _parse(text, int)
+    return text if text == LARGEST else whole_number(text)
 
 
 def _whole_numbers(text: str) -> tuple[int, ...]:
-    return tuple(_parse(part, int) for part in text.split(","))
+    return tuple(map(whole_number, text.split(",")))
 
 
 def _numbers(text: str) -> tuple[float, ...]:
-    return tuple(_parse(part, float) for part in text.split(","))
-
-
-def _parse(text: str, kind: Callable[[str], _Number]) -> _Number:
-    try:
-        return kind(text)
-    except ValueError:
-        expected = "a whole number" if kind is int else "a number"
-        raise argparse.ArgumentTypeError(f"{text!r} is not {expected}") from None
+    return tuple(map(number, text.split(",")))

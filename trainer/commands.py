@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import UsageError
+from bertprep.lock import locked
 from bertprep.progress import say
+from trainer import checkpoint
+from trainer.beginning import check_beginning, check_init, describe_finished
 from trainer.config import PRESETS, ModelConfig
 from trainer.data import DEFAULT_SEQ, Data, check_fits_model, check_same_vocabulary, find_data, name_data
-from trainer.engines import Engine, check_engine, open_engine
-from trainer.optimizer import OptimizerSettings
-from trainer.phases import PhaseOptions, PhaseRequest, make_phases, read_phases
+from trainer.engines import Engine, Machine, check_engine, look_at_machine, open_engine
+from trainer.execution import Execution, choose_execution, this_cpu
+from trainer.initial_weights import find_weights
+from trainer.optimizer import FIXED, OptimizerSettings
+from trainer.phases import PhaseOptions, PhaseRequest, check_learning, make_phases, read_phases
 from trainer.settings import EngineSettings, Phase, RunSettings
 from trainer.variables import variable_shapes
 
 FINISHED, STOPPED = 0, 3
 """Exit statuses of pretrain: STOPPED is for a run that was told to stop, wrote a checkpoint, and can be continued."""
-_PRECISIONS = {"off": "float32", "fp16": "fp16 with loss scaling", "bf16": "bf16"}
 
 
 def pretrain_command(options: argparse.Namespace) -> int:
@@ -41,22 +46,65 @@ def pretrain_command(options: argparse.Namespace) -> int:
         ),
     )
     engine_settings = read_engine_settings(options)
-    if options.init is not None and not options.init.exists():
-        raise UsageError(f"--init {options.init}: does not exist; name a checkpoint, a folder of them, or a model.safetensors")
+    if options.init is not None:
+        try:
+            find_weights(options.init)
+        except UsageError as error:
+            raise UsageError(f"--init {error}") from error
     data = _data_of(phases, options)
-    expected = run_settings(options, phases, data, devices=options.devices or 1, has_accelerator=False)  # for what it refuses
-    check_engine(engine_settings, expected.model)
-    engine = open_engine(engine_settings)
-    settings = run_settings(options, phases, data, devices=engine.devices, has_accelerator=engine.has_accelerator)
-    if engine.is_first:
-        for line in describe(options, settings, data, engine):
-            say(line)
-    else:
-        say(f"one of {engine.processes} processes: training; the first tells how it goes")
-    from trainer.loop import train
+    check_engine(engine_settings, run_settings(options, phases, data, devices=1, has_accelerator=False).model)
+    machine = look_at_machine(engine_settings)
+    expected = run_settings(options, phases, data, devices=machine.devices or 1, has_accelerator=bool(machine.has_accelerator))
+    execution = _execution_on(machine, engine_settings, expected)
+    unknown = _unknown(options, phases, machine)
+    if execution is None and options.amp == "auto":
+        unknown.add("precision")
+    check_init(expected, unknown=unknown)
+    with ExitStack() as opened:
+        out = expected.out if machine.is_first and "out" not in unknown else None
+        if out:
+            opened.enter_context(locked(out))
+        precision = execution.precision if execution else options.amp
+        step = check_beginning(expected, devices=machine.devices or 1, precision=precision, unknown=unknown)
+        if not unknown and step == expected.steps:
+            say(describe_finished(expected))
+            return FINISHED
+        shown = describe(options, expected, data, machine, execution, unknown) if machine.is_first else []
+        _say_rows(shown)
+        engine = open_engine(engine_settings)
+        settings = run_settings(options, phases, data, devices=engine.devices, has_accelerator=engine.has_accelerator)
+        if settings.resume:
+            engine.execution = engine.execution.resumed(checkpoint.precision_of(settings.out))
+        if engine.is_first:
+            _say_rows([row for row in describe(options, settings, data, engine, engine.execution) if row not in shown])
+            if settings.out != out:
+                opened.enter_context(locked(settings.out))
+        else:
+            say(f"one of {engine.processes} processes: training; the first tells how it goes")
+        from trainer.loop import train
 
-    outcome = train(settings, engine)
+        outcome = train(settings, engine)
     return FINISHED if outcome.is_finished else STOPPED
+
+
+def _execution_on(machine: Machine, engine: EngineSettings, expected: RunSettings) -> Execution | None:
+    """How steps will be executed, where the machine is known to have no accelerator."""
+    if machine.has_accelerator is not False:
+        return None
+    execution = choose_execution(engine, [this_cpu()])
+    return execution.resumed(checkpoint.precision_of(expected.out)) if expected.resume else execution
+
+
+def _unknown(options: argparse.Namespace, phases: Sequence[PhaseRequest], machine: Machine) -> set[str]:
+    """The settings that depend on devices which only the framework can find."""
+    unknown = set()
+    if options.model is None and machine.has_accelerator is None:
+        unknown |= {"model", "out"}
+    if machine.devices is None:
+        unknown.add("global_batch")
+        if options.steps is None and phases[0].steps is None:
+            unknown |= {"schedule", "out"}
+    return unknown - {"out"} if options.out else unknown
 
 
 def export_command(options: argparse.Namespace) -> None:
@@ -91,6 +139,7 @@ def read_engine_settings(options: argparse.Namespace) -> EngineSettings:
         host_rank=options.host_rank or 0,
         amp=options.amp,
         xla=options.xla,
+        deterministic=options.deterministic,
         loss_scale=options.loss_scale,
         stages=options.stages,
         strategy=options.strategy,
@@ -119,28 +168,37 @@ def run_settings(
     options: argparse.Namespace, phases: Sequence[PhaseRequest], data: Sequence[Data], *, devices: int, has_accelerator: bool
 ) -> RunSettings:
     """The whole run on so many devices; raises `UsageError` where parts of it do not go together."""
-    name = options.model or ("base" if has_accelerator else "tiny")
+    name = options.model if options.model is not None else "base" if has_accelerator else "tiny"
     model = _model(name, data)
     made_phases = make_phases(
         phases, data, steps=options.steps, devices=devices, optimizer=options.optimizer, schedule=options.schedule
     )
     vocabularies = [each.vocabulary for each in data if each.vocabulary is not None]
-    return RunSettings(
+    settings = RunSettings(
         model=model if options.dropout else model.without_dropout(),
-        optimizer=OptimizerSettings(name=options.optimizer, bias_correction=options.bias_correction),
+        optimizer=OptimizerSettings(
+            name=options.optimizer,
+            bias_correction=options.bias_correction,
+            **{name: getattr(options, name) for name in FIXED},
+        ),
         phases=made_phases,
         out=options.out or _default_out(options.workdir, name, made_phases, options.optimizer),
         seed=options.seed,
         init=options.init,
         resume=options.resume,
+        lengthen=options.lengthen,
         log_every=options.log_every,
         eval_every=options.eval_every,
         save_every=options.save_every,
         keep=options.keep,
+        keep_best=options.keep_best,
         eval_sequences=options.eval_sequences,
+        skip_bad_records=options.skip_bad_records,
         vocabulary=vocabularies[0] if vocabularies else None,
         cased=next((each.cased for each in data if each.cased is not None), None),
     )
+    check_learning(made_phases, data, devices=devices)
+    return settings
 
 
 def _model(name: str, data: Sequence[Data]) -> ModelConfig:
@@ -169,22 +227,36 @@ def _default_out(workdir: Path, model: str, phases: Sequence[Phase], optimizer: 
     return workdir / "models" / f"{model}_seq_{lengths}_{optimizer}_{steps}_steps"
 
 
-def describe(options: argparse.Namespace, settings: RunSettings, data: Sequence[Data], engine: Engine) -> list[str]:
-    """What will be done, in aligned lines."""
-    rows = [("model", _describe_model(options, settings.model, has_accelerator=engine.has_accelerator))]
+def describe(
+    options: argparse.Namespace,
+    settings: RunSettings,
+    data: Sequence[Data],
+    engine: Engine | Machine,
+    execution: Execution | None,
+    unknown: Collection[str] = (),
+) -> list[tuple[str, str]]:
+    """What will be done, as names and texts; of a machine that the framework has not looked at yet, without what is unknown."""
+    rows = []
+    if "model" not in unknown:
+        rows.append(("model", _describe_model(options, settings.model, has_accelerator=bool(engine.has_accelerator))))
     for number, each in enumerate(data):
-        rows += _describe_phase(settings, number, each, engine.devices)
-    slow = "" if engine.has_accelerator or (options.amp == "off" and not options.xla) else ": slower than without, on a CPU"
-    optimizer = settings.optimizer.name + (" with bias correction" if settings.optimizer.bias_correction else "")
+        rows += _describe_phase(settings, number, each, engine.devices, unknown)
     rows += [
-        ("optimizer", optimizer),
-        ("precision", _PRECISIONS[options.amp] + (", XLA" if options.xla else "") + slow),
+        ("optimizer", settings.optimizer.describe()),
+        *(execution.describe() if execution else ()),
         ("engine", options.engine),
-        ("devices", engine.device_name + (f", {engine.processes} processes" if engine.processes > 1 else "")),
-        ("out", str(settings.out)),
     ]
-    width = max(len(name) for name, _ in rows)
-    return [f"{name:<{width}}  {text}" for name, text in rows]
+    if "out" not in unknown:
+        rows.append(("out", str(settings.out)))
+    if not isinstance(engine, Machine):
+        rows.append(("devices", engine.device_name + (f", {engine.processes} processes" if engine.processes > 1 else "")))
+    width = len(_prefix(settings, 0) + "learning rate")
+    return [(f"{name:<{width}}", text) for name, text in rows]
+
+
+def _say_rows(rows: Sequence[tuple[str, str]]) -> None:
+    for name, text in rows:
+        say(f"{name}  {text}")
 
 
 def _describe_model(options: argparse.Namespace, model: ModelConfig, *, has_accelerator: bool) -> str:
@@ -197,15 +269,25 @@ def _describe_model(options: argparse.Namespace, model: ModelConfig, *, has_acce
     )
 
 
-def _describe_phase(settings: RunSettings, number: int, data: Data, devices: int) -> Iterator[tuple[str, str]]:
+def _prefix(settings: RunSettings, number: int) -> str:
+    return f"phase {number + 1} " if len(settings.phases) > 1 else ""
+
+
+def _describe_phase(
+    settings: RunSettings, number: int, data: Data, devices: int | None, unknown: Collection[str]
+) -> Iterator[tuple[str, str]]:
     phase = settings.phases[number]
-    prefix = f"phase {number + 1} " if len(settings.phases) > 1 else ""
-    global_batch = phase.batch_size * devices * phase.accumulation
+    prefix = _prefix(settings, number)
     yield f"{prefix}data", data.describe()
-    yield (
-        f"{prefix}global batch",
-        f"{global_batch:,} sequences: {phase.batch_size:,} x {devices:,} (devices) x {phase.accumulation:,} (accumulated)",
-    )
-    yield f"{prefix}steps", f"{phase.steps:,}, which is {phase.steps * global_batch / data.records:.3g} epochs"
-    schedule = phase.schedule
-    yield f"{prefix}learning rate", f"{schedule.peak:g} after {schedule.warmup_steps:,} steps of warmup"
+    if devices is not None:
+        global_batch = phase.batch_size * devices * phase.accumulation
+        repeated = f"; the {data.records:,} records are fewer, a step has some more than once" * (data.records < global_batch)
+        yield (
+            f"{prefix}global batch",
+            f"{global_batch:,} sequences: {phase.batch_size:,} x {devices:,} (devices) x {phase.accumulation:,} (accumulated)"
+            + repeated,
+        )
+        yield f"{prefix}steps", f"{phase.steps:,}, which is {phase.steps * global_batch / data.records:.3g} epochs"
+    if "schedule" not in unknown:
+        schedule = phase.schedule
+        yield f"{prefix}learning rate", f"{schedule.peak:g} after {schedule.warmup_steps:,} steps of warmup"

@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.untrusted import parse_json, read_bounded
 
 LAYER_NORM_EPSILON = 1e-12  # Google's and Hugging Face's; the layers' usual 1e-3 moves the loss by 4e-3
 MASKED_OUT = -10_000.0
 """What is added to an attention score so that its weight is 0; of this size in Google's and NVIDIA's."""
+LARGEST_SIZE = 1 << 24
+"""Of any part of a model; what is beyond is a mistake, or made to take all memory."""
 PRESETS = {  # layers and hidden size of the models that Google released; heads have 64 units each
     "tiny": (2, 128),
     "mini": (4, 256),
@@ -61,6 +64,8 @@ class ModelConfig:
             value = getattr(self, field.name)
             if field.type == "int" and (type(value) is not int or value < 1):
                 raise UsageError(f"{field.name} {value!r}: must be an integer, at least 1")
+            if field.type == "int" and value > LARGEST_SIZE:
+                raise UsageError(f"{field.name}: must be at most {LARGEST_SIZE:,}, which no model comes near")
             if field.type == "float" and (type(value) not in (int, float) or not 0 <= value < 1):
                 raise UsageError(f"{field.name} {value!r}: must be a number, at least 0 and below 1")
         if self.hidden_size % self.num_attention_heads:
@@ -101,7 +106,7 @@ class ModelConfig:
     def from_file(cls, path: Path) -> ModelConfig:
         """Read a `bert_config.json`, Google's, or a `config.json`, Hugging Face's."""
         try:
-            settings = json.loads(path.read_bytes())
+            settings = parse_json(read_bounded(path))
         except OSError as error:
             raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
         except ValueError as error:

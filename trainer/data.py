@@ -15,8 +15,8 @@ from bertprep.config import RECORD_FORMATS
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.layout import MANIFEST, TEST, TRAINING, Workspace
-from bertprep.manifest import JOURNAL_SUFFIX, Manifest, read_manifest, sha256_of_vocabulary
-from bertprep.record_folder import RecordFolder, find_records
+from bertprep.manifest import JOURNAL_SUFFIX, read_manifest, sha256_of_vocabulary, tokens_of_vocabulary
+from bertprep.record_folder import RecordFolder, choose_format, find_records
 from bertprep.record_stage import KIND
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.formats import find_format
@@ -58,15 +58,15 @@ def find_data(
     formats = RECORD_FORMATS if record_format is None else (record_format,)
     found: list[tuple[int, Path]] = []  # when a manifest was written, and its folder
     unfinished: list[Path] = []
-    other_lengths = set()
+    other_lengths: set[int] = set()
     for folder in _record_folders(Workspace(workdir), formats):
         if (folder / (MANIFEST + JOURNAL_SUFFIX)).exists():
             unfinished.append(folder)
         elif (manifest := read_manifest(folder)) and manifest.kind == KIND:
-            if manifest.made_with.get("seq") == seq:
+            if manifest.made_with["seq"] == seq:
                 found.append(((folder / MANIFEST).stat().st_mtime_ns, folder))
             else:
-                other_lengths.add(manifest.made_with.get("seq"))
+                other_lengths.add(manifest.made_with["seq"])
     if not found:
         raise UsageError(_nothing_found(workdir, seq, record_format, unfinished, other_lengths))
     newest = max(found)[1]
@@ -78,8 +78,11 @@ def find_data(
 def name_data(
     folders: Sequence[Path], seq: int | None = None, record_format: str | None = None, *, vocabulary: Path | None = None
 ) -> Data:
-    """The records of folders, mixed; each has training/ below it, or record files. Without `seq` it is that of the first."""
-    parts = [_read_folder(_data_set_of(folder), vocabulary) for folder in folders]
+    """The records of folders, mixed; each has training/ below it, record files, or a folder of these for each format.
+
+    Without `seq` it is that of the first.
+    """
+    parts = [_read_folder(_data_set_of(folder, record_format), vocabulary) for folder in folders]
     seq = parts[0].seq if seq is None else seq
     for part in parts:
         if part.seq != seq:
@@ -148,7 +151,7 @@ def _record_folders(workspace: Workspace, formats: Sequence[str]) -> list[Path]:
 
 
 def _nothing_found(
-    workdir: Path, seq: int, record_format: str | None, unfinished: Sequence[Path], other_lengths: set[int | None]
+    workdir: Path, seq: int, record_format: str | None, unfinished: Sequence[Path], other_lengths: set[int]
 ) -> str:
     asked = f"records of --seq {seq}" + (f" and --format {record_format}" if record_format else "")
     if unfinished:
@@ -156,14 +159,14 @@ def _nothing_found(
             f"{workdir}: has no finished {asked}, {unfinished[0]} is not finished; "
             "run bertprep create again, it continues where it was"
         )
-    others = f", only of {', '.join(map(str, sorted(filter(None, other_lengths))))}" if other_lengths else ""
+    others = f", only of {', '.join(map(str, sorted(other_lengths)))}" if other_lengths else ""
     made_by = f"bertprep create --seq {seq}" + (f" --format {record_format}" if record_format else "")
     return f"{workdir}: has no {asked}{others}; {made_by} --workdir {workdir} makes them, --data names others"
 
 
-def _data_set_of(folder: Path) -> Path:
-    """The folder of the data set, where its split training/ was named."""
-    return folder.parent if folder.name == TRAINING and folder.is_dir() else folder
+def _data_set_of(folder: Path, record_format: str | None) -> Path:
+    """The folder of the data set, where its split training/ was named, or what holds one for each format."""
+    return folder.parent if folder.name == TRAINING and folder.is_dir() else choose_format(folder, record_format)
 
 
 def _read_folder(path: Path, given: Path | None) -> Data:
@@ -174,8 +177,8 @@ def _read_folder(path: Path, given: Path | None) -> Data:
         first, _ = records.place_of(0)
     with contextlib.closing(FileBytes(first)) as file:
         record_format = find_format(first, file.array)
+        file.check()
     vocabulary, size, sha256 = _vocabulary_of(folder, given)
-    cased = folder.manifest.made_with.get("cased") if folder.manifest else None
     return Data(
         folders=(path,),
         format=record_format,
@@ -186,7 +189,7 @@ def _read_folder(path: Path, given: Path | None) -> Data:
         vocabulary=vocabulary,
         vocabulary_size=size,
         vocabulary_sha256=sha256,
-        cased=cased if isinstance(cased, bool) else None,
+        cased=folder.manifest.made_with.get("cased") if folder.manifest else None,
     )
 
 
@@ -195,20 +198,14 @@ def _vocabulary_of(folder: RecordFolder, given: Path | None) -> tuple[Path | Non
     expected = sha256_of_vocabulary(folder.manifest) if folder.manifest else None
     path = given or folder.vocabulary
     if path is None:
-        return None, _tokens_of(folder.manifest), expected
+        return None, tokens_of_vocabulary(folder.manifest) if folder.manifest else None, expected
     vocabulary = load_vocabulary(path)
     if expected not in (None, vocabulary.sha256):
         raise BertprepError(
             f"{path}: is not the vocabulary that the records were made with: sha256 {vocabulary.sha256[:16]}..., expected "
-            f"{str(expected)[:16]}... by {folder.path / MANIFEST}; name the right one with --vocab"
+            f"{str(expected)[:16]}... by {folder.home / MANIFEST}; name the right one with --vocab"
         )
     return path, len(vocabulary), vocabulary.sha256
-
-
-def _tokens_of(manifest: Manifest | None) -> int | None:
-    vocabulary = manifest.made_with.get("vocabulary") if manifest else None
-    tokens = vocabulary.get("tokens") if isinstance(vocabulary, dict) else None
-    return tokens if isinstance(tokens, int) else None
 
 
 def _shown(part: Data, what: str) -> str:

@@ -26,9 +26,9 @@ from typing import BinaryIO
 import numpy as np
 
 from bertprep.atomic import explain_write_error
+from bertprep.protobuf import fixed, integer, message
 from bertprep.records.formats import masked_checksum
 
-_INTEGER, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5  # protobuf's wire types
 _VERSION = b"brain.Event:2"
 _START = 1
 
@@ -43,16 +43,16 @@ class EventFile:
             self._file = self.path.open("xb", buffering=0)
         except OSError as error:
             raise explain_write_error(folder, error) from error
-        self._append(_message(3, _VERSION))
-        self._append(_integer(2, first_step + 1) + _message(7, _integer(1, _START)))
+        self._append(message(3, _VERSION))
+        self._append(integer(2, first_step + 1) + message(7, integer(1, _START)))
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """Enter the values of some scalars, by tag, after `step` steps."""
-        values = (_message(1, _message(1, tag.encode()) + _float(2, value)) for tag, value in scalars.items())
-        self._append(_integer(2, step) + _message(5, b"".join(values)))
+        values = (message(1, message(1, tag.encode()) + fixed(2, struct.pack("<f", value))) for tag, value in scalars.items())
+        self._append(integer(2, step) + message(5, b"".join(values)))
 
     def _append(self, fields: bytes) -> None:
-        append(self._file, frame(_double(1, time.time()) + fields))
+        append(self._file, frame(fixed(1, struct.pack("<d", time.time())) + fields))
 
     def close(self) -> None:
         self._file.close()
@@ -90,34 +90,3 @@ def _name_of_new(folder: Path) -> str:
     while any(folder.glob(f"events.out.tfevents.{seconds:010d}.*")):
         seconds += 1
     return f"events.out.tfevents.{seconds:010d}.{socket.gethostname()}.{os.getpid()}"
-
-
-def _message(field: int, content: bytes) -> bytes:
-    """A field of bytes, of text or of a message within the message."""
-    return _varint(field << 3 | _LENGTH) + _varint(len(content)) + content
-
-
-def _integer(field: int, value: int) -> bytes:
-    return _varint(field << 3 | _INTEGER) + _varint(value)
-
-
-def _float(field: int, value: float) -> bytes:
-    return _varint(field << 3 | _FOUR_BYTES) + struct.pack("<f", value)
-
-
-def _double(field: int, value: float) -> bytes:
-    return _varint(field << 3 | _EIGHT_BYTES) + struct.pack("<d", value)
-
-
-def _varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; all bytes but the last have their highest bit set.
-
-    >>> _varint(300).hex()
-    'ac02'
-    """
-    groups = bytearray()
-    while value > 0x7F:
-        groups.append(value & 0x7F | 0x80)
-        value >>= 7
-    groups.append(value)
-    return bytes(groups)

@@ -1,9 +1,10 @@
-"""A trained model as a folder that other tools read: what `BertForPreTraining.from_pretrained` and its tokenizer look for.
+"""A trained model as a folder that other tools read: its sizes, its weights without moments, the vocabulary of its records.
 
-    config.json             the model's sizes
-    model.safetensors       the weights, by Hugging Face's names; neither moments nor the loss scale
-    vocab.txt               the vocabulary of the records that the model was trained on
-    tokenizer_config.json   whether letters are made lower-case
+    --to transformers       what `BertForPreTraining.from_pretrained` and its tokenizer look for
+        config.json, model.safetensors, vocab.txt
+        tokenizer_config.json   whether letters are made lower-case
+    --to google             what Google's scripts, and NVIDIA's, take as --init_checkpoint DIR/bert_model.ckpt, and beside it
+        bert_config.json, bert_model.ckpt.index, bert_model.ckpt.data-00000-of-00001, vocab.txt
 
 The folder is made under a temporary name and appears whole; it is never made over one that has anything in it.
 """
@@ -11,60 +12,61 @@ The folder is made under a temporary name and appears whole; it is never made ov
 from __future__ import annotations
 
 import json
-import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bertprep.atomic import TEMPORARY_SUFFIX, atomic_file, explain_write_error, sync_folder
+from bertprep.atomic import atomic_file, atomic_folder, explain_write_error
 from bertprep.errors import BertprepError, UsageError
-from bertprep.layout import VOCABULARY
+from bertprep.layout import GOOGLE_PREFIX, VOCABULARY
 from bertprep.progress import say
+from bertprep.weights.hugging_face import save_weights
+from bertprep.weights.tensor_bundle import find_prefix, write_bundle
 from trainer import checkpoint
 from trainer.config import ModelConfig
 from trainer.initial_weights import HUGGING_FACE_FILE, find_weights, take_weights
-from trainer.weights import save_weights
 
-TARGETS = ("transformers",)
+TRANSFORMERS, GOOGLE = TARGETS = ("transformers", "google")
 
 
-def export_model(source: Path, target: Path, to: str = "transformers") -> None:
+def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
     """Write the model of a checkpoint, or of a run's newest, as a new folder `target`."""
     if to not in TARGETS:
         raise UsageError(f"--to {to}: unknown; choose one of {', '.join(TARGETS)}")
     _check_free(target)
     file = find_weights(source)
-    if not checkpoint.is_checkpoint(file):
+    if find_prefix(file) or not checkpoint.is_checkpoint(file):
         raise UsageError(f"{file}: is no checkpoint of this trainer; name one, or the folder of a run")
     saved = checkpoint.read(file)
-    config = ModelConfig.from_settings(saved.made_with["model"])
+    config = ModelConfig.from_settings(saved.made_with.get("model", {}))
     weights = take_weights(file, saved.state, config)
     vocabulary = _read_vocabulary(file.parent / VOCABULARY, config)
-    texts = {
-        "config.json": _to_text({**json.loads(config.to_json()), "architectures": ["BertForPreTraining"]}),
-        "tokenizer_config.json": _to_text(_tokenizer_settings(config, saved.made_with.get("cased"))),
-    }
-    place = target.resolve()
-    unfinished = place.with_name(place.name + TEMPORARY_SUFFIX)
-    try:
-        shutil.rmtree(unfinished, ignore_errors=True)  # of a run that was killed
-        unfinished.mkdir(parents=True)
-        save_weights(unfinished / HUGGING_FACE_FILE, weights)
+    is_cased = saved.made_with.get("cased")
+    if to == GOOGLE:
+        texts = {"bert_config.json": _to_text(asdict(config))}
+    else:
+        texts = {
+            "config.json": _to_text({**json.loads(config.to_json()), "architectures": ["BertForPreTraining"]}),
+            "tokenizer_config.json": _to_text(_tokenizer_settings(config, is_cased)),
+        }
+    with atomic_folder(target) as unfinished:
+        if to == GOOGLE:
+            write_bundle(unfinished / GOOGLE_PREFIX, weights)
+        else:
+            save_weights(unfinished / HUGGING_FACE_FILE, weights)
         for name, content in {**texts, VOCABULARY: vocabulary}.items():
             with atomic_file(unfinished / name) as made:
                 made.write(content)
-        unfinished.replace(place)
-        sync_folder(place.parent)
-    except OSError as error:
-        raise explain_write_error(target, error) from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
     parameters = sum(value.size for value in weights.values())
-    say(f"{target}: {', '.join(sorted(path.name for path in place.iterdir()))}")
-    say(f"  of {file}: step {saved.step:,}, {parameters:,} parameters; BertForPreTraining.from_pretrained reads it")
-    if saved.made_with.get("cased") is None:
-        say(
-            "  whether its letters are lower-cased is not known; transformers will, unless tokenizer_config.json says otherwise"
-        )
+    say(f"{target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
+    reader = f"--init_checkpoint={target / GOOGLE_PREFIX}" if to == GOOGLE else "BertForPreTraining.from_pretrained reads it"
+    say(f"  of {file}: step {saved.step:,}, {parameters:,} parameters; {reader}")
+    if to == GOOGLE and is_cased is not None:
+        say(f"  with --do_lower_case={not is_cased}, where a script tokenizes text")
+    elif is_cased is None:
+        others = "scripts" if to == GOOGLE else "transformers"
+        otherwise = "--do_lower_case=False is given" if to == GOOGLE else "tokenizer_config.json says otherwise"
+        say(f"  whether its letters are lower-cased is not known; {others} will, unless {otherwise}")
 
 
 def _check_free(target: Path) -> None:

@@ -1,6 +1,6 @@
 """The entries of a run's log.jsonl: what each says, and how they are written, read and cut.
 
-    {"kind": "run" or "train" or "evaluation", "step": steps finished, ...}    one a line
+    {"kind": "run", "train", "evaluation" or "bad_record", "step": steps finished, ...}    one a line
 
 A run that goes on from a checkpoint makes again the steps after it: what the log says of those is cut off first, with a last
 line that a kill has torn off, so that it reads as that of a run which was never stopped.
@@ -17,11 +17,16 @@ from typing import Any
 
 from bertprep.atomic import atomic_file
 from bertprep.errors import BertprepError
+from bertprep.progress import say
+from bertprep.untrusted import parse_json
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainEntry:
-    """Where training is: values of the step itself, or means since the entry before; losses are in nats."""
+    """Where training is: losses in nats, accuracies and the norm are means over the steps since the entry before.
+
+    Steps that are not finite, which fp16 skips, are left out of them. Speeds are since then too, all else is of the step.
+    """
 
     step: int  # steps of the whole run that are finished
     phase: int  # from 1
@@ -56,6 +61,18 @@ class EvalEntry:
     unigram_loss: float | None  # masked-LM loss of predicting by the frequencies of the training labels
 
 
+@dataclass(frozen=True, kw_only=True)
+class BadRecordEntry:
+    """A bad record that the batch of a step, or the evaluation after it, met for the first time in the run."""
+
+    step: int
+    phase: int
+    split: str
+    file: str
+    record: int  # from 0
+    what: str
+
+
 def log_line(entry: Mapping[str, Any]) -> bytes:
     """JSON, which has no infinite numbers: such a gradient norm, of a step that was skipped, is null."""
     finite = {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in entry.items()}
@@ -63,30 +80,43 @@ def log_line(entry: Mapping[str, Any]) -> bytes:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The entries of a log, without a last line that a kill has torn off."""
+    """The entries of a log, without a last line that a kill has torn off.
+
+    A line that is no entry, as a full disk or an editor leaves it, is named and left out; raises `BertprepError` where none is
+    one, since that is the file of something else.
+    """
     try:
         content = path.read_bytes()
     except OSError as error:
         raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
-    whole = content[: content.rfind(b"\n") + 1]
-    return [_read_entry(path, number, line) for number, line in enumerate(whole.splitlines(), 1)]
+    lines = content.split(b"\n")[:-1]
+    entries = [(number, line, _read_entry(line)) for number, line in enumerate(lines, 1)]
+    good = [entry for _, _, entry in entries if entry is not None]
+    if lines and not good:
+        raise BertprepError(
+            f"{path}: line 1: expected an entry of a log, with a kind and a step, found {_shown(lines[0])}; remove it"
+        )
+    for number, line, entry in entries:
+        if entry is None:
+            say(f"{path}: line {number}: left out, it is no entry of a log: {_shown(line)}")
+    return good
 
 
-def _read_entry(path: Path, number: int, line: bytes) -> dict[str, Any]:
+def _read_entry(line: bytes) -> dict[str, Any] | None:
     try:
-        entry = json.loads(line)
-        if isinstance(entry, dict) and isinstance(entry.get("kind"), str) and isinstance(entry.get("step"), int):
-            return entry
+        entry = parse_json(line)
     except ValueError:
-        pass
-    found = line[:40].decode(errors="replace")
-    raise BertprepError(
-        f"{path}: line {number}: expected an entry of a log, with a kind and a step, found {found!r}; remove it"
-    )
+        return None
+    is_entry = isinstance(entry, dict) and isinstance(entry.get("kind"), str) and isinstance(entry.get("step"), int)
+    return entry if is_entry else None
+
+
+def _shown(line: bytes) -> str:
+    return repr(line[:40].decode(errors="replace"))
 
 
 def cut_log(path: Path, step: int) -> None:
-    """Take from a log, where there is one, all that it says of steps after `step`, and a last line that is not whole."""
+    """Take from a log, where there is one, all that it says of steps after `step`, and every line that is not whole."""
     if not path.exists():
         return
     kept = b"".join(log_line(entry) for entry in read_log(path) if entry["step"] <= step)

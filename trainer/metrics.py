@@ -37,11 +37,11 @@ class Sums(NamedTuple):
     @property
     def next_sentence(self) -> float:
         """Mean loss of a sequence's next-sentence label."""
-        return float(self.next_sentence_loss / self.sequences)
+        return float(self.next_sentence_loss / max(self.sequences, 1e-5))
 
     @property
     def next_sentence_accuracy(self) -> float:
-        return float(self.next_sentence_correct / self.sequences)
+        return float(self.next_sentence_correct / max(self.sequences, 1e-5))
 
     @property
     def loss(self) -> float:
@@ -62,6 +62,29 @@ class StepResult:
     def is_finite(self) -> bool:
         """Where it is not, fp16 skipped the update, and any other precision has spoilt the variables."""
         return math.isfinite(self.gradient_norm) and math.isfinite(self.sums.loss)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The steps since the last line of the log, as sums that a checkpoint keeps: so a run that was stopped logs the same means.
+
+    What is not finite, of steps that fp16 skipped, is left out of them.
+    """
+
+    sums: Sums = Sums()  # noqa: RUF009 - a tuple
+    gradient_norm_sum: float = 0.0
+    gradient_norms: int = 0
+
+    def plus(self, result: StepResult) -> Interval:
+        sums = self.sums.plus(result.sums) if math.isfinite(result.sums.loss) else self.sums
+        if not math.isfinite(result.gradient_norm):
+            return Interval(sums, self.gradient_norm_sum, self.gradient_norms)
+        return Interval(sums, self.gradient_norm_sum + result.gradient_norm, self.gradient_norms + 1)
+
+    def means(self, last: StepResult) -> tuple[Sums, float]:
+        """What to take losses and accuracies of, and the mean gradient norm; where no step was finite those of the last."""
+        norm = self.gradient_norm_sum / self.gradient_norms if self.gradient_norms else last.gradient_norm
+        return (self.sums if self.sums.sequences else last.sums), norm
 
 
 def training_flops(config: ModelConfig, *, seq: int, pred: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bertprep.atomic import atomic_file
 from bertprep.errors import BertprepError
+from trainer import checkpoint
 from trainer.batches import GlobalBatch, TrainingBatches
 from trainer.metrics import StepResult
 from trainer.phase_data import PhaseData
@@ -30,5 +31,13 @@ def check_finite(result: StepResult, settings: RunSettings, data: PhaseData, *, 
     raise BertprepError(
         f"step {step:,}: the loss is {result.sums.loss}, the norm of the gradients {result.gradient_norm}; its batch is "
         f"{places[0]}, and {len(places) - 1:,} more in {settings.out / BATCH_FILE}; look at them with bertprep inspect, or "
-        "lower --lr; the checkpoints there are from before, and the same command goes on from the newest"
+        f"lower --lr; {_where_from(settings)}"
     )
+
+
+def _where_from(settings: RunSettings) -> str:
+    """What the same command would begin with."""
+    newest = checkpoint.newest(settings.out)
+    if newest is None:
+        return "no checkpoint was written before, so the same command begins anew"
+    return f"the newest checkpoint, {newest.name}, is from before, and the same command goes on from it"

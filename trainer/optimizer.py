@@ -5,12 +5,15 @@ The mathematics is each engine's own, since it runs on a framework's tensors; te
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
 from bertprep.errors import UsageError
 
 OPTIMIZERS = ("adam", "lamb")
+FIXED = ("weight_decay", "beta_1", "beta_2", "epsilon", "clip_norm")
+"""What the originals have as numbers in their code, and the command line as options."""
 _NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
 
 
@@ -29,13 +32,24 @@ class OptimizerSettings:
     def __post_init__(self) -> None:
         if self.name not in OPTIMIZERS:
             raise UsageError(f"--optimizer {self.name}: unknown; choose one of {', '.join(OPTIMIZERS)}")
-        if not (0 < self.beta_1 < 1 and 0 < self.beta_2 < 1):
-            raise UsageError(f"beta_1 {self.beta_1}, beta_2 {self.beta_2}: must be above 0 and below 1")
-        if not (self.weight_decay >= 0 and self.epsilon > 0 and self.clip_norm > 0):
-            raise UsageError(
-                f"weight_decay {self.weight_decay}, epsilon {self.epsilon}, clip_norm {self.clip_norm}: "
-                "the first must be at least 0, the others above 0"
-            )
+        for option, beta in (("--beta1", self.beta_1), ("--beta2", self.beta_2)):
+            if not 0 < beta < 1:
+                raise UsageError(f"{option} {beta:g}: must be above 0 and below 1")
+        if not 0 <= self.weight_decay < math.inf:
+            raise UsageError(f"--weight-decay {self.weight_decay:g}: must be at least 0")
+        for option, value in (("--epsilon", self.epsilon), ("--clip-norm", self.clip_norm)):
+            if not 0 < value < math.inf:
+                raise UsageError(f"{option} {value:g}: must be above 0")
+
+    def describe(self) -> str:
+        """The name, and whatever is not as in the originals."""
+        named = self.name + (" with bias correction" if self.bias_correction else "")
+        changed = [name for name in FIXED if getattr(self, name) != getattr(OptimizerSettings, name)]
+        return ", ".join([named, *(f"{_shown(name)} {getattr(self, name):g}" for name in changed)])
+
+
+def _shown(name: str) -> str:
+    return name.replace("beta_", "beta").replace("_", " ")
 
 
 def is_decayed(name: str) -> bool:

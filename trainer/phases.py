@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.untrusted import parse_json, read_bounded
 from trainer.data import Data
 from trainer.schedule import Schedule
 from trainer.settings import Phase
@@ -99,7 +100,7 @@ def _read_item(item: str, text: str) -> dict[str, Any]:
 
 def _read_file(path: Path) -> list[dict[str, Any]]:
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(read_bounded(path))
     except OSError as error:
         raise UsageError(f"--phases {path}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:
@@ -174,6 +175,19 @@ def make_phases(
         )
         for request, of_phase, phase_steps in zip(requests, data, _steps_of(requests, steps, one_pass), strict=True)
     )
+
+
+def check_learning(phases: Sequence[Phase], data: Sequence[Data], *, devices: int) -> None:
+    """Raise `UsageError` where the learning rate of a phase never leaves 0, that of its last and only step."""
+    for number, (phase, of_phase) in enumerate(zip(phases, data, strict=True), 1):
+        if phase.schedule.rate(1) > 0:
+            continue
+        which = "the run" if len(phases) == 1 else f"phase {number}"
+        size = phase.batch_size * devices * phase.accumulation
+        raise UsageError(
+            f"{phase.data[0]}: {which} has one step, of {size:,} sequences where there are {of_phase.records:,} records; the "
+            "last step has a learning rate of 0, so nothing would be learnt; give more --steps, or a smaller --batch-size"
+        )
 
 
 def _schedule_of(request: PhaseRequest, steps: int, optimizer: str, schedule: str) -> Schedule:

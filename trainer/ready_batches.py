@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 
+from bertprep.errors import BertprepError
 from bertprep.records import Examples
 
 ReadStep = Callable[[Examples, int], None]
@@ -80,3 +81,35 @@ class ReadyBatches(Iterator[Examples]):
             self._filled.put(StopIteration())
         except BaseException as error:
             self._filled.put(error)
+
+
+class Lookahead(Iterator[Examples]):
+    """Batches, each given when the `ahead` after it have been read, so that a fault is known so many steps before its own.
+
+    `fault` is the error at which reading ended; the batches before it are given still. They hold as long as those of
+    `ReadyBatches`, counted from when they were read: `ahead` must be allowed for in `held`.
+    """
+
+    def __init__(self, batches: Iterator[Examples], ahead: int) -> None:
+        self.fault: BertprepError | None = None
+        self._batches = batches
+        self._coming: deque[Examples] = deque()
+        for _ in range(ahead):
+            self._read()
+
+    def __next__(self) -> Examples:
+        self._read()
+        if not self._coming:
+            raise StopIteration
+        return self._coming.popleft()
+
+    def _read(self) -> None:
+        if self.fault is not None:
+            return
+        try:
+            self._coming.append(next(self._batches))
+        except StopIteration:
+            pass
+        except BertprepError as error:
+            # Its frames hold the engine in a cycle, and OneFlow's processes must give up their graphs at the same moment
+            self.fault = error.with_traceback(None)

@@ -2,7 +2,7 @@
 
 Folders are concatenated, so that each has weight by its size. Files are mapped when a batch first meets them; where there are
 more than may be open at a time, the one used longest ago is closed for the next. A gzip file cannot be entered in the middle:
-it is held decompressed for as long as the set is open, up to a limit.
+it is held decompressed, a large one on disk, for as long as the set is open, up to a limit.
 """
 
 from __future__ import annotations
@@ -20,29 +20,51 @@ from bertprep import kernels
 from bertprep.errors import BertprepError, UsageError
 from bertprep.kernels.faults import NOTES_SIZE, ROW
 from bertprep.layout import TEST, TRAINING
+from bertprep.mapped_file import any_cut
 from bertprep.record_folder import find_records
 from bertprep.records import Examples
 from bertprep.records.faults import explain
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.formats import OFRECORD, TFRECORD
-from trainer.record_index import INDEX, RecordIndex, check_unchanged, index_records
+from bertprep.records.reader import select_records
+from trainer.record_index import RecordIndex, changed, check_unchanged, index_place, index_records
 
 _FORMAT_NUMBERS = {TFRECORD: 1, OFRECORD: 2}  # as in bertprep.kernels.encode, which is not imported at run time
 _FILE_WIDTH = 4  # of a file as kernels see it: its size, its format, the addresses of its bytes and of its records' offsets
 _SIZE, _FORMAT, _DATA, _OFFSETS = range(_FILE_WIDTH)
+_MOST_WEIGHT = 0x7F7FFFFF  # the bits of the highest finite float32
 _MOST_MAPPINGS = 32_000  # Linux allows 65,530 a process
 _MOST_DECOMPRESSED_BYTES = 4 << 30
+
+
+class BadRecordError(BertprepError):
+    """A record that cannot be trained on: damaged, or with a value that the model cannot take."""
+
+    def __init__(self, text: str, *, number: int, row: int) -> None:
+        super().__init__(text)
+        self.number, self.row = number, row  # in the set, and where it was to be read to
 
 
 class RecordSet:
     """The records of one split of data folders (or single files), numbered through; any thread may gather, one at a time.
 
-    `seq` and `pred` are those of all records. Raises `BertprepError` where a folder is not what it must be, where files differ
-    in shape, and for a damaged record, with file and record.
+    `seq` and `pred` are those of all records. Raises `BertprepError` where a folder is not what it must be and where files
+    differ in shape, and `BadRecordError` for a record that is damaged or has a value beyond the model's sizes.
     """
 
-    def __init__(self, data: Sequence[Path | str], split: str = TRAINING, *, most_open: int | None = None) -> None:
-        """`most_open` files are mapped at a time; by default half of what the system lets this process open (ulimit -n)."""
+    def __init__(
+        self,
+        data: Sequence[Path | str],
+        split: str = TRAINING,
+        *,
+        vocab_size: int | None = None,
+        type_vocab_size: int = 2,
+        most_open: int | None = None,
+    ) -> None:
+        """Values are held against the sizes of a model where its `vocab_size` is given.
+
+        `most_open` files are mapped at a time; by default half of what the system lets this process open (ulimit -n).
+        """
         if not data:
             raise UsageError("no data; name at least one folder of records")
         self._indexes = [_index(Path(folder), split) for folder in data]
@@ -59,6 +81,10 @@ class RecordSet:
         self._rows[:, _SIZE] = [file.data_bytes for file in self._files]
         self._rows[:, _FORMAT] = [_FORMAT_NUMBERS[file.format] for file in self._files]
         self._rows[:, _OFFSETS] = [starts.ctypes.data for index in self._indexes for starts in index.offsets]
+        self._most: NDArray[np.int64] | None = None  # the highest value of each feature, in the order of `Examples`
+        if vocab_size is not None:
+            tokens, types, places = vocab_size - 1, type_vocab_size - 1, self.seq - 1
+            self._most = np.array([tokens, 1, types, places, tokens, _MOST_WEIGHT, 1], np.int64)
         self._opened: dict[int, FileBytes] = {}
         self._used = np.zeros(len(self._files), np.int64)  # when a file was last asked for, counted in calls
         self._calls = 0
@@ -87,13 +113,12 @@ class RecordSet:
 
     def gather_into(self, examples: Examples, numbers: NDArray[np.int64], *, row: int = 0) -> None:
         """Read the records of an array of numbers, in its order, to the rows from `row` on."""
+        numbers = select_records(numbers, len(self), str(self._paths[0].parent))
         if (examples.seq, examples.pred) != (self.seq, self.pred) or row < 0 or row + len(numbers) > len(examples):
             raise ValueError(
                 f"room for {len(examples)} records of {examples.seq}/{examples.pred}, "
                 f"needed for {len(numbers)} of {self.seq}/{self.pred} from row {row}"
             )
-        if len(numbers) and not 0 <= np.min(numbers) <= np.max(numbers) < len(self):
-            raise IndexError(f"records {np.min(numbers)} to {np.max(numbers)} of {len(self)}")
         files = np.searchsorted(self._ends, numbers, side="right")
         records = numbers - self._starts[files]
         # So many records meet at most that many files, and all fit beside one another.
@@ -103,6 +128,20 @@ class RecordSet:
                 rows = slice(start, start + portion)
                 self._gather(examples, files[rows], records[rows], row + start)
 
+    def gather_good(self, examples: Examples, numbers: NDArray[np.int64], *, row: int = 0) -> list[BadRecordError]:
+        """As `gather_into`, but the rows of bad records are 0 in all features; returns what is wrong with each."""
+        bad: list[BadRecordError] = []
+        start = 0
+        while start < len(numbers):
+            try:
+                self.gather_into(examples, numbers[start:], row=row + start)
+                break
+            except BadRecordError as error:
+                bad.append(error)
+                blank(examples[error.row : error.row + 1])
+                start = error.row - row + 1
+        return bad
+
     def _gather(self, examples: Examples, files: NDArray[np.int64], records: NDArray[np.int64], row: int) -> None:
         self._calls += 1
         self._used[files] = self._calls
@@ -110,11 +149,23 @@ class RecordSet:
         if is_closed.any():
             self._open(np.unique(files[is_closed]))
         notes = np.zeros(NOTES_SIZE, np.int64)
-        fault = kernels.load().gather(self._rows, files, records, len(records), examples.room, row, notes)
+        count, room = len(records), examples.room
+        if self._most is None:
+            fault = kernels.load().gather(self._rows, files, records, count, room, row, notes)
+        else:
+            fault = kernels.load().gather_within(self._rows, files, records, count, self._most, room, row, notes)
+        if fault < 0 or any_cut():
+            for index in self._indexes:
+                index.check()
+            for met in np.unique(files).tolist():
+                self._opened[met].check()
+        else:  # a page that was cut in its middle reads as zeros, which OFRecord cannot tell; to ask for every size takes long
+            self._opened[int(files[0])].check()
         if fault < 0:
-            wrong = notes[ROW]
-            number = int(files[wrong])
-            raise explain(self._paths[number], self._files[number].format, fault, int(records[wrong]), notes)
+            wrong = int(notes[ROW])
+            file, record = int(files[wrong]), int(records[wrong])
+            error = explain(self._paths[file], self._files[file].format, fault, record, notes)
+            raise BadRecordError(str(error), number=int(self._starts[file]) + record, row=row + wrong)
 
     def _open(self, numbers: NDArray[np.int64]) -> None:
         """Open files, and close as many as there would be too many, those used longest ago."""
@@ -125,6 +176,8 @@ class RecordSet:
         for number in numbers.tolist():
             check_unchanged(self._paths[number], self._files[number])
             self._opened[number] = FileBytes(self._paths[number])
+            if self._opened[number].array.size != self._files[number].data_bytes:  # changed since it was checked
+                raise changed(self._paths[number])
             self._rows[number, _DATA] = self._opened[number].array.ctypes.data
 
     def _close(self, number: int) -> None:
@@ -146,8 +199,15 @@ class RecordSet:
         if total > _MOST_DECOMPRESSED_BYTES:
             raise BertprepError(
                 f"{self._paths[compressed[0]]}: is one of {len(compressed):,} gzip files that hold {total / 1e9:,.1f} GB, "
-                f"memory is given to {_MOST_DECOMPRESSED_BYTES / 1e9:,.1f} GB; bertprep convert makes files that need none"
+                f"at most {_MOST_DECOMPRESSED_BYTES / 1e9:,.1f} GB are held decompressed; "
+                "bertprep convert makes files that need none of it"
             )
+
+
+def blank(examples: Examples) -> None:
+    """Make all values 0: rows that add nothing to any sum over weights."""
+    for array in examples.arrays:
+        array[...] = 0
 
 
 def _index(path: Path, split: str) -> RecordIndex:
@@ -156,7 +216,8 @@ def _index(path: Path, split: str) -> RecordIndex:
     if not files:
         advice = "bertprep shard holds one out" if split == TEST else "name a folder that has it"
         raise UsageError(f"{path}: has no {split} split; {advice}")
-    return index_records(files, path.with_name(f"{INDEX}.{path.name}") if path.is_file() else files[0].parent / INDEX)
+    place = index_place(files[0].parent)
+    return index_records(files, place.with_name(f"{place.name}.{path.name}") if path.is_file() else place)
 
 
 def _most_open() -> int:

@@ -23,7 +23,7 @@ from bertprep.atomic import explain_write_error
 from bertprep.errors import BertprepError
 from bertprep.progress import Progress, say
 from trainer.event_file import EventFile, append
-from trainer.log_entries import EvalEntry, TrainEntry, cut_log, log_line
+from trainer.log_entries import BadRecordEntry, EvalEntry, TrainEntry, cut_log, log_line
 from trainer.plot import draw_losses
 
 LOG, EVENTS, PICTURE = "log.jsonl", "tensorboard", "loss.png"
@@ -75,6 +75,12 @@ class RunLog:
         self._tell("evaluation", "test", asdict(entry), evaluation_line(entry))
         self._draw()
 
+    def skipped_record(self, entry: BadRecordEntry) -> None:
+        """Tell which record training, or an evaluation, went on without."""
+        if self._is_shown:
+            self._enter("bad_record", asdict(entry))
+            say(f"step {entry.step:,}: without a bad record: {entry.file}: record {entry.record}: {entry.what}")
+
     def advanced(self, sequences: int, tokens: int) -> None:
         """Count a step that is finished, for who watches a terminal."""
         if self._is_shown:
@@ -107,13 +113,14 @@ class RunLog:
 
 
 def training_line(entry: TrainEntry, steps: int) -> str:
-    """What is said of training, in less than 200 characters; the accuracies are those of masked LM and next sentence."""
+    """What is said of training, in less than 210 characters; the accuracies are those of masked LM and next sentence."""
     return ", ".join(
         [
             f"step {entry.step:,}/{steps:,}: loss {entry.loss:.2f} (masked LM {entry.masked_lm_loss:.2f}",
             f"next sentence {entry.next_sentence_loss:.2f})",
             f"accuracy {entry.masked_lm_accuracy:.2f}/{entry.next_sentence_accuracy:.2f}",
             f"rate {entry.learning_rate:.2e}",
+            f"norm {entry.gradient_norm:.3g}",
             *([f"scale 2^{math.log2(entry.loss_scale):g}"] if entry.loss_scale != 1 else []),
             *([f"{entry.skipped:,} skipped"] if entry.skipped else []),
             f"{_short(entry.sequences_per_second)} sequences/s",

@@ -12,9 +12,12 @@ rate at n - 1 (their counter grows at no fixed moment of the update); a first up
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bertprep.errors import UsageError
+
+MOST_STEPS = 10**10
+"""With a global batch of a million, the number of an example is still far from the end of 64 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +33,8 @@ class Schedule:
     def __post_init__(self) -> None:
         if not 0 < self.peak < float("inf"):
             raise UsageError(f"--lr {self.peak}: must be above 0")
-        if self.steps < 1:
-            raise UsageError(f"--steps {self.steps}: must be at least 1")
+        if not 1 <= self.steps <= MOST_STEPS:
+            raise UsageError(f"--steps {self.steps}: must be at least 1 and at most {MOST_STEPS}")
         if self.warmup_steps < 0:
             raise UsageError(f"--warmup-steps {self.warmup_steps}: must be at least 0")
         if not 0 < self.power < float("inf"):
@@ -48,6 +51,16 @@ class Schedule:
         if optimizer == "adam":
             return cls(peak=peak, steps=steps, warmup_steps=warmup_steps, crossover=True)
         return cls(peak=peak, steps=steps, warmup_steps=warmup_steps, power=0.5)
+
+    def has_rates_of(self, other: Schedule, updates: int) -> bool:
+        """Whether the first `updates` learning rates are those of a schedule that may have other steps.
+
+        >>> short, long = (Schedule.google(peak=0.01, steps=steps, warmup_steps=4) for steps in (12, 24))
+        >>> long.has_rates_of(short, 3), long.has_rates_of(short, 4)
+        (True, False)
+        """
+        is_warmup = replace(self, steps=other.steps) == other and updates < self.warmup_steps
+        return updates == 0 or self == other or is_warmup
 
     def rate(self, update: int) -> float:
         """The learning rate of update number `update`, counted from 1; 0 in the last update and after it.

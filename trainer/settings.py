@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,17 @@ from trainer.optimizer import OptimizerSettings
 from trainer.schedule import Schedule
 
 PRECISIONS = ("off", "fp16", "bf16")
+SWITCHES = ("on", "off")
 STRATEGIES = ("intra_first", "inter_first")
+MOST = 1 << 20
+"""Sequences of a micro-batch, and micro-batches of a step; more are a slip of the finger."""
+
+
+def check_folder(option: str, folder: Path) -> None:
+    """Raise `UsageError` where a folder that is to be made or written to cannot be one."""
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(place))
+    if not there.is_dir():
+        raise UsageError(f"{option} {folder}: {there} is not a folder; name another place")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +34,9 @@ class EngineSettings:
     devices: int | None = None  # of this host: all GPUs, or one CPU; with a number, so many GPUs or logical CPU devices
     hosts: tuple[str, ...] = ()  # HOST:PORT of every process, where there are several
     host_rank: int = 0  # this process's place among them
-    amp: str = "off"
-    xla: bool = False
+    amp: str = "auto"  # a precision, or what suits the devices; see trainer.execution
+    xla: str = "auto"  # a switch, or what suits the devices
+    deterministic: str = "on"  # a switch; off: GPUs may add up gradients in any order
     loss_scale: float = 2.0**15  # the first; of fp16 alone
     stages: int = 1  # of a pipeline, each on a device of its own
     strategy: str = "intra_first"  # which ranks make up a pipeline
@@ -34,8 +46,9 @@ class EngineSettings:
     def __post_init__(self) -> None:
         if self.devices is not None and self.devices < 1:
             raise UsageError(f"--devices {self.devices}: must be at least 1")
-        if self.amp not in PRECISIONS:
-            raise UsageError(f"--amp {self.amp}: unknown; choose one of {', '.join(PRECISIONS)}")
+        for name, choices in (("amp", ("auto", *PRECISIONS)), ("xla", ("auto", *SWITCHES)), ("deterministic", SWITCHES)):
+            if getattr(self, name) not in choices:
+                raise UsageError(f"--{name} {getattr(self, name)}: unknown; choose one of {', '.join(choices)}")
         if self.stages < 1:
             raise UsageError(f"--stages {self.stages}: must be at least 1")
         if self.strategy not in STRATEGIES:
@@ -60,8 +73,9 @@ class Phase:
     has_test: bool = True  # all of the folders hold a test split
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1 or self.accumulation < 1:
-            raise UsageError(f"--batch-size {self.batch_size}, --accumulate {self.accumulation}: must be at least 1")
+        if not (1 <= self.batch_size <= MOST and 1 <= self.accumulation <= MOST):
+            asked = f"--batch-size {self.batch_size}, --accumulate {self.accumulation}"
+            raise UsageError(f"{asked}: must be at least 1 and at most {MOST}")
 
     @property
     def steps(self) -> int:
@@ -81,21 +95,27 @@ class RunSettings:
     vocabulary: Path | None = None  # the vocab.txt of the records, which is kept with the model
     cased: bool | None = None  # whether it has upper case, where the records' manifest tells
     resume: bool = True  # where `out` has a checkpoint, go on from it
+    lengthen: bool = False  # go on from a checkpoint of a shorter run, whatever its learning rates have been
     log_every: int = 100  # steps
     eval_every: int = 1000  # steps, and at the end of each phase; 0: at no other time
     save_every: int = 1000  # steps, and at the end
     keep: int = 3  # checkpoints, the newest
+    keep_best: bool = False  # and the one of the lowest loss on the test split
+    skip_bad_records: int = 0  # of the run, both splits counted, that may be passed over
     eval_sequences: int = 10_000  # of the test split, the first ones; 0: all
 
     def __post_init__(self) -> None:
         for name in ("log_every", "save_every", "keep"):
             if getattr(self, name) < 1:
                 raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be at least 1")
-        for name in ("seed", "eval_every", "eval_sequences"):
+        for name in ("seed", "eval_every", "eval_sequences", "skip_bad_records"):
             if getattr(self, name) < 0:
                 raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be at least 0")
+        check_folder("--out", self.out)
         if not self.phases:
             raise UsageError("a run without phases; name at least one, such as --phases 128:0.9,512:0.1")
+        if self.keep_best and not all(phase.has_test for phase in self.phases):
+            raise UsageError("--keep-best: the records have no test split to tell which is best; leave it out")
 
     @property
     def steps(self) -> int:

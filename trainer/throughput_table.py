@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bertprep.atomic import atomic_file
 from bertprep.errors import BertprepError
+from bertprep.untrusted import parse_json, read_bounded
 
 ROWS, TABLE = "bench.json", "bench.md"
 _SUBJECT = (
@@ -73,7 +74,7 @@ def read_rows(out: Path) -> list[Row]:
     """The rows that a folder has, none where there is no file; raises `BertprepError` for a file of something else."""
     path = out / ROWS
     try:
-        rows = [Row(**each) for each in json.loads(path.read_bytes())]
+        rows = [Row(**each) for each in parse_json(read_bounded(path))]
         to_markdown(rows)  # shows that each value is of its kind
     except FileNotFoundError:
         return []

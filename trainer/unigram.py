@@ -39,7 +39,7 @@ def _count_labels(records: RecordSet, first: int, *, vocab_size: int, most_recor
     examples = Examples.empty(min(_PORTION, len(numbers)), seq=records.seq, pred=records.pred)
     for start in range(0, len(numbers), _PORTION):
         portion = numbers[start : start + _PORTION]
-        records.gather_into(examples, portion)
+        records.gather_good(examples, portion)  # without what is bad: the steps and evaluations that meet it name it
         labels, weights = examples.masked_lm_ids[: len(portion)], examples.masked_lm_weights[: len(portion)]
         is_counted = weights != 0  # what fills a record up may have any number
         is_unknown = is_counted & (labels >= vocab_size)

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from bertprep.weights.safetensors import write_safetensors
 from tests.golden import GOLDEN
 from tests.trainer.small_runs import BATCH, MODEL, SEQ, make_batch
 from trainer.engines import Engine, open_engine
 from trainer.metrics import StepResult
 from trainer.optimizer import OptimizerSettings
-from trainer.safetensors import write_safetensors
 from trainer.settings import EngineSettings
 
 ENGINES = ("tensorflow", "oneflow")

@@ -14,10 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertprep.layout import TRAINING
 from bertprep.records import Examples
 from tests.golden import GOLDEN
+from trainer.batches import GlobalBatch, TrainingBatches
 from trainer.config import ModelConfig
+from trainer.record_index import index_records
+from trainer.record_set import RecordSet
 from trainer.run_log import LOG
+from trainer.settings import RunSettings
 
 VOCABULARY = GOLDEN / "vocab.txt"
 SEQ, PRED = 32, 5
@@ -105,6 +110,21 @@ def train(workdir: Path, out: Path, *options: str) -> list[dict[str, Any]]:
 def training_log(out: Path) -> list[dict[str, Any]]:
     entries = [json.loads(line) for line in (out / LOG).read_text().splitlines()]
     return [entry for entry in entries if entry["kind"] == "train"]
+
+
+def damage_record_of(step: int, workdir: Path, record_format: str) -> str:
+    """Spoil, in place, a record that a run of `command` first meets at a step; returns how errors name it."""
+    (training,) = workdir.glob(f"{record_format}/*seq_len_{SEQ}_*/*/{TRAINING}")
+    with RecordSet([training.parent]) as records:
+        batches = TrainingBatches(records, GlobalBatch(BATCH), seed=RunSettings.seed)
+        number = next(number for number in batches.numbers(step - 1).tolist() if records.place_of(number)[1] > 0)
+        path, record = records.place_of(number)
+    offsets = index_records([path], workdir / "offsets").offsets[0]
+    begin, end = offsets[record : record + 2].tolist()
+    with path.open("r+b") as file:
+        file.seek(begin + 12)
+        file.write(b"\xff" * (end - begin - 16))
+    return f"{path}: record {record}: "
 
 
 def losses(log: Sequence[dict[str, Any]]) -> list[float]:

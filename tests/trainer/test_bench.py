@@ -15,6 +15,7 @@ from tests.trainer.test_record_set import write_folder
 from trainer import bench
 from trainer.cli import _parser, main
 from trainer.config import ModelConfig
+from trainer.execution import Execution
 from trainer.metrics import StepResult, Sums, training_flops
 from trainer.throughput_table import read_rows, to_markdown
 
@@ -24,6 +25,7 @@ class CountingEngine:
 
     rank, world_size, processes, is_first = 0, 1, 1, True
     devices, device_name, has_accelerator = 2, "2 x Clockwork", True
+    execution = Execution("bf16", xla=True)
     versions: dict[str, str] = {"clockwork": "1.0"}  # noqa: RUF012 - as the protocol has it
 
     def __init__(self) -> None:
@@ -76,6 +78,7 @@ def test_steps_are_timed_without_those_that_are_skipped(engine: CountingEngine) 
     assert row.sequences_per_second_of_repeats == [24.0, 24.0, 24.0]
     assert row.tokens_per_second == 24 * 128
     assert row.milliseconds_per_step == 1000
+    assert (row.precision, row.xla) == ("bf16", True)  # as the engine chose
     assert row.cpu_seconds_per_step == 2
     tiny = ModelConfig.preset("tiny")
     assert row.flops_per_second == 24 * training_flops(tiny, seq=128, pred=20)

@@ -1,5 +1,6 @@
 """A checkpoint is read as it was written, the same state is the same bytes, and what is none is said to be none."""
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError
+from bertprep.weights.safetensors import write_safetensors
 from trainer.checkpoint import clear_leftovers, find_checkpoints, newest, read, save
-from trainer.safetensors import write_safetensors
 
 State = dict[str, NDArray[np.float32]]
 MADE_WITH = {"model": {"hidden_size": 2}, "phases": [{"seq": 128, "schedule": {"peak": 1e-4}}], "seed": 1, "cased": None}
@@ -84,9 +85,10 @@ def test_a_folder_that_is_not_there_has_none(tmp_path: Path) -> None:
 
 def test_what_a_kill_left_half_written_is_removed_and_nothing_else(tmp_path: Path) -> None:
     save_steps(tmp_path, 1)
-    (tmp_path / "checkpoint-000000002.safetensors.tmp").write_text("half")
+    (tmp_path / "checkpoint-000000002.safetensors.1f2e3d4c.tmp").write_text("half")
+    (tmp_path / "notes.tmp").write_text("the user's own")
     clear_leftovers(tmp_path)
-    assert names(tmp_path) == ["checkpoint-000000001.safetensors"]
+    assert names(tmp_path) == ["checkpoint-000000001.safetensors", "notes.tmp"]
 
 
 def test_a_save_that_fails_takes_no_older_one_away(tmp_path: Path) -> None:
@@ -113,11 +115,25 @@ def test_a_file_that_is_cut_off_is_named(size: int, tmp_path: Path) -> None:
         read(path)
 
 
-@pytest.mark.parametrize("settings", ["{", "[]", "5", '{"step": 1}', '{"step": "one", "skipped": 0}'])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *("{", "[]", "5", '{"step": 1}', '{"step": "one", "skipped": 0}', "[" * 200_000),
+        *(f'{{"step": {step}, "skipped": 0, "sha256": "{"0" * 64}"}}' for step in ("1e400", "NaN", "-1", "1.5", "true")),
+        f'{{"step": 1, "skipped": 0, "sha256": "{"0" * 64}", "model": []}}',
+    ],
+)
 def test_a_header_that_does_not_say_what_it_must_is_named(settings: str, tmp_path: Path) -> None:
     path = tmp_path / "checkpoint-000000001.safetensors"
     write_safetensors(path, a_state(), {"bertprep": settings})
     with pytest.raises(BertprepError, match=r"checkpoint-000000001\.safetensors: is damaged \(its header does not say what"):
+        read(path)
+
+
+def test_a_header_that_is_nested_deeply_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint-000000001.safetensors"
+    path.write_bytes(struct.pack("<Q", 200_000) + b"[" * 200_000)
+    with pytest.raises(BertprepError, match=r"its header is not JSON \(it is nested too deeply\)"):
         read(path)
 
 

@@ -13,20 +13,24 @@ import pytest
 
 from bertprep import __version__
 from bertprep.layout import VOCABULARY
+from bertprep.weights.hugging_face import save_weights
 from tests.trainer.test_data import write_data, write_in_workspace
-from trainer import commands
+from trainer import checkpoint, commands
 from trainer.cli import _parser, main
 from trainer.config import ModelConfig
+from trainer.execution import Processor, choose_execution
+from trainer.optimizer import OptimizerSettings
 from trainer.settings import EngineSettings, RunSettings
+from trainer.variables import initial_values
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with all that the mistakes below are about."""
     root = tmp_path_factory.mktemp("mistakes")
-    write_data(root / "a")
+    write_data(root / "a", records=128)
     write_data(root / "b", cased=True)
-    write_data(root / "unknown", tokens=None, has_manifest=False)
+    write_data(root / "unknown", records=100, tokens=None, has_manifest=False)
     for name, change in {
         "fits": {},
         "few_positions": {"max_position_embeddings": 4},
@@ -72,24 +76,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--data", "a", "--init", "none"], 2, "--init none: does not exist; name a checkpoint"),
         (["--data", "a", "--optimizer", "sgd"], 2, "--optimizer sgd: unknown; choose one of adam, lamb"),
         (["--data", "a", "--schedule", "cosine"], 2, "--schedule cosine: unknown; choose one of google, nvidia"),
-        (["--data", "a", "--amp", "fp8"], 2, "--amp fp8: unknown; choose one of off, fp16, bf16"),
+        (["--data", "a", "--amp", "fp8"], 2, "--amp fp8: unknown; choose one of auto, off, fp16, bf16"),
+        (["--data", "a", "--xla", "yes"], 2, "--xla yes: unknown; choose one of auto, on, off"),
+        (["--data", "a", "--deterministic", "no"], 2, "--deterministic no: unknown; choose one of on, off"),
         (["--data", "a", "--engine", "none"], 2, "--engine none: unknown; choose one of tensorflow"),
         (["--data", "a", "--devices", "0"], 2, "--devices 0: must be at least 1"),
         (["--data", "a", "--amp", "fp16", "--loss-scale", "3"], 2, "--loss-scale 3.0: must be a power of two"),
-        (["--data", "a", "--loss-scale", "2"], 2, "--loss-scale 2: is of --amp fp16 alone, asked for is off"),
+        (["--data", "a", "--loss-scale", "2"], 2, "--loss-scale 2: is of --amp fp16 alone, asked for is auto"),
         (["--data", "a", "--steps", "5", "--warmup-steps", "6"], 2, "--warmup-steps 6: are more than the 5 steps"),
         (["--data", "a", "--log-every", "0"], 2, "--log-every 0: must be at least 1"),
         (["--data", "a", "--batch-size", "4,2"], 2, "--batch-size 4,2: has 2 values for 1 phase; give one for all"),
         (
             ["--data", "a", "--batch-size", "many"],
             2,
-            "argument --batch-size: 'many' is not a whole number; python -m trainer pre",
+            "--batch-size many: must be a whole number; python -m trainer pretrain --help lists the options",
         ),
         (["--data", "a", "--hosts", "one:1,two"], 2, "--hosts one:1,two: 'two' is no HOST:PORT, such as node0:12345"),
         (["--data", "a", "--hosts", "one:1,two:1"], 2, "--hosts one:1,two:1: needs --host-rank, the place of this process"),
         (["--data", "a", "--host-rank", "1"], 2, "--host-rank 1: needs --hosts, which names all processes"),
-        (["--data", "a", "--step", "5"], 2, "unrecognized arguments: --step 5; python -m trainer --help lists the options"),
-        (["train"], 2, "argument COMMAND: invalid choice: 'train' (choose from "),
+        (["--data", "a", "--step", "5"], 2, "--step: unknown option, did you mean --steps? python -m trainer pretrain --help"),
+        (["train"], 2, "train: unknown command, did you mean pretrain? python -m trainer --help lists the commands"),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -145,14 +151,18 @@ class FakeTraining:
         self.engine = SimpleNamespace(
             rank=0, world_size=1, processes=1, is_first=True, devices=1, device_name="1 x Abacus", has_accelerator=False
         )
+        self.processor = Processor("Abacus")
         self.outcome = SimpleNamespace(step=1, is_finished=True)
         self.engine_settings = EngineSettings()
         self.runs: list[RunSettings] = []
         monkeypatch.setattr(commands, "open_engine", self._open)
+        monkeypatch.setattr(commands, "this_cpu", lambda: self.processor)
+        monkeypatch.setattr("trainer.engines._may_have_gpus", lambda: self.engine.has_accelerator or self.engine.devices > 1)
         monkeypatch.setitem(sys.modules, "trainer.loop", SimpleNamespace(train=self._train))  # type: ignore[arg-type]
 
     def _open(self, settings: EngineSettings) -> Any:
         self.engine_settings = settings
+        self.engine.execution = choose_execution(settings, [self.processor])
         return self.engine
 
     def _train(self, settings: RunSettings, engine: Any) -> Any:
@@ -167,7 +177,8 @@ class FakeTraining:
 
 
 @pytest.fixture
-def training(monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
+    monkeypatch.chdir(tmp_path)
     return FakeTraining(monkeypatch)
 
 
@@ -194,8 +205,8 @@ def test_what_is_not_asked_for_is_chosen_and_said(
         "optimizer      adam",
         "precision      float32",
         "engine         tensorflow",
-        "devices        1 x Abacus",
         "out            data/models/tiny_seq_128_adam_3_steps",
+        "devices        1 x Abacus",
     ]
 
 
@@ -203,7 +214,28 @@ def test_an_accelerator_is_given_the_base_model(training: FakeTraining, folder: 
     training.engine.has_accelerator = True
     assert main(["--data", str(folder / "a"), "--workdir", "w"]) == 0
     assert training.run.model == ModelConfig.preset("base", vocab_size=10)
-    assert training.run.out == Path("w/models/base_seq_8_adam_1_steps")
+    assert training.run.out == Path("w/models/base_seq_8_adam_4_steps")
+
+
+def test_a_run_resumes_in_the_precision_of_its_checkpoint(
+    training: FakeTraining,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(commands, "check_beginning", lambda *_, **__: 0)  # which reads more of a checkpoint than there is
+    training.processor = Processor("NVIDIA H100", (9, 0), is_gpu=True)
+    arguments = ["--data", str(folder / "a"), "--out", str(tmp_path / "run")]
+    assert main(arguments) == 0
+    assert training.engine.execution.precision == "bf16"
+    assert "precision      bf16: NVIDIA H100 has it (--amp off for float32)" in capsys.readouterr().err.splitlines()
+    checkpoint.save(tmp_path / "run", 1, 0, {}, {"precision": "off", "model": {}}, keep=1)
+    assert main(arguments) == 0
+    assert training.engine.execution.precision == "off"
+    assert "precision      float32: as the checkpoint has it" in capsys.readouterr().err.splitlines()
+    assert main([*arguments, "--amp", "fp16"]) == 0
+    assert training.engine.execution.precision == "fp16"  # which the loop refuses
 
 
 def test_devices_of_the_engine_make_the_global_batch(
@@ -211,11 +243,12 @@ def test_devices_of_the_engine_make_the_global_batch(
 ) -> None:
     training.engine.devices, training.engine.processes = 4, 2
     assert main(["--data", str(folder / "a"), "--batch-size", "1", "--accumulate", "2", "--amp", "bf16", "--xla"]) == 0
-    assert training.run.steps == 2  # 20 records, 1 x 4 x 2 a step
+    assert training.run.steps == 16  # 128 records, 1 x 4 x 2 a step
     lines = capsys.readouterr().err.splitlines()
     assert "global batch   8 sequences: 1 x 4 (devices) x 2 (accumulated)" in lines
-    assert "steps          2, which is 0.8 epochs" in lines
-    assert "precision      bf16, XLA: slower than without, on a CPU" in lines
+    assert "steps          16, which is 1 epochs" in lines
+    assert "precision      bf16: slower than float32, on this processor" in lines
+    assert "XLA            on: slower than without, on a CPU" in lines
     assert "devices        1 x Abacus, 2 processes" in lines
 
 
@@ -241,29 +274,42 @@ def test_a_model_file_needs_no_vocabulary_and_names_the_run(training: FakeTraini
     model = folder / "fits.json"
     assert main(["--data", str(folder / "unknown"), "--model", str(model), "--no-dropout"]) == 0
     assert training.run.model == ModelConfig(vocab_size=10).without_dropout()
-    assert training.run.out == Path("data/models/fits_seq_8_adam_1_steps")
+    assert training.run.out == Path("data/models/fits_seq_8_adam_3_steps")
 
 
 def test_every_option_arrives(training: FakeTraining, folder: Path, tmp_path: Path) -> None:
     weights = tmp_path / "model.safetensors"
-    weights.touch()
-    numbers = {"log_every": 1, "eval_every": 2, "eval_sequences": 3, "save_every": 4, "keep": 5, "seed": 6}
+    save_weights(weights, initial_values(ModelConfig.preset("tiny", vocab_size=10), seed=1))
+    optimizer = {"weight_decay": 0.1, "beta_1": 0.8, "beta_2": 0.98, "epsilon": 1e-8, "clip_norm": 2.0}
+    numbers = {
+        "log_every": 1,
+        "eval_every": 2,
+        "eval_sequences": 3,
+        "save_every": 4,
+        "keep": 5,
+        "seed": 6,
+        "skip_bad_records": 7,
+    }
     assert main([
         "pretrain", "--data", str(folder / "a"), "--out", "out", "--init", str(weights), "--no-resume", "--bias-correction",
+        "--keep-best", "--lengthen",
+        *(part for name, value in optimizer.items() for part in (f"--{name.replace('_', '-')}".replace("a-", "a"), str(value))),
         *(part for name, value in numbers.items() for part in (f"--{name.replace('_', '-')}", str(value))),
         "--devices", "2", "--hosts", "one:1,two:2", "--host-rank", "1", "--amp", "fp16", "--xla", "--loss-scale", "1024",
+        "--deterministic", "off", "--batch-size", "8",
     ]) == 0  # fmt: skip
     run = training.run
     assert {name: getattr(run, name) for name in numbers} == numbers
-    assert (run.out, run.init, run.resume, run.optimizer.bias_correction) == (Path("out"), weights, False, True)
+    assert (run.out, run.init, run.resume, run.keep_best, run.lengthen) == (Path("out"), weights, False, True, True)
+    assert run.optimizer == OptimizerSettings(bias_correction=True, **optimizer)
     assert training.engine_settings == EngineSettings(
-        devices=2, hosts=("one:1", "two:2"), host_rank=1, amp="fp16", xla=True, loss_scale=1024
+        devices=2, hosts=("one:1", "two:2"), host_rank=1, amp="fp16", xla="on", loss_scale=1024, deterministic="off"
     )
 
 
 def test_one_process_of_several_speaks(training: FakeTraining, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     training.engine.is_first, training.engine.processes = False, 2
-    assert main(["--data", str(folder / "a")]) == 0
+    assert main(["--data", str(folder / "a"), "--hosts", "one:1,two:1", "--host-rank", "1"]) == 0
     assert capsys.readouterr().err == "one of 2 processes: training; the first tells how it goes\n"
 
 

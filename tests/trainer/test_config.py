@@ -68,6 +68,7 @@ def test_sizes_of_the_released_models(name: str, millions: float) -> None:
         ({"hidden_size": 100}, "hidden_size 100: must be a multiple of num_attention_heads, 12"),
         ({"vocab_size": 0}, "vocab_size 0: must be an integer, at least 1"),
         ({"num_hidden_layers": 2.0}, "num_hidden_layers 2.0: must be an integer, at least 1"),
+        ({"hidden_size": 10**30}, "hidden_size: must be at most 16,777,216, which no model comes near"),
         ({"num_hidden_layers": True}, "num_hidden_layers True: must be an integer, at least 1"),
         ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob 1.0: must be a number, at least 0 and below 1"),
         ({"initializer_range": "0.02"}, "initializer_range '0.02': must be a number, at least 0 and below 1"),
@@ -87,6 +88,9 @@ def test_a_file_of_another_model_is_refused(changes: dict[str, Any], message: st
     ("content", "message"),
     [
         ("{", "is not JSON"),
+        ("[" * 200_000, "is not JSON .it is nested too deeply.; expected"),
+        ('{"hidden_size": NaN}', "is not JSON .it has the number NaN"),
+        ('{"hidden_size": 1, "hidden_size": 2}', 'is not JSON .it names "hidden_size" twice'),
         ("[]", "holds no settings"),
         ('{"hidden_size": 128}', "intermediate_size, max_position_embeddings, num_attention_heads, .*: missing"),
     ],

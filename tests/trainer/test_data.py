@@ -42,7 +42,7 @@ def write_data(
         path.parent.mkdir(parents=True)
         shard = [random_record(rng, seq, pred, most=9) for _ in range(number)]
         path.write_bytes(file_of(*shard, dialect=Dialect(record_format)))
-        files[f"{split}/{path.name}"] = {"bytes": path.stat().st_size, "sha256": "", "examples": number}
+        files[f"{split}/{path.name}"] = {"bytes": path.stat().st_size, "sha256": "0" * 64, "examples": number}
     if tokens:
         (folder / VOCABULARY).write_text("\n".join(tokens) + "\n")
         made_with["vocabulary"] = {"tokens": len(tokens), "sha256": load_vocabulary(folder / VOCABULARY).sha256}

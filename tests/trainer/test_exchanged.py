@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from bertprep.weights.safetensors import read_safetensors
 from tests.trainer.exchanged import ENGINES, SAID, TINY, checkpoint_of, go_on, open_tiny
-from trainer.safetensors import read_safetensors
 from trainer.variables import variable_shapes
 
 HERE = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ENGINES]

@@ -2,20 +2,22 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.weights.hugging_face import hugging_face_name
+from bertprep.weights.safetensors import read_metadata, read_safetensors
+from bertprep.weights.tensor_bundle import TensorBundle
 from tests.trainer.golden_model import WEIGHTS, read_golden
 from tests.trainer.test_initial_weights import CONFIG, check_equal, save_checkpoint
 from trainer.cli import main
 from trainer.config import ModelConfig
 from trainer.export import export_model
 from trainer.initial_weights import read_initial_weights
-from trainer.safetensors import read_metadata, read_safetensors
-from trainer.weights import hugging_face_name
 
 VOCABULARY = "".join(f"token{number}\n" for number in range(CONFIG.vocab_size))
 
@@ -47,6 +49,23 @@ def test_a_checkpoint_goes_out_by_its_name(run: Path, tmp_path: Path) -> None:
     older = run / "checkpoint-000001000.safetensors"
     export_model(older, tmp_path / "mine", to="transformers")
     check_equal(read_initial_weights(tmp_path / "mine", CONFIG), read_initial_weights(older, CONFIG))
+
+
+def test_a_run_goes_out_as_google_releases_models(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "mine"
+    assert main(["export", "--to", "google", str(run), str(target)]) == 0
+    assert sorted(path.name for path in target.iterdir()) == [
+        "bert_config.json", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index", "vocab.txt",
+    ]  # fmt: skip
+    expected = read_initial_weights(run, CONFIG)
+    assert TensorBundle(target / "bert_model.ckpt").shapes == {name: value.shape for name, value in expected.items()}
+    check_equal(read_initial_weights(target, CONFIG), expected)
+    assert json.loads((target / "bert_config.json").read_text()) == asdict(CONFIG)
+    assert (target / "vocab.txt").read_text() == VOCABULARY
+    said = capsys.readouterr().err
+    assert f"--init_checkpoint={target}/bert_model.ckpt\n  with --do_lower_case=False, where a script tokenizes text\n" in said
+    with pytest.raises(UsageError, match=r"bert_model\.ckpt: is no checkpoint of this trainer"):
+        export_model(target, tmp_path / "again")
 
 
 def test_the_names_and_shapes_are_those_of_hugging_faces_own_file(tmp_path: Path) -> None:
@@ -139,7 +158,7 @@ def test_the_folder_that_one_stands_in_may_be_the_target(run: Path, tmp_path: Pa
 
 def test_a_folder_that_cannot_be_written_is_one_line(run: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(BertprepError, match=r"file/mine: cannot be written: Not a directory"):
+    with pytest.raises(BertprepError, match=r"file/mine: cannot be written: .*file is a file, expected a folder"):
         export_model(run, tmp_path / "file" / "mine")
 
 
@@ -148,7 +167,7 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
         export_model(WEIGHTS, tmp_path / "mine")
     with pytest.raises(UsageError, match=r"absent: does not exist"):
         export_model(tmp_path / "absent", tmp_path / "mine")
-    with pytest.raises(UsageError, match=r"--to onnx: unknown; choose one of transformers"):
+    with pytest.raises(UsageError, match=r"--to onnx: unknown; choose one of transformers, google"):
         export_model(tmp_path, tmp_path / "mine", to="onnx")
 
 

@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.weights.hugging_face import Weights, load_weights, save_weights
+from bertprep.weights.safetensors import read_safetensors, write_safetensors
+from bertprep.weights.tensor_bundle import write_bundle
 from tests.trainer.golden_model import WEIGHTS, read_golden
+from tests.weights.tensorflow_checkpoints import CHECKPOINT, CONFIG
 from trainer import checkpoint
 from trainer.config import ModelConfig
-from trainer.initial_weights import read_initial_weights
-from trainer.safetensors import read_safetensors, write_safetensors
+from trainer.initial_weights import find_weights, read_initial_weights
 from trainer.variables import initial_values, variable_shapes
-from trainer.weights import Weights, load_weights, save_weights
-
-CONFIG = ModelConfig(
-    vocab_size=40, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, max_position_embeddings=32
-)
 
 
 def save_checkpoint(folder: Path, step: int, *, seed: int, config: ModelConfig = CONFIG, **made_with: Any) -> Weights:
@@ -50,6 +48,12 @@ def test_a_run_gives_those_of_its_newest_checkpoint(tmp_path: Path) -> None:
     check_equal(read_initial_weights(tmp_path, CONFIG), expected)
 
 
+def test_the_folder_that_one_stands_in_may_be_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = save_checkpoint(tmp_path, 10, seed=1)
+    monkeypatch.chdir(tmp_path)
+    check_equal(read_initial_weights(Path(), CONFIG), expected)
+
+
 def test_a_checkpoint_is_known_by_its_content(tmp_path: Path) -> None:
     expected = save_checkpoint(tmp_path, 10, seed=1)
     (tmp_path / "checkpoint-000000010.safetensors").rename(tmp_path / "model.safetensors")
@@ -58,18 +62,67 @@ def test_a_checkpoint_is_known_by_its_content(tmp_path: Path) -> None:
 
 def test_hugging_faces_model_as_a_file_and_as_a_folder(tmp_path: Path) -> None:
     config = read_golden()["config"]
-    expected = load_weights(WEIGHTS, config)
+    expected = load_weights(WEIGHTS, variable_shapes(config))
     check_equal(read_initial_weights(WEIGHTS, config), expected)
     (tmp_path / "model.safetensors").write_bytes(WEIGHTS.read_bytes())
     check_equal(read_initial_weights(tmp_path, config), expected)
 
 
+@pytest.mark.parametrize("named", ["model.ckpt-300", "model.ckpt-300.index", "."])
+def test_googles_checkpoint_gives_its_weights_and_not_its_moments(named: str, tmp_path: Path) -> None:
+    """As Google's and NVIDIA's scripts leave it in a folder of a run, beside older ones."""
+    write_bundle(tmp_path / "model.ckpt-90", initial_values(CONFIG, seed=2))
+    for file in CHECKPOINT.parent.glob(f"{CHECKPOINT.name}.[id]*-of-*"):
+        (tmp_path / f"model.ckpt-300{file.suffix}").write_bytes(file.read_bytes())
+    (tmp_path / "model.ckpt-300.index").write_bytes(CHECKPOINT.with_suffix(".index").read_bytes())
+    check_equal(read_initial_weights(tmp_path / named, CONFIG), initial_values(CONFIG, seed=1))
+
+
+def test_a_release_of_google_is_found_in_its_folder(tmp_path: Path) -> None:
+    weights = initial_values(CONFIG, seed=1)
+    for name in ("bert_model.ckpt", "model.ckpt"):
+        write_bundle(tmp_path / name, weights)
+    assert find_weights(tmp_path) == tmp_path / "bert_model.ckpt"
+    check_equal(read_initial_weights(tmp_path, CONFIG), weights)
+    for file in tmp_path.glob("bert_model.ckpt*"):
+        file.unlink()
+    assert find_weights(tmp_path) == tmp_path / "model.ckpt"
+    write_bundle(tmp_path / "another.ckpt", weights)
+    with pytest.raises(UsageError, match=r"holds several checkpoints of TensorFlow, 'another\.ckpt', 'model\.ckpt'; name one"):
+        find_weights(tmp_path)
+
+
+@pytest.mark.parametrize("writer", ["checkpoint", "hugging face", "google"])
+def test_more_than_the_model_has_is_refused(writer: str, tmp_path: Path) -> None:
+    """A model of more layers holds all that one of fewer needs, and would pass for it."""
+    deeper = replace(CONFIG, num_hidden_layers=2)
+    weights = save_checkpoint(tmp_path / "run", 10, seed=1, config=deeper)
+    path = tmp_path / "run"
+    if writer == "hugging face":
+        save_weights(path := tmp_path / "model.safetensors", weights)
+    elif writer == "google":
+        write_bundle(path := tmp_path / "bert_model.ckpt", {**weights, "bert/pooler/dense/bias/adam_m": np.ones(8, np.float32)})
+    with pytest.raises(BertprepError, match=r"has 16 variables that the model lacks: 'bert.encoder.layer.1.* and 13 others"):
+        read_initial_weights(path, CONFIG)
+
+
+def test_googles_checkpoints_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    prefix = tmp_path / "bert_model.ckpt"
+    weights = initial_values(CONFIG, seed=1)
+    write_bundle(prefix, {name: value for name, value in weights.items() if name.startswith("bert/")})
+    with pytest.raises(BertprepError, match=r"bert_model\.ckpt: lacks 7 of the model's 30 variables: cls/predictions"):
+        read_initial_weights(prefix, CONFIG)
+    write_bundle(prefix, weights)
+    with pytest.raises(BertprepError, match=r"position_embeddings: the model has 64 x 8 for it, found 32 x 8; give the"):
+        read_initial_weights(prefix, replace(CONFIG, max_position_embeddings=64))
+
+
 def test_nothing_to_begin_with_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"absent: does not exist; name a checkpoint, the folder of a run, or a model\.safet"):
+    with pytest.raises(UsageError, match=r"absent: does not exist; name a checkpoint, a model\.safetensors or"):
         read_initial_weights(tmp_path / "absent", CONFIG)
     (tmp_path / "empty").mkdir()
     with pytest.raises(
-        UsageError, match=r"empty: holds neither a checkpoint nor a model\.safetensors; name a folder that does"
+        UsageError, match=r"empty: holds neither a checkpoint nor a model\.safetensors nor a bert_model\.ckpt; name"
     ):
         read_initial_weights(tmp_path / "empty", CONFIG)
     (tmp_path / "model.bin").write_bytes(b"PK\x03\x04 something else")
@@ -86,18 +139,18 @@ def test_a_model_of_another_shape_is_refused(tmp_path: Path) -> None:
     ):
         read_initial_weights(tmp_path, other)
     deeper = replace(CONFIG, num_hidden_layers=2)
-    with pytest.raises(
-        BertprepError, match=r"lacks 16 of the model's 46 variables, the first is bert/encoder/layer_1/attention"
-    ):
+    with pytest.raises(BertprepError, match=r"lacks 16 of the model's 46 variables: bert/encoder/layer_1/attention"):
         read_initial_weights(tmp_path, deeper)
     assert len(variable_shapes(deeper)) == 46
 
 
-@pytest.mark.parametrize("writer", ["checkpoint", "hugging face"])
+@pytest.mark.parametrize("writer", ["checkpoint", "hugging face", "google"])
 def test_padded_word_embeddings_are_refused(writer: str, tmp_path: Path) -> None:
     """As models have them whose trainer wanted a multiple of 8: what a token is might be another one's row."""
     if writer == "checkpoint":
         save_checkpoint(tmp_path, 10, seed=1)
+    elif writer == "google":
+        write_bundle(tmp_path / "bert_model.ckpt", initial_values(CONFIG, seed=1))
     else:
         save_weights(tmp_path / "model.safetensors", initial_values(CONFIG, seed=1))
     with pytest.raises(
@@ -118,5 +171,5 @@ def test_a_hidden_size_is_not_taken_for_a_padded_vocabulary(tmp_path: Path) -> N
 def test_a_model_without_heads_is_refused(tmp_path: Path) -> None:
     encoder = {name: value for name, value in read_safetensors(WEIGHTS).items() if name.startswith("bert")}
     write_safetensors(tmp_path / "model.safetensors", encoder, {"format": "pt"})
-    with pytest.raises(BertprepError, match=r"holds 39 of the model's 46 variables"):
+    with pytest.raises(BertprepError, match=r"lacks 7 of the model's 46 variables"):
         read_initial_weights(tmp_path, read_golden()["config"])

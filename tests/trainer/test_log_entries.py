@@ -45,9 +45,19 @@ def test_a_line_that_a_kill_tore_off_is_passed_over(log: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["loss 7.2", "[1, 2]", '{"kind": "train"}'])
-def test_a_line_that_is_no_entry_is_named(line: str, log: Path) -> None:
-    content = log.read_text()
-    log.write_text(line + "\n" + content)
+def test_a_line_that_is_no_entry_is_named_and_costs_no_other(line: str, log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, *others = log.read_text().splitlines(keepends=True)
+    log.write_text(first + line + "\n" + "".join(others))
+    assert read_log(log) == ENTRIES
+    assert capsys.readouterr().err == f"{log}: line 2: left out, it is no entry of a log: {line!r}\n"
+    cut_log(log, 1000)
+    capsys.readouterr()
+    assert read_log(log) == ENTRIES
+    assert capsys.readouterr().err == ""  # it is gone
+
+
+def test_a_file_of_something_else_is_no_log(log: Path) -> None:
+    log.write_text("my notes\non losses\n")
     with pytest.raises(BertprepError, match=r"log\.jsonl: line 1: expected an entry .* remove it$"):
         read_log(log)
 

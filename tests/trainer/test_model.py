@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainer.golden_model import WEIGHTS, read_golden
 from trainer.config import ModelConfig
-from trainer.weights import load_weights
+from trainer.initial_weights import read_initial_weights
 
 pytestmark = pytest.mark.tensorflow
 GOLDEN = read_golden()
@@ -22,7 +22,7 @@ def make_variables() -> dict[str, Any]:
     """Hugging Face's weights as variables."""
     from trainer.engines.tensorflow import model
 
-    return model.make_variables(load_weights(WEIGHTS, CONFIG))
+    return model.make_variables(read_initial_weights(WEIGHTS, CONFIG))
 
 
 @cache
@@ -30,16 +30,25 @@ def make_step(*, compiled: bool = False, compute_dtype: str = "float32") -> Any:
     """A function of a part of the golden batch: its share of the whole's loss, the gradients of that, and the sums."""
     import tensorflow as tf
 
-    from trainer.engines.tensorflow.model import loss_share, pretraining_sums
+    from trainer.engines.tensorflow.model import (
+        float32_gradients,
+        gradients_of_variables,
+        loss_share,
+        prepare_weights,
+        pretraining_sums,
+    )
 
     variables = make_variables()
 
     @tf.function(jit_compile=compiled)
     def step(batch, key):  # type: ignore[no-untyped-def]
+        weights = prepare_weights(CONFIG, variables, compute_dtype)
         with tf.GradientTape() as tape:
-            sums = pretraining_sums(CONFIG, variables, batch, dropout_key=key, compute_dtype=compute_dtype)
+            tape.watch(weights)
+            sums = pretraining_sums(CONFIG, weights, batch, dropout_key=key)
             loss = loss_share(sums, float(BATCH["masked_lm_weights"].sum()), float(SEQUENCES))
-        return loss, tape.gradient(loss, [variable.value for variable in variables.values()]), sums
+        gradients = gradients_of_variables(CONFIG, float32_gradients(tape.gradient(loss, weights)))
+        return loss, [gradients[name] for name in variables], sums
 
     return step
 
@@ -63,10 +72,10 @@ def loss_and_gradients(batch: dict[str, Any] = BATCH, key: Any = None, **options
 def test_logits_are_hugging_faces(compiled: bool) -> None:
     import tensorflow as tf
 
-    from trainer.engines.tensorflow.model import pretraining_logits
+    from trainer.engines.tensorflow.model import prepare_weights, pretraining_logits
 
     variables = make_variables()
-    run = tf.function(lambda batch: pretraining_logits(CONFIG, variables, batch), jit_compile=compiled)
+    run = tf.function(lambda batch: pretraining_logits(CONFIG, prepare_weights(CONFIG, variables), batch), jit_compile=compiled)
     logits = run(tensors(BATCH))
     expected = np.array(GOLDEN["masked_lm_logits"]).reshape(-1, CONFIG.vocab_size)
     assert expected.std() > 0.5  # so that 1e-5 says something

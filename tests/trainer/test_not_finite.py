@@ -59,6 +59,12 @@ def test_any_other_is_the_end_with_the_whole_batch_named(wrong: dict[str, float]
     loss, norm = wrong.get("loss", 1.0), wrong.get("norm", 1.0)
     assert message.startswith(f"step 103: the loss is {loss}, the norm of the gradients {norm}; its batch is {named[0]}, and 7")
     assert str(out / "not_finite.txt") in message
+    assert message.endswith("or lower --lr; no checkpoint was written before, so the same command begins anew")
+    (out / "checkpoint-000000100.safetensors").touch()
+    with pytest.raises(
+        BertprepError, match=r"newest checkpoint, checkpoint-000000100\.safetensors, is from before, and the same"
+    ):
+        check(result(**wrong), records, out)
 
 
 def test_one_rank_writes_and_all_end(records: RecordSet, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from bertprep.errors import BertprepError, UsageError
 from trainer.data import Data
-from trainer.phases import PhaseOptions, PhaseRequest, make_phases, read_phases
+from trainer.phases import PhaseOptions, PhaseRequest, check_learning, make_phases, read_phases
 from trainer.schedule import Schedule
 from trainer.settings import Phase
 
@@ -30,8 +30,19 @@ def test_a_run_is_one_phase_of_one_pass_over_the_records() -> None:
     assert phase.schedule == Schedule.google(peak=1e-4, steps=25, warmup_steps=2)  # 1039 // (5 x 2 x 4), and a tenth of it
 
 
-def test_one_pass_has_at_least_one_step() -> None:
-    assert phases_of(None, records=3)[0].steps == 1
+def test_a_phase_whose_learning_rate_never_leaves_0_is_refused() -> None:
+    """That of the last step is 0, and it is the only one."""
+    phases = phases_of(None, records=10)
+    assert phases[0].steps == 1
+    with pytest.raises(UsageError) as error:
+        check_learning(phases, [data_of(128, 10)], devices=2)
+    assert str(error.value) == (
+        "data/128: the run has one step, of 64 sequences where there are 10 records; the last step has a learning rate of 0, "
+        "so nothing would be learnt; give more --steps, or a smaller --batch-size"
+    )
+    with pytest.raises(UsageError, match=r"^data/512: phase 2 has one step, of 64 sequences where there are 1,000 records; "):
+        check_learning(phases_of("128:2,512:1"), [data_of(128, 1000), data_of(512, 1000)], devices=2)
+    check_learning(phases_of(None, records=10, steps=2), [data_of(128, 10)], devices=2)
 
 
 def test_lamb_has_a_rate_and_a_schedule_of_its_own() -> None:
@@ -119,6 +130,7 @@ def test_requests_that_cannot_be_met(text: str | None, options: dict[str, Any], 
     ("content", "message"),
     [
         ("[{", r"is not JSON \(.*\); expected a list of phases"),
+        ("[" * 200_000, r"is not JSON \(it is nested too deeply\); expected a list of phases"),
         ("{}", "expected a list of phases, such as"),
         ("[]", "expected a list of phases"),
         ("[128]", "expected a list of phases"),

@@ -36,7 +36,7 @@ def test_adam_by_its_defaults() -> None:
 def test_adam_with_every_argument() -> None:
     assert printed_options("pretrain_adam", "32 8 5e-5 fp32 false 4 100 2000 500 2 512 80") == (
         "--format tfrecord --model large --optimizer adam --schedule nvidia --seq 512 --steps 2000 --batch-size 32 "
-        "--accumulate 2 --lr 0.0002 --warmup-steps 100 --amp off --devices 4 --save-every 500"
+        "--accumulate 2 --lr 0.0002 --warmup-steps 100 --amp off --xla off --devices 4 --save-every 500"
     )
 
 
@@ -63,7 +63,7 @@ def test_lamb_with_every_argument() -> None:
     call = "16 4 8 7.5e-4 5e-4 manual_fp16 false 4 2000 200 7829 50 128 256 base"
     assert printed_options("pretrain_lamb", call) == (
         "--format tfrecord --model base --optimizer lamb --schedule nvidia --phases 128:7046,512:1564 --batch-size 16,4 "
-        "--accumulate 128,256 --lr 0.003,0.002 --warmup-steps 2000,200 --amp fp16 --devices 4 --save-every 50"
+        "--accumulate 128,256 --lr 0.003,0.002 --warmup-steps 2000,200 --amp fp16 --xla off --devices 4 --save-every 50"
     )
 
 

@@ -6,18 +6,20 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import bertprep
 from bertprep.errors import BertprepError, UsageError
 from bertprep.records import Examples
 from tests.records.handmade import FIRST, Dialect, Record, file_of, random_record
 from tests.records.test_reader import assert_holds
 from trainer import record_index, record_set
 from trainer.record_index import INDEX
-from trainer.record_set import RecordSet
+from trainer.record_set import BadRecordError, RecordSet
 
 
 def write_folder(folder: Path, sizes: tuple[int, ...], record_format: str = "tfrecord", seed: int = 0) -> list[Record]:
@@ -62,6 +64,18 @@ def test_folders_of_both_formats_are_one_sequence(tmp_path: Path) -> None:
         assert records.place_of(37) == (tmp_path / "b" / "training" / "part-0", 1)
 
 
+def test_records_are_named_by_whole_numbers(tmp_path: Path) -> None:
+    write_folder(tmp_path / "a", (5, 4))
+    room = Examples.empty(9, seq=8, pred=2)
+    wrong: list[tuple[Any, type[Exception]]] = [
+        ([9], IndexError), ([-1], IndexError), ([1.0], TypeError), ((1, 2), TypeError), (np.array([[1]]), TypeError),
+    ]  # fmt: skip
+    with RecordSet([tmp_path / "a"]) as records:
+        for numbers, error in wrong:
+            with pytest.raises(error, match=f"^{tmp_path / 'a' / 'training'}: records "):
+                records.gather_into(room, numbers)
+
+
 def test_few_files_are_open_at_a_time(tmp_path: Path) -> None:
     expected = write_folder(tmp_path / "a", (2,) * 20)
     open_before = len(list(Path("/dev/fd").iterdir()))
@@ -79,8 +93,19 @@ def test_an_index_is_made_once(tmp_path: Path, walks: list[Path]) -> None:
         with RecordSet([tmp_path / "a"]) as records:
             assert_holds(gather(records, [6, 0]), [expected[6], expected[0]])
         assert len(walks) == 2
-    assert (tmp_path / "a" / "training" / INDEX).exists()
-    assert sorted(path.name for path in (tmp_path / "a" / "training").iterdir()) == [INDEX, "part-0", "part-1"]
+    assert (tmp_path / "a" / f"{INDEX}.training").exists()
+    assert sorted(path.name for path in (tmp_path / "a" / "training").iterdir()) == ["part-0", "part-1"]
+
+
+def test_an_index_that_lies_among_the_records_is_moved_out(tmp_path: Path, walks: list[Path]) -> None:
+    """Where bertprep 0.1.0 kept it, and NVIDIA's `*` took it for records."""
+    expected = write_folder(tmp_path / "a", (3, 4))
+    RecordSet([tmp_path / "a"]).close()
+    (tmp_path / "a" / f"{INDEX}.training").rename(tmp_path / "a" / "training" / INDEX)
+    with RecordSet([tmp_path / "a"]) as records:
+        assert_holds(gather(records, [6, 0]), [expected[6], expected[0]])
+    assert len(walks) == 2
+    assert sorted(path.name for path in (tmp_path / "a" / "training").iterdir()) == ["part-0", "part-1"]
 
 
 @pytest.mark.parametrize("what", ["size", "time", "name"])
@@ -103,7 +128,7 @@ def test_a_changed_file_is_looked_through_again(tmp_path: Path, walks: list[Path
 def test_a_damaged_index_is_made_again(tmp_path: Path, walks: list[Path], damage: str) -> None:
     expected = write_folder(tmp_path / "a", (3, 4))
     RecordSet([tmp_path / "a"])
-    index = tmp_path / "a" / "training" / INDEX
+    index = tmp_path / "a" / f"{INDEX}.training"
     line, _, offsets = index.read_bytes().partition(b"\n")
     changed = {
         "offset": line + b"\n" + offsets[:8] + b"\xff" + offsets[9:],
@@ -160,6 +185,15 @@ def test_gzip_files_are_held_decompressed(tmp_path: Path, monkeypatch: pytest.Mo
         RecordSet([tmp_path / "a"])
 
 
+def test_what_we_write_in_gzip_and_with_the_names_of_tensorflow_2(tmp_path: Path) -> None:
+    expected = write_folder(tmp_path / "a", (3, 4, 5))
+    dialect = bertprep.Dialect(feature_names="tf2", compress="gzip")
+    bertprep.convert(tmp_path / "a", tmp_path / "b", to="tfrecord", dialect=dialect, workers=1)
+    for _ in range(2):  # found, and then from the index
+        with RecordSet([tmp_path / "b"]) as records:
+            assert_holds(gather(records, list(range(12))), expected)
+
+
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     write_folder(tmp_path / "a", (3, 4))
     path = tmp_path / "a" / "training" / "part-1"
@@ -170,6 +204,42 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
         gather(records, [0, 5])
         with pytest.raises(BertprepError, match=f"^{path}: record 3: the checksum of its data should be "):
             gather(records, [0, 6, 1])
+
+
+@pytest.mark.parametrize("record_format", ["tfrecord", "ofrecord"])
+@pytest.mark.parametrize(
+    ("feature", "place", "value", "said"),
+    [
+        ("input_ids", 3, 30522, "has the value 30,522, expected 0 to 30,521; train with the vocabulary that the data was made"),
+        ("input_mask", 7, 2, "has the value 2, expected 0 to 1; make the file again"),
+        ("segment_ids", 0, 7, "has the value 7, expected 0 to 1; make the file again"),
+        ("masked_lm_positions", 1, 8, "has the value 8, expected 0 to 7; make the file again"),
+        ("masked_lm_ids", 1, 2**31 - 1, "has the value 2,147,483,647, expected 0 to 30,521; train with the vocabulary"),
+        ("masked_lm_weights", 0, -1.0, "has the value -1.0, expected a finite one of 0 or more; make the file again"),
+        ("masked_lm_weights", 1, float("nan"), "has the value nan, expected a finite one of 0 or more; make the file again"),
+        ("masked_lm_weights", 1, float("inf"), "has the value inf, expected a finite one of 0 or more; make the file again"),
+        ("next_sentence_labels", 0, 2, "has the value 2, expected 0 to 1; make the file again"),
+    ],
+)
+def test_a_value_that_the_model_cannot_take_is_named(
+    feature: str, place: int, value: float, said: str, record_format: str, tmp_path: Path
+) -> None:
+    highest = {**FIRST, "masked_lm_positions": [2, 7], "masked_lm_weights": [1.0, -0.0], "input_ids": [30521] * 8}
+    wrong = {name: [*values] for name, values in highest.items()}
+    wrong[feature][place] = value
+    path = tmp_path / "part-0"
+    path.write_bytes(file_of(*[highest] * 40, wrong, FIRST, wrong, dialect=Dialect(record_format)))
+    with RecordSet([path], vocab_size=30522) as records:
+        assert_holds(gather(records, [*range(40), 41]), [highest] * 40 + [FIRST])
+        with pytest.raises(BadRecordError) as error:
+            gather(records, [*range(20), 40, 41])
+        assert str(error.value).startswith(f"{path}: record 40: feature {feature} {said}")
+        assert (error.value.number, error.value.row) == (40, 20)
+        room = Examples.empty(4, seq=8, pred=2)
+        assert [bad.row for bad in records.gather_good(room, np.array([40, 41, 42, 0]))] == [0, 2]
+        assert [row.any() for row in room.input_ids] == [False, True, False, True]
+    with RecordSet([path]) as records:
+        gather(records, [40])  # without a model's sizes
 
 
 def test_a_file_that_changes_under_way_is_noticed_when_it_is_opened(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ TINY = ModelConfig.preset("tiny")  # of 2 layers
     ("settings", "message"),
     [
         ({"stages": 3}, "--stages 3: the model has 2 layers"),
-        ({"xla": True}, "--xla: OneFlow has none; leave it out"),
+        ({"deterministic": "off"}, "--deterministic off: OneFlow has no such choice"),
+        ({"xla": "on"}, "--xla: OneFlow has none; leave it out"),
         ({"hosts": ("a:1", "b:1")}, "--hosts: OneFlow is told of its processes by its launcher; start them with python -m one"),
         ({"devices": 4}, "--devices 4: OneFlow has one device in a process; start 4 processes with python -m oneflow.distr"),
         ({"eager": True, "stages": 2}, "--eager --stages 2: a pipeline is a graph; leave --eager out"),
@@ -99,7 +100,7 @@ def run_trainer(data: Path, *options: str, **environment: str) -> "subprocess.Co
 
 def test_an_impossible_layout_is_a_line_before_the_process_group_starts(tmp_path: Path) -> None:
     """There is nobody at the master's port: a process that tried would wait."""
-    write_data(tmp_path / "a")
+    write_data(tmp_path / "a", records=128)
     ended = run_trainer(tmp_path / "a", "--stages", "3", "--out", str(tmp_path / "out"), **FOUR)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith("trainer: error: --stages 3: the model has 2 layers")
@@ -108,7 +109,7 @@ def test_an_impossible_layout_is_a_line_before_the_process_group_starts(tmp_path
 
 @pytest.mark.parametrize("alias", ["--stages", "--nums-split"])
 def test_without_oneflow_its_installation_is_told(alias: str, tmp_path: Path) -> None:
-    write_data(tmp_path / "a")
+    write_data(tmp_path / "a", records=128)
     (tmp_path / "hidden" / "oneflow").mkdir(parents=True)  # as where a library of it is missing
     (tmp_path / "hidden" / "oneflow" / "__init__.py").write_text("raise ImportError('libcublas.so.11: cannot open it')")
     paths = f"{tmp_path / 'hidden'}:{Path(__file__).parents[3]}"

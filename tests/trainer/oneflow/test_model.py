@@ -8,8 +8,8 @@ import pytest
 
 from tests.trainer.golden_model import WEIGHTS, read_golden
 from trainer.config import ModelConfig
+from trainer.initial_weights import read_initial_weights
 from trainer.settings import EngineSettings
-from trainer.weights import load_weights
 
 pytestmark = pytest.mark.oneflow
 GOLDEN = read_golden()
@@ -30,7 +30,7 @@ def place(**settings: Any) -> tuple[Any, Any]:
 
     chosen = EngineSettings(engine="oneflow", **settings)
     devices = open_devices(chosen)
-    placed = place_model(CONFIG, load_weights(WEIGHTS, CONFIG), devices, compute_dtype=flow.float32, is_global=False)
+    placed = place_model(CONFIG, read_initial_weights(WEIGHTS, CONFIG), devices, compute_dtype=flow.float32, is_global=False)
     return placed, Passes(placed, devices, chosen)
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from tests.golden import GOLDEN
 from tests.trainer.oneflow.launching import finish_in_time, kill, launch
-from tests.trainer.small_runs import SEQ, command, finish, losses, start, train, training_log, wait_for
+from tests.trainer.small_runs import SEQ, command, damage_record_of, finish, losses, start, train, training_log, wait_for
 from trainer.checkpoint import find_checkpoints, read
 
 pytestmark = pytest.mark.oneflow
@@ -52,7 +53,7 @@ def test_a_pipeline_that_is_killed_goes_on_to_the_same_losses(workdir: Path, tmp
     step = read(find_checkpoints(killed)[-1]).step
     assert 6 <= step < 26
     said = finish_in_time(run_pipeline(workdir, killed))
-    assert said.count(f"going on behind step {step}\n") == 1  # one process speaks
+    assert said.count(f"resuming after step {step}\n") == 1  # one process speaks
     assert losses(training_log(killed)) == losses(training_log(whole))
     assert find_checkpoints(killed)[-1].read_bytes() == find_checkpoints(whole)[-1].read_bytes()
 
@@ -68,6 +69,32 @@ def test_a_run_that_is_told_to_stop_goes_on_eagerly(workdir: Path, tmp_path: Pat
     finish(run, status=3)
     finish(start(command(workdir, out, *options, "--eager")))
     np.testing.assert_allclose(losses(training_log(out)), losses(training_log(tmp_path / "whole")), rtol=0, atol=1e-5)
+
+
+def test_a_damaged_record_costs_no_step(workdir: Path, tmp_path: Path) -> None:
+    """Neither in one process nor in two, which skip it alike."""
+    shutil.copytree(workdir, data := tmp_path / "data")
+    name = damage_record_of(7, data, "ofrecord")
+    out, options = tmp_path / "one", ["--engine", "oneflow", "--no-dropout"]
+    said = finish(start(command(data, out, *options)), status=1).splitlines()[-1]
+    assert said.startswith(f"trainer: error: {name}")
+    assert said.endswith("; step 6 is saved, and the same command goes on from there")
+    assert [read(path).step for path in find_checkpoints(out)] == [6]
+    assert f"step 7: without a bad record: {name}" in finish(start(command(data, out, *options, "--skip-bad-records", "1")))
+
+    def launch_two(*more: str) -> "list[subprocess.Popen[str]]":
+        return launch(command(data, tmp_path / "two", *options, "--batch-size", "8", *more)[1:], 2, tmp_path / "logs")
+
+    runs = launch_two()
+    try:
+        said = "".join(run.communicate(timeout=60)[0] for run in runs)
+    finally:
+        kill(runs)
+    assert all(run.returncode != 0 for run in runs)
+    assert f"trainer: error: {name}" in said
+    assert [read(path).step for path in find_checkpoints(tmp_path / "two")] == [6]
+    finish_in_time(launch_two("--skip-bad-records", "1"))
+    np.testing.assert_allclose(losses(training_log(tmp_path / "two")), losses(training_log(out)), rtol=0, atol=1e-5)
 
 
 def test_half_precision_needs_a_gpu(workdir: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A global batch gives the same step however it is cut over devices and micro-batches, in every precision."""
 
+from collections import Counter
 from functools import cache
 from hashlib import sha256
 from typing import Any
@@ -9,8 +10,10 @@ import pytest
 
 from bertprep.errors import UsageError
 from tests.trainer.small_runs import BATCH, MODEL, SEED, make_batch
+from trainer.batches import features
 from trainer.config import ModelConfig
 from trainer.engines import open_engine
+from trainer.execution import choose_execution, this_cpu
 from trainer.metrics import StepResult
 from trainer.optimizer import OptimizerSettings
 from trainer.schedule import Schedule
@@ -35,7 +38,9 @@ def make_engine(devices: int, **settings: Any) -> Any:
 def make_engine_once(devices: int, *, optimizer: str = "adam", dropout: bool = False, **settings: Any) -> Any:
     from trainer.engines.tensorflow.engine import TensorFlowEngine
 
-    engine: Any = TensorFlowEngine(EngineSettings(devices=devices, **settings), open_devices_once(devices))
+    asked = EngineSettings(devices=devices, **settings)
+    engine: Any = TensorFlowEngine(asked, open_devices_once(devices))
+    engine.execution = choose_execution(asked, [this_cpu()])
     engine.build(MODEL if dropout else MODEL.without_dropout(), OptimizerSettings(name=optimizer), seed=SEED)
     return engine
 
@@ -141,10 +146,66 @@ def test_half_the_precision_trains_alike(amp: str, tolerance: float) -> None:
 
 
 def test_xla_computes_the_same() -> None:
-    plain, compiled = make_engine(1), make_engine(1, xla=True)
+    plain, compiled = make_engine(1), make_engine(1, xla="on")
     for number in range(3):
         losses = [step(engine, number, 2).sums.loss for engine in (plain, compiled)]
         assert losses[1] == pytest.approx(losses[0], abs=1e-5)
+
+
+def test_what_xla_does_not_compile_is_found_out() -> None:
+    import tensorflow as tf
+
+    from trainer.engines.tensorflow.devices import find_xla_fault
+
+    open_devices_once(1)
+    assert find_xla_fault("CPU:0") == ""
+    assert "unsupported operations" in find_xla_fault("CPU:0", tf.strings.as_string)
+
+
+@pytest.mark.parametrize(
+    ("settings", "computing", "assigned"),
+    [({}, 15, 3), ({"optimizer": "lamb"}, 27, 3), ({"amp": "fp16"}, 18, 3)],
+    ids=["adam", "lamb", "fp16"],
+)
+def test_an_update_has_no_more_operations_than_it_needs(settings: dict[str, str], computing: int, assigned: int) -> None:
+    """Each is a kernel to be launched on a GPU, for each of some 200 variables, where the step is not compiled."""
+    engine = make_engine(1, **settings)
+    [replica], variables = engine._replicas, len(engine._replicas[0].variables)
+    gradients = {
+        name: tf_zeros(weight.shape) for name, weight in engine._prepare(replica).items() if "cls/predictions/word" not in name
+    }
+    traced = engine._update[0].get_concrete_function(gradients, tf_zeros(()), tf_zeros(()))
+    counts = Counter(operation.type for operation in traced.graph.get_operations())
+    once = 20 + 2 * MODEL.num_hidden_layers  # the norm, the loss scale; cutting query, key and value apart
+    passed_on = {"Const", "Placeholder", "ReadVariableOp", "Identity", "NoOp", "AssignVariableOp", "AssignAddVariableOp"}
+    assert sum(count for kind, count in counts.items() if kind not in passed_on) <= computing * variables + once
+    assert counts["AssignVariableOp"] <= assigned * variables + 3
+    assert counts["IsFinite"] <= 2
+
+
+def tf_zeros(shape: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.zeros(shape)
+
+
+def test_accumulation_prepares_weights_once() -> None:
+    """Neither the word embeddings are copied nor query, key and value joined in the loop over micro-batches."""
+    engine = make_engine(1, amp="bf16")
+    batch = engine._spread({**features(make_batch(0)), "dropout_key": np.zeros((2, 2), np.int32)}, 2)
+    graph = engine._train.get_concrete_function(batch, tf_zeros(()), tf_zeros(())).graph.as_graph_def()
+    [loop] = [node for node in graph.node if node.op in ("While", "StatelessWhile")]
+    functions = {function.signature.name: function for function in graph.library.function}
+    in_loop, names = [], [loop.attr["body"].func.name]
+    while names:
+        function = functions[names.pop()]
+        in_loop += list(function.node_def)
+        names += [value.func.name for node in function.node_def for value in node.attr.values() if value.HasField("func")]
+    assert "MatMul" in {node.op for node in in_loop}
+    joined = [node.name for node in in_loop if node.op == "ConcatV2"]
+    assert joined == []
+    variables = [node.name for node in in_loop if node.op == "ReadVariableOp"]
+    assert variables == []
 
 
 def test_a_state_that_is_taken_over_goes_on_to_the_bit() -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from tests.trainer.small_runs import (
     SEQ,
     command,
+    damage_record_of,
     finish,
     free_ports,
     losses,
@@ -118,7 +120,7 @@ def test_a_run_that_is_told_to_stop_leaves_a_checkpoint_to_go_on_from(
     step = read(find_checkpoints(tmp_path)[-1]).step
     assert len(training_log(tmp_path)) == step < 40
     said = finish(start(command(workdir, tmp_path, *HARD)))
-    assert f"going on behind step {step}" in said
+    assert f"resuming after step {step}" in said
     last = find_checkpoints(undisturbed)[-1]
     assert (tmp_path / last.name).read_bytes() == last.read_bytes()
 
@@ -151,6 +153,39 @@ def test_a_loss_that_is_no_number_names_step_and_records(workdir: Path, tmp_path
     assert len(named) == 16
     assert named[0] in error
     assert not find_checkpoints(tmp_path)
+
+
+@pytest.mark.parametrize("record_format", ["tfrecord", "ofrecord"])
+def test_a_damaged_record_costs_no_step(record_format: str, workdir: Path, tmp_path: Path) -> None:
+    """Neither one that was damaged before the run, nor one that is damaged during it."""
+    shutil.copytree(workdir, data := tmp_path / "data")
+    out, options = tmp_path / "out", ["--format", record_format, "--save-every", "100"]
+    name = damage_record_of(7, data, record_format)
+    said = finish(start(command(data, out, *options)), status=1).splitlines()[-1]
+    assert said.startswith(f"trainer: error: {name}")
+    assert said.endswith("; step 6 is saved, and the same command goes on from there")
+    assert [read(path).step for path in find_checkpoints(out)] == [6]
+    skipping = [*options, "--skip-bad-records", "1"]
+    assert f"step 7: without a bad record: {name}" in finish(start(command(data, out, *skipping)))
+    whole = tmp_path / "whole"
+    assert losses(train(data, whole, *skipping)) == losses(training_log(out))
+    assert find_checkpoints(out)[-1].read_bytes() == find_checkpoints(whole)[-1].read_bytes()
+
+
+def test_a_record_damaged_during_a_run_of_two_processes_ends_both(workdir: Path, tmp_path: Path) -> None:
+    shutil.copytree(workdir, data := tmp_path / "data")
+    out, options = tmp_path / "out", ["--steps", "2000", "--batch-size", "8", "--save-every", "10000"]
+    runs = start_two(data, out, *options)
+    log = out / "log.jsonl"
+    wait_for(lambda: log.exists() and log.read_bytes().count(b'"train"') >= 3, runs[0])
+    name = damage_record_of(1, data, "ofrecord")  # which a later epoch meets again
+    ends = [finish(run, status=1).splitlines()[-1] for run in runs]
+    (checkpoint,) = find_checkpoints(out)
+    step = read(checkpoint).step
+    assert training_log(out)[-1]["step"] == step
+    assert sum(end.startswith(f"trainer: error: {name}") for end in ends) == 1
+    assert sum("of 2: another one met data that it cannot take, and says which; " in end for end in ends) == 1
+    assert all(end.endswith(f"; step {step:,} is saved, and the same command goes on from there") for end in ends)
 
 
 def test_two_phases(workdir: Path, tmp_path: Path) -> None:

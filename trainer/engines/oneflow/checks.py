@@ -13,10 +13,23 @@ from trainer.settings import EngineSettings
 _LAUNCH = "python -m oneflow.distributed.launch --nproc_per_node {} -m trainer"
 
 
+def find_process(settings: EngineSettings) -> tuple[int, int]:  # noqa: ARG001 - as for any engine
+    """This process's rank and the number of all."""
+    process = read_process(os.environ)
+    return process.rank, process.world_size
+
+
+def count_devices(settings: EngineSettings, processes: int, has_accelerator: bool | None) -> int:  # noqa: ARG001
+    """How many pipelines a global batch is cut over."""
+    return processes // settings.stages
+
+
 def check(settings: EngineSettings, model: ModelConfig) -> None:
     """Raise `UsageError` for settings that this engine has no way to meet, or that the number of processes does not fit."""
     process = read_process(os.environ)
-    if settings.xla:
+    if settings.deterministic == "off":
+        raise UsageError("--deterministic off: OneFlow has no such choice; leave it out")
+    if settings.xla == "on":
         raise UsageError("--xla: OneFlow has none; leave it out, nn.Graph compiles the step as it is")
     if settings.hosts:
         raise UsageError(f"--hosts: OneFlow is told of its processes by its launcher; start them with {_LAUNCH.format('N')}")

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError, UsageError
 from trainer.engines.oneflow.processes import Process, read_process
 from trainer.engines.oneflow.stages import Pipelines, check_order, place
+from trainer.execution import Processor
 from trainer.settings import EngineSettings
 
 Tensor: TypeAlias = Any
@@ -36,6 +37,11 @@ class Devices:
     number: int  # of the device
     process: Process
     pipelines: Pipelines
+    capability: tuple[int, int] | None = None  # of a GPU
+
+    @property
+    def processor(self) -> Processor:
+        return Processor(self.name, self.capability, is_gpu=self.kind == "cuda")
 
     @property
     def stages(self) -> int:
@@ -128,7 +134,7 @@ def open_devices(settings: EngineSettings) -> Devices:
     """The GPU of this process's number on its host, or its CPU where there is none."""
     process, number = _join()
     kind, name = ("cuda", _name_of_gpu(number)) if flow.cuda.is_available() else ("cpu", "CPU")
-    if kind == "cpu" and settings.amp != "off":
+    if kind == "cpu" and settings.amp not in ("auto", "off"):
         raise UsageError(f"--amp {settings.amp}: OneFlow has no half-precision kernels for CPUs; leave --amp out, or take GPUs")
     alone = Devices(kind, name, number, process, [[rank] for rank in range(process.world_size)])
     per_host = max(alone.gather(process.local_rank)) + 1
@@ -141,7 +147,8 @@ def open_devices(settings: EngineSettings) -> Devices:
         hosts=process.world_size // per_host, per_host=per_host, stages=settings.stages, strategy=settings.strategy
     )
     check_order(pipelines, settings.strategy)
-    return Devices(kind, name, number, process, pipelines)
+    capability = tuple(flow.cuda.get_device_capability(number)) if kind == "cuda" else None
+    return Devices(kind, name, number, process, pipelines, capability)
 
 
 def _join() -> tuple[Process, int]:

@@ -33,6 +33,7 @@ from trainer.engines.oneflow.optimizers import clip_factor, make_slots, squared_
 from trainer.engines.oneflow.passes import Passes
 from trainer.engines.oneflow.placed_model import place_model
 from trainer.engines.oneflow.stages import WORDS, cut, describe
+from trainer.execution import choose_execution
 from trainer.loss_scale import LossScale, parts_factor
 from trainer.metrics import StepResult, Sums
 from trainer.optimizer import OptimizerSettings
@@ -53,7 +54,6 @@ class OneFlowEngine:
 
     def __init__(self, settings: EngineSettings, devices: Devices) -> None:
         self._settings, self._local = settings, devices
-        self._is_scaled = settings.amp == "fp16"
         self.is_first = devices.process.rank == 0
         self.rank, self.world_size = devices.pipeline, len(devices.pipelines)
         self.devices = len(devices.pipelines)
@@ -62,8 +62,16 @@ class OneFlowEngine:
         if devices.stages > 1:
             self.device_name += f" in pipelines of {devices.stages}"
         self.has_accelerator = devices.kind == "cuda"
-        self.precision = settings.amp
+        self.execution = choose_execution(settings, [devices.processor])
         self.versions = {"oneflow": flow.__version__, "python": platform.python_version()}
+
+    @property
+    def precision(self) -> str:
+        return self.execution.precision
+
+    @property
+    def _is_scaled(self) -> bool:
+        return self.precision == "fp16"
 
     def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int) -> None:
         self._model, self._optimizer, self._seed = model, optimizer, seed
@@ -75,7 +83,7 @@ class OneFlowEngine:
             model,
             initial_values(model, seed),
             self._local,
-            compute_dtype=_COMPUTE_DTYPES[self._settings.amp],
+            compute_dtype=_COMPUTE_DTYPES[self.precision],
             is_global=self._local.process.world_size > 1 and not self._settings.eager,
         )
         self._slots = {name: make_slots(value) for name, value in self._placed.own.items()}

@@ -1,4 +1,4 @@
-"""BERT on TensorFlow. The model and the optimizers are Keras 3's operations alone and run on its other backends too."""
+"""BERT on TensorFlow: a model and optimizers of Keras 3's operations, and TensorFlow's own where those are faster."""
 
 import os
 

@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+import os
+
 from bertprep.errors import UsageError
+from bertprep.untrusted import parse_json
 from trainer.config import ModelConfig
 from trainer.settings import EngineSettings
+
+
+def find_process(settings: EngineSettings) -> tuple[int, int]:
+    """This process's rank and the number of all, by --hosts or by the TF_CONFIG that TensorFlow reads."""
+    if settings.hosts:
+        return settings.host_rank, len(settings.hosts)
+    text = os.environ.get("TF_CONFIG", "")
+    if not text:
+        return 0, 1
+    try:
+        config = parse_json(text.encode())
+        if set(config["cluster"]) != {"worker"} or config["task"]["type"] != "worker":
+            raise UsageError("TF_CONFIG: expected a cluster of workers alone; the first of them does what a chief would")
+        return int(config["task"]["index"]), len(config["cluster"]["worker"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"TF_CONFIG: is not as TensorFlow describes it ({error!r}): {text}; or use --hosts instead") from error
+
+
+def count_devices(settings: EngineSettings, processes: int, has_accelerator: bool | None) -> int | None:
+    """How many devices all processes have, where it does not depend on the GPUs that are found."""
+    if settings.devices is None and has_accelerator is None:
+        return None
+    return (settings.devices or 1) * processes
 
 
 def check(settings: EngineSettings, model: ModelConfig) -> None:  # noqa: ARG001 - as for any engine

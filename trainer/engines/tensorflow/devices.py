@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
 from bertprep.errors import BertprepError, UsageError
+from trainer.engines.tensorflow.checks import find_process
+from trainer.execution import Execution, Processor, choose_execution, this_cpu
 from trainer.settings import EngineSettings
 
 
@@ -26,11 +29,13 @@ class Devices:
     world_size: int
     kind: str  # for people: "NVIDIA H100 80GB HBM3", or "CPU"
     has_gpu: bool
+    execution: Execution  # what the settings ask for, or what suits the devices
 
 
 def open_devices(settings: EngineSettings) -> Devices:
     """All GPUs of this host or one CPU, unless the settings say otherwise; waits for the other hosts, where there are any."""
-    tf.config.experimental.enable_op_determinism()  # without it GPUs add up embedding gradients in any order
+    if settings.deterministic == "on":
+        tf.config.experimental.enable_op_determinism()  # without it GPUs add up embedding gradients in any order
     rank, world_size = _join(settings)
     gpus = _choose_gpus(settings)
     if world_size > 1:
@@ -43,8 +48,25 @@ def open_devices(settings: EngineSettings) -> Devices:
     else:
         names = [f"GPU:{number}" for number in range(len(gpus))] or _make_logical_cpus(settings.devices or 1)
         strategy = tf.distribute.MirroredStrategy(names) if len(names) > 1 else tf.distribute.get_strategy()
-    kind = tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU") if gpus else "CPU"
-    return Devices(strategy, tuple(names), rank, world_size, kind, bool(gpus))
+    processors = [_processor(gpu) for gpu in gpus] or [this_cpu()]
+    fault = find_xla_fault(names[0]) if gpus and settings.xla == "auto" else ""
+    execution = choose_execution(settings, processors, xla_fault=fault)
+    return Devices(strategy, tuple(names), rank, world_size, processors[0].name if gpus else "CPU", bool(gpus), execution)
+
+
+def _processor(gpu: Any) -> Processor:
+    details = tf.config.experimental.get_device_details(gpu)
+    return Processor(details.get("device_name", "GPU"), details.get("compute_capability"), is_gpu=True)
+
+
+def find_xla_fault(device: str, probe: Callable[[Any], Any] = tf.math.erf) -> str:
+    """Why XLA does not compile a function for a device, or nothing where it does; for GPUs it needs files of CUDA."""
+    try:
+        with tf.device(device):
+            tf.function(probe, jit_compile=True, autograph=False)(tf.ones(2)).numpy()
+    except (tf.errors.OpError, RuntimeError) as error:
+        return str(error).splitlines()[0][:200]
+    return ""
 
 
 def _join(settings: EngineSettings) -> tuple[int, int]:
@@ -52,16 +74,7 @@ def _join(settings: EngineSettings) -> tuple[int, int]:
     if settings.hosts:
         cluster = {"cluster": {"worker": list(settings.hosts)}, "task": {"type": "worker", "index": settings.host_rank}}
         os.environ["TF_CONFIG"] = json.dumps(cluster)
-    text = os.environ.get("TF_CONFIG", "")
-    if not text:
-        return 0, 1
-    try:
-        config = json.loads(text)
-        if set(config["cluster"]) != {"worker"} or config["task"]["type"] != "worker":
-            raise UsageError("TF_CONFIG: expected a cluster of workers alone; the first of them does what a chief would")
-        return int(config["task"]["index"]), len(config["cluster"]["worker"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"TF_CONFIG: is not as TensorFlow describes it ({error!r}): {text}; or use --hosts instead") from error
+    return find_process(settings)
 
 
 def _communication(*, has_gpus: bool) -> Any:

@@ -31,7 +31,15 @@ from trainer.dropout_key import dropout_key
 from trainer.engines import State
 from trainer.engines.tensorflow.devices import Devices, open_devices
 from trainer.engines.tensorflow.loss_scale import next_loss_scale
-from trainer.engines.tensorflow.model import loss_share, make_variables, pretraining_sums
+from trainer.engines.tensorflow.model import (
+    Weights,
+    float32_gradients,
+    gradients_of_variables,
+    loss_share,
+    make_variables,
+    prepare_weights,
+    pretraining_sums,
+)
 from trainer.engines.tensorflow.optimizers import Slots, make_slots, update_variables
 from trainer.loss_scale import LossScale, parts_factor
 from trainer.metrics import StepResult, Sums
@@ -76,21 +84,28 @@ class TensorFlowEngine:
         self._settings, self._local = settings, devices
         self._strategy = devices.strategy
         self._replicas: list[_Replica] = []
-        self._is_scaled = settings.amp == "fp16"
         self.rank, self.world_size = devices.rank, devices.world_size
         self.processes, self.is_first = devices.world_size, devices.rank == 0
         self.devices = int(self._strategy.num_replicas_in_sync)
         self.device_name = devices.kind if self.devices == 1 else f"{self.devices} x {devices.kind}"
         self.has_accelerator = devices.has_gpu
-        self.precision = settings.amp
+        self.execution = devices.execution
         self.versions = {"tensorflow": tf.__version__, "keras": keras.__version__, "python": platform.python_version()}
+
+    @property
+    def precision(self) -> str:
+        return self.execution.precision
+
+    @property
+    def _is_scaled(self) -> bool:
+        return self.precision == "fp16"
 
     def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int) -> None:
         self._model, self._optimizer, self._seed = model, optimizer, seed
         values = initial_values(model, seed)
         self._replicas = [_make_replica(values, name) for name in self._local.names]
         function = partial(tf.function, autograph=False)  # there are no Python branches on tensors to turn into TensorFlow's
-        compiled = partial(function, jit_compile=self._settings.xla)
+        compiled = partial(function, jit_compile=self.execution.xla)
         self._gradients = [compiled(partial(self._gradients_of, replica)) for replica in self._replicas]
         self._update = [compiled(partial(self._update_of, replica)) for replica in self._replicas]
         self._sums = [compiled(partial(self._sums_of, replica)) for replica in self._replicas]
@@ -132,10 +147,14 @@ class TensorFlowEngine:
                     variable.assign(state[name])
 
     def gather(self, number: int) -> list[int]:
+        if self.world_size == 1:
+            return [number]
         own = np.zeros(self.world_size)
         own[self.rank] = number / len(self._replicas)  # each of this process's devices adds its part
 
-        run = tf.function(lambda: self._first(self._strategy.run(self._sum_over_all, args=(tf.constant(own),))))
+        run = tf.function(
+            lambda: self._first(self._strategy.run(self._sum_over_all, args=(tf.constant(own),))), autograph=False
+        )
         with self._explained():
             return [round(value) for value in run().numpy().tolist()]
 
@@ -192,25 +211,38 @@ class TensorFlowEngine:
             [tf.reduce_sum(batch["masked_lm_weights"]), tf.size(batch["next_sentence_labels"], tf.float32)]
         )
         parts = tf.constant(parts_factor(accumulation * self.devices))
-        compute = partial(self._gradients[number], weight=weight, sequences=sequences, parts=parts)
+        weights = self._prepare(self._replicas[number])
+        compute = partial(self._gradients[number], weights, weight=weight, sequences=sequences, parts=parts)
         gradients, sums, stops = self._sum_over_all((*_add_up(compute, batch, accumulation), stop))
         norm, scale = self._update[number](gradients, rate, parts)
         return tf.stack([*sums, norm, scale, stops])
 
     def _gradients_of(
-        self, replica: _Replica, part: Mapping[str, Tensor], *, weight: Tensor, sequences: Tensor, parts: Tensor
-    ) -> tuple[list[Tensor], Sums]:
+        self,
+        replica: _Replica,
+        weights: Weights,
+        part: Mapping[str, Tensor],
+        *,
+        weight: Tensor,
+        sequences: Tensor,
+        parts: Tensor,
+    ) -> tuple[dict[str, Tensor], Sums]:
+        """The gradients of prepared weights, and what the micro-batch adds to the losses."""
         with tf.GradientTape() as tape:
-            sums = self._forward(replica, part, dropout_key=part["dropout_key"][0])
+            tape.watch(weights)
+            sums = pretraining_sums(self._model, weights, part, dropout_key=part["dropout_key"][0])
             loss = loss_share(sums, weight, sequences) * self._scale(replica, parts)
-        return tape.gradient(loss, [variable.value for variable in replica.variables.values()]), sums
+        return float32_gradients(tape.gradient(loss, weights)), sums
 
-    def _update_of(self, replica: _Replica, gradients: list[Tensor], rate: Tensor, parts: Tensor) -> tuple[Tensor, Tensor]:
+    def _update_of(
+        self, replica: _Replica, gradients: Mapping[str, Tensor], rate: Tensor, parts: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """The norm before clipping, and the loss scale that these gradients had."""
+        by_name = gradients_of_variables(self._model, gradients)
         norm = update_variables(
             list(replica.variables.values()),
             list(replica.variables),
-            gradients,
+            [by_name[name] for name in replica.variables],
             replica.slots,
             rate=rate,
             update=replica.updates + 1,
@@ -239,11 +271,10 @@ class TensorFlowEngine:
         return self._sum_over_all(tf.stack(self._sums[self._number_of_replica()](part)))
 
     def _sums_of(self, replica: _Replica, part: Mapping[str, Tensor]) -> Sums:
-        return self._forward(replica, part, row_weights=part["row_weights"])
+        return pretraining_sums(self._model, self._prepare(replica), part, row_weights=part["row_weights"])
 
-    def _forward(self, replica: _Replica, part: Mapping[str, Tensor], **options: Tensor) -> Sums:
-        dtype = _COMPUTE_DTYPES[self._settings.amp]
-        return pretraining_sums(self._model, replica.variables, part, compute_dtype=dtype, **options)
+    def _prepare(self, replica: _Replica) -> Weights:
+        return prepare_weights(self._model, replica.variables, _COMPUTE_DTYPES[self.precision])
 
 
 def _make_replica(values: Mapping[str, NDArray[np.float32]], device: str) -> _Replica:

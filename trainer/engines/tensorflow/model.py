@@ -1,13 +1,14 @@
 """BERT with its two pretraining heads, as Google and Hugging Face define it, on Keras' operations.
 
-A function of variables by name (trainer/variables.py), a batch and a dropout key: exact GELU, LayerNorm after each residual,
-the masked-LM head at the masked positions only, which makes a step three times cheaper than logits at all positions. Nothing
-but dense products and gathers, in shapes that depend on the batch's shape alone, so XLA compiles it.
+A function of weights by name, a batch and a dropout key: exact GELU, LayerNorm after each residual, the masked-LM head at the
+masked positions only, which makes a step three times cheaper than logits at all positions. Nothing but dense products and
+gathers, in shapes that depend on the batch's shape alone, so XLA compiles it.
 
-Variables are float32. Products run in `compute_dtype`; LayerNorm, softmax, logits and losses are float32 always. Activations
-are (sequences * seq, hidden): with a third dimension TensorFlow would multiply each sequence on its own. No activation has
-more than two uses: gradients of more would be added in the order in which TensorFlow finds their memory free, which differs
-from run to run in the last digit.
+Variables (trainer/variables.py) are float32. `prepare_weights` makes of them what products read, once for all micro-batches of
+a step, and `gradients_of_variables` takes the gradients back. Products run in the precision of these weights; LayerNorm,
+softmax, logits and losses are float32 always. Activations are (sequences * seq, hidden): with a third dimension TensorFlow
+would multiply each sequence on its own. No activation has more than two uses: gradients of more would be added in the order in
+which TensorFlow finds their memory free, which differs from run to run in the last digit.
 """
 
 from __future__ import annotations
@@ -22,11 +23,15 @@ from keras import ops
 
 from trainer.config import MASKED_OUT, ModelConfig
 from trainer.engines.tensorflow.dropout import Dropout
-from trainer.engines.tensorflow.few_passes import cross_entropy, gelu, layer_norm, look_up
+from trainer.engines.tensorflow.few_passes import add_bias, cross_entropy, gelu, layer_norm, look_up
 from trainer.metrics import Sums
 
 Tensor: TypeAlias = Any  # of whatever framework Keras runs on
 Batch: TypeAlias = Mapping[str, Tensor]  # the seven features of bertprep.records.Examples, by their names
+Weights: TypeAlias = Mapping[str, Tensor]  # what `prepare_weights` makes of the variables
+WORDS = "bert/embeddings/word_embeddings"
+_WORDS_OF_LOGITS = "cls/predictions/word_embeddings"
+_JOINED = ("query", "key", "value")
 
 
 class Logits(NamedTuple):
@@ -41,37 +46,67 @@ def make_variables(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: keras.Variable(value, dtype="float32", name=name.replace("/", ".")) for name, value in values.items()}
 
 
-def pretraining_logits(
-    config: ModelConfig,
-    variables: Mapping[str, Any],
-    batch: Batch,
-    *,
-    compute_dtype: str = "float32",
-    dropout_key: Tensor | None = None,
-) -> Logits:
-    """What the model says of a batch, float32; with no dropout unless there is a key for it."""
-    return _Pass(config, variables, compute_dtype, Dropout(dropout_key)).logits(batch)
+def prepare_weights(config: ModelConfig, variables: Mapping[str, Any], compute_dtype: str = "float32") -> Weights:
+    """What a pass multiplies by and adds: weights of products in `compute_dtype`, those of query, key and value joined.
+
+    Queries are divided by the root of the head size in their kernel and bias, which are smaller than they are. The word
+    embeddings are there twice in half precision: as float32 for the lookup, and for the logits.
+    """
+    weights = {name: ops.copy(variable) for name, variable in variables.items()}  # as tensors, which have gradients
+    for name in _self_attentions(config):
+        for part, axis in (("kernel", 1), ("bias", 0)):
+            query, key, value = (weights.pop(f"{name}/{each}/{part}") for each in _JOINED)
+            weights[f"{name}/{part}"] = ops.concatenate([query * _query_scale(config), key, value], axis=axis)
+    for name, weight in weights.items():
+        if name.endswith(("/kernel", "/bias")):
+            weights[name] = ops.cast(weight, compute_dtype)
+    if compute_dtype != "float32":
+        weights[_WORDS_OF_LOGITS] = ops.cast(weights[WORDS], compute_dtype)
+    return weights
+
+
+def float32_gradients(gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those of prepared weights as they are summed over micro-batches: float32, those of the word embeddings added up."""
+    exact = {name: ops.cast(gradient, "float32") for name, gradient in gradients.items()}
+    if _WORDS_OF_LOGITS in exact:
+        exact[WORDS] = exact[WORDS] + exact.pop(_WORDS_OF_LOGITS)
+    return exact
+
+
+def gradients_of_variables(config: ModelConfig, gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Gradients by the variables' names, from float32 ones of prepared weights."""
+    separate = dict(gradients)
+    for name in _self_attentions(config):
+        for part, axis in (("kernel", 1), ("bias", 0)):
+            query, key, value = ops.split(separate.pop(f"{name}/{part}"), 3, axis=axis)
+            for each, gradient in zip(_JOINED, (query * _query_scale(config), key, value), strict=True):
+                separate[f"{name}/{each}/{part}"] = gradient
+    return separate
+
+
+def pretraining_logits(config: ModelConfig, weights: Weights, batch: Batch, *, dropout_key: Tensor | None = None) -> Logits:
+    """What the model says of a batch, float32, with prepared weights; with no dropout unless there is a key for it."""
+    return _Pass(config, weights, Dropout(dropout_key)).logits(batch)
 
 
 def pretraining_sums(
     config: ModelConfig,
-    variables: Mapping[str, Any],
+    weights: Weights,
     batch: Batch,
     *,
-    compute_dtype: str = "float32",
     dropout_key: Tensor | None = None,
     row_weights: Tensor | None = None,
 ) -> Sums:
     """Losses and hits of a batch or a part of one; with weights of rows, (sequences,), for their next-sentence labels."""
-    logits = pretraining_logits(config, variables, batch, compute_dtype=compute_dtype, dropout_key=dropout_key)
+    logits = pretraining_logits(config, weights, batch, dropout_key=dropout_key)
     tokens = ops.reshape(batch["masked_lm_ids"], (-1,))
-    weights = ops.cast(ops.reshape(batch["masked_lm_weights"], (-1,)), "float32")
+    counts = ops.cast(ops.reshape(batch["masked_lm_weights"], (-1,)), "float32")
     labels = batch["next_sentence_labels"]
     rows = ops.ones((ops.shape(labels)[0],), "float32") if row_weights is None else row_weights
     return Sums(
-        masked_lm_loss=ops.sum(cross_entropy(tokens, logits.masked_lm) * weights),
-        masked_lm_correct=ops.sum(_hits(tokens, logits.masked_lm) * weights),
-        masked_lm_weight=ops.sum(weights),
+        masked_lm_loss=ops.sum(cross_entropy(tokens, logits.masked_lm) * counts),
+        masked_lm_correct=ops.sum(_hits(tokens, logits.masked_lm) * counts),
+        masked_lm_weight=ops.sum(counts),
         next_sentence_loss=ops.sum(cross_entropy(labels, logits.next_sentence) * rows),
         next_sentence_correct=ops.sum(_hits(labels, logits.next_sentence) * rows),
         sequences=ops.sum(rows),
@@ -88,14 +123,25 @@ def _hits(labels: Tensor, logits: Tensor) -> Tensor:
     return ops.cast(ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), labels), "float32")
 
 
+def _self_attentions(config: ModelConfig) -> list[str]:
+    return [f"bert/encoder/layer_{number}/attention/self" for number in range(config.num_hidden_layers)]
+
+
+def _query_scale(config: ModelConfig) -> float:
+    return 1 / math.sqrt(config.head_size)
+
+
 @dataclass(frozen=True)
 class _Pass:
-    """One pass forward; each method takes the name of the variables it uses."""
+    """One pass forward; each method takes the name of the weights it uses."""
 
     config: ModelConfig
-    variables: Mapping[str, Any]
-    compute_dtype: str
+    weights: Weights
     dropout: Dropout
+
+    @property
+    def compute_dtype(self) -> str:
+        return str(self.weights["bert/pooler/dense/kernel"].dtype.name)
 
     def logits(self, batch: Batch) -> Logits:
         sequences, seq = ops.shape(batch["input_ids"])
@@ -110,10 +156,9 @@ class _Pass:
         sequences, seq = ops.shape(batch["input_ids"])
         config = self.config
         types = ops.one_hot(ops.reshape(batch["segment_ids"], (-1,)), config.type_vocab_size, dtype="float32")
-        table = ops.copy(self._variable("bert/embeddings/word_embeddings"))  # a tensor, which has custom gradients
-        words = look_up(table, ops.reshape(batch["input_ids"], (-1,)))
-        positions = self._variable("bert/embeddings/position_embeddings")[:seq]
-        sums = words + ops.matmul(types, self._variable("bert/embeddings/token_type_embeddings"))
+        words = look_up(self.weights[WORDS], ops.reshape(batch["input_ids"], (-1,)))
+        positions = self.weights["bert/embeddings/position_embeddings"][:seq]
+        sums = words + ops.matmul(types, self.weights["bert/embeddings/token_type_embeddings"])
         sums = ops.reshape(ops.reshape(sums, (sequences, seq, config.hidden_size)) + positions, (-1, config.hidden_size))
         hidden = self.dropout(self._layer_norm("bert/embeddings", sums), config.hidden_dropout_prob)
         masked_out = (1 - ops.cast(batch["input_mask"], "float32"))[:, None, None, :] * MASKED_OUT  # (sequences, 1, 1, seq)
@@ -127,14 +172,8 @@ class _Pass:
 
     def _attend(self, name: str, hidden: Tensor, masked_out: Tensor, sequences: Tensor, seq: Tensor) -> Tensor:
         config = self.config
-
-        names = [f"{name}/{part}" for part in ("query", "key", "value")]
-        kernel = ops.concatenate([self._variable(f"{each}/kernel") for each in names], axis=1)
-        bias = ops.concatenate([self._variable(f"{each}/bias") for each in names], axis=0)
-        together = ops.matmul(hidden, ops.cast(kernel, self.compute_dtype)) + ops.cast(bias, self.compute_dtype)
-        together = ops.reshape(together, (sequences, seq, 3, config.num_attention_heads, config.head_size))
+        together = ops.reshape(self._dense(name, hidden), (sequences, seq, 3, config.num_attention_heads, config.head_size))
         query, key, value = ops.unstack(ops.transpose(together, (2, 0, 3, 1, 4)), axis=0)  # (sequences, heads, seq, units)
-        query = query * (1 / math.sqrt(config.head_size))
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # (sequences, heads, seq, seq)
         weights = ops.cast(ops.softmax(ops.cast(scores, "float32") + masked_out), self.compute_dtype)
         weights = self.dropout(weights, config.attention_probs_dropout_prob)
@@ -149,22 +188,18 @@ class _Pass:
     def _masked_lm(self, masked: Tensor) -> Tensor:
         values = gelu(self._dense("cls/predictions/transform/dense", masked))
         values = self._layer_norm("cls/predictions/transform", values)
-        words = ops.cast(self._variable("bert/embeddings/word_embeddings"), self.compute_dtype)
+        words = self.weights.get(_WORDS_OF_LOGITS, self.weights[WORDS])
         logits = ops.cast(ops.matmul(values, ops.transpose(words)), "float32")
-        return ops.add(logits, self._variable("cls/predictions/output_bias"))
+        return add_bias(logits, self.weights["cls/predictions/output_bias"])
 
     def _next_sentence(self, pooled: Tensor) -> Tensor:
-        weights = ops.transpose(self._variable("cls/seq_relationship/output_weights"))
+        weights = ops.transpose(self.weights["cls/seq_relationship/output_weights"])
         logits = ops.matmul(ops.cast(pooled, "float32"), weights)
-        return ops.add(logits, self._variable("cls/seq_relationship/output_bias"))
+        return add_bias(logits, self.weights["cls/seq_relationship/output_bias"])
 
     def _dense(self, name: str, values: Tensor) -> Tensor:
-        kernel, bias = (ops.cast(self._variable(f"{name}/{part}"), self.compute_dtype) for part in ("kernel", "bias"))
-        return ops.add(ops.matmul(values, kernel), bias)
+        return add_bias(ops.matmul(values, self.weights[f"{name}/kernel"]), self.weights[f"{name}/bias"])
 
     def _layer_norm(self, name: str, values: Tensor) -> Tensor:
-        gamma, beta = (self._variable(f"{name}/LayerNorm/{part}") for part in ("gamma", "beta"))
+        gamma, beta = (self.weights[f"{name}/LayerNorm/{part}"] for part in ("gamma", "beta"))
         return ops.cast(layer_norm(ops.cast(values, "float32"), gamma, beta), self.compute_dtype)
-
-    def _variable(self, name: str) -> Tensor:
-        return ops.convert_to_tensor(self.variables[name])

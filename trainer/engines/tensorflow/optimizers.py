@@ -19,11 +19,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from trainer.optimizer import OptimizerSettings, is_decayed
 
-Tensor: TypeAlias = Any  # of whatever framework Keras runs on
+Tensor: TypeAlias = Any
 
 
 class Slots(NamedTuple):
@@ -44,7 +45,7 @@ def make_slots(variables: Sequence[Any]) -> list[Slots]:
 def global_norm(gradients: Sequence[Tensor]) -> Tensor:
     """The Euclidean norm of all entries of all gradients."""
     # Stacked, since a chain of additions becomes one of TensorFlow's that takes them in any order: another last digit each run
-    return ops.sqrt(ops.sum(ops.stack([ops.sum(ops.square(gradient)) for gradient in gradients])))
+    return ops.sqrt(2 * ops.sum(ops.stack([tf.nn.l2_loss(gradient) for gradient in gradients])))
 
 
 def clip_factor(norm: Tensor, limit: float) -> Tensor:
@@ -53,40 +54,44 @@ def clip_factor(norm: Tensor, limit: float) -> Tensor:
     return factor + (norm - norm)  # infinity would give a factor of 0, and hide what went wrong
 
 
-def moments(gradient: Tensor, slots: Slots, settings: OptimizerSettings) -> Slots:
+def shares(factor: Tensor, settings: OptimizerSettings) -> Slots:
+    """What a gradient that is to be multiplied by `factor` is multiplied by, once for all, as it enters its two averages."""
+    return Slots((1 - settings.beta_1) * factor, math.sqrt(1 - settings.beta_2) * factor)
+
+
+def moments(gradient: Tensor, share: Slots, slots: Slots, settings: OptimizerSettings) -> Slots:
     """The moving averages with one more gradient."""
     return Slots(
-        settings.beta_1 * slots.m + (1 - settings.beta_1) * gradient,
-        settings.beta_2 * slots.v + (1 - settings.beta_2) * ops.square(gradient),
+        settings.beta_1 * slots.m + share.m * gradient,
+        settings.beta_2 * slots.v + ops.square(share.v * gradient),
     )
 
 
-def direction(
-    variable: Tensor, slots: Slots, *, update: Tensor, decayed: bool, corrected: bool, settings: OptimizerSettings
-) -> Tensor:
+def corrections(update: Tensor, settings: OptimizerSettings) -> Slots:
+    """What the moments are divided by: 1 - beta ** update, without the cancellation that costs float32 five digits at first."""
+    count = ops.cast(update, "float32")
+    return Slots(*(-ops.expm1(count * math.log(beta)) for beta in (settings.beta_1, settings.beta_2)))
+
+
+def direction(variable: Tensor, slots: Slots, *, corrected: Slots | None, decayed: bool, settings: OptimizerSettings) -> Tensor:
     """Where a variable is to go, before the learning rate: both optimizers' common part."""
     m, v = slots
-    if corrected:  # 1 - beta ** update, without the cancellation that costs float32 five digits in the first updates
-        count = ops.cast(update, "float32")
-        m = m / -ops.expm1(count * math.log(settings.beta_1))
-        v = v / -ops.expm1(count * math.log(settings.beta_2))
+    if corrected:
+        m, v = m / corrected.m, v / corrected.v
     towards = m / (ops.sqrt(v) + settings.epsilon)
     return towards + settings.weight_decay * variable if decayed else towards
 
 
-def adam(variable: Tensor, slots: Slots, *, rate: Tensor, update: Tensor, decayed: bool, settings: OptimizerSettings) -> Tensor:
-    """The variable after an update by Adam with these moments."""
-    return variable - rate * direction(
-        variable, slots, update=update, decayed=decayed, corrected=settings.bias_correction, settings=settings
-    )
+def adam(variable: Tensor, towards: Tensor, rate: Tensor) -> Tensor:
+    """The variable after an update by Adam in this direction."""
+    return variable - rate * towards
 
 
-def lamb(variable: Tensor, slots: Slots, *, rate: Tensor, update: Tensor, decayed: bool, settings: OptimizerSettings) -> Tensor:
-    """The variable after an update by LAMB with these moments."""
-    towards = direction(variable, slots, update=update, decayed=decayed, corrected=True, settings=settings)
-    variable_norm, direction_norm = global_norm([variable]), global_norm([towards])
-    both = ops.logical_and(variable_norm > 0, direction_norm > 0)
-    ratio = ops.where(both, variable_norm / ops.where(both, direction_norm, 1.0), 1.0)
+def lamb(variable: Tensor, towards: Tensor, rate: Tensor) -> Tensor:
+    """The variable after an update by LAMB in this direction."""
+    of_variable, of_direction = tf.nn.l2_loss(variable), tf.nn.l2_loss(towards)  # halves of squared norms
+    both = ops.logical_and(of_variable > 0, of_direction > 0)
+    ratio = ops.sqrt(ops.where(both, of_variable / ops.where(both, of_direction, 1.0), 1.0))
     return variable - ratio * rate * towards
 
 
@@ -107,13 +112,15 @@ def update_variables(
     `update` counts from 1. `scale` is what the gradients were multiplied by, and is taken out of them again. Where the norm is
     not finite nothing is changed if it `skips`; if not, the variables are NaN, as in the originals.
     """
-    rule = adam if settings.name == "adam" else lamb
+    rule, is_corrected = (adam, settings.bias_correction) if settings.name == "adam" else (lamb, True)
     norm = global_norm(gradients) / scale
-    factor = clip_factor(norm, settings.clip_norm) / scale  # one pass over the gradients for both
+    share, is_finite = shares(clip_factor(norm, settings.clip_norm) / scale, settings), ops.isfinite(norm)
+    corrected = corrections(update, settings) if is_corrected else None
     for variable, name, gradient, slot in zip(variables, names, gradients, slots, strict=True):
         value = ops.convert_to_tensor(variable)
-        averages = moments(gradient * factor, slot, settings)
-        value = rule(value, averages, rate=rate, update=update, decayed=is_decayed(name), settings=settings)
+        averages = moments(gradient, share, slot, settings)
+        towards = direction(value, averages, corrected=corrected, decayed=is_decayed(name), settings=settings)
+        value = rule(value, towards, rate)
         for target, new in ((slot.m, averages.m), (slot.v, averages.v), (variable, value)):
-            target.assign(ops.where(ops.isfinite(norm), new, target) if skips else new)
+            target.assign(ops.where(is_finite, new, target) if skips else new)
     return norm

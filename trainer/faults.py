@@ -1,0 +1,120 @@
+"""What hinders training on any rank, known to all of them before the step that it would hinder: so none waits for another.
+
+    bad record    damaged, or with a value that the model cannot take; so many may be skipped in a run, each counted once
+    fault         data that cannot be read at all, or more bad records than may be skipped: the end
+    signal        to stop: the end
+
+A rank that has something to tell raises a flag in the step that it begins, as it does for a signal; when that step is finished
+all ranks confer. Where nothing happens that costs nothing. A bad record counts from the step whose batch has it, or whose
+evaluation: so a run that was stopped names the same records at the same steps, and its checkpoints say which were counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from bertprep.errors import BertprepError
+from bertprep.layout import TEST, TRAINING
+from trainer.checkpoint import BadRecordKey
+from trainer.engines import Engine
+from trainer.log_entries import BadRecordEntry
+from trainer.phase_data import PhaseData
+from trainer.record_set import BadRecordError
+from trainer.settings import RunSettings
+from trainer.stopping import StopSignal
+
+_SPLITS = (TRAINING, TEST)
+_SIGNAL, _FAULT, _MET = 1, 2, 4  # what a rank tells, as one number: the last is how many records
+
+
+class Faults:
+    """Those of a run; `counted` are the bad records of its steps so far."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        engine: Engine,
+        phases: Sequence[PhaseData],
+        signal: StopSignal,
+        counted: Collection[BadRecordKey],
+    ) -> None:
+        self._settings, self._engine, self._phases, self._signal = settings, engine, phases, signal
+        self.counted = set(counted)
+        self._untold: list[tuple[int, BadRecordKey]] = []  # steps and records that this rank met
+        self._coming: list[tuple[int, BadRecordKey]] = []  # that all know, of steps that are not finished
+        self._fault: BertprepError | None = None  # of this rank
+        self._is_fault_elsewhere = False
+
+    @property
+    def is_to_tell(self) -> bool:
+        """Whether this rank's next step is to make all confer."""
+        return self._signal.has_come or bool(self._untold) or self._fault is not None
+
+    def meet(self, step: int, phase: int, split: str, bad: BadRecordError) -> None:
+        """Note a bad record, which the batch of a step has, or its evaluation."""
+        key = phase, split, bad.number
+        if self._settings.skip_bad_records == 0:
+            self.end(bad)
+        elif key not in self.counted and key not in (known for _, known in (*self._coming, *self._untold)):
+            self._untold.append((step, key))
+
+    def end(self, fault: BertprepError | None) -> None:
+        """Note what this rank cannot go on from, the first of its kind."""
+        self._fault = self._fault or fault
+
+    def confer(self) -> bool:
+        """Exchange what ranks have to tell; returns whether the run is to end. All call it at the same moment."""
+        own, self._untold = self._untold, []
+        told = _SIGNAL * self._signal.has_come + _FAULT * (self._fault is not None) + _MET * len(own)
+        of_all = self._gather(told)
+        for number in range(max(of_all) // _MET):
+            step, (phase, split, record) = own[number] if number < len(own) else (0, (0, TRAINING, 0))
+            rows = zip(*map(self._gather, (step, phase, _SPLITS.index(split), record)), strict=True)
+            for (of_step, of_phase, of_split, of_record), of_rank in zip(rows, of_all, strict=True):
+                if number < of_rank // _MET:
+                    self._coming.append((of_step, (of_phase, _SPLITS[of_split], of_record)))
+        self._coming = sorted(set(self._coming))
+        bad = list(dict.fromkeys(key for _, key in self._coming if key not in self.counted))
+        allowed = self._settings.skip_bad_records
+        if bad and len(self.counted) + len(bad) > allowed:
+            phase, split, record = bad[max(0, allowed - len(self.counted))]
+            path, place, what = self._phases[phase].explain(split, record)
+            self.end(
+                BertprepError(f"{path}: record {place}: {what}; it is one bad record more than --skip-bad-records {allowed}")
+            )
+        self._is_fault_elsewhere = any(each & _FAULT for each in of_all)
+        return self._fault is not None or any(each & (_SIGNAL | _FAULT) for each in of_all)
+
+    def _gather(self, number: int) -> list[int]:
+        return self._engine.gather(number) if self._engine.processes > 1 else [number]
+
+    def take_met(self, step: int) -> list[BadRecordEntry]:
+        """Count the records of the steps up to this one, which is finished; returns those that are new."""
+        met = [(of_step, key) for of_step, key in self._coming if of_step <= step]
+        self._coming = self._coming[len(met) :]
+        entries = []
+        for of_step, key in met:
+            if key not in self.counted:
+                self.counted.add(key)
+                phase, split, record = key
+                path, number, what = self._phases[phase].explain(split, record)
+                entries.append(BadRecordEntry(step=of_step, phase=phase + 1, split=split, file=path, record=number, what=what))
+        return entries
+
+    @property
+    def has_fault(self) -> bool:
+        """Whether the run ends for a fault of any rank."""
+        return self._fault is not None or self._is_fault_elsewhere
+
+    def raise_any(self, step: int) -> None:
+        """Raise `BertprepError` where the run had to end for a fault, after `step`, which is saved."""
+        saved = f"step {step:,} is saved, and the same command goes on from there" if step else "no step was finished before"
+        if self._fault is not None:
+            is_skippable = isinstance(self._fault, BadRecordError) and self._settings.skip_bad_records == 0
+            advice = "; --skip-bad-records N goes on without so many" if is_skippable else ""
+            raise BertprepError(f"{self._fault}{advice}; {saved}") from self._fault
+        if self._is_fault_elsewhere:
+            raise BertprepError(
+                f"process {self._engine.rank} of {self._engine.processes}: another one met data that it cannot take, and says "
+                f"which; {saved}"
+            )
