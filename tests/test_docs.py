@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -132,7 +133,7 @@ def test_the_tfrecord_dump_is_that_of_the_file(example: Path) -> None:
 
 
 def test_the_ofrecord_dump_is_that_of_the_file(example: Path) -> None:
-    lines = ofrecord_lines((example / "out/ofrecord/part-00000").read_bytes())
+    lines = ofrecord_lines((example / "out/ofrecord/part-0").read_bytes())
     assert dumps()[1] == lines
 
 
@@ -141,7 +142,7 @@ def test_the_manifest_is_that_of_the_example(example: Path) -> None:
         manifest: dict[str, Any] = json.loads(text)
         return {**manifest, "versions": sorted(manifest["versions"])}
 
-    written = (example / "out/tfrecord/manifest.json").read_text()
+    written = (example / "out/manifest.json").read_text()
     assert without_versions(blocks(FORMATS, "json")[0]) == without_versions(written)
 
 
@@ -151,20 +152,20 @@ def test_the_table_of_features_is_in_the_order_of_writing() -> None:
 
 
 def test_the_folder_name_is_that_of_the_settings() -> None:
-    name = settings_name(InstanceSettings(), shards=256, test_fraction=0.1)
+    name = settings_name(InstanceSettings(), shards=1472, test_fraction=0.1)
     assert name in FORMATS.read_text(encoding="utf-8")
 
 
 def test_the_commands_that_check_sums_find_damage(example: Path, tmp_path: Path) -> None:
     command = blocks(DETERMINISM, "sh")[0]
-    assert run(command, example / "out/ofrecord") == "part-00000: OK\n"
-    for path in (example / "out/ofrecord").iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    damaged = bytearray((tmp_path / "part-00000").read_bytes())
+    assert run(command, example / "out") == "ofrecord/part-0: OK\ntfrecord/corpus_training_00000.tfrecord: OK\n"
+    shutil.copytree(example / "out", tmp_path / "out")
+    path = tmp_path / "out/ofrecord/part-0"
+    damaged = bytearray(path.read_bytes())
     damaged[30] ^= 1
-    (tmp_path / "part-00000").write_bytes(damaged)
+    path.write_bytes(damaged)
     with pytest.raises(AssertionError, match="did NOT match"):
-        run(command, tmp_path)
+        run(command, tmp_path / "out")
 
 
 def test_the_version_of_unicode_is_that_of_the_table() -> None:

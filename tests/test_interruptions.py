@@ -68,8 +68,24 @@ def test_a_run_killed_at_any_moment_is_finished_by_the_same_command(
     assert sums(tmp_path / "out") == expected  # no .tmp and no journal among them
 
 
+@pytest.mark.parametrize("kill", range(3))
+def test_so_is_one_that_compresses(kill: int, inputs: list[Path], tmp_path: Path) -> None:
+    gzip = ["--format", "tfrecord", "--compress", "gzip"]
+    started = time.monotonic()
+    assert start([*command(inputs, tmp_path / "whole"), *gzip]).wait() == 0
+    seconds = time.monotonic() - started
+    run = start([*command(inputs, tmp_path / "out"), *gzip])
+    try:
+        run.wait(timeout=random.Random(kill).uniform(seconds / 2, seconds))
+    except subprocess.TimeoutExpired:
+        os.killpg(run.pid, signal.SIGKILL)
+    run.communicate()
+    assert start([*command(inputs, tmp_path / "out", workers=1), *gzip]).wait() == 0
+    assert sums(tmp_path / "out") == sums(tmp_path / "whole")
+
+
 def wait_for_a_finished_shard(run: subprocess.Popen[str], output: Path) -> None:
-    journal = output / "tfrecord" / "manifest.json.journal"
+    journal = output / "manifest.json.journal"
     while run.poll() is None:
         try:
             if journal.read_bytes().count(b"\n") > 1:
@@ -89,12 +105,11 @@ def test_ctrl_c_leaves_a_state_that_continues(inputs: list[Path], tmp_path: Path
     assert run.returncode == 130, complaint
     assert complaint.splitlines()[-1] == "bertprep: stopped; what is finished is kept, the same command continues"
     assert not list(output.rglob("*.tmp"))
-    folder = output / "tfrecord"
-    _, *entries = (folder / "manifest.json.journal").read_text().splitlines()
-    finished = {name: (folder / name).stat().st_mtime_ns for name in (json.loads(entry)["name"] for entry in entries)}
-    assert 0 < len(finished) < len(many)
+    _, *entries = (output / "manifest.json.journal").read_text().splitlines()
+    finished = {name: (output / name).stat().st_mtime_ns for name in (json.loads(entry)["name"] for entry in entries)}
+    assert 0 < len(finished) < 2 * len(many)
     assert start(command(many, output)).wait() == 0
-    assert all((folder / name).stat().st_mtime_ns == made for name, made in finished.items())
+    assert all((output / name).stat().st_mtime_ns == made for name, made in finished.items())
 
 
 def test_a_parent_that_is_killed_alone_takes_its_workers_along(inputs: list[Path], tmp_path: Path) -> None:

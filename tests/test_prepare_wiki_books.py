@@ -36,6 +36,15 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
         }
 
 
+def test_the_shards_are_as_many_as_nvidias_scripts_look_for(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "bin" / "bertprep").write_text('#!/bin/sh\necho "$@"\n')
+    del environment["SHARDS"]
+    shown = subprocess.run(["bash", str(SCRIPT)], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    (command,) = [line for line in shown.stdout.splitlines() if line.startswith("shard ")]
+    assert " --corpus wikipedia+bookcorpus " in command
+    assert " --shards 1472 --test-fraction 0.1 " in command
+
+
 @pytest.mark.parametrize(("arguments", "corpus"), [([], "books_wiki_en_corpus"), (["wiki_only"], "wikicorpus_en")])
 def test_one_command_leads_from_nothing_to_both_phases(
     arguments: list[str], corpus: str, environment: dict[str, str], tmp_path: Path

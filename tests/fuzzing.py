@@ -1,0 +1,366 @@
+"""Kinds of files that come from outside: small sound ones, ways to damage them, and what of ours reads each.
+
+Whatever the bytes are, reading ends in values or in a `BertprepError` of one line. A case is decided by its name alone, so that
+a failure can be had again. Bytes are damaged anywhere; JSON also in its values: other types, edge values, keys repeated or
+gone, deep nesting. Of an archive half the cases damage what is in it, half what it is.
+"""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import copy
+import gzip
+import io
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+
+from bertprep import archives
+from bertprep.check.validate import validate
+from bertprep.errors import BertprepError
+from bertprep.instances import Tokenizer, load_vocabulary
+from bertprep.layout import LISTING, MANIFEST
+from bertprep.manifest import JOURNAL_SUFFIX, Journal, Manifest, sha256_of
+from bertprep.record_folder import find_records
+from bertprep.record_stage import KIND
+from bertprep.sources.formatting import DUMP, READERS, SourceFile
+from bertprep.sources.streams import open_stream
+from bertprep.sources.tasks.squad import write_squad
+from bertprep.sources.transfer.listing import check_source, describe, load_listing, missing
+from bertprep.sources.wikimedia.dump import DumpReader
+from bertprep.sources.wikimedia.wikitext import to_prose
+from bertprep.text.cleaning import clean_document
+from bertprep.text.documents import TextInput, index_documents, read_documents
+from tests.check.damage import SETTINGS, Examiner, Target, damage, damage_case
+from tests.golden import GOLDEN
+
+READ, REFUSED = "read", "refused"
+PACK: Mapping[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": lambda content: gzip.compress(content, mtime=0),
+    ".bz2": bz2.compress,
+    ".zst": zstandard.ZstdCompressor(write_checksum=True).compress,
+}
+Damage = Callable[[bytes, random.Random], bytes]
+Read = Callable[[Path, bytes, random.Random], None]
+"""Given a folder of its own and the bytes of a file; raises `BertprepError` for what is refused."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Files of one kind."""
+
+    sound: tuple[bytes, ...]
+    damage: Damage
+    read: Read
+
+    def try_case(self, name: str, folder: Path) -> str:
+        """What became of a case: READ or REFUSED; any other exception is a failure."""
+        rng = random.Random(name)
+        content = rng.choice(self.sound)
+        if rng.random() > 0.01:
+            content = self.damage(content, rng)
+        try:
+            self.read(folder, content, rng)
+        except BertprepError as error:
+            if "\n" in str(error) or len(str(error)) > 2000:
+                raise AssertionError(f"not one line: {str(error)[:200]!r}") from error
+            return REFUSED
+        return READ
+
+
+_HUGE = "@huge@"  # becomes a number of 10,000 digits, which json.dumps does not write
+_EDGE_VALUES = (
+    None, True, False, 0, -1, 1, 2**31, 2**63, -(2**63), 2**200, 0.5, 1e308, float("nan"), float("inf"), "", "x", "\ud800",
+    "\0", "a\nb", "\x1b[2J", "../../up", "/absolute", "x" * 5000, [], {}, [[]], [None], {"": {}}, {"a": 1}, _HUGE,
+)  # fmt: skip
+
+
+def damage_json(content: bytes, rng: random.Random) -> bytes:
+    """One to three values changed, taken out or put elsewhere; or the text damaged, nested deeply, or with keys twice."""
+    chance = rng.random()
+    if chance < 0.25:
+        return damage(content, rng)
+    document: Any = json.loads(content)
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        places = list(_places(document))
+        if not places:
+            break
+        holder, key = rng.choice(places)
+        kind = rng.randrange(5)
+        if kind == 0:
+            del holder[key]
+        elif kind == 1 and isinstance(holder, dict):
+            holder[rng.choice(("", "other", str(key) + "s", "\n"))] = holder.pop(key)
+        elif kind == 2:
+            other_holder, other_key = rng.choice(places)
+            with contextlib.suppress(KeyError, IndexError):  # it may be gone
+                holder[key] = json.loads(json.dumps(other_holder[other_key]))
+        else:
+            holder[key] = copy.deepcopy(rng.choice(_EDGE_VALUES))
+    if chance < 0.3:
+        document = rng.choice(_EDGE_VALUES)
+    text = json.dumps(document).replace(f'"{_HUGE}"', "9" * 10_000)
+    if chance < 0.35:
+        at = rng.choice([at for at, character in enumerate(text) if character in "{["] or [0])
+        depth = rng.choice((50, 2_000, 200_000))
+        text = f"{text[:at]}{'[' * depth}{text[at:]}" if rng.random() < 0.5 else f"{'[' * depth}{text}{']' * depth}"
+    elif chance < 0.45:
+        at = text.find('"')
+        text = text[:at] + text[at : text.find(",") + 1] + text[at:]
+    return text.encode()
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Each (object or list, key) in a document."""
+    pairs = list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
+    for key, inner in pairs:
+        yield value, key
+        yield from _places(inner)
+
+
+def damage_json_lines(content: bytes, rng: random.Random) -> bytes:
+    if rng.random() < 0.2:
+        return damage(content, rng)
+    lines = content.splitlines()
+    at = rng.randrange(len(lines))
+    lines[at] = damage_json(lines[at], rng)
+    return b"\n".join(lines) + b"\n" * rng.randrange(3)
+
+
+def damage_parquet(content: bytes, rng: random.Random) -> bytes:
+    """Bits flipped in the pages, under a footer that is whole; or anything anywhere, which mostly hits the footer."""
+    if rng.random() < 0.4:
+        return damage(content, rng)
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    changed = bytearray(content)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        changed[rng.randrange(4, footer)] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def _packed(inside: Damage, packing: str) -> Damage:
+    """Damage to what is packed or to the packed file; now and then of several members, or one without end."""
+    pack = PACK[packing]
+
+    def damage_packed(content: bytes, rng: random.Random) -> bytes:
+        chance = rng.random()
+        if chance < 0.45:
+            return pack(inside(content, rng))
+        cut = rng.randrange(len(content))
+        whole = pack(content) if rng.random() < 0.5 else pack(content[:cut]) + pack(content[cut:])
+        if chance < 0.5:
+            return pack(content[:cut] + bytes([content[cut]]) * 2_000_000 + content[cut:])
+        if chance < 0.6:
+            return whole[: rng.randrange(len(whole) + 1)] + rng.randbytes(rng.randrange(12))
+        return damage(whole, rng)
+
+    return damage_packed
+
+
+def make_kinds(targets: list[Target], folder: Path) -> dict[str, Kind]:
+    """All kinds by name; `folder` is for a data set that manifests and journals are of."""
+    data_set = _make_data_set(targets[0], folder / "set")
+    kinds = {
+        "records": Kind((b"",), lambda content, _: content, _read_records(targets)),
+        "vocabulary": Kind((_VOCABULARY[:2000], _VOCABULARY[:60].replace(b"\n", b"\r\n")), damage, _read_vocabulary),
+        "parquet": Kind(tuple(_parquet_files()), damage_parquet, _read_source("parquet", "a.parquet")),
+        "squad": Kind((_squad_file(),), damage_parquet, _read_squad),
+        "manifest": Kind(((data_set / MANIFEST).read_bytes(),), damage_json, _read_manifest(data_set)),
+        "journal": Kind((_journal_of(data_set),), damage_json_lines, _read_journal(data_set)),
+        "listing": Kind((_LISTING,), damage_json, _read_listing),
+    }
+    for name, content, damaging, file, reader in (
+        ("text", _TEXT, damage, "a.txt", "text"),
+        ("json lines", _JSON_LINES, damage_json_lines, "a.jsonl", "json lines"),
+        ("dump", _DUMP, damage, "a.xml", DUMP),
+    ):
+        for packing in PACK:
+            damage_it = _packed(damaging, packing) if packing else damaging
+            kinds[name + packing] = Kind((content,), damage_it, _read_source(reader, file + packing))
+    return kinds
+
+
+_VOCABULARY = (GOLDEN / "vocab.txt").read_bytes()
+_TEXT = "".join(f"Satz {n} \u4e00 is a line.\n" + "\n" * (n % 3 == 0) for n in range(30)).encode()
+_JSON_LINES = b"".join(
+    json.dumps({"id": n, "text": f"A text \u00e9 {n}.\nIts second line." * (n % 3), "more": {"a": [n, None]}}).encode() + b"\n"
+    for n in range(8)
+)
+_PAGE = """<page><title>Seite</title><ns>0</ns><id>1</id><revision><id>1</id><model>wikitext</model><text bytes="9">'''Wort'''
+{{lang|grc|\u1f00}} &lt;ref&gt;x&lt;/ref&gt; [[Datei:a.png|mini|b [[c]]]].
+{|
+| a
+|}
+* d</text></revision></page>
+"""
+_DUMP = (
+    '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="de"><siteinfo><namespaces>'
+    '<namespace key="0" /><namespace key="6" case="first-letter">Datei</namespace></namespaces></siteinfo>'
+    f"{4 * _PAGE}</mediawiki>"
+).encode()
+_LISTING = json.dumps(
+    {
+        "schema": 1,
+        "source": {"hub": "datasets/a/b", "patterns": ["*.parquet"], "revision": "main"},
+        "revision": "0" * 40,
+        "files": [
+            {"name": "a.parquet", "url": "datasets/a/b/resolve/0/a.parquet", "size_bytes": 5, "sha256": "0" * 64},
+            {"name": "b.txt", "url": "https://example.org/b.txt", "etag": '"1"'},
+        ],
+    }
+).encode()
+
+
+def _parquet_files() -> Iterator[bytes]:
+    texts = ["Text \u00e9.", None, "", "Another. " * 50, *(f"Row {n}" for n in range(80))]
+    for options in ({}, {"compression": "zstd", "use_dictionary": False}, {"compression": None, "data_page_version": "2.0"}):
+        file = io.BytesIO()
+        pq.write_table(pa.table({"id": list(range(len(texts))), "text": texts}), file, row_group_size=50, **options)
+        yield file.getvalue()
+
+
+def _squad_file() -> bytes:
+    answers = {"text": ["One"], "answer_start": [0]}
+    rows = [{"id": str(n), "title": "T", "context": "One two.", "question": "Which?", "answers": answers} for n in range(5)]
+    file = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    return file.getvalue()
+
+
+def _make_data_set(target: Target, folder: Path) -> Path:
+    """A folder of two files of records with its manifest and vocabulary."""
+    (folder / "training").mkdir(parents=True)
+    files = {}
+    for number in range(2):
+        path = folder / "training" / f"part-{number:05d}"
+        path.write_bytes(target.content)
+        files[f"training/{path.name}"] = {
+            "documents": 1, "examples": 6, "bytes": len(target.content), "sha256": sha256_of(path), "seed": number,
+            "text": {"name": "a.txt", "bytes": 5, "crc32c": "0" * 8},
+        }  # fmt: skip
+    vocabulary = {"tokens": _VOCABULARY.count(b"\n"), "sha256": sha256_of(GOLDEN / "vocab.txt")}
+    made_with = {**asdict(SETTINGS), "corpus": "mine", "vocabulary": vocabulary, "inputs": [{"bytes": 5}, {"bytes": 6}]}
+    (folder / MANIFEST).write_text(json.dumps(Manifest(KIND, made_with, files, {"bertprep": "1"}).as_json()))
+    shutil.copy(GOLDEN / "vocab.txt", folder / "vocab.txt")
+    return folder
+
+
+def _journal_of(data_set: Path) -> bytes:
+    """The journal of a run that has made all files and was killed before it wrote their manifest."""
+    made = json.loads((data_set / MANIFEST).read_bytes())
+    header = {name: made[name] for name in ("schema", "kind", "made_with")}
+    lines = [header, *({"name": name, "facts": facts} for name, facts in made["files"].items())]
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+
+
+def _read_records(targets: list[Target]) -> Read:
+    def read(folder: Path, _: bytes, rng: random.Random) -> None:
+        examiner = _examiner(folder)
+        if said := examiner.examine(damage_case(targets, str(rng.random()))):
+            raise AssertionError(said)
+        if examiner.was_refused:
+            raise BertprepError("refused")
+
+    return read
+
+
+@cache
+def _examiner(folder: Path) -> Examiner:
+    return Examiner(folder)
+
+
+def _read_vocabulary(folder: Path, content: bytes, _: random.Random) -> None:
+    path = folder / "vocab.txt"
+    path.write_bytes(content)
+    Tokenizer(load_vocabulary(path), lower=True)
+
+
+def _read_source(reader: str, name: str) -> Read:
+    """Read a file as `bertprep shard --input` does, by what its name says it is."""
+
+    def read(folder: Path, content: bytes, rng: random.Random) -> None:
+        path = folder / name
+        path.write_bytes(content)
+        if reader == DUMP:
+            with _bzip2_by_index(rng), open_stream(str(path), processors=rng.choice((1, 2))) as file:
+                dump = DumpReader(file, str(path))
+                texts = [to_prose(page.wikitext, dump.site) for page in dump]
+        elif name == "a.txt":
+            index = index_documents([TextInput(path, one_document=rng.random() < 0.2)])
+            texts = [text for _, text in read_documents(dict(enumerate(index.files)), index.documents)]
+        else:
+            with _bzip2_by_index(rng):
+                texts = list(READERS[reader](SourceFile(str(path), reader, {})))
+        for text in texts:
+            clean_document(text).encode(errors="replace")
+
+    return read
+
+
+@contextlib.contextmanager
+def _bzip2_by_index(rng: random.Random) -> Iterator[None]:
+    """Have bzip2 files read as large ones are, half the time."""
+    usual = archives._INDEXED_BYTES
+    archives._INDEXED_BYTES = rng.choice((0, usual))
+    try:
+        yield
+    finally:
+        archives._INDEXED_BYTES = usual
+
+
+def _read_squad(folder: Path, content: bytes, _: random.Random) -> None:
+    parquet = folder / "parquet"
+    if not parquet.exists():
+        parquet.mkdir()
+        (parquet / "validation-00000-of-00001.parquet").write_bytes(_squad_file())
+    (parquet / "train-00000-of-00001.parquet").write_bytes(content)
+    write_squad(parquet, folder, "v1.1")
+
+
+def _read_manifest(data_set: Path) -> Read:
+    def read(folder: Path, content: bytes, _: random.Random) -> None:
+        copied = _copy(data_set, folder)
+        (copied / MANIFEST).write_bytes(content)
+        validate([copied], workers=1)
+        find_records(copied)
+
+    return read
+
+
+def _read_journal(data_set: Path) -> Read:
+    header = json.loads(_journal_of(data_set).splitlines()[0])
+
+    def read(folder: Path, content: bytes, _: random.Random) -> None:
+        copied = _copy(data_set, folder)
+        (copied / MANIFEST).unlink(missing_ok=True)
+        (copied / (MANIFEST + JOURNAL_SUFFIX)).write_bytes(content)
+        with Journal(copied, header["kind"], header["made_with"]) as journal:
+            json.dumps(journal.done)
+
+    return read
+
+
+def _copy(data_set: Path, folder: Path) -> Path:
+    """A copy of the data set, made once for a folder: its records are not changed."""
+    if not (folder / "copy").exists():
+        shutil.copytree(data_set, folder / "copy")
+    return folder / "copy"
+
+
+def _read_listing(folder: Path, content: bytes, _: random.Random) -> None:
+    (folder / LISTING).write_bytes(content)
+    if listing := load_listing(folder):
+        missing(listing, folder)
+        describe(listing.source)
+        check_source(listing, json.loads(_LISTING)["source"], folder)

@@ -1,0 +1,23 @@
+"""Damaged files of every kind that comes from outside are read, or refused in one line; scripts/fuzz goes on for longer."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.check.damage import make_targets
+from tests.fuzzing import REFUSED, Kind, make_kinds
+
+CASES = 200
+PACKED = [f"{name}{packing}" for name in ("text", "json lines", "dump") for packing in ("", ".gz", ".bz2", ".zst")]
+
+
+@pytest.fixture(scope="module")
+def kinds(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kind]:
+    folder = tmp_path_factory.mktemp("fuzzing")
+    return make_kinds(make_targets(golden_corpus, folder / "targets"), folder)
+
+
+@pytest.mark.parametrize("name", ["manifest", "journal", "listing", "vocabulary", "parquet", "squad", *PACKED])
+def test_damaged_files_are_read_or_refused(name: str, kinds: dict[str, Kind], tmp_path: Path) -> None:
+    outcomes = [kinds[name].try_case(f"test:{number}", tmp_path) for number in range(CASES)]
+    assert 0 < outcomes.count(REFUSED) < CASES

@@ -1,0 +1,327 @@
+"""Whatever is wrong with a command line, or with what it names, is one line on standard error, and nothing is written.
+
+The tables are shell lines: {a|b} stands for a line with a and a line with b, {NAME} for one with each of `THINGS[NAME]`. They
+run in the folder that `tests.broken_inputs` makes.
+"""
+
+import itertools
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import trainer.bench
+import trainer.cli
+import trainer.commands
+from bertprep import cli
+from tests import broken_inputs
+
+THINGS = {
+    "CREATE": ("create --input text.txt --output out --vocab vocab.txt",),
+    "PRETRAIN": ("pretrain --data a",),
+    "NO_NUMBER": ("abc", "1e3", "1.5", "''", "0x10", "1,5", "5x"),
+    "TOO_MANY": ("99999999999999999999",),
+    "VOCABULARY": tuple(f"vocabularies/{name}.txt" for name in broken_inputs.VOCABULARIES),
+    "RECORDS": tuple(f"broken/{name}" for name in broken_inputs.RECORDS),
+    "JSON": tuple(f"json/{name}.json" for name in broken_inputs.JSON),
+    "MODEL": tuple(f"models/{name}.json" for name in broken_inputs.MODELS),
+    "PHASES": tuple(f"phases/{name}.json" for name in broken_inputs.PHASES),
+}
+
+BERTPREP = r"""
+{''|vocab|download|inspect|create create|vocab --size 5|--seq 128|-x|--nothing|create -seq 128|inspect a b|convert a|report a b}
+{creat|Create|help|vocab tran}
+{download|shard|vocab train|create|plan|convert|validate|inspect|report} --no-such-option
+{create --sead 1|create --voc v|create --seq|create --seq 1 2|create --whole-word=yes|create out|plan --json}
+{vocab train --siz 5|shard --splitter|shard --splitter words|shard --split|download squad --models x}
+
+{CREATE} --{seq|pred|dupe|seed|workers} {NO_NUMBER}
+{CREATE} --{seq|pred|dupe|workers} {-1|0|TOO_MANY}
+{CREATE} --seed -1
+{CREATE} --{masked-lm-prob|short-seq-prob} {abc|''|-0.1|1.1|nan|inf|-inf|1e400}
+{CREATE} --format {hdf5|''|tfrecord,hdf5|,}
+{CREATE} --corpus {''|../x|/x}
+create {--input text.txt|--output out|--input|--corpus nothing --workdir w|--corpus wikipedia --workdir w}
+create --input text.txt --output out --workdir w --vocab-size {x|-1|0|4}
+create --input text.txt --output {text.txt|text.txt/x} --vocab vocab.txt
+create --output out --vocab vocab.txt --input {missing|folder|empty.txt|blank.txt|latin1.txt|binary.txt}
+create --output out --vocab vocab.txt --input {dangling|loop|fifo|text.txt/x|''}
+create --input text.txt missing --output out --vocab vocab.txt
+create --input text.txt --output out --vocab {VOCABULARY}
+create --input text.txt --output out --vocab {missing.txt|folder|loop|text.txt/x|''|a/b/c|bert-base-uncased}
+create --workdir {sharded_hello|sharded_cut|sharded_listing|sharded_is_a_file} --corpus mine --vocab vocab.txt
+
+shard --input text.txt --workdir w --shards {0|-1|x|3|TOO_MANY}
+shard --input text.txt --workdir w --test-fraction {1|-1|nan|x|''}
+shard --input text.txt --workdir w {--language English|--language ''|--workers 0|--corpus ''|--corpus a/b|--field}
+shard --workdir w --input {missing|folder|empty.txt|blank.txt|latin1.txt|dangling|loop|fifo|text.txt/x|''}
+shard --workdir w --input {nowhere://x|file:///missing}
+shard --input {cut.jsonl|numbers.jsonl|other.jsonl|cut.parquet|cut.txt.gz|no.txt.zst|no.txt.bz2|text.txt missing} --workdir w
+shard --input text.txt --workdir {text.txt|download_is_a_file/download}
+shard --input text.txt --workdir sharded_is_a_file --corpus x
+shard {--corpus nothing --workdir w|--corpus bookcorpus --workdir w}
+shard {--corpus wikipedia --workdir half_download|--corpus bookcorpus --workdir half_books}
+
+vocab train --input text.txt --output v/vocab.txt --size {NO_NUMBER}
+vocab train --input text.txt --output v/vocab.txt --size {-1|0|4}
+vocab train --input {missing|folder|empty.txt|blank.txt|latin1.txt|fifo|loop} --output v/vocab.txt
+vocab train {--input text.txt --output folder|--input text.txt --output text.txt/x|--corpus nothing --workdir w}
+
+plan --seq {NO_NUMBER}
+plan --input text.txt --output out --vocab vocab.txt {--steps 0|--steps -5|--steps x|--global-batch 0|--global-batch 5}
+plan --input text.txt --output out --vocab vocab.txt --records a
+plan --input text.txt --output out --vocab vocab.txt {--global-batch 5 5 --steps 5|--phases --steps 5}
+plan --input text.txt --output out --vocab vocab.txt --json {folder|text.txt|text.txt/plan.json}
+plan {--corpus nothing --workdir w|--records missing|--records folder}
+plan --records {other_manifest|text_manifest|no_files}/tfrecord/settings/corpus --steps 5 --global-batch 8
+
+inspect good.tfrecord {--record -1|--record 2|--record x|--record TOO_MANY|--records 0|--records x|--search ''|--search wor%d}
+inspect good.tfrecord --vocab {VOCABULARY}
+inspect good.tfrecord --vocab {missing|folder|binary.txt}
+convert good.tfrecord made.ofrecord {--to|--to hdf5|--to ''|--shards 0|--shards -1|--shards x|--workers 0}
+convert {missing out|folder out|a a|a text.txt|good.tfrecord good.tfrecord|good.tfrecord folder --to tfrecord|mixed out}
+convert good.tfrecord missing/../text.txt/x
+validate good.tfrecord {--sample 0|--sample x|--workers 0|--vocab missing|--vocab folder}
+validate good.tfrecord --masked-lm-prob {x|nan|2|-1}
+validate good.tfrecord --json {folder|text.txt|text.txt/x.json}
+{validate|validate missing|validate folder|validate a missing|inspect missing|inspect folder|inspect a|inspect ''}
+report good.tfrecord {--sample 0|--sample x|--output folder|--output text.txt|--output text.txt/x.html|--vocab missing}
+report {--workdir w|missing|folder}
+{inspect|validate} {RECORDS}
+convert {RECORDS} made
+{inspect|validate} {dangling|loop|fifo|text.txt|text.txt/x}
+convert {dangling|loop|fifo|text.txt|text.txt/x|vocab.txt} made
+validate {killed|other_manifest|text_manifest|no_files|other_vocabulary}
+convert {killed|other_manifest|text_manifest|no_files|other_vocabulary}/tfrecord/settings/corpus made
+
+download {nothing|squad nothing|Wikipedia|squad --language de|squad --from-files folder|squad --model x} --workdir w
+download wikipedia --language {DE|''|../de} --workdir w
+download {wikipedia --date today|wikipedia --date 2023|squad --date 20240101} --workdir w
+download wikipedia --from-dump {missing|folder|ftp://x|http://|text.txt --date 20240101} --workdir w
+download bookcorpus --from-files {missing|folder|text.txt} --workdir w
+download {weights --model a/b/c|weights --model ''|vocab --model ../x} --workdir w
+download squad --connections {0|-1|x|TOO_MANY} --workdir w
+download wikipedia --workdir half_download
+"""
+
+TRAINER = r"""
+{train|pretrian|exprot|help|--nothing|-x|--step 5|--steps|pretrain x|pretrain --sead 5|export|export a|export a b c|bench x}
+{bench --nothing|bench --step 5|export --too google a b}
+
+{PRETRAIN} --{steps|batch-size|accumulate|warmup-steps|save-every|keep|seed} {abc|1e3|1.5|-1}
+{PRETRAIN} --{steps|batch-size|accumulate} {0|TOO_MANY}
+{PRETRAIN} --{save-every|log-every|keep|seq} 0
+{PRETRAIN} --lr {abc|-1|-1e-3|nan|inf|''|1,|1e400|0}
+{PRETRAIN} --batch-size {1,2|1,|,|''|1;2}
+{PRETRAIN} {--devices 0|--devices x|--devices -1|--stages 0|--stages x|--stages 2|--eager|--checkpoint-activations}
+{PRETRAIN} {--strategy none|--engine none|--engine jax|--amp fp8|--optimizer sgd|--schedule cosine}
+{PRETRAIN} {--format hdf5|--format ofrecord|--loss-scale 2|--loss-scale x}
+{PRETRAIN} --{weight-decay|beta1|beta2|epsilon|clip-norm} {abc|-1|nan|inf|''}
+{PRETRAIN} --{init text.txt|init vocab.txt|init folder|init broken|out /proc/none|out /dev/null/x|keep-best yes|lengthen 5}
+{PRETRAIN} --amp fp16 --loss-scale {3|0|nan|inf}
+{PRETRAIN} {--hosts x|--hosts a:1|--host-rank 0}
+{PRETRAIN} {--hosts a:1 --host-rank 1|--hosts a:1 --host-rank -1|--hosts a:x --host-rank 0}
+{PRETRAIN} {--seq 128|--seq x|--phases 8:1.0|--steps 5 --warmup-steps 6|--init missing|--init dangling}
+{PRETRAIN} --out {text.txt|text.txt/x|folder/../text.txt|dangling|loop}
+{PRETRAIN} --vocab {missing|folder|vocab.txt}
+{PRETRAIN} --vocab {VOCABULARY}
+{PRETRAIN} --model {missing|folder|''}
+{PRETRAIN} --model {JSON}
+{PRETRAIN} --model {MODEL}
+--data {missing|folder|text.txt|a long|alone/unknown|dangling|loop|fifo|mixed|broken|''|a a/x}
+--seq 8 --workdir {missing|folder|text.txt|killed|no_manifest|other_manifest|text_manifest|no_files|other_vocabulary}
+--seq 8 --workdir records_are_a_file
+--workdir workspace --phases {8|8:|:|8:x|x:1.0|8:0.5|8:0.5,8:0.6|8:0.5,8:5|8:0|8:-5|''|8:nan,8:0.5|0:5|-8:5|8:5,|8:1e400}
+--workdir workspace --phases {missing.json|folder}
+--workdir workspace --phases {PHASES}
+--workdir workspace --phases {JSON}
+
+bench {--seq 0|--seq x|--seq 513|--pred 0|--pred 200|--batch-size 0|--batch-size x|--batch-size larger|--accumulate 0|--steps 0}
+bench {--skip -1|--repeats 0|--devices 0|--amp x|--engine x|--optimizer x|--data missing|--data folder|--out text.txt}
+bench --model {none|json/empty.json|json/null.json|json/list.json|json/cut.json}
+export {missing|folder|text.txt|a|good.tfrecord|dangling|loop|fifo} model
+export {a a|a text.txt|a text.txt/x|--to onnx a model}
+"""
+
+
+def lines_of(table: str) -> list[str]:
+    """The command lines of a table."""
+    found = []
+    for line in table.split("\n"):
+        parts = re.split(r"\{(.*?)\}", line)  # every second one stood in braces
+        choices = [[part] if place % 2 == 0 else choices_of(part) for place, part in enumerate(parts)]
+        found += ["".join(chosen) for chosen in itertools.product(*choices)] if line else []
+    return found
+
+
+def choices_of(braced: str) -> list[str]:
+    if braced in THINGS:
+        return list(THINGS[braced])
+    return [choice.replace("TOO_MANY", THINGS["TOO_MANY"][0]) for choice in braced.split("|")]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that all command lines are run in, one after the other."""
+    return broken_inputs.make(tmp_path_factory.mktemp("place"))
+
+
+@pytest.fixture(scope="module")
+def before(place: Path) -> dict[str, tuple[int, int]]:
+    return state_of(str(place))
+
+
+def state_of(folder: str) -> dict[str, tuple[int, int]]:
+    """Every file and folder below `folder`, with what changes where one is written; quick, for it is asked after every line."""
+    found = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                found[entry.path] = (0, 0)
+                found.update(state_of(entry.path))
+            else:
+                status = entry.stat(follow_symlinks=False)
+                found[entry.path] = (status.st_size, status.st_mtime_ns)
+    return found
+
+
+@pytest.fixture
+def refuse(
+    place: Path, before: dict[str, tuple[int, int]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[[str, str, Callable[[list[str]], int]], str]]:
+    """Run a command line that must be refused; returns the one line of complaint."""
+
+    def give_up(*_: object) -> None:
+        raise AssertionError("the command waits, as for the other end of a pipe")
+
+    def run(program: str, line: str, main: Callable[[list[str]], int]) -> str:
+        try:
+            status: object = main(shlex.split(line))
+        except SystemExit as end:
+            status = end.code
+        said = capsys.readouterr().err
+        assert status in (1, 2), said
+        [complaint] = [each for each in said.splitlines() if not PROGRESS.match(each)]
+        assert complaint.startswith(f"{program}: error: ")
+        after = state_of(str(place))
+        new = [path for path in after if path not in before]
+        written = [path for path in new if Path(path).is_file()]
+        for path in new:  # so that the next line finds the place as it was
+            shutil.rmtree(path, ignore_errors=True)
+            Path(path).unlink(missing_ok=True)
+        assert {path: after.get(path) for path in before} == before
+        assert not [path for path in written if Path(path).name not in UNFINISHED and Path(path).name[0] != "."]
+        return complaint
+
+    monkeypatch.chdir(place)
+    signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(30)
+    yield run
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+PROGRESS = re.compile(r"[\w ]+: [\d,]+(/[\d,]+)? (files|shards), ")
+UNFINISHED = {"manifest.json.journal", "vocab.txt"}
+"""What a refused run may leave beside hidden files: nothing that anybody could take for what was asked for."""
+
+
+@pytest.mark.parametrize("line", lines_of(BERTPREP))
+def test_bertprep_refuses_in_one_line(line: str, refuse: Callable[..., str]) -> None:
+    refuse("bertprep", line, cli.main)
+
+
+@pytest.mark.parametrize("line", lines_of(TRAINER))
+def test_the_trainer_refuses_in_one_line_before_it_opens_an_engine(
+    line: str, refuse: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (trainer.commands, trainer.bench):
+        monkeypatch.setattr(module, "open_engine", None)
+    refuse("trainer", line, trainer.cli.main)
+
+
+def test_there_are_many_ways_to_be_wrong() -> None:
+    assert len(set(lines_of(BERTPREP))) > 400
+    assert len(set(lines_of(TRAINER))) > 200
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("create --sead 1", "--sead: unknown option, did you mean --seed? bertprep create --help lists the options"),
+        ("create --seq=5 --voc=v", "--voc: unknown option, did you mean --vocab? bertprep create --help lists the options"),
+        ("create -seq 5", "-seq: unknown option, did you mean --seq? bertprep create --help lists the options"),
+        ("inspect --recrods 5", "--recrods: unknown option, did you mean --records? bertprep inspect --help lists the options"),
+        ("create --xyzzy", "--xyzzy: unknown option; bertprep create --help lists the options"),
+        ("vocab train --siz 5", "--siz: unknown option, did you mean --size? bertprep vocab train --help lists the options"),
+        ("creat", "creat: unknown command, did you mean create? bertprep --help lists the commands"),
+        ("vocab trian", "trian: unknown command, did you mean train? bertprep vocab --help lists the commands"),
+        (
+            "xyzzy",
+            "xyzzy: unknown command; choose one of download, shard, vocab, create, plan, convert, validate, inspect, report; "
+            "bertprep --help lists the commands",
+        ),
+        ("", "the following arguments are required: COMMAND; bertprep --help lists the commands"),
+        ("create --seq abc", "--seq abc: must be a whole number; bertprep create --help lists the options"),
+        ("create --seq -1e3", "--seq -1e3: must be a whole number; bertprep create --help lists the options"),
+        ("create --dupe", "--dupe: expected one argument; bertprep create --help lists the options"),
+        ("create five", "five: not expected here; bertprep create --help lists the options"),
+        ("plan --workers 5000", "--workers 5000: must be at least 1 and at most 4,096; bertprep plan --help lists the options"),
+        ("shard --splitter words", "--splitter words: unknown; choose one of sentencex, lines; bertprep shard --help"),
+        ("create --corpus wikipedia --workdir w", "--corpus wikicorpus_en: is not in w/download/wikicorpus_en; "),
+        ("create --input text.txt --output out --vocab ''", ".: is not a plain file; name a vocab.txt with --vocab"),
+        ("create --vocab-size 4 --input text.txt --output out", "a vocabulary of 4 tokens: must have at least the five"),
+        ("convert loop made", "loop: does not exist; name a record file or a folder of them"),
+    ],
+)  # fmt: skip
+def test_what_bertprep_says(line: str, says: str, refuse: Callable[..., str]) -> None:
+    assert refuse("bertprep", line, cli.main).startswith(f"bertprep: error: {says}")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--sead 1", "--sead: unknown option, did you mean --seed? python -m trainer pretrain --help lists the options"),
+        ("pretrian --seed 1", "pretrian: unknown command, did you mean pretrain? python -m trainer --help lists the commands"),
+        (
+            "bench --batch-size big",
+            "--batch-size big: must be a whole number; python -m trainer bench --help lists the options",
+        ),
+        ("--data a --lr -1e-3", "--lr -0.001: must be above 0"),
+        ("--data a --out text.txt/x", "--out text.txt/x: "),
+        ("--data a --model ''", "--model : unknown; choose one of tiny, "),
+        ("--data a --steps 99999999999", "--steps 99999999999: must be at least 1 and at most 10000000000"),
+        ("--data a --accumulate 1048577", "--batch-size 32, --accumulate 1048577: must be at least 1 and at most 1048576"),
+    ],
+)
+def test_what_the_trainer_says(line: str, says: str, refuse: Callable[..., str]) -> None:
+    assert refuse("trainer", line, trainer.cli.main).startswith(f"trainer: error: {says}")
+
+
+@pytest.mark.parametrize(
+    ("program", "line", "says"),
+    [
+        ("bertprep", "creat", "creat: unknown command, did you mean create?"),
+        ("bertprep", "--sead 1", "--sead: unknown option"),
+        ("bertprep", "inspect broken/short.tfrecord", "broken/short.tfrecord: record 1: by its length "),
+        ("trainer", "--data a --model models/relu.json", "models/relu.json: hidden_act 'relu': only gelu"),
+        ("trainer", "export text.txt model", "text.txt: "),
+    ],
+)
+def test_processes_refuse_as_main_does_and_load_no_framework(program: str, line: str, says: str, place: Path) -> None:
+    code = (
+        f"import runpy, sys; sys.modules.update(tensorflow=None, oneflow=None); sys.argv[1:] = {shlex.split(line)!r}; "
+        f"runpy.run_module({program!r}, run_name='__main__')"  # an import of what is None fails
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True)
+    assert done.returncode in (1, 2)
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"{program}: error: {says}")
+    assert done.stderr.count("\n") == 1
