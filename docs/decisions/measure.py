@@ -27,7 +27,7 @@ from bertprep.instances import Tokenizer, generate_instances, load_vocabulary, r
 from bertprep.layout import Workspace
 from bertprep.record_stage import RecordMaker
 from bertprep.records import write_records
-from bertprep.records.digest import HEADROOM, Sha256Pair
+from bertprep.records.digest import Sha256Pair
 from bertprep.sources.sample import write_sample
 from bertprep.text.sentences import choose_splitter, split_paragraph
 from bertprep.text.train_vocabulary import train_vocabulary
@@ -169,29 +169,29 @@ class NoDigest:
     def __init__(self, streams: int) -> None:
         self._streams = streams
 
-    def update(self, _blocks: Any, _sizes: Any) -> None:
+    def update(self, _parts: Any) -> None:
         """Do nothing."""
 
-    def hexdigests(self) -> list[str]:
+    def hexdigests(self, _ends: Any) -> list[str]:
         """Nothing."""
         return [""] * self._streams
 
 
 def measure_sha256(text: Path, vocab: Path) -> None:
     """0003: the rate of sha256, and its share of making the records of one shard."""
-    data = np.frombuffer(os.urandom((1 << 19) + HEADROOM), np.uint8).copy()
-    repeat, size = 100, len(data) - HEADROOM
+    data = np.frombuffer(os.urandom(1 << 19), np.uint8).copy()
+    repeat, size = 100, len(data)
     megabytes = repeat * size / 1e6
 
     def digest(streams: int) -> None:
         pair = Sha256Pair(streams)
         for _ in range(repeat):
-            pair.update([data] * streams, [size] * streams)
+            pair.update([data] * streams)
 
     def digest_with_hashlib() -> None:
         stream = hashlib.sha256()
         for _ in range(repeat):
-            stream.update(data[HEADROOM:])
+            stream.update(data)
 
     report("hashlib", megabytes / least(digest_with_hashlib), "MB/s")
     for streams in (1, 2):
