@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bertprep import records as records
-    from bertprep.check.plan.planning import plan as plan
-    from bertprep.check.report import report as report
-    from bertprep.check.validate import validate as validate
+    from bertprep.commands.convert import convert as convert
+    from bertprep.commands.create import create as create
+    from bertprep.commands.create import train_vocabulary_of as train_vocabulary_of
+    from bertprep.commands.download import download as download
+    from bertprep.commands.plan import plan as plan
+    from bertprep.commands.report import report as report
+    from bertprep.commands.shard import shard as shard
+    from bertprep.commands.validate import validate as validate
     from bertprep.config import Dialect as Dialect
     from bertprep.config import InstanceSettings as InstanceSettings
     from bertprep.config import ShardSettings as ShardSettings
-    from bertprep.conversion import convert as convert
-    from bertprep.creation import create as create
-    from bertprep.creation import train_vocabulary_of as train_vocabulary_of
-    from bertprep.downloading import download as download
     from bertprep.errors import BertprepError as BertprepError
     from bertprep.errors import UsageError as UsageError
     from bertprep.instances import load_vocabulary as load_vocabulary
-    from bertprep.sharding import shard as shard
 
 __version__ = "0.1.0"
 
@@ -37,15 +37,15 @@ _HOME = {
     "InstanceSettings": "bertprep.config",
     "ShardSettings": "bertprep.config",
     "UsageError": "bertprep.errors",
-    "convert": "bertprep.conversion",
-    "create": "bertprep.creation",
-    "download": "bertprep.downloading",
+    "convert": "bertprep.commands.convert",
+    "create": "bertprep.commands.create",
+    "download": "bertprep.commands.download",
     "load_vocabulary": "bertprep.instances",
-    "plan": "bertprep.check.plan.planning",
-    "report": "bertprep.check.report",
-    "shard": "bertprep.sharding",
-    "train_vocabulary_of": "bertprep.creation",
-    "validate": "bertprep.check.validate",
+    "plan": "bertprep.commands.plan",
+    "report": "bertprep.commands.report",
+    "shard": "bertprep.commands.shard",
+    "train_vocabulary_of": "bertprep.commands.create",
+    "validate": "bertprep.commands.validate",
 }
 __all__ = [*_HOME, "records"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bertprep import __version__, standard_streams
-from bertprep.commands import (
+from bertprep.commands.tables import (
     convert_command,
     create_command,
     download_command,

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertprep.atomic import TEMPORARY_SUFFIX
 from bertprep.config import RECORD_FORMATS
-from bertprep.layout import LISTING, MANIFEST, SPLITS
-from bertprep.lock import LOCK
+from bertprep.files.atomic import TEMPORARY_SUFFIX
+from bertprep.files.lock import LOCK
 from bertprep.terminal import printable
+from bertprep.workspace.layout import LISTING, MANIFEST, SPLITS
 
 MOST_BYTES = 64 << 20
 """Of a file or an answer of JSON that is taken into memory: the manifest of 200,000 files has so many."""

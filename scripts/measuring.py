@@ -11,7 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from bertprep.manifest import versions_of
+from bertprep.workspace.manifest import versions_of
 
 # Runs in a process of its own, so that the resources of its children are those of the command alone.
 _REPORT = """

@@ -15,6 +15,6 @@ def deal(corpus: Path, folder: Path, shards: int) -> list[Path]:
 
 def sums(folder: Path) -> dict[str, str]:
     """The sha256 of every file below a folder, manifests and all, by its relative name."""
-    from bertprep.manifest import sha256_of
+    from bertprep.workspace.manifest import sha256_of
 
     return {str(path.relative_to(folder)): sha256_of(path) for path in sorted(folder.rglob("*")) if path.is_file()}

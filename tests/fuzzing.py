@@ -25,14 +25,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from bertprep import archives
-from bertprep.check.validate import validate
+from bertprep.commands.validate import validate
 from bertprep.errors import BertprepError
+from bertprep.files import archives
 from bertprep.instances import Tokenizer, load_vocabulary
-from bertprep.layout import LISTING, MANIFEST
-from bertprep.manifest import JOURNAL_SUFFIX, Journal, Manifest, sha256_of
-from bertprep.record_folder import find_records
-from bertprep.record_stage import KIND
+from bertprep.records.make import KIND
 from bertprep.sources.formatting import DUMP, READERS, SourceFile
 from bertprep.sources.streams import open_stream
 from bertprep.sources.tasks.squad import write_squad
@@ -41,6 +38,9 @@ from bertprep.sources.wikimedia.dump import DumpReader
 from bertprep.sources.wikimedia.wikitext import to_prose
 from bertprep.text.cleaning import clean_document
 from bertprep.text.documents import TextInput, index_documents, read_documents
+from bertprep.workspace.data_sets import find_records
+from bertprep.workspace.layout import LISTING, MANIFEST
+from bertprep.workspace.manifest import JOURNAL_SUFFIX, Journal, Manifest, sha256_of
 from tests.check.damage import SETTINGS, Examiner, Target, damage, damage_case
 from tests.golden import GOLDEN
 

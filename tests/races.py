@@ -156,7 +156,7 @@ def _be_a_process(folder: Path, arguments: Sequence[str], said: Path, gate: int)
 
 def _index() -> int:
     """What every run of the trainer does first with records: find where each begins, and keep that beside them."""
-    from trainer.record_set import RecordSet
+    from bertprep.records.record_set import RecordSet
 
     with RecordSet(["records/tfrecord"]) as records, redirect_stdout(StringIO()):
         return int(len(records) == 0)

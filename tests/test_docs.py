@@ -15,8 +15,8 @@ import pytest
 
 from bertprep.config import InstanceSettings
 from bertprep.instances.unicode_table import __file__ as unicode_table
-from bertprep.layout import settings_name
 from bertprep.records import FEATURES
+from bertprep.workspace.layout import settings_name
 
 ROOT = Path(__file__).parents[1]
 FORMATS = ROOT / "docs" / "formats.md"

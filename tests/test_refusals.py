@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-import trainer.bench
+import trainer.bench.run
 import trainer.cli
 import trainer.commands
 from bertprep import cli
@@ -242,7 +242,7 @@ def test_bertprep_refuses_in_one_line(line: str, refuse: Callable[..., str]) -> 
 def test_the_trainer_refuses_in_one_line_before_it_opens_an_engine(
     line: str, refuse: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (trainer.commands, trainer.bench):
+    for module in (trainer.commands, trainer.bench.run):
         monkeypatch.setattr(module, "open_engine", None)
     refuse("trainer", line, trainer.cli.main)
 

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertprep import cli
-from bertprep.check.report.markup import escape
 from bertprep.progress import Progress
 from bertprep.records import Examples
 from bertprep.records.convert import write_examples
+from bertprep.reporting.markup import escape
 from bertprep.terminal import LONGEST_LINE, printable, say, say_warnings, styled, tell, tell_table
 from trainer import cli as trainer_cli
 
@@ -150,10 +150,10 @@ def test_all_that_is_printed_goes_one_way(package: str) -> None:
     }
     # A signal handler may not print, and what that one says is ours
     allowed = {  # system calls on files of their own
-        "bertprep/atomic.py: os.write(self._descriptor, view)",
+        "bertprep/files/atomic.py: os.write(self._descriptor, view)",
         "bertprep/sources/transfer/partial.py: os.write(self._descriptor, rest[:LARGEST_WRITE_BYTES])",
     }
-    assert {each for each in found - allowed if not each.startswith("trainer/stopping.py: os.write(2, ")} == set()
+    assert {each for each in found - allowed if not each.startswith("trainer/signals.py: os.write(2, ")} == set()
 
 
 def test_another_way_would_be_found() -> None:

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertprep.atomic import TEMPORARY_SUFFIX
-from bertprep.layout import LISTING, MANIFEST
-from bertprep.lock import LOCK
-from bertprep.manifest import JOURNAL_SUFFIX
+from bertprep.files.atomic import TEMPORARY_SUFFIX
+from bertprep.files.lock import LOCK
 from bertprep.sources.transfer.partial import PARTIAL_SUFFIX
 from bertprep.untrusted import (
     COUNT,
@@ -26,6 +24,8 @@ from bertprep.untrusted import (
     parse_json,
     read_bounded,
 )
+from bertprep.workspace.layout import LISTING, MANIFEST
+from bertprep.workspace.manifest import JOURNAL_SUFFIX
 from tests.hostile import BAD_NAMES, HALF_A_PAIR, NESTED, NOT_TEXT
 
 

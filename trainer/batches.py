@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.records import Examples
+from bertprep.records.record_set import BadRecordError, RecordSet, blank
 from trainer.permutation import permute
-from trainer.ready_batches import ReadyBatches
-from trainer.record_set import BadRecordError, RecordSet, blank
+from trainer.prefetch import ReadyBatches
 
 READY = 2
 """How many batches lie ready while the trainer works on one."""

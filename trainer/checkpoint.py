@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from bertprep.atomic import remove_leftovers
 from bertprep.errors import BertprepError
+from bertprep.files.atomic import remove_leftovers
 from bertprep.untrusted import COUNT, LIST, OBJECT, SHA256, Rule, check_values, parse_json
 from bertprep.weights.hugging_face import Weights
 from bertprep.weights.safetensors import read_metadata, read_safetensors, write_safetensors

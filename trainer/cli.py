@@ -17,10 +17,10 @@ from bertprep.cli import INTERRUPTED
 from bertprep.errors import BertprepError, explain_system_error
 from bertprep.options import Parser, number, whole_number
 from bertprep.terminal import say, say_warnings
+from trainer.bench.largest_batch import LARGEST
 from trainer.commands import bench_command, export_command, pretrain_command
-from trainer.config import PRESETS
 from trainer.engines import ENGINES
-from trainer.largest_batch import LARGEST
+from trainer.model_config import PRESETS
 from trainer.optimizer import OptimizerSettings
 from trainer.settings import EngineSettings, RunSettings
 

@@ -14,17 +14,17 @@ from pathlib import Path
 
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import UsageError
-from bertprep.lock import locked
+from bertprep.files.lock import locked
 from bertprep.progress import say
 from trainer import checkpoint
-from trainer.beginning import check_beginning, check_init, describe_finished
-from trainer.config import PRESETS, ModelConfig
 from trainer.data import DEFAULT_SEQ, Data, check_fits_model, check_same_vocabulary, find_data, name_data
 from trainer.engines import Engine, Machine, check_engine, look_at_machine, open_engine
 from trainer.execution import Execution, choose_execution, this_cpu
 from trainer.initial_weights import find_weights
+from trainer.model_config import PRESETS, ModelConfig
 from trainer.optimizer import FIXED, OptimizerSettings
 from trainer.phases import PhaseOptions, PhaseRequest, check_learning, make_phases, read_phases
+from trainer.resume import check_beginning, check_init, describe_finished
 from trainer.settings import EngineSettings, Phase, RunSettings
 from trainer.variables import variable_shapes
 
@@ -116,7 +116,7 @@ def export_command(options: argparse.Namespace) -> None:
 
 def bench_command(options: argparse.Namespace) -> None:
     """`python -m trainer bench`."""
-    from trainer import bench
+    from trainer.bench import run as bench
 
     bench.bench_command(options)
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
-from bertprep.layout import MANIFEST, TEST, TRAINING, Workspace
-from bertprep.manifest import JOURNAL_SUFFIX, read_manifest, sha256_of_vocabulary, tokens_of_vocabulary
-from bertprep.record_folder import RecordFolder, choose_format, find_records
-from bertprep.record_stage import KIND
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.formats import find_format
-from trainer.config import ModelConfig
-from trainer.record_set import RecordSet
+from bertprep.records.make import KIND
+from bertprep.records.record_set import RecordSet
+from bertprep.workspace.data_sets import RecordFolder, choose_format, find_records
+from bertprep.workspace.layout import MANIFEST, TEST, TRAINING, Workspace
+from bertprep.workspace.manifest import JOURNAL_SUFFIX, read_manifest, sha256_of_vocabulary, tokens_of_vocabulary
+from trainer.model_config import ModelConfig
 
 DEFAULT_SEQ = 128
 

@@ -16,15 +16,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bertprep.atomic import atomic_file, atomic_folder, explain_write_error
 from bertprep.errors import BertprepError, UsageError
-from bertprep.layout import GOOGLE_PREFIX, VOCABULARY
+from bertprep.files.atomic import atomic_file, atomic_folder, explain_write_error
 from bertprep.progress import say
 from bertprep.weights.hugging_face import save_weights
 from bertprep.weights.tensor_bundle import find_prefix, write_bundle
+from bertprep.workspace.layout import GOOGLE_PREFIX, VOCABULARY
 from trainer import checkpoint
-from trainer.config import ModelConfig
 from trainer.initial_weights import HUGGING_FACE_FILE, find_weights, take_weights
+from trainer.model_config import ModelConfig
 
 TRANSFORMERS, GOOGLE = TARGETS = ("transformers", "google")
 

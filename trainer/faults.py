@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from bertprep.errors import BertprepError
-from bertprep.layout import TEST, TRAINING
+from bertprep.records.record_set import BadRecordError
+from bertprep.workspace.layout import TEST, TRAINING
 from trainer.checkpoint import BadRecordKey
 from trainer.engines import Engine
-from trainer.log_entries import BadRecordEntry
+from trainer.log_file import BadRecordEntry
 from trainer.phase_data import PhaseData
-from trainer.record_set import BadRecordError
 from trainer.settings import RunSettings
-from trainer.stopping import StopSignal
+from trainer.signals import StopSignal
 
 _SPLITS = (TRAINING, TEST)
 _SIGNAL, _FAULT, _MET = 1, 2, 4  # what a rank tells, as one number: the last is how many records

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.layout import GOOGLE_PREFIX
 from bertprep.weights.google_names import check_variables
 from bertprep.weights.hugging_face import hugging_face_name, load_weights, map_weights
 from bertprep.weights.safetensors import map_safetensors
 from bertprep.weights.tensor_bundle import INDEX_SUFFIX, TensorBundle, find_prefix
+from bertprep.workspace.layout import GOOGLE_PREFIX
 from trainer import checkpoint
-from trainer.config import ModelConfig
+from trainer.model_config import ModelConfig
 from trainer.variables import variable_shapes
 
 HUGGING_FACE_FILE = "model.safetensors"

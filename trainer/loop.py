@@ -23,21 +23,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 
-from bertprep.layout import TEST, TRAINING
 from bertprep.progress import say
-from trainer.beginning import begin, describe_finished, describe_run
+from bertprep.workspace.layout import TEST, TRAINING
 from trainer.checkpoint import BEST, Evaluated, save, save_best
 from trainer.engines import Engine, steps_ahead
 from trainer.faults import Faults
-from trainer.log_entries import EvalEntry, TrainEntry
+from trainer.log import RunLog
+from trainer.log_file import EvalEntry, TrainEntry
 from trainer.metrics import Interval, StepResult, Sums
 from trainer.not_finite import check_finite
-from trainer.pace import Pace
 from trainer.phase_data import PhaseData
-from trainer.ready_batches import Lookahead
-from trainer.run_log import RunLog
+from trainer.prefetch import Lookahead
+from trainer.resume import begin, describe_finished, describe_run
 from trainer.settings import RunSettings
-from trainer.stopping import StopSignal
+from trainer.signals import StopSignal
+from trainer.throughput import Pace
 
 
 @dataclass(frozen=True)

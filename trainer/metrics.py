@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from trainer.config import ModelConfig
+from trainer.model_config import ModelConfig
 
 
 class Sums(NamedTuple):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bertprep.atomic import atomic_file
 from bertprep.errors import BertprepError
+from bertprep.files.atomic import atomic_file
 from trainer import checkpoint
 from trainer.batches import GlobalBatch, TrainingBatches
 from trainer.metrics import StepResult

@@ -11,13 +11,13 @@ from types import TracebackType
 import numpy as np
 
 from bertprep.errors import BertprepError
-from bertprep.layout import TEST, TRAINING
 from bertprep.progress import say
 from bertprep.records import Examples
+from bertprep.records.record_set import BadRecordError, RecordSet
+from bertprep.workspace.layout import TEST, TRAINING
 from trainer.batches import EvaluationBatches, GlobalBatch, TrainingBatches
 from trainer.engines import Engine
 from trainer.metrics import Sums, training_flops
-from trainer.record_set import BadRecordError, RecordSet
 from trainer.settings import Phase, RunSettings
 from trainer.unigram import unigram_loss
 

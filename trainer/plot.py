@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.atomic import atomic_file
 from bertprep.errors import BertprepError
-from trainer.log_entries import read_log
+from bertprep.files.atomic import atomic_file
+from trainer.log_file import read_log
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertprep.errors import UsageError
-from trainer.config import ModelConfig
+from trainer.model_config import ModelConfig
 from trainer.optimizer import OptimizerSettings
 from trainer.schedule import Schedule
 

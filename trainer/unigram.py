@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError
 from bertprep.records import Examples
-from trainer.record_set import RecordSet
+from bertprep.records.record_set import RecordSet
 
 _PORTION = 4096  # records read at a time
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.weights import google_names
-from trainer.config import ModelConfig
+from trainer.model_config import ModelConfig
 
 
 def variable_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:

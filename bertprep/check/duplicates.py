@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bertprep.check.findings import ERROR, WARNING, Finding
 from bertprep.check.statistics import limit_of_surprise, surprise
-from bertprep.layout import TEST
+from bertprep.workspace.layout import TEST
 
 ACROSS = "across"
 _MANY = 0.0001

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.check.findings import ERROR, WARNING, Finding
-from bertprep.layout import MANIFEST
-from bertprep.manifest import Manifest, sha256_of, sha256_of_vocabulary
+from bertprep.workspace.layout import MANIFEST
+from bertprep.workspace.manifest import Manifest, sha256_of, sha256_of_vocabulary
 
 
 def check_names(manifest: Manifest, there: Iterable[str]) -> list[Finding]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bertprep.check.findings import ERROR, Finding
 from bertprep.check.tally import Tally
-from bertprep.manifest import Manifest
+from bertprep.workspace.manifest import Manifest
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from bertprep import pool
-from bertprep.check.data_sets import DataSet, find_gaps
 from bertprep.check.duplicates import HashedFile, find_duplicates, find_identical_files
 from bertprep.check.findings import ERROR, WARNING, Finding
 from bertprep.check.manifest_checks import check_content, check_names, check_records_number, check_vocabulary
@@ -33,9 +32,10 @@ from bertprep.check.statistics import (
 from bertprep.check.tally import Counts
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary, load_vocabulary
-from bertprep.layout import VOCABULARY
 from bertprep.progress import Progress
 from bertprep.records.examples import Examples
+from bertprep.workspace.checked_data_sets import DataSet, find_gaps
+from bertprep.workspace.layout import VOCABULARY
 
 DEFAULT_MASKED_LM_PROB = 0.15
 _FILES_TO_MEASURE = 10  # which tell the sizes of a set without a manifest

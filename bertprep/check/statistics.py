@@ -24,7 +24,7 @@ from bertprep.check.outcome import FileFacts
 from bertprep.check.record_checks import Counted, RecordRules
 from bertprep.check.tally import Counts, Tally
 from bertprep.kernels import record_faults as faults
-from bertprep.layout import TEST, TRAINING
+from bertprep.workspace.layout import TEST, TRAINING
 
 FALSE_ALARMS = 1e-6
 SHOWN = ("[MASK]", "the token itself", "another token")

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from bertprep import pool
-from bertprep.atomic import TEMPORARY_SUFFIX
 from bertprep.check.findings import ERROR, WARNING, Finding
 from bertprep.check.manifest_checks import check_names
 from bertprep.check.text_scan import ScannedShard, line_of_document, scan_shard
-from bertprep.layout import MANIFEST, SPLITS
-from bertprep.manifest import Manifest
+from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.text.documents import repeated_rows
+from bertprep.workspace.layout import MANIFEST, SPLITS
+from bertprep.workspace.manifest import Manifest
 
 MOST_ABOVE_MEAN = 0.02  # of a shard's size, beside one document
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bertprep.check.findings import ERROR, WARNING, Finding
 from bertprep.errors import BertprepError
-from bertprep.mapped_file import MappedFile
+from bertprep.files.mapped_file import MappedFile
 
 LONGEST_SENTENCE = 10_000  # characters
 HASH_BYTES = 16

@@ -1,8 +1,8 @@
 """What happens where a mapped file was cut short: its missing pages read as zeros from then on, and the file is marked.
 
 The system sends SIGBUS to who reads a page of a mapped file that is behind the file's end by now; without a handler that is
-the end of the process. This one may call nothing but the system. `bertprep.mapped_file` installs it, on 64-bit Linux, whose
-numbers stand here.
+the end of the process. This one may call nothing but the system. `bertprep.files.mapped_file` installs it, on 64-bit Linux,
+whose numbers stand here.
 
 The table it works with has three numbers a row:
     row 0       the size of a page, the address of the `struct sigaction` that held before, how often a file was cut short

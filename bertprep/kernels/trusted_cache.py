@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from bertprep.atomic import atomic_file
 from bertprep.errors import BertprepError
+from bertprep.files.atomic import atomic_file
 from bertprep.progress import say
 
 _OPEN_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW  # O_PATH needs no right to list it

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.atomic import AtomicFile
 from bertprep.config import GZIP
+from bertprep.files.atomic import AtomicFile
 from bertprep.records.digest import BLOCK_BYTES
 
 BUFFER_BYTES = 1 << 20

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from bertprep import kernels
-from bertprep.atomic import atomic_file
 from bertprep.config import DEFAULT_DIALECT, GOOGLE, Dialect
 from bertprep.errors import BertprepError
+from bertprep.files.atomic import atomic_file
 from bertprep.records.buffers import BUFFER_BYTES, RecordBuffer, make_buffer
 from bertprep.records.digest import Sha256Pair
 from bertprep.records.examples import Examples, rows_in_block

@@ -17,9 +17,9 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.archives import BUFFER_BYTES, GZIP, BrokenArchiveError, decompress
 from bertprep.errors import BertprepError
-from bertprep.mapped_file import MappedFile
+from bertprep.files.archives import BUFFER_BYTES, GZIP, BrokenArchiveError, decompress
+from bertprep.files.mapped_file import MappedFile
 from bertprep.records.formats import find_format
 
 _GZIP_MAGIC = b"\x1f\x8b"

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from bertprep import kernels
 from bertprep.errors import BertprepError
+from bertprep.files.mapped_file import any_cut
 from bertprep.kernels import faults
-from bertprep.mapped_file import any_cut
 from bertprep.records.examples import Examples
 from bertprep.records.reader import RecordFile, select_records
 

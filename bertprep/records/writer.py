@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.atomic import atomic_file
 from bertprep.config import DEFAULT_DIALECT, GOOGLE, TF2, Dialect
+from bertprep.files.atomic import atomic_file
 from bertprep.instances import Instances, Vocabulary
 from bertprep.records.buffers import BUFFER_BYTES, RecordBuffer, make_buffer
 from bertprep.records.digest import Sha256Pair

@@ -11,9 +11,9 @@ Either column may be given. Any other name is that of a corpus of the user's own
 import re
 
 from bertprep.errors import UsageError
-from bertprep.layout import LISTING, MANIFEST, Workspace
 from bertprep.sources.sample import SAMPLE
 from bertprep.untrusted import CORPUS
+from bertprep.workspace.layout import LISTING, MANIFEST, Workspace
 
 BOOKS = "bookscorpus"
 GIVEN = "corpus"

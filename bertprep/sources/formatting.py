@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from bertprep import pool
-from bertprep.layout import Workspace, formatted_text
-from bertprep.manifest import Journal, Manifest, read_finished, read_manifest, versions_of
-from bertprep.manifest_schema import CLEANED_TEXT
 from bertprep.progress import Progress
 from bertprep.sources import readers
 from bertprep.sources.bookcorpus import join_books
@@ -27,7 +24,10 @@ from bertprep.sources.wikipedia import prose_of
 from bertprep.text.cleaning import clean_document
 from bertprep.text.documents import TextInput
 from bertprep.text.writing import text_file
-from bertprep.verification import remove_damaged
+from bertprep.workspace.layout import Workspace, formatted_text
+from bertprep.workspace.manifest import Journal, Manifest, read_finished, read_manifest, versions_of
+from bertprep.workspace.manifest_schema import CLEANED_TEXT
+from bertprep.workspace.verification import remove_damaged
 
 KIND = CLEANED_TEXT
 MADE_WITH = {"rules": 1}

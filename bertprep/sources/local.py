@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bertprep.errors import UsageError
-from bertprep.manifest import sha256_of
 from bertprep.sources.formatting import DUMP, SourceFile
 from bertprep.sources.streams import identify, is_url, is_web, suffixes
 from bertprep.text.documents import TextInput
+from bertprep.workspace.manifest import sha256_of
 
 READER_OF = {".jsonl": "json lines", ".ndjson": "json lines", ".json": "json lines", ".parquet": "parquet", ".xml": DUMP}
 IN_FOLDERS = (".txt", *READER_OF)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO
 
-from bertprep.archives import BUFFER_BYTES
 from bertprep.errors import BertprepError
+from bertprep.files.archives import BUFFER_BYTES
 from bertprep.sources.streams import open_raw
 from bertprep.text.documents import MOST_DOCUMENT_BYTES
 

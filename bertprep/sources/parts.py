@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.layout import GOOGLE_PREFIX, VOCABULARY, Workspace
 from bertprep.sources import catalogue
 from bertprep.sources.catalogue import DEFAULT_MODEL, MODELS, NAMES, WIKIPEDIA_DATE, HubFiles
 from bertprep.sources.corpora import BOOKS, wiki
@@ -21,6 +20,7 @@ from bertprep.sources.transfer.http import Web
 from bertprep.sources.transfer.hub import Hub, source_of
 from bertprep.sources.transfer.listing import Listing
 from bertprep.sources.transfer.own_files import list_dump, list_folder, list_url, name_in_url
+from bertprep.workspace.layout import GOOGLE_PREFIX, VOCABULARY, Workspace
 
 ALL = "all"
 ENGLISH = "en"

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
-from bertprep.archives import BUFFER_BYTES
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.archives import BUFFER_BYTES
 from bertprep.sources.parquet import open_parquet, show_names
 from bertprep.sources.streams import open_stream
 from bertprep.text.documents import MOST_DOCUMENT_BYTES, check_encoding, too_long

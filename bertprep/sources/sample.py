@@ -9,10 +9,10 @@ import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
-from bertprep.atomic import atomic_file
 from bertprep.errors import BertprepError
-from bertprep.layout import Workspace, formatted_text
-from bertprep.lock import locked
+from bertprep.files.atomic import atomic_file
+from bertprep.files.lock import locked
+from bertprep.workspace.layout import Workspace, formatted_text
 
 SAMPLE = "sample"
 

@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from bertprep.archives import COMPRESSIONS, BrokenArchiveError, decompress
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.archives import COMPRESSIONS, BrokenArchiveError, decompress
 
 
 def is_url(location: str) -> bool:

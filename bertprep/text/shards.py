@@ -15,15 +15,15 @@ import numpy as np
 
 from bertprep import pool
 from bertprep.config import ShardSettings
-from bertprep.layout import TEST, TRAINING, Workspace, text_shard
-from bertprep.manifest import Journal, Manifest, read_finished, versions_of
-from bertprep.manifest_schema import TEXT_SHARDS
 from bertprep.progress import Progress
 from bertprep.text.assignment import assign_documents, count_shards
 from bertprep.text.documents import Documents, TextFile, TextIndex, TextInput, index_documents, read_documents
 from bertprep.text.sentences import choose_splitter
 from bertprep.text.writing import text_file
-from bertprep.verification import remove_damaged
+from bertprep.workspace.layout import TEST, TRAINING, Workspace, text_shard
+from bertprep.workspace.manifest import Journal, Manifest, read_finished, versions_of
+from bertprep.workspace.manifest_schema import TEXT_SHARDS
+from bertprep.workspace.verification import remove_damaged
 
 KIND = TEXT_SHARDS
 

@@ -14,8 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from bertprep import pool
-from bertprep.atomic import atomic_file
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.atomic import atomic_file
 from bertprep.instances.vocabulary import SPECIAL_TOKENS
 from bertprep.progress import Progress
 from bertprep.text.documents import MOST_DOCUMENT_BYTES, too_long

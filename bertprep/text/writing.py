@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bertprep.atomic import AtomicFile, atomic_file
+from bertprep.files.atomic import AtomicFile, atomic_file
 
 WRITE_BYTES = 1_000_000
 

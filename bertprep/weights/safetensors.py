@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.atomic import atomic_file
 from bertprep.errors import BertprepError
-from bertprep.mapped_file import MappedFile
+from bertprep.files.atomic import atomic_file
+from bertprep.files.mapped_file import MappedFile
 from bertprep.untrusted import parse_json
 
 _LONGEST_HEADER = 100_000_000  # bytes, as the format's own library has it

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.atomic import atomic_file, explain_write_error
 from bertprep.errors import BertprepError
+from bertprep.files.atomic import atomic_file, explain_write_error
 from bertprep.protobuf import fixed, integer, message, read_fields
 from bertprep.records.formats import mask_checksum
 from bertprep.weights.safetensors import to_float32

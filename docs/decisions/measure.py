@@ -24,13 +24,13 @@ import numpy as np
 from bertprep import kernels
 from bertprep.config import InstanceSettings, ShardSettings
 from bertprep.instances import Tokenizer, generate_instances, load_vocabulary, reference
-from bertprep.layout import Workspace
-from bertprep.record_stage import RecordMaker
 from bertprep.records import write_records
 from bertprep.records.digest import Sha256Pair
+from bertprep.records.make import RecordMaker
 from bertprep.sources.sample import write_sample
 from bertprep.text.sentences import choose_splitter, split_paragraph
 from bertprep.text.train_vocabulary import train_vocabulary
+from bertprep.workspace.layout import Workspace
 
 RUNS = 7
 

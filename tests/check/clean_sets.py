@@ -22,10 +22,10 @@ import numpy as np
 
 import bertprep
 from bertprep.check.findings import Finding
-from bertprep.check.validate import validate
+from bertprep.commands.validate import validate
 from bertprep.config import InstanceSettings
 from bertprep.instances import generator
-from bertprep.layout import MANIFEST
+from bertprep.workspace.layout import MANIFEST
 from tests.check.faulty import split_frames
 from tests.corpora import deal
 from tests.golden import GOLDEN

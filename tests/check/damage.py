@@ -16,7 +16,7 @@ import numpy as np
 
 import bertprep
 from bertprep import records
-from bertprep.check.validate import validate
+from bertprep.commands.validate import validate
 from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary, load_vocabulary

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from bertprep import records
-from bertprep.layout import MANIFEST
-from bertprep.manifest import sha256_of
 from bertprep.records.formats import masked_checksum
+from bertprep.workspace.layout import MANIFEST
+from bertprep.workspace.manifest import sha256_of
 from tests.records.handmade import Dialect, Number, message
 
 Values = dict[str, list[Number]]

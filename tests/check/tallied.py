@@ -8,8 +8,8 @@ import numpy as np
 
 from bertprep.check.outcome import FileFacts, Outcome
 from bertprep.check.tally import Tally
-from bertprep.manifest import Manifest
 from bertprep.records.examples import Examples
+from bertprep.workspace.manifest import Manifest
 
 
 def tally_of(examples: Examples, vocabulary: int) -> Tally:

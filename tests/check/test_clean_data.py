@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import bertprep
-from bertprep.check.validate import validate
+from bertprep.commands.validate import validate
 from bertprep.config import InstanceSettings
 from tests.golden import GOLDEN
 from tests.instances.test_golden import RUNS

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertprep.check.validate import validate
+from bertprep.commands.validate import validate
 from tests.check.damage import Damaged, Examiner, Target, damage_case, make_targets
 from tests.golden import GOLDEN
 

@@ -9,9 +9,9 @@ import pytest
 
 import bertprep
 from bertprep.check.findings import Finding
-from bertprep.check.validate import validate
+from bertprep.commands.validate import validate
 from bertprep.config import InstanceSettings, ShardSettings
-from bertprep.layout import MANIFEST, SPLITS, VOCABULARY
+from bertprep.workspace.layout import MANIFEST, SPLITS, VOCABULARY
 from tests.check import edits, plants
 from tests.check.edits import SEP, THE, TOKENS, put
 from tests.check.faulty import Spoiled

@@ -11,8 +11,8 @@ from bertprep import records
 from bertprep.check import statistics
 from bertprep.check.outcome import FileFacts
 from bertprep.check.record_checks import Counted, RecordChecker, RecordRules, check_file
+from bertprep.commands.create import create
 from bertprep.config import InstanceSettings, ShardSettings
-from bertprep.creation import create
 from bertprep.instances import Tokenizer, generate_instances, load_vocabulary
 from bertprep.kernels import record_faults as faults
 from bertprep.records import Examples, RecordEncoder, write_records

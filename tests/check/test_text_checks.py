@@ -7,10 +7,10 @@ import pytest
 import bertprep
 from bertprep.check.findings import Finding
 from bertprep.check.text_checks import check_text_shards
-from bertprep.check.validate import validate
+from bertprep.commands.validate import validate
 from bertprep.config import ShardSettings
-from bertprep.layout import Workspace
-from bertprep.manifest import Manifest, read_manifest
+from bertprep.workspace.layout import Workspace
+from bertprep.workspace.manifest import Manifest, read_manifest
 
 A, B = "training/tiny_training_00000.txt", "training/tiny_training_00001.txt"
 TEST = "test/tiny_test_00000.txt"

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from bertprep import records
-from bertprep.creation import create
+from bertprep.commands.create import create
 from tests.corpora import sums
 from tests.golden import GOLDEN
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bertprep.check.findings import Finding
-from bertprep.check.inspect import show_examples
-from bertprep.check.validate import validate
+from bertprep.commands.inspect import show_examples
+from bertprep.commands.validate import validate
 from tests.golden import GOLDEN
 from tests.readers.protobuf_bytes import feature_map, field
 from tests.readers.reader_checks import Created

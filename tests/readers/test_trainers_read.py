@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 import bertprep
-from bertprep.record_folder import find_records
+from bertprep.records.record_set import RecordSet
+from bertprep.workspace.data_sets import find_records
 from tests.corpora import deal
 from tests.golden import GOLDEN
 from tests.readers.reader_checks import FEATURES, Values, read_with_bertprep
-from trainer.record_set import RecordSet
 
 SEQ, PRED, BATCH = 128, 20, 32
 SHARDS = 11  # so that part-10 is among them, which is after part-2

@@ -12,7 +12,7 @@ import pytest
 
 from bertprep import records
 from bertprep.check.record_checks import RecordRules
-from bertprep.check.validate import validate
+from bertprep.commands.validate import validate
 from bertprep.errors import BertprepError
 from bertprep.kernels.record_faults import CHOICE
 from bertprep.records import file_bytes

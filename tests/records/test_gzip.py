@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bertprep import records
-from bertprep.atomic import atomic_file
 from bertprep.config import Dialect
+from bertprep.files.atomic import atomic_file
 from bertprep.records import Examples
 from bertprep.records.buffers import GzipBuffer
 from bertprep.records.convert import write_examples

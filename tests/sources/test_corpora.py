@@ -7,14 +7,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bertprep.commands.create import ensure_shards
+from bertprep.commands.shard import shard
 from bertprep.config import ShardSettings
-from bertprep.creation import ensure_shards
 from bertprep.errors import BertprepError, UsageError
-from bertprep.layout import Workspace
-from bertprep.manifest import sha256_of
-from bertprep.sharding import shard
 from bertprep.sources.corpora import name_corpus, name_made_corpus, parts_of
 from bertprep.sources.transfer.listing import Listing, RemoteFile, save_listing
+from bertprep.workspace.layout import Workspace
+from bertprep.workspace.manifest import sha256_of
 from tests.corpora import sums
 
 ARTICLES = [

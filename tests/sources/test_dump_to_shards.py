@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from bertprep.commands.shard import shard
 from bertprep.config import ShardSettings
-from bertprep.sharding import shard
 from bertprep.sources import formatting
 from tests.corpora import sums
 

@@ -13,8 +13,6 @@ import pytest
 import zstandard
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.layout import Workspace
-from bertprep.manifest import sha256_of
 from bertprep.sources import formatting, readers
 from bertprep.sources import parquet as parquet_file
 from bertprep.sources.formatting import FormattedText, format_corpus
@@ -22,6 +20,8 @@ from bertprep.sources.local import find_sources
 from bertprep.text import documents
 from bertprep.text.documents import TextInput, index_documents, read_documents
 from bertprep.text.train_vocabulary import train_vocabulary
+from bertprep.workspace.layout import Workspace
+from bertprep.workspace.manifest import sha256_of
 from tests.corpora import sums
 
 DOCUMENTS = ["Ein Satz.\nNoch einer.", "Zweites Dokument: \u4e00\u4e8c\u3002", "A third."]

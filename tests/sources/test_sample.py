@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from bertprep.layout import Workspace
-from bertprep.manifest import sha256_of
 from bertprep.sources.sample import write_sample
+from bertprep.workspace.layout import Workspace
+from bertprep.workspace.manifest import sha256_of
 
 
 def test_the_sample_is_249_speeches_one_paragraph_a_line(tmp_path: Path) -> None:

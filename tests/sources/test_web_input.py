@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from bertprep.commands.shard import shard
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError
-from bertprep.sharding import shard
 from tests.hub_server import HubServer
 
 TEXT = gzip.compress(b"One sentence. Another.\n\nA second document.\n")

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
-from bertprep.layout import Workspace
-from bertprep.manifest import Manifest, sha256_of
 from bertprep.sources.sample import write_sample
 from bertprep.text.documents import TextInput
 from bertprep.text.shards import shard_corpus
+from bertprep.workspace.layout import Workspace
+from bertprep.workspace.manifest import Manifest, sha256_of
 
 THREE_DOCUMENTS = """\
 I came. I saw.
@@ -154,9 +154,9 @@ def test_each_document_is_in_one_shard_once_and_whole(
 HANGS_IN_THE_LAST_SHARD = """
 import signal, sys
 from pathlib import Path
-from bertprep.atomic import atomic_file
+from bertprep.files.atomic import atomic_file
 from bertprep.config import ShardSettings
-from bertprep.layout import Workspace
+from bertprep.workspace.layout import Workspace
 from bertprep.text import shards
 from bertprep.text.documents import TextInput
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tests.golden import GOLDEN
-from trainer.config import ModelConfig
+from trainer.model_config import ModelConfig
 
 WEIGHTS = GOLDEN / "hugging_face.safetensors"
 

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertprep.layout import TRAINING
 from bertprep.records import Examples
+from bertprep.records.record_index import index_records
+from bertprep.records.record_set import RecordSet
+from bertprep.workspace.layout import TRAINING
 from tests.golden import GOLDEN
 from trainer.batches import GlobalBatch, TrainingBatches
-from trainer.config import ModelConfig
-from trainer.record_index import index_records
-from trainer.record_set import RecordSet
-from trainer.run_log import LOG
+from trainer.log import LOG
+from trainer.model_config import ModelConfig
 from trainer.settings import RunSettings
 
 VOCABULARY = GOLDEN / "vocab.txt"

@@ -9,9 +9,9 @@ import pytest
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.records import Examples
-from tests.trainer.test_record_set import write_folder
+from bertprep.records.record_set import RecordSet
+from tests.records.test_record_set import write_folder
 from trainer.batches import EvaluationBatches, GlobalBatch, TrainingBatches
-from trainer.record_set import RecordSet
 
 RECORDS = 37
 

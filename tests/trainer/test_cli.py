@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from bertprep import __version__
-from bertprep.layout import VOCABULARY
 from bertprep.weights.hugging_face import save_weights
+from bertprep.workspace.layout import VOCABULARY
 from tests.trainer.test_data import write_data, write_in_workspace
 from trainer import checkpoint, commands
 from trainer.cli import _parser, main
-from trainer.config import ModelConfig
 from trainer.execution import Processor, choose_execution
+from trainer.model_config import ModelConfig
 from trainer.optimizer import OptimizerSettings
 from trainer.settings import EngineSettings, RunSettings
 from trainer.variables import initial_values
@@ -337,7 +337,7 @@ def test_export_and_bench_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
         called.append((arguments, options))
 
     monkeypatch.setattr("trainer.export.export_model", note)
-    monkeypatch.setattr("trainer.bench.bench_command", note)
+    monkeypatch.setattr("trainer.bench.run.bench_command", note)
     assert main(["export", "run", "model"]) == 0
     assert main(["bench", "--batch-size", "largest", "--repeats", "5"]) == 0
     exported, (benched, _) = called

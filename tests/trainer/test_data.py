@@ -11,12 +11,12 @@ import pytest
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
-from bertprep.layout import MANIFEST, VOCABULARY, Workspace, record_file_name
-from bertprep.manifest import JOURNAL_SUFFIX, Manifest
-from bertprep.record_stage import KIND
+from bertprep.records.make import KIND
+from bertprep.workspace.layout import MANIFEST, VOCABULARY, Workspace, record_file_name
+from bertprep.workspace.manifest import JOURNAL_SUFFIX, Manifest
 from tests.records.handmade import Dialect, file_of, random_record
-from trainer.config import ModelConfig
 from trainer.data import check_fits_model, check_same_vocabulary, find_data, name_data
+from trainer.model_config import ModelConfig
 
 TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "e")
 

@@ -15,9 +15,9 @@ from bertprep.weights.tensor_bundle import TensorBundle
 from tests.trainer.golden_model import WEIGHTS, read_golden
 from tests.trainer.test_initial_weights import CONFIG, check_equal, save_checkpoint
 from trainer.cli import main
-from trainer.config import ModelConfig
 from trainer.export import export_model
 from trainer.initial_weights import read_initial_weights
+from trainer.model_config import ModelConfig
 
 VOCABULARY = "".join(f"token{number}\n" for number in range(CONFIG.vocab_size))
 

@@ -14,8 +14,8 @@ from bertprep.weights.tensor_bundle import write_bundle
 from tests.trainer.golden_model import WEIGHTS, read_golden
 from tests.weights.tensorflow_checkpoints import CHECKPOINT, CONFIG
 from trainer import checkpoint
-from trainer.config import ModelConfig
 from trainer.initial_weights import find_weights, read_initial_weights
+from trainer.model_config import ModelConfig
 from trainer.variables import initial_values, variable_shapes
 
 

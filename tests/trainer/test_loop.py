@@ -17,17 +17,18 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError
 from bertprep.records import Examples
+from bertprep.records.record_set import RecordSet
 from tests.records.handmade import Dialect, Record, file_of
-from tests.trainer.test_record_set import write_folder
-from trainer import loop, run_log
+from tests.records.test_record_set import write_folder
+from trainer import log as run_log
+from trainer import loop
 from trainer.batches import GlobalBatch, TrainingBatches
 from trainer.checkpoint import find_checkpoints
 from trainer.checkpoint import read as read_checkpoint
-from trainer.config import ModelConfig
 from trainer.loop import train
 from trainer.metrics import StepResult, Sums
+from trainer.model_config import ModelConfig
 from trainer.optimizer import OptimizerSettings
-from trainer.record_set import RecordSet
 from trainer.schedule import Schedule
 from trainer.settings import Phase, RunSettings
 
@@ -259,7 +260,7 @@ def test_a_fault_before_the_first_step_leaves_nothing_to_go_on_from(data: Data, 
 
 def test_a_file_that_was_changed_ends_a_run_saved(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine: Any = NumPyEngine()
-    monkeypatch.setattr("trainer.record_set._most_open", lambda: 1)  # so that files are opened again and again
+    monkeypatch.setattr("bertprep.records.record_set._most_open", lambda: 1)  # so that files are opened again and again
     part = data.folder / "training" / "part-1"
     engine.on_step = lambda step: part.write_bytes(part.read_bytes()[:-100]) if step == 3 else None
     with pytest.raises(BertprepError) as error:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.trainer.golden_model import WEIGHTS, read_golden
-from trainer.config import ModelConfig
 from trainer.initial_weights import read_initial_weights
+from trainer.model_config import ModelConfig
 
 pytestmark = pytest.mark.tensorflow
 GOLDEN = read_golden()
@@ -132,7 +132,7 @@ def test_half_the_precision(compute_dtype: str, tolerance: float) -> None:
 
 
 def test_dropout_is_that_of_seed_step_and_part() -> None:
-    from trainer.dropout_key import dropout_key
+    from trainer.engines.dropout_key import dropout_key
 
     first, gradients = loss_and_gradients(key=dropout_key(1, 7))
     again, same_gradients = loss_and_gradients(key=dropout_key(1, 7))
@@ -147,7 +147,7 @@ def test_dropout_is_that_of_seed_step_and_part() -> None:
 def test_dropout_drops_that_share_and_keeps_the_mean(dtype: str) -> None:
     from keras import ops
 
-    from trainer.dropout_key import dropout_key
+    from trainer.engines.dropout_key import dropout_key
     from trainer.engines.tensorflow.dropout import Dropout
 
     dropout = Dropout(ops.convert_to_tensor(dropout_key(3, 1)))

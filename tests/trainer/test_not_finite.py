@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from bertprep.errors import BertprepError
-from tests.trainer.test_record_set import write_folder
+from bertprep.records.record_set import RecordSet
+from tests.records.test_record_set import write_folder
 from trainer.batches import GlobalBatch, TrainingBatches
 from trainer.metrics import StepResult, Sums
 from trainer.not_finite import check_finite
-from trainer.record_set import RecordSet
 
 SEED = 7
 

@@ -9,11 +9,11 @@ import pytest
 from numpy.typing import NDArray
 
 from bertprep.records import Examples
-from tests.trainer.test_record_set import write_folder
-from trainer.config import ModelConfig
+from bertprep.records.record_set import RecordSet
+from tests.records.test_record_set import write_folder
 from trainer.metrics import Sums, training_flops
+from trainer.model_config import ModelConfig
 from trainer.phase_data import PhaseData, fingerprint
-from trainer.record_set import RecordSet
 from trainer.schedule import Schedule
 from trainer.settings import Phase
 from trainer.unigram import unigram_loss

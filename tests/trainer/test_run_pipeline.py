@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden import GOLDEN
-from tests.trainer.test_record_set import write_folder
+from tests.records.test_record_set import write_folder
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "run_pipeline"
 

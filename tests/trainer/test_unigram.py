@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from bertprep.errors import BertprepError
+from bertprep.records.record_set import RecordSet
 from tests.records.handmade import FIRST, Record, file_of
-from tests.trainer.test_record_set import write_folder
+from tests.records.test_record_set import write_folder
 from trainer import unigram
-from trainer.record_set import RecordSet
 from trainer.unigram import unigram_loss
 
 

@@ -13,7 +13,7 @@ from bertprep.errors import BertprepError
 from bertprep.weights.hugging_face import hugging_face_name, load_weights, save_weights
 from bertprep.weights.safetensors import read_safetensors, write_safetensors
 from tests.trainer.golden_model import WEIGHTS, read_golden
-from trainer.config import ModelConfig
+from trainer.model_config import ModelConfig
 from trainer.variables import initial_values, variable_shapes
 
 

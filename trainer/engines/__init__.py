@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from bertprep.errors import UsageError
 from bertprep.records import Examples
-from trainer.config import ModelConfig
+from trainer.engines.silence import quiet
 from trainer.execution import Execution
 from trainer.metrics import StepResult, Sums
+from trainer.model_config import ModelConfig
 from trainer.optimizer import OptimizerSettings
-from trainer.quiet import quiet
 from trainer.settings import EngineSettings
 
 ENGINES = ("tensorflow", "oneflow")

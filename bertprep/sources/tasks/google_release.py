@@ -17,10 +17,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bertprep.atomic import explain_write_error
 from bertprep.errors import BertprepError
-from bertprep.layout import GOOGLE_PREFIX, VOCABULARY
-from bertprep.lock import locked
+from bertprep.files.atomic import explain_write_error
+from bertprep.files.lock import locked
 from bertprep.progress import say
 from bertprep.sources.tasks.weights import BERT_CONFIG
 from bertprep.sources.transfer.own_files import make_link
@@ -28,6 +27,7 @@ from bertprep.untrusted import parse_json, read_bounded
 from bertprep.weights.google_names import variable_shapes
 from bertprep.weights.hugging_face import map_weights
 from bertprep.weights.tensor_bundle import bundle_files, holds, write_bundle
+from bertprep.workspace.layout import GOOGLE_PREFIX, VOCABULARY
 
 SAFETENSORS = "model.safetensors"
 _NVIDIAS_PREFIX = "model.ckpt"

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertprep.atomic import atomic_file
 from bertprep.errors import BertprepError
-from bertprep.manifest import sha256_of
+from bertprep.files.atomic import atomic_file
 from bertprep.sources.parquet import open_parquet, show_names
 from bertprep.untrusted import parse_json
+from bertprep.workspace.manifest import sha256_of
 
 NUMBERED = re.compile(r"-(\d{5})-of-(\d{5})\.parquet$")
 

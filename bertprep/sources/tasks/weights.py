@@ -7,8 +7,8 @@ other fields or means something else by them, so none is made up for it.
 import json
 from pathlib import Path
 
-from bertprep.atomic import atomic_file
 from bertprep.errors import BertprepError
+from bertprep.files.atomic import atomic_file
 from bertprep.progress import say
 from bertprep.untrusted import TEXT, check_values, parse_json, read_bounded
 

@@ -16,9 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bertprep.atomic import atomic_file
 from bertprep.errors import BertprepError
-from bertprep.layout import LISTING
+from bertprep.files.atomic import atomic_file
 from bertprep.untrusted import (
     COUNT,
     LIST,
@@ -34,6 +33,7 @@ from bertprep.untrusted import (
     parse_json,
     read_bounded,
 )
+from bertprep.workspace.layout import LISTING
 
 SCHEMA = 1
 OWN_FILES = "files"

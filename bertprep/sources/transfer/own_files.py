@@ -12,8 +12,8 @@ from urllib.parse import unquote, urlsplit
 
 import httpx2
 
-from bertprep.atomic import explain_write_error, temporary_name
 from bertprep.errors import UsageError
+from bertprep.files.atomic import explain_write_error, temporary_name
 from bertprep.sources.streams import is_web
 from bertprep.sources.transfer.fetch import validator_of
 from bertprep.sources.transfer.http import TRIES_TO_LIST, Patience, RefusedError, Web

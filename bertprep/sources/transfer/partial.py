@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from bertprep.atomic import atomic_file, explain_write_error, sync_folder
+from bertprep.files.atomic import atomic_file, explain_write_error, sync_folder
 from bertprep.sources.transfer.listing import RemoteFile
 from bertprep.untrusted import parse_json, read_bounded
 

@@ -7,13 +7,13 @@ import hashlib
 from pathlib import Path
 
 from bertprep.errors import BertprepError
-from bertprep.layout import Workspace
-from bertprep.lock import locked
+from bertprep.files.lock import locked
 from bertprep.progress import say
 from bertprep.sources.transfer.fetch import fetch
 from bertprep.sources.transfer.http import Web
 from bertprep.sources.transfer.listing import load_listing, missing, save_listing
 from bertprep.sources.transfer.own_files import list_url, name_in_url
+from bertprep.workspace.layout import Workspace
 
 
 def fetch_web_file(url: str, workspace: Workspace, *, progress: bool) -> Path:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bertprep.errors import BertprepError
-from bertprep.lock import locked
+from bertprep.files.lock import locked
 from bertprep.sources.tasks.google_release import link_into, write_release
 from bertprep.sources.tasks.weights import write_bert_config
 from bertprep.weights.safetensors import read_safetensors, write_safetensors

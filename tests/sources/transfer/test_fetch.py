@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bertprep.errors import BertprepError
-from bertprep.lock import locked
+from bertprep.files.lock import locked
 from bertprep.sources.transfer import fetch as fetch_module
 from bertprep.sources.transfer import progress as transfer_progress
 from bertprep.sources.transfer.fetch import fetch

@@ -10,9 +10,9 @@ import pytest
 
 from bertprep.errors import UsageError
 from tests.trainer.test_data import write_data
-from trainer.config import ModelConfig
 from trainer.engines import check_engine
 from trainer.engines.oneflow.processes import Process, read_process
+from trainer.model_config import ModelConfig
 from trainer.settings import EngineSettings
 
 FOUR = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trainer.dropout_key import dropout_key
+from trainer.engines.dropout_key import dropout_key
 
 pytestmark = pytest.mark.oneflow
 ROWS, WIDTH = 2000, 768

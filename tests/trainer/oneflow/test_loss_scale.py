@@ -2,9 +2,9 @@
 
 import pytest
 
+from trainer.engines.loss_scale import LossScale
 from trainer.engines.oneflow import loss_scale
 from trainer.engines.oneflow.loss_scale import next_loss_scale
-from trainer.loss_scale import LossScale
 
 
 def test_the_loss_scale_by_value(monkeypatch: pytest.MonkeyPatch) -> None:

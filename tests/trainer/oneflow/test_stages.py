@@ -3,8 +3,8 @@
 import pytest
 
 from bertprep.errors import UsageError
-from trainer.config import ModelConfig
 from trainer.engines.oneflow.stages import WORDS, check_order, cut, describe, place
+from trainer.model_config import ModelConfig
 from trainer.variables import variable_shapes
 
 SMALL_WORDS = ModelConfig.preset("base", vocab_size=100)  # embeddings and heads weigh next to nothing

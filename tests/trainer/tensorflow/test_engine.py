@@ -11,10 +11,10 @@ import pytest
 from bertprep.errors import UsageError
 from tests.trainer.small_runs import BATCH, MODEL, SEED, make_batch
 from trainer.batches import features
-from trainer.config import ModelConfig
 from trainer.engines import open_engine
 from trainer.execution import choose_execution, this_cpu
 from trainer.metrics import StepResult
+from trainer.model_config import ModelConfig
 from trainer.optimizer import OptimizerSettings
 from trainer.schedule import Schedule
 from trainer.settings import EngineSettings
@@ -114,9 +114,9 @@ def test_an_overflow_skips_the_step_on_every_device(cut: tuple[int, int]) -> Non
 def test_the_loss_scale_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
     from keras import ops
 
+    from trainer.engines.loss_scale import LossScale
     from trainer.engines.tensorflow import loss_scale
     from trainer.engines.tensorflow.loss_scale import next_loss_scale
-    from trainer.loss_scale import LossScale
 
     monkeypatch.setattr(loss_scale, "GROWTH_STEPS", 3)
     now, seen = LossScale(ops.array(8.0), ops.array(0.0)), []

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from bertprep.errors import UsageError
-from trainer.config import ModelConfig
 from trainer.engines.oneflow.processes import read_process
 from trainer.engines.oneflow.stages import check_multiple, cut
+from trainer.model_config import ModelConfig
 from trainer.settings import EngineSettings
 
 _LAUNCH = "python -m oneflow.distributed.launch --nproc_per_node {} -m trainer"

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from bertprep.progress import say
 from bertprep.records import Examples
 from trainer.batches import features
-from trainer.config import ModelConfig
-from trainer.dropout_key import dropout_key
 from trainer.engines import State
+from trainer.engines.dropout_key import dropout_key
+from trainer.engines.loss_scale import LossScale, parts_factor
 from trainer.engines.oneflow.devices import Devices, open_devices
 from trainer.engines.oneflow.dropout import draw
 from trainer.engines.oneflow.loss_scale import next_loss_scale
@@ -34,8 +34,8 @@ from trainer.engines.oneflow.passes import Passes
 from trainer.engines.oneflow.placed_model import place_model
 from trainer.engines.oneflow.stages import WORDS, cut, describe
 from trainer.execution import choose_execution
-from trainer.loss_scale import LossScale, parts_factor
 from trainer.metrics import StepResult, Sums
+from trainer.model_config import ModelConfig
 from trainer.optimizer import OptimizerSettings
 from trainer.settings import EngineSettings
 from trainer.variables import initial_values, variable_shapes

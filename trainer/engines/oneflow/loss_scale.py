@@ -1,8 +1,8 @@
-"""The loss scale after an update, on numbers: with float16 each step waits for its norm; see `trainer.loss_scale`."""
+"""The loss scale after an update, on numbers: with float16 each step waits for its norm; see `trainer.engines.loss_scale`."""
 
 from __future__ import annotations
 
-from trainer.loss_scale import GROWTH_STEPS, LossScale
+from trainer.engines.loss_scale import GROWTH_STEPS, LossScale
 
 
 def next_loss_scale(now: LossScale, *, is_finite: bool) -> LossScale:

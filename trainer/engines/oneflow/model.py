@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 
 import oneflow as flow
 
-from trainer.config import LAYER_NORM_EPSILON, MASKED_OUT, ModelConfig
 from trainer.engines.oneflow.dropout import coefficients_of, drop
+from trainer.model_config import LAYER_NORM_EPSILON, MASKED_OUT, ModelConfig
 
 Tensor: TypeAlias = Any
 INPUTS = ("input_ids", "input_mask", "segment_ids")

@@ -14,11 +14,11 @@ import numpy as np
 import oneflow as flow
 from numpy.typing import NDArray
 
-from trainer.config import ModelConfig
 from trainer.engines.oneflow.devices import Devices
 from trainer.engines.oneflow.dropout import powers
 from trainer.engines.oneflow.model import Bert, Embeddings, EncoderLayer, Heads, Held
 from trainer.engines.oneflow.stages import WORDS, cut
+from trainer.model_config import ModelConfig
 
 Tensor: TypeAlias = Any
 Arrays: TypeAlias = Mapping[str, NDArray[np.float32]]

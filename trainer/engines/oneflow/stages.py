@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bertprep.errors import UsageError
-from trainer.config import ModelConfig
+from trainer.model_config import ModelConfig
 from trainer.variables import variable_shapes
 
 WORDS = "bert/embeddings/word_embeddings"

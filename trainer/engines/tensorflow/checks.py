@@ -6,7 +6,7 @@ import os
 
 from bertprep.errors import UsageError
 from bertprep.untrusted import parse_json
-from trainer.config import ModelConfig
+from trainer.model_config import ModelConfig
 from trainer.settings import EngineSettings
 
 

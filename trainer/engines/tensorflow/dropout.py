@@ -1,8 +1,8 @@
 """Dropout that depends on a seed and a step alone, so that a run that is killed goes on with the masks it would have had.
 
-There is no state to keep: `trainer.dropout_key` makes a key of two integers, and each place of the model that drops draws from
-the key and its own number. Masks are drawn in float32 in every precision: a uniform number of 7 or 10 bits, as bfloat16 and
-float16 have, falls below 0.1 in 13 of 128 or 103 of 1024 cases.
+There is no state to keep: `trainer.engines.dropout_key` makes a key of two integers, and each place of the model that drops
+draws from the key and its own number. Masks are drawn in float32 in every precision: a uniform number of 7 or 10 bits, as
+bfloat16 and float16 have, falls below 0.1 in 13 of 128 or 103 of 1024 cases.
 """
 
 from __future__ import annotations

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError, UsageError
 from bertprep.records import Examples
 from trainer.batches import features
-from trainer.config import ModelConfig
-from trainer.dropout_key import dropout_key
 from trainer.engines import State
+from trainer.engines.dropout_key import dropout_key
+from trainer.engines.loss_scale import LossScale, parts_factor
 from trainer.engines.tensorflow.devices import Devices, open_devices
 from trainer.engines.tensorflow.loss_scale import next_loss_scale
 from trainer.engines.tensorflow.model import (
@@ -41,8 +41,8 @@ from trainer.engines.tensorflow.model import (
     pretraining_sums,
 )
 from trainer.engines.tensorflow.optimizers import Slots, make_slots, update_variables
-from trainer.loss_scale import LossScale, parts_factor
 from trainer.metrics import StepResult, Sums
+from trainer.model_config import ModelConfig
 from trainer.optimizer import OptimizerSettings
 from trainer.settings import EngineSettings
 from trainer.variables import initial_values

@@ -1,4 +1,4 @@
-"""The loss scale after an update, on tensors, so that no step waits for the one before it; see `trainer.loss_scale`."""
+"""The loss scale after an update, on tensors, so that no step waits for the one before it; see `trainer.engines.loss_scale`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from keras import ops
 
-from trainer.loss_scale import GROWTH_STEPS, LossScale
+from trainer.engines.loss_scale import GROWTH_STEPS, LossScale
 
 Tensor: TypeAlias = Any  # of whatever framework Keras runs on
 

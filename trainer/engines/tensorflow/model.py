@@ -21,10 +21,10 @@ from typing import Any, NamedTuple, TypeAlias
 import keras
 from keras import ops
 
-from trainer.config import MASKED_OUT, ModelConfig
 from trainer.engines.tensorflow.dropout import Dropout
-from trainer.engines.tensorflow.few_passes import add_bias, cross_entropy, gelu, layer_norm, look_up
+from trainer.engines.tensorflow.fused_ops import add_bias, cross_entropy, gelu, layer_norm, look_up
 from trainer.metrics import Sums
+from trainer.model_config import MASKED_OUT, ModelConfig
 
 Tensor: TypeAlias = Any  # of whatever framework Keras runs on
 Batch: TypeAlias = Mapping[str, Tensor]  # the seven features of bertprep.records.Examples, by their names

@@ -1,0 +1,177 @@
+"""`bertprep download`: brings corpora, tasks, weights and vocabularies into a workspace.
+
+A download is made of parts; each is one folder with its own listing, lock and files. All parts are listed before the first
+byte is fetched, so that a name that does not exist and a disk that is too small are told at once. What is there is checked
+by its sums and not fetched again; with everything there, no request is made at all.
+"""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertprep.errors import UsageError
+from bertprep.files.lock import locked
+from bertprep.sources.catalogue import WIKIPEDIA_DATE
+from bertprep.sources.corpora import language_of
+from bertprep.sources.parts import ENGLISH, PARQUET, Part, Request, find_parts
+from bertprep.sources.transfer.fetch import fetch, missing_bytes
+from bertprep.sources.transfer.http import Web
+from bertprep.sources.transfer.hub import Hub
+from bertprep.sources.transfer.listing import OWN_FILES, Listing, check_source, has_size, load_listing, missing, save_listing
+from bertprep.sources.transfer.own_files import links_of, make_link
+from bertprep.sources.transfer.partial import partial_bytes
+from bertprep.sources.transfer.room import check_room, rooms
+from bertprep.workspace.layout import VOCABULARY, Workspace
+
+
+@dataclass(frozen=True)
+class Downloaded:
+    """One folder of a download: what it consists of, and how many bytes are still to come or to be made of it."""
+
+    name: str
+    folder: Path
+    listing: Listing
+    files: int
+    size_bytes: int
+    missing_bytes: int
+    unmade_bytes: int = 0
+
+    @property
+    def needed_bytes(self) -> int:
+        return self.missing_bytes + self.unmade_bytes
+
+
+def download(
+    names: Sequence[str],
+    *,
+    workdir: Path | str = "data",
+    language: str = ENGLISH,
+    date: str = WIKIPEDIA_DATE,
+    from_dump: Path | str | None = None,
+    from_files: Path | str | None = None,
+    models: Sequence[str] = (),
+    connections: int = 4,
+    dry_run: bool = False,
+    progress: bool = False,
+) -> list[Downloaded]:
+    """Download `names` of `catalogue.NAMES`, or "all", into the workspace; what is there and right is left as it is.
+
+    `language` and `date` choose a Wikipedia, `from_dump` (a file or an http(s) address) or `from_files` (a folder) take
+    its or BookCorpus's place; `models` are those of "weights" and "vocab". With `dry_run` nothing is written.
+
+    Raises `UsageError` for a request that cannot be met, `BertprepError` where something cannot be had; the same call
+    continues where it was.
+
+        bertprep.download(["vocab"], workdir="data")
+    """
+    if connections < 1:
+        raise UsageError(f"--connections {connections}: must be at least 1")
+    request = Request(
+        names=tuple(names),
+        language=language,
+        date=date,
+        from_dump=None if from_dump is None else str(from_dump),
+        from_files=None if from_files is None else Path(from_files),
+        models=tuple(models),
+    )
+    parts = find_parts(request, Workspace(Path(workdir)))
+    with Web() as web:
+        hub = Hub(web, progress=progress)
+        found = [_look_at(part, _listing_of(part, hub, web)) for part in parts]
+    if dry_run:
+        return found
+    check_room({part.folder: part.needed_bytes for part in found})
+    return [
+        _look_at(part, _provide(part, listed.listing, connections, progress)) for part, listed in zip(parts, found, strict=True)
+    ]
+
+
+def _listing_of(part: Part, hub: Hub, web: Web) -> Listing:
+    """What a part consists of: what its folder says, or else what the source says now."""
+    kept = _kept_listing(part)
+    return part.list_files(hub, web) if kept is None else kept
+
+
+def _kept_listing(part: Part) -> Listing | None:
+    """The listing in the folder of a part, if it holds: one without sums does so only as long as its files are there."""
+    listing = load_listing(part.folder)
+    if listing is None:
+        return None
+    check_source(listing, part.source, part.folder)
+    return listing if part.fixed or not missing(listing, part.folder) else None
+
+
+def _provide(part: Part, listing: Listing, connections: int, progress: bool) -> Listing:
+    """Make one part be there; returns what it consists of, for which another run may have been faster."""
+    with locked(part.folder):
+        kept = _kept_listing(part)
+        if kept is None:
+            save_listing(listing, part.folder)
+            kept = listing
+        if links := links_of(kept):
+            for name, target in links.items():
+                make_link(part.folder / name, target)
+        else:
+            fetch(kept, part.folder, connections=connections, progress=progress, label=part.label)
+        part.finish()
+    return kept
+
+
+def _look_at(part: Part, listing: Listing) -> Downloaded:
+    links = links_of(listing)
+    if OWN_FILES in links:
+        sizes = [path.stat().st_size for path in links[OWN_FILES].rglob("*.txt")]
+    else:
+        sizes = [file.size_bytes or 0 for file in listing.files]
+    to_come = 0 if links else missing_bytes(listing, part.folder)
+    return Downloaded(part.name, part.folder, listing, len(sizes), sum(sizes), to_come, part.makes_bytes(listing))
+
+
+def result_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
+    """The table of what is there: a row a folder."""
+    rows: list[tuple[str, ...]] = [("name", "files", "MB", "folder")]
+    for part in downloads:
+        folder = part.folder.parent if part.folder.name == PARQUET else part.folder
+        rows.append((part.name, f"{part.files:,}", _megabytes(part.size_bytes), str(folder)))
+    return rows
+
+
+def plan_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
+    """The table of what a download would do: a row a file."""
+    rows: list[tuple[str, ...]] = [("name", "file", "MB", "there")]
+    for part in downloads:
+        for file in part.listing.files:
+            path = part.folder / file.name
+            there = file.size_bytes or 0 if has_size(path, file.size_bytes) else partial_bytes(path, file)
+            rows.append((part.name, str(path), _megabytes(file.size_bytes), _megabytes(there)))
+        if not part.listing.files:
+            rows.append((part.name, str(part.folder / OWN_FILES), _megabytes(part.size_bytes), _megabytes(part.size_bytes)))
+    all_bytes, to_come = sum(part.size_bytes for part in downloads), sum(part.missing_bytes for part in downloads)
+    return [*rows, ("all", "", _megabytes(all_bytes), _megabytes(all_bytes - to_come))]
+
+
+def room_lines(downloads: Sequence[Downloaded]) -> list[str]:
+    """Whether the disks will do for what is still to come, a line each."""
+    return [
+        f"{_megabytes(room.needed_bytes)} MB are still to come, {_megabytes(room.free_bytes)} MB are free in {room.folder}: "
+        + ("enough" if room.enough else "not enough")
+        for room in rooms({part.folder: part.needed_bytes for part in downloads})
+    ]
+
+
+def next_commands(downloads: Sequence[Downloaded], workdir: Path) -> list[str]:
+    """What to type next: text is sharded, a vocabulary is given to `create`."""
+    names = {part.name for part in downloads}
+    place = "" if workdir == Path("data") else f" --workdir {shlex.quote(str(workdir))}"
+    corpora = "+".join(name for name in ("wikipedia", "bookcorpus") if name in names)
+    language = next((found for part in downloads if (found := language_of(part.folder.name)) and found != "en"), None)
+    in_language = f" --language {language}" if language else ""
+    commands = [f"bertprep shard --corpus {corpora}{in_language}{place}"] if corpora else []
+    if vocabulary := next((part.folder for part in downloads if part.name == "vocab"), None):
+        commands.append(f"bertprep create --vocab {shlex.quote(str(vocabulary / VOCABULARY))}{place}")
+    return commands
+
+
+def _megabytes(size_bytes: int | None) -> str:
+    return "?" if size_bytes is None else f"{size_bytes / 1e6:,.1f}"

@@ -1,0 +1,58 @@
+"""One writer at a time: a lock that the system takes back when its holder dies, however it dies."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bertprep.errors import BertprepError
+from bertprep.files.atomic import explain_write_error, is_still
+from bertprep.progress import say
+
+LOCK = ".lock"
+
+
+@contextmanager
+def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[None]:
+    """Hold the lock `name` of `folder`, which is made where it is missing.
+
+    Where another run holds it, raises `BertprepError`, or with `wait` says so and waits.
+    """
+    path = folder / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = open_locked(path, wait=wait)
+    except OSError as error:
+        raise explain_write_error(path, error) from error
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def open_locked(path: Path, *, wait: bool) -> int:
+    """A descriptor of `path`, to read and to append, that holds the file's lock; the file is made where it is missing.
+
+    Who holds the lock may remove the file: then another one that stands there by now is taken.
+    """
+    is_said = False
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not wait:
+                    raise BertprepError(f"{path.parent}: another run is writing here; wait for it, or stop it first") from None
+                if not is_said:
+                    say(f"{path.parent}: another run is writing here; waiting for it")
+                is_said = True
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if is_still(path, descriptor):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)

@@ -1,0 +1,115 @@
+"""Which text a plan is measured on: whole text shards, or whole documents of large ones, from all over the corpus.
+
+A small corpus is taken as it is. Of a larger one, places are spread evenly over its bytes, two for each worker at least, so
+that every worker is seen warm; the shard at a place is taken whole where it is small enough, and otherwise stretches of it
+are copied to a file of their own. Pieces are as large as the budget allows: work on a large shard costs more a byte than on
+a small one, since its tokens fit no cache.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertprep.errors import BertprepError
+from bertprep.files.atomic import explain_write_error
+from bertprep.records.make import TextShard
+
+MEASURED_BYTES = 64_000_000
+"""How much text is measured by default: a second or two of work at the default settings."""
+FEWEST_PIECES = 8
+SMALLEST_PIECE_BYTES = 200_000
+STRETCHES_A_PIECE = 4
+_USUAL_DUPE = 5
+_DOCUMENT_END = re.compile(rb"\n[ \t\r]*\n")
+_LINE_END = re.compile(rb"\n")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Text to be measured: `path` is the shard itself, or a file with documents of it."""
+
+    shard: TextShard
+    path: Path
+    size_bytes: int
+    is_whole: bool
+
+
+def choose_pieces(
+    shards: Sequence[TextShard], sizes: Sequence[int], folder: Path, *, workers: int, dupe: int, budget_bytes: int
+) -> list[Piece]:
+    """The pieces to measure for shards of these sizes in bytes; those that are not whole shards are written to `folder`."""
+    budget_bytes = budget_bytes * _USUAL_DUPE // max(dupe, _USUAL_DUPE)  # as long and as much disk, however many rounds
+    if sum(sizes) <= budget_bytes:
+        return [Piece(shard, shard.path, size, True) for shard, size in zip(shards, sizes, strict=True)]
+    wanted = max(FEWEST_PIECES, 2 * workers)
+    piece_bytes = max(SMALLEST_PIECE_BYTES, budget_bytes // wanted)
+    pieces: list[Piece] = []
+    for number, places in sorted(Counter(_places(sizes, wanted)).items()):
+        shard, size = shards[number], sizes[number]
+        if size <= places * piece_bytes:
+            pieces.append(Piece(shard, shard.path, size, True))
+            continue
+        for place in range(places):
+            path = folder / f"piece_{number:05d}_{place}.txt"
+            text = cut_documents(shard.path, place * size // places, (place + 1) * size // places, piece_bytes)
+            if not text:  # lines of megabytes; then this shard is not measured, unless it is the only one
+                continue
+            try:
+                path.write_bytes(text)
+            except OSError as error:
+                raise explain_write_error(path, error) from error
+            pieces.append(Piece(shard, path, len(text), False))
+    return pieces or [Piece(shards[0], shards[0].path, sizes[0], True)]
+
+
+def _places(sizes: Sequence[int], count: int) -> list[int]:
+    """The numbers of the shards at `count` places spread evenly over their bytes.
+
+    >>> _places([10, 10, 60], 4)
+    [1, 2, 2, 2]
+    """
+    total, number, end = sum(sizes), 0, sizes[0]
+    found = []
+    for place in range(count):
+        while end * 2 * count <= total * (2 * place + 1):  # the middle of the place lies behind the shard
+            number += 1
+            end += sizes[number]
+        found.append(number)
+    return found
+
+
+def cut_documents(path: Path, start: int, stop: int, size_bytes: int) -> bytes:
+    """About `size_bytes` of the documents from byte `start` to byte `stop` of a text shard, in stretches evenly spread.
+
+    A stretch begins and ends where a document does, or where a line does if one document is larger than a stretch.
+    """
+    length = size_bytes // STRETCHES_A_PIECE
+    step = (stop - start) // STRETCHES_A_PIECE
+    stretches = []
+    try:
+        with path.open("rb") as file:
+            for first in range(start, start + STRETCHES_A_PIECE * step, step):
+                file.seek(first)
+                stretches.append(_whole_documents(file.read(min(length, step)), at_start=first == 0))
+    except OSError as error:
+        raise BertprepError(f"{path}: cannot be read: {error.strerror}; expected a text shard") from error
+    return b"".join(stretches)
+
+
+def _whole_documents(text: bytes, *, at_start: bool) -> bytes:
+    r"""The whole documents in a part of a text, with an empty line behind.
+
+    >>> _whole_documents(b"rest of one\n\nwhole\n\nanother\n\nhalf of o", at_start=False)
+    b'whole\n\nanother\n\n'
+    """
+    for boundary in (_DOCUMENT_END, _LINE_END):
+        ends = [match.end() for match in boundary.finditer(text)]
+        if at_start:
+            ends.insert(0, 0)
+        if len(ends) >= 2:
+            return text[ends[0] : ends[-1]].rstrip(b"\n") + b"\n\n"
+    return b""  # a line longer than all that was read

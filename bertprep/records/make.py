@@ -1,0 +1,222 @@
+"""Text shards to record files: each shard is one task, to tokenize, generate, encode and write one file a format.
+
+Every finished file is in the journal beside the manifest that will list it, so a killed run goes on with the shards it lacks,
+with any number of workers, and the bytes are the same. A folder of the user's own has one manifest for both formats, which may
+be made one after the other.
+"""
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertprep import kernels, pool
+from bertprep.config import DEFAULT_DIALECT, Dialect, InstanceSettings
+from bertprep.errors import BertprepError
+from bertprep.files.atomic import atomic_file
+from bertprep.instances import Tokenizer, Vocabulary, generate_instances, load_vocabulary
+from bertprep.progress import Progress, say
+from bertprep.records.writer import RecordEncoder, write_records
+from bertprep.workspace.layout import VOCABULARY
+from bertprep.workspace.manifest import Journal, Manifest, read_finished, versions_of
+from bertprep.workspace.manifest_schema import RECORDS
+from bertprep.workspace.record_home import RecordHome, check_vocabulary_place
+from bertprep.workspace.verification import remove_damaged
+
+KIND = RECORDS
+
+
+@dataclass(frozen=True)
+class TextShard:
+    """A text shard and the names of its record files, relative to the folder of each format."""
+
+    path: Path
+    number: int
+    names: dict[str, str]  # format -> name
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """All a worker needs to know: the shard, its seed, and the files that are still to be made."""
+
+    shard: TextShard
+    seed: int
+    paths: dict[str, Path]  # format -> file
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """What a worker made of one shard: a manifest entry for each format, and how much text it was."""
+
+    shard: TextShard
+    facts: dict[str, dict[str, Any]]
+    text_bytes: int
+    records: int
+
+
+@dataclass(frozen=True)
+class RecordMaker:
+    """Makes the record files of one shard after another; its tokenizer and encoder serve all of them."""
+
+    vocabulary: Vocabulary
+    settings: InstanceSettings
+    dialect: Dialect = DEFAULT_DIALECT
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer(self.vocabulary, lower=not self.settings.cased)
+
+    @cached_property
+    def encoder(self) -> RecordEncoder:
+        return RecordEncoder(self.vocabulary, seq=self.settings.seq, pred=self.settings.pred, dialect=self.dialect)
+
+    def prepare(self) -> None:
+        """Load all that workers share, so that a forked worker has it at once."""
+        kernels.load()
+        _ = self.tokenizer, self.encoder
+
+    def task(self, shard: TextShard, homes: dict[str, RecordHome], done: dict[str, dict[str, Any]]) -> ShardTask | None:
+        """What is still to be made of a shard, where `done` has what manifest or journal of each format list."""
+        paths = {
+            name: home.records / shard.names[name]
+            for name, home in homes.items()
+            if home.prefix + shard.names[name] not in done[name]
+        }
+        return ShardTask(shard, self.settings.shard_seed(shard.number), paths) if paths else None
+
+    def make(self, task: ShardTask) -> ShardResult:
+        """Make the missing record files of a shard."""
+        shard = self.tokenizer.tokenize_file(task.shard.path)
+        instances = generate_instances(shard, self.vocabulary, self.settings, seed=task.seed)
+        if not len(instances):
+            raise BertprepError(f"{task.shard.path}: gives no example; expected at least one for each of its documents")
+        written = write_records(instances, self.encoder, task.paths)
+        facts = {
+            name: {
+                "documents": shard.documents,
+                "examples": file.records,
+                "bytes": file.bytes,
+                "sha256": file.sha256,
+                "seed": task.seed,
+                "text": {"name": task.shard.path.name, "bytes": shard.text_bytes, "crc32c": f"{shard.text_crc32c:08x}"},
+            }
+            for name, file in written.items()
+        }
+        return ShardResult(task.shard, facts, shard.text_bytes, len(instances))
+
+
+def make_records(
+    shards: Sequence[TextShard],
+    homes: dict[str, RecordHome],
+    made_with: dict[str, Any],
+    maker: RecordMaker,
+    workers: int,
+    progress: bool,
+    *,
+    check_texts: bool,
+    verify: bool = False,
+) -> dict[str, Manifest]:
+    """Make what is missing in the home of each format, and the manifests; what they say of each format.
+
+    With `check_texts`, where `made_with` does not identify the texts, what is there already must be of these. With
+    `verify` a file whose sha256 is not what it was is missing too.
+    """
+    names: dict[Path, list[str]] = defaultdict(list)  # of each manifest
+    for (name, home), shard in product(homes.items(), shards):
+        names[home.folder].append(home.prefix + shard.names[name])
+    manifests = {folder: read_finished(folder, KIND, made_with, wanted) for folder, wanted in names.items()}
+    if verify:
+        for folder, manifest in manifests.items():
+            journal = Journal(folder, KIND, made_with, owned=_owned(folder, homes))
+            label = " and ".join(name for name, home in homes.items() if home.folder == folder)
+            if remove_damaged(manifest, journal, names=names[folder], label=label, workers=workers, progress=progress):
+                manifests[folder] = None
+    for folder, manifest in manifests.items():
+        if not manifest:
+            check_vocabulary_place(folder, maker.vocabulary.sha256)
+    with contextlib.ExitStack() as stack:
+        journals = {
+            folder: stack.enter_context(Journal(folder, KIND, made_with, owned=_owned(folder, homes)))
+            for folder, manifest in manifests.items()
+            if not manifest
+        }
+        for folder in manifests:
+            _keep_vocabulary(folder, maker.vocabulary)
+        listed = {folder: manifest.files if manifest else journals[folder].done for folder, manifest in manifests.items()}
+        done = {name: listed[home.folder] for name, home in homes.items()}
+        tasks = [(str(shard.path), task) for shard in shards if (task := maker.task(shard, homes, done))]
+        if check_texts:
+            for shard, (name, home) in product(shards, homes.items()):
+                if facts := done[name].get(home.prefix + shard.names[name]):
+                    _check_same_text(shard, facts, home.folder)
+        if tasks:
+            maker.prepare()
+        elif progress:
+            how = "sums checked" if verify else "sizes checked; --verify reads their sums"
+            say(f"create: all {len(shards):,} shards are made already ({how})")
+        with (
+            Progress("create", len(tasks), enabled=progress and bool(tasks)) as shown,
+            contextlib.closing(pool.run(maker.make, tasks, workers=workers)) as results,
+        ):
+            for _, result in results:
+                for name, facts in result.facts.items():
+                    journals[homes[name].folder].add(homes[name].prefix + result.shard.names[name], facts)
+                shown.advance(records=result.records, MB_of_text=result.text_bytes / 1e6)
+        versions = versions_of("llvmlite", "numpy") if journals else {}
+        for folder, journal in journals.items():
+            manifests[folder] = _finish(journal, names[folder], versions, homes)
+    found = {name: home.part_of(manifests[home.folder]) for name, home in homes.items()}
+    return {name: manifest for name, manifest in found.items() if manifest}
+
+
+def _owned(folder: Path, homes: dict[str, RecordHome]) -> list[str]:
+    """Of a folder, what only runs like this one write to: all of it, or in a user's own the folders of the formats."""
+    return [home.prefix or "." for home in homes.values() if home.folder == folder]
+
+
+def _finish(journal: Journal, names: Sequence[str], versions: dict[str, str], homes: dict[str, RecordHome]) -> Manifest:
+    """The manifest of the files `names`, and of those of other formats, which stay as they are, finished or not."""
+    asked_for = tuple(home.prefix for home in homes.values() if home.folder == journal.folder)
+    others = [name for name in {**journal.listed, **journal.done} if not name.startswith(asked_for)]
+    kept = [name for name in others if name in journal.listed and (journal.folder / name).parent.is_dir()]
+    resumable = [name for name in others if name not in journal.listed]
+    return journal.finish(names, versions, keep=kept, resumable=resumable)
+
+
+def _check_same_text(shard: TextShard, done: dict[str, Any], folder: Path) -> None:
+    """Raise where a finished record file was made from another text than lies there now."""
+    size_bytes, crc32c = identify_text(shard.path)
+    if (size_bytes, crc32c) != (done["text"]["bytes"], done["text"]["crc32c"]):
+        raise BertprepError(
+            f"{folder}: was made from {done['text']['bytes']:,} bytes of text (crc32c {done['text']['crc32c']}), "
+            f"and {shard.path} has changed since: {size_bytes:,} bytes ({crc32c}); "
+            "choose another folder (--output), or remove this one"
+        )
+
+
+def identify_text(path: Path) -> tuple[int, str]:
+    """Size and CRC-32C of a file."""
+    block = np.empty(1 << 20, np.uint8)
+    size_bytes = crc32c = 0
+    try:
+        with path.open("rb", buffering=0) as file:
+            while read := file.readinto(block):
+                size_bytes += read
+                crc32c = kernels.load().checksum(crc32c, block, read, 0)
+    except OSError as error:
+        raise BertprepError(f"{path}: cannot be read: {error.strerror}; expected a text shard") from error
+    return size_bytes, f"{crc32c:08x}"
+
+
+def _keep_vocabulary(folder: Path, vocabulary: Vocabulary) -> None:
+    """Lay the vocabulary beside the manifest: the records mean nothing without it."""
+    kept = folder / VOCABULARY
+    if not (kept.is_file() and load_vocabulary(kept).sha256 == vocabulary.sha256):
+        with atomic_file(kept) as file:
+            file.write(vocabulary.path.read_bytes())

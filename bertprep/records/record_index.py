@@ -1,0 +1,150 @@
+"""Where the records of a folder's files begin: found once, by a walk over all lengths, and kept.
+
+    CORPUS/.record-index.training    above the files, since other trainers read all that lies with them
+    DIR/.record-index.tfrecord
+    FOLDER/.record-index             with the files, where the folder above is not of the data set
+
+    a line of JSON: the version, each file's name, size, time of change, format, shape and number of records, and the checksum
+    of what follows; padded with spaces so that what follows begins at a multiple of 8
+    int64 little-endian: for each file where its records begin, and where the last one ends
+
+The index of a single file has its name at the end. An index is believed only while every file has its size and time of change.
+Where the folder cannot be written to, nothing is kept, and each run walks again: 0.1 microseconds a record, but of files that
+are not in memory that means reading all of them. A kept index is mapped, so that it costs no memory; 8 bytes a record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.errors import BertprepError
+from bertprep.files.atomic import atomic_file
+from bertprep.files.mapped_file import MappedFile
+from bertprep.records import RecordFile
+from bertprep.records.formats import masked_checksum
+from bertprep.untrusted import MOST_BYTES, parse_json
+from bertprep.workspace.layout import SPLITS
+from bertprep.workspace.record_home import find_home
+
+INDEX = ".record-index"
+_VERSION = 1
+_OFFSETS = 3  # where a RecordFile's row has the address of its offsets, as in bertprep.kernels.decode
+
+
+@dataclass(frozen=True)
+class IndexedFile:
+    """What the index says of a file; `data_bytes` differs from `size_bytes` where the file is compressed."""
+
+    name: str
+    size_bytes: int
+    changed_ns: int
+    data_bytes: int
+    format: str
+    seq: int
+    pred: int
+    records: int
+
+
+@dataclass(frozen=True)
+class RecordIndex:
+    """Files of one folder; offsets[i] is (files[i].records + 1,): where the records of file i begin, and the last one ends."""
+
+    folder: Path
+    files: tuple[IndexedFile, ...]
+    offsets: tuple[NDArray[np.int64], ...]
+    mapping: MappedFile | None = None  # where the offsets are those of a kept index
+
+    def check(self) -> None:
+        """Raise `BertprepError` where a kept index was cut short while it was used."""
+        if self.mapping is not None:
+            self.mapping.check()
+
+
+def index_records(paths: Sequence[Path], kept_at: Path) -> RecordIndex:
+    """The index of files of one folder, the kept one where it holds; raises `BertprepError` for what is no record file."""
+    kept = _read(kept_at, paths[0].parent)
+    if kept and [(file.name, file.size_bytes, file.changed_ns) for file in kept.files] == [_identity(path) for path in paths]:
+        return kept
+    found = [_find_records(path) for path in paths]
+    files, offsets = tuple(file for file, _ in found), np.concatenate([starts for _, starts in found])
+    del found
+    _write(kept_at, files, offsets)
+    return RecordIndex(paths[0].parent, files, _cut(offsets, files))
+
+
+def index_place(folder: Path) -> Path:
+    """Where the index of the files in a folder is kept; one that bertprep 0.1.0 left among them is moved there."""
+    if folder.name not in SPLITS and not find_home(folder).prefix:
+        return folder / INDEX
+    place = folder.with_name(f"{INDEX}.{folder.name}")
+    with contextlib.suppress(OSError):  # there is none, or nothing can be written here
+        (folder / INDEX).replace(place)
+    return place
+
+
+def check_unchanged(path: Path, file: IndexedFile) -> None:
+    """Raise `BertprepError` where a file is no more what the index says."""
+    if _identity(path) != (file.name, file.size_bytes, file.changed_ns):
+        raise changed(path)
+
+
+def changed(path: Path) -> BertprepError:
+    """What is wrong with a file that is no longer as it was when its records were found."""
+    return BertprepError(f"{path}: was changed since its records were found; leave the data alone, and start again")
+
+
+def _identity(path: Path) -> tuple[str, int, int]:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return path.name, status.st_size, status.st_mtime_ns
+
+
+def _find_records(path: Path) -> tuple[IndexedFile, NDArray[np.int64]]:
+    name, size_bytes, changed_ns = _identity(path)
+    with RecordFile(path) as file:
+        address = ctypes.cast(int(file.row[_OFFSETS]), ctypes.POINTER(ctypes.c_int64))
+        offsets = np.ctypeslib.as_array(address, (len(file) + 1,)).copy()  # the memory is the file's
+        data_bytes = int(offsets[-1])
+        return IndexedFile(name, size_bytes, changed_ns, data_bytes, file.format, file.seq, file.pred, len(file)), offsets
+
+
+def _cut(offsets: NDArray[np.int64], files: Sequence[IndexedFile]) -> tuple[NDArray[np.int64], ...]:
+    return tuple(np.split(offsets, np.cumsum([file.records + 1 for file in files])[:-1]))
+
+
+def _read(path: Path, folder: Path) -> RecordIndex | None:
+    """The kept index, or None where there is none, or it is of another version or damaged."""
+    try:
+        with path.open("rb") as file:
+            line = file.readline(MOST_BYTES)
+            mapping = MappedFile(file)
+        header = parse_json(line)
+        if header["version"] != _VERSION:
+            return None
+        files = tuple(IndexedFile(**entry) for entry in header["files"])
+        offsets = np.frombuffer(mapping, np.int64, offset=len(line))
+        index = RecordIndex(folder, files, _cut(offsets, files), mapping)
+        ends = [int(starts[-1]) for starts in index.offsets]
+        is_whole = masked_checksum(offsets.view(np.uint8)) == header["checksum"]
+        return index if is_whole and ends == [file.data_bytes for file in files] else None
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return None
+
+
+def _write(path: Path, files: Sequence[IndexedFile], offsets: NDArray[np.int64]) -> None:
+    """Keep an index; several processes may do so at once, and one that cannot is no worse off than without."""
+    checksum = masked_checksum(offsets.view(np.uint8))
+    line = json.dumps({"version": _VERSION, "checksum": checksum, "files": [asdict(file) for file in files]})
+    with contextlib.suppress(BertprepError), atomic_file(path) as file:
+        file.write(line.encode() + b" " * (-len(line) % 8 + 7) + b"\n")
+        file.write(offsets.data)

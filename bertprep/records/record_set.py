@@ -1,0 +1,225 @@
+"""All records of some data folders as one sequence, from which a batch is gathered in one call, whatever files it meets.
+
+Folders are concatenated, so that each has weight by its size. Files are mapped when a batch first meets them; where there are
+more than may be open at a time, the one used longest ago is closed for the next. A gzip file cannot be entered in the middle:
+it is held decompressed, a large one on disk, for as long as the set is open, up to a limit.
+"""
+
+from __future__ import annotations
+
+import resource
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep import kernels
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.mapped_file import any_cut
+from bertprep.kernels.faults import NOTES_SIZE, ROW
+from bertprep.records import Examples
+from bertprep.records.faults import explain
+from bertprep.records.file_bytes import FileBytes
+from bertprep.records.formats import OFRECORD, TFRECORD
+from bertprep.records.reader import select_records
+from bertprep.records.record_index import RecordIndex, changed, check_unchanged, index_place, index_records
+from bertprep.workspace.data_sets import find_records
+from bertprep.workspace.layout import TEST, TRAINING
+
+_FORMAT_NUMBERS = {TFRECORD: 1, OFRECORD: 2}  # as in bertprep.kernels.encode, which is not imported at run time
+_FILE_WIDTH = 4  # of a file as kernels see it: its size, its format, the addresses of its bytes and of its records' offsets
+_SIZE, _FORMAT, _DATA, _OFFSETS = range(_FILE_WIDTH)
+_MOST_WEIGHT = 0x7F7FFFFF  # the bits of the highest finite float32
+_MOST_MAPPINGS = 32_000  # Linux allows 65,530 a process
+_MOST_DECOMPRESSED_BYTES = 4 << 30
+
+
+class BadRecordError(BertprepError):
+    """A record that cannot be trained on: damaged, or with a value that the model cannot take."""
+
+    def __init__(self, text: str, *, number: int, row: int) -> None:
+        super().__init__(text)
+        self.number, self.row = number, row  # in the set, and where it was to be read to
+
+
+class RecordSet:
+    """The records of one split of data folders (or single files), numbered through; any thread may gather, one at a time.
+
+    `seq` and `pred` are those of all records. Raises `BertprepError` where a folder is not what it must be and where files
+    differ in shape, and `BadRecordError` for a record that is damaged or has a value beyond the model's sizes.
+    """
+
+    def __init__(
+        self,
+        data: Sequence[Path | str],
+        split: str = TRAINING,
+        *,
+        vocab_size: int | None = None,
+        type_vocab_size: int = 2,
+        most_open: int | None = None,
+    ) -> None:
+        """Values are held against the sizes of a model where its `vocab_size` is given.
+
+        `most_open` files are mapped at a time; by default half of what the system lets this process open (ulimit -n).
+        """
+        if not data:
+            raise UsageError("no data; name at least one folder of records")
+        self._indexes = [_index(Path(folder), split) for folder in data]
+        self._paths = [index.folder / file.name for index in self._indexes for file in index.files]
+        self._files = [file for index in self._indexes for file in index.files]
+        self._is_compressed = np.array([file.data_bytes != file.size_bytes for file in self._files])
+        self._check_alike()
+        self._check_compressed()
+        self.seq, self.pred = self._files[0].seq, self._files[0].pred
+        records = np.array([file.records for file in self._files], np.int64)
+        self._ends = np.cumsum(records)  # (files,): the number of the record after each file's last
+        self._starts = self._ends - records
+        self._rows = np.zeros((len(self._files), _FILE_WIDTH), np.int64)  # no data where a file is closed
+        self._rows[:, _SIZE] = [file.data_bytes for file in self._files]
+        self._rows[:, _FORMAT] = [_FORMAT_NUMBERS[file.format] for file in self._files]
+        self._rows[:, _OFFSETS] = [starts.ctypes.data for index in self._indexes for starts in index.offsets]
+        self._most: NDArray[np.int64] | None = None  # the highest value of each feature, in the order of `Examples`
+        if vocab_size is not None:
+            tokens, types, places = vocab_size - 1, type_vocab_size - 1, self.seq - 1
+            self._most = np.array([tokens, 1, types, places, tokens, _MOST_WEIGHT, 1], np.int64)
+        self._opened: dict[int, FileBytes] = {}
+        self._used = np.zeros(len(self._files), np.int64)  # when a file was last asked for, counted in calls
+        self._calls = 0
+        self._most_open = most_open or _most_open()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> RecordSet:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the files' memory back; what was read stays, and what is asked for again is opened again."""
+        with self._lock:
+            for number in list(self._opened):
+                self._close(number)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def place_of(self, number: int) -> tuple[Path, int]:
+        """The file that has a record, and the record's number in it: what an error or a log names."""
+        file = int(np.searchsorted(self._ends, number, side="right"))
+        return self._paths[file], number - int(self._starts[file])
+
+    def gather_into(self, examples: Examples, numbers: NDArray[np.int64], *, row: int = 0) -> None:
+        """Read the records of an array of numbers, in its order, to the rows from `row` on."""
+        numbers = select_records(numbers, len(self), str(self._paths[0].parent))
+        if (examples.seq, examples.pred) != (self.seq, self.pred) or row < 0 or row + len(numbers) > len(examples):
+            raise ValueError(
+                f"room for {len(examples)} records of {examples.seq}/{examples.pred}, "
+                f"needed for {len(numbers)} of {self.seq}/{self.pred} from row {row}"
+            )
+        files = np.searchsorted(self._ends, numbers, side="right")
+        records = numbers - self._starts[files]
+        # So many records meet at most that many files, and all fit beside one another.
+        portion = self._most_open if len(self._files) > self._most_open else max(1, len(numbers))
+        with self._lock:
+            for start in range(0, len(numbers), portion):
+                rows = slice(start, start + portion)
+                self._gather(examples, files[rows], records[rows], row + start)
+
+    def gather_good(self, examples: Examples, numbers: NDArray[np.int64], *, row: int = 0) -> list[BadRecordError]:
+        """As `gather_into`, but the rows of bad records are 0 in all features; returns what is wrong with each."""
+        bad: list[BadRecordError] = []
+        start = 0
+        while start < len(numbers):
+            try:
+                self.gather_into(examples, numbers[start:], row=row + start)
+                break
+            except BadRecordError as error:
+                bad.append(error)
+                blank(examples[error.row : error.row + 1])
+                start = error.row - row + 1
+        return bad
+
+    def _gather(self, examples: Examples, files: NDArray[np.int64], records: NDArray[np.int64], row: int) -> None:
+        self._calls += 1
+        self._used[files] = self._calls
+        is_closed = self._rows[files, _DATA] == 0
+        if is_closed.any():
+            self._open(np.unique(files[is_closed]))
+        notes = np.zeros(NOTES_SIZE, np.int64)
+        count, room = len(records), examples.room
+        if self._most is None:
+            fault = kernels.load().gather(self._rows, files, records, count, room, row, notes)
+        else:
+            fault = kernels.load().gather_within(self._rows, files, records, count, self._most, room, row, notes)
+        if fault < 0 or any_cut():
+            for index in self._indexes:
+                index.check()
+            for met in np.unique(files).tolist():
+                self._opened[met].check()
+        else:  # a page that was cut in its middle reads as zeros, which OFRecord cannot tell; to ask for every size takes long
+            self._opened[int(files[0])].check()
+        if fault < 0:
+            wrong = int(notes[ROW])
+            file, record = int(files[wrong]), int(records[wrong])
+            error = explain(self._paths[file], self._files[file].format, fault, record, notes)
+            raise BadRecordError(str(error), number=int(self._starts[file]) + record, row=row + wrong)
+
+    def _open(self, numbers: NDArray[np.int64]) -> None:
+        """Open files, and close as many as there would be too many, those used longest ago."""
+        mapped = np.flatnonzero((self._rows[:, _DATA] != 0) & ~self._is_compressed)
+        excess = max(0, len(mapped) + len(numbers) - self._most_open)
+        for number in mapped[np.argsort(self._used[mapped])[:excess]].tolist():
+            self._close(number)
+        for number in numbers.tolist():
+            check_unchanged(self._paths[number], self._files[number])
+            self._opened[number] = FileBytes(self._paths[number])
+            if self._opened[number].array.size != self._files[number].data_bytes:  # changed since it was checked
+                raise changed(self._paths[number])
+            self._rows[number, _DATA] = self._opened[number].array.ctypes.data
+
+    def _close(self, number: int) -> None:
+        self._rows[number, _DATA] = 0
+        self._opened.pop(number).close()
+
+    def _check_alike(self) -> None:
+        first = self._files[0]
+        for path, file in zip(self._paths, self._files, strict=True):
+            if (file.seq, file.pred) != (first.seq, first.pred):
+                raise BertprepError(
+                    f"{path}: has records of {file.seq} tokens and {file.pred} predictions, expected {first.seq} and "
+                    f"{first.pred} as {self._paths[0]} has; give data that was made with the same settings"
+                )
+
+    def _check_compressed(self) -> None:
+        compressed = np.flatnonzero(self._is_compressed).tolist()
+        total = sum(self._files[number].data_bytes for number in compressed)
+        if total > _MOST_DECOMPRESSED_BYTES:
+            raise BertprepError(
+                f"{self._paths[compressed[0]]}: is one of {len(compressed):,} gzip files that hold {total / 1e9:,.1f} GB, "
+                f"at most {_MOST_DECOMPRESSED_BYTES / 1e9:,.1f} GB are held decompressed; "
+                "bertprep convert makes files that need none of it"
+            )
+
+
+def blank(examples: Examples) -> None:
+    """Make all values 0: rows that add nothing to any sum over weights."""
+    for array in examples.arrays:
+        array[...] = 0
+
+
+def _index(path: Path, split: str) -> RecordIndex:
+    """The index of a split of a data set; one that is not parted into splits counts as training data."""
+    files = [file.path for file in find_records(path).files if (file.split or TRAINING) == split]
+    if not files:
+        advice = "bertprep shard holds one out" if split == TEST else "name a folder that has it"
+        raise UsageError(f"{path}: has no {split} split; {advice}")
+    place = index_place(files[0].parent)
+    return index_records(files, place.with_name(f"{place.name}.{path.name}") if path.is_file() else place)
+
+
+def _most_open() -> int:
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(_MOST_MAPPINGS, allowed // 2) if allowed > 1 else _MOST_MAPPINGS  # "no limit" is -1 or huge

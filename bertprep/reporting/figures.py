@@ -1,0 +1,141 @@
+"""The figures of a report: which counts go into which chart, and what is said beneath it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.check.outcome import FileFacts
+from bertprep.check.tally import Counts, Tally
+from bertprep.reporting.amounts import count, percent
+from bertprep.reporting.charts import Columns, Values, draw, group
+from bertprep.reporting.expectations import (
+    Expected,
+    expected_predictions,
+    expected_rate_by_position,
+    maskable_by_position,
+)
+from bertprep.reporting.markup import Markup, element
+from bertprep.reporting.totals import together
+
+_FILES_ONE_BY_ONE = 40
+_SPREAD_COLUMNS = 24
+
+
+def figure(title: str, columns: Columns, caption: str) -> Markup:
+    """A chart with its title, its legend and its caption."""
+    legend = None
+    if len(columns.series) > 1 or columns.expected is not None:
+        names = [element("li", name, class_=key) for name, key in zip(columns.series, ("first", "second"), strict=False)]
+        if columns.expected is not None:
+            names.append(element("li", "expected", class_="expected"))
+        legend = element("ul", *names, class_="legend")
+    parts = (element("h3", title), legend, draw(columns, f"{title}. {caption}"), element("figcaption", caption))
+    return element("figure", *parts)
+
+
+def lengths(tallies: dict[str, Tally]) -> Markup:
+    """Records by tokens of text."""
+    everything = together(tallies.values())
+    full = everything.lengths[-1] / max(everything.records, 1)
+    caption = (
+        f"{percent(full)} of the records fill all {count(len(everything.positions))} places, half have at least "
+        f"{count(_median(everything.lengths))} tokens. {percent(everything.padding_share)} of all places hold padding."
+    )
+    return figure("Length", _histogram({split: tally.lengths for split, tally in tallies.items()}, "tokens of text"), caption)
+
+
+def segments(tallies: dict[str, Tally]) -> Markup:
+    """Records by tokens of segment A."""
+    everything = together(tallies.values())
+    mean_a = _mean(everything.lengths_of_a)
+    mean_b = _mean(everything.lengths) - mean_a - 3
+    caption = f"A has {mean_a:.1f} tokens on average, B {mean_b:.1f}, without [CLS] and [SEP]."
+    by_split = {split: tally.lengths_of_a for split, tally in tallies.items()}
+    return figure("Segment A", _histogram(by_split, "tokens of A"), caption)
+
+
+def predictions(tallies: dict[str, Tally], expected: Expected) -> Markup:
+    """Records by number of predictions, against the numbers that their lengths ask for."""
+    everything = together(tallies.values())
+    wanted = None
+    caption = "Whole words are masked: a record has at most what its length asks for."
+    if not expected.whole_word:
+        wanted = expected_predictions(everything, expected.masked_lm_prob)
+        caption = f"Expected is {percent(expected.masked_lm_prob, 0)} of each record's tokens, at least 1, at most the room."
+    by_split = {split: tally.predictions for split, tally in tallies.items()}
+    caption = f"{_mean(everything.predictions):.2f} a record on average. {caption}"
+    return figure("Predictions", _histogram(by_split, "predictions", wanted), caption)
+
+
+def positions(tallies: dict[str, Tally], expected: Expected) -> Markup:
+    """The share of maskable tokens at each place that are predictions: flat where masking prefers no place."""
+    series: dict[str, Values] = {}
+    edges, width = np.zeros(0), 1
+    for split, tally in tallies.items():
+        hits, edges, width = group(tally.positions)
+        series[split or "records"] = hits / np.maximum(group(maskable_by_position(tally))[0], 1)
+    wanted = None
+    if not expected.whole_word:
+        everything = together(tallies.values())
+        maskable = maskable_by_position(everything)
+        rates = expected_rate_by_position(everything, expected.masked_lm_prob)
+        # expected predictions are no whole numbers, so they are grouped as thousandths
+        thousandths = np.rint(rates * maskable * 1000).astype(np.int64)
+        wanted = group(thousandths)[0] / 1000 / np.maximum(group(maskable)[0], 1)
+    columns = Columns(edges, series, wanted, _in_steps("position in the record", width), "masked of the tokens there")
+    caption = "No place is preferred or spared: the columns keep to one height, but for chance. [CLS] is never masked."
+    return figure("Position", columns, caption)
+
+
+def records_by_file(files: Sequence[FileFacts]) -> Markup:
+    """Records of each file where these are few; otherwise files by their records."""
+    splits = list(dict.fromkeys(file.split for file in files))
+    numbers = np.array([file.records for file in files], np.int64)
+    names = {split: split or "files" for split in splits}
+    fewest, most = int(np.min(numbers)), int(np.max(numbers))
+    of_split = {split: np.array([file.split == split for file in files]) for split in splits}
+    caption = (
+        f"Between {count(fewest)} and {count(most)} records in a file, "
+        f"half of the files have at least {count(int(np.median(numbers)))}."
+    )
+    if len(files) <= _FILES_ONE_BY_ONE:
+        values = {names[split]: np.where(of_split[split], numbers, 0).astype(np.float64) for split in splits}
+        columns = Columns(np.arange(0.5, len(files) + 1, dtype=np.float64), values, None, "file", "records", _whole)
+        return figure("Records of each file", columns, caption)
+    width = (most - fewest + 1) / _SPREAD_COLUMNS
+    edges = np.array([fewest - 0.5 + width * number for number in range(_SPREAD_COLUMNS + 1)], np.float64)
+    values = {names[split]: np.histogram(numbers[of_split[split]], edges)[0].astype(np.float64) for split in splits}
+    columns = Columns(edges, values, None, "records in a file", "files", _whole)
+    return figure("Files by their records", columns, caption)
+
+
+def _whole(value: float) -> str:
+    return f"{value:,.6g}"
+
+
+def _histogram(by_split: dict[str, Counts], x_label: str, expected: NDArray[np.int64] | None = None) -> Columns:
+    """Shares of each split's records by a whole number."""
+    series: dict[str, Values] = {}
+    edges, width = np.zeros(0), 1
+    for split, counts in by_split.items():
+        grouped, edges, width = group(counts)
+        series[split or "records"] = grouped / max(int(grouped.sum()), 1)
+    wanted = None if expected is None else group(expected)[0] / max(int(expected.sum()), 1)
+    return Columns(edges, series, wanted, _in_steps(x_label, width), "of the records")
+
+
+def _in_steps(label: str, width: int) -> str:
+    return label if width == 1 else f"{label}, {width} a column"
+
+
+def _median(counts: Counts) -> int:
+    """The value that half of what was counted by value reaches."""
+    return int(np.searchsorted(np.cumsum(counts), counts.sum() / 2))
+
+
+def _mean(counts: Counts) -> float:
+    """The mean of what was counted by value."""
+    return float(counts @ np.arange(len(counts))) / max(int(counts.sum()), 1)

@@ -1,0 +1,159 @@
+"""A report as one HTML page: a pure function of what was found, so that the same data gives the same bytes.
+
+The page needs nothing else: no script, no font, no request; its content security policy forbids all of them. It reads on a
+phone, on paper, in a light and in a dark scheme.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bertprep.check.findings import ERROR
+from bertprep.check.outcome import Outcome
+from bertprep.instances.vocabulary import Vocabulary
+from bertprep.reporting import figures, tables
+from bertprep.reporting.amounts import count, counted, percent
+from bertprep.reporting.excerpts import Excerpt, show
+from bertprep.reporting.expectations import expected_of
+from bertprep.reporting.findings_section import show_findings, verdict
+from bertprep.reporting.markup import Child, Markup, element, escape, join
+
+_STYLE = Path(__file__).with_name("style.css")
+_FORMAT_NAMES = {"tfrecord": "TFRecord", "ofrecord": "OFRecord"}
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def page(outcome: Outcome, excerpts: Sequence[Excerpt], vocabulary: Vocabulary | None) -> str:
+    """The whole report on one data set; without a vocabulary tokens are shown by number."""
+    title = f"{_name(outcome)}: BERT pretraining data"
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        element("title", title),
+        element("style", Markup("\n" + _STYLE.read_text(encoding="utf-8"))),
+    )
+    errors = [finding for finding in outcome.findings if finding.level == ERROR]
+    sections = [
+        _section("Errors", show_findings(errors)) if errors else None,
+        _how_it_was_made(outcome),
+        _section("How much there is", tables.counts_by_split(outcome)) if outcome.files else None,
+        *(_statistics(outcome, vocabulary) if any(tally.records for tally in outcome.tallies.values()) else ()),
+        _section("Duplicates", _duplicates(outcome)),
+        _examples(excerpts, vocabulary) if excerpts else None,
+        _section("All findings", _all_findings(outcome)),
+    ]
+    body = element("body", element("main", _header(title, outcome), *sections))
+    return "<!DOCTYPE html>\n" + element("html", head, "\n", body, lang="en") + "\n"
+
+
+def _section(title: str, *content: Child) -> Markup:
+    return join("\n", element("section", element("h2", title), *content))
+
+
+def _name(outcome: Outcome) -> str:
+    made_with = outcome.manifest.made_with if outcome.manifest else {}
+    return str(made_with.get("corpus", outcome.folder.name))
+
+
+def _header(title: str, outcome: Outcome) -> Markup:
+    records = sum(file.records for file in outcome.files)
+    kind = _FORMAT_NAMES.get(outcome.kind, outcome.kind)
+    facts = (
+        f"{counted(records, 'record')} of {count(outcome.seq)} tokens, each with up to {count(outcome.pred)} of them to "
+        f"predict and a label for the next sentence, in {counted(len(outcome.files), f'{kind} file')}."
+    )
+    looked = ""
+    if outcome.sampled:
+        looked_at = sum(tally.records for tally in outcome.tallies.values())
+        looked = f" {counted(looked_at, 'record')} were looked at, spread evenly over the files."
+    level = "error" if outcome.errors else "warning" if outcome.findings else "good"
+    return element(
+        "header",
+        element("h1", title),
+        element("p", facts + looked),
+        element("p", element("strong", verdict(outcome.findings), class_=f"verdict {level}")),
+        element("p", element("code", str(outcome.folder)), class_="facts"),
+    )
+
+
+def _how_it_was_made(outcome: Outcome) -> Markup:
+    if outcome.manifest is None:
+        text = (
+            "No manifest.json lies beside the files, so nothing is known of their making. What is expected below is what the "
+            "defaults of BERT's generator give."
+        )
+        return _section("How it was made", element("p", text))
+    return _section("How it was made", tables.provenance(outcome.manifest))
+
+
+def _statistics(outcome: Outcome, vocabulary: Vocabulary | None) -> list[Markup]:
+    expected, tallies = expected_of(outcome), outcome.tallies
+    explained = element(
+        "p",
+        "The dashed line or the shaded range is what is expected. Of twenty intervals about one misses it by chance.",
+        class_="note",
+    )
+    masked_most = element(
+        "p",
+        "The tokens masked most. Drawn is each one's share of the masked tokens as a multiple of its share of the text, "
+        "with 95\u00a0% intervals. Expected is 1.",
+        class_="note",
+    )
+    histograms = [
+        figures.lengths(tallies),
+        figures.segments(tallies),
+        figures.predictions(tallies, expected),
+        figures.positions(tallies, expected),
+        figures.records_by_file(outcome.files) if outcome.files else None,
+    ]
+    return [
+        _section("Shares", explained, tables.shares(outcome, expected)),
+        _section("Lengths and places", element("div", *histograms, class_="figures")),
+        *([_section("Masked tokens", masked_most, most)] if (most := tables.tokens(outcome, vocabulary)) else []),
+    ]
+
+
+def _duplicates(outcome: Outcome) -> Markup:
+    if outcome.sampled:
+        return element("p", "Duplicates were not looked for: that needs all records, and this report is of a sample.")
+    if not any(outcome.duplicates.values()):
+        return element("p", "No record repeats another.")
+    records = {split: tally.records for split, tally in outcome.tallies.items()}
+    records["across"] = records.get("test", 0)
+    lines = []
+    for split, repeated in outcome.duplicates.items():
+        what = (
+            "test records that stand in training too" if split == "across" else f"{split} records that repeat another".strip()
+        )
+        share = f" ({percent(repeated / records[split], 3)})" if records.get(split) else ""
+        lines.append(element("li", f"{what}: {count(repeated)}{share}"))
+    return element("ul", *lines)
+
+
+def _examples(excerpts: Sequence[Excerpt], vocabulary: Vocabulary | None) -> Markup:
+    key = element(
+        "p",
+        "What stood at the places to predict is put back and marked: ",
+        element("mark", "shown as [MASK]"), ", ",
+        element("mark", "left as it was", class_="kept"), ", ",
+        element("mark", element("s", "shown"), " replaced by another token", class_="other"), ". ",
+        element("span", "Segment A", class_="a"), " and ", element("span", "segment B", class_="b"),
+        " have a colour each, and the pieces of a word are joined.",
+        class_="note",
+    )  # fmt: skip
+    by_number = element(
+        "p", "No vocabulary is known, so each token is its number, and [MASK] is one as others are.", class_="note"
+    )
+    return _section(
+        "Examples", key, None if vocabulary else by_number, *(join("\n", show(excerpt, vocabulary)) for excerpt in excerpts)
+    )
+
+
+def _all_findings(outcome: Outcome) -> Markup:
+    if outcome.findings:
+        return show_findings(outcome.findings)
+    return element("p", escape("None: every check of bertprep validate passed."))

@@ -1,0 +1,348 @@
+"""Data sets are converted and dealt anew: byte for byte what `create` writes, whatever stops it, and nothing by mistake."""
+
+import gzip
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bertprep
+from bertprep import records
+from bertprep.cli import main
+from bertprep.files.atomic import TEMPORARY_SUFFIX
+from bertprep.records.convert import Span
+from bertprep.records.deal import deal
+from bertprep.workspace.data_sets import FoundFile, IdentifiedFile, find_records
+from bertprep.workspace.layout import by_number
+from bertprep.workspace.manifest import read_manifest
+from tests.golden import GOLDEN
+from tests.records.handmade import FIRST, PRED, SECOND, SEQ, Dialect, file_of, random_record
+
+OTHER = {"tfrecord": "ofrecord", "ofrecord": "tfrecord"}
+
+
+@pytest.fixture(scope="module")
+def created(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The data sets that one `create` makes: a folder a format, three training files and one for testing."""
+    made = bertprep.create(
+        settings=bertprep.InstanceSettings(dupe=1),
+        vocab=GOLDEN / "vocab.txt",
+        workdir=_sharded(golden_corpus, tmp_path_factory.mktemp("created")),
+        corpus="gold",
+        workers=1,
+    )
+    return made.folders
+
+
+def _sharded(text: Path, workdir: Path) -> Path:
+    settings = bertprep.ShardSettings(shards=3, test_fraction=0.2, splitter="lines")
+    bertprep.shard([text], settings, workdir=workdir, corpus="gold", workers=1)
+    return workdir
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files of a folder but the manifest, by name."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "manifest.json"
+    }
+
+
+def values(paths: list[Path]) -> list[np.ndarray]:
+    """The seven features of all records of the files, one file after the other."""
+    read = [records.open(path)[:] for path in paths]
+    return [np.concatenate(arrays) for arrays in zip(*(examples.arrays for examples in read), strict=True)]
+
+
+def assert_same_values(found: list[Path], expected: list[Path]) -> None:
+    for mine, other in zip(values(found), values(expected), strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+@pytest.mark.parametrize("source", ["tfrecord", "ofrecord"])
+def test_a_data_set_becomes_what_create_writes(created: dict[str, Path], tmp_path: Path, source: str) -> None:
+    converted = bertprep.convert(created[source], tmp_path / "converted", workers=1)
+    assert converted.format == OTHER[source]
+    assert contents(tmp_path / "converted") == contents(created[OTHER[source]])
+    mine, theirs = read_manifest(tmp_path / "converted"), read_manifest(created[OTHER[source]])
+    assert mine
+    assert theirs
+    assert mine.files == theirs.files == converted.files
+    origin = read_manifest(created[source])
+    assert origin
+    assert mine.made_with == {
+        **theirs.made_with,
+        "converted_to": {"format": OTHER[source], "shards": None},
+        "converted_from": {name: facts["sha256"] for name, facts in origin.files.items()},
+    }
+
+
+def test_a_file_becomes_what_create_writes(created: dict[str, Path], tmp_path: Path) -> None:
+    tfrecord, ofrecord = (
+        created["tfrecord"] / "training/gold_training_00001.tfrecord",
+        created["ofrecord"] / "training/part-1",
+    )
+    for source, result in ((tfrecord, ofrecord), (ofrecord, tfrecord)):
+        bertprep.convert(source, tmp_path / "one")
+        assert (tmp_path / "one").read_bytes() == result.read_bytes()
+    bertprep.convert(tfrecord, tmp_path / "same", to="tfrecord")
+    assert (tmp_path / "same").read_bytes() == tfrecord.read_bytes()
+
+
+@pytest.mark.parametrize("source", ["tfrecord", "ofrecord"])
+def test_a_dialect_is_what_create_writes_and_comes_back(created: dict[str, Path], tmp_path: Path, source: str) -> None:
+    dialect = bertprep.Dialect(feature_names="tf2", compress="gzip")
+    made = bertprep.create(
+        settings=bertprep.InstanceSettings(dupe=1), dialect=dialect, formats="tfrecord", vocab=GOLDEN / "vocab.txt",
+        workdir=created["tfrecord"].parents[2], corpus="gold", workers=1,
+    )  # fmt: skip
+    bertprep.convert(created[source], tmp_path / "there", to="tfrecord", dialect=dialect, workers=2)
+    assert contents(tmp_path / "there") == contents(made.folders["tfrecord"])
+    bertprep.convert(tmp_path / "there", tmp_path / "back", to="tfrecord", workers=1)
+    assert contents(tmp_path / "back") == contents(created["tfrecord"])
+    there, back, origin = (read_manifest(folder) for folder in (tmp_path / "there", tmp_path / "back", created["tfrecord"]))
+    assert there
+    assert back
+    assert origin
+    assert (there.made_with["feature_names"], there.made_with["compress"]) == ("tf2", "gzip")
+    assert back.files == origin.files
+    assert back.made_with.keys() - origin.made_with.keys() == {"converted_to", "converted_from"}
+
+
+def test_a_dialect_of_one_file_and_of_dealt_ones(created: dict[str, Path], tmp_path: Path) -> None:
+    dialect = bertprep.Dialect(compress="gzip")
+    source = created["ofrecord"] / "training" / "part-0"
+    plain = (created["tfrecord"] / "training/gold_training_00000.tfrecord").read_bytes()
+    bertprep.convert(source, tmp_path / "any name", dialect=dialect)
+    assert gzip.decompress((tmp_path / "any name").read_bytes()) == plain
+    files = bertprep.convert(source, tmp_path / "dealt", to="tfrecord", dialect=dialect, shards=3, workers=2).files
+    assert list(files) == [f"tfrecord/corpus_training_0000{number}.tfrecord.gz" for number in range(3)]
+    assert b"".join(gzip.decompress((tmp_path / "dealt" / name).read_bytes()) for name in files) == plain
+
+
+@pytest.mark.parametrize("to", [[], ["--to", "ofrecord"]])
+def test_ofrecord_has_one_form_only(
+    created: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], to: list[str]
+) -> None:
+    for source in (created["tfrecord"], created["tfrecord"] / "training/gold_training_00000.tfrecord"):
+        assert main(["convert", str(source), str(tmp_path / "out"), "--feature-names", "tf2", *to]) == 2
+        expected = "--feature-names tf2: is for TFRecord only, no reader of OFRecord takes it; give --to tfrecord"
+        assert complaint(capsys).strip() == expected
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_number_of_workers_changes_nothing(created: dict[str, Path], tmp_path: Path) -> None:
+    for workers in (1, 3):
+        bertprep.convert(created["tfrecord"], tmp_path / str(workers), shards=5, workers=workers)
+    one, three = (read_manifest(tmp_path / workers) for workers in "13")
+    assert contents(tmp_path / "1") == contents(tmp_path / "3")
+    assert one == three
+
+
+def test_dealing_over_more_files_and_back_over_one(created: dict[str, Path], tmp_path: Path) -> None:
+    bertprep.convert(created["tfrecord"], tmp_path / "many", shards=7, workers=1)
+    bertprep.convert(tmp_path / "many", tmp_path / "one", shards=1, workers=1)
+    for split in ("training", "test"):
+        many = sorted((tmp_path / "many" / split).iterdir())
+        assert [path.name for path in many] == [f"part-{number}" for number in range(7)]
+        sizes = [len(records.open(path)) for path in many]
+        assert max(sizes) - min(sizes) <= 1
+        assert sizes == sorted(sizes, reverse=True)
+        (one,) = (tmp_path / "one" / split).iterdir()
+        assert one.name == f"gold_{split}_00000.tfrecord"
+        assert one.read_bytes() == b"".join(path.read_bytes() for path in sorted((created["tfrecord"] / split).iterdir()))
+        assert_same_values(many, [one])
+    assert contents(tmp_path / "many")["vocab.txt"] == (GOLDEN / "vocab.txt").read_bytes()
+
+
+def test_a_single_file_is_dealt_into_a_folder(created: dict[str, Path], tmp_path: Path) -> None:
+    source = created["ofrecord"] / "training" / "part-0"
+    bertprep.convert(source, tmp_path / "dealt", to="ofrecord", shards=3, workers=2)
+    parts = [tmp_path / "dealt" / "ofrecord" / f"part-{number}" for number in range(3)]
+    assert b"".join(part.read_bytes() for part in parts) == source.read_bytes()
+
+
+def identified(*sizes: int) -> list[IdentifiedFile]:
+    files = [FoundFile(Path(name), name, "") for name in "abcdefgh"]
+    return [IdentifiedFile(file, "tfrecord", 8, 2, size, 0, "") for file, size in zip(files, sizes, strict=False)]
+
+
+def test_runs_of_records_cross_the_ends_of_files() -> None:
+    a, b = Path("a"), Path("b")
+    assert deal(identified(4, 3), 3) == [(Span(a, 0, 3),), (Span(a, 3, 4), Span(b, 0, 1)), (Span(b, 1, 3),)]
+    assert deal(identified(2), 2) == [(Span(a, 0, 1),), (Span(a, 1, 2),)]
+    assert deal(identified(1, 1, 1), 1) == [(Span(a, 0, 1), Span(b, 0, 1), Span(Path("c"), 0, 1))]
+
+
+def write(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def test_a_compressed_folder_without_a_manifest(tmp_path: Path) -> None:
+    """As other tools leave it: numbers without zeros before them, and marks beside the records."""
+    rng = random.Random(0)
+    expected = [random_record(rng) for _ in range(11)]
+    for number, record in enumerate(expected):
+        write(tmp_path / "theirs" / f"part-{number}.tfrecord.gz", gzip.compress(file_of(record)))
+    write(tmp_path / "theirs" / "_SUCCESS", b"")
+    write(tmp_path / "theirs" / "README.md", b"# Records")
+    bertprep.convert(tmp_path / "theirs", tmp_path / "ours", workers=1)
+    ours = sorted((tmp_path / "ours" / "ofrecord").iterdir(), key=lambda path: by_number(path.name))
+    assert len(ours) == 11
+    assert b"".join(path.read_bytes() for path in ours) == file_of(*expected, dialect=Dialect("ofrecord"))
+
+
+def test_a_killed_run_goes_on(created: dict[str, Path], tmp_path: Path) -> None:
+    """Killed as soon as something is in its journal; what was finished is not made again."""
+    target, command = tmp_path / "target", [sys.executable, "-m", "bertprep", "convert", str(created["tfrecord"])]
+    options = ["--shards", "40", "--workers", "2"]
+    process = subprocess.Popen([*command, str(target), *options], stderr=subprocess.PIPE, start_new_session=True)
+    journal = target / "manifest.json.journal"
+    while process.poll() is None and not (journal.exists() and journal.read_bytes().count(b"\n") > 5):
+        continue
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()  # ends when the workers, who hold the lock too, are gone
+    before = {path: path.stat().st_mtime_ns for path in target.rglob("part-*") if path.suffix != TEMPORARY_SUFFIX}
+    finished = journal.read_bytes().count(b"\n") - 1 if journal.exists() else 80
+    bertprep.convert(created["tfrecord"], target, shards=40, workers=1)
+    assert sum(path.stat().st_mtime_ns == moment for path, moment in before.items()) >= finished
+    bertprep.convert(created["tfrecord"], tmp_path / "at once", shards=40, workers=1)
+    assert contents(target) == contents(tmp_path / "at once")
+    assert read_manifest(target) == read_manifest(tmp_path / "at once")
+
+
+def test_the_same_command_again_makes_nothing_again(
+    created: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["convert", str(created["tfrecord"]), str(tmp_path / "target")]
+    assert main(command) == 0
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "target").rglob("*")}
+    capsys.readouterr()
+    assert main(command) == 0
+    out, err = capsys.readouterr()
+    assert "convert: all 4 files are made already" in err
+    assert [line.split()[:3] for line in out.splitlines()[:3]] == [
+        ["format", "split", "files"],
+        ["ofrecord", "training", "3"],
+        ["ofrecord", "test", "1"],
+    ]
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "target").rglob("*")} == before
+
+
+Change = Callable[[Path], object]
+
+
+def flip_a_byte(folder: Path) -> None:
+    """In the padding of a record, which no checksum of an OFRecord would show."""
+    path = folder / "training" / "part-0"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (flip_a_byte, "part-0: has sha256 "),
+        (lambda folder: (folder / "test" / "part-0").unlink(), "part-0: is missing, "),
+        (lambda folder: (folder / "manifest.json.journal").touch(), "is not finished; run the command that makes it again"),
+        (lambda folder: write(folder / "test" / "part-0", b""), "part-0: is empty, it holds no records"),
+        (
+            lambda folder: write(folder / "test" / "part-0", b"no records at all"),
+            "is neither TFRecord nor OFRecord",
+        ),
+    ],
+    ids=["damaged", "missing", "unfinished", "empty", "something else"],
+)
+def test_a_source_that_is_not_what_its_manifest_says(
+    created: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Change, message: str
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    shutil.copytree(created["ofrecord"], source)
+    change(source)
+    assert main(["convert", str(source), str(target)]) == 1
+    assert message in complaint(capsys)
+    assert not target.exists()
+
+
+def complaint(capsys: pytest.CaptureFixture[str]) -> str:
+    """The error, which is one line and the last."""
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("bertprep: error: ")]
+    return line.removeprefix("bertprep: error: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["missing", "out"], 2, "missing: does not exist; name a record file or a folder of them"),
+        (["RECORDS", "RECORDS"], 2, "RECORDS: is what is to be converted"),
+        (["FOLDER", "./FOLDER/"], 2, "FOLDER: is what is to be converted"),
+        (["FOLDER", "FOLDER/below"], 2, "FOLDER/below: one of it and FOLDER lies in the other"),
+        (["FOLDER", "."], 2, ".: one of it and FOLDER lies in the other"),
+        (["RECORDS", "out", "--to", "parquet"], 2, "--to parquet: unknown; choose tfrecord or ofrecord"),
+        (["RECORDS", "out", "--shards", "0"], 2, "--shards 0: there must be at least 1 file"),
+        (["RECORDS", "out", "--shards", "3"], 2, "--shards 3: the source has 2 records, so at most as many files"),
+        (["RECORDS", "FOLDER"], 2, "FOLDER: is a folder; name the file to be made in it, or give --shards"),
+        (["FOLDER", "RECORDS"], 2, "RECORDS: is a file; name a folder for the records"),
+        (["RECORDS", "NOTES"], 1, "NOTES: is neither TFRecord nor OFRecord"),
+        (["NOTES", "out"], 1, "NOTES: is neither TFRecord nor OFRecord"),
+        (["EMPTY", "out"], 2, "EMPTY: holds no record files; name a folder that has them"),
+        (
+            ["ABOVE", "out"],
+            2,
+            "ABOVE: holds no record files; name a folder that has them, or has training/ and test/, such as ABOVE/a",
+        ),
+        (["BOTH", "out"], 2, "BOTH: holds files of both formats; choose one with --to"),
+        (["MIXED", "out"], 1, "MIXED/b: has records of 16 tokens and 2 predictions, expected 8 and 2 as MIXED/a has"),
+        (["FOLDER", "TAKEN"], 1, "TAKEN/ofrecord/part-0: stands there already, in no manifest"),
+    ],
+)
+def test_mistakes_are_one_line(
+    arguments: list[str], status: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    content = file_of(FIRST, SECOND)
+    for name in ("RECORDS", "FOLDER/a", "ABOVE/a/training/part-0", "TAKEN/ofrecord/part-0", "BOTH/a", "MIXED/a"):
+        write(Path(name), content)
+    write(Path("BOTH/b"), file_of(FIRST, dialect=Dialect("ofrecord")))
+    write(Path("MIXED/b"), file_of(random_record(random.Random(0), 16, PRED)))
+    Path("NOTES").write_text("These are notes, and no records at all.\n")
+    Path("EMPTY").mkdir()
+    before = contents(tmp_path)
+    assert main(["convert", *arguments, "--workers", "1"]) == status
+    assert complaint(capsys).startswith(message)
+    assert contents(tmp_path) == before
+
+
+def test_a_target_that_was_made_of_something_else(
+    created: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["convert", str(created["tfrecord"]), str(created["ofrecord"])]) == 1
+    assert "was made without converted_to, asked for is" in complaint(capsys)
+    write(tmp_path / "source" / "part-0", file_of(FIRST))
+    bertprep.convert(tmp_path / "source", tmp_path / "target")
+    write(tmp_path / "source" / "part-0", file_of(SECOND))
+    assert main(["convert", str(tmp_path / "source"), str(tmp_path / "target")]) == 1
+    assert "was made with converted_from.part-0 " in complaint(capsys)
+    assert main(["convert", str(tmp_path / "source"), str(tmp_path / "target"), "--to", "tfrecord"]) == 1
+    assert 'was made with converted_to.format "ofrecord", asked for is "tfrecord"' in complaint(capsys)
+
+
+def test_a_vocabulary_beside_a_split_goes_along(tmp_path: Path) -> None:
+    write(tmp_path / "source" / "training" / "part-0", file_of(FIRST))
+    write(tmp_path / "source" / "vocab.txt", b"[PAD]\n")
+    assert [file.split for file in find_records(tmp_path / "source").files] == ["training"]
+    bertprep.convert(tmp_path / "source" / "training", tmp_path / "target", to="tfrecord")
+    assert sorted(contents(tmp_path / "target")) == ["tfrecord/corpus_training_00000.tfrecord", "vocab.txt"]
+    assert records.open(tmp_path / "target" / "tfrecord" / "corpus_training_00000.tfrecord").seq == SEQ

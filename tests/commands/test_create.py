@@ -1,0 +1,429 @@
+"""The stage from text shards to record files: names, manifest, resume, and the same bytes however it is run."""
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bertprep
+from bertprep.cli import main
+from bertprep.commands.create import create
+from bertprep.commands.shard import shard
+from bertprep.errors import BertprepError, UsageError
+from bertprep.workspace.data_sets import find_records
+from bertprep.workspace.manifest import sha256_of
+from tests.corpora import deal, sums
+from tests.golden import GOLDEN
+
+VOCABULARY = GOLDEN / "vocab.txt"
+SETTINGS = bertprep.InstanceSettings(dupe=2)
+NAME = "lower_case_1_seq_len_128_max_pred_20_masked_lm_prob_0.15_random_seed_12345_dupe_factor_2_shard_4_test_split_10"
+
+
+def test_given_text_files_become_record_files_in_their_order(golden_corpus: Path, tmp_path: Path) -> None:
+    inputs = deal(golden_corpus, tmp_path / "text", 3)
+    created = create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, workers=1)
+    assert sorted(sums(tmp_path / "out")) == [
+        "manifest.json",
+        "ofrecord/part-0",
+        "ofrecord/part-1",
+        "ofrecord/part-2",
+        "tfrecord/corpus_training_00000.tfrecord",
+        "tfrecord/corpus_training_00001.tfrecord",
+        "tfrecord/corpus_training_00002.tfrecord",
+        "vocab.txt",
+    ]
+    for record_format, manifest in created.manifests.items():
+        folder = created.folders[record_format]
+        for number, (name, facts) in enumerate(manifest.files.items()):
+            assert facts["sha256"] == sha256_of(folder / name)
+            assert facts["bytes"] == (folder / name).stat().st_size
+            assert facts["seed"] == 12345 + number
+            assert facts["text"]["bytes"] == inputs[number].stat().st_size
+            with bertprep.records.open(folder / name) as file:
+                assert facts["examples"] == len(file)
+    with bertprep.records.open(tmp_path / "out/tfrecord/corpus_training_00000.tfrecord") as a:
+        alone = create(inputs=inputs[:1], output=tmp_path / "alone", vocab=VOCABULARY, settings=SETTINGS, formats="ofrecord")
+        with bertprep.records.open(alone.folders["ofrecord"] / "part-0") as b:
+            assert (a[:].input_ids == b[:].input_ids).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "tfrecord", "ofrecord"),
+    [
+        (
+            {},
+            "ed2247335fc791ec2764b1b76abf611d9816df29f1974e28ff1472aafd239e81",
+            "1c1a08db3238a1d5150cd64f317a69c25c1be953e1e550487b55f80eb115393b",
+        ),
+        (
+            {"seq": 512, "pred": 80},
+            "bf78dc34bed496eabf3c3ee9425354c39bb253845e98a307d0975b9ef8fc6087",
+            "80336edd249935f88d83fc71dd443394c5fdd76c31161e5db530ee2287ace768",
+        ),
+        (
+            {"dupe": 2, "whole_word": True},
+            "a6badd57794d2e76e676215d9b19f06abf7c5c69d4c288a1f9cf7ead1dd91eea",
+            "100ccd835e107c19bda997d5bc77590cb476d3455b5f78f3427067be32b4172d",
+        ),
+        (
+            {"dupe": 2, "cased": True},
+            "9628b393dcfc68bae4e975d6f29879c3b273e6bffe855588be1764d912243af4",
+            "f63187fb3a8cc55ee980c003c2af1fa1b0ea77dcad7279dbba10e37051ae72fd",
+        ),
+    ],
+)
+def test_the_bytes_are_the_same_on_every_python_and_machine(
+    settings: dict[str, Any], tfrecord: str, ofrecord: str, golden_corpus: Path, tmp_path: Path
+) -> None:
+    asked = bertprep.InstanceSettings(**settings)
+    create(inputs=[golden_corpus], output=tmp_path, vocab=VOCABULARY, settings=asked, workers=1)
+    found = sums(tmp_path)
+    assert (found["tfrecord/corpus_training_00000.tfrecord"], found["ofrecord/part-0"]) == (tfrecord, ofrecord)
+
+
+def test_one_seed_gives_every_shard_the_same(golden_corpus: Path, tmp_path: Path) -> None:
+    text = deal(golden_corpus, tmp_path / "text", 1)[0]
+    twin = text.with_name("twin.txt")
+    twin.write_bytes(text.read_bytes())
+    for one_seed in (False, True):
+        settings = bertprep.InstanceSettings(dupe=1, one_seed=one_seed)
+        out = tmp_path / str(one_seed)
+        create(inputs=[text, twin], output=out, vocab=VOCABULARY, settings=settings, formats="ofrecord", workers=1)
+        same = sha256_of(out / "ofrecord/part-0") == sha256_of(out / "ofrecord/part-1")
+        assert same == one_seed
+
+
+def test_the_bytes_do_not_depend_on_workers_or_formats(golden_corpus: Path, tmp_path: Path) -> None:
+    inputs = deal(golden_corpus, tmp_path / "text", 5)
+    found = []
+    for workers in (1, 2, 3):
+        out = tmp_path / f"workers{workers}"
+        create(inputs=inputs, output=out, vocab=VOCABULARY, settings=SETTINGS, workers=workers)
+        found.append(sums(out))
+    out = tmp_path / "one format after the other"
+    for record_format in ("ofrecord", "tfrecord"):
+        create(inputs=inputs, output=out, vocab=VOCABULARY, settings=SETTINGS, formats=record_format, workers=1)
+    assert found[0] == found[1] == found[2] == sums(out)
+
+
+def test_a_corpus_has_both_splits_under_the_names_of_the_field(golden_corpus: Path, tmp_path: Path) -> None:
+    shard([golden_corpus], bertprep.ShardSettings(splitter="lines"), workdir=tmp_path, corpus="gold", workers=2)
+    created = create(workdir=tmp_path, corpus="gold", vocab=VOCABULARY, settings=SETTINGS, workers=2)
+    assert created.folders["tfrecord"] == tmp_path / "tfrecord" / NAME / "gold"
+    assert list(created.manifests["tfrecord"].files) == [
+        *(f"training/gold_training_0000{n}.tfrecord" for n in range(4)),
+        "test/gold_test_00000.tfrecord",
+    ]
+    assert list(created.manifests["ofrecord"].files) == [*(f"training/part-{n}" for n in range(4)), "test/part-0"]
+    documents = sum(facts["documents"] for facts in created.manifests["ofrecord"].files.values())
+    assert documents == 150
+
+
+def test_the_manifest_tells_of_one_seed_and_the_name_of_the_folder_does_not(golden_corpus: Path, tmp_path: Path) -> None:
+    """So that NVIDIA's scripts, whose tool gives all shards one seed, find the folder that they look for."""
+    shard([golden_corpus], bertprep.ShardSettings(splitter="lines"), workdir=tmp_path, corpus="gold", workers=2)
+    asked = {"workdir": tmp_path, "corpus": "gold", "vocab": VOCABULARY, "formats": "ofrecord", "workers": 1}
+    one_seed = bertprep.InstanceSettings(dupe=2, one_seed=True)
+    created = create(**asked, settings=one_seed)  # type: ignore[arg-type]
+    assert created.folders["ofrecord"] == tmp_path / "ofrecord" / NAME / "gold"
+    assert created.manifests["ofrecord"].made_with["one_seed"] is True
+    message = (
+        r"was made with one_seed true, asked for is false; choose another folder \(--workdir, --output\) or name \(--corpus\)"
+    )
+    with pytest.raises(BertprepError, match=message):
+        create(**asked, settings=SETTINGS)  # type: ignore[arg-type]
+
+
+def test_a_folder_of_records_holds_nothing_else(golden_corpus: Path, tmp_path: Path) -> None:
+    """Neither while they are made: NVIDIA's scripts read all that lies there."""
+    inputs = deal(golden_corpus, tmp_path / "text", 2)
+    create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, formats="tfrecord", workers=1)
+    (bad := tmp_path / "bad.txt").write_bytes(b"\xff\n")
+    with pytest.raises(BertprepError, match="is not UTF-8"):
+        create(inputs=[inputs[0], bad], output=tmp_path / "stopped", vocab=VOCABULARY, settings=SETTINGS, workers=1)
+    names = ["corpus_training_00000.tfrecord", "corpus_training_00001.tfrecord"]
+    assert sorted(path.name for path in (tmp_path / "out/tfrecord").iterdir()) == names
+    assert sorted(path.name for path in (tmp_path / "stopped/tfrecord").iterdir()) == names[:1]
+    assert sorted(path.name for path in (tmp_path / "stopped/ofrecord").iterdir()) == ["part-0"]
+
+
+def test_a_format_that_is_added_leaves_the_other_as_it_is(golden_corpus: Path, tmp_path: Path) -> None:
+    inputs = deal(golden_corpus, tmp_path / "text", 2)
+    asked = {"inputs": inputs, "output": tmp_path / "out", "vocab": VOCABULARY, "settings": SETTINGS, "workers": 1}
+    listed = {
+        "tfrecord": ["tfrecord/corpus_training_00000.tfrecord", "tfrecord/corpus_training_00001.tfrecord"],
+        "ofrecord": ["ofrecord/part-0", "ofrecord/part-1"],
+    }
+
+    def names() -> list[str]:
+        return list(json.loads((tmp_path / "out/manifest.json").read_text())["files"])
+
+    create(**asked, formats="tfrecord")  # type: ignore[arg-type]
+    made = create(**asked, formats="ofrecord")  # type: ignore[arg-type]
+    assert names() == listed["ofrecord"] + listed["tfrecord"]
+    assert list(made.manifests["ofrecord"].files) == ["part-0", "part-1"]
+    before = sums(tmp_path / "out")
+    (tmp_path / "out/tfrecord/corpus_training_00001.tfrecord").write_bytes(b"cut short")  # is not forgotten
+    create(**asked, formats="ofrecord")  # type: ignore[arg-type]
+    assert names() == listed["ofrecord"] + listed["tfrecord"]
+    create(**asked)  # type: ignore[arg-type]
+    assert sums(tmp_path / "out") == before
+    shutil.rmtree(tmp_path / "out/tfrecord")  # is given up
+    create(**asked, formats="ofrecord")  # type: ignore[arg-type]
+    assert names() == listed["ofrecord"]
+
+
+def test_a_format_that_was_stopped_waits_for_its_own_run(golden_corpus: Path, tmp_path: Path) -> None:
+    """And is not taken for finished where the other is."""
+    inputs = deal(golden_corpus, tmp_path / "text", 2)
+    text = inputs[1].read_bytes()
+    asked = {"inputs": inputs, "output": tmp_path / "out", "vocab": VOCABULARY, "settings": SETTINGS, "workers": 1}
+    inputs[1].write_bytes(b"\xff\n")
+    with pytest.raises(BertprepError, match="is not UTF-8"):
+        create(**asked, formats="tfrecord")  # type: ignore[arg-type]
+    inputs[1].write_bytes(text)
+    create(**asked, formats="ofrecord")  # type: ignore[arg-type]
+    assert len(find_records(tmp_path / "out/ofrecord").files) == 2
+    with pytest.raises(BertprepError, match=r"tfrecord: is not finished; run the command that makes it again"):
+        find_records(tmp_path / "out/tfrecord")
+    first = tmp_path / "out/tfrecord/corpus_training_00000.tfrecord"
+    before = first.stat().st_mtime_ns
+    create(**asked)  # type: ignore[arg-type]
+    assert first.stat().st_mtime_ns == before
+    create(**{**asked, "output": tmp_path / "at once"})  # type: ignore[arg-type]
+    assert sums(tmp_path / "out") == sums(tmp_path / "at once")
+
+
+def test_what_lies_in_the_folder_of_the_user_stays(golden_corpus: Path, tmp_path: Path) -> None:
+    """It is not bertprep's alone: another's temporary files and vocabulary may lie there."""
+    inputs = deal(golden_corpus, tmp_path / "text", 1)
+    asked = {"inputs": inputs, "output": tmp_path / "out", "vocab": VOCABULARY, "settings": SETTINGS, "workers": 1}
+    (tmp_path / "out/notes").mkdir(parents=True)
+    kept = [tmp_path / "out/notes/draft.tmp", tmp_path / "out/vocab.txt"]
+    for path in kept:
+        path.write_text("mine\n")
+    with pytest.raises(
+        BertprepError, match=r"out/vocab\.txt: stands there already, and is not the vocabulary of these records"
+    ):
+        create(**asked)  # type: ignore[arg-type]
+    kept[1].write_bytes(VOCABULARY.read_bytes())
+    create(**asked)  # type: ignore[arg-type]
+    assert kept[0].read_text() == "mine\n"
+
+
+def test_files_are_in_the_order_of_their_numbers(golden_corpus: Path, tmp_path: Path) -> None:
+    inputs = deal(golden_corpus, tmp_path / "text", 11)
+    made = create(inputs=inputs, output=tmp_path, vocab=VOCABULARY, settings=SETTINGS, formats="ofrecord", workers=2)
+    expected = [f"part-{number}" for number in range(11)]
+    assert list(made.manifests["ofrecord"].files) == expected
+    assert list(json.loads((tmp_path / "manifest.json").read_text())["files"]) == [f"ofrecord/{name}" for name in expected]
+    assert [file.name for file in find_records(tmp_path).files] == expected
+    (outcome,) = bertprep.validate([tmp_path], workers=1)
+    assert [file.name for file in outcome.files] == expected
+
+
+def test_what_is_there_is_not_made_again_and_what_is_gone_is(golden_corpus: Path, tmp_path: Path) -> None:
+    inputs = deal(golden_corpus, tmp_path / "text", 3)
+
+    def run() -> dict[str, int]:
+        create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, workers=1)
+        return {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*record/*")}
+
+    first = run()
+    whole = sums(tmp_path / "out")
+    assert run() == first
+    (tmp_path / "out/ofrecord/part-1").unlink()
+    (tmp_path / "out/tfrecord/corpus_training_00002.tfrecord").write_bytes(b"cut short")
+    again = run()
+    assert {name for name in first if again[name] != first[name]} == {"part-1", "corpus_training_00002.tfrecord"}
+    assert sums(tmp_path / "out") == whole
+
+
+def test_a_dialect_changes_names_and_bytes_and_nothing_else(golden_corpus: Path, tmp_path: Path) -> None:
+    inputs = deal(golden_corpus, tmp_path / "text", 3)
+
+    def make(name: str, dialect: bertprep.Dialect, workers: int = 1) -> tuple[dict[str, bytes], dict[str, Any]]:
+        made = create(
+            inputs=inputs, output=tmp_path / name, vocab=VOCABULARY, settings=SETTINGS, dialect=dialect, formats="tfrecord",
+            workers=workers,
+        )  # fmt: skip
+        folder, manifest = made.folders["tfrecord"], made.manifests["tfrecord"]
+        for file, facts in manifest.files.items():
+            assert (facts["bytes"], facts["sha256"]) == ((folder / file).stat().st_size, sha256_of(folder / file))
+        return {file: (folder / file).read_bytes() for file in manifest.files}, manifest.made_with
+
+    plain, made_with = make("plain", bertprep.Dialect())
+    assert not {"feature_names", "compress"} & made_with.keys()  # the folders of earlier versions have neither
+    tf2, made_with_tf2 = make("tf2", bertprep.Dialect(feature_names="tf2"))
+    assert made_with_tf2 == {**made_with, "feature_names": "tf2"}
+    assert list(tf2) == list(plain)
+    packed, made_with_both = make("both", bertprep.Dialect(feature_names="tf2", compress="gzip"))
+    assert made_with_both == {**made_with, "feature_names": "tf2", "compress": "gzip"}
+    assert {name: gzip.decompress(content) for name, content in packed.items()} == {f"{n}.gz": c for n, c in tf2.items()}
+    for workers in (2, 3):
+        assert make(f"workers{workers}", bertprep.Dialect(feature_names="tf2", compress="gzip"), workers)[0] == packed
+
+
+def test_the_bytes_of_gzip_are_the_same_on_every_python_zlib_and_machine(golden_corpus: Path, tmp_path: Path) -> None:
+    dialect = bertprep.Dialect(feature_names="tf2", compress="gzip")
+    create(inputs=[golden_corpus], output=tmp_path, vocab=VOCABULARY, dialect=dialect, formats="tfrecord", workers=1)
+    pinned = "5b5da25880c4f104b17a72999c4dca791e7130e023f721120183c77e68aac5b1"
+    assert sums(tmp_path)["tfrecord/corpus_training_00000.tfrecord.gz"] == pinned
+
+
+def test_dialects_have_folders_of_their_own(golden_corpus: Path, tmp_path: Path) -> None:
+    shard([golden_corpus], bertprep.ShardSettings(splitter="lines"), workdir=tmp_path, corpus="gold", workers=2)
+    for dialect, suffix, ending in (
+        (bertprep.Dialect(), "", ""),
+        (bertprep.Dialect(feature_names="tf2"), "_tf2_names", ""),
+        (bertprep.Dialect(compress="gzip"), "_gzip", ".gz"),
+        (bertprep.Dialect(feature_names="tf2", compress="gzip"), "_tf2_names_gzip", ".gz"),
+    ):
+        created = create(
+            workdir=tmp_path, corpus="gold", vocab=VOCABULARY, settings=SETTINGS, dialect=dialect, formats="tfrecord", workers=2
+        )
+        assert created.folders["tfrecord"] == tmp_path / "tfrecord" / (NAME + suffix) / "gold"
+        assert list(created.manifests["tfrecord"].files) == [
+            *(f"training/gold_training_0000{n}.tfrecord{ending}" for n in range(4)),
+            f"test/gold_test_00000.tfrecord{ending}",
+        ]
+
+
+@pytest.mark.parametrize("formats", [(), ("--format", "ofrecord"), ("--format", "tfrecord,ofrecord")])
+@pytest.mark.parametrize("command", ["create", "plan"])
+def test_ofrecord_has_one_form_only(
+    command: str, formats: tuple[str, ...], golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--input", str(golden_corpus), "--output", str(tmp_path / "out"), "--vocab", str(VOCABULARY), *formats]
+    assert main([command, *asked, "--compress", "gzip", "--feature-names", "tf2"]) == 2
+    assert capsys.readouterr().err == (
+        "bertprep: error: --feature-names tf2 --compress gzip: is for TFRecord only, no reader of OFRecord takes it; "
+        "give --format tfrecord\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dialect_that_nobody_knows() -> None:
+    with pytest.raises(UsageError, match="--compress zstd: unknown; choose one of none, gzip"):
+        bertprep.Dialect(compress="zstd")
+    with pytest.raises(UsageError, match="--feature-names keras: unknown; choose one of google, tf2"):
+        bertprep.Dialect(feature_names="keras")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dialect": bertprep.Dialect(compress="gzip")}, 'was made without compress, asked for is "gzip"'),
+        ({"settings": bertprep.InstanceSettings(dupe=3)}, "was made with dupe 2, asked for is 3"),
+        ({"settings": bertprep.InstanceSettings(dupe=2, whole_word=True)}, "was made with whole_word false, asked for is true"),
+        ({"corpus": "other"}, 'was made with corpus "corpus", asked for is "other"'),
+    ],
+)
+def test_settings_never_mix(golden_corpus: Path, tmp_path: Path, change: dict[str, object], message: str) -> None:
+    inputs = deal(golden_corpus, tmp_path / "text", 2)
+    asked = {"inputs": inputs, "output": tmp_path / "out", "vocab": VOCABULARY, "settings": SETTINGS, "workers": 1}
+    asked["formats"] = "tfrecord"
+    create(**asked)  # type: ignore[arg-type]
+    before = sums(tmp_path / "out")
+    with pytest.raises(BertprepError, match=message):
+        create(**{**asked, **change})  # type: ignore[arg-type]
+    assert sums(tmp_path / "out") == before
+
+
+def test_another_number_of_shards_another_text_and_another_vocabulary_do_not_mix_either(
+    golden_corpus: Path, tmp_path: Path
+) -> None:
+    inputs = deal(golden_corpus, tmp_path / "text", 2)
+    create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, workers=1)
+    before = sums(tmp_path / "out")
+    with pytest.raises(BertprepError, match="was made with shards 2, asked for is 1"):
+        create(inputs=inputs[:1], output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, workers=1)
+    other = tmp_path / "vocab.txt"
+    other.write_bytes(VOCABULARY.read_bytes() + b"entirelynew\n")
+    with pytest.raises(BertprepError, match=r"was made with vocabulary\.tokens 2937, asked for is 2938"):
+        create(inputs=inputs, output=tmp_path / "out", vocab=other, settings=SETTINGS, workers=1)
+    assert sums(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize("change", [lambda text: text + b"one more line\n", lambda text: text.replace(b"a", b"e", 1)])
+def test_changed_text_does_not_mix(change: Callable[[bytes], bytes], golden_corpus: Path, tmp_path: Path) -> None:
+    inputs = deal(golden_corpus, tmp_path / "text", 2)
+    create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, workers=1)
+    inputs[0].write_bytes(change(inputs[0].read_bytes()))
+    (tmp_path / "out/ofrecord/part-1").unlink()  # something is still to be made
+    with pytest.raises(BertprepError, match=r"was made from [\d,]+ bytes of text .*text_0\.txt has changed since"):
+        create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, workers=1)
+
+
+def test_without_a_vocabulary_one_is_trained_and_kept(golden_corpus: Path, tmp_path: Path) -> None:
+    inputs = deal(golden_corpus, tmp_path / "text", 2)
+    made = [
+        create(inputs=inputs, output=tmp_path / out, workdir=tmp_path / "data", vocab_size=500, settings=SETTINGS, workers=1)
+        for out in ("a", "b")
+    ]
+    assert sums(tmp_path / "a") == sums(tmp_path / "b")
+    assert made[0].manifests["tfrecord"].made_with["vocabulary"]["tokens"] == 500
+    [kept] = (tmp_path / "data/vocab").iterdir()
+    assert (tmp_path / "a/vocab.txt").read_bytes() == kept.read_bytes()
+
+
+def test_another_text_has_another_vocabulary(golden_corpus: Path, tmp_path: Path) -> None:
+    a, b = deal(golden_corpus, tmp_path / "text", 2)
+    for text, workspace in ((a, "data"), (b, "data"), (b, "fresh")):
+        out = tmp_path / f"{text.stem}_{workspace}"
+        create(inputs=[text], output=out, workdir=tmp_path / workspace, vocab_size=500, settings=SETTINGS, workers=1)
+    assert sums(tmp_path / "text_1_data") == sums(tmp_path / "text_1_fresh")
+    assert sums(tmp_path / "text_0_data") != sums(tmp_path / "text_1_data")
+
+
+def test_a_manifest_that_is_none_is_named(golden_corpus: Path, tmp_path: Path) -> None:
+    inputs = deal(golden_corpus, tmp_path / "text", 1)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/manifest.json").write_text(json.dumps({"hello": 1}))
+    with pytest.raises(BertprepError, match=r"manifest\.json: is not a manifest of bertprep"):
+        create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, workers=1)
+
+
+def test_a_corpus_that_was_not_sharded_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"make them first: bertprep shard --input FILES --corpus mine"):
+        create(workdir=tmp_path, corpus="mine", vocab=VOCABULARY)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_that_leaves_the_workspace_is_refused(golden_corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--corpus \.\./mine: must be wikipedia, bookcorpus"):
+        create(inputs=[golden_corpus], output=tmp_path / "out", corpus="../mine", vocab=VOCABULARY)
+
+
+def test_the_sample_corpus_is_made_once(tmp_path: Path) -> None:
+    made = [create(workdir=tmp_path, vocab_size=1000, settings=SETTINGS, formats="ofrecord", workers=2) for _ in range(2)]
+    assert made[0].manifests == made[1].manifests
+    assert len(made[0].manifests["ofrecord"].files) == 5
+
+
+def test_a_finished_folder_is_not_taken_for_that_of_another_text(golden_corpus: Path, tmp_path: Path) -> None:
+    a, b = deal(golden_corpus, tmp_path / "text", 2)
+    create(inputs=[a], output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, formats="tfrecord", workers=1)
+    before = sums(tmp_path / "out")
+    for formats in ("tfrecord", ("tfrecord", "ofrecord")):
+        with pytest.raises(BertprepError, match=r"text_1\.txt has changed since"):
+            create(inputs=[b], output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, formats=formats, workers=1)
+    assert sums(tmp_path / "out") == before
+
+
+def test_text_without_a_last_newline_resumes(tmp_path: Path) -> None:
+    texts = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for text in texts:
+        text.write_bytes(b"One sentence.\nThe last one")
+    asked = {"inputs": texts, "output": tmp_path / "out", "vocab": VOCABULARY, "settings": SETTINGS, "workers": 1}
+    first = create(**asked)  # type: ignore[arg-type]
+    assert first.manifests["tfrecord"].files["corpus_training_00000.tfrecord"]["text"]["bytes"] == 26
+    whole = sums(tmp_path / "out")
+    (tmp_path / "out/ofrecord/part-1").unlink()
+    create(**asked)  # type: ignore[arg-type]
+    assert sums(tmp_path / "out") == whole

@@ -1,0 +1,460 @@
+"""`bertprep download` as a user runs it: real processes against a small Hub, killed, offline, behind a proxy, on full disks."""
+
+import http.client
+import json
+import os
+import pty
+import random
+import resource
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from bertprep import BertprepError, UsageError, download
+from bertprep.files.lock import locked
+from bertprep.sources.catalogue import DEFAULT_MODEL, GLUE
+from bertprep.sources.transfer.listing import load_listing, missing
+from bertprep.weights.hugging_face import hugging_face_name
+from bertprep.weights.safetensors import read_safetensors
+from bertprep.weights.tensor_bundle import TensorBundle
+from tests.corpora import sums
+from tests.golden import GOLDEN
+from tests.hub_server import HubServer
+from tests.small_hub import BERT, MODEL, RELEASED, fill, model_files, noise, release_files, wikipedia_files
+
+KILLS = 5
+
+
+@pytest.fixture
+def hub() -> Iterator[HubServer]:
+    with HubServer() as server:
+        fill(server)
+        yield server
+
+
+def start(hub: HubServer, workdir: Path, *arguments: str, **more: Any) -> subprocess.Popen[str]:
+    """The command as the leader of a process group of its own; `env` adds to the environment."""
+    clean = {name: value for name, value in os.environ.items() if "proxy" not in name.lower() and not name.startswith("HF_")}
+    settings = {"HF_ENDPOINT": hub.url, "HF_HOME": str(workdir / "no"), "BERTPREP_RETRY_SECONDS": "0.01"}
+    command = [sys.executable, "-m", "bertprep", "download", *arguments, "--workdir", str(workdir)]
+    environment = clean | settings | more.pop("env", {})
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
+    return subprocess.Popen(command, text=True, start_new_session=True, env=environment, **streams)
+
+
+def run(hub: HubServer, workdir: Path, *arguments: str, **more: Any) -> str:
+    """What the command prints; it must succeed."""
+    process = start(hub, workdir, *arguments, **more)
+    out, complaint = process.communicate()
+    assert process.returncode == 0, complaint
+    return out
+
+
+def refused(hub: HubServer, workdir: Path, *arguments: str, status: int = 1, **more: Any) -> str:
+    """The one line with which the command fails."""
+    process = start(hub, workdir, *arguments, **more)
+    _, complaint = process.communicate()
+    assert process.returncode == status, complaint
+    *_, last = complaint.splitlines()
+    assert last.startswith("bertprep: error: ")
+    assert complaint.count("bertprep: error: ") == 1
+    assert "Traceback" not in complaint
+    return last.removeprefix("bertprep: error: ")
+
+
+def exact_match_of_right_answers(folder: Path) -> float:
+    """What the program beside SQuAD's data says of the answers that stand in the data."""
+    [program], [dev], answers = folder.glob("evaluate-*.py"), folder.glob("dev-*.json"), folder / "answers.json"
+    [article] = json.loads(dev.read_bytes())["data"]
+    questions = [question for paragraph in article["paragraphs"] for question in paragraph["qas"]]
+    right = {question["id"]: question["answers"][0]["text"] if question["answers"] else "" for question in questions}
+    answers.write_text(json.dumps(right))
+    scores: dict[str, float] = json.loads(subprocess.check_output([sys.executable, program, dev, answers]))
+    return scores["exact_match"] if "exact_match" in scores else scores["exact"]
+
+
+def test_everything_downloads_and_then_needs_no_network(hub: HubServer, tmp_path: Path) -> None:
+    printed = run(hub, tmp_path, "all", "--model", MODEL)
+    place = tmp_path / "download"
+    for path, content in wikipedia_files().items():
+        if path.startswith("20231101.en/"):
+            assert (place / "wikicorpus_en" / path.rpartition("/")[2]).read_bytes() == content
+    assert pq.read_table(place / "bookscorpus" / "0001.parquet").column_names == ["text"]
+    for version in ("v1.1", "v2.0"):
+        assert json.loads((place / "squad" / version / f"train-{version}.json").read_bytes())["data"]
+        assert exact_match_of_right_answers(place / "squad" / version) == 100
+    assert all(list((place / task).glob("*.tsv")) for task in GLUE)
+    weights = place / "weights" / MODEL
+    assert {path.name for path in weights.iterdir()} == {
+        "bert_config.json", "config.json", "listing.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+        "vocab.txt",
+    }  # fmt: skip
+    assert json.loads((weights / "bert_config.json").read_bytes()) == BERT
+    assert (place / "vocab" / MODEL / "vocab.txt").read_bytes() == model_files()["vocab.txt"]
+    assert "next: bertprep shard --corpus wikipedia+bookcorpus --workdir" in printed
+    assert "next: bertprep create --vocab " in printed
+    before = sums(tmp_path)
+    hub.asked.clear()
+    assert run(hub, tmp_path, "all", "--model", MODEL, env={"HF_HUB_OFFLINE": "1"}) == printed
+    assert not hub.asked
+    assert sums(tmp_path) == before
+
+
+def test_a_download_stays_on_its_commit_when_the_hub_moves_on(hub: HubServer, tmp_path: Path) -> None:
+    hub.fail("train-00002-of-00003.parquet", times=None, status=500)
+    assert "given up" in refused(hub, tmp_path, "wikipedia")
+    hub.faults.clear()
+    moved = {path: content + b"changed" for path, content in wikipedia_files().items()}
+    hub.put("datasets/wikimedia/wikipedia", moved)
+    folder = tmp_path / "download" / "wikicorpus_en"
+    listing = load_listing(folder)
+    assert listing
+    assert [file.name for file in missing(listing, folder)][-1:] == ["train-00002-of-00003.parquet"]
+    hub.asked.clear()
+    run(hub, tmp_path, "wikipedia")
+    assert not [asked for asked in hub.asked if asked.path.startswith("/api/")]
+    assert not missing(listing, folder)
+    name = "20231101.en/train-00002-of-00003.parquet"
+    assert (folder / "train-00002-of-00003.parquet").read_bytes() == wikipedia_files()[name]
+
+
+def test_a_killed_download_continues_where_it_was(hub: HubServer, tmp_path: Path) -> None:
+    size, files = 8_000_000, ("20231101.en/train-00000-of-00002.parquet", "20231101.en/train-00001-of-00002.parquet")
+    contents = {path: noise(size, path) for path in files}
+    hub.put("datasets/wikimedia/wikipedia", contents)
+    hub.bytes_per_second = 8_000_000  # a connection
+    chance = random.Random(7)
+    kills = 0
+    for moment in sorted(chance.randrange(size // 8, 15 * size // 8) for _ in range(KILLS)):
+        process = start(hub, tmp_path, "wikipedia")
+        while process.poll() is None and hub.sent_of(".parquet") < moment:
+            time.sleep(0.002)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            kills += 1
+        process.communicate()
+    assert kills == KILLS
+    hub.bytes_per_second = 0
+    run(hub, tmp_path, "wikipedia")
+    folder = tmp_path / "download" / "wikicorpus_en"
+    assert {path.name for path in folder.iterdir()} == {*(path.rpartition("/")[2] for path in files), "listing.json"}
+    for path, content in contents.items():
+        assert (folder / path.rpartition("/")[2]).read_bytes() == content
+        # What is sent twice is what was on its way: far less than the 1 MB a kill that we promise
+        assert hub.sent_of(path) - size < KILLS * 300_000
+
+
+def test_ctrl_c_is_one_line_and_keeps_what_has_arrived(hub: HubServer, tmp_path: Path) -> None:
+    content = noise(2_000_000, "one")
+    hub.put("datasets/wikimedia/wikipedia", {"20231101.en/train-00000-of-00001.parquet": content})
+    hub.bytes_per_second = 1_000_000
+    process = start(hub, tmp_path, "wikipedia", preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    while hub.sent_of(".parquet") < 500_000:
+        time.sleep(0.002)
+    os.killpg(process.pid, signal.SIGINT)
+    _, complaint = process.communicate()
+    assert process.returncode == 130
+    assert complaint == "bertprep: stopped; what is finished is kept, the same command continues\n"
+    hub.bytes_per_second = 0
+    run(hub, tmp_path, "wikipedia")
+    assert hub.sent_of(".parquet") < len(content) + 300_000
+
+
+def test_two_runs_do_not_write_in_one_folder(hub: HubServer, tmp_path: Path) -> None:
+    with locked(tmp_path / "download" / "wikicorpus_en"):
+        assert "another run is writing here" in refused(hub, tmp_path, "wikipedia")
+
+
+def test_a_dry_run_writes_nothing(hub: HubServer, tmp_path: Path) -> None:
+    workdir = tmp_path / "none"
+    printed = run(hub, workdir, "all", "--model", MODEL, "--dry-run")
+    assert not workdir.exists()
+    assert "20231101" not in printed
+    assert f"{workdir}/download/wikicorpus_en/train-00000-of-00003.parquet" in printed
+    assert f"MB are free in {tmp_path}: enough" in printed
+    run(hub, tmp_path, "vocab", "--model", MODEL)
+    assert "0.0 MB are still to come" in run(hub, tmp_path, "vocab", "--model", MODEL, "--dry-run")
+
+
+def test_a_limit_on_file_sizes_is_one_line(hub: HubServer, tmp_path: Path) -> None:
+    limit = (100_000, resource.RLIM_INFINITY)
+    text = refused(
+        hub, tmp_path, "weights", "--model", MODEL, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    )
+    folder = tmp_path / "download" / "weights" / MODEL
+    assert text.startswith(f"{folder}/model.safetensors: cannot be written: File too large; a limit")
+    assert not (folder / "model.safetensors").exists()
+    run(hub, tmp_path, "weights", "--model", MODEL)
+    assert hub.asked_for("model.safetensors")[-1].headers["Range"] == "bytes=100000-"
+
+
+def test_the_token_goes_to_the_hub_and_not_where_it_redirects(hub: HubServer, tmp_path: Path) -> None:
+    with HubServer() as store:
+        hub.store = store.url
+        hub.repositories[f"models/{MODEL}"].gated = True
+        store.files["model.safetensors"] = model_files()["model.safetensors"]
+        text = refused(hub, tmp_path, "weights", "--model", MODEL)
+        assert "the server answers 401" in text
+        assert "set HF_TOKEN" in text
+        hub.asked.clear()
+        run(hub, tmp_path, "weights", "--model", MODEL, env={"HF_TOKEN": "hf_secret"})
+        assert {asked.headers["Authorization"] for asked in hub.asked} == {"Bearer hf_secret"}
+        assert [asked.headers["Authorization"] for asked in store.asked] == [None]
+        store.asked.clear()
+        address = f"{store.url}/files/model.safetensors"
+        run(hub, tmp_path / "dump", "wikipedia", "--from-dump", address, env={"HF_TOKEN": "hf_secret"})
+        assert {asked.headers["Authorization"] for asked in store.asked} == {None}
+
+
+def test_a_redirect_that_has_expired_is_asked_for_again(hub: HubServer, tmp_path: Path) -> None:
+    with HubServer() as store:
+        hub.store = store.url
+        store.files["model.safetensors"] = model_files()["model.safetensors"]
+        store.fail("model.safetensors", cut_after=100_000)
+        store.fail("/model.safetensors", status=403)
+        run(hub, tmp_path, "weights", "--model", MODEL)
+        assert len(hub.asked_for("model.safetensors")) == 3
+        assert store.sent.total() == 300_000
+
+
+@pytest.fixture
+def proxy(hub: HubServer) -> Iterator[tuple[str, list[str]]]:
+    """A forward proxy that knows the way to a host of no name server; its address, and what it was asked."""
+    asked: list[str] = []
+
+    class Proxy(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            onward = http.client.HTTPConnection(hub.url.removeprefix("http://"))
+            onward.request("GET", self.path.removeprefix("http://hub.invalid"), headers=dict(self.headers))
+            answer = onward.getresponse()
+            self.send_response(answer.status)
+            for key, value in answer.getheaders():
+                self.send_header(key, value)
+            self.end_headers()
+            self.wfile.write(answer.read())
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", asked
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_proxy_of_the_environment_is_used(hub: HubServer, proxy: tuple[str, list[str]], tmp_path: Path) -> None:
+    address, asked = proxy
+    environment = {"HF_ENDPOINT": "http://hub.invalid", "HTTP_PROXY": address, "http_proxy": address}
+    run(hub, tmp_path, "vocab", "--model", MODEL, env=environment)
+    assert len(asked) == 3
+    assert (tmp_path / "download" / "vocab" / MODEL / "vocab.txt").read_bytes() == model_files()["vocab.txt"]
+    text = refused(hub, tmp_path / "direct", "vocab", "--model", MODEL, env=environment | {"NO_PROXY": "hub.invalid"})
+    assert "hub.invalid cannot be reached" in text
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"HTTP_PROXY": "bogus:xx"}, {"HTTP_PROXY": "ftp://proxy"}, {"SSL_CERT_FILE": "/none"}],
+)
+def test_an_environment_that_cannot_be_used_is_one_line(hub: HubServer, environment: dict[str, str], tmp_path: Path) -> None:
+    text = refused(hub, tmp_path, "vocab", "--model", MODEL, env=environment)
+    assert text.startswith("the environment's proxy or certificates cannot be used (")
+
+
+def test_a_certificate_that_is_not_trusted_is_told_at_once(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "certificate", tmp_path / "key"
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    names = ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    if not shutil.which("openssl"):
+        pytest.skip("needs openssl")
+    subprocess.run([*made, "-keyout", key, "-out", certificate, *names], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with HubServer(context) as hub:
+        fill(hub)
+        text = refused(hub, tmp_path, "vocab", "--model", MODEL)
+        assert "the server's certificate is not trusted (self-signed certificate)" in text
+        assert "set SSL_CERT_FILE" in text
+        assert not hub.asked
+        run(hub, tmp_path, "vocab", "--model", MODEL, env={"SSL_CERT_FILE": str(certificate)})
+
+
+def test_a_terminal_shows_bars(hub: HubServer, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    process = start(hub, tmp_path, "weights", "--model", MODEL, stderr=theirs, env={"TERM": "xterm", "COLUMNS": "100"})
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(ours, 65536)
+        except OSError:  # how a pseudoterminal tells that the other side is closed
+            break
+    os.close(ours)
+    process.communicate()
+    assert process.returncode == 0
+    assert b"\x1b[" in shown
+    assert "━".encode() in shown
+    assert b"model.safetensors, 0.3 MB" in shown
+
+
+def test_another_source_in_the_same_folder_is_refused(hub: HubServer, tmp_path: Path) -> None:
+    hub.put("datasets/wikimedia/wikipedia", {**wikipedia_files(), "20240101.en/train-00000-of-00001.parquet": b"x"})
+    run(hub, tmp_path, "wikipedia")
+    before = sums(tmp_path)
+    text = refused(hub, tmp_path, "wikipedia", "--date", "20240101")
+    assert text == (
+        f"{tmp_path}/download/wikicorpus_en: holds a download of datasets/wikimedia/wikipedia (20231101.en/*.parquet, "
+        "revision main), asked for is datasets/wikimedia/wikipedia (20240101.en/*.parquet, revision main); choose another "
+        "--workdir, or remove this folder"
+    )
+    assert sums(tmp_path) == before
+
+
+def test_a_wrong_vocabulary_under_a_known_name_is_refused(hub: HubServer, tmp_path: Path) -> None:
+    hub.put(f"models/{DEFAULT_MODEL}", model_files())
+    text = refused(hub, tmp_path, "vocab", "--model", "bert-base-uncased")
+    assert "expected 07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3" in text
+    folder = tmp_path / "download" / "vocab" / DEFAULT_MODEL
+    assert {path.name for path in folder.iterdir()} == {"listing.json"}
+
+
+def test_a_model_that_is_not_bert_gets_no_bert_config(hub: HubServer, tmp_path: Path) -> None:
+    hub.put("models/some/roberta", model_files(model_type="roberta"))
+    process = start(hub, tmp_path, "weights", "--model", "some/roberta")
+    _, said = process.communicate()
+    assert process.returncode == 0
+    assert "is not a BERT model's (its model_type is roberta); no bert_config.json is made of it" in said
+    assert not (tmp_path / "download/weights/some/roberta/bert_config.json").exists()
+    hub.put("models/some/old", {"pytorch_model.bin": b"x", "config.json": b"{}"})
+    assert "has no *.safetensors" in refused(hub, tmp_path, "weights", "--model", "some/old")
+
+
+def test_a_released_model_lies_where_scripts_of_the_field_look_for_it(hub: HubServer, tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    run(hub, first, "weights", "vocab", "--model", RELEASED)
+    workdir = first.rename(tmp_path / "as a container has it")
+    pretrained, nvidia = workdir / "download" / "google_pretrained_weights", workdir / "download" / "nvidia_pretrained"
+    large = pretrained / "uncased_L-24_H-1024_A-16"
+    files = ("index", "data-00000-of-00001")
+    checkpoints = {f"{name}.{file}" for name in ("bert_model.ckpt", "model.ckpt") for file in files}
+    assert {path.name for path in large.iterdir()} == {"bert_config.json", "vocab.txt", *checkpoints}
+    assert all(path.is_file() for path in workdir.rglob("*") if path.is_symlink())
+    assert json.loads((large / "bert_config.json").read_bytes())["vocab_size"] == 97
+    for folder in (large, pretrained / "uncased_L-12_H-768_A-12", nvidia / "bert_tf_pretraining_large_lamb"):
+        assert (folder / "vocab.txt").read_bytes() == release_files()["vocab.txt"]
+    weights, bundle = read_safetensors(GOLDEN / "hugging_face.safetensors"), TensorBundle(large / "model.ckpt")
+    assert len(bundle.entries) == len(weights)  # the decoder's matrix is not there twice
+    for name in bundle.entries:
+        theirs = weights[hugging_face_name(name)]
+        assert (bundle.read(name) == (theirs.T if name.endswith("kernel") else theirs)).all()
+
+    before = sums(workdir)
+    hub.asked.clear()
+    for spoil in ("nothing", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index", "model.ckpt.index", "vocab.txt"):
+        if spoil != "nothing":
+            (large / spoil).unlink()
+            (large / spoil).write_bytes(b"something else")
+        run(hub, workdir, "weights", "--model", RELEASED)
+        assert sums(workdir) == before
+    assert not hub.asked
+
+
+def test_a_released_model_must_be_the_one_of_its_configuration(hub: HubServer, tmp_path: Path) -> None:
+    hub.put(f"models/{RELEASED}", {**release_files(), "config.json": model_files(vocab_size=9)["config.json"]})
+    text = refused(hub, tmp_path, "weights", "--model", RELEASED)
+    assert "model.safetensors: bert.embeddings.word_embeddings.weight: the model has 9 x 32 for it, found 97 x 32" in text
+    assert not list(tmp_path.rglob("bert_model.ckpt*"))
+
+
+def test_a_release_counts_as_room(hub: HubServer, tmp_path: Path) -> None:
+    hub.put(f"models/{RELEASED}", {**release_files(), "model.safetensors": noise(3_000_000, "large")})
+    assert "6.0 MB are still to come" in run(hub, tmp_path, "weights", "--model", RELEASED, "--dry-run")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dump_at_an_address_is_fetched_and_refreshed_until_it_is_whole(hub: HubServer, tmp_path: Path) -> None:
+    hub.files["dewiki.xml.bz2"] = noise(200_000, "old")
+    address = f"{hub.url}/files/dewiki.xml.bz2"
+    hub.fail("/files/dewiki.xml.bz2", cut_after=1000)  # for HEAD, which sends nothing
+    hub.fail("dewiki.xml.bz2", cut_after=100_000)
+    hub.fail("wiki.xml.bz2", times=7, status=503)
+    assert "given up" in refused(hub, tmp_path, "wikipedia", "--language", "de", "--from-dump", address)
+    folder = tmp_path / "download" / "wikicorpus_de"
+    assert (folder / "dewiki.xml.bz2.part").stat().st_size == 100_000
+    hub.files["dewiki.xml.bz2"] = noise(250_000, "new")  # it changed between two runs
+    hub.faults.clear()
+    run(hub, tmp_path, "wikipedia", "--language", "de", "--from-dump", address)
+    assert (folder / "dewiki.xml.bz2").read_bytes() == noise(250_000, "new")
+    listing = load_listing(folder)
+    assert listing
+    assert listing.source == {"dump": address}
+    hub.asked.clear()
+    run(hub, tmp_path, "wikipedia", "--language", "de", "--from-dump", address)
+    assert not hub.asked
+
+
+def test_a_dump_that_the_user_has_is_linked(tmp_path: Path) -> None:
+    dump = tmp_path / "mine" / "enwiki.xml.bz2"
+    dump.parent.mkdir()
+    dump.write_bytes(b"BZh9")
+    for _ in range(2):
+        (part,) = download(["wikipedia"], workdir=tmp_path, from_dump=dump)
+        assert part.listing.source == {"dump": str(dump)}
+        assert (part.folder / "enwiki.xml.bz2").readlink() == dump
+        assert not missing(part.listing, part.folder)
+        dump.write_bytes(b"BZh9 longer")
+    with pytest.raises(UsageError, match="is no file"):
+        download(["wikipedia"], workdir=tmp_path, from_dump=tmp_path / "none")
+
+
+def test_a_folder_of_books_is_linked(tmp_path: Path) -> None:
+    books = tmp_path / "books"
+    books.mkdir()
+    with pytest.raises(UsageError, match=r"holds no \.txt file"):
+        download(["bookcorpus"], workdir=tmp_path, from_files=books)
+    (books / "one.txt").write_text("A book.\n")
+    (part,) = download(["bookcorpus"], workdir=tmp_path, from_files=books)
+    assert part.listing.source == {"files": str(books)}
+    assert (part.folder / "files").readlink() == books
+    assert (part.files, part.size_bytes) == (1, 8)
+    with pytest.raises(BertprepError, match=r"holds a download of .*books, asked for is datasets/bookcorpus"):
+        download(["bookcorpus"], workdir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["wiki"], "wiki: cannot be downloaded; choose from wikipedia, bookcorpus, squad, glue, weights, vocab, or all"),
+        (["squad", "--language", "de"], "--language goes with wikipedia, which is not asked for"),
+        (["squad", "--date", "20240101"], "--date goes with wikipedia, which is not asked for"),
+        (["squad", "--from-dump", "x"], "--from-dump goes with wikipedia, which is not asked for"),
+        (["wikipedia", "--from-files", "x"], "--from-files goes with bookcorpus, which is not asked for"),
+        (["squad", "--model", "x"], "--model goes with weights or vocab, which is not asked for"),
+        (["wikipedia", "--language", "../x"], "--language ../x: must be the code of a Wikipedia"),
+        (["wikipedia", "--date", "yesterday"], "--date yesterday: must be a day such as 20231101"),
+        (["wikipedia", "--date", "20240101", "--from-dump", "x"], "--date and --from-dump do not go together"),
+        (["vocab", "--model", "../../x"], "--model ../../x: must be a model of the Hub"),
+        (["wikipedia", "--from-dump", "https://x/"], "https://x/: ends with no file's name"),
+    ],
+)
+def test_a_request_that_cannot_be_met_is_usage(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from bertprep.cli import main
+
+    assert main(["download", *arguments, "--workdir", str(tmp_path / "none")]) == 2
+    assert capsys.readouterr().err.startswith(f"bertprep: error: {message}")
+    assert not (tmp_path / "none").exists()

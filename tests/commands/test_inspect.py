@@ -1,0 +1,205 @@
+"""Examples are shown as a person reads them, and found by their words, on a vocabulary that can be checked by eye."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from bertprep.check.example_text import example_words, write_words
+from bertprep.check.word_search import find_phrase, make_phrase
+from bertprep.cli import main
+from bertprep.commands.inspect import show_examples
+from bertprep.errors import UsageError
+from bertprep.instances import Vocabulary, load_vocabulary
+from bertprep.records import Examples
+from bertprep.records.convert import write_examples
+
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "dog", "bark", "##s", "##ed", "cat"]
+TOKENS += ["states", "state", "##ment", ",", "語"]
+NUMBER = {token: number for number, token in enumerate(TOKENS)}
+SEQ, PRED = 12, 3
+OTHERS = ["[PAD]", "cat", "[CLS]", "[UNK]", "[SEP]", "[MASK]", *map(str, range(20))]
+Masks = dict[int, str]  # place -> the token that stood there
+
+EXAMPLES: list[tuple[str, str, Masks]] = [
+    ("the dog [MASK] ##s ,", "the cat", {3: "bark", 7: "the", 8: "dog"}),
+    ("[MASK] ##ment", "state ##s state", {1: "state"}),
+    ("the bark [MASK]", "cat ##ed states", {3: "##ed", 5: "##s"}),
+]
+SHOWN = [
+    "[CLS] the dog [MASK→bark]s , [SEP] =the= cat→dog [SEP]",
+    "[CLS] [MASK→state]ment [SEP] states state [SEP]",
+    "[CLS] the bark[MASK→ed] [SEP] cat→##s ##ed states [SEP]",
+]
+
+
+@pytest.fixture
+def vocabulary(tmp_path: Path) -> Vocabulary:
+    path = tmp_path / "vocab.txt"
+    path.write_text("".join(f"{token}\n" for token in TOKENS), encoding="utf-8")
+    return load_vocabulary(path)
+
+
+@pytest.fixture
+def examples() -> Examples:
+    made = Examples.empty(len(EXAMPLES), seq=SEQ, pred=PRED)
+    for array in made.arrays:
+        array[...] = 0
+    for row, (a, b, masks) in enumerate(EXAMPLES):
+        tokens = ["[CLS]", *a.split(), "[SEP]", *b.split(), "[SEP]"]
+        made.input_ids[row, : len(tokens)] = [NUMBER[token] for token in tokens]
+        made.input_mask[row, : len(tokens)] = 1
+        made.segment_ids[row, len(a.split()) + 2 : len(tokens)] = 1
+        made.masked_lm_positions[row, : len(masks)] = list(masks)
+        made.masked_lm_ids[row, : len(masks)] = [NUMBER[token] for token in masks.values()]
+        made.masked_lm_weights[row, : len(masks)] = 1
+    made.next_sentence_labels[1] = 1
+    return made
+
+
+@pytest.fixture
+def path(examples: Examples, vocabulary: Vocabulary) -> Path:
+    """The three examples as a record file beside their vocabulary."""
+    file = vocabulary.path.parent / "training" / "part-0"
+    write_examples([examples], file, "ofrecord")
+    return file
+
+
+def text(examples: Examples, row: int, vocabulary: Vocabulary, *, join: bool = True) -> str:
+    return write_words(example_words(examples, row, vocabulary, join=join), width=None, colour=False)
+
+
+def test_words_are_joined_and_masked_places_tell_what_stood_there(examples: Examples, vocabulary: Vocabulary) -> None:
+    assert [text(examples, row, vocabulary) for row in range(3)] == SHOWN
+
+
+def test_pieces_as_they_are(examples: Examples, vocabulary: Vocabulary) -> None:
+    assert text(examples, 0, vocabulary, join=False) == "[CLS] the dog [MASK→bark] ##s , [SEP] =the= cat→dog [SEP]"
+    assert text(examples, 2, vocabulary, join=False) == "[CLS] the bark [MASK→##ed] [SEP] cat→##s ##ed states [SEP]"
+
+
+def test_a_number_beyond_the_vocabulary_is_shown_as_what_it_is(examples: Examples, vocabulary: Vocabulary) -> None:
+    examples.input_ids[0, 1] = 99
+    assert text(examples, 0, vocabulary).startswith("[CLS] <99: not in the vocabulary> dog ")
+
+
+def test_lines_end_before_the_width_of_the_terminal(examples: Examples, vocabulary: Vocabulary) -> None:
+    lines = write_words(example_words(examples, 0, vocabulary), width=20, colour=False).split("\n")
+    assert lines == ["[CLS] the dog", "[MASK→bark]s , [SEP]", "=the= cat→dog [SEP]"]
+    examples.input_ids[0, 1:3] = NUMBER["語"]  # two columns wide
+    assert write_words(example_words(examples, 0, vocabulary), width=11, colour=False).split("\n")[0] == "[CLS] 語 語"
+    assert write_words(example_words(examples, 0, vocabulary), width=10, colour=False).split("\n")[0] == "[CLS] 語"
+
+
+def test_segments_have_a_colour_each(examples: Examples, vocabulary: Vocabulary) -> None:
+    shown = write_words(example_words(examples, 1, vocabulary, found={5}), width=None, colour=True)
+    assert shown.split(" ") == [
+        "\x1b[2m[CLS]\x1b[0m",
+        "\x1b[36;1m[MASK→state]\x1b[0m\x1b[36mment\x1b[0m",
+        "\x1b[2m[SEP]\x1b[0m",
+        "\x1b[33mstate\x1b[0m\x1b[33;4ms\x1b[0m",
+        "\x1b[33mstate\x1b[0m",
+        "\x1b[2m[SEP]\x1b[0m",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "places"),
+    [
+        ("dog", [(0, 2), (0, 8)]),  # the second is a label
+        ("Dog", [(0, 2), (0, 8)]),
+        ("cat", []),  # is shown twice, and stood in neither place
+        ("barks", [(0, 3)]),
+        ("bark", []),
+        ("state", [(1, 6)]),  # neither in statement, nor in state ##s
+        ("statement", [(1, 1)]),
+        ("states", [(2, 7)]),
+        ("the dog", [(0, 1), (0, 7)]),
+        ("barks, ", [(0, 3)]),
+    ],
+)
+def test_words_are_found_whole_in_what_stood_there(
+    examples: Examples, vocabulary: Vocabulary, word: str, places: list[tuple[int, int]]
+) -> None:
+    rows, columns = find_phrase(examples, make_phrase(word, vocabulary))
+    assert list(zip(rows.tolist(), columns.tolist(), strict=True)) == places
+
+
+def test_positions_and_numbers_that_cannot_be_harm_nothing(examples: Examples, vocabulary: Vocabulary) -> None:
+    examples.masked_lm_positions[0, 0] = 2**31 - 1
+    examples.input_ids[0, 3] = 2**31 - 1
+    assert len(find_phrase(examples, make_phrase("dog", vocabulary))[0]) == 2
+    assert text(examples, 0, vocabulary).startswith("[CLS] the dog <2147483647: not in the vocabulary>s ,")
+
+
+def test_what_the_vocabulary_cannot_write_is_in_no_record(vocabulary: Vocabulary) -> None:
+    for word in ("bird", "", "dog bird"):
+        with pytest.raises(UsageError, match="cannot be written in the tokens of"):
+            make_phrase(word, vocabulary)
+
+
+def test_a_file_is_shown(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show_examples(path, first=1, count=5)
+    assert capsys.readouterr().out.splitlines() == [
+        f"{path}: ofrecord, 3 records, 12 tokens, 3 predictions",
+        "",
+        "record 1: 8 of 12 tokens, B has 4 and is a random text, 1 prediction",
+        SHOWN[1],
+        "",
+        "record 2: 9 of 12 tokens, B has 4 and is the next sentence, 2 predictions",
+        SHOWN[2],
+    ]
+
+
+def test_records_that_have_a_word(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(path), "--search", "The", "--records", "1", "--record", "1"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[1] == '2 of 3 records have "the"'
+    assert out[3].startswith("record 2: ")
+    assert len(out) == 5
+    assert main(["inspect", str(path), "--search", "cat", "--pieces"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ['0 of 3 records have "cat"']
+
+
+@pytest.mark.parametrize(("no_colour", "coloured"), [("", True), ("1", False)])
+def test_a_terminal(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, no_colour: str, coloured: bool
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setenv("NO_COLOR", no_colour)
+    monkeypatch.setenv("TERM", "xterm")
+    show_examples(path, count=1)
+    out = capsys.readouterr().out
+    assert ("\x1b[" in out) == coloured
+    assert len(out.splitlines()) == 5
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        (TOKENS[:10], "of PATH: record 0 has token 14, expected less than 10, the number of its tokens"),
+        (OTHERS, None),
+        (
+            ["[PAD]", "[CLS]", "cat", "[UNK]", "[SEP]", "[MASK]", *map(str, range(20))],
+            "begins with token 2, expected [CLS], which is 1",
+        ),
+    ],
+    ids=["too small", "could be", "CLS elsewhere"],
+)
+def test_a_vocabulary_of_other_records(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], tokens: list[str], message: str | None
+) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text("\n".join(tokens), encoding="utf-8")
+    assert main(["inspect", str(path), "--vocab", str(other)]) == (1 if message else 0)
+    out, err = capsys.readouterr()
+    assert (message or "").replace("PATH", str(path)) in err
+    assert bool(out) == (message is None)
+
+
+def test_one_damaged_record_is_shown_all_the_same(examples: Examples, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    examples.input_ids[0] = 1_000_000
+    write_examples([examples], path, "ofrecord")
+    show_examples(path, count=1)
+    assert "<1000000: not in the vocabulary>" in capsys.readouterr().out

@@ -1,0 +1,518 @@
+"""Each fault of a record, a file and a folder is named; clean data of either format, whoever made it, has none."""
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bertprep
+from bertprep import records
+from bertprep.check.record_checks import RecordChecker, RecordRules
+from bertprep.cli import main
+from bertprep.commands.create import create
+from bertprep.config import InstanceSettings
+from bertprep.errors import UsageError
+from bertprep.records import Examples
+from bertprep.workspace.checked_data_sets import find_data_sets, find_gaps
+from tests.check.clean_sets import CleanSet, write_set, write_texts
+from tests.check.test_statistics import RULES, VOCABULARY
+from tests.corpora import deal
+from tests.golden import GOLDEN
+from tests.records.handmade import FIRST, Dialect, file_of, frame, message
+
+Damage = Callable[[Examples], None]
+CONTINUES = bytes(token.startswith("##") for token in VOCABULARY.tokens)
+NAME = "tfrecord/corpus_training_00000.tfrecord"
+
+
+@pytest.fixture(scope="module")
+def made(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Records of four shards in both formats; tests that damage them take a copy."""
+    folder = tmp_path_factory.mktemp("made")
+    create(inputs=deal(golden_corpus, folder / "text", 4), output=folder, vocab=GOLDEN / "vocab.txt", workers=1)
+    return folder
+
+
+@pytest.fixture
+def copy(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "copy"))
+
+
+@pytest.fixture
+def examples(made: Path) -> Examples:
+    with records.open(made / NAME) as file:
+        return file[:]
+
+
+def codes(*paths: Path, **options: object) -> list[str]:
+    outcomes = bertprep.validate(paths, workers=1, **options)  # type: ignore[arg-type]
+    return sorted({finding.code for outcome in outcomes for finding in outcome.findings})
+
+
+# Record 3: where it ends, where its first [SEP] is.
+
+
+def ends(examples: Examples) -> tuple[int, int]:
+    return int(examples.input_mask[3].sum()), int((examples.segment_ids[3] == 1).argmax()) - 1
+
+
+def damage_cls(examples: Examples) -> None:
+    examples.input_ids[3, 0] = 50
+
+
+def damage_first_sep(examples: Examples) -> None:
+    examples.input_ids[3, ends(examples)[1]] = 50
+
+
+def damage_last_sep(examples: Examples) -> None:
+    length, first_sep = ends(examples)
+    free = next(place for place in range(first_sep + 1, length) if place not in examples.masked_lm_positions[3])
+    examples.input_ids[3, [free, length - 1]] = VOCABULARY.sep, 50
+
+
+def damage_segments(examples: Examples) -> None:
+    examples.segment_ids[3, ends(examples)[1]] = 1
+
+
+def damage_mask(examples: Examples) -> None:
+    examples.input_mask[3, 5] = 0
+
+
+def damage_mask_value(examples: Examples) -> None:
+    examples.input_mask[3, 0] = 2
+
+
+def damage_id(examples: Examples) -> None:
+    examples.input_ids[3, 4] = len(VOCABULARY)
+
+
+def damage_label_id(examples: Examples) -> None:
+    examples.masked_lm_ids[3, 0] = len(VOCABULARY)
+
+
+def swap_masks(examples: Examples) -> None:
+    for array in (examples.masked_lm_positions, examples.masked_lm_ids):
+        array[3, [0, 1]] = array[3, [1, 0]]
+
+
+def put_mask_outside(examples: Examples) -> None:
+    examples.masked_lm_positions[3, 0] = 128
+
+
+def put_mask_on_cls(examples: Examples) -> None:
+    place = examples.masked_lm_positions[3, 0]
+    examples.input_ids[3, place] = examples.masked_lm_ids[3, 0]
+    examples.masked_lm_positions[3, 0], examples.masked_lm_ids[3, 0] = 0, VOCABULARY.cls
+
+
+def drop_a_weight(examples: Examples) -> None:
+    examples.masked_lm_weights[3, 0] = 0
+
+
+def drop_a_prediction(examples: Examples) -> None:
+    last = int(examples.masked_lm_weights[3].sum()) - 1
+    examples.input_ids[3, examples.masked_lm_positions[3, last]] = examples.masked_lm_ids[3, last]
+    for array in (examples.masked_lm_positions, examples.masked_lm_ids, examples.masked_lm_weights):
+        array[3, last] = 0
+
+
+def leave_a_label(examples: Examples) -> None:
+    examples.masked_lm_ids[3, 19] = 7
+    examples.masked_lm_weights[3, 19] = 0
+
+
+def damage_next_sentence(examples: Examples) -> None:
+    examples.next_sentence_labels[3] = 2
+
+
+def mask_more(examples: Examples) -> None:
+    free = next(place for place in range(1, 9) if place not in examples.masked_lm_positions[3])
+    examples.input_ids[3, free] = VOCABULARY.mask
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [
+        (damage_cls, "no-cls"),
+        (damage_first_sep, "separators"),
+        (damage_last_sep, "separators"),
+        (damage_segments, "segments"),
+        (damage_mask, "padding"),
+        (damage_mask_value, "padding"),
+        (damage_id, "id-range"),
+        (damage_label_id, "id-range"),
+        (swap_masks, "mask-order"),
+        (put_mask_outside, "mask-outside"),
+        (put_mask_on_cls, "mask-on-special"),
+        (drop_a_weight, "weights"),
+        (drop_a_prediction, "prediction-count"),
+        (leave_a_label, "weights"),
+        (damage_next_sentence, "next-sentence-label"),
+        (mask_more, "mask-without-label"),
+    ],
+)
+def test_a_fault_of_a_record_is_named(examples: Examples, damage: Damage, code: str) -> None:
+    damage(examples)
+    checker = RecordChecker(RULES)
+    checker.check(examples, np.arange(len(examples)))
+    found = checker.findings("x")
+    assert code in [finding.code for finding in found]
+    assert {(finding.record, finding.count) for finding in found} == {(3, 1)}
+
+
+def test_padding_must_be_zero(examples: Examples) -> None:
+    short = int(np.flatnonzero(examples.input_mask[:, -1] == 0)[0])
+    examples.input_ids[short, -1] = 7
+    examples.segment_ids[short, -2] = 1
+    checker = RecordChecker(RULES)
+    checker.check(examples, np.arange(len(examples)))
+    assert [(finding.code, finding.record) for finding in checker.findings("x")] == [("padding", short)] * 2
+
+
+def test_a_fault_of_many_records_is_one_finding(examples: Examples) -> None:
+    examples.segment_ids[5:] = 0
+    checker = RecordChecker(RULES)
+    checker.check(examples, np.arange(len(examples)))
+    (finding,) = checker.findings("x")
+    assert (finding.code, finding.record, finding.count) == ("segments", 5, len(examples) - 5)
+    assert checker.counted.tally.records == 5
+
+
+def test_both_formats_hash_alike(made: Path) -> None:
+    hashes = []
+    for path in (made / NAME, made / "ofrecord" / "part-0"):
+        with records.open(path) as file:
+            hashes.append(RecordChecker(RULES).check(file[:], np.arange(len(file))))
+    assert np.array_equal(*hashes)
+    assert len(np.unique(hashes[0], axis=0)) == len(hashes[0])
+
+
+def test_random_replacements_may_be_any_token() -> None:
+    """[SEP] and [PAD] stand at masked places here, and [UNK] is a label: all lawful."""
+    rules = RecordRules(seq=12, pred=3, tokens=2937, cls=2, sep=3, mask=4, masked_lm_prob=0.3)
+    examples = Examples.empty(1, seq=12, pred=3)
+    examples.input_ids[0] = [2, 3, 9, 0, 3, 8, 1, 3, 0, 0, 0, 0]
+    examples.input_mask[0] = [1] * 8 + [0] * 4
+    examples.segment_ids[0] = [0] * 5 + [1] * 3 + [0] * 4
+    examples.masked_lm_positions[0] = [1, 3, 0]
+    examples.masked_lm_ids[0] = [1, 7, 0]
+    examples.masked_lm_weights[0] = [1, 1, 0]
+    examples.next_sentence_labels[0] = 1
+    checker = RecordChecker(rules)
+    checker.check(examples, np.arange(1))
+    assert checker.findings("x") == []
+    assert checker.counted.tally.shown.tolist() == [0, 0, 2]
+    assert checker.counted.tally.tokens[[1, 7, 8, 9]].tolist() == [2, 1, 1, 1]
+    assert checker.counted.tally.tokens.sum() == 5
+    assert checker.counted.expected_positions.round(3).tolist() == [0, 0.4, 0.4, 0.4, 0, 0.4, 0.4] + [0] * 5
+
+
+def test_clean_data_has_no_findings(made: Path) -> None:
+    outcomes = bertprep.validate([made], workers=2)
+    assert [str(finding) for outcome in outcomes for finding in outcome.findings] == []
+    assert sorted(outcome.kind for outcome in outcomes) == ["ofrecord", "tfrecord"]
+    for outcome in outcomes:
+        assert (outcome.seq, outcome.pred, len(outcome.files), outcome.errors) == (128, 20, 4, 0)
+        assert sum(facts.records for facts in outcome.files) == outcome.tallies[""].records
+        assert outcome.duplicates == {"": 0}
+    assert np.array_equal(outcomes[0].tallies[""].labels, outcomes[1].tallies[""].labels)
+
+
+def test_one_file_of_a_set(made: Path) -> None:
+    (outcome,) = bertprep.validate([made / NAME])
+    assert (len(outcome.files), outcome.findings) == (1, [])
+
+
+def test_files_without_manifest_and_vocabulary(copy: Path) -> None:
+    for name in ("manifest.json", "vocab.txt"):
+        (copy / name).unlink()
+    assert codes(copy / "ofrecord") == ["vocabulary"]
+    assert codes(copy / "ofrecord", vocab=GOLDEN / "vocab.txt") == []
+
+
+def test_a_sample(made: Path) -> None:
+    for outcome in bertprep.validate([made], sample=50, workers=1):
+        assert (outcome.findings, outcome.tallies[""].records, outcome.duplicates) == ([], 200, {})
+
+
+def test_gzip(made: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "x.tfrecord.gz"
+    packed.write_bytes(gzip.compress((made / NAME).read_bytes()))
+    assert codes(packed, vocab=GOLDEN / "vocab.txt") == []
+    packed.write_bytes(packed.read_bytes()[:5000])
+    assert codes(packed, vocab=GOLDEN / "vocab.txt") == ["truncated"]
+
+
+def test_what_we_write_in_gzip_and_with_the_names_of_tensorflow_2(made: Path, tmp_path: Path) -> None:
+    dialect = bertprep.Dialect(feature_names="tf2", compress="gzip")
+    bertprep.convert(made / "tfrecord", tmp_path / "made", to="tfrecord", dialect=dialect, workers=1)
+    (outcome,) = bertprep.validate([tmp_path / "made"], workers=1)
+    assert (outcome.findings, len(outcome.files)) == ([], 4)
+    (tmp_path / "made/manifest.json").unlink()
+    (outcome,) = bertprep.validate([tmp_path / "made"], workers=1)
+    assert (outcome.findings, len(outcome.files)) == ([], 4)
+    assert main(["report", str(tmp_path / "made"), "--workers", "1"]) == 0
+    assert main(["inspect", str(next((tmp_path / "made/tfrecord").glob("*.gz")))]) == 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "records_left"),
+    [
+        (lambda content: content[:-1], "truncated", -1),
+        (lambda content: content + b"abc", "trailing-bytes", 0),
+        (lambda content: content + bytes(4096), "trailing-bytes", 0),
+        (lambda content: content[:600] + bytes([content[600] ^ 1]) + content[601:], "bad-checksum", 0),
+        (lambda content: content[:8] + b"\0\0\0\0" + content[12:], "bad-checksum", None),
+        (lambda content: content + frame(b"\x0a\x7f"), "bad-message", 1),
+        (lambda content: content + file_of({**FIRST, "input_ids": [1]}), "feature-shape", 1),
+        (lambda content: content + frame(message({"input_ids": [1] * 128}, Dialect())), "feature-missing", 1),
+        (lambda _: b"", "empty-file", None),
+        (lambda _: b"Once upon a time", "unreadable", None),
+    ],
+)
+def test_damaged_files(copy: Path, damage: Callable[[bytes], bytes], code: str, records_left: int | None) -> None:
+    path = copy / NAME
+    with records.open(path) as file:
+        before = len(file)
+    path.write_bytes(damage(path.read_bytes()))
+    (outcome,) = bertprep.validate([path], workers=1)
+    assert code in [finding.code for finding in outcome.findings]
+    assert outcome.errors
+    if records_left is not None:
+        assert outcome.files[0].records == before + records_left
+        assert before - 2 <= outcome.tallies[""].records <= before
+
+
+def test_a_bad_file_does_not_stop_the_others(copy: Path) -> None:
+    (copy / NAME).write_bytes(b"")
+    (outcome,) = bertprep.validate([copy / "tfrecord"], workers=2)
+    assert sorted({finding.code for finding in outcome.findings}) == ["empty-file", "file-changed", "file-sizes", "manifest"]
+    assert len(outcome.files) == 4
+
+
+def test_the_manifest(copy: Path) -> None:
+    folder = copy / "ofrecord"
+    (folder / "part-0").unlink()
+    shutil.copy(folder / "part-1", folder / "part-7")
+    content = bytearray((folder / "part-2").read_bytes())
+    content[content.index(b"next_sentence_labels") + 26] ^= 1  # a fair record still, in a format without checksums
+    (folder / "part-2").write_bytes(content)
+    (outcome,) = bertprep.validate([folder], workers=1)
+    found = {(finding.code, finding.file) for finding in outcome.findings}
+    assert ("file-missing", "part-0") in found
+    assert ("file-extra", "part-7") in found
+    assert ("identical-files", "part-7") in found
+    assert ("file-changed", "part-2") in found
+
+
+def test_another_vocabulary(copy: Path) -> None:
+    with (copy / "vocab.txt").open("a") as file:
+        file.write("bertprep\n")
+    assert codes(copy / "ofrecord") == ["manifest"]
+
+
+def test_files_of_other_settings(copy: Path, golden_corpus: Path) -> None:
+    settings = InstanceSettings(seq=64, pred=10)
+    create(inputs=[golden_corpus], settings=settings, output=copy / "other", vocab=GOLDEN / "vocab.txt", workers=1)
+    shutil.copy(copy / "other" / "ofrecord" / "part-0", copy / "ofrecord" / "part-9")
+    assert codes(copy / "ofrecord") == ["file-extra", "file-sizes", "mixed-shape"]
+
+
+def test_the_odd_file_is_the_one_that_is_named(copy: Path, golden_corpus: Path) -> None:
+    settings = InstanceSettings(seq=64, pred=10)
+    create(inputs=[golden_corpus], settings=settings, output=copy / "other", vocab=GOLDEN / "vocab.txt", workers=1)
+    shutil.copy(copy / "other" / "ofrecord" / "part-0", copy / "ofrecord" / "part-0")  # the first of the files
+    shutil.copy(copy / "tfrecord" / "corpus_training_00001.tfrecord", copy / "ofrecord" / "part-9")
+    (copy / "manifest.json").unlink()
+    (outcome,) = bertprep.validate([copy / "ofrecord"], workers=1)
+    odd = {finding.file: finding.expected for finding in outcome.findings if finding.code == "mixed-shape"}
+    assert odd == {
+        "part-0": "records of 128 tokens and 20 predictions, as most have",
+        "part-9": "ofrecord, as 4 files are",
+    }
+
+
+def test_whole_words_and_other_rates(golden_corpus: Path, tmp_path: Path) -> None:
+    settings = InstanceSettings(whole_word=True, dupe=1)
+    create(
+        inputs=[golden_corpus], settings=settings, output=tmp_path, vocab=GOLDEN / "vocab.txt", formats="tfrecord", workers=1
+    )
+    assert codes(tmp_path) == []
+    (tmp_path / "manifest.json").unlink()
+    assert "prediction-count" in codes(tmp_path)
+    assert {"masked-share", "prediction-count"} <= set(codes(tmp_path, masked_lm_prob=0.05))
+
+
+@pytest.fixture(scope="module")
+def whole_words(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Examples:
+    folder = tmp_path_factory.mktemp("whole_words")
+    settings = InstanceSettings(whole_word=True, dupe=1)
+    create(inputs=[golden_corpus], settings=settings, output=folder, vocab=GOLDEN / "vocab.txt", formats="tfrecord", workers=1)
+    with records.open(folder / NAME) as file:
+        return file[:]
+
+
+@pytest.mark.parametrize(("is_of_pieces", "code"), [(False, "prediction-count"), (True, "whole-words")])
+def test_a_word_left_out_or_masked_in_part(whole_words: Examples, is_of_pieces: bool, code: str) -> None:
+    """The last prediction is taken back: of a word of one piece, or of the last piece of several."""
+    rules = replace(RULES, whole_word=True, continues=CONTINUES)
+    checker = RecordChecker(rules)
+    checker.check(whole_words, np.arange(len(whole_words)))
+    assert checker.findings("x") == []
+    examples = Examples(*(array.copy() for array in whole_words.arrays))  # type: ignore[arg-type]
+    rows = np.arange(len(examples))
+    last = examples.masked_lm_weights.sum(axis=1).astype(int) - 1
+    row = int(np.flatnonzero([CONTINUES[label] == is_of_pieces for label in examples.masked_lm_ids[rows, last]])[0])
+    place = examples.masked_lm_positions[row, last[row]]
+    examples.input_ids[row, place] = examples.masked_lm_ids[row, last[row]]
+    for array in (examples.masked_lm_positions, examples.masked_lm_ids, examples.masked_lm_weights):
+        array[row, last[row]] = 0
+    checker = RecordChecker(rules)
+    checker.check(examples, np.arange(len(examples)))
+    assert [(finding.code, finding.record, finding.count) for finding in checker.findings("x")] == [(code, row, 1)]
+
+
+def test_a_half_may_be_rounded_up_as_by_python_2(golden_corpus: Path, tmp_path: Path) -> None:
+    texts = write_texts(golden_corpus, tmp_path)
+    settings = InstanceSettings(seq=30, pred=5, dupe=1)
+    up = write_set(CleanSet("golden", settings, "no manifest, rounded up"), 0, texts, tmp_path / "up")
+    even = write_set(CleanSet("golden", settings, "no manifest"), 0, texts, tmp_path / "even")
+    assert codes(up) == codes(even) == []
+    (path,) = up.glob("*.tfrecord")
+    shutil.copy(path, even / path.name.replace("00000", "00001"))
+    (outcome,) = bertprep.validate([even], workers=1)
+    found = [(finding.code, finding.file) for finding in outcome.findings if finding.code == "prediction-count"]
+    assert len(found) == 1
+    with_manifest = write_set(CleanSet("golden", settings, "rounded up"), 0, texts, tmp_path / "ours")
+    assert "prediction-count" in codes(with_manifest)
+
+
+@pytest.mark.parametrize(
+    ("names", "missing"),
+    [
+        ("part-0 part-2", ["part-1"]),
+        ("part-00000 part-00001 part-00003", ["part-00002"]),
+        ("wiki_training_00000.tfrecord wiki_training_00002.tfrecord", ["wiki_training_00001.tfrecord"]),
+        ("x.tfrecord-00001-of-00003", ["x.tfrecord-00000-of-00003"]),
+        ("training/part-0 training/part-2 test/part-0", ["training/part-1"]),
+        ("part-0 part-1 part-2", []),
+        ("part-1 part-2", []),
+        ("part-7 part-9", []),
+        ("wiki_2019.tfrecord wiki_2021.tfrecord", []),
+        ("seq_0.tfrecord seq_128.tfrecord", []),
+        ("part-0", []),
+    ],
+)
+def test_a_number_is_missing_in_the_names(names: str, missing: list[str], tmp_path: Path) -> None:
+    for name in names.split():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (data_set,) = find_data_sets([tmp_path])
+    assert [(gap.level, gap.code, gap.file) for gap in find_gaps(data_set)] == [
+        ("error", "file-missing", name) for name in missing
+    ]
+    (chosen,) = find_data_sets([tmp_path / name for name in names.split() if "test" not in name])
+    assert [gap.file for gap in find_gaps(chosen)] == missing
+
+
+def test_names_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for number in range(12):
+        (tmp_path / f"part-{number}").touch()
+    (data_set,) = find_data_sets([tmp_path])
+    assert list(data_set.files) == [f"part-{number}" for number in range(12)]
+
+
+def test_training_records_in_the_test_split(made: Path, tmp_path: Path) -> None:
+    for split, part in (("training", 0), ("test", 0), ("training", 1)):
+        (tmp_path / split).mkdir(exist_ok=True)
+        shutil.copy(made / "ofrecord" / f"part-{part}", tmp_path / split / f"part-{part}")
+    shutil.copy(GOLDEN / "vocab.txt", tmp_path)
+    (outcome,) = bertprep.validate([tmp_path], workers=1)
+    assert [finding.code for finding in outcome.findings] == ["identical-files", "test-in-training"]
+    assert outcome.duplicates["across"] == outcome.tallies["test"].records
+
+
+def test_a_workspace(golden_corpus: Path, tmp_path: Path) -> None:
+    bertprep.shard([str(golden_corpus)], workdir=tmp_path, corpus="c")
+    create(workdir=tmp_path, corpus="c", vocab=GOLDEN / "vocab.txt", workers=1)
+    outcomes = bertprep.validate([tmp_path], workers=1)
+    assert sorted(outcome.kind for outcome in outcomes) == ["ofrecord", "text shards", "tfrecord"]
+    assert all(outcome.errors == 0 for outcome in outcomes)
+    assert set(outcomes[0].tallies) == {"training", "test"}
+    (of_split,) = bertprep.validate([outcomes[0].folder / "training"], workers=1)
+    assert (of_split.folder, of_split.manifest) == (outcomes[0].folder, outcomes[0].manifest)
+    assert set(of_split.tallies) == {"training"}
+
+
+def test_names_of_other_tools(made: Path, tmp_path: Path) -> None:
+    for name in (
+        "train/part-0",
+        "wiki.tfrecord-00000-of-00001",
+        "eval.tf_record",
+        "a/b/books_training_0.tfrecord",
+        "notes.txt",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(made / NAME, path)
+    found = find_data_sets([tmp_path])
+    assert [sorted(data_set.files.items()) for data_set in found] == [
+        [("eval.tf_record", ""), ("train/part-0", "training"), ("wiki.tfrecord-00000-of-00001", "")],
+        [("books_training_0.tfrecord", "")],
+    ]
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"kind": 1, "made_with": 2, "files": 3, "versions": 4}'])
+def test_a_manifest_that_is_none(copy: Path, content: str) -> None:
+    (copy / "ofrecord" / "manifest.json").write_text(content)
+    assert codes(copy / "ofrecord") == ["manifest"]
+
+
+def test_a_damaged_manifest_above_the_records(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = copy / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes()[:-100])
+    assert codes(copy / "ofrecord") == ["manifest"]
+    assert main(["validate", str(copy / "ofrecord")]) == 1
+    assert f"error: manifest: {manifest}: " in capsys.readouterr().out
+
+
+def test_a_manifest_of_another_tool_above_the_records(copy: Path) -> None:
+    (copy / "manifest.json").write_text('{"name": "a web page", "icons": []}')
+    assert codes(copy / "ofrecord") == []
+
+
+def test_a_format_whose_folder_is_gone(copy: Path) -> None:
+    shutil.rmtree(copy / "ofrecord")
+    assert set(codes(copy)) == {"file-missing"}
+
+
+def test_no_data(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        bertprep.validate([tmp_path / "nothing"])
+    with pytest.raises(UsageError, match="holds no record files"):
+        bertprep.validate([tmp_path])
+
+
+def test_the_command(copy: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["validate", str(copy), "--json", str(tmp_path / "found.json")]) == 0
+    assert "tfrecord 128/20" in capsys.readouterr().out
+    content = json.loads((tmp_path / "found.json").read_text())
+    shares = content["data_sets"][0]["splits"][""]["shown"]
+    low, high = shares["[MASK]"]["interval"]
+    assert low < 0.8 < high
+    (copy / NAME).write_bytes((copy / NAME).read_bytes()[:-5])
+    assert main(["validate", str(copy)]) == 1
+    shown = capsys.readouterr()
+    assert shown.out.startswith(f"error: file-changed: {copy / NAME}") or "error: truncated" in shown.out.splitlines()[0]
+    assert shown.err.splitlines()[-1].startswith("bertprep: error: ")
+
+
+def test_a_vocabulary_that_is_none(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("a\nb\n")
+    with pytest.raises(bertprep.BertprepError, match="lacks"):
+        bertprep.validate([made], vocab=tmp_path / "vocab.txt")

@@ -1,0 +1,98 @@
+"""Archives give all of their bytes in bounded memory, or an error: none is shorter text."""
+
+import bz2
+import gzip
+import io
+import random
+import tracemalloc
+import zlib
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from bertprep.files import archives
+from bertprep.files.archives import BZIP2, COMPRESSIONS, GZIP, ZSTANDARD, BrokenArchiveError, decompress
+
+WORDS = [f"word{number}" for number in range(5000)]
+TEXT = " ".join(random.Random(0).choices(WORDS, k=150_000)).encode()  # several blocks of bzip2
+PACK = {GZIP: gzip.compress, BZIP2: bz2.compress, ZSTANDARD: zstandard.ZstdCompressor(write_checksum=True).compress}
+SKIPPABLE = bytes.fromhex("502a4d18 05000000") + b"notes"  # a frame of Zstandard that holds no data
+
+
+@pytest.fixture(params=[*COMPRESSIONS, ".bz2 by index", ".bz2 by index, 3 threads"])
+def packing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, int]:
+    """(compression, processors); small bzip2 files by the way of large ones too."""
+    name, _, by_index = request.param.partition(" ")
+    monkeypatch.setattr(archives, "_INDEXED_BYTES", 0 if by_index else 1 << 40)
+    return name, 3 if "3" in by_index else 1
+
+
+def unpack(path: Path, content: bytes, packing: tuple[str, int]) -> bytes:
+    path.write_bytes(content)
+    compression, processors = packing
+    with path.open("rb") as raw, decompress(raw, compression, processors) as stream:
+        return stream.read()
+
+
+def test_members_are_read_to_the_last(packing: tuple[str, int], tmp_path: Path) -> None:
+    pack = PACK[packing[0]]
+    for parts in ([TEXT], [TEXT, b"end"], [b"", TEXT], [TEXT, b""], [b""], [b"", b""], [b"a"] * 100):
+        assert unpack(tmp_path / "a", b"".join(map(pack, parts)), packing) == b"".join(parts), len(parts)
+
+
+def test_what_is_no_whole_archive_is_an_error(packing: tuple[str, int], tmp_path: Path) -> None:
+    whole = PACK[packing[0]](TEXT)
+    middle = len(whole) // 2
+    flipped = whole[:middle] + bytes([whole[middle] ^ 0x10]) + whole[middle + 1 :]
+    broken = {
+        "empty": b"",
+        "another format": b"This is text.",
+        "cut off": whole[:-1],
+        "cut in the middle": whole[:middle],
+        "cut off after a member": whole + whole[:4],
+        "flipped": flipped,
+        "garbage at the end": whole + b"garbage",
+        "garbage between": whole + b"garbage" + whole,
+    }
+    for damage, content in broken.items():
+        with pytest.raises((BrokenArchiveError, EOFError)) as error:
+            unpack(tmp_path / "a", content, packing)
+        assert len(str(error.value).splitlines()) == 1, damage
+
+
+def test_padding_and_skippable_frames_are_no_garbage(tmp_path: Path) -> None:
+    assert unpack(tmp_path / "a", gzip.compress(TEXT) + bytes(1000), (GZIP, 1)) == TEXT
+    frames = PACK[ZSTANDARD]
+    assert unpack(tmp_path / "a", SKIPPABLE + frames(b"a") + SKIPPABLE + frames(b"b") + SKIPPABLE, (ZSTANDARD, 1)) == b"ab"
+    with pytest.raises(EOFError, match="it ends within its Zstandard data"):
+        unpack(tmp_path / "a", frames(b"a") + SKIPPABLE[:-2], (ZSTANDARD, 1))
+
+
+def test_a_window_of_gigabytes_is_refused(tmp_path: Path) -> None:
+    parameters = zstandard.ZstdCompressionParameters(window_log=30, enable_ldm=True)
+    packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    content = packer.compress(TEXT) + packer.flush()
+    with pytest.raises(BrokenArchiveError, match="requires too much memory"):
+        unpack(tmp_path / "a", content, (ZSTANDARD, 1))
+
+
+def test_a_bomb_is_read_in_bounded_memory() -> None:
+    megabyte = bytes(1 << 20)
+    packers = {
+        GZIP: zlib.compressobj(9, wbits=31),
+        BZIP2: bz2.BZ2Compressor(),
+        ZSTANDARD: zstandard.ZstdCompressor(level=19).compressobj(),
+    }
+    for compression, packer in packers.items():
+        bomb = b"".join(packer.compress(megabyte) for _ in range(64)) + packer.flush()
+        assert len(bomb) < 80_000
+        tracemalloc.start()
+        try:
+            with decompress(io.BytesIO(bomb), compression) as stream:
+                size = sum(len(block) for block in iter(lambda: stream.read(1 << 16), b""))
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert size == 64 << 20
+        assert peak < 80_000_000, compression

@@ -1,0 +1,174 @@
+"""A file is there whole or not at all, also when the disk is full."""
+
+import mmap
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bertprep.errors import BertprepError
+from bertprep.files.atomic import atomic_file, atomic_folder, remove_leftovers
+
+
+def test_the_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file"
+    with atomic_file(path) as file:
+        file.write(b"first ")
+        assert not path.exists()
+        file.write(memoryview(b"second"))
+        assert file.size_bytes == 12
+    assert path.read_bytes() == b"first second"
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("sizes", [[8192, 4096], [4096, 100], [100], [8192, 100, 8192, 1]])
+def test_a_direct_file_takes_whole_pages_and_anything_else(sizes: list[int], tmp_path: Path) -> None:
+    pages = mmap.mmap(-1, 1 << 14)
+    pages[:] = bytes(range(256)) * 64
+    with atomic_file(tmp_path / "file", direct=True) as file:
+        for size in sizes:
+            file.write(memoryview(pages)[:size])
+    assert (tmp_path / "file").read_bytes() == b"".join(pages[:size] for size in sizes)
+
+
+def test_an_exception_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def write_and_fail() -> None:
+        with atomic_file(path) as file:
+            file.write(b"new")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_and_fail()
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
+def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+
+    def write_and_fill_the_disk() -> None:
+        with atomic_file(path) as file:
+            os.dup2(os.open("/dev/full", os.O_WRONLY), file._descriptor)
+            file.write(b"data")
+
+    with pytest.raises(BertprepError) as raised:
+        write_and_fill_the_disk()
+    assert str(raised.value).startswith(f"{path}: cannot be written: No space left on device; ")
+    assert "make room and run the same command again" in str(raised.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"in the way")
+    with (
+        pytest.raises(BertprepError, match=r"file/below: cannot be written: \S*file is a file, expected a folder"),
+        atomic_file(tmp_path / "file" / "below"),
+    ):
+        pass
+
+
+def test_a_folder_that_a_link_leads_to_and_that_is_not_there_is_named(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("nowhere")
+    expected = r"link/a/b: cannot be written: \S*link is a link to nowhere, which does not exist; make that folder"
+    with pytest.raises(BertprepError, match=expected), atomic_file(tmp_path / "link" / "a" / "b"):
+        pass
+
+
+@pytest.mark.parametrize(("make", "found"), [(os.mkfifo, "a device or a pipe"), (os.mkdir, "a folder")])
+def test_what_is_no_file_is_not_replaced_by_one(make: Callable[[Path], None], found: str, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    make(path)
+    expected = f"file: cannot be written: it is {found}, expected a file; name another"
+    with pytest.raises(BertprepError, match=expected), atomic_file(path) as file:
+        file.write(b"data")
+    assert not path.is_file()
+
+
+def test_two_writers_of_one_file_do_not_mix(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with atomic_file(path) as first:
+        first.write(b"first, ")
+        with atomic_file(path) as second:
+            second.write(b"second")
+        assert path.read_bytes() == b"second"
+        first.write(b"and last")
+    assert path.read_bytes() == b"first, and last"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_no_link_that_was_planted_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = tmp_path / "mine"
+    mine.write_bytes(b"dear to me")
+    names = iter([b"\x11\x11\x11\x11", b"\x22\x22\x22\x22"])
+    monkeypatch.setattr(os, "urandom", lambda _: next(names))  # somebody guessed the name
+    for planted in ("file.tmp", "other.11111111.tmp"):
+        (tmp_path / planted).symlink_to(mine)
+    with atomic_file(tmp_path / "file") as file:
+        file.write(b"new")
+    with atomic_file(tmp_path / "other") as file:
+        file.write(b"new")
+    assert mine.read_bytes() == b"dear to me"
+    assert (tmp_path / "file").read_bytes() == (tmp_path / "other").read_bytes() == b"new"
+    assert not (tmp_path / "file").is_symlink()
+
+
+def test_leftovers_of_killed_runs_are_removed_and_files_of_living_ones_are_not(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    folder.mkdir()
+    for name in ("file", "file.1f2e3d4c.tmp", "other.00000000.tmp", "notes.tmp"):
+        (folder / name).touch()
+    with atomic_file(folder / "file") as file:
+        file.write(b"written by one that lives")
+        remove_leftovers(tmp_path)
+        [unfinished] = folder.glob("file.*.tmp")
+        assert sorted(path.name for path in folder.iterdir()) == sorted(["file", "notes.tmp", unfinished.name])
+    assert (folder / "file").read_bytes() == b"written by one that lives"
+
+
+def test_the_next_writer_of_a_file_clears_what_a_killed_one_left(tmp_path: Path) -> None:
+    program = "import os, sys, signal; from pathlib import Path; from bertprep.files.atomic import AtomicFile;"
+    program += "AtomicFile(Path(sys.argv[1])).write(b'half'); os.kill(os.getpid(), signal.SIGKILL)"
+    path = tmp_path / "file"
+    assert subprocess.run([sys.executable, "-c", program, str(path)], check=False).returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 1
+    with atomic_file(path) as file:
+        file.write(b"whole")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_next_writer_of_a_file_clears_what_an_older_version_left(tmp_path: Path) -> None:
+    for name in ("file.tmp", "notes.tmp"):
+        (tmp_path / name).touch()
+    with atomic_file(tmp_path / "file") as file:
+        file.write(b"whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "notes.tmp"]
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "made"
+    leftover = tmp_path / "made.1f2e3d4c.tmp"
+    leftover.mkdir()
+    (leftover / "half").touch()
+
+    def make_and_fail() -> None:
+        with atomic_folder(target) as made:
+            (made / "b").touch()
+            raise ZeroDivisionError
+
+    with atomic_folder(target) as first:
+        (first / "a").touch()
+        assert not target.exists()
+        with pytest.raises(ZeroDivisionError):
+            make_and_fail()
+    assert [path.relative_to(tmp_path) for path in tmp_path.rglob("*")] == [Path("made"), Path("made/a")]
+    with pytest.raises(BertprepError, match="made: cannot be written: Directory not empty"), atomic_folder(target) as third:
+        (third / "b").touch()
+    assert [path.name for path in target.iterdir()] == ["a"]

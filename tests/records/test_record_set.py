@@ -1,0 +1,280 @@
+"""Data folders are one sequence of records, whose places are found once and kept beside them."""
+
+import gzip
+import json
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import bertprep
+from bertprep.errors import BertprepError, UsageError
+from bertprep.records import Examples, record_index, record_set
+from bertprep.records.record_index import INDEX
+from bertprep.records.record_set import BadRecordError, RecordSet
+from tests.records.handmade import FIRST, Dialect, Record, file_of, random_record
+from tests.records.test_reader import assert_holds
+
+
+def write_folder(folder: Path, sizes: tuple[int, ...], record_format: str = "tfrecord", seed: int = 0) -> list[Record]:
+    """A data set of training files with so many records each; returns these."""
+    rng = random.Random(seed)
+    records = []
+    (folder / "training").mkdir(parents=True)
+    for number, size in enumerate(sizes):
+        shard = [random_record(rng) for _ in range(size)]
+        path = folder / "training" / f"part-{number}"
+        path.write_bytes(file_of(*shard, dialect=Dialect(record_format)))
+        records += shard
+    return records
+
+
+def gather(records: RecordSet, numbers: list[int] | NDArray[np.int64]) -> Examples:
+    examples = Examples.empty(len(numbers), seq=records.seq, pred=records.pred)
+    records.gather_into(examples, np.array(numbers, np.int64))
+    return examples
+
+
+@pytest.fixture
+def walks(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files whose records were looked for, as it happens."""
+    walked: list[Path] = []
+    find: Callable[[Path], object] = record_index._find_records
+
+    def note(path: Path) -> object:
+        walked.append(path)
+        return find(path)
+
+    monkeypatch.setattr(record_index, "_find_records", note)
+    return walked
+
+
+def test_folders_of_both_formats_are_one_sequence(tmp_path: Path) -> None:
+    expected = write_folder(tmp_path / "a", (5, 1, 30)) + write_folder(tmp_path / "b", (7, 2), "ofrecord", seed=1)
+    numbers = np.random.default_rng(0).permutation(45)
+    with RecordSet([tmp_path / "a", tmp_path / "b"]) as records:
+        assert (len(records), records.seq, records.pred) == (45, 8, 2)
+        assert_holds(gather(records, numbers), [expected[number] for number in numbers])
+        assert records.place_of(37) == (tmp_path / "b" / "training" / "part-0", 1)
+
+
+def test_records_are_named_by_whole_numbers(tmp_path: Path) -> None:
+    write_folder(tmp_path / "a", (5, 4))
+    room = Examples.empty(9, seq=8, pred=2)
+    wrong: list[tuple[Any, type[Exception]]] = [
+        ([9], IndexError), ([-1], IndexError), ([1.0], TypeError), ((1, 2), TypeError), (np.array([[1]]), TypeError),
+    ]  # fmt: skip
+    with RecordSet([tmp_path / "a"]) as records:
+        for numbers, error in wrong:
+            with pytest.raises(error, match=f"^{tmp_path / 'a' / 'training'}: records "):
+                records.gather_into(room, numbers)
+
+
+def test_few_files_are_open_at_a_time(tmp_path: Path) -> None:
+    expected = write_folder(tmp_path / "a", (2,) * 20)
+    open_before = len(list(Path("/dev/fd").iterdir()))
+    rng = np.random.default_rng(0)
+    with RecordSet([tmp_path / "a"], most_open=3) as records:
+        for _ in range(10):
+            numbers = rng.integers(0, 40, 15)
+            assert_holds(gather(records, numbers), [expected[number] for number in numbers])
+            assert len(list(Path("/dev/fd").iterdir())) <= open_before + 3
+
+
+def test_an_index_is_made_once(tmp_path: Path, walks: list[Path]) -> None:
+    expected = write_folder(tmp_path / "a", (3, 4))
+    for _ in range(2):
+        with RecordSet([tmp_path / "a"]) as records:
+            assert_holds(gather(records, [6, 0]), [expected[6], expected[0]])
+        assert len(walks) == 2
+    assert (tmp_path / "a" / f"{INDEX}.training").exists()
+    assert sorted(path.name for path in (tmp_path / "a" / "training").iterdir()) == ["part-0", "part-1"]
+
+
+def test_an_index_that_lies_among_the_records_is_moved_out(tmp_path: Path, walks: list[Path]) -> None:
+    """Where bertprep 0.1.0 kept it, and NVIDIA's `*` took it for records."""
+    expected = write_folder(tmp_path / "a", (3, 4))
+    RecordSet([tmp_path / "a"]).close()
+    (tmp_path / "a" / f"{INDEX}.training").rename(tmp_path / "a" / "training" / INDEX)
+    with RecordSet([tmp_path / "a"]) as records:
+        assert_holds(gather(records, [6, 0]), [expected[6], expected[0]])
+    assert len(walks) == 2
+    assert sorted(path.name for path in (tmp_path / "a" / "training").iterdir()) == ["part-0", "part-1"]
+
+
+@pytest.mark.parametrize("what", ["size", "time", "name"])
+def test_a_changed_file_is_looked_through_again(tmp_path: Path, walks: list[Path], what: str) -> None:
+    write_folder(tmp_path / "a", (3, 4))
+    RecordSet([tmp_path / "a"])
+    path = tmp_path / "a" / "training" / "part-1"
+    if what == "size":
+        path.write_bytes(file_of(FIRST))
+    elif what == "time":
+        os.utime(path, ns=(1, 1))
+    else:
+        path.rename(path.with_name("part-2"))
+    walks.clear()
+    assert len(RecordSet([tmp_path / "a"])) == (4 if what == "size" else 7)
+    assert len(walks) == 2
+
+
+@pytest.mark.parametrize("damage", ["offset", "count", "cut", "garbage", "version"])
+def test_a_damaged_index_is_made_again(tmp_path: Path, walks: list[Path], damage: str) -> None:
+    expected = write_folder(tmp_path / "a", (3, 4))
+    RecordSet([tmp_path / "a"])
+    index = tmp_path / "a" / f"{INDEX}.training"
+    line, _, offsets = index.read_bytes().partition(b"\n")
+    changed = {
+        "offset": line + b"\n" + offsets[:8] + b"\xff" + offsets[9:],
+        "count": line.replace(b'"records": 3', b'"records": 4') + b"\n" + offsets,
+        "cut": line + b"\n" + offsets[:-8],
+        "garbage": b"\x00\xff" * 100,
+        "version": json.dumps({**json.loads(line), "version": 0}).encode() + b"\n" + offsets,
+    }
+    index.write_bytes(changed[damage])
+    walks.clear()
+    with RecordSet([tmp_path / "a"]) as records:
+        assert len(walks) == 2
+        assert_holds(gather(records, range(7)), expected)  # type: ignore[arg-type]
+
+
+def test_a_folder_that_cannot_be_written_to_does_as_well(
+    tmp_path: Path, walks: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = write_folder(tmp_path / "a", (3,))
+    monkeypatch.setattr(record_index, "INDEX", "unused")
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    for _ in range(2):
+        with RecordSet([tmp_path / "a"]) as records:
+            assert_holds(gather(records, [2]), [expected[2]])
+    assert len(walks) == 2
+    assert [path.name for path in (tmp_path / "a" / "training").iterdir()] == ["part-0"]
+
+
+def test_single_files_and_the_test_split(tmp_path: Path) -> None:
+    expected = write_folder(tmp_path / "a", (3, 4))
+    (tmp_path / "a" / "test").mkdir()
+    (tmp_path / "a" / "test" / "part-0").write_bytes(file_of(FIRST))
+    with RecordSet([tmp_path / "a"], "test") as records:
+        assert_holds(gather(records, [0]), [FIRST])
+    with RecordSet([tmp_path / "a" / "training" / "part-1"]) as records:
+        assert_holds(gather(records, [1]), [expected[4]])
+    with RecordSet([tmp_path / "a" / "training"]) as records:
+        assert len(records) == 7
+
+
+def test_gzip_files_are_held_decompressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = write_folder(tmp_path / "a", (3, 4, 5))
+    for name in ("part-0", "part-2"):
+        path = tmp_path / "a" / "training" / name
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    with RecordSet([tmp_path / "a"], most_open=1) as records:
+        assert_holds(gather(records, [11, 4, 0, 5, 2]), [expected[number] for number in (11, 4, 0, 5, 2)])
+    monkeypatch.setattr(record_set, "_MOST_DECOMPRESSED_BYTES", 1000)
+    with pytest.raises(BertprepError, match=r"part-0: is one of 2 gzip files that hold .*; bertprep convert makes files"):
+        RecordSet([tmp_path / "a"])
+
+
+def test_what_we_write_in_gzip_and_with_the_names_of_tensorflow_2(tmp_path: Path) -> None:
+    expected = write_folder(tmp_path / "a", (3, 4, 5))
+    dialect = bertprep.Dialect(feature_names="tf2", compress="gzip")
+    bertprep.convert(tmp_path / "a", tmp_path / "b", to="tfrecord", dialect=dialect, workers=1)
+    for _ in range(2):  # found, and then from the index
+        with RecordSet([tmp_path / "b"]) as records:
+            assert_holds(gather(records, list(range(12))), expected)
+
+
+def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+    write_folder(tmp_path / "a", (3, 4))
+    path = tmp_path / "a" / "training" / "part-1"
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1  # in the data of its last record
+    path.write_bytes(content)
+    with RecordSet([tmp_path / "a"]) as records:
+        gather(records, [0, 5])
+        with pytest.raises(BertprepError, match=f"^{path}: record 3: the checksum of its data should be "):
+            gather(records, [0, 6, 1])
+
+
+@pytest.mark.parametrize("record_format", ["tfrecord", "ofrecord"])
+@pytest.mark.parametrize(
+    ("feature", "place", "value", "said"),
+    [
+        ("input_ids", 3, 30522, "has the value 30,522, expected 0 to 30,521; train with the vocabulary that the data was made"),
+        ("input_mask", 7, 2, "has the value 2, expected 0 to 1; make the file again"),
+        ("segment_ids", 0, 7, "has the value 7, expected 0 to 1; make the file again"),
+        ("masked_lm_positions", 1, 8, "has the value 8, expected 0 to 7; make the file again"),
+        ("masked_lm_ids", 1, 2**31 - 1, "has the value 2,147,483,647, expected 0 to 30,521; train with the vocabulary"),
+        ("masked_lm_weights", 0, -1.0, "has the value -1.0, expected a finite one of 0 or more; make the file again"),
+        ("masked_lm_weights", 1, float("nan"), "has the value nan, expected a finite one of 0 or more; make the file again"),
+        ("masked_lm_weights", 1, float("inf"), "has the value inf, expected a finite one of 0 or more; make the file again"),
+        ("next_sentence_labels", 0, 2, "has the value 2, expected 0 to 1; make the file again"),
+    ],
+)
+def test_a_value_that_the_model_cannot_take_is_named(
+    feature: str, place: int, value: float, said: str, record_format: str, tmp_path: Path
+) -> None:
+    highest = {**FIRST, "masked_lm_positions": [2, 7], "masked_lm_weights": [1.0, -0.0], "input_ids": [30521] * 8}
+    wrong = {name: [*values] for name, values in highest.items()}
+    wrong[feature][place] = value
+    path = tmp_path / "part-0"
+    path.write_bytes(file_of(*[highest] * 40, wrong, FIRST, wrong, dialect=Dialect(record_format)))
+    with RecordSet([path], vocab_size=30522) as records:
+        assert_holds(gather(records, [*range(40), 41]), [highest] * 40 + [FIRST])
+        with pytest.raises(BadRecordError) as error:
+            gather(records, [*range(20), 40, 41])
+        assert str(error.value).startswith(f"{path}: record 40: feature {feature} {said}")
+        assert (error.value.number, error.value.row) == (40, 20)
+        room = Examples.empty(4, seq=8, pred=2)
+        assert [bad.row for bad in records.gather_good(room, np.array([40, 41, 42, 0]))] == [0, 2]
+        assert [row.any() for row in room.input_ids] == [False, True, False, True]
+    with RecordSet([path]) as records:
+        gather(records, [40])  # without a model's sizes
+
+
+def test_a_file_that_changes_under_way_is_noticed_when_it_is_opened(tmp_path: Path) -> None:
+    write_folder(tmp_path / "a", (3, 4))
+    path = tmp_path / "a" / "training" / "part-1"
+    with RecordSet([tmp_path / "a"]) as records:
+        path.write_bytes(file_of(FIRST))
+        gather(records, [2])
+        with pytest.raises(BertprepError, match=f"^{path}: was changed since its records were found; leave the data alone"):
+            gather(records, [3])
+        path.unlink()
+        with pytest.raises(BertprepError, match=f"^{path}: cannot be read: No such file"):
+            gather(records, [3])
+
+
+def test_folders_must_agree(tmp_path: Path) -> None:
+    write_folder(tmp_path / "a", (3,))
+    long = tmp_path / "b"
+    long.write_bytes(file_of(random_record(random.Random(0), 16, 4)))
+    with pytest.raises(BertprepError) as error:
+        RecordSet([tmp_path / "a", long])
+    first = tmp_path / "a" / "training" / "part-0"
+    assert str(error.value) == (
+        f"{long}: has records of 16 tokens and 4 predictions, expected 8 and 2 as {first} has; "
+        "give data that was made with the same settings"
+    )
+
+
+def test_requests_that_cannot_be_met(tmp_path: Path) -> None:
+    write_folder(tmp_path / "a", (3,))
+    with pytest.raises(UsageError, match="no data; name at least one folder"):
+        RecordSet([])
+    with pytest.raises(UsageError, match="a: has no test split; bertprep shard holds one out"):
+        RecordSet([tmp_path / "a"], "test")
+    with RecordSet([tmp_path / "a"]) as records:
+        with pytest.raises(IndexError, match="records 2 to 3 of 3"):
+            gather(records, [2, 3])
+        with pytest.raises(ValueError, match="room for 1 records of 8/2, needed for 2 of 8/2 from row 0"):
+            records.gather_into(Examples.empty(1, seq=8, pred=2), np.arange(2))

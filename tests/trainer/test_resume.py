@@ -1,0 +1,212 @@
+"""What can be known of a run before its framework is loaded is said, or refused, before that."""
+
+import errno
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertprep.files.lock import locked
+from bertprep.records.record_set import RecordSet
+from bertprep.weights.hugging_face import save_weights
+from tests.trainer.test_data import write_data
+from trainer import checkpoint, commands
+from trainer import resume as beginning
+from trainer.checkpoint import Evaluated
+from trainer.cli import main
+from trainer.execution import Processor
+from trainer.model_config import ModelConfig
+from trainer.resume import describe_run
+from trainer.settings import RunSettings
+from trainer.variables import initial_values
+
+MODEL = ModelConfig(vocab_size=10, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4)
+COMMAND = ["--data", "a", "--model", "model.json", "--out", "out", "--steps", "10", "--warmup-steps", "4"]
+
+
+class Loaded(Exception):  # noqa: N818 - no error
+    """The framework would be loaded now."""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with records and a model, in which no engine can be opened."""
+
+    def open_engine(_: Any) -> None:
+        raise Loaded
+
+    monkeypatch.setattr(commands, "open_engine", open_engine)
+    monkeypatch.setattr(commands, "this_cpu", lambda: Processor("Abacus"))
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    monkeypatch.chdir(tmp_path)
+    write_data(Path("a"))
+    Path("model.json").write_text(MODEL.to_json())
+    return tmp_path
+
+
+def leave_checkpoint(step: int, monkeypatch: pytest.MonkeyPatch, *options: str, **more: Any) -> None:
+    """What a run of the command leaves after that step."""
+    runs: list[RunSettings] = []
+    monkeypatch.setattr(commands, "check_beginning", lambda settings, **_: runs.append(settings) or 0)
+    with pytest.raises(Loaded):
+        main([*COMMAND, *options])
+    monkeypatch.setattr(commands, "check_beginning", beginning.check_beginning)
+    [settings] = runs
+    with RecordSet(settings.phases[0].data) as records:
+        made_with = describe_run(settings, [records], devices=1, precision="off")
+    state = {"weight": np.zeros(1, np.float32)}
+    checkpoint.save(Path("out"), step, 0, state, {**made_with, **more}, keep=3)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    capsys.readouterr()
+    assert main([*COMMAND, *options]) in (1, 2)
+    [line] = capsys.readouterr().err.splitlines()
+    return line.removeprefix("trainer: error: ")
+
+
+def test_the_plan_is_said_before_a_framework_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Loaded):
+        main([*COMMAND, "--devices", "2", "--weight-decay", "0.1", "--beta2", "0.98"])
+    assert capsys.readouterr().err.splitlines() == [
+        "model          model.json: 1 layers of 4, a vocabulary of 10, 2,308 parameters",
+        "data           a: 20 training records of 8/2, tfrecord",
+        "global batch   64 sequences: 32 x 2 (devices) x 1 (accumulated)"
+        "; the 20 records are fewer, a step has some more than once",
+        "steps          10, which is 32 epochs",
+        "learning rate  0.0001 after 4 steps of warmup",
+        "optimizer      adam, weight decay 0.1, beta2 0.98",
+        "precision      float32",
+        "engine         tensorflow",
+        "out            out",
+    ]
+    assert not list(Path("out").iterdir())  # the lock is given back
+
+
+def test_what_only_the_framework_can_tell_is_not_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("trainer.engines._may_have_gpus", lambda: True)
+    write_data(Path("b"), records=128)
+    with pytest.raises(Loaded):
+        main(["--data", "b"])
+    names = [line.split("  ")[0] for line in capsys.readouterr().err.splitlines()]
+    assert names == ["data", "optimizer", "engine"]
+    assert not Path("data").exists()  # where the default --out would be
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--weight-decay", "-1", "--weight-decay -1: must be at least 0"),
+        ("--weight-decay", "inf", "--weight-decay inf: must be at least 0"),
+        ("--beta1", "1", "--beta1 1: must be above 0 and below 1"),
+        ("--beta2", "nan", "--beta2 nan: must be above 0 and below 1"),
+        ("--epsilon", "0", "--epsilon 0: must be above 0"),
+        ("--clip-norm", "inf", "--clip-norm inf: must be above 0"),
+    ],
+)
+def test_an_optimizer_cannot_have_every_number(option: str, value: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(capsys, option, value) == says
+
+
+def test_the_best_needs_a_test_split(capsys: pytest.CaptureFixture[str]) -> None:
+    write_data(Path("b"), has_test=False)
+    assert refused(capsys, "--data", "b", "--keep-best").startswith("--keep-best: the records have no test split")
+
+
+def test_a_folder_that_cannot_be_made_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    assert "cannot be written: Read-only file system" in refused(capsys)
+
+
+def test_a_folder_that_another_run_writes_to_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with locked(Path("out")):
+        assert refused(capsys) == "out: another run is writing here; wait for it, or stop it first"
+
+
+def test_initial_weights_that_are_none_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("text.txt").write_text("no weights")
+    Path("empty").mkdir()
+    weights = initial_values(replace(MODEL, intermediate_size=8), seed=1)
+    save_weights(Path("other.safetensors"), weights)
+    checkpoint.save(Path("run"), 1, 0, weights, {"model": asdict(MODEL)}, keep=1)
+    assert refused(capsys, "--init", "text.txt").startswith("text.txt: is not a whole safetensors file")
+    assert refused(capsys, "--init", "empty").startswith("--init empty: holds neither a checkpoint nor a ")
+    assert "other.safetensors: " in refused(capsys, "--init", "other.safetensors")
+    assert "intermediate" in refused(capsys, "--init", "other.safetensors")
+    assert "intermediate" in refused(capsys, "--init", "run")
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--seed", "1"], "seed 12345, now it is 1; go on with the same settings"),
+        (["--weight-decay", "0.1"], "optimizer.weight_decay 0.01, now it is 0.1; "),
+        (["--clip-norm", "2"], "optimizer.clip_norm 1.0, now it is 2.0; "),
+        (["--no-dropout"], "model.hidden_dropout_prob 0.1, now it is 0.0; "),
+        (["--batch-size", "8"], "phases.0.global_batch 32, now it is 8; "),
+        (["--amp", "bf16"], "precision off, now it is bf16; "),
+        (["--steps", "20"], "phases.0.schedule.steps 10, now it is 20; --lengthen goes on with the learning rates of the "),
+        (["--steps", "8", "--lengthen"], "phases.0.schedule.steps 10, now it is 8; go on with the same settings"),
+        (["--steps", "20", "--lengthen", "--lr", "1"], "phases.0.schedule.peak 0.0001, now it is 1.0; go on with the same"),
+    ],
+)
+def test_other_settings_than_those_of_the_checkpoint_are_refused(
+    options: list[str], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave_checkpoint(5, monkeypatch)
+    found = refused(capsys, *options)
+    assert found.startswith("out/checkpoint-000000005.safetensors: was made with ")
+    assert f"was made with {says}" in found
+
+
+def test_a_checkpoint_of_another_make_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    leave_checkpoint(5, monkeypatch, phases=[])
+    assert "was made with phases []" in refused(capsys)
+
+
+def test_a_run_that_is_there_or_damaged_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    leave_checkpoint(5, monkeypatch)
+    assert "is there from a run before" in refused(capsys, "--no-resume")
+    Path("out/checkpoint-000000005.safetensors").write_bytes(b"")
+    assert refused(capsys).startswith("out/checkpoint-000000005.safetensors: is damaged")
+
+
+def test_a_finished_run_needs_no_framework(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    leave_checkpoint(10, monkeypatch)
+    capsys.readouterr()
+    assert main(COMMAND) == 0
+    assert capsys.readouterr().err.startswith("out: is finished, with 10 steps; ")
+
+
+@pytest.mark.parametrize(
+    ("step", "options"),
+    [
+        (3, ["--steps", "20"]),  # in the warmup
+        (5, ["--steps", "20", "--lengthen"]),
+        (10, ["--steps", "20", "--lengthen"]),
+        (5, ["--lengthen"]),  # the same steps: nothing to lengthen
+    ],
+)
+def test_a_run_may_be_lengthened(step: int, options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_checkpoint(step, monkeypatch)
+    with pytest.raises(Loaded):
+        main([*COMMAND, *options])
+
+
+def test_the_lowest_comparable_loss_is_the_best() -> None:
+    best = Evaluated(phase=1, sequences=100, loss=5.0)
+    assert best.is_below(None)
+    assert replace(best, loss=4.9).is_below(best)
+    assert not best.is_below(best)
+    assert not replace(best, loss=float("nan")).is_below(None)
+    assert replace(best, phase=2, loss=6.0).is_below(best)
+    assert replace(best, sequences=10, loss=6.0).is_below(best)

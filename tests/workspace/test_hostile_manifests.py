@@ -1,0 +1,285 @@
+"""Manifests and journals that others made or that a disk damaged, given to every command that reads them."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bertprep
+from bertprep.cli import main
+from bertprep.workspace.layout import MANIFEST
+from bertprep.workspace.manifest import JOURNAL_SUFFIX, Journal, Manifest, read_manifest
+from bertprep.workspace.manifest_schema import KINDS, RECORDS, SCHEMA, check_manifest
+from tests.golden import GOLDEN
+from tests.hostile import BAD_NAMES, HALF_A_PAIR, NESTED, contents, refused
+from trainer.cli import main as trainer_main
+
+JOURNAL = MANIFEST + JOURNAL_SUFFIX
+Content = dict[str, Any]
+TEXT = "".join(
+    f"The {word} of the house was there.\nIt was {word} for all.\n\n" for word in ("first", "second", "third", "last")
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with two text shards and their TFRecords."""
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "text.txt").write_text(TEXT)
+    settings = bertprep.ShardSettings(shards=1, test_fraction=0.3, splitter="lines")
+    bertprep.shard([folder / "text.txt"], settings, workdir=folder, corpus="text", workers=1)
+    bertprep.create(vocab=GOLDEN / "vocab.txt", formats="tfrecord", workdir=folder, corpus="text", workers=1)
+    return folder
+
+
+@pytest.fixture
+def workspace(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "workspace"))
+
+
+@pytest.fixture
+def records(workspace: Path) -> Path:
+    """The folder of the TFRecords."""
+    return next((workspace / "tfrecord").glob("*/text"))
+
+
+def change(folder: Path, edit: Callable[[Content], object]) -> None:
+    path = folder / MANIFEST
+    content = json.loads(path.read_bytes())
+    edit(content)
+    path.write_text(json.dumps(content))
+
+
+def rename_file(name: str) -> Callable[[Content], object]:
+    def edit(content: Content) -> None:
+        files = content["files"]
+        files[name] = files.pop(next(iter(files)))
+
+    return edit
+
+
+def set_at(*keys: str, to: object) -> Callable[[Content], object]:
+    """Put a value at keys, of which * is the first."""
+
+    def edit(content: Content) -> None:
+        for key in keys[:-1]:
+            content = content[next(iter(content)) if key == "*" else key]
+        content[keys[-1]] = to
+
+    return edit
+
+
+WRONG_VALUES = [
+    *((("made_with", "seq"), value) for value in ("128", 128.0, True, None, 0, -8, 10**12, [128])),
+    *((("made_with", name), "x") for name in ("pred", "dupe", "masked_lm_prob", "short_seq_prob", "seed", "cased")),
+    (("made_with", "masked_lm_prob"), 7),
+    *((("made_with", "vocabulary"), value) for value in ("x", {"tokens": "9"}, {"tokens": -1}, {"sha256": "zz"}, [1])),
+    *((("made_with", "corpus"), value) for value in ("../../outside", "/tmp/outside", "a/b", "", "a\x1b", 7, "x" * 250)),
+    *((("files", "*", "bytes"), value) for value in (None, -1, 1.5, "9", True, 10**30, [])),
+    *((("files", "*", "sha256"), value) for value in (None, 7, "zz", "A" * 64, "0" * 63)),
+    *((("files", "*", "examples"), value) for value in (None, -1, "9")),
+    *((("files", "*", "text"), value) for value in (None, {}, {"bytes": "1", "crc32c": ""})),
+    *((("files", "*"), value) for value in (None, [], {}, "x")),
+    *((("files",), value) for value in (None, [], "x", 7)),
+    *((("made_with",), value) for value in (None, [], "x", {})),
+    *((("versions",), value) for value in (None, [], {"bertprep": 1})),
+    *((("counts",), value) for value in (None, [], {"dropped": -1})),
+    *((("kind",), value) for value in (None, 7, [], "weights", HALF_A_PAIR)),
+    *((("schema",), value) for value in (None, "1", 0, 1.0, True, -1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("keys", "value"), WRONG_VALUES)
+def test_a_value_of_another_type_is_one_line_that_names_it(
+    keys: tuple[str, ...], value: object, records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(records, set_at(*keys, to=value))
+    line = refused(capsys, "convert", records, tmp_path / "target")
+    assert line.startswith(f"{records / MANIFEST}: is not a manifest of bertprep (")
+    assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_a_file_name_that_leads_elsewhere_is_refused(
+    name: str, records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "outside").write_text("mine")
+    change(records, rename_file(name))
+    before = contents(tmp_path)
+    for arguments in (["convert", records, tmp_path / "target"], ["plan", "--records", records], ["validate", records]):
+        refused(capsys, *arguments)
+    assert contents(tmp_path) == before
+
+
+FILES = {
+    "nothing": b"",
+    "nested": NESTED,
+    "nested in a manifest": b'{"schema":1,"kind":"masked-LM records","made_with":' + NESTED,
+    "half a pair as kind": b'{"schema":1,"kind":"\\ud800","made_with":{},"files":{},"versions":{}}',
+    "NaN": b'{"schema":1,"kind":"masked-LM records","made_with":{"seq":NaN},"files":{},"versions":{}}',
+    "1e400": b'{"schema":1,"kind":"masked-LM records","made_with":{"seq":1e400},"files":{},"versions":{}}',
+    "many digits": b'{"schema":1,"seq":' + b"9" * 5000 + b"}",
+    "a key twice": b'{"schema":1,"schema":1}',
+    "a list": b"[]",
+    "text": b'"manifest"',
+    "null": b"null",
+    "HTML": b"<!DOCTYPE html>\n<title>Log in</title>",
+    "not UTF-8": b'{"schema":1,"kind":"\xff"}',
+    "UTF-16": '{"schema":1}'.encode("utf-16"),
+    "escapes": b'{"schema":"\\u001b[2J\\nbertprep: error: all is well\\u202e"}',
+    "another tool's": b'{"name":"App","icons":[]}',
+}
+
+
+@pytest.mark.parametrize("content", FILES.values(), ids=FILES)
+def test_a_file_that_is_no_manifest_is_one_line_from_every_command(
+    content: bytes, workspace: Path, records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (records / MANIFEST).write_bytes(content)
+    (workspace / "sharded" / "text" / MANIFEST).write_bytes(content)
+    first = next((records / "training").iterdir())
+    for arguments in (
+        ["convert", records, tmp_path / "target"],
+        ["plan", "--records", records],
+        ["inspect", first],
+        ["validate", records],
+        ["create", "--corpus", "text", "--workdir", workspace, "--vocab", GOLDEN / "vocab.txt"],
+        ["shard", "--corpus", "text", "--workdir", workspace, "--input", workspace / "text.txt"],
+    ):
+        refused(capsys, *arguments)
+    for more in (["--data", records], ["--workdir", workspace]):
+        refused(capsys, *more, main=trainer_main, program="trainer")
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_newer_schema_is_said_to_be_newer(records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(records, set_at("schema", to=99))
+    assert "schema 99, expected 1: a newer bertprep made it" in refused(capsys, "convert", records, tmp_path / "target")
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo", "loop", "large"])
+def test_a_manifest_that_is_no_file_is_one_line(
+    kind: str, records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = records / MANIFEST
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "loop":
+        path.symlink_to(path)
+    else:
+        with path.open("wb") as file:
+            file.truncate(1 << 32)
+    assert str(path) in refused(capsys, "convert", records, tmp_path / "target")
+
+
+def test_validate_tells_of_a_manifest_as_of_any_other_fault(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(records, set_at("files", "*", "bytes", to=None))
+    assert main(["validate", str(records)]) == 1
+    found = capsys.readouterr().out
+    assert f"error: manifest: {records / MANIFEST}: expected a manifest of bertprep, found is not a manifest" in found
+    assert ".bytes is null, expected a whole number, at least 0" in found
+
+
+def header(**more: object) -> bytes:
+    made_with = {"seq": 128, "pred": 20}
+    return json.dumps({"schema": SCHEMA, "kind": RECORDS, "made_with": made_with, **more}).encode() + b"\n"
+
+
+def entry(name: object = "training/part-00000", **facts: object) -> bytes:
+    return json.dumps({"name": name, "facts": {"bytes": 3, "sha256": "0" * 64, "examples": 1, **facts}}).encode()
+
+
+DAMAGED_LINES = {
+    "zeros": b"\0" * 100,
+    "nested": NESTED,
+    "half": b'{"name": "training/part-0',
+    "a list": b"[]",
+    "null": b"null",
+    "no facts": b'{"name": "training/part-00000"}',
+    "a key twice": b'{"name": "a", "name": "b"}',
+    "not UTF-8": b'{"name": "\xff"}',
+    **{f"bytes {value}": entry(bytes=value) for value in (None, -1, "3", 1.5, 10**30)},
+    **{f"name {name[:30]!r}": entry(name) for name in BAD_NAMES},
+    "a number as name": entry(7),
+}
+
+
+@pytest.mark.parametrize("line", DAMAGED_LINES.values(), ids=DAMAGED_LINES)
+def test_a_damaged_journal_is_one_line_that_says_where(line: bytes, tmp_path: Path) -> None:
+    (tmp_path / "outside").write_bytes(b"abc")
+    folder = tmp_path / "records"
+    folder.mkdir()
+    (folder / JOURNAL).write_bytes(header() + entry() + b"\n" + line + b"\n")
+    before = contents(tmp_path)
+    with pytest.raises(bertprep.BertprepError, match=r"\A[^\n]*journal: is damaged \(line 3: [^\n]*\Z"):
+        Journal(folder, RECORDS, {"seq": 128, "pred": 20}).__enter__()
+    assert contents(tmp_path) == before
+
+
+def test_a_journal_that_breaks_off_is_whole_up_to_there(tmp_path: Path) -> None:
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training" / "part-00000").write_bytes(b"abc")
+    (tmp_path / JOURNAL).write_bytes(header() + entry() + b'\n{"name": "trai')
+    with Journal(tmp_path, RECORDS, {"seq": 128, "pred": 20}) as journal:
+        assert list(journal.done) == ["training/part-00000"]
+
+
+@pytest.mark.parametrize("link", ["training", "test", "ofrecord", JOURNAL])
+def test_nothing_is_written_behind_a_link_that_leads_out(
+    link: str, records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "target").mkdir()
+    if link == JOURNAL:
+        (outside / "mine").write_bytes(b"")
+    (tmp_path / "target" / link).symlink_to(outside / "mine" if link == JOURNAL else outside)
+    before = contents(outside)
+    refused(capsys, "convert", records, tmp_path / "target")
+    assert contents(outside) == before
+
+
+def test_a_link_in_the_place_of_an_unfinished_file_is_not_written_through(records: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_bytes(b"mine")
+    (tmp_path / "found.json.tmp").symlink_to(tmp_path / "mine")
+    main(["validate", str(records), "--json", str(tmp_path / "found.json")])
+    assert json.loads((tmp_path / "found.json").read_bytes())
+    assert (tmp_path / "mine").read_bytes() == b"mine"
+
+
+def test_a_folder_that_is_a_link_as_a_whole_is_written_to(records: Path, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "target").symlink_to(tmp_path / "disk")
+    assert main(["convert", str(records), str(tmp_path / "target")]) == 0
+    assert read_manifest(tmp_path / "disk")
+
+
+def test_linked_files_are_read(records: Path, tmp_path: Path) -> None:
+    for path in list((records / "training").iterdir()):
+        path.rename(tmp_path / path.name)
+        path.symlink_to(tmp_path / path.name)
+    assert main(["convert", str(records), str(tmp_path / "target")]) == 0
+
+
+@pytest.mark.parametrize("path", sorted((GOLDEN / "manifests").glob("*.json")), ids=lambda path: path.stem)
+def test_manifests_of_earlier_versions_are_read_and_unknown_keys_kept(path: Path, tmp_path: Path) -> None:
+    content = json.loads(path.read_bytes())
+    assert check_manifest(content) is content
+    newer = {**content, "made_with": {**content["made_with"], "later": {"a": [1]}}, "later": 1}
+    for facts in newer["files"].values():
+        facts["later"] = HALF_A_PAIR
+    (tmp_path / MANIFEST).write_text(json.dumps(newer))
+    assert read_manifest(tmp_path) == Manifest(
+        content["kind"], newer["made_with"], newer["files"], content["versions"], content.get("counts", {})
+    )
+
+
+def test_every_kind_has_a_manifest_to_test_it_with() -> None:
+    assert {json.loads(path.read_bytes())["kind"] for path in (GOLDEN / "manifests").glob("*.json")} == set(KINDS)

@@ -1,0 +1,131 @@
+"""Folders that bertprep 0.1.0 made are read, and gone on with as they are: tests/golden/README.md tells what is in them.
+
+It wrote part-00000, laid manifest and vocabulary of --output among the records, and ended the name of a folder in _one_seed.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bertprep
+from bertprep.cli import main
+from bertprep.workspace.data_sets import find_records
+from bertprep.workspace.manifest import read_manifest
+from tests.corpora import sums
+from tests.golden import GOLDEN
+from trainer.data import find_data, name_data
+
+TEXTS = [f"text/text_{number}.txt" for number in range(3)]
+SETTINGS = bertprep.InstanceSettings(seq=32, pred=4, dupe=1)
+NAME = "lower_case_1_seq_len_32_max_pred_4_masked_lm_prob_0.15_random_seed_12345_dupe_factor_1_shard_2_test_split_10"
+
+
+@pytest.fixture(autouse=True)
+def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the folders, which is the working directory."""
+    shutil.copytree(GOLDEN / "made_by_0.1.0", tmp_path / "old")
+    monkeypatch.chdir(tmp_path / "old")
+    return tmp_path / "old"
+
+
+def make(output: str, formats: Any = ("tfrecord", "ofrecord")) -> None:
+    vocab = next(Path("workspace/vocab").iterdir())
+    bertprep.create(inputs=TEXTS, output=output, vocab=vocab, settings=SETTINGS, formats=formats, workers=1)
+
+
+def without_manifests(found: dict[str, str]) -> dict[str, str]:
+    """Manifests hold the versions of the run that finished them."""
+    return {name: digest for name, digest in found.items() if not name.endswith("manifest.json")}
+
+
+@pytest.mark.parametrize("path", ["workspace", "finished", "finished/ofrecord", "finished/ofrecord/part-00001", "converted"])
+def test_they_validate(path: str) -> None:
+    outcomes = bertprep.validate([path], workers=1)
+    assert outcomes
+    assert [finding for outcome in outcomes for finding in outcome.findings] == []
+    assert all(outcome.manifest and (outcome.vocabulary or outcome.kind == "text shards") for outcome in outcomes)
+
+
+def test_an_unfinished_one_is_said_to_be_that() -> None:
+    outcomes = bertprep.validate(["unfinished"], workers=1)
+    assert [[finding.code for finding in outcome.findings] for outcome in outcomes] == [["manifest"], ["manifest"]]
+    assert main(["convert", "unfinished/tfrecord", "out"]) == 1
+
+
+@pytest.mark.parametrize("path", ["finished/ofrecord/part-00001", f"workspace/ofrecord/{NAME}/mine/training/part-00001"])
+def test_their_examples_are_shown(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", path, "--records", "1"]) == 0
+    assert "[CLS] " in capsys.readouterr().out
+
+
+def test_they_convert(old: Path) -> None:
+    bertprep.convert("finished/ofrecord", old / "back", workers=1)
+    assert sums(old / "back/tfrecord") == {
+        name: digest for name, digest in sums(old / "finished/tfrecord").items() if name.endswith("tfrecord")
+    }
+    bertprep.convert(f"workspace/ofrecord/{NAME}/mine", old / "split", workers=1)
+    assert without_manifests(sums(old / "split")) == without_manifests(sums(old / f"workspace/tfrecord/{NAME}/mine"))
+
+
+def test_they_are_trained_on() -> None:
+    assert find_data(Path("workspace"), 32, "ofrecord").has_test
+    for record_format in ("tfrecord", "ofrecord"):
+        data = name_data([Path("finished")], record_format=record_format)
+        assert (data.folders, data.format) == ((Path("finished") / record_format,), record_format)
+        assert data.vocabulary == Path("finished") / record_format / "vocab.txt"
+
+
+def test_a_finished_one_is_found_finished(old: Path) -> None:
+    before = sums(old)
+    make("finished")
+    bertprep.create(workdir="workspace", corpus="mine", vocab_size=60, settings=SETTINGS, workers=1)
+    assert main(["convert", "finished/tfrecord", "converted"]) == 0
+    assert sums(old) == before
+
+
+def test_an_unfinished_one_is_finished_under_its_names(old: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in old.glob("unfinished/*record/*000*")}
+    assert len(before) == 4
+    make("unfinished")
+    assert without_manifests(sums(old / "unfinished")) == without_manifests(sums(old / "finished"))
+    assert all(path.stat().st_mtime_ns == made for path, made in before.items())
+    for record_format in ("tfrecord", "ofrecord"):
+        found, expected = (find_records(Path(folder) / record_format).manifest for folder in ("unfinished", "finished"))
+        assert found
+        assert expected
+        assert (found.files, found.made_with) == (expected.files, expected.made_with)
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_what_is_gone_is_made_again_under_its_name(kept: int, old: Path) -> None:
+    before = without_manifests(sums(old))
+    for folder in ("finished/ofrecord", "converted", f"workspace/ofrecord/{NAME}/mine/training"):
+        for path in old.glob(f"{folder}/part-*"):
+            if path.name != f"part-0000{kept}":
+                path.unlink()
+    make("finished")
+    bertprep.convert("finished/tfrecord", "converted", workers=1)
+    bertprep.create(workdir="workspace", corpus="mine", vocab_size=60, settings=SETTINGS, workers=1)
+    assert without_manifests(sums(old)) == before
+
+
+def test_a_format_that_was_not_made_yet_has_the_new_names(old: Path) -> None:
+    shutil.rmtree("finished/ofrecord")
+    before = sums(old / "finished/tfrecord")
+    make("finished")
+    assert sums(old / "finished/tfrecord") == before
+    assert sorted(path.name for path in Path("finished").iterdir()) == ["manifest.json", "ofrecord", "tfrecord", "vocab.txt"]
+    assert sorted(path.name for path in Path("finished/ofrecord").iterdir()) == ["part-0", "part-1", "part-2"]
+    outcomes = bertprep.validate(["finished"], workers=1)
+    assert {outcome.kind: outcome.findings for outcome in outcomes} == {"tfrecord": [], "ofrecord": []}
+
+
+def test_the_folder_of_one_seed_is_found(old: Path) -> None:
+    before = sums(old)
+    settings = bertprep.InstanceSettings(seq=32, pred=4, dupe=1, one_seed=True)
+    made = bertprep.create(workdir="workspace", corpus="mine", vocab_size=60, settings=settings, formats="ofrecord", workers=1)
+    assert made.folders["ofrecord"] == Path(f"workspace/ofrecord/{NAME}_one_seed/mine")
+    assert read_manifest(made.folders["ofrecord"]) == made.manifests["ofrecord"]
+    assert sums(old) == before

@@ -1,0 +1,135 @@
+"""Naming a folder of `create --output`, one of its formats, or a file in it finds the one manifest and vocabulary."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import bertprep
+from bertprep.cli import main
+from bertprep.commands.report import report
+from bertprep.errors import BertprepError, UsageError
+from bertprep.planning.training import read_training_records
+from bertprep.workspace.data_sets import find_records
+from bertprep.workspace.manifest import read_manifest
+from bertprep.workspace.record_home import RecordHome, find_home, find_vocabulary
+from tests.corpora import deal
+from tests.golden import GOLDEN
+from trainer.data import name_data
+
+FILES = {"tfrecord": "corpus_training_00001.tfrecord", "ofrecord": "part-1"}
+
+
+@pytest.fixture(scope="module")
+def made(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("made")
+    settings = bertprep.InstanceSettings(dupe=1)
+    texts = deal(golden_corpus, root / "text", 2)
+    bertprep.create(inputs=texts, output=root / "out", vocab=GOLDEN / "vocab.txt", settings=settings, workers=1)
+    return root / "out"
+
+
+@pytest.fixture
+def out(made: Path, tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    return Path(shutil.copytree(made, tmp_path / "out"))
+
+
+@pytest.mark.parametrize("record_format", FILES)
+def test_a_folder_of_a_format_has_its_home_above(record_format: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = find_home(out / record_format)
+    assert home == RecordHome(out, f"{record_format}/")
+    assert home.records == out / record_format
+    assert home.manifest
+    assert FILES[record_format] in home.manifest.files
+    assert len(home.manifest.files) == 2
+    assert find_vocabulary(out / record_format) == out / "vocab.txt"
+    monkeypatch.chdir(out / record_format)
+    assert find_home(Path()).folder.samefile(out)
+    (out.parent / "link").symlink_to(out / record_format)
+    assert find_home(out.parent / "link").folder.samefile(out)
+
+
+@pytest.mark.parametrize("record_format", FILES)
+@pytest.mark.parametrize("below", ["folder", "file"])
+def test_validate_knows_manifest_and_vocabulary(below: str, record_format: str, out: Path) -> None:
+    path = out / record_format / (FILES[record_format] if below == "file" else "")
+    (outcome,) = bertprep.validate([path], workers=1)
+    assert (outcome.kind, outcome.findings, outcome.vocabulary) == (record_format, [], out / "vocab.txt")
+    assert outcome.manifest
+    content = bytearray((out / record_format / FILES[record_format]).read_bytes())
+    content[-1] ^= 1
+    (out / record_format / FILES[record_format]).write_bytes(content)
+    (outcome,) = bertprep.validate([path], workers=1)
+    assert "file-changed" in {finding.code for finding in outcome.findings}
+
+
+def test_validate_of_the_whole_takes_each_format(out: Path) -> None:
+    outcomes = bertprep.validate([out], workers=1)
+    assert sorted((outcome.folder.name, outcome.kind, len(outcome.files)) for outcome in outcomes) == [
+        ("ofrecord", "ofrecord", 2),
+        ("tfrecord", "tfrecord", 2),
+    ]
+    (out / "ofrecord" / "part-1").unlink()
+    (out / "ofrecord" / "part-2").write_bytes((out / "ofrecord" / "part-0").read_bytes())
+    found = {(finding.code, finding.file) for outcome in bertprep.validate([out], workers=1) for finding in outcome.findings}
+    assert {("file-missing", "part-1"), ("file-extra", "part-2")} <= found
+
+
+@pytest.mark.parametrize("record_format", FILES)
+def test_inspect_shows_words(record_format: str, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(out / record_format / FILES[record_format]), "--records", "1"]) == 0
+    assert "[CLS] " in capsys.readouterr().out
+
+
+def test_what_needs_one_format_asks_for_it_where_there_are_two(out: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"out: holds tfrecord/ and ofrecord/; name one, such as .*out/tfrecord"):
+        bertprep.convert(out, tmp_path / "converted")
+    with pytest.raises(UsageError, match=r"holds tfrecord/ and ofrecord/; name one"):
+        name_data([out])
+    for record_format in FILES:
+        data = name_data([out], record_format=record_format)
+        assert (data.folders, data.format, data.vocabulary) == ((out / record_format,), record_format, out / "vocab.txt")
+    both = read_training_records(out), read_training_records(out / "ofrecord")
+    assert both[0] == both[1]  # they are the same records
+    assert both[0].dupe == 1
+
+
+def test_what_needs_one_format_takes_the_only_one(out: Path, tmp_path: Path) -> None:
+    bertprep.convert(out / "tfrecord", tmp_path / "one", workers=1)
+    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == ["manifest.json", "ofrecord", "vocab.txt"]
+    assert [path.read_bytes() for path in sorted((tmp_path / "one" / "ofrecord").iterdir())] == [
+        path.read_bytes() for path in sorted((out / "ofrecord").iterdir())
+    ]
+    assert name_data([tmp_path / "one"]).format == "ofrecord"
+    bertprep.convert(tmp_path / "one", tmp_path / "back", workers=1)
+    manifest = read_manifest(tmp_path / "back")
+    assert manifest
+    assert list(manifest.files) == ["tfrecord/corpus_training_00000.tfrecord", "tfrecord/corpus_training_00001.tfrecord"]
+    assert [found.findings for found in bertprep.validate([tmp_path / "back"], workers=1)] == [[]]
+
+
+@pytest.mark.parametrize("below", ["", "ofrecord"])
+def test_a_report_does_not_lie_among_the_records(below: str, out: Path) -> None:
+    assert report(out / below, workers=1, sample=5) == out / "report.html"
+    assert len(list((out / "ofrecord").iterdir())) == 2
+
+
+def test_a_file_that_is_gone_is_named(out: Path) -> None:
+    (out / "ofrecord" / "part-1").unlink()
+    with pytest.raises(BertprepError, match=r"ofrecord/part-1: is missing, .*out/manifest\.json lists it"):
+        find_records(out / "ofrecord")
+    shutil.rmtree(out / "ofrecord")
+    with pytest.raises(BertprepError, match=r"ofrecord/part-0: is missing, .*out/manifest\.json lists it"):
+        find_records(out / "ofrecord")
+
+
+def test_another_tools_manifest_above_other_records_is_none_of_ours(out: Path, tmp_path: Path) -> None:
+    theirs = Path(shutil.copytree(out / "tfrecord", tmp_path / "theirs" / "tfrecord"))
+    for content in ("[]", "no JSON", json.dumps({"name": "a web page"})):
+        (theirs.parent / "manifest.json").write_text(content)
+        assert find_records(theirs).manifest is None
+    (theirs.parent / "manifest.json").unlink()
+    shutil.copy(out / "manifest.json", theirs.parent)  # ours lists such files
+    assert find_records(theirs).manifest is not None

@@ -1,0 +1,1 @@
+"""`python -m trainer bench`: throughput and memory on this machine, and tables of them."""
