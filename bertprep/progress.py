@@ -6,12 +6,13 @@ so that a log of a day's run stays readable.
 
 import sys
 import time
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from bertprep.terminal import printable, say
 
-__all__ = ["SECONDS_BETWEEN_LINES", "Progress", "say"]
+__all__ = ["SECONDS_BETWEEN_LINES", "SILENT", "Progress", "Reporter", "say"]
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -72,6 +73,24 @@ class Progress:
         elif self._enabled and kind is None:
             now = time.monotonic()
             self._print(f"{self._rates(now)}, {_duration(now - self._started)}")
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """Tells whoever watches what long work does, or is silent; made where the work is asked for, and handed on."""
+
+    enabled: bool = True
+
+    def say(self, line: str) -> None:
+        if self.enabled:
+            say(line)
+
+    def progress(self, label: str, total: int | None, things: str = "shards", *, enabled: bool = True) -> Progress:
+        """Progress to be shown while it is entered, unless this is silent."""
+        return Progress(label, total, things, enabled=enabled and self.enabled)
+
+
+SILENT = Reporter(enabled=False)
 
 
 def _duration(seconds: float) -> str:

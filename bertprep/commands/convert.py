@@ -17,7 +17,7 @@ from bertprep import kernels, pool
 from bertprep.config import DEFAULT_DIALECT, RECORD_FORMATS, Dialect
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
-from bertprep.progress import Progress, say
+from bertprep.progress import Reporter
 from bertprep.records.convert import RecordConverter, Span
 from bertprep.records.deal import Output, plan_outputs
 from bertprep.records.make import KIND
@@ -62,6 +62,7 @@ def convert(
 
         bertprep.convert("data/tfrecord/.../sample", "records/ofrecord", shards=8)
     """
+    reporter = Reporter(enabled=progress)
     started = time.monotonic()
     source, target, workers = Path(source), Path(target), workers or pool.default_workers()
     _check_request(source, target, to, dialect, shards)
@@ -69,7 +70,7 @@ def convert(
     if source.is_file() and shards is None:
         to, files = _convert_file(folder.files[0], target, to, dialect)
     else:
-        to, files = _convert_folder(folder, target, to, dialect, shards, workers, progress)
+        to, files = _convert_folder(folder, target, to, dialect, shards, workers, reporter)
     return Converted(target, to, files, time.monotonic() - started)
 
 
@@ -113,10 +114,10 @@ def _convert_file(source: FoundFile, target: Path, to: str | None, dialect: Dial
 
 
 def _convert_folder(
-    folder: RecordFolder, target: Path, to: str | None, dialect: Dialect, shards: int | None, workers: int, progress: bool
+    folder: RecordFolder, target: Path, to: str | None, dialect: Dialect, shards: int | None, workers: int, reporter: Reporter
 ) -> tuple[str, dict[str, dict[str, Any]]]:
     """(format, facts of the files): a data set, with its manifest."""
-    sources = _identify_all(folder, workers, progress)
+    sources = _identify_all(folder, workers, reporter)
     to = to or _other_format({source.format for source in sources}, folder.path)
     dialect.check_fits((to,), "--to")
     outputs = plan_outputs(folder, sources, target, to, shards, dialect)
@@ -128,8 +129,7 @@ def _convert_folder(
         "converted_from": {source.file.name: source.sha256 for source in sources},
     }
     if finished := read_finished(target, KIND, made_with):
-        if progress:
-            say(f"convert: all {len(outputs):,} files are made already")
+        reporter.say(f"convert: all {len(outputs):,} files are made already")
         return to, finished.files
     _check_free(target, outputs)
     if folder.vocabulary is not None:
@@ -148,7 +148,7 @@ def _convert_folder(
 
         facts = {output.name: output.facts for output in outputs}
         with (
-            Progress("convert", len(tasks), "files", enabled=progress) as shown,
+            reporter.progress("convert", len(tasks), "files") as shown,
             contextlib.closing(pool.run(make, tasks, workers=workers)) as results,
         ):
             for _, (name, written) in results:
@@ -158,13 +158,13 @@ def _convert_folder(
     return to, manifest.files
 
 
-def _identify_all(folder: RecordFolder, workers: int, progress: bool) -> list[IdentifiedFile]:
+def _identify_all(folder: RecordFolder, workers: int, reporter: Reporter) -> list[IdentifiedFile]:
     """All files of a folder, read and found to be what they should be."""
     kernels.load()
     identified: dict[str, IdentifiedFile] = {}
     tasks = [(str(file.path), file) for file in folder.files]
     with (
-        Progress("read", len(tasks), "files", enabled=progress) as shown,
+        reporter.progress("read", len(tasks), "files") as shown,
         contextlib.closing(pool.run(identify, tasks, workers=workers)) as results,
     ):
         for name, found in results:

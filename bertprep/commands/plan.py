@@ -23,7 +23,7 @@ from bertprep.planning.measure import CommandCost, measure_create, measure_piece
 from bertprep.planning.pieces import MEASURED_BYTES, choose_pieces
 from bertprep.planning.text import DEFAULT_VOCABULARY_SIZE, PlannedText, find_text
 from bertprep.planning.training import TrainingRecords, TrainingUse
-from bertprep.progress import say
+from bertprep.progress import Reporter
 from bertprep.records.make import RecordMaker
 from bertprep.sources.transfer.room import Room, rooms
 from bertprep.workspace.layout import TEST, TRAINING
@@ -102,6 +102,7 @@ def plan(
 
         bertprep.plan(settings=bertprep.InstanceSettings(seq=512, pred=80), steps=1564, global_batch=32768)
     """
+    reporter = Reporter(enabled=progress)
     settings = settings or InstanceSettings()
     formats = check_formats(formats)
     dialect.check_fits(formats, "--format")
@@ -109,7 +110,7 @@ def plan(
     check_run(steps, global_batch)
     text = find_text(
         settings, dialect, formats, vocab=vocab, vocab_size=vocab_size, inputs=inputs, output=output,
-        workdir=Path(workdir), corpus=corpus, workers=workers, progress=progress,
+        workdir=Path(workdir), corpus=corpus, workers=workers, reporter=reporter,
     )  # fmt: skip
     maker = RecordMaker(load_vocabulary(text.vocabulary), settings, dialect)
     workers = min(workers, len(text.shards))
@@ -118,8 +119,7 @@ def plan(
             text.shards, text.sizes, folder, workers=workers, dupe=settings.dupe, budget_bytes=measured_bytes
         )
         measured_bytes = sum(piece.size_bytes for piece in pieces)
-        if progress:
-            say(f"plan: measuring {measured_bytes / 1e6:,.1f} of {sum(text.sizes) / 1e6:,.1f} MB of text")
+        reporter.say(f"plan: measuring {measured_bytes / 1e6:,.1f} of {sum(text.sizes) / 1e6:,.1f} MB of text")
         costs = measure_pieces(pieces, maker, formats, folder, workers)
         start = _measure_start(pieces[0].path, text.vocabulary, settings, dialect, formats, folder)
         largest = max(pieces, key=lambda piece: piece.size_bytes)

@@ -13,7 +13,7 @@ from bertprep.commands.validate import validate
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.instances import load_vocabulary
-from bertprep.progress import say
+from bertprep.progress import Reporter, say
 from bertprep.reporting.excerpts import Excerpt, choose
 from bertprep.reporting.page import page
 from bertprep.workspace.checked_data_sets import DataSet, find_data_sets
@@ -44,6 +44,7 @@ def report(
 
     Raises `UsageError` where there are no records, `BertprepError` where the page cannot be written.
     """
+    reporter = Reporter(enabled=progress)
     sets = _record_sets(Path(workdir if path is None else path), is_default=path is None)
     data_set = max(sets, key=lambda data_set: (_time_of(data_set), str(data_set.folder)))
     target = Path(output) if output is not None else find_home(data_set.folder).folder / REPORT
@@ -52,7 +53,7 @@ def report(
     outcome = _of_folder(validate(named, vocab=vocab, sample=sample, workers=workers, progress=progress), data_set.folder)
     place = Path(vocab) if vocab is not None else outcome.vocabulary
     vocabulary = load_vocabulary(place) if place is not None else None
-    if progress:
+    if reporter.enabled:
         others = f" (of {len(sets):,} data sets, the newest)" if len(sets) > 1 else ""
         errors = f"{outcome.errors:,} errors, the page shows them" if outcome.errors else "no error was found"
         say(f"report: {outcome.folder}{others}: {errors}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from bertprep import pool
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
-from bertprep.progress import say
+from bertprep.progress import Reporter, say
 from bertprep.sources.corpora import BOOKS, GIVEN, language_of, name_corpus, parts_of
 from bertprep.sources.formatting import DUMP, OWN_TEXT, FormattedText, SourceFile, find_formatted, format_corpus
 from bertprep.sources.local import find_sources
@@ -42,6 +42,7 @@ def shard(
 
     Raises `UsageError` for a request that cannot be met, `BertprepError` for data that is not whole.
     """
+    reporter = Reporter(enabled=progress)
     workspace = Workspace(Path(workdir))
     settings = settings or ShardSettings()
     workers = workers or pool.default_workers()
@@ -51,16 +52,16 @@ def shard(
     about = OWN_TEXT if inputs and parts_of(corpus) else None
     if about or is_own_text(read_manifest(workspace.sharded(corpus))):
         check_not_downloaded(workspace, corpus)
-    if progress and asked is None and not inputs:
+    if reporter.enabled and asked is None and not inputs:
         say(f"shard: taking {corpus} (--corpus takes another, --input your own text)")
     if inputs:
-        fetch = partial(fetch_web_file, workspace=workspace, progress=progress)
+        fetch = partial(fetch_web_file, workspace=workspace, reporter=reporter)
         sources = find_sources(inputs, field=field, one_document=one_document, fetch=fetch)
-        texts = [format_corpus(workspace, corpus, sources, about=about, workers=workers, verify=verify, progress=progress)]
+        texts = [format_corpus(workspace, corpus, sources, about=about, workers=workers, verify=verify, reporter=reporter)]
     elif corpus == SAMPLE:
         texts = [FormattedText([TextInput(write_sample(workspace))], empty=0)]
     elif parts := parts_of(corpus):
-        texts = [_downloaded_text(workspace, part, workers=workers, verify=verify, progress=progress) for part in parts]
+        texts = [_downloaded_text(workspace, part, workers=workers, verify=verify, reporter=reporter) for part in parts]
     else:
         raise UsageError(
             f"--corpus {corpus}: has no text shards in {workspace.sharded(corpus)}; "
@@ -73,7 +74,7 @@ def shard(
         settings,
         workers=workers,
         verify=verify,
-        progress=progress,
+        reporter=reporter,
         already_empty=sum(text.empty for text in texts),
         about=about,
     )
@@ -115,13 +116,13 @@ def check_downloaded(workspace: Workspace, part: str) -> Listing | None:
     return listing
 
 
-def _downloaded_text(workspace: Workspace, part: str, *, workers: int, verify: bool, progress: bool) -> FormattedText:
+def _downloaded_text(workspace: Workspace, part: str, *, workers: int, verify: bool, reporter: Reporter) -> FormattedText:
     """The cleaned text of a download, made now where it was not; raises as `check_downloaded` does."""
     listing = check_downloaded(workspace, part)
     if listing is None and (text := find_formatted(workspace, part)):
         return text
     sources = list(_sources(listing, workspace.download(part))) if listing else []
-    return format_corpus(workspace, part, sources, workers=workers, verify=verify, progress=progress)
+    return format_corpus(workspace, part, sources, workers=workers, verify=verify, reporter=reporter)
 
 
 def _sources(listing: Listing, folder: Path) -> Iterator[TextInput | SourceFile]:

@@ -16,7 +16,7 @@ from bertprep.check.record_sets import validate_records
 from bertprep.check.text_checks import check_text_shards
 from bertprep.errors import UsageError
 from bertprep.instances import load_vocabulary
-from bertprep.progress import Progress
+from bertprep.progress import Progress, Reporter
 from bertprep.workspace.checked_data_sets import DataSet, find_data_sets
 from bertprep.workspace.manifest_schema import TEXT_SHARDS
 
@@ -39,6 +39,7 @@ def validate(
 
         errors = sum(outcome.errors for outcome in bertprep.validate(["data"]))
     """
+    reporter = Reporter(enabled=progress)
     if masked_lm_prob is not None and not 0 < masked_lm_prob <= 1:
         raise UsageError(f"--masked-lm-prob {masked_lm_prob}: must be above 0 and at most 1")
     if sample is not None and sample < 1:
@@ -47,7 +48,7 @@ def validate(
     vocabulary = load_vocabulary(Path(vocab)) if vocab is not None else None
     workers = workers or pool.default_workers()
     kernels.load()  # before workers are forked, so that they share it
-    with Progress("validate", sum(len(s.files) for s in data_sets), "files", enabled=progress) as shown:
+    with reporter.progress("validate", sum(len(s.files) for s in data_sets), "files") as shown:
         return [
             _validate_text(data_set, workers=workers, sample=sample, shown=shown)
             if data_set.kind == TEXT_SHARDS

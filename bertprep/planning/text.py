@@ -22,6 +22,7 @@ from bertprep.commands.create import (
 )
 from bertprep.config import Dialect, InstanceSettings
 from bertprep.errors import BertprepError, UsageError
+from bertprep.progress import Reporter
 from bertprep.records.make import TextShard
 from bertprep.sources.corpora import GIVEN, name_corpus
 from bertprep.workspace.layout import Workspace
@@ -53,7 +54,7 @@ def find_text(
     workdir: Path,
     corpus: str | None,
     workers: int,
-    progress: bool,
+    reporter: Reporter,
 ) -> PlannedText:
     """What `create` with these arguments would work on; raises as `create` does where it could not."""
     if output is not None and not inputs:
@@ -66,15 +67,15 @@ def find_text(
         shards = given_shards(inputs, corpus, homes, dialect)
     else:
         root = workspace.root
-        corpus = choose_corpus(workspace, corpus, progress)
-        sharded = ensure_shards(workspace, corpus, workers, progress)
+        corpus = choose_corpus(workspace, corpus, reporter)
+        sharded = ensure_shards(workspace, corpus, workers, reporter)
         homes = homes_in_workspace(workspace, corpus, settings, dialect, sharded, formats)
         shards = list_shards(workspace, corpus, sharded, homes, dialect)
     vocabulary = (
         find_vocabulary(workspace, vocab)
         if vocab is not None
         else train_vocabulary_of(
-            inputs, size=vocab_size, cased=settings.cased, workdir=workdir, corpus=corpus, progress=progress
+            inputs, size=vocab_size, cased=settings.cased, workdir=workdir, corpus=corpus, progress=reporter.enabled
         )
     )
     folders = {name: home.records for name, home in homes.items()}

@@ -21,7 +21,7 @@ from bertprep.config import DEFAULT_DIALECT, Dialect, InstanceSettings
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances, load_vocabulary
-from bertprep.progress import Progress, say
+from bertprep.progress import Reporter
 from bertprep.records.writer import RecordEncoder, write_records
 from bertprep.workspace.layout import VOCABULARY
 from bertprep.workspace.manifest import Journal, Manifest, read_finished, versions_of
@@ -117,7 +117,7 @@ def make_records(
     made_with: dict[str, Any],
     maker: RecordMaker,
     workers: int,
-    progress: bool,
+    reporter: Reporter,
     *,
     check_texts: bool,
     verify: bool = False,
@@ -135,7 +135,7 @@ def make_records(
         for folder, manifest in manifests.items():
             journal = Journal(folder, KIND, made_with, owned=_owned(folder, homes))
             label = " and ".join(name for name, home in homes.items() if home.folder == folder)
-            if remove_damaged(manifest, journal, names=names[folder], label=label, workers=workers, progress=progress):
+            if remove_damaged(manifest, journal, names=names[folder], label=label, workers=workers, reporter=reporter):
                 manifests[folder] = None
     for folder, manifest in manifests.items():
         if not manifest:
@@ -157,11 +157,11 @@ def make_records(
                     _check_same_text(shard, facts, home.folder)
         if tasks:
             maker.prepare()
-        elif progress:
+        else:
             how = "sums checked" if verify else "sizes checked; --verify reads their sums"
-            say(f"create: all {len(shards):,} shards are made already ({how})")
+            reporter.say(f"create: all {len(shards):,} shards are made already ({how})")
         with (
-            Progress("create", len(tasks), enabled=progress and bool(tasks)) as shown,
+            reporter.progress("create", len(tasks), enabled=bool(tasks)) as shown,
             contextlib.closing(pool.run(maker.make, tasks, workers=workers)) as results,
         ):
             for _, result in results:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bertprep import pool
-from bertprep.progress import Progress
+from bertprep.progress import Reporter
 from bertprep.sources import readers
 from bertprep.sources.bookcorpus import join_books
 from bertprep.sources.streams import open_stream
@@ -109,7 +109,7 @@ def format_corpus(
     about: dict[str, Any] | None = None,
     workers: int,
     verify: bool = False,
-    progress: bool,
+    reporter: Reporter,
 ) -> FormattedText:
     """Write the cleaned text of the `sources` that are not plain text; returns all as plain text, in their order.
 
@@ -125,10 +125,10 @@ def format_corpus(
     manifest = read_finished(folder, KIND, made_with)
     if verify:
         journal = Journal(folder, KIND, made_with)
-        if remove_damaged(manifest, journal, label=KIND, workers=workers, progress=progress):
+        if remove_damaged(manifest, journal, label=KIND, workers=workers, reporter=reporter):
             manifest = None
     if manifest is None or not _is_of(manifest, numbered):
-        manifest = _format(folder, corpus, numbered, made_with, workers, progress)
+        manifest = _format(folder, corpus, numbered, made_with, workers, reporter)
     written = _inputs_by_source(folder, manifest)
     inputs = [[source] if isinstance(source, TextInput) else written[number] for number, source in enumerate(sources)]
     return FormattedText([given for of_source in inputs for given in of_source], _sum_empty(manifest))
@@ -162,7 +162,7 @@ def _sum_empty(manifest: Manifest) -> int:
 
 
 def _format(
-    folder: Path, corpus: str, sources: dict[int, SourceFile], made_with: dict[str, Any], workers: int, progress: bool
+    folder: Path, corpus: str, sources: dict[int, SourceFile], made_with: dict[str, Any], workers: int, reporter: Reporter
 ) -> Manifest:
     with Journal(folder, KIND, made_with, wait=True) as journal:
         if journal.found and _is_of(journal.found, sources):
@@ -178,7 +178,7 @@ def _format(
                     yield label, task
 
         with (
-            Progress(f"clean {corpus}", None if _has_dump(sources) else len(sources), "files", enabled=progress) as shown,
+            reporter.progress(f"clean {corpus}", None if _has_dump(sources) else len(sources), "files") as shown,
             closing(pool.run(write_text, tasks(), workers=workers)) as results,
         ):
             for _, (name, facts) in results:

@@ -105,7 +105,7 @@ def _wikipedia(request: Request, workspace: Workspace) -> Iterator[Part]:
     elif is_web(dump):
         name_in_url(dump)
         yield Part(
-            "wikipedia", label, folder, {"dump": dump}, lambda hub, web: list_url(dump, web, progress=hub.progress), fixed=False
+            "wikipedia", label, folder, {"dump": dump}, lambda hub, web: list_url(dump, web, reporter=hub.reporter), fixed=False
         )
     else:
         listing = list_dump(Path(dump))

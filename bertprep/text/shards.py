@@ -15,7 +15,7 @@ import numpy as np
 
 from bertprep import pool
 from bertprep.config import ShardSettings
-from bertprep.progress import Progress
+from bertprep.progress import Reporter
 from bertprep.text.assignment import assign_documents, count_shards
 from bertprep.text.documents import Documents, TextFile, TextIndex, TextInput, index_documents, read_documents
 from bertprep.text.sentences import choose_splitter
@@ -46,7 +46,7 @@ def shard_corpus(
     *,
     workers: int,
     verify: bool = False,
-    progress: bool,
+    reporter: Reporter,
     already_empty: int = 0,
     about: dict[str, Any] | None = None,
 ) -> Manifest:
@@ -59,7 +59,7 @@ def shard_corpus(
     cannot be sharded, and where the folder holds shards of other text or settings.
     """
     language = settings.language or "en"
-    index = _index(corpus, inputs, settings, workers, progress)
+    index = _index(corpus, inputs, settings, workers, reporter)
     documents = index.documents
     counts = count_shards(documents.size_bytes, settings)
     made_with = {
@@ -77,7 +77,7 @@ def shard_corpus(
     finished = read_finished(folder, KIND, made_with)
     if verify:
         journal = Journal(folder, KIND, made_with)
-        if remove_damaged(finished, journal, label=KIND, workers=workers, progress=progress):
+        if remove_damaged(finished, journal, label=KIND, workers=workers, reporter=reporter):
             finished = None
     if finished:
         return finished
@@ -97,7 +97,7 @@ def shard_corpus(
                 inputs_of_shard = {number: index.files[number] for number in np.unique(in_shard.file).tolist()}
                 tasks.append((name, ShardTask(folder / name, inputs_of_shard, in_shard, settings)))
         with (
-            Progress(f"shard {corpus}", len(tasks), enabled=progress) as shown,
+            reporter.progress(f"shard {corpus}", len(tasks)) as shown,
             closing(pool.run(write_shard, tasks, workers=workers)) as results,
         ):
             for name, facts in results:
@@ -106,8 +106,8 @@ def shard_corpus(
         return journal.finish(shards, versions_of("sentencex"), dropped)
 
 
-def _index(corpus: str, inputs: Sequence[TextInput], settings: ShardSettings, workers: int, progress: bool) -> TextIndex:
-    with Progress(f"read {corpus}", len(inputs), "files", enabled=progress) as shown:
+def _index(corpus: str, inputs: Sequence[TextInput], settings: ShardSettings, workers: int, reporter: Reporter) -> TextIndex:
+    with reporter.progress(f"read {corpus}", len(inputs), "files") as shown:
         return index_documents(
             inputs,
             keep_duplicates=settings.keep_duplicates,

@@ -17,7 +17,7 @@ from bertprep import pool
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.instances.vocabulary import SPECIAL_TOKENS
-from bertprep.progress import Progress
+from bertprep.progress import SILENT, Reporter
 from bertprep.text.documents import MOST_DOCUMENT_BYTES, too_long
 
 CONTINUES = "##"
@@ -28,14 +28,14 @@ Pair = tuple[str, str]
 
 
 def train_vocabulary(
-    files: Sequence[Path], path: Path, *, size: int = 8000, cased: bool = False, workers: int = 1, progress: bool = False
+    files: Sequence[Path], path: Path, *, size: int = 8000, cased: bool = False, workers: int = 1, reporter: Reporter = SILENT
 ) -> None:
     """Write a vocabulary of at most `size` tokens, one a line: special tokens, characters, then merges as they were made.
 
     It is shorter than `size` where the text holds no more pieces that occur twice. Raises `UsageError` for a size that
     the characters of the text alone exceed, `BertprepError` for text without a word.
     """
-    words = count_words(files, cased=cased, workers=workers, progress=progress)
+    words = count_words(files, cased=cased, workers=workers, reporter=reporter)
     alphabet = choose_alphabet(words)
     if not alphabet:
         raise BertprepError(f"{', '.join(map(str, files[:3])) or 'no file'}: no word found to train a vocabulary on")
@@ -55,12 +55,12 @@ def train_vocabulary(
         file.write("".join(f"{token}\n" for token in tokens).encode())
 
 
-def count_words(files: Sequence[Path], *, cased: bool, workers: int = 1, progress: bool = False) -> Counter[str]:
+def count_words(files: Sequence[Path], *, cased: bool, workers: int = 1, reporter: Reporter = SILENT) -> Counter[str]:
     """How often each word occurs, as BERT's basic tokenizer sees words: normalised, punctuation apart."""
     words: Counter[str] = Counter()
     tasks = [(str(path), (path, cased)) for path in files]
     with (
-        Progress("count words", len(tasks), "files", enabled=progress) as shown,
+        reporter.progress("count words", len(tasks), "files") as shown,
         closing(pool.run(_count_words_of_file, tasks, workers=workers)) as results,
     ):
         for name, of_file in results:

@@ -14,7 +14,7 @@ from typing import Any
 from bertprep import pool
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import explain_write_error
-from bertprep.progress import Progress, say
+from bertprep.progress import SILENT, Reporter, say
 from bertprep.workspace.manifest import Journal, Manifest, read_manifest, sha256_of
 
 Files = Mapping[str, Mapping[str, Any]]
@@ -28,7 +28,7 @@ def remove_damaged(
     names: Collection[str] | None = None,
     label: str,
     workers: int,
-    progress: bool,
+    reporter: Reporter,
 ) -> bool:
     """Remove the files that are not as they were made, with a line for each; whether the folder is not finished any more.
 
@@ -37,14 +37,14 @@ def remove_damaged(
     folder was made with other settings, or another run writes there.
     """
     folder = journal.folder
-    if finished and not find_damaged(folder, _of(finished.files, names), label=label, workers=workers, progress=progress):
+    if finished and not find_damaged(folder, _of(finished.files, names), label=label, workers=workers, reporter=reporter):
         return False
     if not folder.is_dir():
         return True
     with journal:
         manifest = read_manifest(folder)
         files = _of({**(manifest.files if manifest else {}), **journal.done}, names)
-        damaged = find_damaged(folder, files, label=label, workers=workers, progress=progress and not finished)
+        damaged = find_damaged(folder, files, label=label, workers=workers, reporter=SILENT if finished else reporter)
         for name, why in damaged.items():
             path = folder / name
             say(f"{path}: {why}; it is made again")
@@ -59,19 +59,19 @@ def _of(files: Files, names: Collection[str] | None) -> Files:
     return files if names is None else {name: files[name] for name in names if name in files}
 
 
-def check_undamaged(folder: Path, manifest: Manifest, *, label: str, advice: str, workers: int, progress: bool) -> None:
+def check_undamaged(folder: Path, manifest: Manifest, *, label: str, advice: str, workers: int, reporter: Reporter) -> None:
     """Raise `BertprepError` where a file of a finished folder is not as it was made; `advice` says how it is made again."""
-    damaged = find_damaged(folder, manifest.files, label=label, workers=workers, progress=progress)
+    damaged = find_damaged(folder, manifest.files, label=label, workers=workers, reporter=reporter)
     for name, why in damaged.items():
         more = f" (and {len(damaged) - 1:,} more)" if len(damaged) > 1 else ""
         raise BertprepError(f"{folder / name}: {why}{more}; {advice}")
 
 
-def find_damaged(folder: Path, files: Files, *, label: str, workers: int, progress: bool) -> dict[str, str]:
+def find_damaged(folder: Path, files: Files, *, label: str, workers: int, reporter: Reporter) -> dict[str, str]:
     """Which of the files are not as they were made, and why, in the order of their names; reads all of them."""
     damaged: dict[str, str] = {}
     with (
-        Progress(f"verify {label}", len(files), "files", enabled=progress and bool(files)) as shown,
+        reporter.progress(f"verify {label}", len(files), "files", enabled=bool(files)) as shown,
         closing(pool.run(partial(_look_at, folder), [(n, (n, facts)) for n, facts in files.items()], workers=workers)) as found,
     ):
         for name, (why, read_bytes) in found:

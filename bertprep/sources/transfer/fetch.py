@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx2
 
 from bertprep.errors import BertprepError
-from bertprep.progress import say
+from bertprep.progress import SILENT, Reporter, say
 from bertprep.sources.transfer.http import Patience, TroubleError, Web, absolute
 from bertprep.sources.transfer.listing import Listing, RemoteFile, missing
 from bertprep.sources.transfer.partial import PartialFile, partial_bytes, problem_of
@@ -37,17 +37,19 @@ class _StoppedError(Exception):
     """Another file failed, or the user stopped the run."""
 
 
-def fetch(listing: Listing, folder: Path, *, connections: int = 4, progress: bool = False, label: str = "download") -> None:
+def fetch(
+    listing: Listing, folder: Path, *, connections: int = 4, reporter: Reporter = SILENT, label: str = "download"
+) -> None:
     """Make every file of `listing` stand in `folder`, whole and right; nobody else may write there meanwhile (`locked`).
 
     Raises `BertprepError` where a file cannot be had; what has arrived is kept for the next call.
     """
     check_room({folder: missing_bytes(listing, folder)})
     there_bytes = sum(path.stat().st_size for file in listing.files if (path := folder / file.name).is_file())
-    if progress and there_bytes >= WORTH_A_LINE_BYTES:
+    if reporter.enabled and there_bytes >= WORTH_A_LINE_BYTES:
         say(f"{label}: checking the {there_bytes / 1e6:,.0f} MB that are there")
-    with TransferProgress(label, listing.files, enabled=progress) as shown, Web(connections) as web:
-        transfer = _Transfer(web, shown, progress)
+    with TransferProgress(label, listing.files, enabled=reporter.enabled) as shown, Web(connections) as web:
+        transfer = _Transfer(web, shown, reporter)
         pool = ThreadPoolExecutor(connections)
         futures = [pool.submit(transfer.provide, file, folder / file.name) for file in listing.files]
         try:
@@ -69,8 +71,8 @@ def missing_bytes(listing: Listing, folder: Path) -> int:
 class _Transfer:
     """What the threads of one `fetch` share, and what each does with a file."""
 
-    def __init__(self, web: Web, shown: TransferProgress, progress: bool) -> None:
-        self._web, self._shown, self._progress = web, shown, progress
+    def __init__(self, web: Web, shown: TransferProgress, reporter: Reporter) -> None:
+        self._web, self._shown, self._reporter = web, shown, reporter
         self.stop = threading.Event()
 
     def provide(self, file: RemoteFile, path: Path) -> None:
@@ -97,7 +99,7 @@ class _Transfer:
 
     def _receive(self, file: RemoteFile, partial: PartialFile) -> str | None:
         """Receive all bytes, over as many connections as that takes; returns what is wrong with them, or None."""
-        patience = Patience(str(partial.path), stop=self.stop, progress=self._progress)
+        patience = Patience(str(partial.path), stop=self.stop, reporter=self._reporter)
         patience.note_progress(partial.size_bytes)
         self._shown.begin(file, partial.size_bytes)
         while partial.size_bytes != file.size_bytes:

@@ -22,7 +22,7 @@ from huggingface_hub import constants, get_token
 
 from bertprep import __version__
 from bertprep.errors import BertprepError
-from bertprep.progress import say
+from bertprep.progress import SILENT, Reporter
 from bertprep.untrusted import MOST_BYTES, parse_json
 
 TRIES, TRIES_TO_LIST = 8, 6
@@ -117,8 +117,10 @@ class Web:
 class Patience:
     """Counts the tries without progress, and waits before the next."""
 
-    def __init__(self, what: str, *, tries: int = TRIES, stop: threading.Event | None = None, progress: bool = False) -> None:
-        self._what, self._allowed, self._progress = what, tries, progress
+    def __init__(
+        self, what: str, *, tries: int = TRIES, stop: threading.Event | None = None, reporter: Reporter = SILENT
+    ) -> None:
+        self._what, self._allowed, self._reporter = what, tries, reporter
         self._stop = stop or threading.Event()
         self._tries = self._best = 0
 
@@ -139,8 +141,9 @@ class Patience:
         seconds = min(2 ** (self._tries - 1), LONGEST_WAIT) * unit
         if trouble.after_seconds is not None:
             seconds = min(max(seconds, trouble.after_seconds), LONGEST_RETRY_AFTER * unit)
-        if self._progress:
-            say(f"{self._what}: {trouble}; trying again in {seconds:.0f} s (try {self._tries + 1} of {self._allowed})")
+        self._reporter.say(
+            f"{self._what}: {trouble}; trying again in {seconds:.0f} s (try {self._tries + 1} of {self._allowed})"
+        )
         self._stop.wait(seconds)
 
     def persist(self, action: Callable[[], Result]) -> Result:

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from bertprep.errors import BertprepError
+from bertprep.progress import SILENT, Reporter
 from bertprep.sources.catalogue import KNOWN_SHA256, HubFiles
 from bertprep.sources.transfer.http import TRIES_TO_LIST, Patience, RefusedError, Web, absolute
 from bertprep.sources.transfer.listing import Listing, RemoteFile
@@ -45,8 +46,8 @@ def source_of(files: HubFiles) -> dict[str, Any]:
 class Hub:
     """Lists repositories; what one was found to hold is remembered, so that all its downloads are of one commit."""
 
-    def __init__(self, web: Web, *, progress: bool = False) -> None:
-        self._web, self.progress = web, progress
+    def __init__(self, web: Web, *, reporter: Reporter = SILENT) -> None:
+        self._web, self.reporter = web, reporter
         self._trees: dict[tuple[str, str, str], tuple[str, list[Entry]]] = {}
 
     def list_files(self, wanted: HubFiles) -> Listing:
@@ -94,7 +95,7 @@ class Hub:
 
     def _json(self, url: str) -> tuple[Any, str | None]:
         """What stands at an address, and the address of the next page."""
-        patience = Patience(absolute(url), tries=TRIES_TO_LIST, progress=self.progress)
+        patience = Patience(absolute(url), tries=TRIES_TO_LIST, reporter=self.reporter)
         return patience.persist(lambda: self._web.get_json(url))
 
 

@@ -14,6 +14,7 @@ import httpx2
 
 from bertprep.errors import UsageError
 from bertprep.files.atomic import explain_write_error, temporary_name
+from bertprep.progress import SILENT, Reporter
 from bertprep.sources.streams import is_web
 from bertprep.sources.transfer.fetch import validator_of
 from bertprep.sources.transfer.http import TRIES_TO_LIST, Patience, RefusedError, Web
@@ -22,7 +23,7 @@ from bertprep.terminal import printable
 from bertprep.untrusted import check_name
 
 
-def list_url(url: str, web: Web, *, progress: bool = False) -> Listing:
+def list_url(url: str, web: Web, *, reporter: Reporter = SILENT) -> Listing:
     """The one file at `url`, as it is now."""
     name = name_in_url(url)
 
@@ -34,7 +35,7 @@ def list_url(url: str, web: Web, *, progress: bool = False) -> Listing:
         with web.get(url) as response:  # left before its body is read
             return response.headers
 
-    patience = Patience(url, tries=TRIES_TO_LIST, progress=progress)
+    patience = Patience(url, tries=TRIES_TO_LIST, reporter=reporter)
     try:
         headers = patience.persist(ask)
     except RefusedError as refusal:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bertprep.errors import BertprepError
 from bertprep.files.lock import locked
-from bertprep.progress import say
+from bertprep.progress import Reporter, say
 from bertprep.sources.transfer.fetch import fetch
 from bertprep.sources.transfer.http import Web
 from bertprep.sources.transfer.listing import load_listing, missing, save_listing
@@ -16,7 +16,7 @@ from bertprep.sources.transfer.own_files import list_url, name_in_url
 from bertprep.workspace.layout import Workspace
 
 
-def fetch_web_file(url: str, workspace: Workspace, *, progress: bool) -> Path:
+def fetch_web_file(url: str, workspace: Workspace, *, reporter: Reporter) -> Path:
     """The file at `url`; each address has a folder of its own.
 
     The server is asked whether a file that is there is still the same, and it is fetched again where it is not. Where the
@@ -29,7 +29,7 @@ def fetch_web_file(url: str, workspace: Workspace, *, progress: bool) -> Path:
         whole = kept is not None and not missing(kept, folder)
         try:
             with Web() as web:
-                listing = list_url(url, web, progress=progress)
+                listing = list_url(url, web, reporter=reporter)
         except BertprepError as error:
             if kept is None or not whole:
                 raise
@@ -40,5 +40,5 @@ def fetch_web_file(url: str, workspace: Workspace, *, progress: bool) -> Path:
             path.unlink(missing_ok=True)
             save_listing(listing, folder)
         if listing != kept or not whole:
-            fetch(listing, folder, connections=1, progress=progress, label=path.name)
+            fetch(listing, folder, connections=1, reporter=reporter, label=path.name)
     return path
