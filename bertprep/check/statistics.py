@@ -23,7 +23,7 @@ from bertprep.check.findings import ERROR, WARNING, Finding
 from bertprep.check.outcome import FileFacts
 from bertprep.check.record_checks import Counted, RecordRules
 from bertprep.check.tally import Counts, Tally
-from bertprep.kernels import record_faults as faults
+from bertprep.kernels import numbers as faults
 from bertprep.workspace.layout import TEST, TRAINING
 
 FALSE_ALARMS = 1e-6

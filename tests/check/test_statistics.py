@@ -14,7 +14,7 @@ from bertprep.check.record_checks import Counted, RecordChecker, RecordRules, ch
 from bertprep.commands.create import create
 from bertprep.config import InstanceSettings, ShardSettings
 from bertprep.instances import Tokenizer, generate_instances, load_vocabulary
-from bertprep.kernels import record_faults as faults
+from bertprep.kernels import numbers as faults
 from bertprep.records import Examples, RecordEncoder, write_records
 from tests.check.clean_sets import SETS, findings_of_sets
 from tests.golden import GOLDEN
