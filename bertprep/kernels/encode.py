@@ -19,9 +19,12 @@ from bertprep.kernels.language import (
     i64,
     i64_p,
     kernel,
+    loaded,
+    ones_in,
     prefetch,
     store_u32,
     store_u64,
+    stored,
     subroutine,
     u8_p,
     u16_p,
@@ -139,8 +142,7 @@ def _pack_16(_context, _out, _at, _sequence, _first):
     def generate(_context, builder, _signature, arguments):
         out, at, sequence, first = arguments
         bytes_64 = ir.VectorType(ir.IntType(8), 64)
-        value = builder.load(builder.bitcast(builder.gep(sequence, [first]), bytes_64.as_pointer()))
-        value.align = 4
+        value = loaded(builder, sequence, first, bytes_64)
         # each byte learns the size that stands in the fourth byte of its varint, and stays if it is before that
         sizes = builder.shuffle_vector(value, value, ir.Constant(ir.VectorType(ir.IntType(32), 64), [k | 3 for k in range(64)]))
         stays = builder.icmp_unsigned(">", sizes, ir.Constant(bytes_64, [k & 3 for k in range(64)]))
@@ -148,10 +150,8 @@ def _pack_16(_context, _out, _at, _sequence, _first):
             "llvm.x86.avx512.mask.compress.v64i8", (), ir.FunctionType(bytes_64, [bytes_64, bytes_64, stays.type])
         )
         packed = builder.call(compress, [value, ir.Constant(bytes_64, [0] * 64), stays])
-        builder.store(packed, builder.bitcast(builder.gep(out, [at]), bytes_64.as_pointer())).align = 1
-        number = ir.IntType(64)
-        count = builder.module.declare_intrinsic("llvm.ctpop", [number], ir.FunctionType(number, [number]))
-        return builder.call(count, [builder.bitcast(stays, number)])
+        stored(builder, packed, out, at)
+        return ones_in(builder, builder.bitcast(stays, ir.IntType(64)))
 
     return i64(u8_p, i64, u32_p, i64), generate
 

@@ -55,31 +55,35 @@ def _numpy_name(kind: Any) -> str:
 kernel = KernelSource
 
 
-def _pointer_to(builder: Any, pointer: Any, index: Any, kind: Any) -> Any:
-    """The address `index` bytes behind `pointer`, as a pointer to `kind`."""
-    address = builder.gep(builder.bitcast(pointer, ir.IntType(8).as_pointer()), [index])
-    return builder.bitcast(address, kind.as_pointer())
+def loaded(builder: Any, pointer: Any, index: Any, kind: Any) -> Any:
+    """The value of type `kind` at pointer[index], wherever that is: code for an intrinsic."""
+    value = builder.load(builder.bitcast(builder.gep(pointer, [index]), kind.as_pointer()))
+    value.align = 1
+    return value
 
 
-def _load(bits: int, result: Any) -> Any:
+def stored(builder: Any, value: Any, pointer: Any, index: Any) -> None:
+    """Write a value of any type to pointer[index]: the same the other way round."""
+    builder.store(value, builder.bitcast(builder.gep(pointer, [index]), value.type.as_pointer())).align = 1
+
+
+def _load(kind: Any, result: Any) -> Any:
     @intrinsic
     def load(_context: Any, _pointer: Any, _index: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-            value = builder.load(_pointer_to(builder, arguments[0], arguments[1], ir.IntType(bits)))
-            value.align = 1
-            return value
+            return loaded(builder, *arguments, kind)
 
         return result(u8_p, i64), generate
 
     return load
 
 
-def _store(bits: int, kind: Any) -> Any:
+def _store(kind: Any) -> Any:
     @intrinsic
     def store(_context: Any, _pointer: Any, _index: Any, _value: Any) -> Any:
         def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             pointer, index, value = arguments
-            builder.store(value, _pointer_to(builder, pointer, index, ir.IntType(bits))).align = 1
+            stored(builder, value, pointer, index)
             return context.get_dummy_value()
 
         return types.none(u8_p, i64, kind), generate
@@ -87,9 +91,10 @@ def _store(bits: int, kind: Any) -> Any:
     return store
 
 
-load_u32, load_u64 = _load(32, u32), _load(64, u64)
+load_u32, load_u64 = _load(ir.IntType(32), u32), _load(ir.IntType(64), u64)
+load_f32, load_f64 = _load(ir.FloatType(), types.float32), _load(ir.DoubleType(), types.float64)
 """load(bytes, offset): a little-endian number at any offset."""
-store_u32, store_u64 = _store(32, u32), _store(64, u64)
+store_u32, store_u64 = _store(u32), _store(u64)
 """store(bytes, offset, value): the same the other way round."""
 
 
@@ -98,10 +103,7 @@ def _copy(width: int) -> Any:
     def copy(_context: Any, to: Any, _at: Any, source: Any, _start: Any) -> Any:
         def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             target, at, origin, start = arguments
-            vector = ir.VectorType(ir.IntType(8), width).as_pointer()
-            value = builder.load(builder.bitcast(builder.gep(origin, [start]), vector))
-            value.align = 1
-            builder.store(value, builder.bitcast(builder.gep(target, [at]), vector)).align = 1
+            stored(builder, loaded(builder, origin, start, ir.VectorType(ir.IntType(8), width)), target, at)
             return context.get_dummy_value()
 
         return types.none(to, i64, source, i64), generate
@@ -137,6 +139,22 @@ def _count_zeros(name: str) -> Any:
 
 
 trailing_zeros, leading_zeros = _count_zeros("cttz"), _count_zeros("ctlz")
+
+
+def ones_in(builder: Any, value: Any) -> Any:
+    """How many bits of a 64-bit value are 1: code for an intrinsic."""
+    kind = ir.IntType(64)
+    return builder.call(builder.module.declare_intrinsic("llvm.ctpop", [kind], ir.FunctionType(kind, [kind])), [value])
+
+
+@intrinsic
+def count_bits(_context: Any, _value: Any) -> Any:
+    """How many bits of a number are 1."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return ones_in(builder, arguments[0])
+
+    return i64(u64), generate
 
 
 @intrinsic
@@ -188,8 +206,7 @@ def word_bytes(_context: Any, _text: Any, _at: Any) -> Any:
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         vector, wide = ir.VectorType(ir.IntType(8), 32), ir.IntType(64)
-        value = builder.load(_pointer_to(builder, arguments[0], arguments[1], vector))
-        value.align = 1
+        value = loaded(builder, *arguments, vector)
 
         def all_of(number: int) -> Any:
             return ir.Constant(vector, [number] * 32)

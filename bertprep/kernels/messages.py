@@ -9,7 +9,7 @@ features are located, as ranges of bytes; every length is checked against the ra
 
 import numpy as np
 
-from bertprep.kernels.language import i64, load_u64, subroutine
+from bertprep.kernels.language import i64, load_f32, load_f64, load_u64, subroutine
 from bertprep.kernels.numbers import (
     BEGIN,
     DOUBLE_LIST,
@@ -34,7 +34,7 @@ from bertprep.kernels.numbers import (
     WRONG_COUNT,
     WRONG_TYPE,
 )
-from bertprep.kernels.varints import count_numbers, load_f32, load_f64, read_number, read_varint, unpack
+from bertprep.kernels.varints import count_numbers, read_number, read_varint, unpack
 
 _NAMES = {name: feature for feature, known in enumerate(FEATURES) for name in (known, TF2_NAMES.get(known, known))}
 _BY_SIZE = sorted(_NAMES, key=len)

@@ -12,7 +12,7 @@ the six of the second are a number c, when draws of masks for the text agree wit
 """
 
 from bertprep.kernels.decode import _pointer_at
-from bertprep.kernels.language import f32_p, i32_p, i64, i64_p, kernel, shifted, subroutine, u8_p, u64, u64_p
+from bertprep.kernels.language import count_bits, f32_p, i32_p, i64, i64_p, kernel, shifted, subroutine, u8_p, u64, u64_p
 from bertprep.kernels.numbers import (
     AFTER_PREDICTIONS,
     AT_BY_LENGTH,
@@ -496,14 +496,10 @@ def check_records(room: i64_p, count: i64, numbers: i64_p, tables: i64_p, hashes
 @subroutine
 def _count_common(sketches, first, second):
     """The bits that two sketches share."""
-    total = u64(0)
+    total = i64(0)
     for word in range(SKETCH_WORDS):
-        bits = sketches[SKETCH_WORDS * first + word] & sketches[SKETCH_WORDS * second + word]
-        bits -= (bits >> u64(1)) & u64(0x5555555555555555)
-        bits = (bits & u64(0x3333333333333333)) + ((bits >> u64(2)) & u64(0x3333333333333333))
-        bits = (bits + (bits >> u64(4))) & u64(0x0F0F0F0F0F0F0F0F)
-        total += (bits * u64(0x0101010101010101)) >> u64(56)
-    return i64(total)
+        total += count_bits(sketches[SKETCH_WORDS * first + word] & sketches[SKETCH_WORDS * second + word])
+    return total
 
 
 @kernel

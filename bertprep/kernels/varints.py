@@ -14,11 +14,14 @@ from numba.extending import intrinsic
 
 from bertprep.kernels.language import (
     CPU_FEATURES,
+    count_bits,
     i32_p,
     i64,
     kernel,
     leading_zeros,
     load_u32,
+    loaded,
+    stored,
     subroutine,
     trailing_zeros,
     u8_p,
@@ -32,19 +35,7 @@ _LOW_16 = u64(0xFFFF)
 _ALL_BITS = u64(0xFFFFFFFFFFFFFFFF)
 _MOST = 0x7FFFFFFF
 _SEVENS = u64(0x7F7F7F7F)
-_HAS_COMPRESSION = all(CPU_FEATURES.get(name) for name in ("avx512f", "avx512bw", "avx512vl", "avx512vbmi"))
-
-
-def _loaded(builder, pointer, at, kind):
-    address = builder.gep(builder.bitcast(pointer, ir.IntType(8).as_pointer()), [at])
-    value = builder.load(builder.bitcast(address, kind.as_pointer()))
-    value.align = 1
-    return value
-
-
-def _stored(builder, value, pointer, at, kind):
-    address = builder.bitcast(builder.gep(pointer, [at]), kind.as_pointer())
-    builder.store(value, address).align = 1
+_HAS_COMPRESSION = all(CPU_FEATURES.get(name) for name in ("avx512f", "avx512bw", "avx512vl"))
 
 
 @intrinsic
@@ -53,7 +44,7 @@ def number_ends(_context, _data, _at):
 
     def generate(_context, builder, _signature, arguments):
         vector = ir.VectorType(ir.IntType(8), 64)
-        value = _loaded(builder, *arguments, vector)
+        value = loaded(builder, *arguments, vector)
         return builder.bitcast(builder.icmp_signed(">=", value, ir.Constant(vector, [0] * 64)), ir.IntType(64))
 
     return u64(u8_p, i64), generate
@@ -66,33 +57,30 @@ def widen_16(_context, _out, _index, _data, _at):
     def generate(context, builder, _signature, arguments):
         out, index, data, at = arguments
         wide = ir.VectorType(ir.IntType(32), 16)
-        _stored(builder, builder.zext(_loaded(builder, data, at, ir.VectorType(ir.IntType(8), 16)), wide), out, index, wide)
+        stored(builder, builder.zext(loaded(builder, data, at, ir.VectorType(ir.IntType(8), 16)), wide), out, index)
         return context.get_dummy_value()
 
     return types.none(i32_p, i64, u8_p, i64), generate
 
 
-def _load_float(kind, result):
-    @intrinsic
-    def load(_context, _data, _at):
-        def generate(_context, builder, _signature, arguments):
-            return _loaded(builder, *arguments, kind)
+def _windows(builder, data, at):
+    """The 4 bytes from each of 16 on, as 64 bytes."""
 
-        return result(u8_p, i64), generate
+    def shuffled(source, lanes):
+        lanes = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
+        return builder.shuffle_vector(source, ir.Constant(source.type, ir.Undefined), lanes)
 
-    return load
-
-
-load_f32, load_f64 = _load_float(ir.FloatType(), types.float32), _load_float(ir.DoubleType(), types.float64)
-
-
-@intrinsic
-def _count_bits(_context, _value):
-    def generate(_context, builder, _signature, arguments):
-        kind = ir.IntType(64)
-        return builder.call(builder.module.declare_intrinsic("llvm.ctpop", [kind], ir.FunctionType(kind, [kind])), arguments)
-
-    return i64(u64), generate
+    if CPU_FEATURES.get("avx512vbmi"):  # one instruction
+        return shuffled(
+            loaded(builder, data, at, ir.VectorType(ir.IntType(8), 32)), [k + b for k in range(16) for b in range(4)]
+        )
+    # bytes do not cross from one 16 to another: each takes the 4-byte words that it needs first
+    words = loaded(builder, data, at, ir.VectorType(ir.IntType(32), 8))
+    words = shuffled(words, [group + k for group in range(4) for k in (0, 1, 0, 1)])
+    return shuffled(
+        builder.bitcast(words, ir.VectorType(ir.IntType(8), 64)),
+        [16 * group + k + b for group in range(4) for k in range(4) for b in range(4)],
+    )
 
 
 @intrinsic
@@ -107,9 +95,7 @@ def _unpack_16(_context, _out, _index, _data, _at, _starts, _count):
             return ir.Constant(wide, [number] * 16)
 
         # lane k holds the 4 bytes from k on
-        source = _loaded(builder, data, at, ir.VectorType(ir.IntType(8), 32))
-        lanes = ir.Constant(ir.VectorType(ir.IntType(32), 64), [k + b for k in range(16) for b in range(4)])
-        word = builder.bitcast(builder.shuffle_vector(source, ir.Constant(source.type, ir.Undefined), lanes), wide)
+        word = builder.bitcast(_windows(builder, data, at), wide)
         # the bits up to the first byte below 0x80
         ends = builder.and_(builder.not_(word), every(0x80808080))
         number = builder.and_(word, builder.xor(ends, builder.sub(ends, every(1))))
@@ -196,7 +182,7 @@ def _put_block_by_lanes(out, done, data, at, ends, size):
     """The same with AVX-512; a number begins where the one before has ended."""
     starts = ((ends << u64(1)) | u64(1)) & (_ALL_BITS >> u64(64 - size))
     while starts:
-        numbers = _count_bits(starts & _LOW_16)
+        numbers = count_bits(starts & _LOW_16)
         _unpack_16(out, done, data, at, starts, numbers)
         done += numbers
         starts >>= u64(16)
@@ -213,7 +199,7 @@ def _unpacker(put_block):
             if end - at < 64:
                 within = (u64(1) << u64(end - at)) - u64(1)
                 ends &= within
-            numbers = _count_bits(ends)
+            numbers = count_bits(ends)
             if numbers > stop - done:
                 return i64(WRONG_COUNT)
             if ends == _ALL_BITS:
