@@ -159,7 +159,7 @@ class RecordChecker:
         """Check records, whose numbers in their file are `numbers`; returns hashes of text and whole of each, (n, 2)."""
         hashes = np.empty((len(examples), 2), np.uint64)
         numbers = np.ascontiguousarray(numbers, np.int64)
-        kernels.load().check_records(examples.room, len(examples), numbers, self._addresses, hashes)
+        kernels.load().check_records(examples.addresses, len(examples), numbers, self._addresses, hashes)
         return hashes
 
     def compare_order(self) -> None:

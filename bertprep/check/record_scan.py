@@ -89,9 +89,9 @@ class RecordScan:
         while at < wanted:
             numbers = np.arange(at, min(at + rows, wanted)) * self.records // wanted
             if wanted == self.records:  # in order, so that reading ahead is left to the processor
-                done = kernels.load().decode(self._row, at, len(numbers), room.room, 0, self._notes)
+                done = kernels.load().decode(self._row, at, len(numbers), room.addresses, 0, self._notes)
             else:
-                done = kernels.load().gather(self._row, files, numbers, len(numbers), room.room, 0, self._notes)
+                done = kernels.load().gather(self._row, files, numbers, len(numbers), room.addresses, 0, self._notes)
             self._bytes.check()
             fault = min(done, 0)
             if fault < 0:

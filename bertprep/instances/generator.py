@@ -1,4 +1,4 @@
-"""A tokenized shard to instances: the compiled generator's arrays, and room for what it makes.
+"""A tokenized shard to instances: the compiled generator, and the arrays that it works on and fills.
 
 The algorithm is in `bertprep.kernels.sentence_pairs` and, to be read, in `bertprep.instances.reference`. Costs about 0.5
 microseconds and 120 bytes an instance of 128 tokens; nothing else grows with the number of rounds.
@@ -58,13 +58,13 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
 
     longest = settings.seq - 3
     state = np.zeros(GENERATOR_STATE_SIZE, np.int64)
-    room = np.empty(3 * (longest + 4), np.uint16)
+    scratch = np.empty(3 * (longest + 4), np.uint16)
     marked = np.zeros(settings.seq // 64 + 2, np.uint64)
     chosen = np.empty(settings.seq + 1, np.int32)
     predictions = predictions_by_length(settings.seq, settings.pred, settings.masked_lm_prob)
     continues = np.array([token.startswith("##") for token in vocabulary.tokens], np.uint8)
 
-    # A first guess that nearly always holds; where it does not, the arrays grow and the generator goes on where it stopped.
+    # A first guess that nearly always holds; where it does not, the arrays grow and the generator resumes where it stopped.
     most_in_a_document = int(np.diff(shard.document_starts).max())
     instances = most_in_a_document + settings.dupe * (3 * len(shard.tokens) // settings.seq + shard.documents)
     masks = most_in_a_document * settings.pred + int(instances * min(settings.pred, settings.masked_lm_prob * settings.seq + 1))
@@ -78,7 +78,7 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
             shard.tokens, shard.sentence_starts, documents, len(documents),
             longest, settings.dupe, threshold(settings.short_seq_prob), predictions, settings.pred,
             int(settings.whole_word), continues, vocabulary.mask, len(vocabulary),
-            twister, room, marked, chosen,
+            twister, scratch, marked, chosen,
             state, len(slices), len(mask_positions),
             slices, is_random_next, mask_ends, mask_positions, mask_replacements,
         )  # fmt: skip
@@ -128,7 +128,7 @@ Number = TypeVar("Number", bound=np.generic)
 
 
 def _grown(array: NDArray[Number]) -> NDArray[Number]:
-    """The array with twice the room."""
+    """The array, twice as long."""
     larger = np.empty((2 * len(array), *array.shape[1:]), array.dtype)
     larger[: len(array)] = array
     return larger

@@ -97,7 +97,7 @@ class Tokenizer:
                 buffer.extend(bytes(len(buffer)))
             array = np.frombuffer(buffer, np.uint8)
             read = file.readinto(array.data[kept : len(buffer) - TEXT_SLACK - 1]) or 0
-            text_crc32c = kernels.load().checksum(text_crc32c, array[kept:], read, 0)
+            text_crc32c = kernels.load().checksum(text_crc32c, array[kept:], read)
             text_bytes += read
             filled = kept + read
             if offset + filled > size_bytes:

@@ -5,8 +5,8 @@ under a name that is the hash of their source, the compiler and the processor: a
 and nothing is ever stale. Later processes load that file with llvmlite alone, in 10 ms, without importing numba (0.3 s) or
 the kernels' source. Worker processes inherit the loaded code.
 
-Kernels see raw pointers. `Kernel` checks the type and layout of every array on the way in; what an array must hold, and how
-much room it must have, is written at the kernel, and the callers in `instances` and `records` see to it.
+Kernels see raw pointers. `Kernel` checks the type and layout of every array on the way in; what an array must hold, and its
+size, is written at the kernel, and the callers in `instances` and `records` see to it.
 """
 
 import ctypes
@@ -51,7 +51,7 @@ class Kernel:
     """One compiled function: takes NumPy arrays where the source says pointer, and numbers."""
 
     def __init__(self, address: int, name: str, result: str, parameters: list[list[str]]) -> None:
-        """`parameters`: (name, type) pairs; a type is a NumPy type's name, with `*` behind it for a pointer."""
+        """`parameters`: (name, type) pairs; a type is a NumPy type's name, with `*` after it for a pointer."""
         self._name, self.address = name, address
         self._parameters = [(name, np.dtype(kind[:-1]) if kind[-1] == "*" else None) for name, kind in parameters]
         c_types = [ctypes.c_void_p if kind[-1] == "*" else _C_TYPES[kind] for _, kind in parameters]
@@ -123,7 +123,7 @@ def load() -> Kernels:
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Let Ctrl-C take effect behind the block: within it, the compiler's clean-up code could swallow it."""
+    """Let Ctrl-C take effect after the block: within it, the compiler's clean-up code could swallow it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

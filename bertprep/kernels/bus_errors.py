@@ -1,8 +1,8 @@
 """What happens where a mapped file was cut short: its missing pages read as zeros from then on, and the file is marked.
 
-The system sends SIGBUS to who reads a page of a mapped file that is behind the file's end by now; without a handler that is
-the end of the process. This one may call nothing but the system. `bertprep.files.mapped_file` installs it, on 64-bit Linux,
-whose numbers stand here.
+The system sends SIGBUS to a process that reads a page of a mapped file which is now past the file's end; without a handler that
+ends it. This one may call nothing but the system. `bertprep.files.mapped_file` installs it, on 64-bit Linux,
+whose numbers these are.
 
 It finds the mapping in a table of addresses, whose rows `numbers` describes.
 """
@@ -36,7 +36,7 @@ _raise = types.ExternalFunction("raise", typing.signature(_i32, _i32))
 
 @intrinsic
 def _table_cell(_context: Any) -> Any:
-    """The place that holds the table's address, of which the linked kernels have one."""
+    """The variable that holds the table's address; the linked kernels have one."""
 
     def generate(_context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
         name, word = "bertprep_table_of_mappings", ir.IntType(64)
@@ -65,7 +65,7 @@ def take_table_of_mappings(address: i64) -> i64:
 
 @kernel
 def on_bus_error(signal: u32, information: i64_p, _context: i64_p) -> i64:
-    """The handler; for what is no mapping of the table the one before it is put back, and gets the signal again."""
+    """The handler; for an address outside of the table's mappings the previous one is restored, and gets the signal again."""
     table = _pointer(_table_cell()[0])
     address = information[_ADDRESS]
     for number in range(1, MAPPING_ROWS):

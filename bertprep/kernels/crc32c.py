@@ -3,7 +3,7 @@
 The instruction takes 8 bytes and 3 cycles, and three of them can be under way at once. So a record is cut into thirds that
 are summed side by side, and the sums are joined with one carry-less multiplication each: a checksum followed by n zero
 bytes is that checksum times x**(8n), and the instruction itself does the reduction. Which path is compiled is decided by the
-processor's features; the portable one is always compiled too, for tests.
+processor's features.
 """
 
 import numpy as np
@@ -62,7 +62,7 @@ _FACTORS = _shift_factors()
 
 
 @subroutine
-def crc32c_portable(previous, data, start, size):
+def _crc32c_by_tables(previous, data, start, size):
     """The checksum by tables, eight bytes a step."""
     checksum = previous ^ _ONES
     at, end = start, start + size
@@ -131,19 +131,17 @@ if _HAS_CARRY_LESS_MULTIPLICATION:
 elif HAS_CRC32_INSTRUCTION:
     crc32c = _crc32c_serial
 else:
-    crc32c = crc32c_portable
+    crc32c = _crc32c_by_tables
 
 
 @subroutine
 def masked_crc32c(data, start, size):
-    """The checksum in TFRecord's disguise, so that checksums of data that hold checksums stay sound."""
+    """The masked checksum of TFRecord: a CRC of data that contains its own CRC would be weak."""
     checksum = crc32c(u64(0), data, start, size)
     return u32((((checksum >> u64(15)) | (checksum << u64(17))) + _MASK_DELTA) & _ONES)
 
 
 @kernel
-def checksum(previous: i64, data: u8_p, size: i64, portable: i64) -> i64:
-    """CRC-32C of `size` bytes behind those whose checksum is `previous` (0 for none); by the portable path if asked."""
-    if portable:
-        return i64(crc32c_portable(u64(previous), data, i64(0), size))
+def checksum(previous: i64, data: u8_p, size: i64) -> i64:
+    """CRC-32C of `size` bytes after those whose checksum is `previous` (0 for none)."""
     return i64(crc32c(u64(previous), data, i64(0), size))

@@ -3,9 +3,9 @@
     TFRecord   u64 length, u32 masked CRC-32C of the length, data, u32 masked CRC-32C of the data
     OFRecord   i64 length, data
 
-Whatever the bytes are, nothing outside the file is read: a length is believed when it fits into what is left of the file.
-Kernels return how many records they did, or a fault, and note what a message about it needs. What they work on comes as rows
-of numbers, addresses among them: one for each open file, so that one call can gather from many, and one for the arrays.
+Whatever the bytes are, nothing outside the file is read: a length is believed if it fits into what is left of the file.
+Kernels return how many records they read, or a fault, and note what a message about it needs. They work on rows of numbers,
+addresses among them: one for each open file, so that one call can gather from many, and one for the arrays.
 """
 
 from numba import types
@@ -117,17 +117,17 @@ def _count(data, spans, feature):
 
 
 @subroutine
-def _decode_record(data, size, at, record_format, room, row, spans, problem):
+def _decode_record(data, size, at, record_format, arrays, row, spans, problem):
     """One record to row `row` of the arrays; returns where the next one begins, or a fault."""
     end = _locate(data, size, at, record_format, spans, problem)
     if end < 0:
         return end
     for feature in range(FEATURE_COUNT):
-        count = room[FEATURE_COUNT + feature]
+        count = arrays[FEATURE_COUNT + feature]
         if feature == WEIGHTS:
-            fault = take_weights(data, spans, _pointer_at(f32_p, room[feature]), row * count, count)
+            fault = take_weights(data, spans, _pointer_at(f32_p, arrays[feature]), row * count, count)
         else:
-            fault = take_numbers(data, spans, feature, size, _pointer_at(i32_p, room[feature]), row * count, count)
+            fault = take_numbers(data, spans, feature, size, _pointer_at(i32_p, arrays[feature]), row * count, count)
         if fault < 0:
             problem[FEATURE], problem[EXPECTED] = feature, count
             if fault == WRONG_COUNT:
@@ -173,7 +173,7 @@ def find_records(file: i64_p, found: i64, most: i64, problem: i64_p) -> i64:
 
 
 @kernel
-def decode(file: i64_p, first: i64, count: i64, room: i64_p, row: i64, notes: i64_p) -> i64:
+def decode(file: i64_p, first: i64, count: i64, arrays: i64_p, row: i64, notes: i64_p) -> i64:
     """Records `first` to first + count - 1, or to the end of the file, to the rows from `row` on; returns how many.
 
     The offset of `first` must be known; those of the records after it are noted.
@@ -184,7 +184,7 @@ def decode(file: i64_p, first: i64, count: i64, room: i64_p, row: i64, notes: i6
     at = offsets[first]
     done = i64(0)
     while at < size and done < count:
-        at = _decode_record(data, size, at, record_format, room, row + done, spans, problem)
+        at = _decode_record(data, size, at, record_format, arrays, row + done, spans, problem)
         if at < 0:
             problem[ROW] = done
             return at
@@ -194,7 +194,7 @@ def decode(file: i64_p, first: i64, count: i64, room: i64_p, row: i64, notes: i6
 
 
 @subroutine
-def _gather_range(files, numbers, records, first, stop, count, room, row, notes):
+def _gather_range(files, numbers, records, first, stop, count, arrays, row, notes):
     """Records `first` to stop - 1 of the `count` that are asked for; returns 0 or a fault."""
     problem, spans = notes, shifted(notes, PROBLEM_SIZE)
     for i in range(first, stop):
@@ -213,7 +213,7 @@ def _gather_range(files, numbers, records, first, stop, count, room, row, notes)
             file[FILE_SIZE],
             _pointer_at(i64_p, file[FILE_OFFSETS])[records[i]],
             file[FILE_FORMAT],
-            room,
+            arrays,
             row + i,
             spans,
             problem,
@@ -225,7 +225,7 @@ def _gather_range(files, numbers, records, first, stop, count, room, row, notes)
 
 
 @subroutine
-def _check_range(first, stop, room, row, most, problem):
+def _check_range(first, stop, arrays, row, most, problem):
     """Whether all values of records `first` to stop - 1 are 0 to most[feature]; returns 0 or a fault.
 
     Weights are compared by their bits, whose order is that of the numbers, with infinity and NaN after all of them. All
@@ -233,20 +233,20 @@ def _check_range(first, stop, room, row, most, problem):
     """
     excess = i64(0)
     for feature in range(FEATURE_COUNT):
-        width = room[FEATURE_COUNT + feature]
-        values = shifted(_pointer_at(u32_p, room[feature]), (row + first) * width)
+        width = arrays[FEATURE_COUNT + feature]
+        values = shifted(_pointer_at(u32_p, arrays[feature]), (row + first) * width)
         highest = u32(0)
-        for place in range((stop - first) * width):
-            highest = max(highest, values[place])
+        for i in range((stop - first) * width):
+            highest = max(highest, values[i])
         excess = max(excess, i64(highest) - most[feature])
     if excess <= 0:
         return i64(0)
     for i in range(first, stop):
         for feature in range(FEATURE_COUNT):
-            width = room[FEATURE_COUNT + feature]
-            values = shifted(_pointer_at(u32_p, room[feature]), (row + i) * width)
-            for place in range(width):
-                value = i64(values[place])
+            width = arrays[FEATURE_COUNT + feature]
+            values = shifted(_pointer_at(u32_p, arrays[feature]), (row + i) * width)
+            for k in range(width):
+                value = i64(values[k])
                 if value > most[feature] and not (feature == WEIGHTS and value == _MINUS_ZERO):
                     problem[ROW], problem[FEATURE], problem[FOUND], problem[EXPECTED] = i, feature, value, most[feature]
                     return i64(BEYOND_MODEL)
@@ -254,29 +254,29 @@ def _check_range(first, stop, room, row, most, problem):
 
 
 @kernel
-def gather(files: i64_p, numbers: i64_p, records: i64_p, count: i64, room: i64_p, row: i64, notes: i64_p) -> i64:
+def gather(files: i64_p, numbers: i64_p, records: i64_p, count: i64, arrays: i64_p, row: i64, notes: i64_p) -> i64:
     """Record records[i] of file numbers[i] to row `row` + i, for i below `count`; returns count.
 
     All offsets of the files must be known.
     """
-    fault = _gather_range(files, numbers, records, i64(0), count, count, room, row, notes)
+    fault = _gather_range(files, numbers, records, i64(0), count, count, arrays, row, notes)
     return fault if fault < 0 else count
 
 
 @kernel
 def gather_within(
-    files: i64_p, numbers: i64_p, records: i64_p, count: i64, most: i64_p, room: i64_p, row: i64, notes: i64_p
+    files: i64_p, numbers: i64_p, records: i64_p, count: i64, most: i64_p, arrays: i64_p, row: i64, notes: i64_p
 ) -> i64:
     """As `gather`, of records whose values are all 0 to most[feature]: a few at a time, while they are in the cache."""
     width = i64(0)
     for feature in range(FEATURE_COUNT):
-        width += room[FEATURE_COUNT + feature]
+        width += arrays[FEATURE_COUNT + feature]
     first, portion = i64(0), max(i64(1), i64(_CHECKED) // max(i64(1), width))
     while first < count:
         stop = min(first + portion, count)
-        fault = _gather_range(files, numbers, records, first, stop, count, room, row, notes)
+        fault = _gather_range(files, numbers, records, first, stop, count, arrays, row, notes)
         read = notes[ROW] if fault < 0 else stop
-        beyond = _check_range(first, read, room, row, most, notes)
+        beyond = _check_range(first, read, arrays, row, most, notes)
         if beyond < 0:
             return beyond
         if fault < 0:

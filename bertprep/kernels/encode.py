@@ -14,6 +14,7 @@ from numba.extending import intrinsic
 from bertprep.kernels.crc32c import masked_crc32c
 from bertprep.kernels.language import (
     CPU_FEATURES,
+    copy_16,
     copy_64,
     i32_p,
     i64,
@@ -22,6 +23,7 @@ from bertprep.kernels.language import (
     loaded,
     ones_in,
     prefetch,
+    shifted,
     store_u32,
     store_u64,
     stored,
@@ -53,14 +55,15 @@ from bertprep.kernels.numbers import (
     widest_record,
 )
 
-_ZEROS, _ONES, _FLOAT_ONES = 0, 64, 128  # where 64 bytes of each lie in `patterns`
+_ZEROS, _ONES, _FLOAT_ONES = 0, 64, 128  # the offsets of 64 bytes of each in `patterns`
 _widest_record = subroutine(widest_record)
 _AHEAD = 4  # records between asking for an instance's memory and using it
 
 
 @subroutine
 def varint_size(value):
-    return 1 + i64(value >= 1 << 7) + i64(value >= 1 << 14) + i64(value >= 1 << 21)
+    """The bytes of a number below 2**35."""
+    return 1 + i64(value >= 1 << 7) + i64(value >= 1 << 14) + i64(value >= 1 << 21) + i64(value >= 1 << 28)
 
 
 @subroutine
@@ -73,15 +76,20 @@ def put_varint(out, at, value):
     return at + 1
 
 
+@subroutine
+def ready_varint(n):
+    """The ready varint of a number from 0 to 2**21 - 1, given as u32."""
+    low = (n & u32(0x7F)) | ((n & u32(0x3F80)) << u32(1)) | ((n & u32(0x1FC000)) << u32(2))
+    two, three = n >= u32(1 << 7), n >= u32(1 << 14)
+    low |= (u32(0x80) if two else u32(0)) | (u32(0x8000) if three else u32(0))
+    return u32(low | ((u32(1) + u32(two) + u32(three)) << u32(VARINT_SIZE_SHIFT)))
+
+
 @kernel
 def make_varints(numbers: i32_p, count: i64, varints: u32_p) -> i64:
     """Ready varints of numbers from 0 to 2**21 - 1."""
     for i in range(count):
-        n = u32(numbers[i])
-        low = (n & u32(0x7F)) | ((n & u32(0x3F80)) << u32(1)) | ((n & u32(0x1FC000)) << u32(2))
-        two, three = n >= u32(1 << 7), n >= u32(1 << 14)
-        low |= (u32(0x80) if two else u32(0)) | (u32(0x8000) if three else u32(0))
-        varints[i] = u32(low | ((u32(1) + u32(two) + u32(three)) << u32(VARINT_SIZE_SHIFT)))
+        varints[i] = ready_varint(u32(numbers[i]))
     return 0
 
 
@@ -98,35 +106,57 @@ def copy_some(out, at, source, start, size):
         copy_64(out, at + i, source, start + i)
 
 
+@subroutine
+def put_header(out, at, keys, feature, tag, size):
+    """Write all bytes of a feature before its values, which have `size` bytes; returns where those begin."""
+    key_size = i64(keys[(feature + 1) * KEY_WIDTH - 1])
+    in_list = 1 + varint_size(size) + size
+    in_feature = 1 + varint_size(in_list) + in_list
+    out[at] = 0x0A
+    at = put_varint(out, at + 1, key_size + varint_size(in_feature) + in_feature)
+    copy_16(out, at, keys, feature * KEY_WIDTH)
+    copy_16(out, at + 16, keys, feature * KEY_WIDTH + 16)
+    at = put_varint(out, at + key_size, in_feature)
+    out[at] = tag
+    at = put_varint(out, at + 1, in_list)
+    out[at] = 0x0A
+    return put_varint(out, at + 1, size)
+
+
 @kernel
 def make_headers(keys: u8_p, feature: i64, tag: i64, most: i64, headers: u8_p) -> i64:
     """The ready headers of `feature` for values of 0 to `most` bytes."""
-    key_size = i64(keys[(feature + 1) * KEY_WIDTH - 1])
     for size in range(most + 1):
         start = size * HEADER_WIDTH
-        in_list = 1 + varint_size(size) + size
-        in_feature = 1 + varint_size(in_list) + in_list
-        at = put_varint(headers, start + 1, key_size + varint_size(in_feature) + in_feature)
-        headers[start] = 0x0A
-        for i in range(key_size):
-            headers[at + i] = keys[feature * KEY_WIDTH + i]
-        at = put_varint(headers, at + key_size, in_feature)
-        headers[at] = tag
-        headers[start + TAG_AT] = at - start
-        at = put_varint(headers, at + 1, in_list)
-        headers[at] = 0x0A
-        at = put_varint(headers, at + 1, size)
-        headers[start + SIZE_AT] = at - start
+        end = put_header(headers, start, keys, feature, tag, size)
+        after_tag = varint_size(1 + varint_size(size) + size) + 1 + varint_size(size)
+        headers[start + TAG_AT], headers[start + SIZE_AT] = end - after_tag - 1 - start, end - start
     return 0
 
 
 @subroutine
-def _put_header(out, at, headers, number, tags, feature):
+def _put_ready_header(out, at, headers, number, tags, feature):
     """Write a ready header and note where its tag went; returns where the values begin."""
     start = number * HEADER_WIDTH
     copy_64(out, at, headers, start)
     tags[feature] = at + i64(headers[start + TAG_AT])
     return at + i64(headers[start + SIZE_AT])
+
+
+@subroutine
+def close_tfrecord(out, start, body, body_size):
+    """Write what is around the body of the TFRecord at `start`; returns where the record ends."""
+    data = start + 12
+    around = 1 + varint_size(body_size)
+    if data + around != body:  # a long sequence of which this record needs a shorter length
+        copy_some(out, data + around, out, body, body_size)
+    out[data] = 0x0A
+    put_varint(out, data + 1, body_size)
+    store_u64(out, start, u64(around + body_size))
+    store_u32(out, start + 8, masked_crc32c(out, start, 8))
+    end = data + around + body_size
+    store_u32(out, end, masked_crc32c(out, data, around + body_size))
+    return end + 4
 
 
 @subroutine
@@ -143,7 +173,7 @@ def _pack_16(_context, _out, _at, _sequence, _first):
         out, at, sequence, first = arguments
         bytes_64 = ir.VectorType(ir.IntType(8), 64)
         value = loaded(builder, sequence, first, bytes_64)
-        # each byte learns the size that stands in the fourth byte of its varint, and stays if it is before that
+        # each byte gets the size in the fourth byte of its varint, and stays if it is before that
         sizes = builder.shuffle_vector(value, value, ir.Constant(ir.VectorType(ir.IntType(32), 64), [k | 3 for k in range(64)]))
         stays = builder.icmp_unsigned(">", sizes, ir.Constant(bytes_64, [k & 3 for k in range(64)]))
         compress = builder.module.declare_intrinsic(
@@ -158,7 +188,7 @@ def _pack_16(_context, _out, _at, _sequence, _first):
 
 @subroutine
 def _put_sequence_packed(out, at, sequence, size):
-    """Write `size` ready varints, 16 at a time; those behind them must be 0, which is the varint of no bytes."""
+    """Write `size` ready varints, 16 at a time; those after them must be 0, which is the varint of no bytes."""
     for first in range(0, size, 16):
         at += _pack_16(out, at, sequence, first)
     return at
@@ -211,6 +241,69 @@ def _prefetch_instance(order, record, end, slices, is_random_next, mask_ends, va
             mask += 16
 
 
+@subroutine
+def _put_labels(values, sequence, mask_positions, mask_replacements, first, masks, vocabulary_varints):
+    """The labels leave the sequence for `values`, the replacements enter it; returns the bytes of the labels."""
+    at = i64(0)
+    for i in range(first, first + masks):
+        position = i64(mask_positions[i])
+        at = _put_ready_varint(values, at, sequence[position])
+        replacement = i64(mask_replacements[i])
+        if replacement != UNCHANGED:
+            sequence[position] = vocabulary_varints[replacement]
+    return at
+
+
+@subroutine
+def _put_text(out, at, values, sequence, a_size, b_size, seq, headers, header_bases, tags, patterns):
+    """input_ids, input_mask and segment_ids; `values` is a buffer for the ids. Returns where they end."""
+    size = a_size + b_size + 3
+    ids_size = put_sequence(values, i64(0), sequence, size)
+    _fill(values, ids_size, seq - size, patterns, _ZEROS)
+    ids_size += seq - size
+    at = _put_ready_header(out, at, headers, header_bases[INPUT_IDS] + ids_size, tags, INPUT_IDS)
+    copy_some(out, at, values, 0, ids_size)
+    at = _put_ready_header(out, at + ids_size, headers, header_bases[INPUT_MASK], tags, INPUT_MASK)
+    _fill(out, at, size, patterns, _ONES)
+    _fill(out, at + size, seq - size, patterns, _ZEROS)
+    at = _put_ready_header(out, at + seq, headers, header_bases[SEGMENT_IDS], tags, SEGMENT_IDS)
+    _fill(out, at, a_size + 2, patterns, _ZEROS)
+    _fill(out, at + a_size + 2, b_size + 1, patterns, _ONES)
+    _fill(out, at + size, seq - size, patterns, _ZEROS)
+    return at + seq
+
+
+@subroutine
+def _put_predictions(
+    out, at, values, labels_size, positions, masks, pred, position_varints, headers, header_bases, tags, patterns
+):  # fmt: skip
+    """masked_lm_positions, _ids, which are in `values`, and _weights; returns where they end."""
+    start = labels_size + 64
+    size = start
+    for i in range(masks):
+        size = _put_ready_varint(values, size, position_varints[i64(positions[i])])
+    size -= start
+    _fill(values, start + size, pred - masks, patterns, _ZEROS)
+    size += pred - masks
+    at = _put_ready_header(out, at, headers, header_bases[POSITIONS] + size, tags, POSITIONS)
+    copy_some(out, at, values, start, size)
+    at = _put_ready_header(out, at + size, headers, header_bases[LABELS] + labels_size, tags, LABELS)
+    copy_some(out, at, values, 0, labels_size)
+    at = _put_ready_header(out, at + labels_size, headers, header_bases[WEIGHTS], tags, WEIGHTS)
+    _fill(out, at, 4 * masks, patterns, _FLOAT_ONES)
+    _fill(out, at + 4 * masks, 4 * (pred - masks), patterns, _ZEROS)
+    return at + 4 * pred
+
+
+@subroutine
+def _copy_as_ofrecord(ofrecords, at, tfrecords, body, body_size, tags):
+    """The body of an Example to an OFRecord: int32 where that has int64."""
+    copy_some(ofrecords, at, tfrecords, body, body_size)
+    for feature in range(FEATURE_COUNT):
+        if feature != WEIGHTS:
+            ofrecords[at + tags[feature] - body] = INT32_LIST_TAG
+
+
 @kernel
 def encode(
     formats: i64, first: i64, end: i64, order: i64_p, seq: i64, pred: i64,
@@ -222,8 +315,8 @@ def encode(
     """Write records `first` to `end` - 1, as far as `capacity` allows; returns the number of the first not written.
 
     Record k is instance order[k]. `formats` is TFRECORD, OFRECORD or both. `varints` are the shard's tokens as ready varints,
-    `vocabulary_varints` and `position_varints` those of all tokens and of all positions. `sequence` has room for seq numbers
-    and one vector, `values` for the widest feature; sizes[0] and sizes[1] tell the bytes written.
+    `vocabulary_varints` and `position_varints` those of all tokens and of all positions. `sequence` holds seq numbers
+    and SPARE_VARINTS, `values` the widest features; sizes[0] and sizes[1] are set to the bytes written.
     """
     widest = _widest_record(seq, pred)
     around_widest = 1 + varint_size(widest)
@@ -239,78 +332,31 @@ def encode(
         mask_start = mask_ends[instance - 1] if instance else i64(0)
         masks = mask_ends[instance] - mask_start
 
-        # where the body goes: behind its length and, in an Example, behind the one message around all features
+        # where the body goes: after its length and, in an Example, after the one message around all features
         if formats & TFRECORD:
             out, body = tfrecords, tf_at + 12 + around_widest
         else:
             out, body = ofrecords, of_at + 8
-        at = body
-
-        # the labels leave the sequence, the replacements enter it
-        label_at = i64(0)
-        for i in range(masks):
-            position = i64(mask_positions[mask_start + i])
-            label_at = _put_ready_varint(values, label_at, sequence[position])
-            replacement = i64(mask_replacements[mask_start + i])
-            if replacement != UNCHANGED:
-                sequence[position] = vocabulary_varints[replacement]
-        _fill(values, label_at, pred - masks, patterns, _ZEROS)
-        labels_size = label_at + pred - masks
-
-        ids_at = labels_size + 64
-        ids_start = ids_at
-        ids_at = put_sequence(values, ids_at, sequence, size)
-        _fill(values, ids_at, seq - size, patterns, _ZEROS)
-        ids_size = ids_at - ids_start + seq - size
-
-        at = _put_header(out, at, headers, header_bases[INPUT_IDS] + ids_size, tags, INPUT_IDS)
-        copy_some(out, at, values, ids_start, ids_size)
-        at = _put_header(out, at + ids_size, headers, header_bases[INPUT_MASK], tags, INPUT_MASK)
-        _fill(out, at, size, patterns, _ONES)
-        _fill(out, at + size, seq - size, patterns, _ZEROS)
-        at = _put_header(out, at + seq, headers, header_bases[SEGMENT_IDS], tags, SEGMENT_IDS)
-        _fill(out, at, a_size + 2, patterns, _ZEROS)
-        _fill(out, at + a_size + 2, b_size + 1, patterns, _ONES)
-        _fill(out, at + size, seq - size, patterns, _ZEROS)
-        at += seq
-
-        positions_at = i64(0)
-        for i in range(masks):
-            positions_at = _put_ready_varint(values, ids_start + positions_at, position_varints[mask_positions[mask_start + i]])
-            positions_at -= ids_start
-        _fill(values, ids_start + positions_at, pred - masks, patterns, _ZEROS)
-        positions_size = positions_at + pred - masks
-        at = _put_header(out, at, headers, header_bases[POSITIONS] + positions_size, tags, POSITIONS)
-        copy_some(out, at, values, ids_start, positions_size)
-        at = _put_header(out, at + positions_size, headers, header_bases[LABELS] + labels_size, tags, LABELS)
-        copy_some(out, at, values, 0, labels_size)
-        at = _put_header(out, at + labels_size, headers, header_bases[WEIGHTS], tags, WEIGHTS)
-        _fill(out, at, 4 * masks, patterns, _FLOAT_ONES)
-        _fill(out, at + 4 * masks, 4 * (pred - masks), patterns, _ZEROS)
-        at = _put_header(out, at + 4 * pred, headers, header_bases[NEXT_SENTENCE], tags, NEXT_SENTENCE)
+        labels_size = _put_labels(values, sequence, mask_positions, mask_replacements, mask_start, masks, vocabulary_varints)
+        _fill(values, labels_size, pred - masks, patterns, _ZEROS)
+        labels_size += pred - masks
+        ids = shifted(values, labels_size + 64)
+        at = _put_text(out, body, ids, sequence, a_size, b_size, seq, headers, header_bases, tags, patterns)
+        at = _put_predictions(
+            out, at, values, labels_size, shifted(mask_positions, mask_start), masks, pred, position_varints,
+            headers, header_bases, tags, patterns,
+        )  # fmt: skip
+        at = _put_ready_header(out, at, headers, header_bases[NEXT_SENTENCE], tags, NEXT_SENTENCE)
         out[at] = is_random_next[instance]
         body_size = at + 1 - body
 
         if formats & OFRECORD:
             store_u64(ofrecords, of_at, u64(body_size))
             if formats & TFRECORD:
-                copied = of_at + 8
-                copy_some(ofrecords, copied, tfrecords, body, body_size)
-                for feature in range(FEATURE_COUNT):
-                    if feature != WEIGHTS:
-                        ofrecords[copied + tags[feature] - body] = INT32_LIST_TAG
+                _copy_as_ofrecord(ofrecords, of_at + 8, tfrecords, body, body_size, tags)
             of_at += 8 + body_size
         if formats & TFRECORD:
-            start = tf_at + 12
-            around = 1 + varint_size(body_size)
-            if start + around != body:  # a long sequence of which this record needs a shorter length
-                copy_some(tfrecords, start + around, tfrecords, body, body_size)
-            tfrecords[start] = 0x0A
-            put_varint(tfrecords, start + 1, body_size)
-            store_u64(tfrecords, tf_at, u64(around + body_size))
-            store_u32(tfrecords, tf_at + 8, masked_crc32c(tfrecords, tf_at, 8))
-            store_u32(tfrecords, start + around + body_size, masked_crc32c(tfrecords, start, around + body_size))
-            tf_at = start + around + body_size + 4
+            tf_at = close_tfrecord(tfrecords, tf_at, body, body_size)
         record += 1
     sizes[0], sizes[1] = tf_at, of_at
     return record

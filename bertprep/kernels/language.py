@@ -112,7 +112,7 @@ def _copy(width: int) -> Any:
 
 
 copy_16, copy_64 = _copy(16), _copy(64)
-"""copy(to, at, source, start): that many bytes in one go; both sides must have the room, places count in their elements."""
+"""copy(to, at, source, start): that many bytes in one go; both sides must have them, offsets count elements."""
 
 
 @intrinsic

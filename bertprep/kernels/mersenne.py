@@ -75,7 +75,7 @@ def shuffle(generator, items, count):
 
 @subroutine
 def shuffle_head(generator, items, count, head):
-    """Consume the draws of `shuffle` and leave its result in the first `head` items; the others are spoilt.
+    """Consume the draws of `shuffle` and leave its result in the first `head` items; the others are arbitrary.
 
     A step swaps items i and j <= i and never comes back to i, so where only the head is wanted it is enough to move item i
     to j. A draw beyond i is rejected; instead of a jump that the processor cannot foresee, it moves item i onto itself.

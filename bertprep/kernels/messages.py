@@ -73,7 +73,7 @@ def _feature_named(data, at, size):
 
 @subroutine
 def _read_size(data, at, end):
-    """The size of what follows and where it begins; size -1 where it is no number or goes beyond `end`."""
+    """The size of what follows and where it begins; size -1 where it is not a number or goes beyond `end`."""
     size, at = read_varint(data, at, end)
     return (size if size <= end - at else i64(-1)), at
 
@@ -83,7 +83,7 @@ def _skip(data, tag, at, end):
     """Where the field of this tag, whose content begins at `at`, ends; -1 where it has no sound end."""
     wire_type = tag & 7
     after = i64(-1)
-    if tag < 8:  # there is no field 0; -1: the tag is no number
+    if tag < 8:  # there is no field 0; -1: the tag is malformed
         return after
     if wire_type == 0:
         for k in range(min(i64(10), end - at)):

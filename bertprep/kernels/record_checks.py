@@ -1,13 +1,13 @@
 """Is each of many records a BERT example? Their faults, their statistics and a hash of each, in one pass over the arrays.
 
-The text of a record is its tokens with the labels put back at their places; only there must [CLS] and [SEP] be where they
+The text of a record is its tokens with the labels put back at their positions; only there must [CLS] and [SEP] be where they
 belong, because a random replacement may be any token of the vocabulary, [SEP] and [PAD] too. Loops over whole rows have no
 branch, so that the compiler makes them vector code; where a fault is, is looked for when there is one.
 
 Records with a fault are counted as such and left out of the statistics, but for a wrong number of predictions. A record has
-two hashes, sums of values each multiplied by a random 64-bit number of its place: of its text, and of all its values. Two
+two hashes, sums of values each multiplied by a random 64-bit number of its position: of its text, and of all its values. Two
 different records agree in both with a chance below 2**-90, and the same text under other masks in the first. Their lowest
-bits are no sums: the one of the first tells that the text is long and varied, so that no other text is the same by chance;
+bits are not of the sum: that of the first says that the text is long and varied, so that no other text is the same by chance;
 the six of the second are a number c, when draws of masks for the text agree with these with a chance of 2**-c at most.
 """
 
@@ -92,56 +92,55 @@ from bertprep.kernels.numbers import (
 
 _CERTAIN_TEXT = 32  # tokens; shorter ones, such as two stock phrases, come again by themselves
 _MOST_CHOICES = 63
-_SHOWN_ALIKE = (
-    32  # in units of 1 / CHOICE: two draws show the same at a place with a chance of 0.8**2 + 0.1**2 + ..., below 0.71
-)
+_SHOWN_ALIKE = 32
+"""In units of 1 / CHOICE: two draws show the same at a position with a chance of 0.8**2 + 0.1**2 + ..., below 0.71."""
 
 
 @subroutine
-def _note(faults, fault, record, place, expected, found):
+def _note(faults, fault, record, position, expected, found):
     """Count a fault, and keep the first one's particulars; returns 1."""
     row = shifted(faults, i64(VALUE_FAULT_WIDTH) * fault)
     if row[FAULT_COUNT] == 0:
-        row[FAULT_RECORD], row[FAULT_POSITION], row[FAULT_EXPECTED], row[FAULT_FOUND] = record, place, expected, found
+        row[FAULT_RECORD], row[FAULT_POSITION], row[FAULT_EXPECTED], row[FAULT_FOUND] = record, position, expected, found
     row[FAULT_COUNT] += 1
     return i64(1)
 
 
 @subroutine
 def _first_other(values, start, stop, wanted):
-    """The first place from `start` on that does not hold `wanted`, or `stop`."""
-    place = start
-    while place < stop and values[place] == wanted:
-        place += 1
-    return place
+    """The first position from `start` on that does not hold `wanted`, or `stop`."""
+    position = start
+    while position < stop and values[position] == wanted:
+        position += 1
+    return position
 
 
 @subroutine
 def _first(values, start, stop, wanted):
-    """The first place from `start` on that holds `wanted`, or `stop`."""
-    place = start
-    while place < stop and values[place] != wanted:
-        place += 1
-    return place
+    """The first position from `start` on that holds `wanted`, or `stop`."""
+    position = start
+    while position < stop and values[position] != wanted:
+        position += 1
+    return position
 
 
 @subroutine
 def _check_padding(ids, mask, segments, seq, record, faults):
     """(tokens of text, 1 if there is a fault else 0)."""
     length, others, bad = i64(0), i64(0), i64(0)
-    for place in range(seq):
-        length += mask[place]
-    for place in range(seq):
-        others |= i64(mask[place]) ^ i64(place < length)
+    for position in range(seq):
+        length += mask[position]
+    for position in range(seq):
+        others |= i64(mask[position]) ^ i64(position < length)
     if others != 0 or length == 0:
         length = _first_other(mask, i64(0), seq, 1)
-        # the text ends where the mask first leaves 1; what is wrong is behind, or there where it is neither 0 nor 1
+        # the text ends where the mask first leaves 1; what is wrong comes after, or there where it is neither 0 nor 1
         wrong = _first_other(mask, length, seq, 0)
         bad |= _note(faults, i64(UNEVEN_MASK), record, min(wrong, seq - 1), i64(0), i64(mask[min(wrong, seq - 1)]))
     left_ids, left_segments = i64(0), i64(0)
-    for place in range(length, seq):
-        left_ids |= ids[place]
-        left_segments |= segments[place]
+    for position in range(length, seq):
+        left_ids |= ids[position]
+        left_segments |= segments[position]
     if left_ids != 0:
         wrong = _first_other(ids, length, seq, 0)
         bad |= _note(faults, i64(PADDING_IDS), record, wrong, length, i64(ids[wrong]))
@@ -158,32 +157,32 @@ def _check_predictions(positions, labels, weights, segments, length, rules, by_l
     count = i64(0)
     while count < pred and weights[count] == 1.0:
         count += 1
-    behind = i64(0)
+    rest = i64(0)
     for i in range(count, pred):
         if weights[i] != 0.0:
             bad |= _note(faults, i64(UNEVEN_WEIGHTS), record, i, i64(0), count)
             break
     for i in range(count, pred):
-        behind |= i64(positions[i]) | i64(labels[i])
-    if behind != 0 and bad == 0:
+        rest |= i64(positions[i]) | i64(labels[i])
+    if rest != 0 and bad == 0:
         wrong = min(_first_other(positions, count, pred, 0), _first_other(labels, count, pred, 0))
         found = i64(positions[wrong]) if positions[wrong] != 0 else i64(labels[wrong])
         bad |= _note(faults, i64(AFTER_PREDICTIONS), record, wrong, count, found)
     before, outside, unordered, on_special = i64(-1), i64(0), i64(0), i64(0)
     for i in range(count):
-        place, label = i64(positions[i]), i64(labels[i])
-        if place < 0 or place >= length:
+        position, label = i64(positions[i]), i64(labels[i])
+        if position < 0 or position >= length:
             if outside == 0:
-                outside = _note(faults, i64(MASK_OUTSIDE), record, place, length, label)
+                outside = _note(faults, i64(MASK_OUTSIDE), record, position, length, label)
             continue
-        if place <= before and unordered == 0:
-            unordered = _note(faults, i64(MASK_ORDER), record, place, before, place)
-        before = place
-        text[place] = labels[i]
-        is_special = place == 0 or place == length - 1 or label == rules[RULE_CLS] or label == rules[RULE_SEP]
-        is_special = is_special or (segments[place] == 0 and segments[place + 1] == 1)
+        if position <= before and unordered == 0:
+            unordered = _note(faults, i64(MASK_ORDER), record, position, before, position)
+        before = position
+        text[position] = labels[i]
+        is_special = position == 0 or position == length - 1 or label == rules[RULE_CLS] or label == rules[RULE_SEP]
+        is_special = is_special or (segments[position] == 0 and segments[position + 1] == 1)
         if is_special and on_special == 0:
-            on_special = _note(faults, i64(MASK_ON_SPECIAL), record, place, i64(0), label)
+            on_special = _note(faults, i64(MASK_ON_SPECIAL), record, position, i64(0), label)
     wanted, rounded_up = by_length[length], half_up[length]
     exact = rules[RULE_COUNT] == EXACT_COUNT
     if exact and rounded_up != wanted and count in (wanted, rounded_up):
@@ -199,18 +198,18 @@ def _check_predictions(positions, labels, weights, segments, length, rules, by_l
 def _check_text(text, segments, length, rules, record, faults):
     """Whether the text is [CLS] A [SEP] B [SEP] with its segments.
 
-    Returns the place of the first [SEP], how many tokens are the same as the next one, and 1 if there is a fault, else 0.
+    Returns the position of the first [SEP], how many tokens are the same as the next one, and 1 if there is a fault, else 0.
     """
     cls, sep, bad = rules[RULE_CLS], rules[RULE_SEP], i64(0)
-    n_cls, n_sep, sep_places, n_pad, n_same = i64(0), i64(0), i64(0), i64(0), i64(0)
+    n_cls, n_sep, sep_positions, n_pad, n_same = i64(0), i64(0), i64(0), i64(0), i64(0)
     text[length] = -1
-    for place in range(length):
-        token = i64(text[place])
+    for position in range(length):
+        token = i64(text[position])
         n_cls += i64(token == cls)
         n_sep += i64(token == sep)
-        sep_places += place * i64(token == sep)
+        sep_positions += position * i64(token == sep)
         n_pad += i64(token == 0)
-        n_same += i64(token == i64(text[place + 1]))
+        n_same += i64(token == i64(text[position + 1]))
     if n_pad != 0:
         bad |= _note(faults, i64(PAD_IN_TEXT), record, _first(text, i64(0), length, 0), length, i64(0))
     if length == 0 or text[0] != cls:
@@ -223,12 +222,12 @@ def _check_text(text, segments, length, rules, record, faults):
     elif text[length - 1] != sep:
         bad |= _note(faults, i64(SEP_LAST), record, length - 1, sep, i64(text[length - 1]))
     else:
-        first_sep = sep_places - (length - 1)
+        first_sep = sep_positions - (length - 1)
         if first_sep < 2 or first_sep == length - 2:
             bad |= _note(faults, i64(EMPTY_SEGMENT), record, first_sep, i64(0), i64(0))
         others = i64(0)
-        for place in range(length):
-            others |= i64(segments[place]) ^ i64(place > first_sep)
+        for position in range(length):
+            others |= i64(segments[position]) ^ i64(position > first_sep)
         if others != 0:
             wrong = _first_other(segments, i64(0), first_sep + 1, 0)
             if wrong == first_sep + 1:
@@ -241,15 +240,15 @@ def _check_text(text, segments, length, rules, record, faults):
 def _check_range(values, count, size, record, faults):
     """1 if a value is not below `size`, else 0."""
     highest, signs = i64(0), i64(0)
-    for place in range(count):
-        value = i64(values[place])
+    for position in range(count):
+        value = i64(values[position])
         highest = max(highest, value)
         signs |= value
     if signs < 0 or highest >= size:
-        place = i64(0)
-        while 0 <= values[place] < size:
-            place += 1
-        return _note(faults, i64(ID_RANGE), record, place, size, i64(values[place]))
+        position = i64(0)
+        while 0 <= values[position] < size:
+            position += 1
+        return _note(faults, i64(ID_RANGE), record, position, size, i64(values[position]))
     return i64(0)
 
 
@@ -259,12 +258,12 @@ def _count_values(seq, pred):
 
 
 @subroutine
-def _hash_all(room, row, keys):
+def _hash_all(arrays, row, keys):
     """The sum over all values; arrays of floats are taken as the bits they are."""
     total, at = u64(0), i64(0)
     for feature in range(FEATURE_COUNT):
-        width = room[FEATURE_COUNT + feature]
-        values = shifted(_pointer_at(i32_p, room[feature]), row * width)
+        width = arrays[FEATURE_COUNT + feature]
+        values = shifted(_pointer_at(i32_p, arrays[feature]), row * width)
         for i in range(width):
             total += u64(values[i]) * keys[at + i]
         at += width
@@ -273,75 +272,75 @@ def _hash_all(room, row, keys):
 
 @subroutine
 def _hash_text(ids, positions, labels, count, seq, keys):
-    """The sum over the tokens, with the labels at their places."""
+    """The sum over the tokens, with the labels at their positions."""
     total = u64(0)
-    for place in range(seq):
-        total += u64(ids[place]) * keys[place]
+    for position in range(seq):
+        total += u64(ids[position]) * keys[position]
     for i in range(count):
-        place = i64(positions[i])
-        if 0 <= place < seq:
-            total += (u64(labels[i]) - u64(ids[place])) * keys[place]
+        position = i64(positions[i])
+        if 0 <= position < seq:
+            total += (u64(labels[i]) - u64(ids[position])) * keys[position]
     return total & ~u64(1)
 
 
 @subroutine
 def _sketch_text(text, length, sketch):
     """A bit for each token; which one, its number decides."""
-    for place in range(1, length - 1):
-        bit = (u64(text[place]) * u64(0x9E3779B97F4A7C15)) >> u64(55)
+    for position in range(1, length - 1):
+        bit = (u64(text[position]) * u64(0x9E3779B97F4A7C15)) >> u64(55)
         sketch[i64(bit >> u64(6))] |= u64(1) << (bit & u64(63))
 
 
 @subroutine
 def _expect_tokens(text, first_sep, length, n, n_same, tables, with_labels):
     """Add what fair draws of `n` of the tokens make expect: each of them is drawn as likely as any other."""
-    share = (n * i64(SCALE) + (length - 3) // 2) // (length - 3)
+    fraction = (n * i64(SCALE) + (length - 3) // 2) // (length - 3)
     expected = _pointer_at(i64_p, tables[AT_EXPECTED_POSITIONS])
-    expected[1] += share
-    expected[first_sep] -= share
-    expected[first_sep + 1] += share
-    expected[length - 1] -= share
+    expected[1] += fraction
+    expected[first_sep] -= fraction
+    expected[first_sep + 1] += fraction
+    expected[length - 1] -= fraction
     signs = _pointer_at(i64_p, tables[AT_SIGNS])
-    signs[EXPECTED_RIGHT] += n_same * share
-    signs[EXPECTED_LEFT] += n_same * share
+    signs[EXPECTED_RIGHT] += n_same * fraction
+    signs[EXPECTED_LEFT] += n_same * fraction
     if with_labels:
         expected_labels = _pointer_at(i64_p, tables[AT_EXPECTED_LABELS])
-        for place in range(1, length - 1):
-            expected_labels[text[place]] += share
-        expected_labels[text[first_sep]] -= share
+        for position in range(1, length - 1):
+            expected_labels[text[position]] += fraction
+        expected_labels[text[first_sep]] -= fraction
 
 
 @subroutine
-def _choices(logarithms, places, drawn):
-    """The logarithm of the number of ways to draw so many of the places."""
-    return logarithms[places] - logarithms[drawn] - logarithms[places - drawn]
+def _choices(logarithms, positions, drawn):
+    """The logarithm of the number of ways to draw that many of the positions."""
+    return logarithms[positions] - logarithms[drawn] - logarithms[positions - drawn]
 
 
 @subroutine
 def _expect_words(text, first_sep, length, positions, n, wanted, seq, tables, record, faults):
     """The same for whole words; returns the choices that there were, or -1 where words are masked in part.
 
-    A word is masked as likely as any other of so many pieces, whatever the number of predictions that were left when it came
-    up. It counts once, at its first piece. As in Google's script, pieces go with what stands before them, over a [SEP] too.
+    A word is masked as likely as any other of as many pieces, whatever the number of predictions that were left when it came
+    up. It counts once, at its first piece. As in Google's script, pieces go with what precedes them, across a [SEP] too.
     """
     continues = _pointer_at(u8_p, tables[AT_CONTINUES])
     heads = _pointer_at(i64_p, tables[AT_WORDS])
     sizes, masked = shifted(heads, seq + 1), shifted(heads, 2 * (seq + 1))
     of_size, masked_of_size = shifted(heads, 3 * (seq + 1)), shifted(heads, 4 * (seq + 1))
     words, pieces, at = i64(0), i64(0), i64(0)
-    for place in range(length):
-        of_size[place] = masked_of_size[place] = 0
-    for place in range(1, length - 1):
-        if place == first_sep:
+    for position in range(length):
+        of_size[position] = masked_of_size[position] = 0
+    for position in range(1, length - 1):
+        if position == first_sep:
             continue
-        while at < n and positions[at] < place:
+        while at < n and positions[at] < position:
             at += 1
-        is_masked = i64(at < n and positions[at] == place)
-        if words > 0 and continues[text[place]] != 0:
+        is_masked = i64(at < n and positions[at] == position)
+        if words > 0 and continues[text[position]] != 0:
             sizes[words - 1] += 1
             pieces += is_masked ^ masked[words - 1]
         else:
-            heads[words], sizes[words], masked[words] = place, 1, is_masked
+            heads[words], sizes[words], masked[words] = position, 1, is_masked
             words += 1
     if pieces != 0:
         _note(faults, i64(WORD_IN_PART), record, i64(0), i64(0), pieces)
@@ -360,18 +359,18 @@ def _expect_words(text, first_sep, length, positions, n, wanted, seq, tables, re
     labels_seen = _pointer_at(i64_p, tables[AT_WORD_LABELS])
     signs = _pointer_at(i64_p, tables[AT_SIGNS])
     for word in range(words):
-        place, size = heads[word], sizes[word]
-        share = (masked_of_size[size] * i64(SCALE) + of_size[size] // 2) // of_size[size]
-        token = i64(text[place])
-        expected[place] += share
-        expected[place + 1] -= share
-        expected_labels[token] += share
-        seen[place] += masked[word]
+        position, size = heads[word], sizes[word]
+        fraction = (masked_of_size[size] * i64(SCALE) + of_size[size] // 2) // of_size[size]
+        token = i64(text[position])
+        expected[position] += fraction
+        expected[position + 1] -= fraction
+        expected_labels[token] += fraction
+        seen[position] += masked[word]
         labels_seen[token] += masked[word]
-        signs[EXPECTED_RIGHT] += share * i64(token == text[place + 1])
-        signs[EXPECTED_LEFT] += share * i64(token == text[place - 1])
-        signs[RIGHT] += masked[word] & i64(token == text[place + 1])
-        signs[LEFT] += masked[word] & i64(token == text[place - 1])
+        signs[EXPECTED_RIGHT] += fraction * i64(token == text[position + 1])
+        signs[EXPECTED_LEFT] += fraction * i64(token == text[position - 1])
+        signs[RIGHT] += masked[word] & i64(token == text[position + 1])
+        signs[LEFT] += masked[word] & i64(token == text[position - 1])
     logarithms, choices = _pointer_at(i64_p, tables[AT_FACTORIALS]), i64(0)
     for size in range(1, length - 2):
         if masked_of_size[size] != 0:
@@ -379,14 +378,53 @@ def _expect_words(text, first_sep, length, positions, n, wanted, seq, tables, re
     return choices
 
 
+@subroutine
+def _count_predictions(ids, positions, labels, n, mask, tokens, tables):
+    """Count predictions by position, by label, and by what is shown there; returns how many show [MASK]."""
+    positions_seen, labels_seen = _pointer_at(i64_p, tables[AT_POSITIONS]), _pointer_at(i64_p, tables[AT_LABELS])
+    shown, replaced = _pointer_at(i64_p, tables[AT_SHOWN]), _pointer_at(i64_p, tables[AT_REPLACED])
+    n_masks = i64(0)
+    for i in range(n):
+        position, original = i64(positions[i]), i64(labels[i])
+        token = i64(ids[position])
+        positions_seen[position] += 1
+        if tokens > 0:
+            labels_seen[original] += 1
+        if token == mask:
+            shown[0] += 1
+            n_masks += 1
+        elif token == original:
+            shown[1] += 1
+        else:
+            shown[2] += 1
+            if tokens > 0:
+                replaced[token] += 1
+    return n_masks
+
+
+@subroutine
+def _check_masks(ids, length, positions, n, n_masks, mask, record, faults):
+    """Note a [MASK] that is not at one of the `n` predicted positions, `n_masks` of which have one."""
+    in_all = i64(0)
+    for position in range(length):
+        in_all += i64(i64(ids[position]) == mask)
+    if in_all != n_masks:
+        position, i = i64(0), i64(0)
+        while ids[position] != mask or (i < n and positions[i] == position):
+            if i < n and positions[i] == position:
+                i += 1
+            position += 1
+        _note(faults, i64(MASK_WITHOUT_LABEL), record, position, i64(0), mask)
+
+
 @kernel
-def check_records(room: i64_p, count: i64, numbers: i64_p, tables: i64_p, hashes: u64_p) -> i64:
+def check_records(arrays: i64_p, count: i64, numbers: i64_p, tables: i64_p, hashes: u64_p) -> i64:
     """Check `count` records of the arrays, whose numbers in their file are `numbers`; returns how many have no fault.
 
     `tables` are the addresses of the arrays of a `RecordChecker`, in the order of the names AT_. Counts add to what these
     hold: faults (VALUE_FAULTS, VALUE_FAULT_WIDTH); the counts of a `Tally`; what of its positions and labels fair draws make
     expect, in units of 1 / SCALE: (seq + 1) differences from each position to the next, and one a token; random tokens shown.
-    AT_BY_LENGTH, AT_HALF_UP and AT_FACTORIALS have seq + 1 numbers; AT_TEXT has room for seq + 1 tokens, AT_WORDS for
+    AT_BY_LENGTH, AT_HALF_UP and AT_FACTORIALS have seq + 1 numbers; AT_TEXT holds seq + 1 tokens, AT_WORDS for
     WORD_ROWS * (seq + 1) numbers, AT_SKETCHES and AT_SKETCHED_LENGTHS for two sketches in rules[RULE_STEP] records,
     `hashes` for two numbers a record: of its text, and of the whole.
     """
@@ -395,9 +433,7 @@ def check_records(room: i64_p, count: i64, numbers: i64_p, tables: i64_p, hashes
     logarithms = _pointer_at(i64_p, tables[AT_FACTORIALS])
     text, faults = _pointer_at(i32_p, tables[AT_TEXT]), _pointer_at(i64_p, tables[AT_FAULTS])
     lengths, lengths_of_a = _pointer_at(i64_p, tables[AT_LENGTHS]), _pointer_at(i64_p, tables[AT_LENGTHS_OF_A])
-    predictions, shown = _pointer_at(i64_p, tables[AT_PREDICTIONS]), _pointer_at(i64_p, tables[AT_SHOWN])
-    positions_seen, labels_seen = _pointer_at(i64_p, tables[AT_POSITIONS]), _pointer_at(i64_p, tables[AT_LABELS])
-    tokens_seen, replaced = _pointer_at(i64_p, tables[AT_TOKENS]), _pointer_at(i64_p, tables[AT_REPLACED])
+    predictions, tokens_seen = _pointer_at(i64_p, tables[AT_PREDICTIONS]), _pointer_at(i64_p, tables[AT_TOKENS])
     next_sentence, signs = _pointer_at(i64_p, tables[AT_NEXT_SENTENCE]), _pointer_at(i64_p, tables[AT_SIGNS])
     sketches = _pointer_at(u64_p, tables[AT_SKETCHES])
     sketched_lengths = _pointer_at(i64_p, tables[AT_SKETCHED_LENGTHS])
@@ -405,24 +441,24 @@ def check_records(room: i64_p, count: i64, numbers: i64_p, tables: i64_p, hashes
     whole_words = rules[RULE_COUNT] == WHOLE_WORDS
     clean = i64(0)
     for row in range(count):
-        ids = shifted(_pointer_at(i32_p, room[0]), row * seq)
-        mask = shifted(_pointer_at(i32_p, room[1]), row * seq)
-        segments = shifted(_pointer_at(i32_p, room[2]), row * seq)
-        positions = shifted(_pointer_at(i32_p, room[3]), row * pred)
-        labels = shifted(_pointer_at(i32_p, room[4]), row * pred)
-        weights = shifted(_pointer_at(f32_p, room[5]), row * pred)
-        label = i64(_pointer_at(i32_p, room[6])[row])
+        ids = shifted(_pointer_at(i32_p, arrays[0]), row * seq)
+        mask = shifted(_pointer_at(i32_p, arrays[1]), row * seq)
+        segments = shifted(_pointer_at(i32_p, arrays[2]), row * seq)
+        positions = shifted(_pointer_at(i32_p, arrays[3]), row * pred)
+        labels = shifted(_pointer_at(i32_p, arrays[4]), row * pred)
+        weights = shifted(_pointer_at(f32_p, arrays[5]), row * pred)
+        label = i64(_pointer_at(i32_p, arrays[6])[row])
         record = numbers[row]
 
         length, bad = _check_padding(ids, mask, segments, seq, record, faults)
-        for place in range(length):
-            text[place] = ids[place]
+        for position in range(length):
+            text[position] = ids[position]
         n, wrong = _check_predictions(
             positions, labels, weights, segments, length, rules, by_length, half_up, text, record, signs, faults
         )  # fmt: skip
         bad |= wrong
         hashes[2 * row] = _hash_text(ids, positions, labels, n, seq, keys)
-        hashes[2 * row + 1] = _hash_all(room, row, shifted(keys, seq))
+        hashes[2 * row + 1] = _hash_all(arrays, row, shifted(keys, seq))
         first_sep, n_same, wrong = _check_text(text, segments, length, rules, record, faults)
         bad |= wrong
         if tokens > 0:
@@ -453,49 +489,25 @@ def check_records(room: i64_p, count: i64, numbers: i64_p, tables: i64_p, hashes
             slot = 2 * (record // step) + (record & i64(1))
             sketched_lengths[slot] = length
             _sketch_text(text, length, shifted(sketches, i64(SKETCH_WORDS) * slot))
-        n_masks = i64(0)
-        for i in range(n):
-            place, original = i64(positions[i]), i64(labels[i])
-            token = i64(ids[place])
-            positions_seen[place] += 1
-            if tokens > 0:
-                labels_seen[original] += 1
-            if token == rules[RULE_MASK]:
-                shown[0] += 1
-                n_masks += 1
-            elif token == original:
-                shown[1] += 1
-            else:
-                shown[2] += 1
-                if tokens > 0:
-                    replaced[token] += 1
-        masks_in_all = i64(0)
-        for place in range(length):
-            masks_in_all += i64(i64(ids[place]) == rules[RULE_MASK])
-        if masks_in_all != n_masks:
-            place, i = i64(0), i64(0)
-            while ids[place] != rules[RULE_MASK] or (i < n and positions[i] == place):
-                if i < n and positions[i] == place:
-                    i += 1
-                place += 1
-            _note(faults, i64(MASK_WITHOUT_LABEL), record, place, i64(0), rules[RULE_MASK])
+        n_masks = _count_predictions(ids, positions, labels, n, rules[RULE_MASK], tokens, tables)
+        _check_masks(ids, length, positions, n, n_masks, rules[RULE_MASK], record, faults)
         if tokens > 0:
-            for place in range(1, length - 1):
-                tokens_seen[text[place]] += 1
+            for position in range(1, length - 1):
+                tokens_seen[text[position]] += 1
             tokens_seen[rules[RULE_SEP]] -= 1
         if not whole_words:
             if n_same != 0:
                 for i in range(n):
-                    place = i64(positions[i])
-                    signs[RIGHT] += i64(text[place] == text[place + 1])
-                    signs[LEFT] += i64(text[place] == text[place - 1])
+                    position = i64(positions[i])
+                    signs[RIGHT] += i64(text[position] == text[position + 1])
+                    signs[LEFT] += i64(text[position] == text[position - 1])
             _expect_tokens(text, first_sep, length, n, n_same, tables, tokens > 0)
     return clean
 
 
 @subroutine
 def _count_common(sketches, first, second):
-    """The bits that two sketches share."""
+    """The bits that two sketches fraction."""
     total = i64(0)
     for word in range(SKETCH_WORDS):
         total += count_bits(sketches[SKETCH_WORDS * first + word] & sketches[SKETCH_WORDS * second + word])

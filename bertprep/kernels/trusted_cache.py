@@ -5,7 +5,7 @@
 
 What is in a cache is code that the next process runs. So a file is taken only if it is this user's or root's and nobody else
 can have written it, or have put it there: every folder on the way to it is opened one in the other, without following a link
-unseen, and looked at once it is open. Anything else is left alone, and compiled anew into a folder that is safe.
+unseen, and looked at once it is open. Anything else is left alone, and compiled again into a folder that is safe.
 """
 
 import hashlib

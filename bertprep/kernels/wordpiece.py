@@ -48,14 +48,14 @@ CHILD, TOKEN = 1, 2  # of a step in the trie
 
 _LOW_BYTES = np.array([(1 << 8 * min(n, 8)) - 1 for n in range(CACHED_BYTES + 1)], np.uint64)
 _HIGH_BYTES = np.array([(1 << 8 * max(n - 8, 0)) - 1 for n in range(CACHED_BYTES + 1)], np.uint64)
-"""Masks for the first n bytes of a word that lies in two numbers."""
+"""Masks for the first n bytes of a word in two numbers."""
 _WORD, _CONTINUATION = 0, 1  # the trie's two roots: for the start of a word, for what follows
 _NEWLINE, _BLANK_SPACE, _HASH = 10, 32, 35
 
 
 @subroutine
 def _slot(trie, mask, node, byte):
-    """Where the trie has the step from `node` by `byte`, or has room for it."""
+    """Where the trie has the step from `node` by `byte`, or would get it."""
     key = (node << 8) | byte
     slot = ((key * 0x9E3779B97F4A7C15) >> 20) & mask
     while trie[TRIE_STEP * slot] != key and trie[TRIE_STEP * slot] != TRIE_FREE:
@@ -195,6 +195,47 @@ def _decode(text, at, size):
     return value, length
 
 
+@subroutine
+def _tokenize_any(text, at, size, entries, replacements, tables, word, tokens, count):
+    """Any word at text[at], up to what ends it, with the character that ends it if that is a word by itself.
+
+    Returns where it ends, or -1 minus the offset of what is not UTF-8; the tokens so far; whether it is blank.
+    """
+    word_size, length, is_blank = i64(0), i64(0), True
+    while True:
+        code_point, width = _decode(text, at, size)
+        if code_point < 0:
+            return -1 - at, count, is_blank
+        if code_point == _NEWLINE:
+            break
+        entry = i64(entries[code_point])
+        kind = entry & CODE_POINT_KIND
+        source, start, characters = text, at, i64(1)
+        at += width
+        if not entry & BLANK:
+            is_blank = False
+        if kind == SPACE:
+            break
+        if kind == DROP:
+            continue
+        if entry >> REPLACEMENT_SHIFT:
+            start = entry >> REPLACEMENT_SHIFT
+            width, characters = i64(replacements[start]), i64(replacements[start + 1])
+            source, start = replacements, start + 2
+        if kind == ALONE:
+            count += _finish_word(word, word_size, length, tables, tokens, count)
+            word_size, length = i64(0), i64(0)
+        if length <= LONGEST_WORD:
+            for i in range(width):
+                word[word_size + i] = source[start + i]
+            word_size += width
+        length += characters
+        if kind == ALONE:
+            break
+    count += _finish_word(word, word_size, length, tables, tokens, count)
+    return at, count, is_blank
+
+
 @kernel
 def tokenize(
     text: u8_p, size: i64, entries: u32_p, replacements: u8_p, lower: i64,
@@ -202,10 +243,10 @@ def tokenize(
     cache: u64_p, word: u8_p,
     state: i64_p, tokens: i32_p, sentence_ends: i64_p, document_ends: i64_p,
 ) -> i64:  # fmt: skip
-    """Tokenize whole lines: `text` ends with a newline, and 64 bytes behind it may be read.
+    """Tokenize whole lines: `text` ends with a newline, and TEXT_SLACK bytes after it may be read.
 
-    Goes on in `state` (tokens, sentences, documents so far). A line with tokens is a sentence, a blank one ends a document.
-    `tokens` needs room for one a byte of text and 4 more, `sentence_ends` and `document_ends` for one a line.
+    Continues from `state` (tokens, sentences, documents so far). A line with tokens is a sentence, a blank one ends a document.
+    `tokens` must hold one a byte of text and TOKEN_SLACK more, `sentence_ends` and `document_ends` one a line.
     Returns -1, or the offset of the first byte that is not UTF-8.
     """
     tables = (trie, mask, unknown, cache)
@@ -246,38 +287,10 @@ def tokenize(
             blank = False
             at += 1
             continue
-        # the general path: one word up to what ends it, with the character that ends it if that stands alone
-        word_size, length = i64(0), i64(0)
-        while True:
-            code_point, width = _decode(text, at, size)
-            if code_point < 0:
-                return at
-            if code_point == _NEWLINE:
-                break
-            entry = i64(entries[code_point])
-            kind = entry & CODE_POINT_KIND
-            source, start, characters = text, at, i64(1)
-            at += width
-            if not entry & BLANK:
-                blank = False
-            if kind == SPACE:
-                break
-            if kind == DROP:
-                continue
-            if entry >> REPLACEMENT_SHIFT:
-                start = entry >> REPLACEMENT_SHIFT
-                width, characters = i64(replacements[start]), i64(replacements[start + 1])
-                source, start = replacements, start + 2
-            if kind == ALONE:
-                count += _finish_word(word, word_size, length, tables, tokens, count)
-                word_size, length = i64(0), i64(0)
-            if length <= LONGEST_WORD:
-                for i in range(width):
-                    word[word_size + i] = source[start + i]
-                word_size += width
-            length += characters
-            if kind == ALONE:
-                break
-        count += _finish_word(word, word_size, length, tables, tokens, count)
+        after_word, count, is_blank = _tokenize_any(text, at, size, entries, replacements, tables, word, tokens, count)
+        if after_word < 0:
+            return -1 - after_word
+        at = after_word
+        blank = blank and is_blank
     state[TOKENS], state[SENTENCES], state[DOCUMENTS] = count, sentences, documents
     return -1

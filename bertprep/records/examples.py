@@ -1,7 +1,7 @@
 """`Examples`: the seven features of many records as arrays, as found in the file, right or wrong.
 
-What a reader gives, and what the validator, the trainer's batches and the converter take. Room for them can be made once
-and read into again and again, which is a third faster than new arrays: those cost the system's zeroing of their memory.
+What a reader gives, and what the validator, the trainer's batches and the converter take. Arrays that are read
+into again and again are a third faster than new ones, whose memory the system has to zero.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ __all__ = ["FEATURES", "Examples", "rows_in_block"]
 
 _TYPES = (np.int32, np.int32, np.int32, np.int32, np.int32, np.float32, np.int32)
 MOST_VALUES = 65_535
-"""Of a feature in one record: the longest sequence that `create` makes. What claims more is no record of BERT's."""
+"""Of a feature in one record: the longest sequence that `create` makes. Anything longer is not a BERT record."""
 BLOCK_BYTES = 4 << 20
-"""Of records that are read, looked at and read over again; at 128 tokens their number is limited by the processor's cache."""
+"""Of records that are read, looked at and overwritten by the next; at 128 tokens the processor's cache limits them."""
 
 
 def rows_in_block(most: int, *, seq: int, pred: int) -> int:
@@ -36,7 +36,7 @@ def rows_in_block(most: int, *, seq: int, pred: int) -> int:
 
 @dataclass(frozen=True)
 class Examples:
-    """n records of seq tokens with room for pred masked ones; 12 * (seq + pred) + 4 bytes a record.
+    """n records of seq tokens, of which up to pred are masked; 12 * (seq + pred) + 4 bytes a record.
 
     >>> examples = Examples.empty(1000, seq=128, pred=20)
     >>> len(examples), examples[:10].input_ids.shape
@@ -53,7 +53,7 @@ class Examples:
 
     @classmethod
     def empty(cls, count: int, *, seq: int, pred: int) -> Examples:
-        """Room for `count` records, to be read into."""
+        """Arrays for `count` records, to be read into."""
         return cls(
             input_ids=np.empty((count, seq), np.int32),
             input_mask=np.empty((count, seq), np.int32),
@@ -86,8 +86,8 @@ class Examples:
         )
 
     @cached_property
-    def room(self) -> NDArray[np.int64]:
-        """Where kernels are to write: the addresses of the arrays, and how many values a record has in each."""
+    def addresses(self) -> NDArray[np.int64]:
+        """Where kernels read and write: the addresses of the arrays, then how many values a record has in each."""
         for array, kind in zip(self.arrays, _TYPES, strict=True):
             if array.dtype != kind or not array.flags.c_contiguous or not array.flags.writeable or len(array) != len(self):
                 raise TypeError(f"records are read into contiguous arrays of {kind.__name__}, all as long as the first")

@@ -48,7 +48,7 @@ def masked_checksum(data: NDArray[np.uint8]) -> int:
     >>> hex(masked_checksum(np.frombuffer(b"123456789", np.uint8)))
     '0xc78ab0e5'
     """
-    return mask_checksum(kernels.load().checksum(0, data, len(data), 0))
+    return mask_checksum(kernels.load().checksum(0, data, len(data)))
 
 
 def mask_checksum(checksum: int) -> int:

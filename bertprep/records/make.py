@@ -212,7 +212,7 @@ def identify_text(path: Path) -> tuple[int, str]:
         with path.open("rb", buffering=0) as file:
             while read := file.readinto(block):
                 size_bytes += read
-                crc32c = kernels.load().checksum(crc32c, block, read, 0)
+                crc32c = kernels.load().checksum(crc32c, block, read)
     except OSError as error:
         raise BertprepError(f"{path}: cannot be read: {error.strerror}; expected a text shard") from error
     return size_bytes, f"{crc32c:08x}"

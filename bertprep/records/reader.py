@@ -166,7 +166,7 @@ class RecordFile:
             if start > self._found:
                 raise IndexError(f"{self.path}: records {start} to {stop} of {self._found}")
         self._make_room(stop)
-        count = kernels.load().decode(self._row, start, stop - start, examples.room, row, self._notes)
+        count = kernels.load().decode(self._row, start, stop - start, examples.addresses, row, self._notes)
         if count < 0:
             raise self._explain(count, start + int(self._notes[ROW]))
         self._bytes.check()
@@ -180,7 +180,7 @@ class RecordFile:
         if len(numbers) == 0:
             return
         files = np.zeros(len(numbers), np.int64)  # all are in the one
-        fault = kernels.load().gather(self._row, files, numbers, len(numbers), examples.room, row, self._notes)
+        fault = kernels.load().gather(self._row, files, numbers, len(numbers), examples.addresses, row, self._notes)
         if fault < 0:
             raise self._explain(fault, int(numbers[self._notes[ROW]]))
         self._bytes.check()

@@ -145,7 +145,7 @@ class RecordSet:
         if is_closed.any():
             self._open(np.unique(files[is_closed]))
         notes = np.zeros(NOTES_SIZE, np.int64)
-        count, room = len(records), examples.room
+        count, room = len(records), examples.addresses
         if self._most is None:
             fault = kernels.load().gather(self._rows, files, records, count, room, row, notes)
         else:

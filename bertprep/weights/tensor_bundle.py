@@ -209,7 +209,7 @@ def _pieces(values: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
 
 def _checksum(previous: int, values: NDArray[np.generic]) -> int:
     data = values.reshape(-1).view(np.uint8)
-    return kernels.load().checksum(previous, data, len(data), 0)
+    return kernels.load().checksum(previous, data, len(data))
 
 
 def _encode_entry(entry: Entry) -> bytes:

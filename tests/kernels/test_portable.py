@@ -22,3 +22,10 @@ def test_a_plain_processor_makes_and_reads_the_same_files(golden_corpus: Path, t
     files = sorted(str(path) for path in (tmp_path / "here").rglob("*0000*"))
     shown = subprocess.run([sys.executable, "-c", READ, *files], env=plain, check=True, capture_output=True, text=True).stdout
     assert shown.strip() == str([records.open(path)[:].input_ids.sum() for path in files])
+
+
+def test_a_plain_processor_computes_the_same() -> None:
+    plain = {**os.environ, "BERTPREP_PORTABLE": "1"}
+    tests = [str(Path(__file__).with_name(f"test_{name}.py")) for name in ("crc32c", "varints")]
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", *tests], env=plain, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
