@@ -39,8 +39,9 @@ from bertprep.sources.wikimedia.dump import DumpReader
 from bertprep.sources.wikimedia.wikitext import to_prose
 from bertprep.text.cleaning import clean_document
 from bertprep.text.documents import TextInput, index_documents, read_documents
+from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import LISTING, MANIFEST
-from bertprep.workspace.manifest import JOURNAL_SUFFIX, Journal, Manifest, sha256_of
+from bertprep.workspace.manifest import JOURNAL_SUFFIX, Manifest, sha256_of
 from tests.check.damage import SETTINGS, Examiner, Target, damage, damage_case
 from tests.golden import GOLDEN
 

@@ -15,16 +15,15 @@ from typing import Any
 from bertprep import kernels, pool
 from bertprep.config import DEFAULT_DIALECT, RECORD_FORMATS, Dialect
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.atomic import atomic_file
 from bertprep.progress import Reporter
 from bertprep.records.convert import RecordConverter, Span
 from bertprep.records.data_sets import DataSet, find_records
 from bertprep.records.deal import IdentifiedFile, Output, check_identified, identify, plan_outputs
-from bertprep.records.make import KIND
 from bertprep.records.writer import WrittenFile
-from bertprep.workspace.layout import MANIFEST, VOCABULARY
-from bertprep.workspace.manifest import JOURNAL_SUFFIX, Journal, read_finished, sha256_of, versions_of
-from bertprep.workspace.record_home import check_vocabulary_place
+from bertprep.workspace.journal import Journal
+from bertprep.workspace.layout import MANIFEST
+from bertprep.workspace.manifest import JOURNAL_SUFFIX, RECORDS, read_finished, sha256_of, versions_of
+from bertprep.workspace.record_home import check_vocabulary_place, keep_vocabulary
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ def _convert_data_set(
         "converted_to": {"format": to, "shards": shards},
         "converted_from": {source.name: source.sha256 for source in sources},
     }
-    if finished := read_finished(target, KIND, made_with):
+    if finished := read_finished(target, RECORDS, made_with):
         reporter.say(f"convert: all {len(outputs):,} files are made already")
         return to, finished.files
     _check_free(target, outputs)
@@ -138,10 +137,11 @@ def _convert_data_set(
         check_vocabulary_place(target, sha256_of(data_set.vocabulary))
     owned = {output.name.rpartition("/")[0] or "." for output in outputs}
     with (
-        Journal(target, KIND, made_with, owned=owned) as journal,
+        Journal(target, RECORDS, made_with, owned=owned, advice="choose another target folder") as journal,
         contextlib.closing(RecordConverter(to, dialect)) as converter,
     ):
-        _keep_vocabulary(data_set.vocabulary, target)
+        if data_set.vocabulary is not None:
+            keep_vocabulary(data_set.vocabulary, target)
         kernels.load()
         tasks = [(str(output.path), output) for output in outputs if output.name not in journal.done]
 
@@ -192,12 +192,3 @@ def _check_free(target: Path, outputs: Sequence[Output]) -> None:
     for output in outputs:
         if output.path.exists():
             raise BertprepError(f"{output.path}: exists and is in no manifest; choose another folder, or remove this one")
-
-
-def _keep_vocabulary(vocabulary: Path | None, target: Path) -> None:
-    """Copy the vocabulary beside the manifest: the records mean nothing without it."""
-    if vocabulary is not None:
-        content, kept = vocabulary.read_bytes(), target / VOCABULARY
-        if not (kept.is_file() and kept.read_bytes() == content):
-            with atomic_file(kept) as file:
-                file.write(content)

@@ -17,7 +17,7 @@ from bertprep.progress import Reporter, say
 from bertprep.records.data_sets import DataSet, find_data_sets
 from bertprep.reporting.excerpts import Excerpt, choose
 from bertprep.reporting.page import page
-from bertprep.workspace.manifest_schema import TEXT_SHARDS
+from bertprep.workspace.manifest import TEXT_SHARDS
 from bertprep.workspace.targets import check_target
 
 REPORT = "report.html"

@@ -19,7 +19,7 @@ from bertprep.errors import UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.progress import Progress, Reporter
 from bertprep.records.data_sets import DataSet, find_data_sets
-from bertprep.workspace.manifest_schema import TEXT_SHARDS
+from bertprep.workspace.manifest import TEXT_SHARDS
 
 
 def validate(

@@ -27,8 +27,7 @@ from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.records.formats import find_format
 from bertprep.untrusted import CORPUS
 from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, SPLITS, TEST, TRAINING, by_number
-from bertprep.workspace.manifest import Manifest, read_manifest
-from bertprep.workspace.manifest_schema import RECORDS, TEXT_SHARDS
+from bertprep.workspace.manifest import RECORDS, TEXT_SHARDS, Manifest, read_manifest
 from bertprep.workspace.record_home import RecordHome, find_home, find_vocabulary, formats_in
 
 _RECORD_NAME = re.compile(

@@ -15,7 +15,8 @@ from bertprep import pool
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import explain_write_error
 from bertprep.progress import SILENT, Reporter, say
-from bertprep.workspace.manifest import Journal, Manifest, read_manifest, sha256_of
+from bertprep.workspace.journal import Journal
+from bertprep.workspace.manifest import Manifest, read_manifest, sha256_of
 
 Files = Mapping[str, Mapping[str, Any]]
 """The files of a manifest: relative name -> facts, of which `bytes` and `sha256` are looked at."""

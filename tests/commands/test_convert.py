@@ -330,14 +330,16 @@ def test_a_target_that_was_made_of_something_else(
     created: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["convert", str(created["tfrecord"]), str(created["ofrecord"])]) == 1
-    assert "was made without converted_to, asked for is" in complaint(capsys)
+    assert ": was not made by bertprep convert; choose another target folder, or remove this folder" in complaint(capsys)
     write(tmp_path / "source" / "part-0", file_of(FIRST))
     bertprep.convert(tmp_path / "source", tmp_path / "target")
     write(tmp_path / "source" / "part-0", file_of(SECOND))
     assert main(["convert", str(tmp_path / "source"), str(tmp_path / "target")]) == 1
     assert "was made with converted_from.part-0 " in complaint(capsys)
+    assert main(["convert", str(tmp_path / "source"), str(tmp_path / "target"), "--shards", "1"]) == 1
+    assert "was made without --shards, asked for is --shards 1; choose another target folder" in complaint(capsys)
     assert main(["convert", str(tmp_path / "source"), str(tmp_path / "target"), "--to", "tfrecord"]) == 1
-    assert 'was made with converted_to.format "ofrecord", asked for is "tfrecord"' in complaint(capsys)
+    assert "was made with --to ofrecord, asked for is --to tfrecord" in complaint(capsys)
 
 
 def test_a_vocabulary_beside_a_split_goes_along(tmp_path: Path) -> None:
