@@ -244,7 +244,7 @@ def test_other_settings_do_not_mix_with_shards_that_are_there(tmp_path: Path) ->
 def test_other_text_does_not_mix_with_shards_that_are_there(tmp_path: Path) -> None:
     text = write(tmp_path / "tiny.txt", THREE_DOCUMENTS)
     shard(tmp_path, text)
-    with pytest.raises(BertprepError, match=r"sharded/tiny: was made with another --input: inputs\[0\]\.bytes 54, asked for is 60; "):
+    with pytest.raises(BertprepError, match=r"tiny: was made with another --input: inputs\[0\]\.bytes 54, asked for is 60; "):
         shard(tmp_path, write(text, THREE_DOCUMENTS + "\nNew.\n"))
     with pytest.raises(BertprepError, match=r'another --input: inputs\[0\]\.sha256 "\w{64}", asked for is "\w{64}"; '):
         shard(tmp_path, write(text, THREE_DOCUMENTS.replace("third", "fifth")))
