@@ -1,8 +1,8 @@
 """Untrusted input, checked once where it enters: names that become paths, JSON, and the values in it.
 
-Manifests, journals, listings, the Hub's answers and model configurations come from archives, mirrors and shared folders. The rest
-of bertprep relies on what `check_name`, `parse_json` and `check_values` accept; what they refuse is a `ValueError` of one line,
-to which the reader of the file adds its path. Unknown keys are ignored, so that files of later versions stay readable.
+Manifests, journals, listings, the Hub's answers and model configurations come from archives, mirrors and shared folders. The
+rest of bertprep relies on what `check_name`, `parse_json` and `check_values` accept; what they refuse is a `ValueError` of one
+line, to which the reader of the file adds its path. Unknown keys are ignored, so that files of later versions stay readable.
 """
 
 import json
@@ -73,7 +73,7 @@ def check_corpus(name: object) -> str:
 
 
 def check_splits_inside(folder: Path) -> None:
-    """Raise `ValueError` where a split or a format's folder in `folder` is a link to somewhere else, which must not be written to.
+    """Raise `ValueError` where a split or a format's folder in `folder` is a link to another place, where nothing is written.
 
     The folder itself may be a link, and so may the files: they are read, and replaced instead of written to.
     """

@@ -154,9 +154,7 @@ def find_records(path: Path, prefer: Sequence[str] = ()) -> DataSet:
     if chosen.problem:
         raise chosen.problem
     if chosen.is_unfinished and not path.is_file():
-        raise BertprepError(
-            f"{chosen.folder}: is not finished; run the command that makes it again, it resumes where it stopped"
-        )
+        raise BertprepError(f"{chosen.folder}: is not finished; run the command that makes it again, which resumes it")
     names = chosen.files
     if manifest := chosen.manifest:
         listed = [name for name in manifest.files if chosen.is_whole or _split_of(name) in chosen.splits]
