@@ -1,10 +1,10 @@
 """Run one function over many shards, in worker processes.
 
-This is the seam where a cluster engine goes later: tasks are independent, named, and their results are small. Every worker
-is a process with a pipe of its own, so that the run knows which task a worker had when it died; a worker that dies, by
-SIGKILL or for lack of memory too, fails the run and names its task. One worker means no process at all.
+Tasks are independent and named, and their results are small, so that a cluster engine fits here as well. Each worker is a
+process with its own pipe, so the run knows which task a worker had when it died: a worker that dies, even of SIGKILL or out of
+memory, fails the run with the name of its task. One worker means no process at all.
 
-Workers are forked where the system can, which costs 2 ms and shares what the parent has loaded (the compiled kernels).
+Workers are forked where the system can, which takes 2 ms and shares what the parent has loaded (the compiled kernels).
 """
 
 import contextlib
@@ -36,9 +36,9 @@ def run(
 ) -> Generator[tuple[str, Result], None, None]:
     """Yield (name, result) of every task as it finishes, in any order.
 
-    Tasks are taken as workers come free, so that an iterator of large ones is never far ahead of the work. The first
-    failure stops all workers and is raised: a `BertprepError` as it is, a dead worker as a `BertprepError` that names the
-    task, any other exception with the worker's traceback. Closing the iterator stops the workers too.
+    Tasks are taken as workers become free, so an iterator of large ones is never far ahead. The first failure stops all workers
+    and is raised: a `BertprepError` as it is, a dead worker as a `BertprepError` that names the task, any other exception with
+    the worker's traceback. Closing the iterator stops the workers too.
     """
     if isinstance(tasks, Sized):
         workers = min(workers, len(tasks))
@@ -95,16 +95,16 @@ def _give_next(pipe: Any, tasks: Iterator[Task[Any]], at_work: dict[Any, str]) -
     if (task := next(tasks, None)) is not None:
         name, argument = task
         at_work[pipe] = name
-        with contextlib.suppress(BrokenPipeError):  # the worker is dead; reading from the pipe tells so
+        with contextlib.suppress(BrokenPipeError):  # the worker is dead, which reading from the pipe shows
             pipe.send(argument)
 
 
 def _work(function: Callable[[Any], Any], pipe: Any, not_ours: list[Any]) -> None:
-    """The life of a worker: take an argument, send back a result, until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then stops us
+    """A worker: receive an argument, send back a result, until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which stops its workers
     for other in not_ours:
         other.close()
-    if sys.platform == "linux":  # a parent that is killed takes its workers along
+    if sys.platform == "linux":  # workers die with a parent that is killed
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     while True:
         try:

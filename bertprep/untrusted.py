@@ -1,9 +1,8 @@
-"""What others wrote, checked once where it enters: names that become paths, JSON, and the values in it.
+"""Untrusted input, checked once where it enters: names that become paths, JSON, and the values in it.
 
-Manifests, journals, listings, the Hub's answers and model configurations come from archives, mirrors and shared folders. What
-`check_name`, `parse_json` and `check_values` let through is what the rest of bertprep may rely on; what they refuse is a
-`ValueError` whose one line the reader of the file puts its path before. Keys that nobody knows are passed over, so that files
-of later versions stay readable.
+Manifests, journals, listings, the Hub's answers and model configurations come from archives, mirrors and shared folders. The
+rest of bertprep relies on what `check_name`, `parse_json` and `check_values` accept; what they refuse is a `ValueError` of one
+line, to which the reader of the file adds its path. Unknown keys are ignored, so that files of later versions stay readable.
 """
 
 import json
@@ -23,7 +22,7 @@ from bertprep.terminal import printable
 from bertprep.workspace.layout import LISTING, MANIFEST, SPLITS
 
 MOST_BYTES = 64 << 20
-"""Of a file or an answer of JSON that is taken into memory: the manifest of 200,000 files has so many."""
+"""The largest JSON file or answer that is read into memory: the size of a manifest of 200,000 files."""
 MOST_LEVELS = 64
 LONGEST_NAME, LONGEST_PATH = 255, 1024  # bytes; the first is what file systems take
 LARGEST_COUNT = (1 << 63) - 1
@@ -32,10 +31,10 @@ _CORPUS = re.compile(r"\w[\w.-]*")
 
 
 def check_name(name: object) -> str:
-    """A name that may be given to a file in a folder of ours; raises `ValueError` for any other.
+    """A name that a file in a folder of bertprep may have; raises `ValueError` for any other.
 
-    No separator, nothing that leads elsewhere, no character that cannot be printed as it is, and none of the names under
-    which bertprep keeps its own files, in whatever case.
+    No separator, nothing that leads elsewhere, only printable characters, and none of the names of bertprep's own files, in
+    upper or lower case.
 
     >>> check_name("train-00000-of-00041.parquet")
     'train-00000-of-00041.parquet'
@@ -46,12 +45,12 @@ def check_name(name: object) -> str:
         raise ValueError(f"{_shown(name)} is longer than the {LONGEST_NAME} bytes that a name may have")
     folded = name.casefold()
     if folded in (LISTING, LOCK) or folded.startswith(MANIFEST) or folded.endswith(_OUR_SUFFIXES):
-        raise ValueError(f"{_shown(name)} is a name under which bertprep keeps files of its own")
+        raise ValueError(f"{_shown(name)} is a name of bertprep's own files")
     return name
 
 
 def check_path(path: object) -> str:
-    """Names joined by "/", as manifests have them: the place of a file below the manifest's folder.
+    """Names joined by "/", as in manifests: the path of a file relative to the manifest's folder.
 
     >>> check_path("training/part-00000")
     'training/part-00000'
@@ -67,16 +66,16 @@ def check_path(path: object) -> str:
 
 
 def check_corpus(name: object) -> str:
-    """The name of a corpus, which files and folders are named after: letters, digits, "_", "-" and "."."""
+    """The name of a corpus, which is part of file and folder names: letters, digits, "_", "-" and "."."""
     if not isinstance(name, str) or not _CORPUS.fullmatch(name) or len(name.encode()) > LONGEST_NAME - 64:
         raise ValueError(f"{_shown(name)} is not the name of a corpus, of letters, digits, '_', '-' and '.'")
     return check_name(name)
 
 
 def check_splits_inside(folder: Path) -> None:
-    """Raise `ValueError` where what is written to a split or a format's folder in `folder` would lie elsewhere, behind a link.
+    """Raise `ValueError` where a split or a format's folder in `folder` is a link to another place, where nothing is written.
 
-    The folder itself may be a link, and so may the files: they are read, and replaced rather than written to.
+    The folder itself may be a link, and so may the files: they are read, and replaced instead of written to.
     """
     inside = folder.resolve()
     for below in (*SPLITS, *RECORD_FORMATS, *(f"{each}/{split}" for each in RECORD_FORMATS for split in SPLITS)):
@@ -85,8 +84,8 @@ def check_splits_inside(folder: Path) -> None:
 
 
 def read_bounded(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """The bytes of a regular file; raises `OSError` as opening does, `ValueError` where it is another thing or larger."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO must not be waited for
+    """The bytes of a regular file; raises `OSError` as `open` does, `ValueError` where it is something else or larger."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for a FIFO
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -100,7 +99,7 @@ def read_bounded(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def parse_json(data: bytes) -> Any:
-    """JSON in UTF-8; raises `ValueError` where it is none, names a key twice, has NaN or Infinity, or is nested too deeply.
+    """JSON in UTF-8; raises `ValueError` where it is not, or has a key twice, NaN or Infinity, or too many levels.
 
     >>> parse_json(b'{"seq": 128}')
     {'seq': 128}
@@ -137,7 +136,7 @@ def _finite(text: str) -> float:
 
 @dataclass(frozen=True)
 class Rule:
-    """What a value must be: in words, and as a test."""
+    """What a value must be, in words and as a test."""
 
     words: str
     holds: Callable[[Any], bool]
@@ -169,24 +168,24 @@ OBJECT = Rule("an object of names and values", lambda value: isinstance(value, d
 LIST = Rule("a list", lambda value: isinstance(value, list))
 SHA256 = Rule("a sha256 in hexadecimal", lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{64}", value)))
 SHA1 = Rule("a sha1 in hexadecimal", lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{40}", value)))
-NAME = Rule("the name of a file, and none that bertprep keeps files of its own under", _passes(check_name))
+NAME = Rule("the name of a file, and not one of bertprep's own", _passes(check_name))
 CORPUS = Rule("the name of a corpus", _passes(check_corpus))
 
 
 def optional(rule: Rule) -> Rule:
-    """What may be null as well."""
+    """The rule for a value that may also be null."""
     return Rule(f"{rule.words}, or null", lambda value: value is None or rule.holds(value))
 
 
 def one_of(*values: str) -> Rule:
-    """One of these texts."""
+    """The rule for one of these texts."""
     return Rule(" or ".join(values), lambda value: isinstance(value, str) and value in values)
 
 
 def check_values(
     content: object, rules: Mapping[str, Rule], *, needed: tuple[str, ...] = (), place: str = ""
 ) -> dict[str, Any]:
-    """`content` where it is an object whose known values are of their kind and whose `needed` ones are there.
+    """`content` where it is an object whose known values keep to their rules and whose `needed` ones are there.
 
     Raises `ValueError`, which names the value by `place` and key.
 
@@ -206,7 +205,7 @@ def check_values(
 
 
 def _shown(value: object) -> str:
-    """The beginning of a value, for an error; what it holds is not printed whole, however large it is."""
+    """The beginning of a value, for an error; a large one is not printed whole."""
     if isinstance(value, dict | list):
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value):,}"
     if isinstance(value, str):

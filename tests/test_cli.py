@@ -86,7 +86,7 @@ def test_a_folder_made_with_other_settings_is_left_alone(
     create = ["create", "--input", str(golden_corpus), "--output", str(tmp_path / "out"), "--vocab", VOCABULARY, "--dupe", "1"]
     assert main(create) == 0
     assert main([*create, "--seq", "64"]) == 1
-    assert "was made with seq 128, asked for is 64; choose another folder" in complaint(capsys)
+    assert "was made with --seq 128, asked for is --seq 64; choose another --output, or remove this folder" in complaint(capsys)
 
 
 def test_shard_create_and_inspect_lead_from_text_to_examples(

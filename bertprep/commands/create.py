@@ -22,8 +22,7 @@ from bertprep.sources.corpora import GIVEN, name_corpus, name_made_corpus, parts
 from bertprep.sources.sample import SAMPLE
 from bertprep.text.train_vocabulary import train_vocabulary
 from bertprep.workspace.layout import SPLITS, TRAINING, VOCABULARY, Workspace, record_file_name, settings_name, text_shard
-from bertprep.workspace.manifest import Manifest, read_manifest
-from bertprep.workspace.manifest_schema import TEXT_SHARDS
+from bertprep.workspace.manifest import TEXT_SHARDS, Manifest, read_manifest
 from bertprep.workspace.record_home import RecordHome, home_for, part_digits
 from bertprep.workspace.verification import check_undamaged
 

@@ -7,7 +7,6 @@ measured whole. Shards and vocabulary are made first where they are missing, and
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 from bertprep import pool
 from bertprep.config import DEFAULT_DIALECT, RECORD_FORMATS, Dialect, InstanceSettings, RecordFormat, check_formats
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.atomic import explain_write_error
+from bertprep.files.atomic import temporary_folder
 from bertprep.instances import load_vocabulary
 from bertprep.planning.estimate import estimate_peak_bytes, estimate_seconds, padding_share, scale
 from bertprep.planning.measure import CommandCost, measure_create, measure_pieces
@@ -160,15 +159,11 @@ def check_run(steps: int | None, global_batch: int | None) -> None:
 
 @contextlib.contextmanager
 def _temporary_folder(text: PlannedText) -> Iterator[Path]:
-    """A folder on the disk of the records, whose speed counts; gone afterwards."""
+    """A folder on the disk of the records, whose speed counts; removed afterwards, or by the next plan after a kill."""
     root = text.root.absolute()
     existing = next(path for path in (root, *root.parents) if path.is_dir())
-    try:
-        temporary = tempfile.TemporaryDirectory(prefix="bertprep-plan-", dir=existing)
-    except OSError as error:
-        raise explain_write_error(existing / "bertprep-plan", error) from error
-    with temporary as folder:
-        yield Path(folder)
+    with temporary_folder(existing / "bertprep-plan") as folder:
+        yield folder
 
 
 def _measure_start(

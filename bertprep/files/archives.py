@@ -1,11 +1,11 @@
 """gzip, bzip2 and Zstandard as streams: in bounded memory, of any number of members, and strict to the last byte.
 
-The libraries' own readers take an empty file for empty text, a file cut off for one that ends there (zstandard), and leave out
-what follows the first bytes that they do not know (bz2, indexed_bzip2). Here each is an error. A block of a few bytes can hold
-megabytes, so that no more is decompressed at a time than was asked for, or than a few kilobytes can hold.
+The libraries' own readers take an empty file for empty text and a truncated one for one that ends there (zstandard), and ignore
+everything after bytes that they do not recognize (bz2, indexed_bzip2). Here each is an error. A few bytes can expand to
+megabytes, so no more is decompressed at a time than was asked for, or than a few kilobytes expand to.
 
 Large bzip2 files on disk are read by indexed_bzip2, which takes half the standard library's time and can use several
-processors; where it stopped is compared with the end of the file.
+processors; the position at which it stopped is compared with the end of the file.
 """
 
 import bz2
@@ -20,7 +20,7 @@ GZIP, BZIP2, ZSTANDARD = ".gz", ".bz2", ".zst"
 COMPRESSIONS = (GZIP, BZIP2, ZSTANDARD)
 BUFFER_BYTES = 1 << 20
 _INPUT_BYTES = 1 << 17
-_ZSTANDARD_INPUT_BYTES = 1 << 10  # what they hold comes all at once: 32,768 times as much at most, 32 MiB
+_ZSTANDARD_INPUT_BYTES = 1 << 10  # is decompressed at once, to 32,768 times as much at most, 32 MiB
 _ZSTANDARD_WINDOW_BYTES = 1 << 27  # what `zstd --long` needs; a frame may ask for terabytes
 _INDEXED_BYTES = 1 << 20  # smaller bzip2 files are not worth threads
 _END_OF_STREAM, _END_OF_STREAM_BITS, _CHECKSUM_BITS = 0x177245385090, 48, 32  # of bzip2
@@ -30,14 +30,14 @@ _NAMES = {GZIP: "gzip", BZIP2: "bzip2", ZSTANDARD: "Zstandard"}
 
 
 class BrokenArchiveError(Exception):
-    """What decompression found wrong."""
+    """What is wrong with an archive."""
 
 
 def decompress(raw: BinaryIO, compression: str, processors: int = 1) -> BinaryIO:
     """A stream of the decompressed bytes of `raw`; compression is one of `COMPRESSIONS` or ''.
 
-    Reading it raises `EOFError` for an archive that is cut off, `BrokenArchiveError` for one that is damaged, empty or followed
-    by anything else.
+    Reading it raises `EOFError` for a truncated archive, `BrokenArchiveError` for one that is damaged, empty or followed by
+    anything else.
     """
     if not compression:
         return raw
@@ -58,23 +58,23 @@ class _Members(io.RawIOBase):
 
     def __init__(self, raw: BinaryIO, compression: str) -> None:
         self._raw, self._name = raw, _NAMES[compression]
-        self._pads = compression == GZIP  # zeros behind a member are padding, as on tapes
+        self._pads = compression == GZIP  # zeros after a member are padding, as on tapes
         self._input_bytes = _ZSTANDARD_INPUT_BYTES if compression == ZSTANDARD else _INPUT_BYTES
         self._new_member, self._error = _decompressor(compression)
         self._member: Any = None
         self._members = 0
-        self._is_new = True  # the member has given nothing yet
+        self._is_new = True  # nothing of the member was decompressed yet
         self._compressed = b""
         self._ready = memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, room: Any) -> int:
+    def readinto(self, buffer: Any) -> int:
         if not self._ready:
             self._ready = memoryview(self._expand())
-        count = min(len(room), len(self._ready))
-        room[:count], self._ready = self._ready[:count], self._ready[count:]
+        count = min(len(buffer), len(self._ready))
+        buffer[:count], self._ready = self._ready[:count], self._ready[count:]
         return count
 
     def _expand(self) -> bytes:
@@ -119,7 +119,7 @@ class _Members(io.RawIOBase):
 
 
 def _decompressor(compression: str) -> tuple[Callable[[], Any], type[Exception]]:
-    """What makes a decompressor of one member, and what that raises."""
+    """(function that makes a decompressor of one member, the exception that it raises)."""
     if compression == GZIP:
         return lambda: zlib.decompressobj(wbits=31), zlib.error
     if compression == BZIP2:
@@ -130,10 +130,10 @@ def _decompressor(compression: str) -> tuple[Callable[[], Any], type[Exception]]
 
 
 class _IndexedBzip2(io.RawIOBase):
-    """indexed_bzip2's reader with its errors made ours, some of which are a RuntimeError without a word.
+    """indexed_bzip2's reader with the errors of this module; some of its own are a RuntimeError without a message.
 
-    At bytes that it does not know it stops as if the file ended there. So the end of the file must be that of a stream, and one
-    that the reader met.
+    At bytes that it does not recognize it stops as if the file ended there. So the file must end with a stream's end, and one
+    that the reader has reached.
     """
 
     def __init__(self, raw: io.BufferedReader, processors: int) -> None:
@@ -149,10 +149,10 @@ class _IndexedBzip2(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, room: Any) -> int:
+    def readinto(self, buffer: Any) -> int:
         try:
-            count = cast(int, self._file.readinto(room))
-            if not count and len(room) and not self._is_at_end():
+            count = cast(int, self._file.readinto(buffer))
+            if not count and len(buffer) and not self._is_at_end():
                 raise BrokenArchiveError("it ends within its bzip2 data, or something else comes after that")
         except (RuntimeError, ValueError) as error:
             if str(error) == "std::exception":
@@ -161,9 +161,9 @@ class _IndexedBzip2(io.RawIOBase):
         return count
 
     def _is_at_end(self) -> bool:
-        """Whether a stream ends the file, padded to whole bytes, and its end is one that the reader met."""
+        """Whether the file ends with a stream's end, padded to whole bytes, and the reader has reached it."""
         size, descriptor = _size_of(self._raw), self._raw.fileno()
-        empty = _EMPTY_STREAM_BYTES  # such a stream has no block, and the reader does not always note its end
+        empty = _EMPTY_STREAM_BYTES  # such a stream has no block, and the reader does not always record its end
         while size >= empty and _EMPTY_STREAM.fullmatch(os.pread(descriptor, empty, size - empty)):
             size -= empty
         tail_bits = _END_OF_STREAM_BITS + _CHECKSUM_BITS

@@ -1,9 +1,9 @@
 """Files that appear under their final name only when they are whole: temporary name, fsync, rename.
 
-The temporary name, `NAME.1f2e3d4c.tmp`, is the writer's own: several processes may write one file at once, and the last one
-to finish is the one that stands. It is made anew and never through a link, so that what somebody else put there is neither
-written to nor read. Its writer holds a lock on it, which the system takes back when the writer dies, however it dies: so
-leftovers of killed runs are known from the files of runs that live, and the next writer of a file clears them.
+The temporary name, `NAME.1f2e3d4c.tmp`, is the writer's own: several processes may write one file at once, and the last to
+finish wins. The file is always created, never opened, and not through a link, so nothing that somebody else put there is
+written to or read. Its writer holds a lock on it, which the system releases when the writer dies, however it dies: that tells
+leftovers of killed runs from files being written, and the next writer of the file removes them.
 """
 
 import errno
@@ -24,14 +24,14 @@ _TEMPORARY = re.compile(rf"(.+)\.[0-9a-f]{{8}}{re.escape(TEMPORARY_SUFFIX)}")
 
 
 def explain_write_error(path: Path, error: OSError) -> BertprepError:
-    """The one line for a write that the system refused: which file, why, how much room is left, and what to do."""
+    """The error for a write that the system refused: which file, why, how much space is free, and what to do."""
     if in_the_way := _not_a_folder(path):
         return BertprepError(f"{path}: cannot be written: {in_the_way}")
     folder = next((p for p in path.parents if p.is_dir()), Path("/"))
-    advice = "mend that and run the same command again"
+    advice = "fix that and run the same command again"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         free_mb = shutil.disk_usage(folder).free // 1_000_000
-        advice = f"{free_mb:,} MB are free in {folder}; make room and run the same command again"
+        advice = f"{free_mb:,} MB are free in {folder}; free some space and run the same command again"
     elif error.errno == errno.EFBIG:
         advice = "a limit on the size of files is in force (ulimit -f); lift it and run the same command again"
     elif error.errno in (errno.EMFILE, errno.ENFILE):
@@ -40,7 +40,7 @@ def explain_write_error(path: Path, error: OSError) -> BertprepError:
 
 
 def _not_a_folder(path: Path) -> str | None:
-    """What stands where a folder above `path` should be, if anything does, and what to do."""
+    """What is in the way where a folder above `path` should be, if anything is, and what to do."""
     for above in reversed(path.parents):
         if above.is_symlink() and not above.exists():
             return f"{above} is a link to {above.readlink()}, which does not exist; make that folder, or name another"
@@ -52,9 +52,9 @@ def _not_a_folder(path: Path) -> str | None:
 class AtomicFile:
     """A binary file being written; `write` takes any buffer and writes all of it.
 
-    A `direct` file goes past the system's page cache where the system can do that, which costs a third of the processor's
-    time. It should be written in large blocks of whole pages from page-aligned memory; what is not, as the end of a file,
-    goes through the cache after all.
+    A `direct` file bypasses the system's page cache where the system can, which takes a third of the processor time. It should
+    be written in large blocks of whole pages from page-aligned memory; other writes, such as the end of a file, go through the
+    cache.
     """
 
     def __init__(self, path: Path, *, direct: bool = False, mode: int = 0o666) -> None:
@@ -64,7 +64,7 @@ class AtomicFile:
         self._direct = direct and hasattr(os, "O_DIRECT") and self._set_direct(True)
 
     def _set_direct(self, direct: bool) -> bool:
-        """Go past the page cache or not; False where the file system cannot."""
+        """Bypass the page cache or not; False where the file system cannot."""
         flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
         try:
             fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags | os.O_DIRECT if direct else flags & ~os.O_DIRECT)
@@ -74,7 +74,7 @@ class AtomicFile:
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data).cast("B")
-        while len(view):  # os.write may take a part only: a signal, or the last bytes of a full disk
+        while len(view):  # os.write may write less: on a signal, or on a full disk
             try:
                 written = os.write(self._descriptor, view)
             except OSError as error:
@@ -87,14 +87,14 @@ class AtomicFile:
             view = view[written:]
 
     def commit(self) -> None:
-        """Bring the bytes to the disk, then give the file its name."""
+        """Sync the bytes to the disk, then give the file its name."""
         os.fsync(self._descriptor)
         self._temporary.replace(self.path)
         self._close()  # with the lock, so not before the file has its name
         sync_folder(self.path.parent)
 
     def discard(self) -> None:
-        """Take the unfinished file away again."""
+        """Remove the unfinished file."""
         self._temporary.unlink(missing_ok=True)
         self._close()
 
@@ -106,10 +106,10 @@ class AtomicFile:
 
 @contextmanager
 def atomic_file(path: Path, *, direct: bool = False, mode: int = 0o666) -> Iterator[AtomicFile]:
-    """Write `path` whole or not at all; a new file has the rights `mode`, less the umask.
+    """Write `path` whole or not at all; a new file has the permissions `mode`, less the umask.
 
-    Raises `BertprepError` where the system refuses a write, or a device stands under the name; on any exception nothing is
-    left behind, and a file that stood under the name before stands there still.
+    Raises `BertprepError` where the system refuses a write, or the name is a device's. On any exception nothing is left behind,
+    and a previous file of that name is untouched.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -132,9 +132,9 @@ def atomic_file(path: Path, *, direct: bool = False, mode: int = 0o666) -> Itera
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """A new folder to be filled, which appears as `path` when the block ends; nothing is left of it where the block fails.
+    """A new folder to fill, which appears as `path` when the block ends; nothing is left of it where the block fails.
 
-    Raises `BertprepError` where the system refuses that, or something stands under the name by then.
+    Raises `BertprepError` where the system refuses that, or something else has the name by then.
     """
     place = path.resolve()
     try:
@@ -150,6 +150,20 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         raise explain_write_error(path, error) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+        os.close(descriptor)
+
+
+@contextmanager
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """A new folder beside `path`, removed when the block ends; one that a killed run left under that name is removed first."""
+    try:
+        folder, descriptor = _make_temporary(path, _make_folder)
+    except OSError as error:
+        raise explain_write_error(path, error) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
         os.close(descriptor)
 
 
@@ -169,7 +183,7 @@ def temporary_name(path: Path) -> Path:
 
 def _make_temporary(path: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
     """A new file or folder beside `path`, and a descriptor of it that holds its lock."""
-    with suppress(OSError):  # a folder that may be written to and not be listed
+    with suppress(OSError):  # a folder that can be written to but not listed
         old_name = path.name + TEMPORARY_SUFFIX  # as bertprep 0.1.0 called it
         for beside in path.parent.iterdir():
             match = _TEMPORARY.fullmatch(beside.name)
@@ -181,11 +195,11 @@ def _make_temporary(path: Path, make: Callable[[Path], int]) -> tuple[Path, int]
             descriptor = make(temporary)
         except FileExistsError:
             continue
-        with suppress(OSError):  # a file system without locks: then nobody clears what a kill leaves
+        with suppress(OSError):  # a file system without locks: then leftovers of a kill stay
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if is_still(temporary, descriptor):
             return temporary, descriptor
-        os.close(descriptor)  # cleared as a leftover between our making it and our lock
+        os.close(descriptor)  # removed as a leftover before we had locked it
 
 
 def _make_file(path: Path, mode: int) -> int:
@@ -198,7 +212,7 @@ def _make_folder(path: Path) -> int:
 
 
 def is_still(path: Path, descriptor: int) -> bool:
-    """Whether the open file is the one that stands under that name."""
+    """Whether the open file is the one that has that name."""
     try:
         return os.path.samestat(path.stat(follow_symlinks=False), os.fstat(descriptor))
     except FileNotFoundError:
@@ -206,17 +220,17 @@ def is_still(path: Path, descriptor: int) -> bool:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what killed runs left unfinished in `folder` and below; what a living one writes is left alone."""
+    """Remove unfinished files of killed runs in `folder` and below; those of running ones are left alone."""
     for path in folder.rglob("*" + TEMPORARY_SUFFIX):
         if _TEMPORARY.fullmatch(path.name):
             _remove_if_dead(path)
 
 
 def _remove_if_dead(path: Path) -> None:
-    """Remove a temporary file, link or folder whose writer is no more."""
+    """Remove a temporary file, link or folder whose writer is dead."""
     with suppress(OSError):  # gone meanwhile, or not ours to remove
         kind = path.lstat().st_mode
-        if stat.S_ISLNK(kind):  # links are made under the lock of their folder, and are there for no time
+        if stat.S_ISLNK(kind):  # links are made under the lock of their folder, and exist for a moment only
             path.unlink()
             return
         if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):

@@ -1,4 +1,7 @@
-"""One writer at a time: a lock that the system takes back when its holder dies, however it dies."""
+"""One writer at a time: a lock on a file, which the system releases when its holder dies, however it dies.
+
+`locked` is for a folder without a manifest; the lock of one that has a manifest is that on its journal.
+"""
 
 import fcntl
 import os
@@ -15,9 +18,9 @@ LOCK = ".lock"
 
 @contextmanager
 def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[None]:
-    """Hold the lock `name` of `folder`, which is made where it is missing.
+    """Hold the lock `name` of `folder`, which is created where it is missing.
 
-    Where another run holds it, raises `BertprepError`, or with `wait` says so and waits.
+    Where another run holds the lock, raises `BertprepError`, or with `wait` says so and waits.
     """
     path = folder / name
     try:
@@ -33,11 +36,12 @@ def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[No
 
 
 def open_locked(path: Path, *, wait: bool) -> int:
-    """A descriptor of `path`, to read and to append, that holds the file's lock; the file is made where it is missing.
+    """A descriptor of `path`, to read and to append, that holds the file's lock; the file is created where it is missing.
 
-    Who holds the lock may remove the file: then another one that stands there by now is taken.
+    The holder of the lock may remove the file; then the lock is taken on the file that has its name next.
     """
     is_said = False
+    taken = f"{path.parent}: another run is writing here"
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
@@ -45,9 +49,9 @@ def open_locked(path: Path, *, wait: bool) -> int:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if not wait:
-                    raise BertprepError(f"{path.parent}: another run is writing here; wait for it, or stop it first") from None
+                    raise BertprepError(f"{taken}; wait for it, or stop it first") from None
                 if not is_said:
-                    say(f"{path.parent}: another run is writing here; waiting for it")
+                    say(f"{taken}; waiting for it")
                 is_said = True
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             if is_still(path, descriptor):

@@ -1,8 +1,8 @@
-"""Files mapped into memory that may be cut short while they are read.
+"""Files mapped into memory that may be truncated while they are read.
 
-A page that is no longer in its file cannot be read: the system sends SIGBUS, which would end the process without a word. The
-handler that is installed here (`kernels.bus_errors`) lays zeros there instead and marks the file, so that reading ends, and
-`check` after it raises an error that names the file. What is read is not slower for it. Installed on 64-bit Linux only.
+A page that is no longer in its file cannot be read: the system sends SIGBUS, which would end the process without a message. The
+handler that is installed here (`kernels.bus_errors`) maps zeros there instead and marks the file, so that reading ends, and
+`check` after it raises an error that names the file. Reading is not slower for it. Installed on 64-bit Linux only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SA_SIGINFO = 4
 
 
 class MappedFile(mmap.mmap):
-    """The bytes of a file, to be read; raises `BertprepError` for an empty one."""
+    """The bytes of a file, read-only; raises `BertprepError` for an empty one."""
 
     def __new__(cls, file: BinaryIO) -> MappedFile:
         try:
@@ -43,9 +43,9 @@ class MappedFile(mmap.mmap):
         self._row = _watch(np.frombuffer(self, np.uint8)) if _IS_HANDLED else 0
 
     def check(self) -> None:
-        """Raise `BertprepError` where the file was cut short since it was mapped: then zeros were read for its end.
+        """Raise `BertprepError` where the file was truncated since it was mapped, so that zeros were read for its end.
 
-        Takes a microsecond, most of it to ask for the size: what is left of a page that was cut reads as zeros by itself.
+        Takes a microsecond, most of it to ask for the size: without that the rest of a page that was cut would read as zeros.
         """
         if self.size() < len(self) or (self._row and _watched().table[self._row, MAPPING_IS_CUT]):
             raise BertprepError(
@@ -70,14 +70,14 @@ class MappedFile(mmap.mmap):
 
 
 def any_cut() -> bool:
-    """Whether a page of any mapped file was missing when it was read: one look instead of a `check` of each of thousands."""
+    """Whether a page of any mapped file was missing when it was read: one look instead of a `check` of thousands of files."""
     return _IS_HANDLED and bool(_watched().table[0, CUTS])
 
 
 def _watch(data: NDArray[np.uint8]) -> int:
     """The row of the table that watches these bytes; 0 where there is none."""
     watched = _watched()
-    watched.install()  # again and again: a framework that was loaded since may have a handler of its own
+    watched.install()  # each time: a framework that was loaded since may have installed its own handler
     return watched.take(data.ctypes.data, data.ctypes.data + data.size)
 
 
@@ -105,7 +105,7 @@ class _Watched:
         kernels.load().take_table_of_mappings(self.table.ctypes.data)
 
     def install(self) -> None:
-        """Make ours the handler, whatever was it before."""
+        """Install this module's handler, whichever was there before."""
         current = _Action()
         self._sigaction(signal.SIGBUS, None, ctypes.byref(current))
         if current.handler != self._action.handler:

@@ -19,14 +19,12 @@ import numpy as np
 from bertprep import kernels, pool
 from bertprep.config import DEFAULT_DIALECT, Dialect, InstanceSettings, RecordFormat
 from bertprep.errors import BertprepError
-from bertprep.files.atomic import atomic_file
-from bertprep.instances import Tokenizer, Vocabulary, generate_instances, load_vocabulary
+from bertprep.instances import Tokenizer, Vocabulary, generate_instances
 from bertprep.progress import Reporter
 from bertprep.records.writer import RecordEncoder, write_records
-from bertprep.workspace.layout import VOCABULARY
-from bertprep.workspace.manifest import Journal, Manifest, read_finished, versions_of
-from bertprep.workspace.manifest_schema import RECORDS
-from bertprep.workspace.record_home import RecordHome, check_vocabulary_place
+from bertprep.workspace.journal import Journal
+from bertprep.workspace.manifest import RECORDS, Manifest, read_finished, versions_of
+from bertprep.workspace.record_home import RecordHome, check_vocabulary_place, keep_vocabulary
 from bertprep.workspace.verification import remove_damaged
 
 KIND = RECORDS
@@ -129,13 +127,14 @@ def make_records(
     With `check_texts`, where `made_with` does not identify the texts, what is there already must be of these. With
     `verify` a file whose sha256 is not what it was is missing too.
     """
+    advice = f"choose another {'--output' if check_texts else '--workdir or --corpus'}"
     names: dict[Path, list[str]] = defaultdict(list)  # of each manifest
     for (name, home), shard in product(homes.items(), shards):
         names[home.folder].append(home.prefix + shard.names[name])
     manifests = {folder: read_finished(folder, KIND, made_with, wanted) for folder, wanted in names.items()}
     if verify:
         for folder, manifest in manifests.items():
-            journal = Journal(folder, KIND, made_with, owned=_owned(folder, homes))
+            journal = Journal(folder, KIND, made_with, owned=_owned(folder, homes), advice=advice)
             label = " and ".join(name for name, home in homes.items() if home.folder == folder)
             if remove_damaged(manifest, journal, names=names[folder], label=label, workers=workers, reporter=reporter):
                 manifests[folder] = None
@@ -144,12 +143,12 @@ def make_records(
             check_vocabulary_place(folder, maker.vocabulary.sha256)
     with contextlib.ExitStack() as stack:
         journals = {
-            folder: stack.enter_context(Journal(folder, KIND, made_with, owned=_owned(folder, homes)))
+            folder: stack.enter_context(Journal(folder, KIND, made_with, owned=_owned(folder, homes), advice=advice))
             for folder, manifest in manifests.items()
             if not manifest
         }
         for folder in manifests:
-            _keep_vocabulary(folder, maker.vocabulary)
+            keep_vocabulary(maker.vocabulary.path, folder)
         listed = {folder: manifest.files if manifest else journals[folder].done for folder, manifest in manifests.items()}
         done = {name: listed[home.folder] for name, home in homes.items()}
         tasks = [(str(shard.path), task) for shard in shards if (task := maker.task(shard, homes, done))]
@@ -200,7 +199,7 @@ def _check_same_text(shard: TextShard, done: dict[str, Any], folder: Path) -> No
         raise BertprepError(
             f"{folder}: was made from {done['text']['bytes']:,} bytes of text (crc32c {done['text']['crc32c']}), "
             f"and {shard.path} has changed since: {size_bytes:,} bytes ({crc32c}); "
-            "choose another folder (--output), or remove this one"
+            "choose another --output, or remove this folder"
         )
 
 
@@ -216,11 +215,3 @@ def identify_text(path: Path) -> tuple[int, str]:
     except OSError as error:
         raise BertprepError(f"{path}: cannot be read: {error.strerror}; expected a text shard") from error
     return size_bytes, f"{crc32c:08x}"
-
-
-def _keep_vocabulary(folder: Path, vocabulary: Vocabulary) -> None:
-    """Lay the vocabulary beside the manifest: the records mean nothing without it."""
-    kept = folder / VOCABULARY
-    if not (kept.is_file() and load_vocabulary(kept).sha256 == vocabulary.sha256):
-        with atomic_file(kept) as file:
-            file.write(vocabulary.path.read_bytes())

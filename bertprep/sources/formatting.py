@@ -24,9 +24,9 @@ from bertprep.sources.wikipedia import prose_of
 from bertprep.text.cleaning import clean_document
 from bertprep.text.documents import TextInput
 from bertprep.text.writing import text_file
+from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import Workspace, formatted_text
-from bertprep.workspace.manifest import Journal, Manifest, read_finished, read_manifest, versions_of
-from bertprep.workspace.manifest_schema import CLEANED_TEXT
+from bertprep.workspace.manifest import CLEANED_TEXT, Manifest, read_finished, read_manifest, versions_of
 from bertprep.workspace.verification import remove_damaged
 
 KIND = CLEANED_TEXT

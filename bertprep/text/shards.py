@@ -20,9 +20,9 @@ from bertprep.text.assignment import assign_documents, count_shards
 from bertprep.text.documents import Documents, TextFile, TextIndex, TextInput, index_documents, read_documents
 from bertprep.text.sentences import choose_splitter
 from bertprep.text.writing import text_file
+from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import TEST, TRAINING, Workspace, text_shard
-from bertprep.workspace.manifest import Journal, Manifest, read_finished, versions_of
-from bertprep.workspace.manifest_schema import TEXT_SHARDS
+from bertprep.workspace.manifest import TEXT_SHARDS, Manifest, read_finished, versions_of
 from bertprep.workspace.verification import remove_damaged
 
 KIND = TEXT_SHARDS

@@ -1,22 +1,21 @@
-"""Which manifest and which vocabulary belong to a folder of record files, and where those of new ones go.
+"""Which manifest and vocabulary belong to a folder of record files, and where those of new records go.
 
-Trainers read every file of such a folder (NVIDIA's scripts glob `*`), so what tells of the records lies one level up: a
-manifest of DIR lists "tfrecord/..." and "ofrecord/...", that of a corpus "training/..." and "test/...". What bertprep 0.1.0
-laid among the records, and its part-00000, are read, and gone on with where they lie.
+Trainers read every file in such a folder (NVIDIA's scripts glob `*`), so manifest and vocabulary lie one level up: a manifest
+of DIR lists "tfrecord/..." and "ofrecord/...", that of a corpus "training/..." and "test/...". bertprep 0.1.0 put them among
+the records, and named files part-00000; such folders are read, and resumed under their own names.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import BertprepError
-from bertprep.files.atomic import TEMPORARY_SUFFIX
+from bertprep.files.atomic import TEMPORARY_SUFFIX, atomic_file
 from bertprep.untrusted import read_bounded
 from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, SPLITS, VOCABULARY
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, Manifest, is_in_place, read_manifest, sha256_of
@@ -25,12 +24,11 @@ _JOURNAL = MANIFEST + JOURNAL_SUFFIX
 _UNFINISHED = rf"((\.[0-9a-f]{{8}})?{re.escape(TEMPORARY_SUFFIX)})?"  # without the digits in 0.1.0
 _OLD_PART = re.compile(rf"part-0\d{{4}}{_UNFINISHED}")
 _OLD_CONVERTED = re.compile(rf"(part-\d{{5}}|.+_({'|'.join(SPLITS)})_\d{{5}}\.tfrecord){_UNFINISHED}")
-_NOT_RECORDS = (".json", ".txt", ".md", ".html", ".log", JOURNAL_SUFFIX, TEMPORARY_SUFFIX)
 
 
 @dataclass(frozen=True)
 class RecordHome:
-    """The folder that holds manifest and vocabulary of some records, and what precedes their names in that manifest.
+    """The folder of the manifest and vocabulary of some records, and the prefix of their names in that manifest.
 
     >>> RecordHome(Path("DIR"), "ofrecord/").records
     PosixPath('DIR/ofrecord')
@@ -53,92 +51,76 @@ class RecordHome:
         """What a manifest of the folder says of these records; None where it lists none of them."""
         if manifest is None or not manifest.files:
             return manifest
-        elsewhere = tuple(f"{name}/" for name in _formats_in(manifest)) if not self.prefix else ()
+        elsewhere = tuple(f"{name}/" for name in formats_in(manifest)) if not self.prefix else ()
         names = (name for name in manifest.files if name.startswith(self.prefix) and not name.startswith(elsewhere))
         files = {name.removeprefix(self.prefix): manifest.files[name] for name in names}
         return replace(manifest, files=files) if files else None
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a run that makes these records was stopped, or works now; that of another format does not count."""
+        """Whether a run that makes these records was stopped or is working; one for another format does not count."""
         if not (self.folder / _JOURNAL).exists():
             return False
         return not (self.prefix and self.manifest and is_in_place(self.records, self.manifest.files))
 
 
 def find_home(folder: Path) -> RecordHome:
-    """Where manifest and vocabulary of the records in `folder` lie, or would: in it, or of a format's folder above it."""
+    """The home of the records in `folder`: that folder, or the one above a format's folder where its manifest lists them."""
     if not _has_manifest(folder):
-        for place in (folder, Path(os.path.realpath(folder))):  # not resolve, which a loop of links makes raise
+        for place in (folder, Path(os.path.realpath(folder))):  # resolve() raises on a loop of links
             if place.name in RECORD_FORMATS and _tells_of(place.parent, f"{place.name}/"):
                 return RecordHome(place.parent, f"{place.name}/")
     return RecordHome(folder)
 
 
 def find_vocabulary(folder: Path) -> Path | None:
-    """The vocabulary of the records in `folder`: where their manifest is, with them, or above them and their split."""
+    """The vocabulary of the records in `folder`: beside their manifest, with them, or above them or their split."""
     absolute = folder.absolute()
     above = [absolute, *absolute.parents][: 3 if absolute.name in SPLIT_NAMES else 2]
     places = (place / VOCABULARY for place in (find_home(folder).folder, *above))
     return next((path for path in places if path.is_file()), None)
 
 
-def formats_listed(folder: Path) -> list[str]:
-    """The formats that have a folder of their own beside the manifest of `folder`."""
-    return _formats_in(read_manifest(folder))
-
-
-def formats_below(folder: Path) -> list[str]:
-    """The formats that have a folder of record files in `folder`, which holds none itself."""
-    manifest = read_manifest(folder)
-    listed = _formats_in(manifest)
-    if not listed and (manifest or record_names(folder)):
-        return []
-    return [name for name in RECORD_FORMATS if name in listed or any(record_files(folder / name))]
-
-
-def record_names(folder: Path) -> list[str]:
-    """The files of a folder, and of its splits where it has them, that may be records: known by their place, not by name."""
-    splits = [split for split in SPLITS if (folder / split).is_dir()]
-    return [f"{split}/{path.name}".lstrip("/") for split in splits or [""] for path in record_files(folder / split)]
-
-
-def record_files(folder: Path) -> Iterable[Path]:
-    """The files right in a folder that may be records."""
-    return filter(_may_be_records, folder.iterdir()) if folder.is_dir() else ()
+def formats_in(manifest: Manifest | None) -> list[str]:
+    """The formats that have a folder of their own beside a manifest."""
+    files = manifest.files if manifest else ()
+    return [name for name in RECORD_FORMATS if any(file.startswith(f"{name}/") for file in files)]
 
 
 def home_for(folder: Path, record_format: str) -> RecordHome:
-    """Where records of a format go in a folder of the user's own."""
+    """Where records of a format go in an --output folder."""
     inner = folder / record_format
     return RecordHome(inner) if _has_manifest(inner) else RecordHome(folder, f"{record_format}/")
 
 
 def home_for_converted(folder: Path, record_format: str) -> RecordHome:
-    """The same for records that were converted, which bertprep 0.1.0 put right into the folder."""
+    """The same for converted records, which bertprep 0.1.0 put right into the folder."""
     is_old = _has_manifest(folder) and any(_OLD_CONVERTED.fullmatch(path.name) for path in folder.iterdir())
     return RecordHome(folder, "" if is_old else f"{record_format}/")
 
 
 def part_digits(folder: Path) -> int:
-    """With how many digits the OFRecord files of a folder and its splits are numbered: as bertprep 0.1.0 did if it began."""
+    """How many digits number the OFRecord files of a folder and its splits: 5 where bertprep 0.1.0 began it, else 1."""
     places = (folder / split for split in ("", *SPLITS))
     files = (path.name for place in places if place.is_dir() for path in place.iterdir())
     return 5 if any(map(_OLD_PART.fullmatch, files)) else 1
 
 
 def check_vocabulary_place(folder: Path, sha256: str | None) -> None:
-    """Raise where a vocabulary other than that of `sha256` stands in the way in a folder that no run of ours has written."""
+    """Raise where a folder that bertprep has not written to already has another vocabulary than that of `sha256`."""
     path = folder / VOCABULARY
     if not _has_manifest(folder) and path.exists() and sha256_of(path) != sha256:
         raise BertprepError(
-            f"{path}: stands there already, and is not the vocabulary of these records; choose another folder, or move it away"
+            f"{path}: exists and is not the vocabulary of these records; choose another folder, or move it away"
         )
 
 
-def _formats_in(manifest: Manifest | None) -> list[str]:
-    files = manifest.files if manifest else ()
-    return [name for name in RECORD_FORMATS if any(file.startswith(f"{name}/") for file in files)]
+def keep_vocabulary(vocabulary: Path, folder: Path) -> None:
+    """Copy the vocabulary beside the manifest, unless it is there: the records mean nothing without it."""
+    content, kept = vocabulary.read_bytes(), folder / VOCABULARY
+    if not (kept.is_file() and kept.read_bytes() == content):
+        with atomic_file(kept) as file:
+            file.write(content)
 
 
 def _has_manifest(folder: Path) -> bool:
@@ -146,19 +128,14 @@ def _has_manifest(folder: Path) -> bool:
 
 
 def _tells_of(folder: Path, prefix: str) -> bool:
-    """Whether what lies in `folder` is a manifest of ours that lists such files, or one in the making, or damaged."""
+    """Whether `folder` has a manifest of bertprep that lists such files, one in the making, or a damaged one."""
     if (folder / _JOURNAL).exists():
         return True
     try:
         content = read_bounded(folder / MANIFEST)
         manifest = read_manifest(folder) if b'"made_with"' in content or not content.strip() else None
-    except (OSError, ValueError):  # what is no file, or larger than ours are, is not ours
+    except (OSError, ValueError):  # not a file, or larger than any of ours
         return False
     except BertprepError:
         return True
     return manifest is not None and any(name.startswith(prefix) for name in manifest.files)
-
-
-def _may_be_records(path: Path) -> bool:
-    """Not what lies beside records: documents, manifests, and the marks that other tools leave, such as _SUCCESS."""
-    return path.is_file() and path.name[0] not in "._" and path.suffix not in _NOT_RECORDS

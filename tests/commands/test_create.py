@@ -14,7 +14,7 @@ from bertprep.cli import main
 from bertprep.commands.create import create
 from bertprep.commands.shard import shard
 from bertprep.errors import BertprepError, UsageError
-from bertprep.workspace.data_sets import find_records
+from bertprep.records.data_sets import find_records
 from bertprep.workspace.manifest import sha256_of
 from tests.corpora import deal, sums
 from tests.golden import GOLDEN
@@ -132,10 +132,7 @@ def test_the_manifest_tells_of_one_seed_and_the_name_of_the_folder_does_not(gold
     created = create(**asked, settings=one_seed)  # type: ignore[arg-type]
     assert created.folders["ofrecord"] == tmp_path / "ofrecord" / NAME / "gold"
     assert created.manifests["ofrecord"].made_with["one_seed"] is True
-    message = (
-        r"was made with one_seed true, asked for is false; choose another folder \(--workdir, --output\) or name \(--corpus\)"
-    )
-    with pytest.raises(BertprepError, match=message):
+    with pytest.raises(BertprepError, match="was made with --one-seed, asked for is without it; choose another --workdir or"):
         create(**asked, settings=SETTINGS)  # type: ignore[arg-type]
 
 
@@ -207,9 +204,7 @@ def test_what_lies_in_the_folder_of_the_user_stays(golden_corpus: Path, tmp_path
     kept = [tmp_path / "out/notes/draft.tmp", tmp_path / "out/vocab.txt"]
     for path in kept:
         path.write_text("mine\n")
-    with pytest.raises(
-        BertprepError, match=r"out/vocab\.txt: stands there already, and is not the vocabulary of these records"
-    ):
+    with pytest.raises(BertprepError, match=r"out/vocab\.txt: exists and is not the vocabulary of these records"):
         create(**asked)  # type: ignore[arg-type]
     kept[1].write_bytes(VOCABULARY.read_bytes())
     create(**asked)  # type: ignore[arg-type]
@@ -222,7 +217,7 @@ def test_files_are_in_the_order_of_their_numbers(golden_corpus: Path, tmp_path: 
     expected = [f"part-{number}" for number in range(11)]
     assert list(made.manifests["ofrecord"].files) == expected
     assert list(json.loads((tmp_path / "manifest.json").read_text())["files"]) == [f"ofrecord/{name}" for name in expected]
-    assert [file.name for file in find_records(tmp_path).files] == expected
+    assert list(find_records(tmp_path).files) == expected
     (outcome,) = bertprep.validate([tmp_path], workers=1)
     assert [file.name for file in outcome.files] == expected
 
@@ -318,10 +313,13 @@ def test_a_dialect_that_nobody_knows() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"dialect": bertprep.Dialect(compress="gzip")}, 'was made without compress, asked for is "gzip"'),
-        ({"settings": bertprep.InstanceSettings(dupe=3)}, "was made with dupe 2, asked for is 3"),
-        ({"settings": bertprep.InstanceSettings(dupe=2, whole_word=True)}, "was made with whole_word false, asked for is true"),
-        ({"corpus": "other"}, 'was made with corpus "corpus", asked for is "other"'),
+        ({"dialect": bertprep.Dialect(compress="gzip")}, "was made without --compress, asked for is --compress gzip"),
+        ({"settings": bertprep.InstanceSettings(dupe=3)}, "was made with --dupe 2, asked for is --dupe 3"),
+        (
+            {"settings": bertprep.InstanceSettings(dupe=2, whole_word=True)},
+            "was made without --whole-word, ",
+        ),
+        ({"corpus": "other"}, "was made with --corpus corpus, asked for is --corpus other"),
     ],
 )
 def test_settings_never_mix(golden_corpus: Path, tmp_path: Path, change: dict[str, object], message: str) -> None:
@@ -345,7 +343,7 @@ def test_another_number_of_shards_another_text_and_another_vocabulary_do_not_mix
         create(inputs=inputs[:1], output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, workers=1)
     other = tmp_path / "vocab.txt"
     other.write_bytes(VOCABULARY.read_bytes() + b"entirelynew\n")
-    with pytest.raises(BertprepError, match=r"was made with vocabulary\.tokens 2937, asked for is 2938"):
+    with pytest.raises(BertprepError, match=r"was made with another --vocab: vocabulary\.tokens 2937, asked for is 2938"):
         create(inputs=inputs, output=tmp_path / "out", vocab=other, settings=SETTINGS, workers=1)
     assert sums(tmp_path / "out") == before
 

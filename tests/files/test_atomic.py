@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bertprep.errors import BertprepError
-from bertprep.files.atomic import atomic_file, atomic_folder, remove_leftovers
+from bertprep.files.atomic import atomic_file, atomic_folder, remove_leftovers, temporary_folder
 
 
 def test_the_file_appears_when_it_is_whole(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(BertprepError) as raised:
         write_and_fill_the_disk()
     assert str(raised.value).startswith(f"{path}: cannot be written: No space left on device; ")
-    assert "make room and run the same command again" in str(raised.value)
+    assert "free some space and run the same command again" in str(raised.value)
     assert not list(tmp_path.iterdir())
 
 
@@ -172,3 +172,13 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(BertprepError, match="made: cannot be written: Directory not empty"), atomic_folder(target) as third:
         (third / "b").touch()
     assert [path.name for path in target.iterdir()] == ["a"]
+
+
+def test_a_temporary_folder_of_a_killed_run_is_removed_by_the_next(tmp_path: Path) -> None:
+    left = tmp_path / "measure.0123abcd.tmp"
+    left.mkdir()
+    (left / "records").write_text("unfinished")
+    with temporary_folder(tmp_path / "measure") as folder, temporary_folder(tmp_path / "measure") as another:
+        (folder / "file").write_text("text")
+        assert sorted(tmp_path.iterdir()) == sorted([folder, another])  # that of a run at work stays
+    assert not list(tmp_path.iterdir())

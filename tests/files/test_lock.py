@@ -10,7 +10,8 @@ import pytest
 from bertprep.errors import BertprepError
 from bertprep.files import lock
 from bertprep.files.lock import locked
-from bertprep.workspace.manifest import Journal, read_manifest
+from bertprep.workspace.journal import Journal
+from bertprep.workspace.manifest import read_manifest
 
 MADE_WITH = {"rules": 1}
 FACTS = {"bytes": 4, "sha256": "0" * 64, "documents": 1, "source": 0, "empty": 0, "made_of": {}}

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
+from bertprep.progress import SILENT
 from bertprep.sources.sample import write_sample
 from bertprep.text.documents import TextInput
 from bertprep.text.shards import shard_corpus
@@ -32,7 +33,7 @@ A third one!
 def shard(root: Path, *inputs: Path, workers: int = 1, corpus: str = "tiny", **choices: object) -> Manifest:
     chosen = ShardSettings(**choices)  # type: ignore[arg-type]
     texts = [TextInput(path) for path in inputs]
-    return shard_corpus(Workspace(root), corpus, texts, chosen, workers=workers, progress=False)
+    return shard_corpus(Workspace(root), corpus, texts, chosen, workers=workers, reporter=SILENT)
 
 
 def write(path: Path, text: str) -> Path:
@@ -156,6 +157,7 @@ import signal, sys
 from pathlib import Path
 from bertprep.files.atomic import atomic_file
 from bertprep.config import ShardSettings
+from bertprep.progress import SILENT
 from bertprep.workspace.layout import Workspace
 from bertprep.text import shards
 from bertprep.text.documents import TextInput
@@ -172,7 +174,7 @@ def write_half(task):
 
 shards.write_shard = write_half
 root, text = map(Path, sys.argv[1:])
-shards.shard_corpus(Workspace(root), "sample", [TextInput(text)], ShardSettings(), workers=2, progress=False)
+shards.shard_corpus(Workspace(root), "sample", [TextInput(text)], ShardSettings(), workers=2, reporter=SILENT)
 """
 
 
@@ -233,8 +235,8 @@ def test_other_settings_do_not_mix_with_shards_that_are_there(tmp_path: Path) ->
     with pytest.raises(BertprepError) as error:
         shard(tmp_path, text, splitter="lines")
     assert str(error.value) == (
-        f'{tmp_path}/sharded/tiny: was made with splitter "sentencex", asked for is "lines"; '
-        "choose another folder (--workdir, --output) or name (--corpus), or remove this one"
+        f"{tmp_path}/sharded/tiny: was made with --splitter sentencex, asked for is --splitter lines; "
+        "choose another --workdir or --corpus, or remove this folder"
     )
     assert identities(tmp_path / "sharded") == before
 
@@ -242,11 +244,11 @@ def test_other_settings_do_not_mix_with_shards_that_are_there(tmp_path: Path) ->
 def test_other_text_does_not_mix_with_shards_that_are_there(tmp_path: Path) -> None:
     text = write(tmp_path / "tiny.txt", THREE_DOCUMENTS)
     shard(tmp_path, text)
-    with pytest.raises(BertprepError, match=r"sharded/tiny: was made with inputs\[0\]\.bytes 54, asked for is 60; choose"):
+    with pytest.raises(BertprepError, match=r"tiny: was made with another --input: inputs\[0\]\.bytes 54, asked for is 60; "):
         shard(tmp_path, write(text, THREE_DOCUMENTS + "\nNew.\n"))
-    with pytest.raises(BertprepError, match=r'was made with inputs\[0\]\.sha256 "\w{64}", asked for is "\w{64}"; choose'):
+    with pytest.raises(BertprepError, match=r'another --input: inputs\[0\]\.sha256 "\w{64}", asked for is "\w{64}"; '):
         shard(tmp_path, write(text, THREE_DOCUMENTS.replace("third", "fifth")))
-    with pytest.raises(BertprepError, match=r"was made with number of inputs 1, asked for is 2; choose"):
+    with pytest.raises(BertprepError, match=r"another --input: number of inputs 1, asked for is 2; "):
         shard(tmp_path, text, write(tmp_path / "more.txt", "More.\n"))
 
 

@@ -86,7 +86,7 @@ def test_records_that_are_not_finished_are_passed_over(tmp_path: Path) -> None:
 def test_a_workspace_without_finished_records_says_which_are_not(tmp_path: Path) -> None:
     in_work = write_in_workspace(tmp_path, "in work", time=1)
     (in_work / MANIFEST).rename(in_work / (MANIFEST + JOURNAL_SUFFIX))
-    with pytest.raises(UsageError, match=rf"{in_work} is not finished; run bertprep create again, it continues"):
+    with pytest.raises(UsageError, match=rf"{in_work} is not finished; run bertprep create again, it resumes"):
         find_data(tmp_path, 8)
 
 

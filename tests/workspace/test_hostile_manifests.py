@@ -11,9 +11,9 @@ import pytest
 
 import bertprep
 from bertprep.cli import main
+from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import MANIFEST
-from bertprep.workspace.manifest import JOURNAL_SUFFIX, Journal, Manifest, read_manifest
-from bertprep.workspace.manifest_schema import KINDS, RECORDS, SCHEMA, check_manifest
+from bertprep.workspace.manifest import JOURNAL_SUFFIX, KINDS, RECORDS, SCHEMA, Manifest, check_manifest, read_manifest
 from tests.golden import GOLDEN
 from tests.hostile import BAD_NAMES, HALF_A_PAIR, NESTED, contents, refused
 from trainer.cli import main as trainer_main

@@ -11,9 +11,11 @@ from bertprep.cli import main
 from bertprep.commands.create import create
 from bertprep.commands.shard import shard
 from bertprep.errors import BertprepError
+from bertprep.progress import SILENT
 from bertprep.records.make import KIND
+from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import MANIFEST
-from bertprep.workspace.manifest import JOURNAL_SUFFIX, Journal, read_finished, read_manifest
+from bertprep.workspace.manifest import JOURNAL_SUFFIX, read_finished, read_manifest
 from bertprep.workspace.verification import remove_damaged
 from tests.corpora import sums
 from tests.golden import GOLDEN
@@ -129,7 +131,7 @@ def test_a_run_killed_after_it_removed_a_file_is_continued_without_verify(workdi
     assert manifest is not None
     finished = read_finished(folder, KIND, manifest.made_with)
     journal = Journal(folder, KIND, manifest.made_with)
-    assert remove_damaged(finished, journal, label="ofrecord", workers=1, progress=False)
+    assert remove_damaged(finished, journal, label="ofrecord", workers=1, reporter=SILENT)
     assert not damaged.exists()
     assert run(workdir) == 0
     assert sums(workdir) == sums(made)
@@ -166,7 +168,7 @@ def test_cleaned_text_is_read_by_shard(tmp_path: Path, capsys: pytest.CaptureFix
 def test_other_settings_are_refused_before_anything_is_removed(workdir: Path, golden_corpus: Path) -> None:
     flip(only(workdir, "sharded/gold/training/*_00001.txt"))
     before = sums(workdir)
-    with pytest.raises(BertprepError, match='was made with splitter "lines", asked for is "sentencex"'):
+    with pytest.raises(BertprepError, match="was made with --splitter lines, asked for is --splitter sentencex"):
         shard([golden_corpus], workdir=workdir, corpus="gold", workers=1, verify=True)
     assert sums(workdir) == before
 
