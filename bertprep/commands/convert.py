@@ -5,37 +5,82 @@ What a folder is made of is identified first, by the sha256 of every file, and s
 workers. All that the old manifest knew is kept.
 """
 
+from __future__ import annotations
+
+import argparse
 import contextlib
 import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bertprep import kernels, pool
+from bertprep import pool
+from bertprep.commands import add_workers, split_rows
 from bertprep.config import DEFAULT_DIALECT, RECORD_FORMATS, Dialect
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
+from bertprep.options import add_options as add_settings
+from bertprep.options import read_options, whole_number
 from bertprep.progress import Reporter
-from bertprep.records.convert import RecordConverter, Span
-from bertprep.records.deal import Output, plan_outputs
-from bertprep.records.make import KIND
-from bertprep.records.writer import WrittenFile
-from bertprep.workspace.data_sets import FoundFile, IdentifiedFile, RecordFolder, check_identified, find_records, identify
+from bertprep.terminal import tell, tell_table
 from bertprep.workspace.layout import MANIFEST, VOCABULARY
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, Journal, read_finished, sha256_of, versions_of
+from bertprep.workspace.manifest_schema import RECORDS
 from bertprep.workspace.record_home import check_vocabulary_place
+
+if TYPE_CHECKING:
+    from bertprep.records.deal import Output
+    from bertprep.records.writer import WrittenFile
+    from bertprep.workspace.data_sets import FoundFile, IdentifiedFile, RecordFolder
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", type=Path, metavar="SRC", help="a record file, or a folder of them, by whatever tool")
+    parser.add_argument("target", type=Path, metavar="DST", help="file or folder to write")
+    parser.add_argument("--to", metavar="FORMAT", help="tfrecord or ofrecord (default: the other one)")
+    add_settings(parser, Dialect)
+    parser.add_argument(
+        "--shards", type=whole_number, metavar="INT",
+        help="number of files of each split, written to a folder (default: as many as the source has)",
+    )  # fmt: skip
+    add_workers(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Convert, and print what each split has."""
+    converted = convert(
+        options.source,
+        options.target,
+        to=options.to,
+        dialect=read_options(Dialect, options),
+        shards=options.shards,
+        workers=options.workers,
+        progress=True,
+    )
+    tell_table(
+        [
+            ("format", "split", "files", "records", "MB"),
+            *((converted.format, *row) for row in split_rows(converted.files, "examples")),
+        ]
+    )
+    how = f"made in {converted.seconds:.1f} s" if converted.made else "made before"
+    tell(f"{how}: {converted.target}")
 
 
 @dataclass(frozen=True)
 class Converted:
-    """What `convert` leaves: a file, or a folder of files with the manifest's facts of each, and the seconds it took."""
+    """What `convert` leaves: a file, or a folder of files with the manifest's facts of each, and the seconds it took.
+
+    `made` is False where all of it had been made before.
+    """
 
     target: Path
     format: str
     files: dict[str, dict[str, Any]]
     seconds: float
+    made: bool
 
 
 def convert(
@@ -62,16 +107,18 @@ def convert(
 
         bertprep.convert("data/tfrecord/.../sample", "records/ofrecord", shards=8)
     """
+    from bertprep.workspace.data_sets import find_records
+
     reporter = Reporter(enabled=progress)
     started = time.monotonic()
     source, target, workers = Path(source), Path(target), workers or pool.default_workers()
     _check_request(source, target, to, dialect, shards)
     folder = find_records(source)
     if source.is_file() and shards is None:
-        to, files = _convert_file(folder.files[0], target, to, dialect)
+        (to, files), made = _convert_file(folder.files[0], target, to, dialect), True
     else:
-        to, files = _convert_folder(folder, target, to, dialect, shards, workers, reporter)
-    return Converted(target, to, files, time.monotonic() - started)
+        to, files, made = _convert_folder(folder, target, to, dialect, shards, workers, reporter)
+    return Converted(target, to, files, time.monotonic() - started, made)
 
 
 def _check_request(source: Path, target: Path, to: str | None, dialect: Dialect, shards: int | None) -> None:
@@ -103,6 +150,9 @@ def _other_format(found: set[str], source: Path) -> str:
 
 def _convert_file(source: FoundFile, target: Path, to: str | None, dialect: Dialect) -> tuple[str, dict[str, dict[str, Any]]]:
     """(format, facts of the file): one file on its own, without a manifest."""
+    from bertprep.records.convert import RecordConverter, Span
+    from bertprep.workspace.data_sets import FoundFile, identify
+
     identified = identify(source)
     to = to or _other_format({identified.format}, source.path)
     dialect.check_fits((to,), "--to")
@@ -115,8 +165,12 @@ def _convert_file(source: FoundFile, target: Path, to: str | None, dialect: Dial
 
 def _convert_folder(
     folder: RecordFolder, target: Path, to: str | None, dialect: Dialect, shards: int | None, workers: int, reporter: Reporter
-) -> tuple[str, dict[str, dict[str, Any]]]:
-    """(format, facts of the files): a data set, with its manifest."""
+) -> tuple[str, dict[str, dict[str, Any]], bool]:
+    """(format, facts of the files, whether any was made): a data set, with its manifest."""
+    from bertprep import kernels
+    from bertprep.records.convert import RecordConverter
+    from bertprep.records.deal import plan_outputs
+
     sources = _identify_all(folder, workers, reporter)
     to = to or _other_format({source.format for source in sources}, folder.path)
     dialect.check_fits((to,), "--to")
@@ -128,15 +182,15 @@ def _convert_folder(
         "converted_to": {"format": to, "shards": shards},
         "converted_from": {source.file.name: source.sha256 for source in sources},
     }
-    if finished := read_finished(target, KIND, made_with):
+    if finished := read_finished(target, RECORDS, made_with):
         reporter.say(f"convert: all {len(outputs):,} files are made already")
-        return to, finished.files
+        return to, finished.files, False
     _check_free(target, outputs)
     if folder.vocabulary is not None:
         check_vocabulary_place(target, sha256_of(folder.vocabulary))
     owned = {output.name.rpartition("/")[0] or "." for output in outputs}
     with (
-        Journal(target, KIND, made_with, owned=owned) as journal,
+        Journal(target, RECORDS, made_with, owned=owned) as journal,
         contextlib.closing(RecordConverter(to, dialect)) as converter,
     ):
         _keep_vocabulary(folder, target)
@@ -155,11 +209,14 @@ def _convert_folder(
                 journal.add(name, {**facts[name], **_facts(written)})
                 shown.advance(records=written.records, MB=written.bytes / 1e6)
         manifest = journal.finish([output.name for output in outputs], versions_of("llvmlite", "numpy"))
-    return to, manifest.files
+    return to, manifest.files, True
 
 
 def _identify_all(folder: RecordFolder, workers: int, reporter: Reporter) -> list[IdentifiedFile]:
     """All files of a folder, read and found to be what they should be."""
+    from bertprep import kernels
+    from bertprep.workspace.data_sets import check_identified, identify
+
     kernels.load()
     identified: dict[str, IdentifiedFile] = {}
     tasks = [(str(file.path), file) for file in folder.files]

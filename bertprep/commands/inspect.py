@@ -1,4 +1,4 @@
-"""Show the examples of a record file: the first ones, those from a number on, or those that have a word.
+"""`bertprep inspect`: the examples of a record file: the first ones, those from a number on, or those that have a word.
 
 On a terminal in colours and in lines of its width; elsewhere, and where NO_COLOR asks for it, as plain text, a line an
 example.
@@ -6,27 +6,58 @@ example.
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from bertprep import records
-from bertprep.check.example_text import example_words, write_words
-from bertprep.check.word_search import Phrase, find_phrase, make_phrase
+from bertprep.commands import add_vocab
 from bertprep.errors import BertprepError, UsageError
-from bertprep.instances import Vocabulary, load_vocabulary
-from bertprep.records.examples import Examples, rows_in_block
-from bertprep.records.reader import RecordFile
+from bertprep.options import how_many, whole_number
 from bertprep.terminal import tell
 from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, VOCABULARY
 from bertprep.workspace.manifest import sha256_of_vocabulary
 from bertprep.workspace.record_home import find_home, find_vocabulary
 
+if TYPE_CHECKING:
+    from bertprep.check.word_search import Phrase
+    from bertprep.instances import Vocabulary
+    from bertprep.records.examples import Examples
+    from bertprep.records.reader import RecordFile
+
 _SAMPLE = _BLOCK = 256  # records
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, help="a TFRecord or OFRecord file")
+    parser.add_argument(
+        "--record",
+        type=whole_number,
+        default=0,
+        metavar="INT",
+        help="first record to show (default: %(default)s)",
+    )
+    parser.add_argument("--records", type=how_many, default=3, metavar="INT", help="how many to show (default: %(default)s)")
+    parser.add_argument("--search", metavar="WORD", help="show records with this whole word, and say how many there are")
+    parser.add_argument("--pieces", action="store_true", help="show WordPiece tokens, not joined to words")
+    add_vocab(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the examples."""
+    if not options.file.exists():
+        raise UsageError(f"{options.file}: does not exist; name a record file")
+    show_examples(
+        options.file,
+        first=options.record,
+        count=options.records,
+        search=options.search,
+        vocab=options.vocab,
+        pieces=options.pieces,
+    )
 
 
 def show_examples(
@@ -36,6 +67,13 @@ def show_examples(
 
     Without `vocab` the vocabulary beside the records is taken. With `pieces` tokens are shown as they are.
     """
+    import numpy as np
+
+    from bertprep import records
+    from bertprep.check.example_text import example_words, write_words
+    from bertprep.check.word_search import make_phrase
+    from bertprep.instances import load_vocabulary
+
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; name a record file in it, such as part-0")
     with records.open(path) as file:
@@ -64,6 +102,9 @@ def show_examples(
 
 def _find_all(file: RecordFile, phrase: Phrase) -> Iterator[tuple[int, set[int]]]:
     """The records that have the phrase, in order, and the places of its tokens in each."""
+    from bertprep.check.word_search import find_phrase
+    from bertprep.records.examples import rows_in_block
+
     start = 0
     for examples in file.blocks(rows_in_block(_BLOCK, seq=file.seq, pred=file.pred)):
         rows, columns = find_phrase(examples, phrase)
@@ -76,6 +117,8 @@ def _find_all(file: RecordFile, phrase: Phrase) -> Iterator[tuple[int, set[int]]
 
 def _check_vocabulary(file: RecordFile, vocabulary: Vocabulary) -> None:
     """Raise where the manifest names another vocabulary, or most of the first records cannot have been made with this one."""
+    import numpy as np
+
     folder = file.path.absolute().parent
     home = find_home(folder.parent if folder.name in SPLIT_NAMES else folder)
     made_with = sha256_of_vocabulary(home.manifest) if home.manifest else None

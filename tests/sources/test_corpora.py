@@ -7,8 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bertprep.commands.create import ensure_shards
-from bertprep.commands.shard import shard
+from bertprep.commands.shard import ensure_shards, shard
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.sources.corpora import name_corpus, name_made_corpus, parts_of
