@@ -28,22 +28,28 @@ from bertprep.records.make import RecordMaker, ShardTask
 
 _RECORDS_LOOKED_AT = 4_000  # of each piece, for the fraction of padding; records are in shuffled order
 _BLOCK = 256
+_MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # the unit of ru_maxrss
 
 
 @dataclass(frozen=True)
 class MadePiece:
-    """What one piece of text became; the tokens are those of the first `records_looked_at` records."""
+    """What one piece of text became; the tokens are those of the first `records_looked_at` records.
+
+    `peak_bytes` is the most memory that the process which made it had had by then.
+    """
 
     piece: Piece
     records: int
     file_bytes: dict[str, int]  # by format
     records_looked_at: int
     tokens_looked_at: int
+    process: int
+    peak_bytes: int
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What making some pieces took; `peak_bytes` is the memory of the largest process."""
+    """What making some pieces took; `peak_bytes` is the memory of the largest process, the first one included."""
 
     made: list[MadePiece]
     cpu_seconds: float
@@ -51,8 +57,12 @@ class Measured:
     peak_bytes: int
 
     @property
-    def text_bytes(self) -> int:
-        return sum(made.piece.size_bytes for made in self.made)
+    def largest_first(self) -> MadePiece:
+        """Of the pieces that were the first of their process, the largest: its memory is not that of another piece."""
+        firsts: dict[int, MadePiece] = {}
+        for made in self.made:
+            firsts.setdefault(made.process, made)
+        return max(firsts.values(), key=lambda made: made.piece.size_bytes)
 
 
 @dataclass(frozen=True)
@@ -109,7 +119,7 @@ def serve() -> None:
         sys.exit(1)
     own = resource.getrusage(resource.RUSAGE_SELF)
     cpu_seconds = used.ru_utime + used.ru_stime + own.ru_utime + own.ru_stime
-    peak_bytes = used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    peak_bytes = used.ru_maxrss * _MAXRSS_BYTES
     sys.stdout.buffer.write(pickle.dumps((pickle.loads(content), cpu_seconds, peak_bytes)))
 
 
@@ -141,7 +151,9 @@ def _make(maker: RecordMaker, given: tuple[Piece, ShardTask]) -> MadePiece:
     looked_at, tokens = count_tokens(next(iter(task.paths.values())), _RECORDS_LOOKED_AT)
     for path in task.paths.values():
         path.unlink()
-    return MadePiece(piece, made.records, {name: facts["bytes"] for name, facts in made.facts.items()}, looked_at, tokens)
+    file_bytes = {name: facts["bytes"] for name, facts in made.facts.items()}
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_BYTES
+    return MadePiece(piece, made.records, file_bytes, looked_at, tokens, os.getpid(), peak_bytes)
 
 
 def count_tokens(path: Path, most: int) -> tuple[int, int]:
@@ -170,11 +182,13 @@ def forecast(sizes: Sequence[int], start: Measured, measured: Measured, workers:
         return [made.piece.size_bytes for made in run.made]
 
     few, many = of_pieces(start), of_pieces(measured)
+    small, large = start.largest_first, measured.largest_first
+    worker_bytes = scaled(small.peak_bytes, large.peak_bytes, small.piece.size_bytes, large.piece.size_bytes, max(sizes))
     busiest = [busiest_worker_bytes(each, workers) for each in (few, many, sizes)]
     return Forecast(
         scaled(start.cpu_seconds, measured.cpu_seconds, sum(few), sum(many), sum(sizes)),
         scaled(start.wall_seconds, measured.wall_seconds, *busiest),
-        round(scaled(start.peak_bytes, measured.peak_bytes, max(few), max(many), max(sizes))),
+        max(measured.peak_bytes, round(worker_bytes)),
     )
 
 

@@ -137,7 +137,7 @@ def test_a_document_larger_than_a_piece_is_cut_at_a_line(tmp_path: Path) -> None
 def run_of(sizes: list[int], *, cpu: float, wall: float, peak_bytes: int) -> Measured:
     """A measurement of pieces of these sizes."""
     pieces = [Piece(TextShard(Path("text"), 0, {}), Path("text"), size, True) for size in sizes]
-    return Measured([MadePiece(piece, 1, {}, 1, 1) for piece in pieces], cpu, wall, peak_bytes)
+    return Measured([MadePiece(piece, 1, {}, 1, 1, 0, peak_bytes) for piece in pieces], cpu, wall, peak_bytes)
 
 
 def test_times_scale_by_text_and_the_busiest_worker_and_memory_by_the_largest_shard() -> None:
