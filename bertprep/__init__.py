@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bertprep.errors import UsageError as UsageError
     from bertprep.instances import load_vocabulary as load_vocabulary
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "BertprepError": "bertprep.errors",

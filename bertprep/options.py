@@ -348,6 +348,14 @@ def number(text: str) -> float:
         raise argparse.ArgumentTypeError("must be a number") from None
 
 
+def existing_path(text: str) -> Path:
+    """The type of an option that names a file or folder to read."""
+    path = Path(text)
+    if not path.exists():
+        raise argparse.ArgumentTypeError("does not exist")
+    return path
+
+
 def how_many(text: str, most: int = MOST) -> int:
     """The type of an option that says how many."""
     found = whole_number(text)

@@ -18,7 +18,7 @@ SECONDS_BETWEEN_LINES = 5.0
 
 
 class Progress:
-    """Shows `label: done/total things` and the throughput of what `advance` counts, on standard error; a total may be unknown."""
+    """Shows `label: done/total things` and the throughput of what `advance` counts, on standard error."""
 
     def __init__(self, label: str, total: int | None, things: str = "shards", *, enabled: bool = True) -> None:
         self._label, self._total, self._things, self._enabled = label, total, things, enabled

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.config import RECORD_FORMATS, Dialect, InstanceSettings
-from bertprep.options import add_options, how_many_at_once, read_options, whole_number
+from bertprep.options import add_options, existing_path, how_many_at_once, read_options, whole_number
 from bertprep.workspace.layout import TEST
 
 DEFAULT_VOCABULARY_SIZE = 8000
@@ -46,7 +46,9 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
 
 def add_vocab(parser: argparse.ArgumentParser) -> None:
     """The vocabulary of records that exist."""
-    parser.add_argument("--vocab", type=Path, metavar="FILE", help="vocabulary (default: the vocab.txt beside the records)")
+    parser.add_argument(
+        "--vocab", type=existing_path, metavar="FILE", help="vocabulary (default: the vocab.txt beside the records)"
+    )
 
 
 def add_record_options(parser: argparse.ArgumentParser) -> None:

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,9 +26,11 @@ from bertprep import pool, records
 from bertprep.errors import BertprepError
 from bertprep.planning.pieces import Piece
 from bertprep.records.make import RecordMaker, ShardTask
+from bertprep.terminal import say
 
 _RECORDS_LOOKED_AT = 4_000  # of each piece, for the fraction of padding; records are in shuffled order
 _BLOCK = 256
+_MADE, _USED = "made.pickle", "used.pickle"
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # the unit of ru_maxrss
 
 
@@ -80,47 +83,42 @@ def measure(pieces: Sequence[Piece], maker: RecordMaker, formats: Sequence[str],
     source = str(Path(bertprep.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])}
     environment.setdefault("OPENBLAS_NUM_THREADS", "1")
-    done = subprocess.run(
+    status = subprocess.run(
         [sys.executable, "-c", "from bertprep.planning.measure import serve; serve()"],
         input=pickle.dumps((pieces, maker, formats, folder, workers)),
-        stdout=subprocess.PIPE,
         env=environment,
         check=False,
-    )
-    if done.returncode or not done.stdout:
-        raise BertprepError(f"plan: the process that measures ended with status {done.returncode}; take fewer --workers")
-    made, cpu_seconds, peak_bytes = pickle.loads(done.stdout)
+    ).returncode
+    wall_seconds = time.monotonic() - started
+    if status:
+        raise BertprepError("plan: the process that measures was killed or failed; take fewer --workers")
+    made = pickle.loads((folder / _MADE).read_bytes())
     if isinstance(made, BertprepError):
         raise made
-    return Measured(made, cpu_seconds, time.monotonic() - started, peak_bytes)
+    cpu_seconds, peak_bytes = pickle.loads((folder / _USED).read_bytes())
+    return Measured(made, cpu_seconds, wall_seconds, peak_bytes)
 
 
 def serve() -> None:
-    """The process that `measure` starts: pieces from standard input, results to standard output, both pickled.
+    """The process that `measure` starts: it reads what to make from standard input, and leaves its results in the folder.
 
     The work is done in a fork: a started process counts as its own the memory of the one that started it, a fork does not.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is for the parent
-    given = sys.stdin.buffer.read()
-    receiving, sending = os.pipe()
+    pieces, maker, formats, folder, workers = pickle.loads(sys.stdin.buffer.read())
     if (process := os.fork()) == 0:
-        status = 1
         try:
-            with open(sending, "wb") as file:  # noqa: PTH123 - a descriptor
-                pickle.dump(_make_all(*pickle.loads(given)), file)
-            status = 0
+            (folder / _MADE).write_bytes(pickle.dumps(_make_all(pieces, maker, formats, folder, workers)))
+            os._exit(0)
+        except BaseException:
+            say(traceback.format_exc())
         finally:
-            os._exit(status)
-    os.close(sending)
-    with open(receiving, "rb") as file:  # noqa: PTH123 - a descriptor
-        content = file.read()
+            os._exit(1)
     _, status, used = os.wait4(process, 0)
-    if status:
-        sys.exit(1)
     own = resource.getrusage(resource.RUSAGE_SELF)
     cpu_seconds = used.ru_utime + used.ru_stime + own.ru_utime + own.ru_stime
-    peak_bytes = used.ru_maxrss * _MAXRSS_BYTES
-    sys.stdout.buffer.write(pickle.dumps((pickle.loads(content), cpu_seconds, peak_bytes)))
+    (folder / _USED).write_bytes(pickle.dumps((cpu_seconds, used.ru_maxrss * _MAXRSS_BYTES)))
+    sys.exit(1 if status else 0)
 
 
 def _make_all(
@@ -148,11 +146,11 @@ def _make(maker: RecordMaker, given: tuple[Piece, ShardTask]) -> MadePiece:
         if piece.is_whole:
             raise
         raise BertprepError(f"{piece.shard.path}: in a piece of it that was measured: {error}") from error
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_BYTES
     looked_at, tokens = count_tokens(next(iter(task.paths.values())), _RECORDS_LOOKED_AT)
     for path in task.paths.values():
         path.unlink()
     file_bytes = {name: facts["bytes"] for name, facts in made.facts.items()}
-    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_BYTES
     return MadePiece(piece, made.records, file_bytes, looked_at, tokens, os.getpid(), peak_bytes)
 
 
