@@ -1,7 +1,7 @@
 """What a user can ask for, as frozen dataclasses that are checked when they are built.
 
-`ShardSettings`, `InstanceSettings` and `Dialect` hold all that decides the bytes of a file, and nothing else: they go into
-the manifest, and two runs with equal settings, text and vocabulary write equal files. What does not change the bytes
+`ShardSettings`, `InstanceSettings` and `Dialect` hold everything that decides the bytes of a file, and nothing else: they go
+into the manifest, and two runs with equal settings, text and vocabulary write equal files. What does not change the bytes
 (workers, folders) is an argument of the functions that do the work.
 """
 
@@ -22,15 +22,15 @@ class ShardSettings:
     """How a corpus becomes text shards."""
 
     shards: int | None = option(
-        None, "training shards; by default one for 4 MB of text, at least 4, at most 1,024", least=1
+        None, "number of training shards (default: one per 4 MB of text, at least 4, at most 1,024)", least=1
     )  # fmt: skip
     test_fraction: float = option(0.1, "fraction of the text, by size, that is held out for testing", least=0, below=1)
-    splitter: str = option("sentencex", "what ends a sentence: sentencex's rules, or the end of a line", choices=SPLITTERS)
+    splitter: str = option("sentencex", "sentence splitter: sentencex's rules, or one sentence per line", choices=SPLITTERS)
     language: str | None = option(
-        None, "language of the text, a code such as de, for the sentence splitter and to name a Wikipedia; one that sentencex "
-        "does not know is split by English rules (default: that of the Wikipedia, else en)", metavar="CODE",
+        None, "language code of the text, such as de: names the Wikipedia and selects the rules of the splitter, English ones "
+        "for a language that sentencex lacks (default: that of the Wikipedia, else en)", metavar="CODE",
     )  # fmt: skip
-    keep_duplicates: bool = option(False, "keep documents whose text is the same as that of an earlier one")
+    keep_duplicates: bool = option(False, "keep documents with the same text as an earlier one")
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -49,10 +49,12 @@ class InstanceSettings:
     pred: int = option(20, "maximum number of masked tokens in a sequence (max_predictions_per_seq)", least=1)
     # 5 and 10 are usual; the bound keeps the number of instances within its counters
     dupe: int = option(
-        5, "times each document is used, with other cuts and masks each time (dupe_factor)", least=1, most=10_000
-    )
+        5, "number of times each document is used, cut and masked differently each time (dupe_factor)", least=1, most=10_000
+    )  # fmt: skip
     masked_lm_prob: float = option(0.15, "fraction of the tokens that are masked", above=0, most=1)
-    short_seq_prob: float = option(0.1, "fraction of documents cut to a shorter, random length", least=0, most=1)
+    short_seq_prob: float = option(
+        0.1, "probability that a document is packed into shorter sequences, of a random target length", least=0, most=1
+    )  # fmt: skip
     seed: int = option(12345, "random seed; shard i uses seed + i (random_seed)", least=0)
     one_seed: bool = option(False, "give every shard the same seed, as NVIDIA's tool does")
     whole_word: bool = option(False, "mask whole words (do_whole_word_mask)")
@@ -73,18 +75,18 @@ class InstanceSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """How TFRecords are written for readers that want them otherwise; the values in them are the same.
+    """How TFRecords are written for readers that expect another form; the values in them are the same.
 
-    Every reader of OFRecord looks for Google's names, and none decompresses, so OFRecord has one form only.
+    Every reader of OFRecord looks for Google's names, and none decompresses, so OFRecord has only one form.
     """
 
     feature_names: str = option(
-        GOOGLE, "names of the features: Google's, or TensorFlow 2's input_word_ids and input_type_ids, which the Model Garden "
-        "reads with use_v2_feature_names; TFRecord only", choices=FEATURE_NAMES,
+        GOOGLE, "feature names: Google's, or TensorFlow 2's input_word_ids and input_type_ids, which the Model Garden reads "
+        "with use_v2_feature_names; TFRecord only", choices=FEATURE_NAMES,
     )  # fmt: skip
     compress: str = option(
-        NONE, "gzip writes .tfrecord.gz, a good third of the size, which readers must be told of; TFRecord only",
-        choices=COMPRESSIONS,
+        NONE, "gzip writes .tfrecord.gz files of a little over a third of the size, which a reader must be told to decompress; "
+        "TFRecord only", choices=COMPRESSIONS,
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -92,11 +94,11 @@ class Dialect:
 
     @property
     def made_with(self) -> dict[str, str]:
-        """What a manifest says: the settings that are not the default, so that folders made before there were others match."""
+        """What a manifest records: the non-default settings, so that folders made before there was a choice still match."""
         return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
 
     def check_fits(self, formats: tuple[str, ...], asked_by: str) -> None:
-        """Raise `UsageError` where one of the formats, which the option `asked_by` names, cannot be written so."""
+        """Raise `UsageError` where one of the formats, given by the option `asked_by`, cannot be written in this dialect."""
         if self.made_with and formats != ("tfrecord",):
             asked = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in self.made_with.items())
             raise UsageError(f"{asked}: is for TFRecord only, no reader of OFRecord takes it; give {asked_by} tfrecord")

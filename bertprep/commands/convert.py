@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> None:
             *((converted.format, *row) for row in split_rows(converted.files, "examples")),
         ]
     )
-    how = f"made in {converted.seconds:.1f} s" if converted.made else "made before"
+    how = f"made in {converted.seconds:.1f} s" if converted.made else "nothing was missing"
     tell(f"{how}: {converted.target}")
 
 
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> None:
 class Converted:
     """What `convert` leaves: a file, or a folder of files with the manifest's facts of each, and the seconds it took.
 
-    `made` is False where all of it had been made before.
+    `made` is False where nothing was missing.
     """
 
     target: Path

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_verify(parser)
     add_record_options(parser)
+    add_verify(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> None:
         rows += [(name, *row) for row in split_rows(manifest.files, "documents", "examples")]
     tell_table(rows)
     tell(
-        f"made in {created.seconds:.1f} s in" if created.made else "all of it made before, in",
+        f"made in {created.seconds:.1f} s in" if created.made else "nothing was missing in",
         *(f"  {folder}" for folder in created.folders.values()),
     )
 
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> None:
 class Created:
     """What `create` leaves: the folder of each format, what the manifest says of its files, and the seconds it took.
 
-    `made` is the number of shards that records were made of; the others had theirs.
+    `made` is the number of shards whose records were missing.
     """
 
     folders: dict[str, Path]

@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from-files", type=Path, metavar="DIR", help="use this folder of .txt books as BookCorpus instead")
     parser.add_argument(
         "--model", action="append", default=[], metavar="ID", dest="models",
-        help="model of weights and vocab; may be repeated (default: the two BERT models, and the smaller one's vocabulary)",
+        help="model of the weights or vocab; may be repeated (default: the two BERT models, and the smaller one's vocabulary)",
     )  # fmt: skip
     parser.add_argument(
         "--connections", type=how_many_at_once, default=4, metavar="INT", help="files fetched at once (default: %(default)s)"

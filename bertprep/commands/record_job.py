@@ -71,7 +71,7 @@ def resolve(
         corpus = choose_corpus(workspace, corpus, reporter)
         sharded = ensure_shards(workspace, corpus, workers, reporter)
         if verify:
-            advice = f"bertprep shard --verify --corpus {corpus}, with its --input if it had one, makes it again"
+            advice = f"bertprep shard --verify --corpus {corpus}, with the --input it was made of, if any, makes it again"
             check_undamaged(
                 workspace.sharded(corpus), sharded, label="text shards", advice=advice, workers=workers, reporter=reporter
             )

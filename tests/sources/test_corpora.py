@@ -169,9 +169,7 @@ def test_both_are_one_corpus_books_first(tmp_path: Path) -> None:
 def test_a_download_that_is_not_whole_is_no_corpus(tmp_path: Path) -> None:
     folder = download(Workspace(tmp_path), "wikicorpus_en", [ARTICLES, ARTICLES])
     (folder / "train-00001.parquet").rename(folder / "train-00001.parquet.part")
-    message = (
-        r"train-00001\.parquet: is missing or not whole, one of 1 such files of 2; bertprep download wikipedia .* continues"
-    )
+    message = r"train-00001\.parquet: is missing or incomplete, as are 1 of 2 files; bertprep download wikipedia .* resumes"
     with pytest.raises(BertprepError, match=message):
         shard(corpus="wikipedia", workdir=tmp_path)
 
