@@ -251,21 +251,21 @@ def _parse_separated(parse: Callable[[str], Any], separator: str) -> Callable[[s
 
 MOST = 10**12
 MOST_AT_ONCE = 4096
-"""The highest number of things (MOST), and of processes or connections at once: more are a slip of the finger."""
+"""The highest number of things (MOST), and of processes or connections at once; a higher one is a typing mistake."""
 _NEGATIVE_NUMBER = re.compile(r"-\.?\d")
 
 
 class Parser(argparse.ArgumentParser):
-    """An `argparse.ArgumentParser` that refuses in one line: `PROGRAM: error: ...; COMMAND --help lists the options`."""
+    """An `argparse.ArgumentParser` whose errors are one line: `PROGRAM: error: ...; COMMAND --help lists the options`."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **{"formatter_class": _HelpFormatter, "allow_abbrev": False, **settings})
-        self._negative_number_matcher = _NEGATIVE_NUMBER  # values, as the numbers without an exponent that argparse knows
+        self._negative_number_matcher = _NEGATIVE_NUMBER  # values; argparse knows numbers without an exponent only
 
     def parse_known_args(  # type: ignore[override]  # of the two forms argparse has, the one that it calls itself
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse all of `args`: what is not known, which argparse would leave to its caller, is an error."""
+        """Parse all of `args`; what is left over, which argparse would leave to its caller, is an error."""
         arguments = sys.argv[1:] if args is None else args
         self._check_names(arguments)
         found, left = super().parse_known_args(arguments, namespace)
@@ -282,7 +282,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2)
 
     def _check_names(self, arguments: Sequence[str]) -> None:
-        """Refuse an option that is not there, before argparse misses the arguments that it takes for its values."""
+        """Reject unknown options first: argparse would rather complain of the arguments that it takes for their values."""
         for argument in arguments:
             is_option = (
                 argument[:1] == "-" and len(argument) > 1 and " " not in argument and not _NEGATIVE_NUMBER.match(argument)

