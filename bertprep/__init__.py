@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from bertprep import records as records
     from bertprep.commands.convert import convert as convert
     from bertprep.commands.create import create as create
-    from bertprep.commands.create import train_vocabulary_of as train_vocabulary_of
     from bertprep.commands.download import download as download
     from bertprep.commands.plan import plan as plan
     from bertprep.commands.report import report as report
     from bertprep.commands.shard import shard as shard
     from bertprep.commands.validate import validate as validate
+    from bertprep.commands.vocab import train_vocabulary_of as train_vocabulary_of
     from bertprep.config import Dialect as Dialect
     from bertprep.config import InstanceSettings as InstanceSettings
     from bertprep.config import ShardSettings as ShardSettings
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bertprep.errors import UsageError as UsageError
     from bertprep.instances import load_vocabulary as load_vocabulary
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "BertprepError": "bertprep.errors",
@@ -44,7 +44,7 @@ _HOME = {
     "plan": "bertprep.commands.plan",
     "report": "bertprep.commands.report",
     "shard": "bertprep.commands.shard",
-    "train_vocabulary_of": "bertprep.commands.create",
+    "train_vocabulary_of": "bertprep.commands.vocab",
     "validate": "bertprep.commands.validate",
 }
 __all__ = [*_HOME, "records"]

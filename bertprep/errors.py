@@ -1,7 +1,7 @@
-"""The two errors a user can meet: wrong data or machine (exit status 1), wrong request (exit status 2).
+"""The two errors a user can meet: bad data or a failing machine (exit status 1), a bad request (exit status 2).
 
 Everything that a user can cause is raised as one of these, as one line that says which file, what was expected, what was
-found and what to do. Any other exception is a fault of bertprep and keeps its traceback.
+found and what to do. Any other exception is a bug in bertprep and keeps its traceback.
 """
 
 import errno
@@ -9,7 +9,7 @@ import os
 
 
 class BertprepError(Exception):
-    """Data, files or the machine are not as they must be; the command line prints it and exits with status 1."""
+    """Data, files or the machine are not as expected; the command line prints it and exits with status 1."""
 
     exit_status = 1
 
@@ -21,9 +21,9 @@ class UsageError(BertprepError):
 
 
 def explain_system_error(error: OSError) -> BertprepError | None:
-    """The one line for what only the state of the machine explains, wherever it was met; None for a fault of ours.
+    """The one line for an error that is the machine's, wherever it occurred; None for one that would be a bug in bertprep.
 
-    That is the limit on open files, which any file, pipe or process may meet, and whatever the system says of a file by name.
+    That is the limit on open files, which any file, pipe or process may hit, and whatever the system says of a named file.
     """
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return BertprepError(f"{error.strerror}: raise the limit (ulimit -n), or take fewer --workers")

@@ -1,7 +1,7 @@
-"""Progress of long work: a bar with rates and the time left on a terminal, plain lines otherwise.
+"""Progress of long work: a bar with throughput and the time left on a terminal, plain lines otherwise.
 
-Amounts are counted per unit ("records", "MB of text"); a rate is shown for each. Plain lines come at most every five seconds,
-so that a log of a day's run stays readable.
+Amounts are counted by unit ("records", "MB of text"); the throughput of each is shown. Plain lines come at most every five
+seconds, so that a log of a day's run stays readable.
 """
 
 import sys
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from bertprep.terminal import printable, say
+from bertprep.terminal import duration, printable, say
 
 __all__ = ["SECONDS_BETWEEN_LINES", "SILENT", "Progress", "Reporter", "say"]
 
@@ -18,7 +18,7 @@ SECONDS_BETWEEN_LINES = 5.0
 
 
 class Progress:
-    """Shows `label: done/total things` and the rates of what `advance` counts, on standard error; a total may be unknown."""
+    """Shows `label: done/total things` and the throughput of what `advance` counts, on standard error."""
 
     def __init__(self, label: str, total: int | None, things: str = "shards", *, enabled: bool = True) -> None:
         self._label, self._total, self._things, self._enabled = label, total, things, enabled
@@ -31,7 +31,7 @@ class Progress:
         if self._enabled and sys.stderr.isatty():
             self._bar = _rich_bar()
             self._bar.start()
-            self._task = self._bar.add_task(printable(self._label), total=self._total, rates="")
+            self._task = self._bar.add_task(printable(self._label), total=self._total, throughput="")
         return self
 
     def advance(self, count: int = 1, **amounts: float) -> None:
@@ -41,25 +41,25 @@ class Progress:
             self._amounts[unit] = self._amounts.get(unit, 0) + amount
         now = time.monotonic()
         if self._bar is not None:
-            self._bar.update(self._task, completed=self._done, rates=self._rate_of_last(now))
+            self._bar.update(self._task, completed=self._done, throughput=self._last_throughput(now))
             self._bar.refresh()
         elif self._enabled and (now - self._last_line >= SECONDS_BETWEEN_LINES) and self._done != self._total:
             self._last_line = now
             seconds = now - self._started
-            passed = f"{_duration(seconds)} so far"
+            passed = f"{duration(seconds)} so far"
             if self._total is not None:
-                passed = f"{_duration(seconds / self._done * (self._total - self._done))} left"
-            self._print(f"{self._rates(now)}, {passed}")
+                passed = f"{duration(seconds / self._done * (self._total - self._done))} left"
+            self._print(f"{self._amounts_so_far(now)}, {passed}")
 
-    def _rates(self, now: float) -> str:
+    def _amounts_so_far(self, now: float) -> str:
         seconds = max(now - self._started, 1e-9)
         return ", ".join(
             f"{amount:,.0f} {unit.replace('_', ' ')} ({amount / seconds:,.{0 if amount >= 1000 else 1}f}/s)"
             for unit, amount in self._amounts.items()
         )
 
-    def _rate_of_last(self, now: float) -> str:
-        """The rate of the amount that is named last: all that fits beside a bar."""
+    def _last_throughput(self, now: float) -> str:
+        """The throughput of the amount that is named last: all that fits beside a bar."""
         unit, amount = next(reversed(self._amounts.items()), ("", 0.0))
         return f"{amount / max(now - self._started, 1e-9):,.0f} {unit.replace('_', ' ')}/s" if unit else ""
 
@@ -72,12 +72,12 @@ class Progress:
             self._bar.stop()
         elif self._enabled and kind is None:
             now = time.monotonic()
-            self._print(f"{self._rates(now)}, {_duration(now - self._started)}")
+            self._print(f"{self._amounts_so_far(now)}, {duration(now - self._started)}")
 
 
 @dataclass(frozen=True)
 class Reporter:
-    """Tells whoever watches what long work does, or is silent; made where the work is asked for, and handed on."""
+    """Says what long work does and shows its progress, or is silent; made where the work is asked for, and passed on."""
 
     enabled: bool = True
 
@@ -93,17 +93,6 @@ class Reporter:
 SILENT = Reporter(enabled=False)
 
 
-def _duration(seconds: float) -> str:
-    """Hours, minutes and seconds.
-
-    >>> _duration(3725)
-    '1:02:05'
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}"
-
-
 def _rich_bar() -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -113,7 +102,7 @@ def _rich_bar() -> Any:
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[rates]}"),
+        TextColumn("{task.fields[throughput]}"),
         TimeRemainingColumn(),
         TextColumn("left"),
         console=Console(stderr=True),

@@ -1,28 +1,43 @@
-r"""All that is printed: results to standard output, everything else to standard error, and nothing raw.
+r"""All that is printed, and the process that prints it: results to standard output, everything else to standard error.
 
 Names, tokens and servers' answers come from outside. A terminal would obey the control characters in them, a bidirectional
-mark would show another text than there is, and a newline could forge a line of ours. So each of these is shown as its escape,
-such as `\x1b` or `\u202e`; letters of all languages stay as they are.
+mark would show another text than there is, and a newline could forge a line of the program's. So each of these is shown as its
+escape, such as `\x1b` or `\u202e`; letters of all languages stay as they are.
+
+The streams may lead to a full disk, to nobody, or nowhere at all. Results that cannot be written are an error, reported once,
+in one line; messages that cannot be written are lost, and change nothing of what the command does. A stream that was closed
+before the start (`>&-`) gets a descriptor all the same, so that no file is opened under its number and then written to by
+whoever means the stream.
 """
 
+from __future__ import annotations
+
+import errno
+import io
+import os
 import re
 import sys
 import warnings
-from collections.abc import Sequence
-from typing import TextIO
+from collections.abc import Callable, Sequence
+from typing import Any, TextIO
 
+from bertprep.errors import BertprepError, explain_system_error
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C."""
 LONGEST_LINE = 10_000
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_INPUT, _OUTPUT, _ERROR = range(3)
 
 
 class Printable(str):
-    """Text that may be printed as it is."""
+    """Text that may be printed unchanged."""
 
     __slots__ = ()
 
 
 def printable(text: str) -> Printable:
-    r"""The text with what a terminal would obey, and lone surrogates, as escapes.
+    r"""The text with control characters, bidirectional marks and lone surrogates as escapes.
 
     >>> print(printable("part\x1b[2J\nerror: \u202egpj.exe\u05d0"))
     part\x1b[2J\nerror: \u202egpj.exe\u05d0
@@ -44,13 +59,13 @@ def tell(*lines: str) -> None:
 
 
 def say(text: str) -> None:
-    """One line to whoever watches, cut where no one would read on; standard output is for results."""
+    """One line to whoever watches, on standard error; cut at `LONGEST_LINE` characters."""
     _write(text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}...", sys.stderr)
     sys.stderr.flush()
 
 
 def tell_table(rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as they must be, numbers to the right."""
+    """Columns as wide as their widest cell, numbers to the right."""
     table = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
@@ -61,13 +76,133 @@ def tell_table(rows: Sequence[Sequence[str]]) -> None:
         tell("  ".join(cells).rstrip())
 
 
+def megabytes(size_bytes: int | None) -> str:
+    """A number of bytes in MB, for a table or a sentence that names the unit.
+
+    >>> megabytes(1_234_567), megabytes(12_345_678_901), megabytes(None)
+    ('1.2', '12,346', '?')
+    """
+    if size_bytes is None:
+        return "?"
+    return f"{size_bytes / 1e6:,.1f}" if size_bytes < 1e9 else f"{size_bytes / 1e6:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds; below a minute with tenths.
+
+    >>> duration(3725), duration(2.34), duration(59.97)
+    ('1:02:05', '0:00:02.3', '0:01:00')
+    """
+    if seconds < 59.95:
+        return f"0:00:{seconds:04.1f}"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
+def exit_status(command: Callable[[], int | None], program: str, *, interrupted: str) -> int:
+    """Run a command; returns its exit status, that of an error after one line that says what is wrong."""
+    try:
+        return command() or 0
+    except BertprepError as error:
+        failure = error
+    except KeyboardInterrupt:
+        say(f"{program}: {interrupted}")
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of the output went away, as `head` does
+        return 0
+    except OSError as error:
+        if (explained := explain_system_error(error)) is None:
+            raise
+        failure = explained
+    except ModuleNotFoundError as error:
+        failure = _explain_missing(error)
+    say(f"{program}: error: {failure}")
+    return failure.exit_status
+
+
+def run_program(main: Callable[[], int], program: str) -> int:
+    """Run the command of a process; returns its exit status, that of a failure to write its results included."""
+    say_warnings()
+    _open_closed()
+    sys.stdout = _writer(_Results(_OUTPUT, "wb", closefd=False), sys.stdout)
+    sys.stderr = _writer(_Messages(_ERROR, "wb", closefd=False), sys.stderr)
+    status = 0
+    try:
+        try:
+            status = main()
+        except SystemExit as ended:  # argparse's, after --help and for wrong arguments
+            status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        except ModuleNotFoundError as error:
+            raise _explain_missing(error) from error
+        sys.stdout.flush()
+    except BrokenPipeError:
+        pass
+    except BertprepError as error:
+        say(f"{program}: error: {error}")
+        status = status or error.exit_status
+    return status
+
+
+def _explain_missing(error: ModuleNotFoundError) -> BertprepError:
+    """The one line for a package that is not installed; raises the error again where it is a module of this program."""
+    package = (error.name or "").partition(".")[0]
+    if package in ("", "bertprep", "trainer"):
+        raise error
+    return BertprepError(f"the Python package {package} is not installed; pip install bertprep installs all that is needed")
+
+
+class _Results(io.FileIO):
+    """Standard output; after the first write that fails it takes anything and writes nothing."""
+
+    _has_failed = False
+
+    def write(self, data: Any) -> int:
+        if self._has_failed:
+            return len(data)
+        try:
+            return super().write(data)
+        except BrokenPipeError:  # whoever read it has enough, as `head` does
+            self._has_failed = True
+            raise
+        except OSError as error:
+            self._has_failed = True
+            why = "it is closed" if error.errno == errno.EBADF else error.strerror
+            raise BertprepError(f"standard output: cannot be written: {why}; redirect it elsewhere") from error
+
+
+class _Messages(io.FileIO):
+    """Standard error; a message that cannot be written is lost."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
 def say_warnings() -> None:
-    """Let libraries' warnings be one line each, as all else is; for the process of a command line."""
+    """Print libraries' warnings as one line each."""
 
     def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
         say(f"{filename}:{lineno}: {category.__name__}: {message}")
 
-    warnings.showwarning = show  # type: ignore[assignment]  # what else it is given is not shown
+    warnings.showwarning = show  # type: ignore[assignment]  # its other arguments are not shown
+
+
+def _open_closed() -> None:
+    """Give the standard streams that are closed a descriptor: one that nothing can be written to as output."""
+    for number, flags in ((_INPUT, os.O_RDONLY), (_OUTPUT, os.O_RDONLY), (_ERROR, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, flags)  # gets the lowest number that is free
+
+
+def _writer(raw: io.FileIO, before: Any) -> io.TextIOWrapper:
+    """A text stream like the one before; what its encoding lacks is shown as "?"."""
+    by_lines = raw.fileno() == _ERROR or getattr(before, "line_buffering", False) or getattr(before, "write_through", False)
+    encoding = getattr(before, "encoding", None)
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, errors="replace", line_buffering=by_lines)
 
 
 def _write(line: str, stream: TextIO) -> None:

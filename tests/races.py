@@ -14,7 +14,8 @@ from functools import partial
 from io import StringIO
 from pathlib import Path
 
-from bertprep import cli, kernels, standard_streams
+from bertprep import cli, kernels
+from bertprep.terminal import run_program
 from tests.corpora import sums
 from tests.golden import GOLDEN
 
@@ -147,7 +148,7 @@ def _be_a_process(folder: Path, arguments: Sequence[str], said: Path, gate: int)
         os.chdir(folder)
         command: Run = _index if arguments[0] == "index" else partial(cli.main, arguments)
         os.read(gate, 1)
-        status = standard_streams.run(command, "bertprep")
+        status = run_program(command, "bertprep")
     except BaseException:
         os.write(2, traceback.format_exc().encode())
     finally:

@@ -1,15 +1,17 @@
 """The command line: what is wrong is one line and an exit status, what is right is a table."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from bertprep.cli import main
+from bertprep.cli import COMMANDS, main
 from tests.corpora import deal
 from tests.golden import GOLDEN
 
+ROOT = Path(__file__).parents[1]
 VOCABULARY = str(GOLDEN / "vocab.txt")
 
 
@@ -26,7 +28,7 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         (["--seq", "7"], "--seq 7: must be at least 8"),
         (["--seq", "128", "--pred", "126"], "--pred 126: must be at least 1 and at most 125"),
         (["--pred", "0"], "--pred 0: must be at least 1"),
-        (["--masked-lm-prob", "0"], "--masked-lm-prob 0.0: must be above 0 and at most 1"),
+        (["--masked-lm-prob", "0"], "--masked-lm-prob 0: must be above 0 and at most 1"),
         (["--masked-lm-prob", "1.5"], "--masked-lm-prob 1.5: must be above 0 and at most 1"),
         (["--masked-lm-prob", "nan"], "--masked-lm-prob nan: must be above 0"),
         (["--short-seq-prob", "-0.1"], "--short-seq-prob -0.1: must be at least 0 and at most 1"),
@@ -75,9 +77,21 @@ def test_text_that_is_none_is_named(
 
 
 def test_a_wrong_vocabulary_is_named(golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = str(tmp_path / "out")
-    assert main(["create", "--input", str(golden_corpus), "--output", out, "--vocab", str(tmp_path / "none.txt")]) == 1
-    assert complaint(capsys).startswith(f"{tmp_path}/none.txt: the vocabulary cannot be read: No such file")
+    create = ["create", "--input", str(golden_corpus), "--output", str(tmp_path / "out"), "--vocab"]
+    assert main([*create, str(tmp_path / "none.txt")]) == 2
+    assert complaint(capsys).startswith(f"--vocab {tmp_path}/none.txt: does not exist")
+    assert main([*create, str(tmp_path)]) == 1
+    assert complaint(capsys).startswith(f"{tmp_path}: is not a plain file")
+
+
+@pytest.mark.parametrize("command", ["validate", "inspect", "report"])
+def test_a_vocabulary_that_does_not_exist_is_a_mistake_of_the_command_line(
+    command: str, golden_corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, str(golden_corpus), "--vocab", "none.txt"])
+    assert ended.value.code == 2
+    assert complaint(capsys).startswith("--vocab none.txt: does not exist; ")
 
 
 def test_a_folder_made_with_other_settings_is_left_alone(
@@ -111,8 +125,11 @@ def test_shard_create_and_inspect_lead_from_text_to_examples(
     assert "record 0: " in shown
     assert "record 1: " in shown
     assert "[CLS] " in shown
+    assert "\nmade in " in out
     assert main(["create", "--dupe", "1", "--vocab", VOCABULARY, *place]) == 0
-    assert "all 5 shards are made already" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert "all 5 shards are made already" in err
+    assert "made in" not in out
 
 
 def test_more_shards_than_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,3 +224,35 @@ def test_a_vocabulary_smaller_than_asked_for_is_said_to_be(
     assert main(["vocab", "train", "--input", str(golden_corpus), "--size", "90000", "--output", str(path)]) == 0
     tokens = len(path.read_text(encoding="utf-8").splitlines())
     assert f"has {tokens:,} tokens, all that this text gives; 90,000 were asked for" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_loads_nothing_slow(command: str) -> None:
+    program = "import sys; from bertprep.cli import COMMANDS, main; main(sys.argv[1:])"
+    shown = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", program, command, "--help"], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.startswith(f"usage: bertprep {command}")
+    loaded = {line.rpartition("|")[2].strip() for line in shown.stderr.splitlines()}
+    assert loaded & {"numpy", "numba", "llvmlite", "pyarrow", "httpx2", "huggingface_hub", "rich", "yaml"} == set()
+    commands = {name for name in loaded if name.startswith("bertprep.commands.")}
+    assert commands <= {f"bertprep.commands.{name}" for name in (command, *NEEDED_BY.get(command, ()))}
+
+
+NEEDED_BY = {"vocab": ("shard",), "report": ("validate",)}
+"""The commands that run others first."""
+
+
+@pytest.mark.parametrize(("program", "package"), [("bertprep create", "numpy"), ("trainer --data a", "numpy")])
+def test_a_package_that_is_not_installed_is_one_line(program: str, package: str, tmp_path: Path) -> None:
+    hidden = f"import sys, runpy; sys.modules[{package!r}] = None; sys.argv = {program.split()!r}"
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{hidden}; runpy.run_module({program.split()[0]!r}, run_name='__main__')"],
+        capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    name = program.split()[0]
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1] == (
+        f"{name}: error: the Python package {package} is not installed; pip install bertprep installs all that is needed"
+    )
+    assert "Traceback" not in ended.stderr

@@ -103,7 +103,7 @@ def test_ctrl_c_leaves_a_state_that_continues(inputs: list[Path], tmp_path: Path
     os.killpg(run.pid, signal.SIGINT)
     _, complaint = run.communicate()
     assert run.returncode == 130, complaint
-    assert complaint.splitlines()[-1] == "bertprep: stopped; what is finished is kept, the same command continues"
+    assert complaint.splitlines()[-1] == "bertprep: stopped; finished files are kept, and the same command resumes"
     assert not list(output.rglob("*.tmp"))
     _, *entries = (output / "manifest.json.journal").read_text().splitlines()
     finished = {name: (output / name).stat().st_mtime_ns for name in (json.loads(entry)["name"] for entry in entries)}

@@ -11,8 +11,8 @@ from tests.corpora import sums
 from tests.golden import GOLDEN
 
 PYTHON = f'"{sys.executable}" -m'
-NO_SPACE = "standard output: cannot be written: No space left on device; direct it elsewhere"
-CLOSED = "standard output: cannot be written: it is closed; direct it elsewhere"
+NO_SPACE = "standard output: cannot be written: No space left on device; redirect it elsewhere"
+CLOSED = "standard output: cannot be written: it is closed; redirect it elsewhere"
 
 
 def run(command: str, folder: Path, *, files: int | None = None) -> tuple[int, list[str]]:

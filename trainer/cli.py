@@ -10,13 +10,12 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from bertprep import __version__, standard_streams
-from bertprep.cli import INTERRUPTED
+from bertprep import __version__
 from bertprep.errors import BertprepError, explain_system_error
 from bertprep.options import Parser, number, whole_number
-from bertprep.terminal import say, say_warnings
+from bertprep.terminal import INTERRUPTED, say
 from trainer.bench.largest_batch import LARGEST
 from trainer.commands import bench_command, export_command, pretrain_command
 from trainer.engines import ENGINES
@@ -46,12 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         say(f"trainer: error: {explained}")
         return explained.exit_status
-
-
-def run() -> NoReturn:
-    """The process of the command line."""
-    say_warnings()
-    sys.exit(standard_streams.run(main, "trainer"))
 
 
 def with_command(arguments: Sequence[str]) -> list[str]:

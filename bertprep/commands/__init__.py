@@ -1,1 +1,110 @@
-"""The commands, one file each: its options, the public function behind it, and what it prints."""
+"""The commands, one file each: its options (`add_options`), the public function behind it, and what it prints (`run`).
+
+`bertprep.cli` imports only the command that is asked for, and a command imports what is slow to load (NumPy, readers, the
+network) in the functions that use it, so that `--help` and a mistyped option are answered at once. What several commands share
+stands here.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from bertprep.config import RECORD_FORMATS, Dialect, InstanceSettings
+from bertprep.options import add_options, existing_path, how_many_at_once, read_options, whole_number
+from bertprep.workspace.layout import TEST
+
+DEFAULT_VOCABULARY_SIZE = 8000
+
+
+def add_workdir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workdir", type=Path, default=Path("data"), metavar="DIR", help="workspace (default: %(default)s)")
+
+
+def add_corpus(parser: argparse.ArgumentParser) -> None:
+    """A corpus and the workspace that it is in."""
+    add_workdir(parser)
+    parser.add_argument(
+        "--corpus", metavar="NAME",
+        help="wikipedia, bookcorpus, wikipedia+bookcorpus, or a name of your own "
+        "(default: what was downloaded, or else sample; with --input: corpus)",
+    )  # fmt: skip
+
+
+def add_verify(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="check existing files by sha256 too, not only by size, and remake damaged ones",
+    )
+
+
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workers", type=how_many_at_once, metavar="INT", help="worker processes (default: one per CPU)")
+
+
+def add_vocab(parser: argparse.ArgumentParser) -> None:
+    """The vocabulary of records that exist."""
+    parser.add_argument(
+        "--vocab", type=existing_path, metavar="FILE", help="vocabulary (default: the vocab.txt beside the records)"
+    )
+
+
+def add_record_options(parser: argparse.ArgumentParser) -> None:
+    """What decides the records that are made, and where they go."""
+    add_options(parser, InstanceSettings)
+    parser.add_argument(
+        "--format", metavar="NAMES", default=",".join(RECORD_FORMATS), help="record formats (default: %(default)s)"
+    )
+    add_options(parser, Dialect)
+    parser.add_argument(
+        "--vocab", metavar="FILE|MODEL",
+        help="vocabulary: a file, or a model whose vocabulary was downloaded, such as bert-base-uncased "
+        "(default: one trained on the corpus)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--vocab-size", type=whole_number, default=DEFAULT_VOCABULARY_SIZE, metavar="INT",
+        help="size of a trained vocabulary (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--input", nargs="+", type=Path, default=[], metavar="SHARD",
+        help="text files to use as shards unchanged: one sentence per line, a blank line after each document",
+    )  # fmt: skip
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="folder for the records of --input: DIR/tfrecord, DIR/ofrecord"
+    )
+    add_corpus(parser)
+    add_workers(parser)
+
+
+def record_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of `create` and `plan` that these options give."""
+    return {
+        "settings": read_options(InstanceSettings, options),
+        "dialect": read_options(Dialect, options),
+        "formats": options.format,
+        "vocab": options.vocab,
+        "vocab_size": options.vocab_size,
+        "inputs": options.input,
+        "output": options.output,
+        "workdir": options.workdir,
+        "corpus": options.corpus,
+        "workers": options.workers,
+    }
+
+
+def split_rows(files: dict[str, dict[str, Any]], *counts: str) -> list[tuple[str, ...]]:
+    """A row for each split of a manifest's files: its name, the number of files, the totals of `counts`, and megabytes."""
+    splits: dict[str, list[dict[str, Any]]] = {}
+    for name, facts in sorted(files.items(), key=lambda item: item[0].startswith(TEST)):  # training first
+        splits.setdefault(name.rpartition("/")[0], []).append(facts)
+    return [
+        (
+            split,
+            f"{len(entries):,}",
+            *(f"{sum(facts.get(name, 0) for facts in entries):,}" for name in counts),
+            f"{sum(facts['bytes'] for facts in entries) / 1e6:,.1f}",
+        )
+        for split, entries in splits.items()
+    ]

@@ -4,36 +4,81 @@ The sources are read first: the new manifest lists the sha256 of each under `con
 the same sources. The bytes do not depend on the number of workers. What the old manifest says of the records is kept.
 """
 
+from __future__ import annotations
+
+import argparse
 import contextlib
 import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bertprep import kernels, pool
+from bertprep import pool
+from bertprep.commands import add_workers, split_rows
 from bertprep.config import DEFAULT_DIALECT, RECORD_FORMATS, Dialect, RecordFormat, check_format
 from bertprep.errors import BertprepError, UsageError
+from bertprep.options import add_options as add_settings
+from bertprep.options import read_options, whole_number
 from bertprep.progress import Reporter
-from bertprep.records.convert import RecordConverter, Span
-from bertprep.records.data_sets import DataSet, find_records
-from bertprep.records.deal import IdentifiedFile, Output, check_identified, identify, plan_outputs
-from bertprep.records.writer import WrittenFile
+from bertprep.terminal import tell, tell_table
 from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import MANIFEST
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, RECORDS, read_finished, sha256_of, versions_of
 from bertprep.workspace.record_home import check_vocabulary_place, keep_vocabulary
 
+if TYPE_CHECKING:
+    from bertprep.records.data_sets import DataSet
+    from bertprep.records.deal import IdentifiedFile, Output
+    from bertprep.records.writer import WrittenFile
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", type=Path, metavar="SRC", help="a record file, or a folder of them, by whatever tool")
+    parser.add_argument("target", type=Path, metavar="DST", help="file or folder to write")
+    parser.add_argument("--to", metavar="FORMAT", help="tfrecord or ofrecord (default: the other one)")
+    add_settings(parser, Dialect)
+    parser.add_argument(
+        "--shards", type=whole_number, metavar="INT",
+        help="number of files of each split, written to a folder (default: as many as the source has)",
+    )  # fmt: skip
+    add_workers(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Convert, and print what each split has."""
+    converted = convert(
+        options.source,
+        options.target,
+        to=options.to,
+        dialect=read_options(Dialect, options),
+        shards=options.shards,
+        workers=options.workers,
+        progress=True,
+    )
+    tell_table(
+        [
+            ("format", "split", "files", "records", "MB"),
+            *((converted.format, *row) for row in split_rows(converted.files, "examples")),
+        ]
+    )
+    how = f"made in {converted.seconds:.1f} s" if converted.made else "nothing was missing"
+    tell(f"{how}: {converted.target}")
+
 
 @dataclass(frozen=True)
 class Converted:
-    """What `convert` leaves: a file, or a folder of files with the manifest's facts of each, and the seconds it took."""
+    """What `convert` leaves: a file, or a folder of files with the manifest's facts of each, and the seconds it took.
+
+    `made` is False where nothing was missing.
+    """
 
     target: Path
     format: str
     files: dict[str, dict[str, Any]]
     seconds: float
+    made: bool
 
 
 def convert(
@@ -60,6 +105,8 @@ def convert(
 
         bertprep.convert("data/tfrecord/.../sample", "records/ofrecord", shards=8)
     """
+    from bertprep.records.data_sets import find_records
+
     reporter = Reporter(enabled=progress)
     started = time.monotonic()
     source, target, workers = Path(source), Path(target), workers or pool.default_workers()
@@ -69,11 +116,11 @@ def convert(
     for note in data_set.notes:
         reporter.say(note)
     if source.is_file() and shards is None:
-        to, files = _convert_file(source, target, to, dialect)
+        (to, files), made = _convert_file(source, target, to, dialect), True
     else:
         data_set = data_set if data_set.is_whole else data_set.by_itself()
-        to, files = _convert_data_set(data_set, target, to, dialect, shards, workers, reporter)
-    return Converted(target, to, files, time.monotonic() - started)
+        to, files, made = _convert_data_set(data_set, target, to, dialect, shards, workers, reporter)
+    return Converted(target, to, files, time.monotonic() - started, made)
 
 
 def _check_request(source: Path, target: Path, to: RecordFormat | None, dialect: Dialect, shards: int | None) -> None:
@@ -105,6 +152,9 @@ def _convert_file(
     source: Path, target: Path, to: RecordFormat | None, dialect: Dialect
 ) -> tuple[RecordFormat, dict[str, dict[str, Any]]]:
     """(format, facts of the file): a single file, without a manifest."""
+    from bertprep.records.convert import RecordConverter, Span
+    from bertprep.records.deal import identify
+
     identified = identify(source)
     to = to or _other_format({identified.format}, source)
     dialect.check_fits((to,), "--to")
@@ -123,8 +173,12 @@ def _convert_data_set(
     shards: int | None,
     workers: int,
     reporter: Reporter,
-) -> tuple[RecordFormat, dict[str, dict[str, Any]]]:
-    """(format, facts of the files): a data set, with its manifest."""
+) -> tuple[RecordFormat, dict[str, dict[str, Any]], bool]:
+    """(format, facts of the files, whether any was made): a data set, with its manifest."""
+    from bertprep import kernels
+    from bertprep.records.convert import RecordConverter
+    from bertprep.records.deal import plan_outputs
+
     sources = _identify_all(data_set, workers, reporter)
     to = to or _other_format({source.format for source in sources}, data_set.folder)
     dialect.check_fits((to,), "--to")
@@ -138,7 +192,7 @@ def _convert_data_set(
     }
     if finished := read_finished(target, RECORDS, made_with):
         reporter.say(f"convert: all {len(outputs):,} files are made already")
-        return to, finished.files
+        return to, finished.files, False
     _check_free(target, outputs)
     if data_set.vocabulary is not None:
         check_vocabulary_place(target, sha256_of(data_set.vocabulary))
@@ -164,11 +218,14 @@ def _convert_data_set(
                 journal.add(name, {**facts[name], **_facts(written)})
                 shown.advance(records=written.records, MB=written.bytes / 1e6)
         manifest = journal.finish([output.name for output in outputs], versions_of("llvmlite", "numpy"))
-    return to, manifest.files
+    return to, manifest.files, True
 
 
 def _identify_all(data_set: DataSet, workers: int, reporter: Reporter) -> list[IdentifiedFile]:
     """All files of a data set, read and checked."""
+    from bertprep import kernels
+    from bertprep.records.deal import check_identified, identify
+
     kernels.load()
     identified: dict[str, IdentifiedFile] = {}
     tasks = [(name, (data_set.folder / name, name, split)) for name, split in data_set.files.items()]

@@ -1,29 +1,73 @@
-"""`bertprep download`: brings corpora, tasks, weights and vocabularies into a workspace.
+"""`bertprep download`: corpora, tasks, weights and vocabularies, into a workspace.
 
 A download is made of parts; each is one folder with its own listing, lock and files. All parts are listed before the first
-byte is fetched, so that a name that does not exist and a disk that is too small are told at once. What is there is checked
-by its sums and not fetched again; with everything there, no request is made at all.
+byte is fetched, so that a name that does not exist and a disk that is too small are reported at once. Existing files are
+checked by their checksums and not fetched again; where nothing is missing, no request is made at all.
 """
 
+from __future__ import annotations
+
+import argparse
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from bertprep.commands import add_workdir
 from bertprep.errors import UsageError
-from bertprep.files.lock import locked
+from bertprep.options import how_many_at_once
 from bertprep.progress import Reporter
 from bertprep.sources.catalogue import WIKIPEDIA_DATE
 from bertprep.sources.corpora import language_of
-from bertprep.sources.parts import ENGLISH, PARQUET, Part, Request, find_parts
-from bertprep.sources.transfer.fetch import fetch, missing_bytes
-from bertprep.sources.transfer.http import Web
-from bertprep.sources.transfer.hub import Hub
 from bertprep.sources.transfer.listing import OWN_FILES, Listing, check_source, has_size, load_listing, missing, save_listing
-from bertprep.sources.transfer.own_files import links_of, make_link
-from bertprep.sources.transfer.partial import partial_bytes
 from bertprep.sources.transfer.room import check_room, rooms
+from bertprep.terminal import megabytes, tell, tell_table
 from bertprep.workspace.layout import VOCABULARY, Workspace
+
+if TYPE_CHECKING:
+    from bertprep.sources.parts import Part
+    from bertprep.sources.transfer.http import Web
+    from bertprep.sources.transfer.hub import Hub
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="+", metavar="NAME", help="wikipedia, bookcorpus, squad, glue, weights, vocab, or all")
+    parser.add_argument("--language", default="en", metavar="CODE", help="language of the Wikipedia (default: %(default)s)")
+    parser.add_argument("--date", default=WIKIPEDIA_DATE, metavar="DAY", help="day of the Wikipedia (default: %(default)s)")
+    parser.add_argument("--from-dump", metavar="FILE|URL", help="use this pages-articles dump as the Wikipedia instead")
+    parser.add_argument("--from-files", type=Path, metavar="DIR", help="use this folder of .txt books as BookCorpus instead")
+    parser.add_argument(
+        "--model", action="append", default=[], metavar="ID", dest="models",
+        help="model of the weights or vocab; may be repeated (default: the two BERT models, and the smaller one's vocabulary)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--connections", type=how_many_at_once, default=4, metavar="INT", help="files fetched at once (default: %(default)s)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="show what would be fetched, and write nothing")
+    add_workdir(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Download, and print what is in which folder and what to type next."""
+    downloads = download(
+        options.names,
+        workdir=options.workdir,
+        language=options.language,
+        date=options.date,
+        from_dump=options.from_dump,
+        from_files=options.from_files,
+        models=options.models,
+        connections=options.connections,
+        dry_run=options.dry_run,
+        progress=True,
+    )
+    if options.dry_run:
+        tell_table(_plan_rows(downloads))
+        tell(*_space_lines(downloads))
+        return
+    tell_table(_result_rows(downloads))
+    tell(*(f"next: {command}" for command in _next_commands(downloads, options.workdir)))
 
 
 @dataclass(frozen=True)
@@ -47,7 +91,7 @@ def download(
     names: Sequence[str],
     *,
     workdir: Path | str = "data",
-    language: str = ENGLISH,
+    language: str = "en",
     date: str = WIKIPEDIA_DATE,
     from_dump: Path | str | None = None,
     from_files: Path | str | None = None,
@@ -58,14 +102,18 @@ def download(
 ) -> list[Downloaded]:
     """Download `names` of `catalogue.NAMES`, or "all", into the workspace; what is there and right is left as it is.
 
-    `language` and `date` choose a Wikipedia, `from_dump` (a file or an http(s) address) or `from_files` (a folder) take
-    its or BookCorpus's place; `models` are those of "weights" and "vocab". With `dry_run` nothing is written.
+    `language` and `date` choose a Wikipedia, `from_dump` (a file or an http(s) address) or `from_files` (a folder) replace
+    it or BookCorpus; `models` are those of "weights" and "vocab". With `dry_run` nothing is written.
 
     Raises `UsageError` for a request that cannot be met, `BertprepError` where something cannot be had; the same call
-    continues where it was.
+    resumes.
 
         bertprep.download(["vocab"], workdir="data")
     """
+    from bertprep.sources.parts import Request, find_parts
+    from bertprep.sources.transfer.http import Web
+    from bertprep.sources.transfer.hub import Hub
+
     reporter = Reporter(enabled=progress)
     if connections < 1:
         raise UsageError(f"--connections {connections}: must be at least 1")
@@ -105,7 +153,11 @@ def _kept_listing(part: Part) -> Listing | None:
 
 
 def _provide(part: Part, listing: Listing, connections: int, reporter: Reporter) -> Listing:
-    """Make one part be there; returns what it consists of, for which another run may have been faster."""
+    """Bring one part into the workspace; returns what it consists of, which another run may have listed meanwhile."""
+    from bertprep.files.lock import locked
+    from bertprep.sources.transfer.fetch import fetch
+    from bertprep.sources.transfer.own_files import links_of, make_link
+
     with locked(part.folder):
         kept = _kept_listing(part)
         if kept is None:
@@ -121,6 +173,9 @@ def _provide(part: Part, listing: Listing, connections: int, reporter: Reporter)
 
 
 def _look_at(part: Part, listing: Listing) -> Downloaded:
+    from bertprep.sources.transfer.fetch import missing_bytes
+    from bertprep.sources.transfer.own_files import links_of
+
     links = links_of(listing)
     if OWN_FILES in links:
         sizes = [path.stat().st_size for path in links[OWN_FILES].rglob("*.txt")]
@@ -130,50 +185,50 @@ def _look_at(part: Part, listing: Listing) -> Downloaded:
     return Downloaded(part.name, part.folder, listing, len(sizes), sum(sizes), to_come, part.makes_bytes(listing))
 
 
-def result_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
+def _result_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
     """The table of what is there: a row a folder."""
+    from bertprep.sources.parts import PARQUET
+
     rows: list[tuple[str, ...]] = [("name", "files", "MB", "folder")]
     for part in downloads:
         folder = part.folder.parent if part.folder.name == PARQUET else part.folder
-        rows.append((part.name, f"{part.files:,}", _megabytes(part.size_bytes), str(folder)))
+        rows.append((part.name, f"{part.files:,}", megabytes(part.size_bytes), str(folder)))
     return rows
 
 
-def plan_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
+def _plan_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
     """The table of what a download would do: a row a file."""
+    from bertprep.sources.transfer.partial import partial_bytes
+
     rows: list[tuple[str, ...]] = [("name", "file", "MB", "there")]
     for part in downloads:
         for file in part.listing.files:
             path = part.folder / file.name
             there = file.size_bytes or 0 if has_size(path, file.size_bytes) else partial_bytes(path, file)
-            rows.append((part.name, str(path), _megabytes(file.size_bytes), _megabytes(there)))
+            rows.append((part.name, str(path), megabytes(file.size_bytes), megabytes(there)))
         if not part.listing.files:
-            rows.append((part.name, str(part.folder / OWN_FILES), _megabytes(part.size_bytes), _megabytes(part.size_bytes)))
+            rows.append((part.name, str(part.folder / OWN_FILES), megabytes(part.size_bytes), megabytes(part.size_bytes)))
     all_bytes, to_come = sum(part.size_bytes for part in downloads), sum(part.missing_bytes for part in downloads)
-    return [*rows, ("all", "", _megabytes(all_bytes), _megabytes(all_bytes - to_come))]
+    return [*rows, ("all", "", megabytes(all_bytes), megabytes(all_bytes - to_come))]
 
 
-def room_lines(downloads: Sequence[Downloaded]) -> list[str]:
-    """Whether the disks will do for what is still to come, a line each."""
+def _space_lines(downloads: Sequence[Downloaded]) -> list[str]:
+    """Whether the disks have the space for what is still to come, a line each."""
     return [
-        f"{_megabytes(room.needed_bytes)} MB are still to come, {_megabytes(room.free_bytes)} MB are free in {room.folder}: "
-        + ("enough" if room.enough else "not enough")
-        for room in rooms({part.folder: part.needed_bytes for part in downloads})
+        f"{megabytes(disk.needed_bytes)} MB are still to come, {megabytes(disk.free_bytes)} MB are free in {disk.folder}: "
+        + ("enough" if disk.enough else "not enough")
+        for disk in rooms({part.folder: part.needed_bytes for part in downloads})
     ]
 
 
-def next_commands(downloads: Sequence[Downloaded], workdir: Path) -> list[str]:
+def _next_commands(downloads: Sequence[Downloaded], workdir: Path) -> list[str]:
     """What to type next: text is sharded, a vocabulary is given to `create`."""
     names = {part.name for part in downloads}
-    place = "" if workdir == Path("data") else f" --workdir {shlex.quote(str(workdir))}"
+    workspace = "" if workdir == Path("data") else f" --workdir {shlex.quote(str(workdir))}"
     corpora = "+".join(name for name in ("wikipedia", "bookcorpus") if name in names)
     language = next((found for part in downloads if (found := language_of(part.folder.name)) and found != "en"), None)
     in_language = f" --language {language}" if language else ""
-    commands = [f"bertprep shard --corpus {corpora}{in_language}{place}"] if corpora else []
+    commands = [f"bertprep shard --corpus {corpora}{in_language}{workspace}"] if corpora else []
     if vocabulary := next((part.folder for part in downloads if part.name == "vocab"), None):
-        commands.append(f"bertprep create --vocab {shlex.quote(str(vocabulary / VOCABULARY))}{place}")
+        commands.append(f"bertprep create --vocab {shlex.quote(str(vocabulary / VOCABULARY))}{workspace}")
     return commands
-
-
-def _megabytes(size_bytes: int | None) -> str:
-    return "?" if size_bytes is None else f"{size_bytes / 1e6:,.1f}"

@@ -1,4 +1,4 @@
-"""Show the examples of a record file: the first ones, those from a given record on, or those that contain a word.
+"""`bertprep inspect`: the examples of a record file: the first ones, those from a given record on, or those with a word.
 
 A terminal gets colours and lines of its width; anything else, and a user who sets NO_COLOR, gets plain text, one line for each
 example.
@@ -6,27 +6,58 @@ example.
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from bertprep import records
-from bertprep.check.example_text import example_words, write_words
-from bertprep.check.word_search import Phrase, find_phrase, make_phrase
+from bertprep.commands import add_vocab
 from bertprep.errors import BertprepError, UsageError
-from bertprep.instances import Vocabulary, load_vocabulary
-from bertprep.records.data_sets import DataSet, find_data_sets
-from bertprep.records.examples import Examples, rows_in_block
-from bertprep.records.reader import RecordFile
+from bertprep.options import how_many, whole_number
 from bertprep.terminal import tell
 from bertprep.workspace.layout import MANIFEST, VOCABULARY
 from bertprep.workspace.manifest import sha256_of_vocabulary
 
+if TYPE_CHECKING:
+    from bertprep.check.word_search import Phrase
+    from bertprep.instances import Vocabulary
+    from bertprep.records.data_sets import DataSet
+    from bertprep.records.examples import Examples
+    from bertprep.records.reader import RecordFile
+
 _SAMPLE = _BLOCK = 256  # records
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, help="a TFRecord or OFRecord file")
+    parser.add_argument(
+        "--record",
+        type=whole_number,
+        default=0,
+        metavar="INT",
+        help="first record to show (default: %(default)s)",
+    )
+    parser.add_argument("--records", type=how_many, default=3, metavar="INT", help="how many to show (default: %(default)s)")
+    parser.add_argument("--search", metavar="WORD", help="show records with this whole word, and say how many there are")
+    parser.add_argument("--pieces", action="store_true", help="show WordPiece tokens, not joined to words")
+    add_vocab(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the examples."""
+    if not options.file.exists():
+        raise UsageError(f"{options.file}: does not exist; name a record file")
+    show_examples(
+        options.file,
+        first=options.record,
+        count=options.records,
+        search=options.search,
+        vocab=options.vocab,
+        pieces=options.pieces,
+    )
 
 
 def show_examples(
@@ -36,6 +67,14 @@ def show_examples(
 
     `vocab` defaults to the vocabulary beside the records. With `pieces`, word pieces are not joined to words.
     """
+    import numpy as np
+
+    from bertprep import records
+    from bertprep.check.example_text import example_words, write_words
+    from bertprep.check.word_search import make_phrase
+    from bertprep.instances import load_vocabulary
+    from bertprep.records.data_sets import find_data_sets
+
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; name a record file in it, such as part-0")
     with records.open(path) as file:
@@ -67,6 +106,9 @@ def show_examples(
 
 def _find_all(file: RecordFile, phrase: Phrase) -> Iterator[tuple[int, set[int]]]:
     """The records that contain the phrase, in order, and the positions of its tokens in each."""
+    from bertprep.check.word_search import find_phrase
+    from bertprep.records.examples import rows_in_block
+
     start = 0
     for examples in file.blocks(rows_in_block(_BLOCK, seq=file.seq, pred=file.pred)):
         rows, columns = find_phrase(examples, phrase)
@@ -79,6 +121,8 @@ def _find_all(file: RecordFile, phrase: Phrase) -> Iterator[tuple[int, set[int]]
 
 def _check_vocabulary(file: RecordFile, vocabulary: Vocabulary, data_set: DataSet) -> None:
     """Raise where the manifest names another vocabulary, or most of the first records cannot have been made with this one."""
+    import numpy as np
+
     made_with = sha256_of_vocabulary(data_set.manifest) if data_set.manifest else None
     if made_with not in (None, vocabulary.sha256):
         raise BertprepError(

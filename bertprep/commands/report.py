@@ -1,27 +1,54 @@
-"""What `bertprep report` does: find the data set, check it, draw examples from its files, write the page."""
+"""`bertprep report`: find the data set, check it, draw examples from its files, write the page."""
 
 from __future__ import annotations
 
+import argparse
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from bertprep import records
-from bertprep.check.outcome import FileFacts, Outcome
+from bertprep.commands import add_vocab, add_workdir, add_workers
 from bertprep.commands.validate import validate
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
-from bertprep.instances import load_vocabulary
+from bertprep.options import how_many
 from bertprep.progress import Reporter, say
-from bertprep.records.data_sets import DataSet, find_data_sets
-from bertprep.reporting.excerpts import Excerpt, choose
-from bertprep.reporting.page import page
+from bertprep.terminal import tell
 from bertprep.workspace.manifest import TEXT_SHARDS
 from bertprep.workspace.targets import check_target
 
+if TYPE_CHECKING:
+    from bertprep.check.outcome import FileFacts, Outcome
+    from bertprep.records.data_sets import DataSet
+    from bertprep.reporting.excerpts import Excerpt
+
 REPORT = "report.html"
 EXAMPLES = 20
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", nargs="?", type=Path, metavar="PATH", help="records (default: the newest of the workspace)")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="page to write (default: report.html beside the manifest)")
+    add_vocab(parser)
+    parser.add_argument(
+        "--sample", type=how_many, metavar="INT", help="check only this many records of each file, and not for duplicates"
+    )
+    add_workdir(parser)
+    add_workers(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Write the page, and print its path."""
+    page_path = report(
+        options.path,
+        output=options.output,
+        vocab=options.vocab,
+        sample=options.sample,
+        workdir=options.workdir,
+        workers=options.workers,
+        progress=True,
+    )
+    tell(str(page_path))
 
 
 def report(
@@ -42,6 +69,9 @@ def report(
 
     Raises `UsageError` where there are no records, `BertprepError` where the page cannot be written.
     """
+    from bertprep.instances import load_vocabulary
+    from bertprep.reporting.page import page
+
     reporter = Reporter(enabled=progress)
     sets = _record_sets(Path(workdir if path is None else path), is_default=path is None)
     data_set = max(sets, key=lambda data_set: (data_set.modified_ns, str(data_set.folder)))
@@ -63,6 +93,11 @@ def report(
 
 def draw_excerpts(folder: Path, files: list[FileFacts], number: int) -> list[Excerpt]:
     """Records that stand evenly over all files; what cannot be read is left out, since a finding tells of it."""
+    import numpy as np
+
+    from bertprep import records
+    from bertprep.reporting.excerpts import Excerpt, choose
+
     excerpts: list[Excerpt] = []
     for name, places in groupby(choose(files, number), key=lambda place: place[0]):
         try:
@@ -76,6 +111,8 @@ def draw_excerpts(folder: Path, files: list[FileFacts], number: int) -> list[Exc
 
 
 def _record_sets(path: Path, *, is_default: bool) -> list[DataSet]:
+    from bertprep.records.data_sets import find_data_sets
+
     if is_default and not path.is_dir():
         found = "is a file, expected a folder" if path.exists() else "does not exist"
         raise UsageError(f"--workdir {path}: {found}; name a folder of records, or make some with bertprep create")

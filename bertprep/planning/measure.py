@@ -1,118 +1,160 @@
-"""What making records costs on this machine, measured by making some: in worker processes, warm, as `create` does it.
+"""What making records costs on this machine, measured by making some: in a new process with workers, as `create` does it.
 
-Two things are kept apart. What a process costs before its first shard, and the memory of one, come from `bertprep create`
-itself, run in new processes on a little text and on the largest piece. What the text costs comes from `RecordMaker.make`
-through the pool with as many workers as will be used, so that what workers take from each other (caches, memory, the disk) is
-in it. Files are written where the records will lie, and removed again one by one.
+Files are written where the records will go, and removed one by one. CPU time, wall time and memory are those of the process
+and its workers together, from starting Python to its end.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import pickle
+import resource
+import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from heapq import heapreplace
 from pathlib import Path
 
 import bertprep
 from bertprep import pool, records
-from bertprep.config import Dialect, InstanceSettings, RecordFormat
+from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.planning.pieces import Piece
 from bertprep.records.make import RecordMaker, ShardTask
+from bertprep.terminal import say
 
-_RECORDS_LOOKED_AT = 10_000  # in each piece, for the share of padding; records are in shuffled order
+_RECORDS_LOOKED_AT = 4_000  # of each piece, for the fraction of padding; records are in shuffled order
 _BLOCK = 256
-
-# Between us and the command stands a small process: a process counts as its own the memory of the one that started it.
-_REPORT = """
-import json, resource, subprocess, sys, time
-started = time.monotonic()
-done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-used = resource.getrusage(resource.RUSAGE_CHILDREN)
-peak_bytes = used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-print(json.dumps([done.returncode, done.stderr, used.ru_utime + used.ru_stime, time.monotonic() - started, peak_bytes]))
-"""
+_MADE, _USED = "made.pickle", "used.pickle"
+_MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # the unit of ru_maxrss
 
 
 @dataclass(frozen=True)
-class PieceCost:
-    """What one piece of text became, and what that took; `is_first` where the process had made nothing before."""
+class MadePiece:
+    """What one piece of text became; the tokens are those of the first `records_looked_at` records.
+
+    `peak_bytes` is the most memory that the process which made it had had by then.
+    """
 
     piece: Piece
-    process: int
-    is_first: bool
     records: int
     file_bytes: dict[RecordFormat, int]
     records_looked_at: int
     tokens_looked_at: int
-    cpu_seconds: float
-    wall_seconds: float
+    process: int
+    peak_bytes: int
 
 
 @dataclass(frozen=True)
-class CommandCost:
-    """What one `bertprep create` took, from starting Python to its end."""
+class Measured:
+    """What making some pieces took; `peak_bytes` is the memory of the largest process, the first one included."""
+
+    made: list[MadePiece]
+    cpu_seconds: float
+    wall_seconds: float
+    peak_bytes: int
+
+    @property
+    def largest_first(self) -> MadePiece:
+        """Of the pieces that were the first of their process, the largest: its memory is not that of another piece."""
+        firsts: dict[int, MadePiece] = {}
+        for made in self.made:
+            firsts.setdefault(made.process, made)
+        return max(firsts.values(), key=lambda made: made.piece.size_bytes)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What making all shards takes."""
 
     cpu_seconds: float
     wall_seconds: float
     peak_bytes: int
 
 
-@dataclass(frozen=True)
-class PieceTask:
-    """A piece, and the files that are made of it."""
-
-    piece: Piece
-    task: ShardTask
-
-
-def measure_pieces(
+def measure(
     pieces: Sequence[Piece], maker: RecordMaker, formats: Sequence[RecordFormat], folder: Path, workers: int
-) -> list[PieceCost]:
-    """Make the records of all pieces in `folder`, remove them, and tell what each took."""
+) -> Measured:
+    """Make the records of these pieces in `folder` and remove them, in a new process with so many workers."""
+    started = time.monotonic()
+    source = str(Path(bertprep.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])}
+    environment.setdefault("OPENBLAS_NUM_THREADS", "1")
+    status = subprocess.run(
+        [sys.executable, "-c", "from bertprep.planning.measure import serve; serve()"],
+        input=pickle.dumps((pieces, maker, formats, folder, workers)),
+        env=environment,
+        check=False,
+    ).returncode
+    wall_seconds = time.monotonic() - started
+    if status:
+        raise BertprepError("plan: the process that measures was killed or failed; take fewer --workers")
+    made = pickle.loads((folder / _MADE).read_bytes())
+    if isinstance(made, BertprepError):
+        raise made
+    cpu_seconds, peak_bytes = pickle.loads((folder / _USED).read_bytes())
+    return Measured(made, cpu_seconds, wall_seconds, peak_bytes)
+
+
+def serve() -> None:
+    """The process that `measure` starts: it reads what to make from standard input, and leaves its results in the folder.
+
+    The work is done in a fork: a started process counts as its own the memory of the one that started it, a fork does not.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is for the parent
+    pieces, maker, formats, folder, workers = pickle.loads(sys.stdin.buffer.read())
+    if (process := os.fork()) == 0:
+        try:
+            (folder / _MADE).write_bytes(pickle.dumps(_make_all(pieces, maker, formats, folder, workers)))
+            os._exit(0)
+        except BaseException:
+            say(traceback.format_exc())
+        finally:
+            os._exit(1)
+    _, status, used = os.wait4(process, 0)
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    cpu_seconds = used.ru_utime + used.ru_stime + own.ru_utime + own.ru_stime
+    (folder / _USED).write_bytes(pickle.dumps((cpu_seconds, used.ru_maxrss * _MAXRSS_BYTES)))
+    sys.exit(1 if status else 0)
+
+
+def _make_all(
+    pieces: Sequence[Piece], maker: RecordMaker, formats: Sequence[RecordFormat], folder: Path, workers: int
+) -> list[MadePiece] | BertprepError:
     tasks = []
     for number, piece in enumerate(pieces):
-        paths = {name: folder / f"{number:05d}.{name}" for name in formats}
         shard = replace(piece.shard, path=piece.path)
-        task = ShardTask(shard, maker.settings.shard_seed(shard.number), paths)
-        tasks.append((str(piece.shard.path), PieceTask(piece, task)))
+        paths = {name: folder / f"{number:05d}.{name}" for name in formats}
+        tasks.append((str(piece.shard.path), (piece, ShardTask(shard, maker.settings.shard_seed(shard.number), paths))))
     maker.prepare()
-    costs: list[PieceCost] = []
-    seen: set[int] = set()
-    with contextlib.closing(pool.run(Measurer(maker).measure, tasks, workers=workers)) as results:
-        for _, cost in results:
-            costs.append(replace(cost, is_first=cost.process not in seen))
-            seen.add(cost.process)
-    return costs
+    try:
+        with contextlib.closing(pool.run(partial(_make, maker), tasks, workers=workers)) as results:
+            return [made for _, made in results]
+    except BertprepError as error:
+        return error
 
 
-@dataclass(frozen=True)
-class Measurer:
-    """Makes one piece after another, as a worker of `create` does."""
-
-    maker: RecordMaker
-
-    def measure(self, given: PieceTask) -> PieceCost:
-        """Make the records of a piece, look at some of them, remove them."""
-        cpu_started, wall_started = time.process_time(), time.monotonic()
-        try:
-            made = self.maker.make(given.task)
-        except BertprepError as error:
-            if given.piece.is_whole:
-                raise
-            raise BertprepError(f"{given.piece.shard.path}: in a part of it that was measured: {error}") from error
-        cpu_seconds, wall_seconds = time.process_time() - cpu_started, time.monotonic() - wall_started
-        paths = given.task.paths
-        looked_at, tokens = count_tokens(next(iter(paths.values())), _RECORDS_LOOKED_AT)
-        for path in paths.values():
-            path.unlink()
-        sizes = {name: facts["bytes"] for name, facts in made.facts.items()}
-        return PieceCost(given.piece, os.getpid(), False, made.records, sizes, looked_at, tokens, cpu_seconds, wall_seconds)
+def _make(maker: RecordMaker, given: tuple[Piece, ShardTask]) -> MadePiece:
+    """Make the records of a piece, look at some of them, remove them."""
+    piece, task = given
+    try:
+        made = maker.make(task)
+    except BertprepError as error:
+        if piece.is_whole:
+            raise
+        raise BertprepError(f"{piece.shard.path}: in a piece of it that was measured: {error}") from error
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_BYTES
+    looked_at, tokens = count_tokens(next(iter(task.paths.values())), _RECORDS_LOOKED_AT)
+    for path in task.paths.values():
+        path.unlink()
+    file_bytes = {name: facts["bytes"] for name, facts in made.facts.items()}
+    return MadePiece(piece, made.records, file_bytes, looked_at, tokens, os.getpid(), peak_bytes)
 
 
 def count_tokens(path: Path, most: int) -> tuple[int, int]:
@@ -127,24 +169,37 @@ def count_tokens(path: Path, most: int) -> tuple[int, int]:
     return looked_at, tokens
 
 
-def measure_create(
-    text: Path, vocabulary: Path, settings: InstanceSettings, dialect: Dialect, formats: Sequence[str], folder: Path
-) -> CommandCost:
-    """Run `bertprep create` on one text in a new process with one worker."""
-    command = [
-        sys.executable, "-m", "bertprep", "create", "--input", str(text), "--output", str(folder), "--vocab", str(vocabulary),
-        "--format", ",".join(formats), "--workers", "1", "--seq", str(settings.seq), "--pred", str(settings.pred),
-        "--dupe", str(settings.dupe), "--masked-lm-prob", str(settings.masked_lm_prob),
-    ]  # fmt: skip
-    command += ["--feature-names", dialect.feature_names, "--compress", dialect.compress]
-    command += ["--whole-word"] * settings.whole_word + ["--cased"] * settings.cased
-    source = str(Path(bertprep.__file__).parents[1])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])}
-    environment.setdefault("OPENBLAS_NUM_THREADS", "1")
-    report = subprocess.run(
-        [sys.executable, "-c", _REPORT, *command], env=environment, stdout=subprocess.PIPE, text=True, check=True
+def forecast(sizes: Sequence[int], start: Measured, measured: Measured, workers: int) -> Forecast:
+    """What shards of these sizes in bytes will take, on the line through two measurements: of little text, and of much.
+
+    Time goes by bytes of text, wall time by those of the busiest worker, and memory by those of the largest shard.
+    """
+
+    def scaled(first: float, second: float, at_first: int, at_second: int, at: int) -> float:
+        slope = max(0.0, second - first) / (at_second - at_first) if at_second > at_first else 0.0
+        return second + slope * (at - at_second)
+
+    def of_pieces(run: Measured) -> list[int]:
+        return [made.piece.size_bytes for made in run.made]
+
+    few, many = of_pieces(start), of_pieces(measured)
+    small, large = start.largest_first, measured.largest_first
+    worker_bytes = scaled(small.peak_bytes, large.peak_bytes, small.piece.size_bytes, large.piece.size_bytes, max(sizes))
+    busiest = [busiest_worker_bytes(each, workers) for each in (few, many, sizes)]
+    return Forecast(
+        scaled(start.cpu_seconds, measured.cpu_seconds, sum(few), sum(many), sum(sizes)),
+        scaled(start.wall_seconds, measured.wall_seconds, *busiest),
+        max(measured.peak_bytes, round(worker_bytes)),
     )
-    status, message, cpu_seconds, wall_seconds, peak_bytes = json.loads(report.stdout)
-    if status:
-        raise BertprepError(message.strip().rpartition("\n")[2].removeprefix("bertprep: error: "))
-    return CommandCost(cpu_seconds, wall_seconds, peak_bytes)
+
+
+def busiest_worker_bytes(sizes: Sequence[int], workers: int) -> int:
+    """The most bytes that one worker gets, where each takes the next shard when it is done with one.
+
+    >>> busiest_worker_bytes([10, 10, 10], 2)
+    20
+    """
+    busy = [0] * workers
+    for size in sizes:
+        heapreplace(busy, busy[0] + size)
+    return max(busy)

@@ -1,8 +1,8 @@
 """Which text a plan is measured on: whole text shards, or whole documents of large ones, from all over the corpus.
 
-A small corpus is taken as it is. Of a larger one, places are spread evenly over its bytes, two for each worker at least, so
-that every worker is seen warm; the shard at a place is taken whole where it is small enough, and otherwise stretches of it
-are copied to a file of their own. Pieces are as large as the budget allows: work on a large shard costs more a byte than on
+A small corpus is measured whole. Of a larger one, offsets are spread evenly over its bytes, at least two for each worker, so
+that most of the work is done by workers that are warm; the shard at an offset is taken whole where it is small enough, and
+otherwise stretches of it are copied to a file. Pieces are as large as the budget allows: a large shard costs more per byte than
 a small one, since its tokens fit no cache.
 """
 
@@ -18,12 +18,11 @@ from bertprep.errors import BertprepError
 from bertprep.files.atomic import explain_write_error
 from bertprep.records.make import TextShard
 
-MEASURED_BYTES = 64_000_000
-"""How much text is measured by default: a second or two of work at the default settings."""
 FEWEST_PIECES = 8
 SMALLEST_PIECE_BYTES = 200_000
 STRETCHES_A_PIECE = 4
 _USUAL_DUPE = 5
+_FIRST_BYTES = 20_000
 _DOCUMENT_END = re.compile(rb"\n[ \t\r]*\n")
 _LINE_END = re.compile(rb"\n")
 
@@ -38,25 +37,36 @@ class Piece:
     is_whole: bool
 
 
+def size_of(shard: TextShard) -> int:
+    """The bytes of a text shard; raises `BertprepError` where it cannot be read or is empty."""
+    try:
+        size_bytes = shard.path.stat().st_size
+    except OSError as error:
+        raise BertprepError(f"{shard.path}: cannot be read: {error.strerror}; expected a text shard") from error
+    if not size_bytes:
+        raise BertprepError(f"{shard.path}: is empty; expected one sentence a line and a blank line after each document")
+    return size_bytes
+
+
 def choose_pieces(
     shards: Sequence[TextShard], sizes: Sequence[int], folder: Path, *, workers: int, dupe: int, budget_bytes: int
 ) -> list[Piece]:
     """The pieces to measure for shards of these sizes in bytes; those that are not whole shards are written to `folder`."""
-    budget_bytes = budget_bytes * _USUAL_DUPE // max(dupe, _USUAL_DUPE)  # as long and as much disk, however many rounds
+    budget_bytes = budget_bytes * _USUAL_DUPE // max(dupe, _USUAL_DUPE)  # for the same time and disk, however large --dupe is
     if sum(sizes) <= budget_bytes:
         return [Piece(shard, shard.path, size, True) for shard, size in zip(shards, sizes, strict=True)]
     wanted = max(FEWEST_PIECES, 2 * workers)
     piece_bytes = max(SMALLEST_PIECE_BYTES, budget_bytes // wanted)
     pieces: list[Piece] = []
-    for number, places in sorted(Counter(_places(sizes, wanted)).items()):
+    for number, count in sorted(Counter(_shards_at(sizes, wanted)).items()):
         shard, size = shards[number], sizes[number]
-        if size <= places * piece_bytes:
+        if size <= count * piece_bytes:
             pieces.append(Piece(shard, shard.path, size, True))
             continue
-        for place in range(places):
-            path = folder / f"piece_{number:05d}_{place}.txt"
-            text = cut_documents(shard.path, place * size // places, (place + 1) * size // places, piece_bytes)
-            if not text:  # lines of megabytes; then this shard is not measured, unless it is the only one
+        for at in range(count):
+            path = folder / f"piece_{number:05d}_{at}.txt"
+            text = cut_documents(shard.path, at * size // count, (at + 1) * size // count, piece_bytes)
+            if not text:  # lines of megabytes; this shard is not measured, unless no other is
                 continue
             try:
                 path.write_bytes(text)
@@ -66,16 +76,26 @@ def choose_pieces(
     return pieces or [Piece(shards[0], shards[0].path, sizes[0], True)]
 
 
-def _places(sizes: Sequence[int], count: int) -> list[int]:
-    """The numbers of the shards at `count` places spread evenly over their bytes.
+def first_documents(piece: Piece, folder: Path, number: int) -> Piece:
+    """The beginning of a piece, as a file in `folder`: next to no work, so that it shows what starting costs."""
+    text = cut_documents(piece.path, 0, piece.size_bytes, _FIRST_BYTES)
+    if not text:
+        return piece
+    path = folder / f"first_{number:05d}.txt"
+    path.write_bytes(text)
+    return Piece(piece.shard, path, len(text), False)
 
-    >>> _places([10, 10, 60], 4)
+
+def _shards_at(sizes: Sequence[int], count: int) -> list[int]:
+    """The numbers of the shards at `count` offsets that are spread evenly over their bytes.
+
+    >>> _shards_at([10, 10, 60], 4)
     [1, 2, 2, 2]
     """
     total, number, end = sum(sizes), 0, sizes[0]
     found = []
-    for place in range(count):
-        while end * 2 * count <= total * (2 * place + 1):  # the middle of the place lies behind the shard
+    for at in range(count):
+        while end * 2 * count <= total * (2 * at + 1):  # the offset is beyond this shard
             number += 1
             end += sizes[number]
         found.append(number)
@@ -101,7 +121,7 @@ def cut_documents(path: Path, start: int, stop: int, size_bytes: int) -> bytes:
 
 
 def _whole_documents(text: bytes, *, at_start: bool) -> bytes:
-    r"""The whole documents in a part of a text, with an empty line behind.
+    r"""The whole documents in a stretch of text, with a blank line after the last.
 
     >>> _whole_documents(b"rest of one\n\nwhole\n\nanother\n\nhalf of o", at_start=False)
     b'whole\n\nanother\n\n'

@@ -6,7 +6,6 @@ over the text `dupe` times, and meets a mask again only in its second pass.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,7 @@ from bertprep.planning.measure import count_tokens
 from bertprep.records.data_sets import find_training_records
 from bertprep.workspace.layout import TRAINING
 
-PUBLISHED_STEPS = 7_820
-PUBLISHED_GLOBAL_BATCHES = (65_536, 32_768)
-PHASES = ((128, 20), (512, 80))
-_RECORDS_LOOKED_AT = 20_000  # in a whole folder, for the share of padding
+_RECORDS_LOOKED_AT = 20_000  # in a whole folder, for the fraction of padding
 _MOST_FILES_LOOKED_AT = 20
 
 
@@ -76,18 +72,6 @@ class TrainingUse:
     def as_json(self) -> dict[str, Any]:
         derived = ("sequences", "epochs_over_records", "epochs_over_text", "tokens", "text_tokens")
         return {**asdict(self), **{name: getattr(self, name) for name in derived}}
-
-
-def published_phases(steps: int, global_batches: Sequence[int]) -> list[tuple[int, int]]:
-    """(steps, global batch) of the two phases: nine tenths of the steps, then a tenth with the second batch.
-
-    As in NVIDIA's LAMB script `steps` counts steps of the first batch; a smaller second batch makes more steps of its tenth.
-
-    >>> published_phases(7820, (65536, 32768))
-    [(7038, 65536), (1564, 32768)]
-    """
-    first, second = global_batches[0], global_batches[-1]
-    return [(steps * 9 // 10, first), (steps // 10 * first // second, second)]
 
 
 def read_training_records(folder: Path) -> TrainingRecords:

@@ -121,8 +121,8 @@ def make_records(
     *,
     check_texts: bool,
     verify: bool = False,
-) -> dict[RecordFormat, Manifest]:
-    """Make what is missing in the home of each format, and the manifests; what they say of each format.
+) -> tuple[dict[RecordFormat, Manifest], int]:
+    """Make what is missing in the home of each format, and the manifests; returns those by format, and for how many shards.
 
     With `check_texts`, where `made_with` does not identify the texts, what is there already must be of these. With
     `verify` a file whose sha256 is not what it was is missing too.
@@ -173,7 +173,7 @@ def make_records(
         for folder, journal in journals.items():
             manifests[folder] = _finish(journal, names[folder], versions, homes)
     found = {name: home.part_of(manifests[home.folder]) for name, home in homes.items()}
-    return {name: manifest for name, manifest in found.items() if manifest}
+    return {name: manifest for name, manifest in found.items() if manifest}, len(tasks)
 
 
 def _owned(folder: Path, homes: dict[RecordFormat, RecordHome]) -> list[str]:

@@ -165,7 +165,7 @@ def test_ctrl_c_is_one_line_and_keeps_what_has_arrived(hub: HubServer, tmp_path:
     os.killpg(process.pid, signal.SIGINT)
     _, complaint = process.communicate()
     assert process.returncode == 130
-    assert complaint == "bertprep: stopped; what is finished is kept, the same command continues\n"
+    assert complaint == "bertprep: stopped; finished files are kept, and the same command resumes\n"
     hub.bytes_per_second = 0
     run(hub, tmp_path, "wikipedia")
     assert hub.sent_of(".parquet") < len(content) + 300_000

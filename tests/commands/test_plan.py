@@ -12,14 +12,12 @@ import pytest
 import bertprep
 from bertprep.cli import main
 from bertprep.commands.create import Created, create
-from bertprep.commands.plan import plan
+from bertprep.commands.plan import plan, published_phases, space_lines
 from bertprep.commands.shard import shard
 from bertprep.errors import BertprepError, UsageError
-from bertprep.planning.estimate import estimate_seconds
-from bertprep.planning.measure import CommandCost, PieceCost, count_tokens
+from bertprep.planning.measure import MadePiece, Measured, count_tokens, forecast
 from bertprep.planning.pieces import Piece, choose_pieces, cut_documents
-from bertprep.planning.table import room_lines
-from bertprep.planning.training import TrainingRecords, TrainingUse, published_phases, read_training_records
+from bertprep.planning.training import TrainingRecords, TrainingUse, read_training_records
 from bertprep.records.make import TextShard
 from tests.corpora import deal, sums
 from tests.golden import GOLDEN
@@ -98,7 +96,7 @@ def test_a_disk_that_is_too_small_is_told(golden_corpus: Path, tmp_path: Path, m
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_000))
     planned = plan(inputs=[golden_corpus], output=tmp_path, vocab=VOCABULARY, workers=1)
     assert not planned.fits
-    assert "NOT ENOUGH" in room_lines([planned])[0]
+    assert "NOT ENOUGH" in space_lines([planned])[0]
 
 
 def test_a_text_that_cannot_be_made_into_records_is_told_as_create_tells_it(tmp_path: Path) -> None:
@@ -136,19 +134,32 @@ def test_a_document_larger_than_a_piece_is_cut_at_a_line(tmp_path: Path) -> None
     assert set(piece.split(b"\n")) == {b"One of very many lines.", b""}
 
 
-def test_times_scale_by_text_and_are_spread_over_workers() -> None:
-    """Each worker's first piece takes a second more; warm, a byte takes a millisecond of CPU and two of wall time."""
+def run_of(sizes: list[int], *, cpu: float, wall: float, peak_bytes: int) -> Measured:
+    """A measurement of pieces of these sizes."""
+    pieces = [Piece(TextShard(Path("text"), 0, {}), Path("text"), size, True) for size in sizes]
+    return Measured([MadePiece(piece, 1, {}, 1, 1, 0, peak_bytes) for piece in pieces], cpu, wall, peak_bytes)
 
-    def cost(size_bytes: int, process: int, *, is_first: bool) -> PieceCost:
-        piece = Piece(TextShard(Path("text"), 0, {}), Path("text"), size_bytes, True)
-        cpu, wall = size_bytes * 1e-3 + is_first, size_bytes * 2e-3 + is_first
-        return PieceCost(piece, process, is_first, 1, {}, 1, 1, cpu, wall)
 
-    costs = [cost(100, process, is_first=is_first) for is_first in (True, False) for process in (1, 2)]
-    start = CommandCost(cpu_seconds=0.25, wall_seconds=0.5, peak_bytes=0)
-    cpu, wall = estimate_seconds([1000, 1000, 1000], costs, start, workers=2)
-    assert cpu == pytest.approx(0.25 + 2 * 1 + 3)
-    assert wall == pytest.approx(0.5 + 1 + 2 * 2)  # one worker makes two of the three shards
+def test_times_scale_by_text_and_the_busiest_worker_and_memory_by_the_largest_shard() -> None:
+    """Starting takes 3 s of CPU and 2 s; a byte takes a millisecond of CPU, two of a worker's time, and 5 bytes of memory."""
+    start = run_of([10, 10], cpu=3 + 0.02, wall=2 + 0.02, peak_bytes=1000 + 50)
+    measured = run_of([100] * 4, cpu=3 + 0.4, wall=2 + 0.4, peak_bytes=1000 + 500)
+    expected = forecast([1000, 1000, 500], start, measured, workers=2)
+    assert expected.cpu_seconds == pytest.approx(3 + 2.5)
+    assert expected.wall_seconds == pytest.approx(2 + 1.5 * 2)  # one worker makes the first and the third
+    assert expected.peak_bytes == 1000 + 5000
+
+
+def test_all_settings_reach_the_measurement(golden_corpus: Path, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {
+        "inputs": deal(golden_corpus, tmp_path / "text", 2), "output": tmp_path / "out", "vocab": VOCABULARY, "workers": 1,
+        "formats": "tfrecord",
+        "settings": bertprep.InstanceSettings(short_seq_prob=0.9, whole_word=True, one_seed=True, seed=7, masked_lm_prob=0.3),
+    }  # fmt: skip
+    planned = bertprep.plan(**asked)
+    created = create(**asked)
+    assert planned.training_records == total(created, "tfrecord", "examples")
+    assert planned.size_bytes == {"tfrecord": total(created, "tfrecord", "bytes")}
 
 
 def test_a_run_over_records() -> None:

@@ -7,8 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bertprep.commands.create import ensure_shards
-from bertprep.commands.shard import shard
+from bertprep.commands.shard import ensure_shards, shard
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.sources.corpora import name_corpus, name_made_corpus, parts_of
@@ -107,7 +106,7 @@ def test_own_text_may_have_the_name_that_trainers_look_for(name: str, suffix: st
 
     for part, texts in (("wikicorpus_en", ARTICLES), ("bookscorpus", SENTENCES)):
         download(workspace, part, [texts])
-    with pytest.raises(UsageError, match=f"--corpus {name}: is a download in .*, so text of your own cannot have that name"):
+    with pytest.raises(UsageError, match=f"--corpus {name}: is a download in .*, so your own text cannot have that name"):
         ensure_shards(workspace, name, 1, False)
     with pytest.raises(UsageError, match="cannot have that name there"):
         shard(workdir=workspace.root, corpus=name)
@@ -142,7 +141,7 @@ def test_wikipedia_becomes_shards_of_prose(tmp_path: Path) -> None:
     assert shard(corpus="wikipedia", workdir=tmp_path, settings=ShardSettings(shards=1)) == manifest
     shutil.rmtree(workspace.formatted("wikicorpus_en"))
     with pytest.raises(
-        UsageError, match=r"--corpus wikicorpus_en: is not in .*; bertprep download wikipedia --language en brings"
+        UsageError, match=r"--corpus wikicorpus_en: is not in .*; bertprep download wikipedia --language en fetches"
     ):
         shard(corpus="wikipedia", workdir=tmp_path)
 
@@ -170,9 +169,7 @@ def test_both_are_one_corpus_books_first(tmp_path: Path) -> None:
 def test_a_download_that_is_not_whole_is_no_corpus(tmp_path: Path) -> None:
     folder = download(Workspace(tmp_path), "wikicorpus_en", [ARTICLES, ARTICLES])
     (folder / "train-00001.parquet").rename(folder / "train-00001.parquet.part")
-    message = (
-        r"train-00001\.parquet: is missing or not whole, one of 1 such files of 2; bertprep download wikipedia .* continues"
-    )
+    message = r"train-00001\.parquet: is missing or incomplete \(1 of 2 files are\); bertprep download wikipedia .* resumes"
     with pytest.raises(BertprepError, match=message):
         shard(corpus="wikipedia", workdir=tmp_path)
 

@@ -9,13 +9,12 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
 from bertprep.progress import SECONDS_BETWEEN_LINES, say
 from bertprep.sources.transfer.listing import RemoteFile
-from bertprep.terminal import printable
+from bertprep.terminal import duration, printable
 
 
 class TransferProgress:
@@ -87,7 +86,7 @@ class TransferProgress:
         files = f"{self._finished:,}/{len(self._files):,} files"
         text = f"{files}, {there / 1e6:,.0f} of {self._total / 1e6:,.0f} MB, {rate / 1e6:,.1f} MB/s"
         if rate > 0 and self._total > there:
-            text += f", {timedelta(seconds=round((self._total - there) / rate))} left"
+            text += f", {duration((self._total - there) / rate)} left"
         return text
 
 

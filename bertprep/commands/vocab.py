@@ -1,0 +1,124 @@
+"""`bertprep vocab train`, and the vocabulary that records are made with: a file, a downloaded one, or one trained here."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+
+from bertprep import pool
+from bertprep.commands import DEFAULT_VOCABULARY_SIZE, add_corpus
+from bertprep.commands.shard import check_text_files, choose_corpus, ensure_shards
+from bertprep.errors import UsageError
+from bertprep.options import whole_number
+from bertprep.progress import Reporter
+from bertprep.sources.catalogue import DEFAULT_MODEL
+from bertprep.sources.corpora import GIVEN, name_corpus
+from bertprep.terminal import say, tell
+from bertprep.workspace.layout import TRAINING, VOCABULARY, Workspace
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Those of `vocab train`, the only command about vocabularies so far."""
+    summary = "train a WordPiece vocabulary on the training shards of a corpus"
+    train = parser.add_subparsers(title="commands", required=True, metavar="COMMAND").add_parser(
+        "train", help=summary, description=summary
+    )
+    train.add_argument(
+        "--size", type=whole_number, default=DEFAULT_VOCABULARY_SIZE, metavar="INT",
+        help="number of tokens (default: %(default)s)",
+    )  # fmt: skip
+    train.add_argument("--cased", action="store_true", help="keep upper case and accents")
+    train.add_argument("--input", nargs="+", type=Path, default=[], metavar="FILE", help="train on these text files instead")
+    train.add_argument("--output", type=Path, metavar="FILE", help="file to write (default: one in the workspace)")
+    add_corpus(train)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Train, and print the path."""
+    path = train_vocabulary_of(
+        options.input,
+        output=options.output,
+        size=options.size,
+        cased=options.cased,
+        workdir=options.workdir,
+        corpus=options.corpus,
+        progress=True,
+    )
+    tell(str(path))
+
+
+def train_vocabulary_of(
+    inputs: Sequence[Path | str] = (),
+    *,
+    output: Path | str | None = None,
+    size: int = DEFAULT_VOCABULARY_SIZE,
+    cased: bool = False,
+    workdir: Path | str = "data",
+    corpus: str | None = None,
+    progress: bool = False,
+) -> Path:
+    """Train a vocabulary on text files, or on the training shards of `corpus`; returns its path."""
+    reporter = Reporter(enabled=progress)
+    workspace = Workspace(Path(workdir))
+    if inputs:
+        corpus = name_corpus(GIVEN if corpus is None else corpus, workspace)
+        files = check_text_files(inputs)
+    else:
+        corpus = choose_corpus(workspace, corpus, reporter)
+        sharded = ensure_shards(workspace, corpus, pool.default_workers(), reporter)
+        files = [workspace.sharded(corpus) / name for name in sharded.files if name.startswith(TRAINING + "/")]
+    if output is None:
+        return trained_vocabulary(workspace, corpus, files, size=size, cased=cased, reporter=reporter)
+    _train(files, Path(output), size=size, cased=cased, reporter=reporter)
+    return Path(output)
+
+
+def find_vocabulary(workspace: Workspace, vocab: Path | str) -> Path:
+    """The file `vocab`, or the downloaded vocabulary of the model of that name."""
+    if Path(vocab).exists():
+        return Path(vocab)
+    if not re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*(?<!\.txt)", str(vocab)):
+        raise UsageError(f"--vocab {vocab}: does not exist; name a vocab.txt, one token per line")
+    for kind, model in product(("vocab", "weights"), (str(vocab), f"google-bert/{vocab}")):
+        path = workspace.download(kind) / model / VOCABULARY
+        if path.is_file():
+            return path
+    model = "" if str(vocab) in (DEFAULT_MODEL, DEFAULT_MODEL.partition("/")[2]) else f" --model {vocab}"
+    raise UsageError(
+        f"--vocab {vocab}: is neither a file nor a downloaded vocabulary; bertprep download vocab{model} fetches it"
+    )
+
+
+def trained_vocabulary(
+    workspace: Workspace, corpus: str, training: Sequence[Path], *, size: int, cased: bool, reporter: Reporter
+) -> Path:
+    """The vocabulary trained on these training shards; trained now where there is none."""
+    from bertprep.files.lock import locked
+    from bertprep.instances.vocabulary import SPECIAL_TOKENS
+    from bertprep.records.make import identify_text
+
+    text = hashlib.sha256("".join(crc32c for _, crc32c in map(identify_text, training)).encode()).hexdigest()
+    path = workspace.vocabulary(corpus, size=size, cased=cased, text=text)
+    if path.exists():
+        return path
+    if size < len(SPECIAL_TOKENS):
+        raise UsageError(f"a vocabulary of {size} tokens: must have at least the five special ones")
+    with locked(path.parent, f".{path.name}.lock", wait=True):
+        if not path.exists():  # another run may have trained it during the wait
+            reporter.say(f"training a vocabulary of {size:,} tokens (--vocab takes an existing one): {path}")
+            _train(training, path, size=size, cased=cased, reporter=reporter)
+    return path
+
+
+def _train(files: Sequence[Path], path: Path, *, size: int, cased: bool, reporter: Reporter) -> None:
+    """Train a vocabulary, and say so where the text yields fewer tokens than were asked for."""
+    from bertprep.instances import load_vocabulary
+    from bertprep.text.train_vocabulary import train_vocabulary
+
+    train_vocabulary(files, path, size=size, cased=cased, workers=pool.default_workers(), reporter=reporter)
+    if (tokens := len(load_vocabulary(path))) < size:
+        say(f"{path}: has {tokens:,} tokens, all that this text gives; {size:,} were asked for")
