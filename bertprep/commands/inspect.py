@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from bertprep import records
-from bertprep.check.example_text import example_words, write_words
+from bertprep.check.example_text import describe, example_words, write_words
 from bertprep.check.word_search import Phrase, find_phrase, make_phrase
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import Vocabulary, load_vocabulary
-from bertprep.records.examples import Examples, rows_in_block
+from bertprep.records.examples import rows_in_block
 from bertprep.records.reader import RecordFile
 from bertprep.terminal import tell
 from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, VOCABULARY
@@ -59,7 +59,7 @@ def show_examples(
         width = shutil.get_terminal_size().columns if on_terminal else None
         for row, (number, found) in enumerate(chosen.items()):
             words = example_words(examples, row, vocabulary, join=not pieces, found=found)
-            tell("", f"record {number}: {_describe(examples, row)}", write_words(words, width=width, colour=colour))
+            tell("", f"record {number}: {describe(examples, row)}", write_words(words, width=width, colour=colour))
 
 
 def _find_all(file: RecordFile, phrase: Phrase) -> Iterator[tuple[int, set[int]]]:
@@ -96,14 +96,6 @@ def _check_vocabulary(file: RecordFile, vocabulary: Vocabulary) -> None:
         raise BertprepError(
             f"{vocabulary.path}: is not the vocabulary of {file.path}: record {record} {found}; name that with --vocab FILE"
         )
-
-
-def _describe(examples: Examples, number: int) -> str:
-    length, seq = int(examples.input_mask[number].sum()), examples.input_mask.shape[1]
-    second = int(examples.segment_ids[number].sum())
-    masks = int((examples.masked_lm_weights[number] > 0).sum())
-    label = "a random text" if examples.next_sentence_labels[number] else "the next sentence"
-    return f"{length} of {seq} tokens, B has {second} and is {label}, {masks} prediction{'s' * (masks != 1)}"
 
 
 def _vocabulary_beside(path: Path) -> Path:

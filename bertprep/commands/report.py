@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import groupby
 from pathlib import Path
 
-import numpy as np
-
-from bertprep import records
-from bertprep.check.outcome import FileFacts, Outcome
+from bertprep.check.outcome import Outcome
 from bertprep.commands.validate import validate
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.instances import load_vocabulary
 from bertprep.progress import Reporter, say
-from bertprep.reporting.excerpts import Excerpt, choose
+from bertprep.reporting.excerpts import draw_excerpts
 from bertprep.reporting.page import page
 from bertprep.workspace.checked_data_sets import DataSet, find_data_sets
 from bertprep.workspace.layout import MANIFEST
@@ -61,20 +57,6 @@ def report(
     with atomic_file(target) as file:
         file.write(text.encode())
     return target
-
-
-def draw_excerpts(folder: Path, files: list[FileFacts], number: int) -> list[Excerpt]:
-    """Records that stand evenly over all files; what cannot be read is left out, since a finding tells of it."""
-    excerpts: list[Excerpt] = []
-    for name, places in groupby(choose(files, number), key=lambda place: place[0]):
-        try:
-            with records.open(folder / name) as file:
-                for _, record in places:
-                    if record < len(file):
-                        excerpts.append(Excerpt(name, record, file[np.array([record], np.int64)]))
-        except BertprepError:
-            continue
-    return excerpts
 
 
 def _record_sets(path: Path, *, is_default: bool) -> list[DataSet]:

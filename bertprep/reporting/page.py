@@ -140,7 +140,7 @@ def _examples(excerpts: Sequence[Excerpt], vocabulary: Vocabulary | None) -> Mar
         "What stood at the places to predict is put back and marked: ",
         element("mark", "shown as [MASK]"), ", ",
         element("mark", "left as it was", class_="kept"), ", ",
-        element("mark", element("s", "shown"), " replaced by another token", class_="other"), ". ",
+        element("mark", element("s", "shown"), " replaced by another token", class_="replaced"), ". ",
         element("span", "Segment A", class_="a"), " and ", element("span", "segment B", class_="b"),
         " have a colour each, and the pieces of a word are joined.",
         class_="note",

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from bertprep.check.example_text import token_text
 from bertprep.check.outcome import Outcome
 from bertprep.instances.vocabulary import Vocabulary
 from bertprep.reporting.amounts import count, megabytes, nice_step, percent
-from bertprep.reporting.excerpts import token_text
 from bertprep.reporting.expectations import Expected, interval
 from bertprep.reporting.markup import Child, Markup, element, table
 from bertprep.reporting.shares import Share, shares_of
@@ -153,7 +153,7 @@ def tokens(outcome: Outcome, vocabulary: Vocabulary | None) -> Markup | None:
     reach = nice_step(max(max(row[2] - 1, 1 - row[1]) for row in ratios), 1)
     rows = []
     for token, ratio in zip(most, ratios, strict=True):
-        name = token_text(vocabulary, token)
+        name = token_text(token, vocabulary)
         strip = draw_strip([ratio], low=1, high=1, scale=(1 - reach, 1 + reach), description=f"{ratio[0]:.3f} times")
         rows.append(
             element(

@@ -162,16 +162,16 @@ def test_an_example_is_set_as_text_with_its_masked_places_marked() -> None:
     one.masked_lm_ids[0] = 6, 8, 9  # states, ##mit as it was, ##ted shown as "of"
     one.masked_lm_weights[0] = 1
     html = show(Excerpt("part-0", 12345, one), tokens)
-    assert "9 of 12 tokens, 3 predictions; B has 5 and is the next sentence" in html
+    assert "9 of 12 tokens, B has 5 and is the next sentence, 3 predictions" in html
     assert ">part-0</code>, record 12,345<" in html
     assert '<span class="a"><small>[CLS]</small> the <mark title="to predict; shown as [MASK]">states</mark>' in html
     assert '<span class="b">ad<mark class="kept" title="to predict; left as it was">mit</mark>' in html
-    assert "<s>of</s> ted</mark> new <small>[SEP]</small></span>" in html
+    assert "<s>of</s> ##ted</mark> new <small>[SEP]</small></span>" in html
 
 
 def test_wrong_records_can_be_shown() -> None:
     one = Examples(*(np.full_like(array, 99) for array in Examples.empty(1, seq=8, pred=2).arrays))  # type: ignore[arg-type]
-    assert "#99" in show(Excerpt("a", 0, one), vocabulary_of(*WORDS))
+    assert "&lt;99: not in the vocabulary&gt;" in show(Excerpt("a", 0, one), vocabulary_of(*WORDS))
 
 
 def test_without_manifest_and_vocabulary(outcome: Outcome, examples: Examples) -> None:
