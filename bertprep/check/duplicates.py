@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bertprep.check.expectations import limit_of_surprise, surprise
 from bertprep.check.findings import ERROR, WARNING, Finding
-from bertprep.check.statistics import limit_of_surprise, surprise
 from bertprep.workspace.layout import TEST
 
 ACROSS = "across"

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from bertprep import kernels
 from bertprep.check.findings import ERROR, WARNING, Finding
-from bertprep.check.outcome import FileFacts
+from bertprep.check.outcome import Counts, FileFacts, Tally
 from bertprep.check.record_scan import RecordScan
-from bertprep.check.tally import Counts, Tally
 from bertprep.errors import BertprepError
 from bertprep.instances.generator import predictions_by_length
 from bertprep.kernels import record_faults as faults

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -16,9 +16,10 @@ from typing import Any
 
 from bertprep import pool
 from bertprep.check.duplicates import HashedFile, find_duplicates, find_identical_files
+from bertprep.check.expectations import expect
 from bertprep.check.findings import ERROR, WARNING, Finding
 from bertprep.check.manifest_checks import check_content, check_names, check_records_number, check_vocabulary
-from bertprep.check.outcome import Outcome
+from bertprep.check.outcome import Counts, Expected, Outcome
 from bertprep.check.record_checks import Counted, FileReport, RecordRules, check_file, guess_special_tokens
 from bertprep.check.record_scan import RecordScan
 from bertprep.check.statistics import (
@@ -26,10 +27,8 @@ from bertprep.check.statistics import (
     judge_file,
     judge_file_sizes,
     judge_labels_of_files,
-    judge_lengths,
     judge_split_sizes,
 )
-from bertprep.check.tally import Counts
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import Progress
@@ -75,7 +74,7 @@ def validate_records(
     rules = _rules_for(data_set, vocabulary, masked_lm_prob)
     reports, counted, of_files = _check_files(data_set, rules, sample, workers, shown)
 
-    of_whole = list(_judge_splits(data_set, counted, rules))
+    expected, of_whole = _judge_splits(data_set, counted, rules)
     known = {finding.code for finding in of_whole}
     findings += of_whole
     # the shares of a file need not be told where those of all are wrong, and of most files
@@ -103,6 +102,7 @@ def validate_records(
         sampled=sample is not None,
         files=[report.facts for report in reports],
         tallies={split: counts.tally for split, counts in counted.items()},
+        expected=expected,
         findings=sorted(findings, key=lambda finding: finding.level != ERROR),
         duplicates=duplicates,
     )
@@ -201,17 +201,22 @@ def _check(task: _FileTask) -> FileReport:
     return replace(report, findings=[*report.findings, *findings])
 
 
-def _judge_splits(data_set: DataSet, counted: dict[str, Counted], rules: RecordRules) -> Iterator[Finding]:
-    """What is wrong with each split as a whole."""
+def _judge_splits(
+    data_set: DataSet, counted: dict[str, Counted], rules: RecordRules
+) -> tuple[dict[str, Expected], list[Finding]]:
+    """What is expected of each split, and what is wrong with it as a whole."""
     made_with = data_set.manifest.made_with if data_set.manifest else {}
+    # NVIDIA's tool gives every shard the same seed; of bertprep's the manifest tells
+    has_own_seeds = data_set.manifest is not None and not made_with.get("one_seed")
+    expected: dict[str, Expected] = {}
+    findings: list[Finding] = []
     for split, counts in counted.items():
-        place = split or "."
         names = [name for name, of in data_set.files.items() if of == split]
         uses = _uses_of_documents(data_set, names)
-        # NVIDIA's tool gives every shard the same seed, and a manifest tells of ours
-        has_own_seeds = data_set.manifest is not None and not made_with.get("one_seed")
-        yield from judge(counts, rules, place, streams=1 if has_own_seeds else len(names), uses=uses)
-        yield from judge_lengths(counts.tally, place, short_seq_prob=made_with.get("short_seq_prob"), documents=uses)
+        streams = 1 if has_own_seeds else len(names)
+        expected[split] = expect(counts, rules, streams=streams, uses=uses, short_seq_prob=made_with.get("short_seq_prob"))
+        findings += judge(counts, rules, split or ".", expected[split], uses=uses)
+    return expected, findings
 
 
 def _uses_of_documents(data_set: DataSet, names: Iterable[str]) -> int | None:

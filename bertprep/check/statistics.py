@@ -1,14 +1,6 @@
-"""Does a data set as a whole look as fair draws make it? Each test has a false-alarm rate of at most one in a million.
+"""Does a data set as a whole look as fair draws make it? Each test alarms falsely once in a million data sets at most.
 
-Given the text of the records, the generator draws the masks of each record by itself, whatever the rounds, documents and
-files: so the tests take the text as it is, and ask only of what was drawn. In a record of k predictions at n places, how many
-hit a given token, or the first places, is hypergeometric, and what replaces each is a draw of its own. With whole words the
-same holds of the words of one size. Sums of such counts over records are no wider than a binomial of the same mean (Hoeffding
-1963), so that Chernoff's bound holds for them:
-
-    P(a share of N draws as far from p as s, on its side) <= exp(-N * KL(s, p)),  KL(s, p) = s ln(s/p) + (1-s) ln((1-s)/(1-p))
-
-It needs no table and no approximation, and holds for small numbers. A test of many shares divides the rate among them.
+What is expected, and the bound that all tests share, is in `expectations`.
 """
 
 from __future__ import annotations
@@ -17,106 +9,49 @@ import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
+from bertprep.check.expectations import (
+    MANY,
+    MOST_LABELS,
+    MOST_RANDOM_NEXT,
+    SHOWN,
+    UNKNOWN_VOCABULARY_SLACK,
+    Numbers,
+    fair_shares,
+    limit_of_surprise,
+    predictions_wanted,
+    random_next_range,
+    share_interval,
+    surprise,
+    tossed,
+)
 from bertprep.check.findings import ERROR, WARNING, Finding
-from bertprep.check.outcome import FileFacts
+from bertprep.check.outcome import Counts, Expected, FileFacts, Tally
 from bertprep.check.record_checks import Counted, RecordRules
-from bertprep.check.tally import Counts, Tally
 from bertprep.kernels import record_faults as faults
 from bertprep.workspace.layout import TEST, TRAINING
 
-FALSE_ALARMS = 1e-6
-SHOWN = ("[MASK]", "the token itself", "another token")
-_MOST_RANDOM_NEXT = 0.8
-"""Of open records. At least half, and more the more often a document's end leaves one sentence; 0.59 in English prose."""
-_MANY = 200  # records, all of which have a random B with a chance below 1e-6 where fewer than 93 % should
 _FOLLOWS_ELSEWHERE = 0.2  # of the records of other files, from which a file without any differs
-_MOST_TOKENS = 1000  # whose frequency as labels is compared
 _RANGES = 64  # of the vocabulary, in which the random tokens of a file are counted
-_UNKNOWN_VOCABULARY_SLACK = 0.001
-_MANY_SHORT = 0.9
-_RECORDS_FOR_LENGTHS = 1000
-_MARGIN_OF_SHORT = 0.1
 _FILES_FOR_SIZES = 4
 _SIZE_FACTOR = 2.0
 
-Numbers = NDArray[np.float64]
 
-
-def surprise(found: ArrayLike, draws: float, expected: ArrayLike, *, slack: float = 0.0) -> Numbers:
-    """-ln of Chernoff's bound on the chance of `found` among `draws`, where `expected` are; of each, where they are arrays.
-
-    With `slack`, the nearest share is taken that differs from the expected one by no more than that part of it.
-
-    >>> round(float(surprise(790, 1000, 800)), 3)
-    0.309
-    """
-    share = np.asarray(found, np.float64) / draws
-    fair = np.asarray(expected, np.float64) / draws
-    fair = np.clip(np.clip(share, fair * (1 - slack), fair * (1 + slack)), 0.0, 1.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        there = np.where(share > 0, share * np.log(share / fair), 0.0)
-        not_there = np.where(share < 1, (1 - share) * np.log((1 - share) / (1 - fair)), 0.0)
-    bound: Numbers = draws * np.maximum(there + not_there, 0.0)
-    return bound
-
-
-def limit_of_surprise(tests: int, streams: int = 1) -> float:
-    """What none of so many two-sided tests exceeds, but once in a million times.
-
-    Where counts are sums over so many files whose draws may run in step, since they were made with one seed, the bound holds
-    with the draws of a file on average for all draws, by Hoelder's inequality: so much larger is the limit.
-    """
-    return math.log(2 * tests / FALSE_ALARMS) * streams
-
-
-def share_interval(found: int, draws: int) -> tuple[float, float]:
-    """The shares that could have given `found` of `draws`: outside lies the true one once in a million times.
-
-    >>> low, high = share_interval(800, 1000)
-    >>> round(low, 3), round(high, 3)
-    (0.726, 0.862)
-    """
-    if draws == 0:
-        return 0.0, 1.0
-    share, limit = found / draws, limit_of_surprise(1)
-
-    def edge(outer: float) -> float:
-        inner = share
-        for _ in range(50):
-            middle = (inner + outer) / 2
-            if surprise(found, draws, middle * draws) > limit:
-                outer = middle
-            else:
-                inner = middle
-        return inner
-
-    return edge(0.0), edge(1.0)
-
-
-def fair_shares(tokens: int) -> tuple[float, float, float]:
-    """Of predictions that show [MASK], the token itself, another: 80/10/10, but a random token may be one of the first two."""
-    hit = 0.1 / tokens if tokens else 0.0
-    return 0.8 + hit, 0.1 + hit, 0.1 - 2 * hit
-
-
-def judge(counted: Counted, rules: RecordRules, place: str, *, streams: int = 1, uses: int | None = None) -> list[Finding]:
-    """What is wrong with the records of a split as a whole; findings name `place`.
-
-    `streams` are the files whose draws may run in step, `uses` how often documents are used, where that is known.
-    """
+def judge(counted: Counted, rules: RecordRules, place: str, expected: Expected, *, uses: int | None = None) -> list[Finding]:
+    """What is wrong with the records of a split as a whole; findings name `place`. `uses` as in `expect`."""
     if not counted.tally.records:
         return []
+    streams = expected.streams
     masks = judge_masks(counted, rules, place, streams=streams)
     return [
         *masks,
         # with other labels, other tokens seem random
         *(judge_random_tokens(counted, rules, place, streams=streams) if not masks else []),
         *judge_labels(counted, rules, place, streams=streams),
-        *judge_masked_share(counted, rules, place),
+        *judge_masked_share(counted, rules, place, expected),
         *judge_next_sentence(counted, place, streams=streams, uses=uses),
         *judge_order(counted, place, streams=streams),
+        *judge_lengths(counted.tally, place, expected),
     ]
 
 
@@ -146,7 +81,7 @@ def judge_replacements(tally: Tally, rules: RecordRules, place: str, *, files: i
     if draws == 0:
         return []
     fair = np.array(fair_shares(rules.tokens))
-    slack = 0.0 if rules.tokens else _UNKNOWN_VOCABULARY_SLACK
+    slack = 0.0 if rules.tokens else UNKNOWN_VOCABULARY_SLACK
     surprises = surprise(tally.shown, draws, fair * draws, slack=slack)
     worst = int(np.argmax(surprises))
     if surprises[worst] <= limit_of_surprise(len(SHOWN) * files, streams):
@@ -267,7 +202,7 @@ def judge_labels(counted: Counted, rules: RecordRules, place: str, *, streams: i
     draws, what = int(labels.sum()), "first label of words" if rules.whole_word else "label"
     if draws == 0:
         return []
-    most = np.argsort(counted.expected_labels)[::-1][:_MOST_TOKENS]
+    most = np.argsort(counted.expected_labels)[::-1][:MOST_LABELS]
     seen, fair = labels[most], np.minimum(counted.expected_labels[most] / faults.SCALE, draws)
     surprises = surprise(seen, draws, fair)
     worst = int(np.argmax(surprises))
@@ -277,47 +212,41 @@ def judge_labels(counted: Counted, rules: RecordRules, place: str, *, streams: i
     return [Finding(ERROR, "label-frequencies", place, None, expected, f"{seen[worst]:,}")]
 
 
-def judge_masked_share(counted: Counted, rules: RecordRules, place: str) -> list[Finding]:
-    """Whether as many tokens are masked as the lengths let expect; no draw decides that.
-
-    With whole words not more than that; whether fewer is right is known of each record by itself.
-    """
-    tally = counted.tally
-    wanted = int(tally.lengths @ rules.predictions_by_length()) + int(counted.signs[faults.ROUNDED_UP])
+def judge_masked_share(counted: Counted, rules: RecordRules, place: str, expected: Expected) -> list[Finding]:
+    """Whether as many tokens are masked as the lengths ask for; with whole words, not more than that."""
+    tally, (low, high) = counted.tally, expected.masked
     predictions = int(tally.predictions @ np.arange(len(tally.predictions)))
-    if (0 if rules.whole_word else 0.99) <= predictions / wanted <= 1.01:
+    if low <= predictions / tally.text_tokens <= high:
         return []
-    expected = f"{wanted:,} predictions of {tally.text_tokens:,} tokens, {wanted / tally.text_tokens:.1%}"
+    wanted = predictions_wanted(counted, rules)
+    right = f"{wanted:,} predictions of {tally.text_tokens:,} tokens, {wanted / tally.text_tokens:.1%}"
     found = f"{predictions:,}, {predictions / tally.text_tokens:.1%}"
-    return [Finding(ERROR, "masked-share", place, None, expected, found)]
+    return [Finding(ERROR, "masked-share", place, None, right, found)]
 
 
 def judge_next_sentence(
     counted: Counted, place: str, *, files: int = 1, streams: int = 1, uses: int | None = None
 ) -> list[Finding]:
-    """Whether B follows A in no more than half of the records, and in as many as must.
-
-    Two or more sentences toss a fair coin for it; one alone always takes a random B. So the records whose B follows are no
-    more than tosses of a fair coin for every record give. One sentence alone is the last of its document, of which each use
-    has one at most, or reaches the target length: then A is no shorter than B in a record that had to be cut. The other
-    records, which are `open` and more than the uses, have tossed the coin, but for documents that were cut short on purpose:
-    half as many as a fair coin gives are granted to these.
-    """
+    """Whether B follows A in no more than half of the records, and in as many as must: see `random_next_range`."""
     follows, random = map(int, counted.tally.next_sentence)
     draws, limit = follows + random, limit_of_surprise(files, streams)
-    open_follows, open_random = map(int, counted.signs[[faults.OPEN_FOLLOWS, faults.OPEN_RANDOM]])
-    is_open = open_follows + open_random
+    low, high = random_next_range(counted, uses)
     found = f"{random / max(draws, 1):.1%} of {draws:,}"
-    if 2 * follows > draws and surprise(follows, draws, draws / 2) > limit:
+    if not draws or low <= random / draws <= high:
+        return []
+    if random / draws < low:
+        if surprise(follows, draws, draws / 2) <= limit:
+            return []
         return [Finding(ERROR, "next-sentence-share", place, None, "B random in half of the records or more", found)]
-    tossed = is_open - (uses or 0)
-    if uses is not None and tossed > 0 and 4 * open_follows < tossed and surprise(open_follows, tossed, tossed / 2) > limit:
-        expected = f"B after A in about {tossed / 2:,.0f} records or more, of {is_open:,} and {uses:,} ends of documents"
+    open_follows, open_random = map(int, counted.signs[[faults.OPEN_FOLLOWS, faults.OPEN_RANDOM]])
+    is_open, coins = open_follows + open_random, tossed(counted, uses)
+    if uses is not None and coins > 0 and surprise(open_follows, coins, coins / 2) > limit:
+        expected = f"B after A in about {coins / 2:,.0f} records or more, of {is_open:,} and {uses:,} ends of documents"
         return [Finding(ERROR, "next-sentence-share", place, None, expected, f"{open_follows:,}")]
     if files > 1:
         return []
-    low, _ = share_interval(open_random, is_open)
-    if (uses is None and low > _MOST_RANDOM_NEXT) or (follows == 0 and draws - (uses or 0) >= _MANY):
+    is_too_high = uses is None and share_interval(open_random, is_open)[0] > MOST_RANDOM_NEXT
+    if is_too_high or (follows == 0 and draws - (uses or 0) >= MANY):
         expected = "B random in about half of the records or somewhat more, unless documents have one sentence"
         return [Finding(WARNING, "next-sentence-share", place, None, expected, found)]
     return []
@@ -332,7 +261,7 @@ def judge_labels_of_files(files: Sequence[tuple[FileFacts, Counts]]) -> list[Fin
     for facts, labels in files:
         follows, random = map(int, labels)
         others = of_split[facts.split] - labels
-        if follows == 0 and random >= _MANY and int(others[0]) > _FOLLOWS_ELSEWHERE * int(others.sum()):
+        if follows == 0 and random >= MANY and int(others[0]) > _FOLLOWS_ELSEWHERE * int(others.sum()):
             expected = f"B after A in some records, as in {others[0] / others.sum():.1%} of those of other files"
             findings.append(Finding(WARNING, "next-sentence-share", facts.name, None, expected, f"none of {random:,}"))
     return findings
@@ -352,31 +281,18 @@ def judge_order(counted: Counted, place: str, *, files: int = 1, streams: int = 
     return []
 
 
-def judge_lengths(tally: Tally, place: str, *, short_seq_prob: float | None, documents: int | None) -> list[Finding]:
-    """Whether the share of records shorter than seq is one that documents and `short_seq_prob` make; warnings only.
-
-    `documents` counts each as often as it is used. About two records a use end with a document, one of them in its random B; of
-    those cut short on purpose there are the more the shorter they are.
-    """
-    if tally.records < _RECORDS_FOR_LENGTHS:
-        return []
-    seq = len(tally.lengths) - 1
+def judge_lengths(tally: Tally, place: str, expected: Expected) -> list[Finding]:
+    """Whether documents explain how many records are shorter than seq; warnings only."""
+    seq, (least, most) = len(tally.lengths) - 1, expected.short
     short = tally.records - int(tally.lengths[seq])
-    low, _ = share_interval(short, tally.records)
     found = f"{short / tally.records:.1%} of {tally.records:,}"
-    cut_short = (0.01 if short_seq_prob is None else short_seq_prob) * (tally.records if documents is None else documents)
-    if short == 0 and cut_short > limit_of_surprise(1):  # the bound for none where so many are expected
-        expected = f"some records shorter than {seq} tokens, from the ends of documents"
-        return [Finding(WARNING, "short-share", place, None, expected, found)]
-    most = _MANY_SHORT
-    if documents and short_seq_prob is not None:
-        times = math.log((seq - 3) / 2)  # as many records of a document that is cut to a random length, on average
-        on_purpose = short_seq_prob * times / (1 - short_seq_prob + short_seq_prob * times)
-        most = on_purpose + 2 * documents / tally.records + _MARGIN_OF_SHORT
-    if low <= min(most, 1.0):
+    if short / tally.records < least:
+        right = f"some records shorter than {seq} tokens, from the ends of documents"
+        return [Finding(WARNING, "short-share", place, None, right, found)]
+    if share_interval(short, tally.records)[0] <= most:
         return []
-    expected = f"at most about {most:.0%} of records shorter than {seq} tokens; much of the rest is padding"
-    return [Finding(WARNING, "short-share", place, None, expected, found)]
+    right = f"at most about {most:.0%} of records shorter than {seq} tokens; much of the rest is padding"
+    return [Finding(WARNING, "short-share", place, None, right, found)]
 
 
 def judge_file_sizes(files: Iterable[FileFacts]) -> list[Finding]:

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from bertprep.check.expectations import SHOWN, share_interval
 from bertprep.check.findings import ERROR, Finding
-from bertprep.check.outcome import Outcome
-from bertprep.check.statistics import SHOWN, share_interval
-from bertprep.check.tally import Tally
+from bertprep.check.outcome import Outcome, Tally
 from bertprep.files.atomic import atomic_file
 from bertprep.workspace.layout import TEST
 

@@ -15,8 +15,7 @@ from bertprep.check.outcome import FileFacts
 from bertprep.errors import BertprepError
 from bertprep.instances.vocabulary import Vocabulary
 from bertprep.records.examples import Examples
-from bertprep.reporting.amounts import count
-from bertprep.reporting.markup import Markup, element, join
+from bertprep.reporting.markup import Markup, count, element, join
 
 MOST_TOKENS = 512
 """Of one excerpt; those after them are only counted."""
