@@ -245,7 +245,8 @@ def judge_next_sentence(
         return [Finding(ERROR, "next-sentence-share", place, None, expected, f"{open_follows:,}")]
     if files > 1:
         return []
-    is_too_high = uses is None and share_interval(open_random, is_open)[0] > MOST_RANDOM_NEXT
+    most = MOST_RANDOM_NEXT * is_open
+    is_too_high = uses is None and open_random > most and surprise(open_random, is_open, most) > limit_of_surprise(1)
     if is_too_high or (follows == 0 and draws - (uses or 0) >= MANY):
         expected = "B random in about half of the records or somewhat more, unless documents have one sentence"
         return [Finding(WARNING, "next-sentence-share", place, None, expected, found)]
@@ -289,7 +290,7 @@ def judge_lengths(tally: Tally, place: str, expected: Expected) -> list[Finding]
     if short / tally.records < least:
         right = f"some records shorter than {seq} tokens, from the ends of documents"
         return [Finding(WARNING, "short-share", place, None, right, found)]
-    if share_interval(short, tally.records)[0] <= most:
+    if short / tally.records <= most or surprise(short, tally.records, most * tally.records) <= limit_of_surprise(1):
         return []
     right = f"at most about {most:.0%} of records shorter than {seq} tokens; much of the rest is padding"
     return [Finding(WARNING, "short-share", place, None, right, found)]

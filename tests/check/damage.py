@@ -16,11 +16,13 @@ import numpy as np
 
 import bertprep
 from bertprep import records
-from bertprep.commands.validate import validate
+from bertprep.check.record_sets import validate_records
 from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary, load_vocabulary
+from bertprep.progress import SILENT
 from bertprep.records.examples import Examples
+from bertprep.workspace.checked_data_sets import find_data_sets
 from tests.check.faulty import Spoiled, Values, frame, split_frames
 from tests.golden import GOLDEN
 from tests.records.handmade import Dialect, Number, message
@@ -157,8 +159,7 @@ class Examiner:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "part-0"
-        self._vocab = GOLDEN / "vocab.txt"
-        self._vocabulary: Vocabulary = load_vocabulary(self._vocab)
+        self._vocabulary: Vocabulary = load_vocabulary(GOLDEN / "vocab.txt")
 
     def examine(self, damaged: Damaged) -> str | None:
         """None if all is as it must be; an exception other than `BertprepError` passes through."""
@@ -166,7 +167,11 @@ class Examiner:
         self._path.write_bytes(damaged.content)
         examples = self._read()
         self.was_refused = examples is None
-        (outcome,) = validate([self._path], vocab=self._vocab, workers=1)
+        (data_set,) = find_data_sets([self._path])
+        # as `validate` does, but for the vocabulary, which it reads each time
+        outcome = validate_records(
+            data_set, self._vocabulary, masked_lm_prob=None, sample=None, workers=1, shown=SILENT.progress("validate", 1)
+        )
         if examples is None:
             return None if outcome.errors else "the reader refuses it, the validator finds no error"
         if not len(examples):

@@ -109,7 +109,7 @@ def masked_anew(data: Spoiled, name: str) -> list[bytes]:
     changed = data.values(name)
     for values in changed:
         mask_anew(values)
-    return [data.encode(values) for values in changed]
+    return data.encode_all(changed)
 
 
 def repeat_texts(data: Spoiled) -> None:
@@ -125,7 +125,7 @@ def copy_test_texts(data: Spoiled) -> None:
 
 def sort_by_length(data: Spoiled) -> None:
     for name in data.files("training"):
-        data.write(name, [data.encode(values) for values in sorted(data.values(name), key=length)])
+        data.write(name, data.encode_all(sorted(data.values(name), key=length)))
 
 
 def shrink_training(data: Spoiled) -> None:
