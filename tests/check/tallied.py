@@ -9,10 +9,15 @@ import numpy as np
 from bertprep.check.expectations import expect
 from bertprep.check.outcome import FileFacts, Outcome
 from bertprep.check.record_checks import RecordChecker, RecordRules
+from bertprep.instances import load_vocabulary
 from bertprep.records.examples import Examples
 from bertprep.workspace.manifest import Manifest
+from tests.golden import GOLDEN
 
 CLS, SEP, MASK = 2, 3, 4
+VOCABULARY = load_vocabulary(GOLDEN / "vocab.txt")
+RULES = RecordRules(128, 20, len(VOCABULARY), VOCABULARY.cls, VOCABULARY.sep, VOCABULARY.mask, masked_lm_prob=0.15)
+"""Those of records of the golden corpus in the default settings."""
 
 
 def outcome_of(splits: dict[str, Examples], *, vocabulary: int, manifest: Manifest | None = None, files: int = 1) -> Outcome:

@@ -66,11 +66,18 @@ MESSAGES = [
 TEXTS = [
     Fault("no [CLS]", in_record(put("input_ids", 0, THE)), "no-cls"),
     Fault("three [SEP]", in_record(edits.put_in_text(SEP)), "separators"),
+    Fault(
+        "first [SEP] lost",
+        in_record(put("input_ids", edits.first_sep, THE)),
+        "separators",
+        also=("segments", "mask-on-special"),
+    ),
     Fault("last [SEP] lost", in_record(put("input_ids", edits.last_place, THE)), "separators"),
     Fault("segments exchanged", in_record(edits.exchange_segments), "segments", also=("mask-on-special",)),
     Fault("B one token early", in_record(put("segment_ids", edits.first_sep, 1)), "segments", also=("mask-on-special",)),
     Fault("token in the padding", in_short_record(put("input_ids", -1, THE)), "padding"),
     Fault("segment in the padding", in_short_record(put("segment_ids", -1, 1)), "padding"),
+    Fault("mask of 2", in_record(put("input_mask", 0, 2)), "padding", also=(*ENDS_EARLY, "no-cls")),
     Fault("mask with a hole", in_record(put("input_mask", 10, 0)), "padding", also=ENDS_EARLY),
     Fault("token beyond the vocabulary", in_record(edits.put_in_text(len(TOKENS))), "id-range"),
 ]
@@ -87,6 +94,7 @@ PREDICTIONS = [
     Fault("no prediction", in_record(edits.drop_predictions), "prediction-count"),
     Fault("one too few", in_record(edits.drop_prediction), "prediction-count"),
     Fault("one too many", in_record(edits.add_prediction), "prediction-count"),
+    Fault("[MASK] that is none", in_record(edits.put_in_text(edits.MASK)), "mask-without-label", level="warning"),
     Fault("next-sentence label 2", in_record(put("next_sentence_labels", 0, 2)), "next-sentence-label"),
 ]
 TOO_FEW = ("prediction-count", "masked-share", "label-frequencies")  # half of a short text has no room for all

@@ -12,27 +12,16 @@ from bertprep import records
 from bertprep.check import statistics
 from bertprep.check.expectations import expect, share_interval
 from bertprep.check.outcome import FileFacts
-from bertprep.check.record_checks import Counted, RecordChecker, RecordRules, check_file
+from bertprep.check.record_checks import Counted, RecordChecker, check_file
 from bertprep.commands.create import create
 from bertprep.config import InstanceSettings, ShardSettings
-from bertprep.instances import Tokenizer, generate_instances, load_vocabulary
+from bertprep.instances import Tokenizer, generate_instances
 from bertprep.kernels import record_faults as faults
 from bertprep.records import Examples, RecordEncoder, write_records
 from bertprep.reporting.tables import SHARES
 from tests.check.clean_sets import SETS, validated_sets
+from tests.check.tallied import RULES, VOCABULARY
 from tests.golden import GOLDEN
-
-VOCABULARY = load_vocabulary(GOLDEN / "vocab.txt")
-
-
-def rules_of(settings: InstanceSettings) -> RecordRules:
-    v = VOCABULARY
-    return RecordRules(
-        settings.seq, settings.pred, len(v), v.cls, v.sep, v.mask, settings.masked_lm_prob, settings.whole_word
-    )  # fmt: skip
-
-
-RULES = rules_of(InstanceSettings())
 
 
 def count(examples: Examples) -> Counted:
