@@ -10,12 +10,41 @@ import operator
 import re
 import types
 import typing
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from enum import Enum
 from typing import Any
 
 from bertprep.errors import UsageError
 
-RECORD_FORMATS = ("tfrecord", "ofrecord")
+
+class RecordFormat(str, Enum):
+    """How records are laid out in a file; which features they have is another matter (`records.examples`).
+
+    A format is its name on the command line, in manifests and of the folder that holds its files; `label` is what people call
+    it, `number` what kernels do.
+
+    >>> f"{RecordFormat.TFRECORD}/{RecordFormat('ofrecord').label}"
+    'tfrecord/OFRecord'
+    """
+
+    label: str
+    number: int
+
+    TFRECORD = "tfrecord", "TFRecord", 1
+    OFRECORD = "ofrecord", "OFRecord", 2
+
+    def __new__(cls, name: str, label: str = "", number: int = 0) -> "RecordFormat":
+        """A format that is equal to its name; defaults, since type checkers take RecordFormat(name) for a call of this."""
+        record_format = str.__new__(cls, name)
+        record_format._value_ = name
+        record_format.label, record_format.number = label, number
+        return record_format
+
+    __str__ = str.__str__
+
+
+RECORD_FORMATS = tuple(RecordFormat)
 SPLITTERS = ("sentencex", "lines")
 FEATURE_NAMES = GOOGLE, TF2 = ("google", "tf2")
 COMPRESSIONS = NONE, GZIP = ("none", "gzip")
@@ -144,9 +173,9 @@ class Dialect:
         """What a manifest says: the settings that are not the default, so that folders made before there were others match."""
         return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
 
-    def check_fits(self, formats: tuple[str, ...], asked_by: str) -> None:
+    def check_fits(self, formats: tuple[RecordFormat, ...], asked_by: str) -> None:
         """Raise `UsageError` where one of the formats, which the option `asked_by` names, cannot be written so."""
-        if self.made_with and formats != ("tfrecord",):
+        if self.made_with and formats != (RecordFormat.TFRECORD,):
             asked = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in self.made_with.items())
             raise UsageError(f"{asked}: is for TFRecord only, no reader of OFRecord takes it; give {asked_by} tfrecord")
 
@@ -154,10 +183,16 @@ class Dialect:
 DEFAULT_DIALECT = Dialect()
 
 
-def check_formats(formats: str | tuple[str, ...]) -> tuple[str, ...]:
-    """The record formats of a comma-separated list or a tuple, in the order of `RECORD_FORMATS`."""
-    wanted = tuple(name.strip() for name in formats.split(",")) if isinstance(formats, str) else formats
-    unknown = [name for name in wanted if name not in RECORD_FORMATS]
-    if unknown or not wanted:
+def check_formats(formats: str | Iterable[str]) -> tuple[RecordFormat, ...]:
+    """The record formats of a comma-separated list or of some names, in the order of `RecordFormat`."""
+    wanted = [name.strip() for name in formats.split(",")] if isinstance(formats, str) else list(formats)
+    if not wanted or not set(wanted) <= set(RECORD_FORMATS):
         raise UsageError(f"--format {','.join(wanted)}: choose from {', '.join(RECORD_FORMATS)}, or both")
     return tuple(name for name in RECORD_FORMATS if name in wanted)
+
+
+def check_format(name: str, option: str) -> RecordFormat:
+    """The record format of that name, which `option` gave."""
+    if name not in RECORD_FORMATS:
+        raise UsageError(f"{option} {name}: unknown; choose {' or '.join(RECORD_FORMATS)}")
+    return RecordFormat(name)

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bertprep.check.outcome import Expected, Range, Tally
 from bertprep.check.record_checks import Counted, RecordRules
-from bertprep.kernels import record_faults as faults
+from bertprep.kernels import numbers as faults
 
 FALSE_ALARMS = 1e-6
 SHOWN = ("[MASK]", "the token itself", "another token")

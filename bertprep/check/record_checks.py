@@ -20,7 +20,7 @@ from bertprep.check.outcome import Counts, FileFacts, Tally
 from bertprep.check.record_scan import RecordScan
 from bertprep.errors import BertprepError
 from bertprep.instances.generator import predictions_by_length
-from bertprep.kernels import record_faults as faults
+from bertprep.kernels import numbers as faults
 from bertprep.records.examples import Examples
 
 _HASH_SEED = 20181011  # any number does; a change of it changes no result
@@ -48,7 +48,7 @@ class RecordRules:
 
     @property
     def count_rule(self) -> int:
-        """How the number of predictions is judged: one of the three rules of `kernels.record_faults`."""
+        """How the number of predictions is judged: one of the three rules of `kernels.numbers`."""
         if not self.whole_word:
             return faults.EXACT_COUNT
         return faults.WHOLE_WORDS if self.continues else faults.AT_MOST
@@ -85,7 +85,7 @@ class Counted:
     word_positions: Counts  # (seq,) words drawn by position; empty where tokens are drawn
     word_labels: Counts  # (v,) and by their first token
     replaced: Counts  # (v,) predictions that show another token, by that token
-    signs: Counts  # (SIGNS,) small counts: see kernels.record_faults
+    signs: Counts  # (SIGNS,) small counts: see kernels.numbers
     wins: Counts  # (4,) of neighbours against records far apart: more and fewer tokens in common, closer and less close lengths
 
     @classmethod
@@ -133,7 +133,7 @@ class RecordChecker:
     def __init__(self, rules: RecordRules, records: int = 0) -> None:
         self.rules = rules
         self.counted = Counted.empty(rules)
-        self._faults = np.zeros((faults.FAULTS, faults.FAULT_WIDTH), np.int64)
+        self._faults = np.zeros((faults.VALUE_FAULTS, faults.VALUE_FAULT_WIDTH), np.int64)
         step = 1 << max(1, math.ceil(math.log2(max(records, 1) / _MOST_PAIRS))) if records else 0
         self._pairs = records // step if records else 0
         self._sketches = np.zeros((2 * self._pairs + 2, faults.SKETCH_WORDS), np.uint64)
@@ -146,7 +146,7 @@ class RecordChecker:
             rules.predictions_by_length(), rules.rounded_up_by_length(), rules.logarithms_of_factorials(),
             np.random.Generator(np.random.PCG64(_HASH_SEED)).integers(0, 2**64, keys, np.uint64) | np.uint64(1),
             np.zeros(rules.seq + 1, np.int32), np.frombuffer(rules.continues or b"\0", np.uint8),
-            np.zeros((5, rules.seq + 1), np.int64), self._faults,
+            np.zeros((faults.WORD_ROWS, rules.seq + 1), np.int64), self._faults,
             tally.lengths, tally.lengths_of_a, tally.predictions, tally.positions, tally.labels, tally.tokens,
             tally.shown, tally.next_sentence, counted.position_steps, counted.expected_labels,
             counted.word_positions, counted.word_labels, counted.replaced, counted.signs,
@@ -168,11 +168,11 @@ class RecordChecker:
     def rounding(self, name: str) -> dict[str, Finding]:
         """What was rounded "up" and to the "even" neighbour of half numbers of predictions, as the findings of a fault."""
         ways = {"even": faults.HALF_TO_EVEN, "up": faults.HALF_UP}
-        return {way: self._finding(fault, name) for way, fault in ways.items() if self._faults[fault, faults.COUNT]}
+        return {way: self._finding(fault, name) for way, fault in ways.items() if self._faults[fault, faults.FAULT_COUNT]}
 
     def findings(self, name: str) -> list[Finding]:
         """One for each kind of fault met so far, in file `name`."""
-        return [self._finding(fault, name) for fault in range(faults.HALF_TO_EVEN) if self._faults[fault, faults.COUNT]]
+        return [self._finding(fault, name) for fault in range(faults.HALF_TO_EVEN) if self._faults[fault, faults.FAULT_COUNT]]
 
     def _finding(self, fault: int, name: str) -> Finding:
         code, expected, found = _WORDS[fault]
@@ -229,13 +229,13 @@ _WORDS = {
     faults.SEP_COUNT: ("separators", "two [SEP]", "{found}"),
     faults.SEP_LAST: ("separators", "[SEP], token {expected}, at the last place of text, {place}", "token {found}"),
     faults.EMPTY_SEGMENT: ("separators", "[CLS] A [SEP] B [SEP] with tokens in A and B", "none in one of them"),
-    faults.SEGMENTS: ("segments", "segment_ids 0 up to and with the first [SEP], then 1", "{found} at place {place}"),
+    faults.WRONG_SEGMENTS: ("segments", "segment_ids 0 up to and with the first [SEP], then 1", "{found} at place {place}"),
     faults.ID_RANGE: ("id-range", "tokens below {expected}, the size of the vocabulary", "{found} at place {place}"),
     faults.MASK_ORDER: ("mask-order", "masked_lm_positions that ascend", "{found} after {expected}"),
     faults.MASK_OUTSIDE: ("mask-outside", "masked_lm_positions within the {expected} tokens of text", "{place}"),
     faults.MASK_ON_SPECIAL: ("mask-on-special", "no masked place on [CLS] or [SEP]", "place {place} with label {found}"),
-    faults.WEIGHTS: ("weights", "masked_lm_weights 1, then 0 to the end", "another value at {place}, after {found} ones"),
-    faults.BEHIND_PREDICTIONS: (
+    faults.UNEVEN_WEIGHTS: ("weights", "masked_lm_weights 1, then 0 to the end", "another value at {place} after {found} ones"),
+    faults.AFTER_PREDICTIONS: (
         "weights",
         "positions and labels 0 behind the {expected} predictions with weight 1",
         "{found} at {place}",
@@ -249,7 +249,7 @@ _WORDS = {
     faults.WORD_IN_PART: ("whole-words", "words masked as a whole", "{found} pieces that are not as the first of their word"),
     faults.HALF_TO_EVEN: ("prediction-count", "{expected} predictions of {place} tokens, a half rounded up", "{found}"),
     faults.HALF_UP: ("prediction-count", "{expected} predictions of {place} tokens, a half rounded to even", "{found}"),
-    faults.NEXT_SENTENCE: ("next-sentence-label", "0 or 1", "{found}"),
+    faults.WRONG_NEXT_SENTENCE: ("next-sentence-label", "0 or 1", "{found}"),
     faults.MASK_WITHOUT_LABEL: ("mask-without-label", "[MASK] at predicted places only", "one at place {place}"),
 }
 

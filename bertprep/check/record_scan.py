@@ -15,18 +15,17 @@ from numpy.typing import NDArray
 
 from bertprep import kernels
 from bertprep.check.findings import ERROR, Finding
+from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
-from bertprep.kernels import faults
+from bertprep.kernels import numbers as faults
+from bertprep.kernels.numbers import FEATURES
 from bertprep.records.examples import MOST_VALUES, Examples, rows_in_block
 from bertprep.records.file_bytes import FileBytes
-from bertprep.records.formats import OFRECORD, TFRECORD, find_format
-from bertprep.records.reader import SMALLEST_RECORD
-from bertprep.records.writer import FEATURES
+from bertprep.records.formats import find_format
+from bertprep.records.reader import SMALLEST_RECORD, describe_file
 
 BLOCK = 256
 """Records at a time: what stays in the processor's cache at 128 tokens."""
-_FORMAT_NUMBERS = {TFRECORD: 1, OFRECORD: 2}  # as in bertprep.kernels.encode, which is not imported at run time
-_POSITIONS = FEATURES.index("masked_lm_positions")
 _ODD_RECORDS = 1024  # that a file may have beside those that are as large as they must be
 _TRIES = 100  # records, of which one that can be read tells the sizes
 
@@ -57,7 +56,7 @@ class RecordScan:
         self._bytes = FileBytes(path)
         try:
             self.format = find_format(path, self._bytes.array)
-            if self._bytes.is_compressed and self.format == OFRECORD:
+            if self._bytes.is_compressed and self.format == RecordFormat.OFRECORD:
                 raise BertprepError(f"{path}: is a compressed OFRecord file, which no trainer reads; decompress it")
             self._offsets = np.zeros(self._bytes.array.size // SMALLEST_RECORD + _ODD_RECORDS, np.int64)
             self._row = self._describe(0)
@@ -104,9 +103,7 @@ class RecordScan:
 
     def _describe(self, start: int) -> NDArray[np.int64]:
         """The file from byte `start` on as kernels see it."""
-        data = self._bytes.array
-        address = data.ctypes.data + start
-        return np.array([data.size - start, _FORMAT_NUMBERS[self.format], address, self._offsets.ctypes.data], np.int64)
+        return describe_file(self._bytes.array, self.format, self._offsets, start)
 
     def _find_records(self) -> int:
         """How many whole frames there are; notes what is wrong behind them."""
@@ -134,7 +131,7 @@ class RecordScan:
         counts = np.zeros(len(FEATURES), np.int64)
         for record in range(min(self.records, _TRIES)):
             fault = kernels.load().measure(self._describe(int(self._offsets[record])), counts, self._notes)
-            seq, pred = int(counts[0]), int(counts[_POSITIONS])
+            seq, pred = int(counts[0]), int(counts[faults.POSITIONS])
             if fault >= 0 and seq > 0 and pred > 0 and max(seq, pred) <= MOST_VALUES:
                 return seq, pred
         # None can be: the first one's faults stand for all
@@ -160,7 +157,7 @@ class RecordScan:
             )
 
 
-def _words(fault: int, record_format: str, notes: NDArray[np.int64]) -> tuple[str, str]:
+def _words(fault: int, record_format: RecordFormat, notes: NDArray[np.int64]) -> tuple[str, str]:
     """(what was expected, what was found)."""
     found, expected = int(notes[faults.FOUND]), int(notes[faults.EXPECTED])
     feature = FEATURES[int(notes[faults.FEATURE])] if fault in _OF_FEATURES else ""
@@ -172,7 +169,10 @@ def _words(fault: int, record_format: str, notes: NDArray[np.int64]) -> tuple[st
         what = "length" if fault == faults.LENGTH_CHECKSUM else "data"
         return f"the checksum of its {what}", f"{found:08x} where it should be {expected:08x}"
     if fault == faults.MALFORMED:
-        return f"a message of {'tf.train.Example' if record_format == TFRECORD else 'OFRecord'}", "bytes that are none"
+        return (
+            f"a message of {'tf.train.Example' if record_format == RecordFormat.TFRECORD else 'OFRecord'}",
+            "bytes that are none",
+        )
     if fault == faults.MISSING:
         return f"feature {feature}", "none"
     if fault == faults.TWICE:

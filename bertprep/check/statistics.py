@@ -28,7 +28,7 @@ from bertprep.check.expectations import (
 from bertprep.check.findings import ERROR, WARNING, Finding
 from bertprep.check.outcome import Counts, Expected, FileFacts, Tally
 from bertprep.check.record_checks import Counted, RecordRules
-from bertprep.kernels import record_faults as faults
+from bertprep.kernels import numbers as faults
 from bertprep.workspace.layout import TEST, TRAINING
 
 _FOLLOWS_ELSEWHERE = 0.2  # of the records of other files, from which a file without any differs

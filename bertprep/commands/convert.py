@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bertprep import kernels, pool
-from bertprep.config import DEFAULT_DIALECT, RECORD_FORMATS, Dialect
+from bertprep.config import DEFAULT_DIALECT, RECORD_FORMATS, Dialect, RecordFormat, check_format
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.progress import Reporter
@@ -65,6 +65,7 @@ def convert(
     reporter = Reporter(enabled=progress)
     started = time.monotonic()
     source, target, workers = Path(source), Path(target), workers or pool.default_workers()
+    to = None if to is None else check_format(to, "--to")
     _check_request(source, target, to, dialect, shards)
     folder = find_records(source)
     if source.is_file() and shards is None:
@@ -74,10 +75,8 @@ def convert(
     return Converted(target, to, files, time.monotonic() - started)
 
 
-def _check_request(source: Path, target: Path, to: str | None, dialect: Dialect, shards: int | None) -> None:
+def _check_request(source: Path, target: Path, to: RecordFormat | None, dialect: Dialect, shards: int | None) -> None:
     """Raise `UsageError` for what cannot be, whatever the records are."""
-    if to is not None and to not in RECORD_FORMATS:
-        raise UsageError(f"--to {to}: unknown; choose {' or '.join(RECORD_FORMATS)}")
     if to is not None:
         dialect.check_fits((to,), "--to")
     if shards is not None and shards < 1:
@@ -95,13 +94,15 @@ def _check_request(source: Path, target: Path, to: str | None, dialect: Dialect,
         raise UsageError(f"{target}: one of it and {source} lies in the other; name a folder apart")
 
 
-def _other_format(found: set[str], source: Path) -> str:
+def _other_format(found: set[RecordFormat], source: Path) -> RecordFormat:
     if len(found) > 1:
         raise UsageError(f"{source}: holds files of both formats; choose one with --to")
     return next(name for name in RECORD_FORMATS if name not in found)
 
 
-def _convert_file(source: FoundFile, target: Path, to: str | None, dialect: Dialect) -> tuple[str, dict[str, dict[str, Any]]]:
+def _convert_file(
+    source: FoundFile, target: Path, to: RecordFormat | None, dialect: Dialect
+) -> tuple[RecordFormat, dict[str, dict[str, Any]]]:
     """(format, facts of the file): one file on its own, without a manifest."""
     identified = identify(source)
     to = to or _other_format({identified.format}, source.path)
@@ -114,8 +115,14 @@ def _convert_file(source: FoundFile, target: Path, to: str | None, dialect: Dial
 
 
 def _convert_folder(
-    folder: RecordFolder, target: Path, to: str | None, dialect: Dialect, shards: int | None, workers: int, reporter: Reporter
-) -> tuple[str, dict[str, dict[str, Any]]]:
+    folder: RecordFolder,
+    target: Path,
+    to: RecordFormat | None,
+    dialect: Dialect,
+    shards: int | None,
+    workers: int,
+    reporter: Reporter,
+) -> tuple[RecordFormat, dict[str, dict[str, Any]]]:
     """(format, facts of the files): a data set, with its manifest."""
     sources = _identify_all(folder, workers, reporter)
     to = to or _other_format({source.format for source in sources}, folder.path)

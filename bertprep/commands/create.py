@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bertprep import pool
-from bertprep.config import DEFAULT_DIALECT, RECORD_FORMATS, Dialect, InstanceSettings, check_formats
+from bertprep.config import DEFAULT_DIALECT, RECORD_FORMATS, Dialect, InstanceSettings, RecordFormat, check_formats
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.lock import locked
 from bertprep.instances import load_vocabulary
@@ -121,7 +121,7 @@ def create(
         check_texts=bool(inputs),
         verify=verify,
     )
-    return Created({name: home.records for name, home in homes.items()}, manifests, time.monotonic() - started)
+    return Created({name: home.records for name, home in homes.items()}, dict(manifests.items()), time.monotonic() - started)
 
 
 def train_vocabulary_of(
@@ -161,7 +161,7 @@ def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -
 
 
 def given_shards(
-    inputs: Sequence[Path | str], corpus: str, homes: dict[str, RecordHome], dialect: Dialect = DEFAULT_DIALECT
+    inputs: Sequence[Path | str], corpus: str, homes: dict[RecordFormat, RecordHome], dialect: Dialect = DEFAULT_DIALECT
 ) -> list[TextShard]:
     """The user's own text files as shards, with the names of the record files that go to each format's home."""
     digits = {name: part_digits(home.records) for name, home in homes.items()}
@@ -224,8 +224,8 @@ def homes_in_workspace(
     settings: InstanceSettings,
     dialect: Dialect,
     sharded: Manifest,
-    formats: tuple[str, ...],
-) -> dict[str, RecordHome]:
+    formats: tuple[RecordFormat, ...],
+) -> dict[RecordFormat, RecordHome]:
     """Where the records of a corpus go, by format; bertprep 0.1.0 named the folder otherwise with --one-seed."""
     made_with = sharded.made_with
     name = settings_name(settings, shards=made_with["shards"], test_fraction=made_with["test_fraction"], dialect=dialect)
@@ -237,7 +237,11 @@ def homes_in_workspace(
 
 
 def list_shards(
-    workspace: Workspace, corpus: str, sharded: Manifest, homes: dict[str, RecordHome], dialect: Dialect = DEFAULT_DIALECT
+    workspace: Workspace,
+    corpus: str,
+    sharded: Manifest,
+    homes: dict[RecordFormat, RecordHome],
+    dialect: Dialect = DEFAULT_DIALECT,
 ) -> list[TextShard]:
     """The text shards of a corpus, with the names of the record files that go to each format's home."""
     folder = workspace.sharded(corpus)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bertprep import pool
-from bertprep.config import DEFAULT_DIALECT, RECORD_FORMATS, Dialect, InstanceSettings, check_formats
+from bertprep.config import DEFAULT_DIALECT, RECORD_FORMATS, Dialect, InstanceSettings, RecordFormat, check_formats
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import explain_write_error
 from bertprep.instances import load_vocabulary
@@ -135,7 +135,7 @@ def plan(
         training_records=made.records[TRAINING],
         test_records=made.records[TEST],
         padding_share=padding_share(costs, settings.seq),
-        size_bytes=made.size_bytes,
+        size_bytes=dict(made.size_bytes.items()),
         workers=workers,
         cpu_seconds=cpu_seconds,
         wall_seconds=wall_seconds,
@@ -185,7 +185,7 @@ def _measure_start(
         return measure_create(text, vocabulary, settings, dialect, formats, folder / "start_whole")
 
 
-def _still_to_come(text: PlannedText, record_format: str, size_bytes: int) -> int:
+def _still_to_come(text: PlannedText, record_format: RecordFormat, size_bytes: int) -> int:
     """The bytes of a format that are not there yet."""
     paths = (text.folders[record_format] / shard.names[record_format] for shard in text.shards)
     return max(0, size_bytes - sum(path.stat().st_size for path in paths if path.is_file()))

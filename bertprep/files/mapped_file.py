@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 
 from bertprep import kernels
 from bertprep.errors import BertprepError
+from bertprep.kernels.numbers import ACTION_BEFORE, CUTS, MAPPING_IS_CUT, MAPPING_ROWS, MAPPING_WIDTH, PAGE_SIZE
 
 _IS_HANDLED = sys.platform == "linux" and struct.calcsize("P") == 8
 _SA_SIGINFO = 4
-_ROWS = 1 << 16  # as in bertprep.kernels.bus_errors, which is not imported at run time
-_START, _END, _IS_CUT = range(3)
 
 
 class MappedFile(mmap.mmap):
@@ -48,7 +47,7 @@ class MappedFile(mmap.mmap):
 
         Takes a microsecond, most of it to ask for the size: what is left of a page that was cut reads as zeros by itself.
         """
-        if self.size() < len(self) or (self._row and _watched().table[self._row, _IS_CUT]):
+        if self.size() < len(self) or (self._row and _watched().table[self._row, MAPPING_IS_CUT]):
             raise BertprepError(
                 f"{self._path}: was cut short while it was read, it had {len(self):,} bytes; "
                 "see that nothing else writes there, make it again, and run the same command"
@@ -72,7 +71,7 @@ class MappedFile(mmap.mmap):
 
 def any_cut() -> bool:
     """Whether a page of any mapped file was missing when it was read: one look instead of a `check` of each of thousands."""
-    return _IS_HANDLED and bool(_watched().table[0, _IS_CUT])
+    return _IS_HANDLED and bool(_watched().table[0, CUTS])
 
 
 def _watch(data: NDArray[np.uint8]) -> int:
@@ -97,12 +96,12 @@ class _Watched:
     """The table of mappings and the handler that reads it; there is one, for as long as the process lives."""
 
     def __init__(self) -> None:
-        self.table = np.zeros((_ROWS, 3), np.int64)
-        self._free = list(range(_ROWS - 1, 0, -1))
+        self.table = np.zeros((MAPPING_ROWS, MAPPING_WIDTH), np.int64)
+        self._free = list(range(MAPPING_ROWS - 1, 0, -1))
         self._before = _Action()
         self._action = _Action(handler=kernels.load().on_bus_error.address, flags=_SA_SIGINFO)
         self._sigaction: Any = ctypes.CDLL(None).sigaction
-        self.table[0, :2] = mmap.PAGESIZE, ctypes.addressof(self._before)
+        self.table[0, [PAGE_SIZE, ACTION_BEFORE]] = mmap.PAGESIZE, ctypes.addressof(self._before)
         kernels.load().take_table_of_mappings(self.table.ctypes.data)
 
     def install(self) -> None:

@@ -17,12 +17,9 @@ from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError
 from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.instances.vocabulary import Vocabulary
+from bertprep.kernels.numbers import GENERATOR_STATE_SIZE, INSTANCES, MASKS, TWISTER_SIZE, TWISTER_STATE, TWISTER_USED
 
 MOST_TOKENS_IN_SHARD = 1 << 31
-_STATE_SIZE = 4
-_ROUND, _DOCUMENT, _INSTANCES, _MASKS = range(_STATE_SIZE)
-_FINISHED = 1
-UNCHANGED = -1
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
     documents = np.stack([shard.document_starts[order], shard.document_starts[order + 1]], axis=1)
 
     longest = settings.seq - 3
-    state = np.zeros(_STATE_SIZE, np.int64)
+    state = np.zeros(GENERATOR_STATE_SIZE, np.int64)
     room = np.empty(3 * (longest + 4), np.uint16)
     marked = np.zeros(settings.seq // 64 + 2, np.uint64)
     chosen = np.empty(settings.seq + 1, np.int32)
@@ -77,7 +74,7 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
     mask_positions: NDArray[np.uint16] = np.empty(masks, np.uint16)
     mask_replacements: NDArray[np.int32] = np.empty(masks, np.int32)
     while True:
-        outcome = compiled.generate(
+        is_finished = compiled.generate(
             shard.tokens, shard.sentence_starts, documents, len(documents),
             longest, settings.dupe, threshold(settings.short_seq_prob), predictions, settings.pred,
             int(settings.whole_word), continues, vocabulary.mask, len(vocabulary),
@@ -85,11 +82,11 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
             state, len(slices), len(mask_positions),
             slices, is_random_next, mask_ends, mask_positions, mask_replacements,
         )  # fmt: skip
-        if outcome == _FINISHED:
+        if is_finished:
             break
         slices, is_random_next, mask_ends = _grown(slices), _grown(is_random_next), _grown(mask_ends)
         mask_positions, mask_replacements = _grown(mask_positions), _grown(mask_replacements)
-    n, n_masks = int(state[_INSTANCES]), int(state[_MASKS])
+    n, n_masks = int(state[INSTANCES]), int(state[MASKS])
     records = np.arange(n, dtype=np.int64)
     compiled.shuffle_numbers(twister, records, n)
     return Instances(
@@ -121,9 +118,9 @@ def threshold(probability: float) -> int:
 def mersenne_twister(seed: int) -> NDArray[np.uint32]:
     """`random.Random(seed)` as bertprep.kernels.mersenne keeps it; all its draws are still to be made."""
     state = random.Random(seed).getstate()[1]
-    twister = np.zeros(2 * 624 + 1, np.uint32)
-    twister[:624] = state[:624]
-    twister[-1] = 624  # a fresh generator has used up its draws
+    twister = np.zeros(TWISTER_SIZE, np.uint32)
+    twister[:TWISTER_STATE] = state[:TWISTER_STATE]
+    twister[TWISTER_USED] = TWISTER_STATE  # a fresh generator has used up its draws
     return twister
 
 

@@ -16,12 +16,18 @@ from bertprep import kernels
 from bertprep.errors import BertprepError
 from bertprep.instances.unicode_table import load_unicode_table
 from bertprep.instances.vocabulary import Vocabulary
+from bertprep.kernels.numbers import (
+    CACHE_BITS,
+    CACHE_ENTRY,
+    TEXT_SLACK,
+    TOKEN_SLACK,
+    TOKENIZER_STATE_SIZE,
+    TRIE_FREE,
+    TRIE_STEP,
+    WORD_BUFFER_SIZE,
+)
 
 _BLOCK_BYTES = 1 << 20
-_SPARE_BYTES = 64  # that the kernel may read behind the text
-_SPARE_TOKENS = 4
-_CACHED_WORDS = 1 << 17
-_WORD_BUFFER_BYTES = 1024
 _CAPITAL_SIGMA = "Σ".encode()
 _DROPPED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffd]")  # before words are lower-cased; other ones do not matter
 
@@ -56,8 +62,8 @@ class Tokenizer:
         self._unknown = vocabulary.unk
         self._entries, self._replacements = load_unicode_table(lower=lower)
         self._trie = _build_trie(vocabulary)
-        self._cache = _aligned_zeros(_CACHED_WORDS * 4)
-        self._word = np.zeros(_WORD_BUFFER_BYTES, np.uint8)
+        self._cache = _aligned_zeros(CACHE_ENTRY << CACHE_BITS)
+        self._word = np.zeros(WORD_BUFFER_SIZE, np.uint8)
 
     def tokenize_file(self, path: Path) -> TokenizedShard:
         """Tokenize a shard: one sentence a line, a blank line between documents.
@@ -79,18 +85,18 @@ class Tokenizer:
 
     def _tokenize(self, path: Path, file: io.RawIOBase, size_bytes: int) -> TokenizedShard:
         text_crc32c = text_bytes = 0
-        state = np.zeros(3, np.int64)
+        state = np.zeros(TOKENIZER_STATE_SIZE, np.int64)
         # room for the worst case, all tokens and sentences of one byte: the system gives memory only for what is written
-        tokens = np.empty(size_bytes + 1 + _SPARE_TOKENS, np.int32)
+        tokens = np.empty(size_bytes + 1 + TOKEN_SLACK, np.int32)
         sentence_ends, document_ends = (np.empty(size_bytes // 2 + 1, np.int64) for _ in range(2))
-        buffer = bytearray(_BLOCK_BYTES + _SPARE_BYTES)
+        buffer = bytearray(_BLOCK_BYTES + TEXT_SLACK)
         kept = offset = 0  # bytes of an unfinished line at the start of the buffer; where the buffer starts in the file
         at_end = False
         while not at_end:
-            if kept + 1 + _SPARE_BYTES >= len(buffer):  # a line longer than the buffer
+            if kept + 1 + TEXT_SLACK >= len(buffer):  # a line longer than the buffer
                 buffer.extend(bytes(len(buffer)))
             array = np.frombuffer(buffer, np.uint8)
-            read = file.readinto(array.data[kept : len(buffer) - _SPARE_BYTES - 1]) or 0
+            read = file.readinto(array.data[kept : len(buffer) - TEXT_SLACK - 1]) or 0
             text_crc32c = kernels.load().checksum(text_crc32c, array[kept:], read, 0)
             text_bytes += read
             filled = kept + read
@@ -145,7 +151,7 @@ def _build_trie(vocabulary: Vocabulary) -> tuple[NDArray[np.int32], int]:
     while size < len(text):
         size *= 2
     while True:
-        trie = np.full(4 * size, -1, np.int32)
+        trie = np.full(TRIE_STEP * size, TRIE_FREE, np.int32)
         if kernels.load().build_trie(text, ends, len(ends), trie, size - 1) >= 0:
             return trie, size - 1
         size *= 2

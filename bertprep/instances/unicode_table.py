@@ -9,11 +9,11 @@ from importlib.resources import as_file, files
 import numpy as np
 from numpy.typing import NDArray
 
-_REPLACEMENT_SHIFT = 3  # as in bertprep.kernels.wordpiece, which is not imported at run time
+from bertprep.kernels.numbers import REPLACEMENT_SHIFT
 
 
 def load_unicode_table(*, lower: bool) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-    """(entries, one for each code point; replacements that entries point to), as bertprep.kernels.wordpiece describes them."""
+    """(entries, one for each code point; replacements that entries point to), as bertprep.kernels.numbers describes them."""
     with as_file(files("bertprep.instances") / "unicode_table.npz") as path, np.load(path) as table:
         name = "uncased" if lower else "cased"
         entries = np.repeat(table[f"{name}_run_kinds"], table[f"{name}_run_lengths"]).astype(np.uint32)
@@ -26,5 +26,5 @@ def load_unicode_table(*, lower: bool) -> tuple[NDArray[np.uint32], NDArray[np.u
         is_text = np.ones(len(replacements), bool)
         is_text[np.r_[0, 1, starts, starts + 1, len(replacements) - 8 : len(replacements)]] = False
         replacements[is_text] = table[f"{name}_replacements"]
-        entries[table[f"{name}_points"]] |= starts.astype(np.uint32) << np.uint32(_REPLACEMENT_SHIFT)
+        entries[table[f"{name}_points"]] |= starts.astype(np.uint32) << np.uint32(REPLACEMENT_SHIFT)
     return entries, replacements

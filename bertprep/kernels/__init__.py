@@ -23,10 +23,12 @@ from typing import Any
 
 import numpy as np
 
+from bertprep.config import RecordFormat
 from bertprep.kernels.trusted_cache import KernelCache
 from bertprep.progress import say
 
 _SOURCES = (
+    "numbers",
     "language",
     "mersenne",
     "wordpiece",
@@ -36,11 +38,9 @@ _SOURCES = (
     "encode",
     "encode_examples",
     "deflate",
-    "faults",
     "varints",
     "messages",
     "decode",
-    "record_faults",
     "record_checks",
     "bus_errors",
 )
@@ -96,7 +96,8 @@ def load() -> Kernels:
     llvm.initialize_native_asmprinter()
     processor = f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
     portable = os.environ.get("BERTPREP_PORTABLE", "")
-    digest = hashlib.sha256(f"{compiler_version} {processor} {portable}".encode())
+    formats = [record_format.number for record_format in RecordFormat]  # which no source beside this file has
+    digest = hashlib.sha256(f"{compiler_version} {processor} {portable} {formats}".encode())
     for source in ("build", *_SOURCES):
         digest.update((Path(__file__).with_name(f"{source}.py")).read_bytes())
     name, kept = f"kernels-{digest.hexdigest()[:24]}.o", KernelCache()

@@ -4,9 +4,7 @@ The system sends SIGBUS to who reads a page of a mapped file that is behind the 
 the end of the process. This one may call nothing but the system. `bertprep.files.mapped_file` installs it, on 64-bit Linux,
 whose numbers stand here.
 
-The table it works with has three numbers a row:
-    row 0       the size of a page, the address of the `struct sigaction` that held before, how often a file was cut short
-    each other  where a mapping begins and ends, and whether its file was cut short; all 0 where the row is free
+It finds the mapping in a table of addresses, whose rows `numbers` describes.
 """
 
 from typing import Any
@@ -16,9 +14,18 @@ from numba import types
 from numba.core import typing
 from numba.extending import intrinsic
 
-from bertprep.kernels.language import i64, i64_p, kernel, u32
+from bertprep.kernels.language import i64, i64_p, kernel, shifted, u32
+from bertprep.kernels.numbers import (
+    ACTION_BEFORE,
+    CUTS,
+    MAPPING_END,
+    MAPPING_IS_CUT,
+    MAPPING_ROWS,
+    MAPPING_START,
+    MAPPING_WIDTH,
+    PAGE_SIZE,
+)
 
-ROWS = 1 << 16  # more mappings than Linux allows a process by default
 _READ, _PRIVATE_ANONYMOUS_FIXED_NORESERVE = 1, 0x02 | 0x20 | 0x10 | 0x4000
 _ADDRESS = 2  # in a siginfo_t, in 8 bytes
 _i32 = types.int32
@@ -61,15 +68,16 @@ def on_bus_error(signal: u32, information: i64_p, _context: i64_p) -> i64:
     """The handler; for what is no mapping of the table the one before it is put back, and gets the signal again."""
     table = _pointer(_table_cell()[0])
     address = information[_ADDRESS]
-    for row in range(1, ROWS):
-        if table[3 * row] <= address and address < table[3 * row + 1]:
-            page = address & -table[0]
-            found = _mmap(page, table[3 * row + 1] - page, _READ, _PRIVATE_ANONYMOUS_FIXED_NORESERVE, -1, 0)
+    for number in range(1, MAPPING_ROWS):
+        row = shifted(table, MAPPING_WIDTH * number)
+        if row[MAPPING_START] <= address and address < row[MAPPING_END]:
+            page = address & -table[PAGE_SIZE]
+            found = _mmap(page, row[MAPPING_END] - page, _READ, _PRIVATE_ANONYMOUS_FIXED_NORESERVE, -1, 0)
             if found == page:
-                table[3 * row + 2] = 1
-                table[2] += 1
+                row[MAPPING_IS_CUT] = 1
+                table[CUTS] += 1
                 return 0
-    _sigaction(signal, table[1], 0)
-    _pointer(table[1])[0] = 0  # the default, should that one put this one back in its turn
+    _sigaction(signal, table[ACTION_BEFORE], 0)
+    _pointer(table[ACTION_BEFORE])[0] = 0  # the default, should that one put this one back in its turn
     _raise(signal)
     return 0

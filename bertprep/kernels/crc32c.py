@@ -12,7 +12,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from bertprep.kernels.language import (
-    FEATURES,
+    CPU_FEATURES,
     HAS_CRC32_INSTRUCTION,
     crc32c_u8,
     crc32c_u64,
@@ -29,7 +29,7 @@ _POLYNOMIAL = 0x82F63B78
 _ONES = u64(0xFFFFFFFF)
 _MASK_DELTA = u64(0xA282EAD8)
 _LONGEST_THIRD = 4096
-_HAS_CARRY_LESS_MULTIPLICATION = bool(FEATURES.get("sse4.2")) and bool(FEATURES.get("pclmul"))
+_HAS_CARRY_LESS_MULTIPLICATION = bool(CPU_FEATURES.get("sse4.2")) and bool(CPU_FEATURES.get("pclmul"))
 
 
 def _slicing_tables() -> np.ndarray:

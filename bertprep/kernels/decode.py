@@ -12,20 +12,6 @@ from numba import types
 from numba.extending import intrinsic
 
 from bertprep.kernels.crc32c import masked_crc32c
-from bertprep.kernels.encode import FEATURES, TFRECORD, WEIGHTS
-from bertprep.kernels.faults import (
-    BEYOND_MODEL,
-    DATA_CHECKSUM,
-    EXPECTED,
-    FEATURE,
-    FOUND,
-    LEFT_OVER,
-    LENGTH_CHECKSUM,
-    PROBLEM_SIZE,
-    ROW,
-    TRUNCATED,
-    WRONG_COUNT,
-)
 from bertprep.kernels.language import (
     f32_p,
     i32_p,
@@ -41,21 +27,34 @@ from bertprep.kernels.language import (
     u32,
     u32_p,
 )
-from bertprep.kernels.messages import (
+from bertprep.kernels.messages import count_values, locate_features, take_numbers, take_weights
+from bertprep.kernels.numbers import (
     BEGIN,
+    BEYOND_MODEL,
+    DATA_CHECKSUM,
     DOUBLE_LIST,
     END,
+    EXPECTED,
+    FEATURE,
+    FEATURE_COUNT,
+    FILE_DATA,
+    FILE_FORMAT,
+    FILE_OFFSETS,
+    FILE_SIZE,
+    FILE_WIDTH,
+    FOUND,
     KIND,
+    LEFT_OVER,
+    LENGTH_CHECKSUM,
+    PROBLEM_SIZE,
+    ROW,
     SPAN_SIZE,
-    count_values,
-    locate_features,
-    take_numbers,
-    take_weights,
+    TFRECORD,
+    TRUNCATED,
+    WEIGHTS,
+    WRONG_COUNT,
 )
 
-FILE_WIDTH = 4
-FILE_SIZE, FILE_FORMAT, FILE_DATA, FILE_OFFSETS = range(FILE_WIDTH)
-"""A file: its bytes and their address, its format, the address of its records' offsets. All offsets lie within the file."""
 # The arrays: the addresses of the seven, then how many values a record has in each.
 # Notes: NOTES_SIZE numbers, PROBLEM_SIZE on a fault and SPAN_SIZE on each feature.
 
@@ -123,8 +122,8 @@ def _decode_record(data, size, at, record_format, room, row, spans, problem):
     end = _locate(data, size, at, record_format, spans, problem)
     if end < 0:
         return end
-    for feature in range(FEATURES):
-        count = room[FEATURES + feature]
+    for feature in range(FEATURE_COUNT):
+        count = room[FEATURE_COUNT + feature]
         if feature == WEIGHTS:
             fault = take_weights(data, spans, _pointer_at(f32_p, room[feature]), row * count, count)
         else:
@@ -145,7 +144,7 @@ def measure(file: i64_p, counts: i64_p, notes: i64_p) -> i64:
     end = _locate(data, file[FILE_SIZE], i64(0), file[FILE_FORMAT], spans, problem)
     if end < 0:
         return end
-    for feature in range(FEATURES):
+    for feature in range(FEATURE_COUNT):
         counts[feature] = _count(data, spans, feature)
         if counts[feature] < 0:
             problem[FEATURE] = feature
@@ -233,8 +232,8 @@ def _check_range(first, stop, room, row, most, problem):
     values of a feature are one run without a branch, which becomes vector code; where one is too high is looked for after.
     """
     excess = i64(0)
-    for feature in range(FEATURES):
-        width = room[FEATURES + feature]
+    for feature in range(FEATURE_COUNT):
+        width = room[FEATURE_COUNT + feature]
         values = shifted(_pointer_at(u32_p, room[feature]), (row + first) * width)
         highest = u32(0)
         for place in range((stop - first) * width):
@@ -243,8 +242,8 @@ def _check_range(first, stop, room, row, most, problem):
     if excess <= 0:
         return i64(0)
     for i in range(first, stop):
-        for feature in range(FEATURES):
-            width = room[FEATURES + feature]
+        for feature in range(FEATURE_COUNT):
+            width = room[FEATURE_COUNT + feature]
             values = shifted(_pointer_at(u32_p, room[feature]), (row + i) * width)
             for place in range(width):
                 value = i64(values[place])
@@ -270,8 +269,8 @@ def gather_within(
 ) -> i64:
     """As `gather`, of records whose values are all 0 to most[feature]: a few at a time, while they are in the cache."""
     width = i64(0)
-    for feature in range(FEATURES):
-        width += room[FEATURES + feature]
+    for feature in range(FEATURE_COUNT):
+        width += room[FEATURE_COUNT + feature]
     first, portion = i64(0), max(i64(1), i64(_CHECKED) // max(i64(1), width))
     while first < count:
         stop = min(first + portion, count)

@@ -21,13 +21,8 @@ from bertprep.kernels.language import (
     u32_p,
     u64,
 )
+from bertprep.kernels.numbers import CODE_SIZE_SHIFT, DISTANCE_CODES, LENGTH_CODES, SEEN_BITS
 
-SEEN_BITS = 15
-"""`seen` holds for each value of a hash of so many bits the position where four bytes with that hash stood last."""
-LENGTH_CODES, DISTANCE_CODES = 256, 256 + 259
-"""`codes` holds those of 256 literals, then from here on those of matches of 0 to 258 bytes, and of 30 distances."""
-SIZE_BIT = 24
-"""A code is the bits to write; above this one, how many they are."""
 _WINDOW, _SHORTEST, _LONGEST = 1 << 15, 4, 258
 _FIXED_CODES, _BITS_BEFORE = 1, 3  # the type of a block, and the bits in front of its first code
 _END_OF_BLOCK_BITS = 7  # all of them 0
@@ -44,7 +39,7 @@ def _put(out, at, bits, held, code, size):
 
 @subroutine
 def _put_code(out, at, bits, held, code):
-    return _put(out, at, bits, held, code & u32((1 << SIZE_BIT) - 1), i64(code >> u32(SIZE_BIT)))
+    return _put(out, at, bits, held, code & u32((1 << CODE_SIZE_SHIFT) - 1), i64(code >> u32(CODE_SIZE_SHIFT)))
 
 
 @subroutine
@@ -66,8 +61,8 @@ def _match(data, there, here, size):
 def deflate(data: u8_p, size: i64, is_last: i64, codes: u32_p, seen: i32_p, out: u8_p) -> i64:
     """Write `size` bytes as one block, which looks back at nothing before them; returns the bytes written, whole ones.
 
-    A block that is not the last is followed by an empty one, which ends at a whole byte. `out` has room for nine eighths of
-    the size and 16 bytes.
+    A block that is not the last is followed by an empty one, which ends at a whole byte. `out` takes nine eighths of the
+    size and DEFLATE_SLACK bytes.
     """
     for i in range(1 << SEEN_BITS):
         seen[i] = -_WINDOW - 1

@@ -12,8 +12,8 @@ from llvmlite import ir
 from numba.extending import intrinsic
 
 from bertprep.kernels.crc32c import masked_crc32c
-from bertprep.kernels.language import FEATURES as FEATURES_OF_PROCESSOR
 from bertprep.kernels.language import (
+    CPU_FEATURES,
     copy_64,
     i32_p,
     i64,
@@ -29,22 +29,29 @@ from bertprep.kernels.language import (
     u32_p,
     u64,
 )
-from bertprep.kernels.sentence_pairs import UNCHANGED
+from bertprep.kernels.numbers import (
+    FEATURE_COUNT,
+    HEADER_WIDTH,
+    INPUT_IDS,
+    INPUT_MASK,
+    INT32_LIST_TAG,
+    KEY_WIDTH,
+    LABELS,
+    NEXT_SENTENCE,
+    OFRECORD,
+    POSITIONS,
+    SEGMENT_IDS,
+    SIZE_AT,
+    TAG_AT,
+    TFRECORD,
+    UNCHANGED,
+    VARINT_SIZE_SHIFT,
+    WEIGHTS,
+    widest_record,
+)
 
-SLACK = 256
-HEADER_WIDTH = 64
-"""A ready header: all bytes of a feature before its values; byte 62 tells where its tag is, byte 63 how long it is."""
-KEY_WIDTH = 32
-"""A feature's name with the protobuf bytes around it; byte 31 tells how long that is."""
-TAG_AT, SIZE_AT = HEADER_WIDTH - 2, HEADER_WIDTH - 1
-INT64_LIST, INT32_LIST, FLOAT_LIST = 0x1A, 0x22, 0x12
-"""The tags of a Feature's lists: int64 in TensorFlow's Example, int32 in OneFlow's OFRecord, float in both."""
-FEATURES = 7
-INPUT_IDS, INPUT_MASK, SEGMENT_IDS, POSITIONS, LABELS, WEIGHTS, NEXT_SENTENCE = range(FEATURES)
-WIDEST_VARINT = 3  # of a token: vocabularies have fewer than 2**21 entries
-BYTES_OF_VARINT = 24  # a ready varint keeps its length above this bit
-TFRECORD, OFRECORD = 1, 2
-ZEROS, ONES, FLOAT_ONES = 0, 64, 128  # where 64 bytes of each lie in `patterns`
+_ZEROS, _ONES, _FLOAT_ONES = 0, 64, 128  # where 64 bytes of each lie in `patterns`
+_widest_record = subroutine(widest_record)
 _AHEAD = 4  # records between asking for an instance's memory and using it
 
 
@@ -71,7 +78,7 @@ def make_varints(numbers: i32_p, count: i64, varints: u32_p) -> i64:
         low = (n & u32(0x7F)) | ((n & u32(0x3F80)) << u32(1)) | ((n & u32(0x1FC000)) << u32(2))
         two, three = n >= u32(1 << 7), n >= u32(1 << 14)
         low |= (u32(0x80) if two else u32(0)) | (u32(0x8000) if three else u32(0))
-        varints[i] = u32(low | ((u32(1) + u32(two) + u32(three)) << u32(BYTES_OF_VARINT)))
+        varints[i] = u32(low | ((u32(1) + u32(two) + u32(three)) << u32(VARINT_SIZE_SHIFT)))
     return 0
 
 
@@ -122,7 +129,7 @@ def _put_header(out, at, headers, number, tags, feature):
 @subroutine
 def _put_ready_varint(out, at, varint):
     store_u32(out, at, varint)
-    return at + i64(varint >> u32(BYTES_OF_VARINT))
+    return at + i64(varint >> u32(VARINT_SIZE_SHIFT))
 
 
 @intrinsic
@@ -164,7 +171,7 @@ def _put_sequence_one_by_one(out, at, sequence, size):
     return at
 
 
-put_sequence = _put_sequence_packed if FEATURES_OF_PROCESSOR.get("avx512vbmi2") else _put_sequence_one_by_one
+put_sequence = _put_sequence_packed if CPU_FEATURES.get("avx512vbmi2") else _put_sequence_one_by_one
 
 
 @subroutine
@@ -218,7 +225,7 @@ def encode(
     `vocabulary_varints` and `position_varints` those of all tokens and of all positions. `sequence` has room for seq numbers
     and one vector, `values` for the widest feature; sizes[0] and sizes[1] tell the bytes written.
     """
-    widest = 8 + 4 + 4 + FEATURES * HEADER_WIDTH + WIDEST_VARINT * (seq + 2 * pred) + 2 * seq + 4 * pred + SLACK
+    widest = _widest_record(seq, pred)
     around_widest = 1 + varint_size(widest)
     tf_at, of_at = i64(0), i64(0)
     record = first
@@ -228,7 +235,7 @@ def encode(
         instance = order[record]
         a_size, b_size = _gather(sequence, varints, slices, instance, cls_varint, sep_varint)
         size = a_size + b_size + 3
-        copy_64(sequence, size, patterns, ZEROS)
+        copy_64(sequence, size, patterns, _ZEROS)
         mask_start = mask_ends[instance - 1] if instance else i64(0)
         masks = mask_ends[instance] - mask_start
 
@@ -247,39 +254,39 @@ def encode(
             replacement = i64(mask_replacements[mask_start + i])
             if replacement != UNCHANGED:
                 sequence[position] = vocabulary_varints[replacement]
-        _fill(values, label_at, pred - masks, patterns, ZEROS)
+        _fill(values, label_at, pred - masks, patterns, _ZEROS)
         labels_size = label_at + pred - masks
 
         ids_at = labels_size + 64
         ids_start = ids_at
         ids_at = put_sequence(values, ids_at, sequence, size)
-        _fill(values, ids_at, seq - size, patterns, ZEROS)
+        _fill(values, ids_at, seq - size, patterns, _ZEROS)
         ids_size = ids_at - ids_start + seq - size
 
         at = _put_header(out, at, headers, header_bases[INPUT_IDS] + ids_size, tags, INPUT_IDS)
         copy_some(out, at, values, ids_start, ids_size)
         at = _put_header(out, at + ids_size, headers, header_bases[INPUT_MASK], tags, INPUT_MASK)
-        _fill(out, at, size, patterns, ONES)
-        _fill(out, at + size, seq - size, patterns, ZEROS)
+        _fill(out, at, size, patterns, _ONES)
+        _fill(out, at + size, seq - size, patterns, _ZEROS)
         at = _put_header(out, at + seq, headers, header_bases[SEGMENT_IDS], tags, SEGMENT_IDS)
-        _fill(out, at, a_size + 2, patterns, ZEROS)
-        _fill(out, at + a_size + 2, b_size + 1, patterns, ONES)
-        _fill(out, at + size, seq - size, patterns, ZEROS)
+        _fill(out, at, a_size + 2, patterns, _ZEROS)
+        _fill(out, at + a_size + 2, b_size + 1, patterns, _ONES)
+        _fill(out, at + size, seq - size, patterns, _ZEROS)
         at += seq
 
         positions_at = i64(0)
         for i in range(masks):
             positions_at = _put_ready_varint(values, ids_start + positions_at, position_varints[mask_positions[mask_start + i]])
             positions_at -= ids_start
-        _fill(values, ids_start + positions_at, pred - masks, patterns, ZEROS)
+        _fill(values, ids_start + positions_at, pred - masks, patterns, _ZEROS)
         positions_size = positions_at + pred - masks
         at = _put_header(out, at, headers, header_bases[POSITIONS] + positions_size, tags, POSITIONS)
         copy_some(out, at, values, ids_start, positions_size)
         at = _put_header(out, at + positions_size, headers, header_bases[LABELS] + labels_size, tags, LABELS)
         copy_some(out, at, values, 0, labels_size)
         at = _put_header(out, at + labels_size, headers, header_bases[WEIGHTS], tags, WEIGHTS)
-        _fill(out, at, 4 * masks, patterns, FLOAT_ONES)
-        _fill(out, at + 4 * masks, 4 * (pred - masks), patterns, ZEROS)
+        _fill(out, at, 4 * masks, patterns, _FLOAT_ONES)
+        _fill(out, at + 4 * masks, 4 * (pred - masks), patterns, _ZEROS)
         at = _put_header(out, at + 4 * pred, headers, header_bases[NEXT_SENTENCE], tags, NEXT_SENTENCE)
         out[at] = is_random_next[instance]
         body_size = at + 1 - body
@@ -289,9 +296,9 @@ def encode(
             if formats & TFRECORD:
                 copied = of_at + 8
                 copy_some(ofrecords, copied, tfrecords, body, body_size)
-                for feature in range(FEATURES):
+                for feature in range(FEATURE_COUNT):
                     if feature != WEIGHTS:
-                        ofrecords[copied + tags[feature] - body] = INT32_LIST
+                        ofrecords[copied + tags[feature] - body] = INT32_LIST_TAG
             of_at += 8 + body_size
         if formats & TFRECORD:
             start = tf_at + 12

@@ -7,26 +7,7 @@ every value is written once, where it stays. The bytes are those of `encode` for
 """
 
 from bertprep.kernels.crc32c import masked_crc32c
-from bertprep.kernels.encode import (
-    BYTES_OF_VARINT,
-    FEATURES,
-    FLOAT_LIST,
-    INPUT_IDS,
-    INPUT_MASK,
-    INT32_LIST,
-    INT64_LIST,
-    KEY_WIDTH,
-    LABELS,
-    NEXT_SENTENCE,
-    POSITIONS,
-    SEGMENT_IDS,
-    SLACK,
-    TFRECORD,
-    WEIGHTS,
-    copy_some,
-    put_sequence,
-    put_varint,
-)
+from bertprep.kernels.encode import copy_some, put_sequence, put_varint
 from bertprep.kernels.language import (
     copy_16,
     i32_p,
@@ -41,10 +22,24 @@ from bertprep.kernels.language import (
     u32_p,
     u64,
 )
+from bertprep.kernels.numbers import (
+    FLOAT_LIST_TAG,
+    INPUT_IDS,
+    INPUT_MASK,
+    INT32_LIST_TAG,
+    INT64_LIST_TAG,
+    KEY_WIDTH,
+    LABELS,
+    NEXT_SENTENCE,
+    POSITIONS,
+    SEGMENT_IDS,
+    TFRECORD,
+    VARINT_SIZE_SHIFT,
+    WEIGHTS,
+    widest_example,
+)
 
-WIDEST_NUMBER = 5  # bytes of a varint of 31 bits
-_FRAME = 8 + 4 + 4
-_WIDEST_HEADER = KEY_WIDTH + 24  # a feature's key, three tags, four lengths
+_widest_example = subroutine(widest_example)
 
 
 @subroutine
@@ -79,7 +74,7 @@ def _make_ready(numbers, start, count, ready):
         low = (n & u32(0x7F)) | ((n & u32(0x3F80)) << u32(1)) | ((n & u32(0x1FC000)) << u32(2))
         low |= (u32(0x80) if two else u32(0)) | (u32(0x8000) if three else u32(0))
         width = u32(1) + u32(two) + u32(three)
-        ready[i] = u32(low | (width << u32(BYTES_OF_VARINT)))
+        ready[i] = u32(low | (width << u32(VARINT_SIZE_SHIFT)))
         size += i64(width)
     for i in range(count, (count + 15) // 16 * 16):
         ready[i] = u32(0)
@@ -112,7 +107,7 @@ def _put_numbers(out, at, keys, feature, tag, numbers, start, count, ready):
 @subroutine
 def _put_weights(out, at, keys, weights, start, count):
     """The feature of `count` floats, given as their bits."""
-    at = _put_header(out, at, keys, WEIGHTS, FLOAT_LIST, 4 * count)
+    at = _put_header(out, at, keys, WEIGHTS, FLOAT_LIST_TAG, 4 * count)
     for i in range(count):
         store_u32(out, at + 4 * i, weights[start + i])
     return at + 4 * count
@@ -149,9 +144,9 @@ def encode_examples(
     All whole numbers are at least 0; `weights` are the bits of floats. `ready` has room for seq + 64 numbers; size[0] tells
     the bytes written.
     """
-    widest = _FRAME + 8 + FEATURES * _WIDEST_HEADER + WIDEST_NUMBER * (3 * seq + 2 * pred + 1) + 4 * pred + SLACK
+    widest = _widest_example(seq, pred)
     before = i64(8) if record_format != TFRECORD else 12 + 1 + varint_size(widest)
-    tag = i64(INT64_LIST) if record_format == TFRECORD else i64(INT32_LIST)
+    tag = i64(INT64_LIST_TAG) if record_format == TFRECORD else i64(INT32_LIST_TAG)
     start = i64(0)
     row = first
     while row < end and start + widest <= capacity:

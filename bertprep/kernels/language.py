@@ -20,11 +20,11 @@ u8_p, u16_p, i32_p, u32_p, i64_p, u64_p, f32_p = (
     _pointer(t) for t in (types.uint8, types.uint16, types.int32, types.uint32, types.int64, types.uint64, types.float32)
 )
 
-FEATURES = {} if os.environ.get("BERTPREP_PORTABLE") else dict(llvm.get_host_cpu_features())
+CPU_FEATURES = {} if os.environ.get("BERTPREP_PORTABLE") else dict(llvm.get_host_cpu_features())
 """What the processor can do beyond the common; nothing where BERTPREP_PORTABLE asks for what runs anywhere, as tests do."""
-HAS_CRC32_INSTRUCTION = bool(FEATURES.get("sse4.2")) or bool(FEATURES.get("crc"))
+HAS_CRC32_INSTRUCTION = bool(CPU_FEATURES.get("sse4.2")) or bool(CPU_FEATURES.get("crc"))
 """x86-64 and ARMv8 processors have one for CRC-32C; one that lacks it would die of it, hence the question."""
-_ON_ARM = not FEATURES.get("sse4.2", False)
+_ON_ARM = not CPU_FEATURES.get("sse4.2", False)
 
 subroutine = njit(error_model="numpy")
 """A function that kernels call; LLVM inlines it where that pays."""

@@ -6,10 +6,8 @@ compiler turns into vector code: 0.4 ns a draw.
 """
 
 from bertprep.kernels.language import i64, leading_zeros, subroutine, u32, u64
+from bertprep.kernels.numbers import TWISTER_STATE, TWISTER_USED
 
-STATE_SIZE = 624
-USED = 2 * STATE_SIZE  # where the count of used draws lies
-GENERATOR_SIZE = USED + 1
 _MIDDLE = 397
 _MATRIX, _UPPER, _LOWER = u32(0x9908B0DF), u32(0x80000000), u32(0x7FFFFFFF)
 
@@ -23,30 +21,30 @@ def _twisted(upper, lower):
 @subroutine
 def refill(generator):
     """Make the next 624 draws."""
-    for i in range(STATE_SIZE - _MIDDLE):
+    for i in range(TWISTER_STATE - _MIDDLE):
         generator[i] = generator[i + _MIDDLE] ^ _twisted(generator[i], generator[i + 1])
-    for i in range(STATE_SIZE - _MIDDLE, STATE_SIZE - 1):
-        generator[i] = generator[i + _MIDDLE - STATE_SIZE] ^ _twisted(generator[i], generator[i + 1])
-    last = STATE_SIZE - 1
+    for i in range(TWISTER_STATE - _MIDDLE, TWISTER_STATE - 1):
+        generator[i] = generator[i + _MIDDLE - TWISTER_STATE] ^ _twisted(generator[i], generator[i + 1])
+    last = TWISTER_STATE - 1
     generator[last] = generator[_MIDDLE - 1] ^ _twisted(generator[last], generator[0])
-    for i in range(STATE_SIZE):
+    for i in range(TWISTER_STATE):
         y = generator[i]
         y = u32(y ^ (y >> u32(11)))
         y = u32(y ^ ((y << u32(7)) & u32(0x9D2C5680)))
         y = u32(y ^ ((y << u32(15)) & u32(0xEFC60000)))
-        generator[STATE_SIZE + i] = u32(y ^ (y >> u32(18)))
-    generator[USED] = 0
+        generator[TWISTER_STATE + i] = u32(y ^ (y >> u32(18)))
+    generator[TWISTER_USED] = 0
 
 
 @subroutine
 def draw(generator):
     """32 random bits."""
-    used = i64(generator[USED])
-    if used == STATE_SIZE:
+    used = i64(generator[TWISTER_USED])
+    if used == TWISTER_STATE:
         refill(generator)
         used = 0
-    generator[USED] = used + 1
-    return generator[STATE_SIZE + used]
+    generator[TWISTER_USED] = used + 1
+    return generator[TWISTER_STATE + used]
 
 
 @subroutine
@@ -82,7 +80,7 @@ def shuffle_head(generator, items, count, head):
     A step swaps items i and j <= i and never comes back to i, so where only the head is wanted it is enough to move item i
     to j. A draw beyond i is rejected; instead of a jump that the processor cannot foresee, it moves item i onto itself.
     """
-    used = i64(generator[USED])
+    used = i64(generator[TWISTER_USED])
     i = count - 1
     while i >= 1:
         # for all i + 1 of one bit length a draw is shifted alike
@@ -91,22 +89,22 @@ def shuffle_head(generator, items, count, head):
         lowest = max((i64(1) << (63 - zeros)) - 1, 1)
         lowest_moved = max(lowest, head)
         while i >= lowest_moved:
-            if used == STATE_SIZE:
+            if used == TWISTER_STATE:
                 refill(generator)
                 used = 0
-            value = i64(generator[STATE_SIZE + used] >> shift)
+            value = i64(generator[TWISTER_STATE + used] >> shift)
             used += 1
             accepted = value <= i
             items[value if accepted else i] = items[i]
             i -= i64(accepted)
         while i >= lowest:
-            if used == STATE_SIZE:
+            if used == TWISTER_STATE:
                 refill(generator)
                 used = 0
-            value = i64(generator[STATE_SIZE + used] >> shift)
+            value = i64(generator[TWISTER_STATE + used] >> shift)
             used += 1
             accepted = value <= i
             j = value if accepted else i
             items[i], items[j] = items[j], items[i]
             i -= i64(accepted)
-    generator[USED] = used
+    generator[TWISTER_USED] = used

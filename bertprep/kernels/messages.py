@@ -9,29 +9,34 @@ features are located, as ranges of bytes; every length is checked against the ra
 
 import numpy as np
 
-from bertprep.kernels import encode
-from bertprep.kernels.encode import FEATURES, OFRECORD, TFRECORD, WEIGHTS
-from bertprep.kernels.faults import FEATURE, FOUND, MALFORMED, MISSING, TWICE, WRONG_COUNT, WRONG_TYPE
 from bertprep.kernels.language import i64, load_u64, subroutine
+from bertprep.kernels.numbers import (
+    BEGIN,
+    DOUBLE_LIST,
+    END,
+    EXAMPLE_INT64_LIST,
+    FEATURE,
+    FEATURE_COUNT,
+    FEATURES,
+    FLOAT_LIST,
+    FOUND,
+    INT32_LIST,
+    INT64_LIST,
+    KIND,
+    MALFORMED,
+    MISSING,
+    OFRECORD,
+    SPAN_SIZE,
+    TF2_NAMES,
+    TFRECORD,
+    TWICE,
+    WEIGHTS,
+    WRONG_COUNT,
+    WRONG_TYPE,
+)
 from bertprep.kernels.varints import count_numbers, load_f32, load_f64, read_number, read_varint, unpack
 
-KIND, BEGIN, END = range(3)
-SPAN_SIZE = 3
-"""Where a feature is: the number of its list's field in Feature (0: none), where that list begins (-1: no feature) and ends."""
-FLOAT_LIST, DOUBLE_LIST, INT32_LIST, INT64_LIST = 2, 3, 4, 5  # in OFRecord
-INT64_LIST_OF_EXAMPLE = 3
-
-_NAMES = {
-    "input_ids": encode.INPUT_IDS,
-    "input_word_ids": encode.INPUT_IDS,  # TensorFlow 2's name
-    "input_mask": encode.INPUT_MASK,
-    "segment_ids": encode.SEGMENT_IDS,
-    "input_type_ids": encode.SEGMENT_IDS,  # TensorFlow 2's name
-    "masked_lm_positions": encode.POSITIONS,
-    "masked_lm_ids": encode.LABELS,
-    "masked_lm_weights": encode.WEIGHTS,
-    "next_sentence_labels": encode.NEXT_SENTENCE,
-}
+_NAMES = {name: feature for feature, known in enumerate(FEATURES) for name in (known, TF2_NAMES.get(known, known))}
 _BY_SIZE = sorted(_NAMES, key=len)
 _SIZES = np.array([len(name) for name in _BY_SIZE])
 _LONGEST = len(_BY_SIZE[-1])
@@ -163,7 +168,7 @@ def _locate_in_map(data, at, end, spans, problem):
 @subroutine
 def locate_features(data, at, end, record_format, spans, problem):
     """Fill `spans` for all features of the record data[at:end]; 0 or a fault. All are there, with a list of a fitting type."""
-    for feature in range(FEATURES):
+    for feature in range(FEATURE_COUNT):
         spans[SPAN_SIZE * feature + KIND] = 0
         spans[SPAN_SIZE * feature + BEGIN] = -1
     if record_format == OFRECORD:
@@ -184,14 +189,14 @@ def locate_features(data, at, end, record_format, spans, problem):
             at = _skip(data, tag, at, end)
             if at < 0:
                 return i64(MALFORMED)
-    for feature in range(FEATURES):
+    for feature in range(FEATURE_COUNT):
         kind = spans[SPAN_SIZE * feature + KIND]
         if feature == WEIGHTS:
             fits = kind == FLOAT_LIST or (kind == DOUBLE_LIST and record_format == OFRECORD)
         elif record_format == OFRECORD:
             fits = kind in (INT32_LIST, INT64_LIST)
         else:
-            fits = kind == INT64_LIST_OF_EXAMPLE
+            fits = kind == EXAMPLE_INT64_LIST
         if not fits:
             problem[FEATURE], problem[FOUND] = feature, kind
             return i64(MISSING) if spans[SPAN_SIZE * feature + BEGIN] < 0 else i64(WRONG_TYPE)

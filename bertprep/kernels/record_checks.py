@@ -12,9 +12,9 @@ the six of the second are a number c, when draws of masks for the text agree wit
 """
 
 from bertprep.kernels.decode import _pointer_at
-from bertprep.kernels.encode import FEATURES
 from bertprep.kernels.language import f32_p, i32_p, i64, i64_p, kernel, shifted, subroutine, u8_p, u64, u64_p
-from bertprep.kernels.record_faults import (
+from bertprep.kernels.numbers import (
+    AFTER_PREDICTIONS,
     AT_BY_LENGTH,
     AT_CONTINUES,
     AT_EXPECTED_LABELS,
@@ -40,54 +40,54 @@ from bertprep.kernels.record_faults import (
     AT_WORD_LABELS,
     AT_WORD_POSITIONS,
     AT_WORDS,
-    BEHIND_PREDICTIONS,
     CHOICE,
-    CLS,
     CLS_IN_TEXT,
-    COUNT,
-    COUNT_RULE,
     EMPTY_SEGMENT,
     EXACT_COUNT,
-    EXPECTED,
     EXPECTED_LEFT,
     EXPECTED_RIGHT,
-    FAULT_WIDTH,
-    FOUND,
+    FAULT_COUNT,
+    FAULT_EXPECTED,
+    FAULT_FOUND,
+    FAULT_POSITION,
+    FAULT_RECORD,
+    FEATURE_COUNT,
     HALF_TO_EVEN,
     ID_RANGE,
     LEFT,
-    MASK,
     MASK_ON_SPECIAL,
     MASK_ORDER,
     MASK_OUTSIDE,
     MASK_WITHOUT_LABEL,
-    NEXT_SENTENCE,
     NO_CLS,
     OPEN_FOLLOWS,
     PAD_IN_TEXT,
     PADDING_IDS,
     PADDING_SEGMENTS,
-    PLACE,
-    PRED,
     PREDICTION_COUNT,
-    RECORD,
     RIGHT,
     ROUNDED_EVEN,
     ROUNDED_UP,
+    RULE_CLS,
+    RULE_COUNT,
+    RULE_MASK,
+    RULE_PRED,
+    RULE_SEP,
+    RULE_SEQ,
+    RULE_STEP,
+    RULE_TOKENS,
     SCALE,
-    SEGMENTS,
-    SEP,
     SEP_COUNT,
     SEP_LAST,
-    SEQ,
     SKETCH_WORDS,
-    STEP,
-    TOKENS,
     UNEVEN_MASK,
-    WEIGHTS,
+    UNEVEN_WEIGHTS,
+    VALUE_FAULT_WIDTH,
     WHOLE_WORDS,
     WORD_IN_PART,
     WORD_LEFT_OUT,
+    WRONG_NEXT_SENTENCE,
+    WRONG_SEGMENTS,
 )
 
 _CERTAIN_TEXT = 32  # tokens; shorter ones, such as two stock phrases, come again by themselves
@@ -100,10 +100,10 @@ _SHOWN_ALIKE = (
 @subroutine
 def _note(faults, fault, record, place, expected, found):
     """Count a fault, and keep the first one's particulars; returns 1."""
-    row = shifted(faults, i64(FAULT_WIDTH) * fault)
-    if row[COUNT] == 0:
-        row[RECORD], row[PLACE], row[EXPECTED], row[FOUND] = record, place, expected, found
-    row[COUNT] += 1
+    row = shifted(faults, i64(VALUE_FAULT_WIDTH) * fault)
+    if row[FAULT_COUNT] == 0:
+        row[FAULT_RECORD], row[FAULT_POSITION], row[FAULT_EXPECTED], row[FAULT_FOUND] = record, place, expected, found
+    row[FAULT_COUNT] += 1
     return i64(1)
 
 
@@ -154,21 +154,21 @@ def _check_padding(ids, mask, segments, seq, record, faults):
 @subroutine
 def _check_predictions(positions, labels, weights, segments, length, rules, by_length, half_up, text, record, signs, faults):
     """(number of predictions, 1 if there is a fault else 0); puts the labels back into the text."""
-    pred, bad = rules[PRED], i64(0)
+    pred, bad = rules[RULE_PRED], i64(0)
     count = i64(0)
     while count < pred and weights[count] == 1.0:
         count += 1
     behind = i64(0)
     for i in range(count, pred):
         if weights[i] != 0.0:
-            bad |= _note(faults, i64(WEIGHTS), record, i, i64(0), count)
+            bad |= _note(faults, i64(UNEVEN_WEIGHTS), record, i, i64(0), count)
             break
     for i in range(count, pred):
         behind |= i64(positions[i]) | i64(labels[i])
     if behind != 0 and bad == 0:
         wrong = min(_first_other(positions, count, pred, 0), _first_other(labels, count, pred, 0))
         found = i64(positions[wrong]) if positions[wrong] != 0 else i64(labels[wrong])
-        bad |= _note(faults, i64(BEHIND_PREDICTIONS), record, wrong, count, found)
+        bad |= _note(faults, i64(AFTER_PREDICTIONS), record, wrong, count, found)
     before, outside, unordered, on_special = i64(-1), i64(0), i64(0), i64(0)
     for i in range(count):
         place, label = i64(positions[i]), i64(labels[i])
@@ -180,12 +180,12 @@ def _check_predictions(positions, labels, weights, segments, length, rules, by_l
             unordered = _note(faults, i64(MASK_ORDER), record, place, before, place)
         before = place
         text[place] = labels[i]
-        is_special = place == 0 or place == length - 1 or label == rules[CLS] or label == rules[SEP]
+        is_special = place == 0 or place == length - 1 or label == rules[RULE_CLS] or label == rules[RULE_SEP]
         is_special = is_special or (segments[place] == 0 and segments[place + 1] == 1)
         if is_special and on_special == 0:
             on_special = _note(faults, i64(MASK_ON_SPECIAL), record, place, i64(0), label)
     wanted, rounded_up = by_length[length], half_up[length]
-    exact = rules[COUNT_RULE] == EXACT_COUNT
+    exact = rules[RULE_COUNT] == EXACT_COUNT
     if exact and rounded_up != wanted and count in (wanted, rounded_up):
         is_up = i64(count == rounded_up)
         _note(faults, HALF_TO_EVEN + is_up, record, length, wanted if is_up else rounded_up, count)
@@ -201,7 +201,7 @@ def _check_text(text, segments, length, rules, record, faults):
 
     Returns the place of the first [SEP], how many tokens are the same as the next one, and 1 if there is a fault, else 0.
     """
-    cls, sep, bad = rules[CLS], rules[SEP], i64(0)
+    cls, sep, bad = rules[RULE_CLS], rules[RULE_SEP], i64(0)
     n_cls, n_sep, sep_places, n_pad, n_same = i64(0), i64(0), i64(0), i64(0), i64(0)
     text[length] = -1
     for place in range(length):
@@ -233,7 +233,7 @@ def _check_text(text, segments, length, rules, record, faults):
             wrong = _first_other(segments, i64(0), first_sep + 1, 0)
             if wrong == first_sep + 1:
                 wrong = _first_other(segments, wrong, length, 1)
-            bad |= _note(faults, i64(SEGMENTS), record, wrong, i64(wrong > first_sep), i64(segments[wrong]))
+            bad |= _note(faults, i64(WRONG_SEGMENTS), record, wrong, i64(wrong > first_sep), i64(segments[wrong]))
     return first_sep, n_same, bad
 
 
@@ -262,8 +262,8 @@ def _count_values(seq, pred):
 def _hash_all(room, row, keys):
     """The sum over all values; arrays of floats are taken as the bits they are."""
     total, at = u64(0), i64(0)
-    for feature in range(FEATURES):
-        width = room[FEATURES + feature]
+    for feature in range(FEATURE_COUNT):
+        width = room[FEATURE_COUNT + feature]
         values = shifted(_pointer_at(i32_p, room[feature]), row * width)
         for i in range(width):
             total += u64(values[i]) * keys[at + i]
@@ -384,11 +384,11 @@ def check_records(room: i64_p, count: i64, numbers: i64_p, tables: i64_p, hashes
     """Check `count` records of the arrays, whose numbers in their file are `numbers`; returns how many have no fault.
 
     `tables` are the addresses of the arrays of a `RecordChecker`, in the order of the names AT_. Counts add to what these
-    hold: faults (FAULTS, FAULT_WIDTH); the counts of a `Tally`; what of its positions and labels is to be expected of fair
-    draws, in units of 1 / SCALE: (seq + 1) differences from place to place, and one a token; random tokens shown, by token.
+    hold: faults (VALUE_FAULTS, VALUE_FAULT_WIDTH); the counts of a `Tally`; what of its positions and labels fair draws make
+    expect, in units of 1 / SCALE: (seq + 1) differences from each position to the next, and one a token; random tokens shown.
     AT_BY_LENGTH, AT_HALF_UP and AT_FACTORIALS have seq + 1 numbers; AT_TEXT has room for seq + 1 tokens, AT_WORDS for
-    5 * (seq + 1) numbers, AT_SKETCHES and AT_SKETCHED_LENGTHS for two sketches in STEP records, `hashes` for two numbers a
-    record: of its text, and of the whole.
+    WORD_ROWS * (seq + 1) numbers, AT_SKETCHES and AT_SKETCHED_LENGTHS for two sketches in rules[RULE_STEP] records,
+    `hashes` for two numbers a record: of its text, and of the whole.
     """
     rules, keys = _pointer_at(i64_p, tables[AT_RULES]), _pointer_at(u64_p, tables[AT_KEYS])
     by_length, half_up = _pointer_at(i64_p, tables[AT_BY_LENGTH]), _pointer_at(i64_p, tables[AT_HALF_UP])
@@ -401,8 +401,8 @@ def check_records(room: i64_p, count: i64, numbers: i64_p, tables: i64_p, hashes
     next_sentence, signs = _pointer_at(i64_p, tables[AT_NEXT_SENTENCE]), _pointer_at(i64_p, tables[AT_SIGNS])
     sketches = _pointer_at(u64_p, tables[AT_SKETCHES])
     sketched_lengths = _pointer_at(i64_p, tables[AT_SKETCHED_LENGTHS])
-    seq, pred, tokens, step = rules[SEQ], rules[PRED], rules[TOKENS], rules[STEP]
-    whole_words = rules[COUNT_RULE] == WHOLE_WORDS
+    seq, pred, tokens, step = rules[RULE_SEQ], rules[RULE_PRED], rules[RULE_TOKENS], rules[RULE_STEP]
+    whole_words = rules[RULE_COUNT] == WHOLE_WORDS
     clean = i64(0)
     for row in range(count):
         ids = shifted(_pointer_at(i32_p, room[0]), row * seq)
@@ -431,11 +431,11 @@ def check_records(room: i64_p, count: i64, numbers: i64_p, tables: i64_p, hashes
                 wrong = _check_range(labels, pred, tokens, record, faults)
             bad |= wrong
         if label != 0 and label != 1:
-            bad |= _note(faults, i64(NEXT_SENTENCE), record, i64(0), i64(0), label)
+            bad |= _note(faults, i64(WRONG_NEXT_SENTENCE), record, i64(0), i64(0), label)
         choices = i64(0)
         if bad == 0 and whole_words:
             choices = _expect_words(text, first_sep, length, positions, n, by_length[length], seq, tables, record, faults)
-        elif bad == 0 and rules[COUNT_RULE] == EXACT_COUNT:
+        elif bad == 0 and rules[RULE_COUNT] == EXACT_COUNT:
             choices = _choices(logarithms, length - 3, n)
         if bad != 0 or choices < 0:
             continue
@@ -460,7 +460,7 @@ def check_records(room: i64_p, count: i64, numbers: i64_p, tables: i64_p, hashes
             positions_seen[place] += 1
             if tokens > 0:
                 labels_seen[original] += 1
-            if token == rules[MASK]:
+            if token == rules[RULE_MASK]:
                 shown[0] += 1
                 n_masks += 1
             elif token == original:
@@ -471,18 +471,18 @@ def check_records(room: i64_p, count: i64, numbers: i64_p, tables: i64_p, hashes
                     replaced[token] += 1
         masks_in_all = i64(0)
         for place in range(length):
-            masks_in_all += i64(i64(ids[place]) == rules[MASK])
+            masks_in_all += i64(i64(ids[place]) == rules[RULE_MASK])
         if masks_in_all != n_masks:
             place, i = i64(0), i64(0)
-            while ids[place] != rules[MASK] or (i < n and positions[i] == place):
+            while ids[place] != rules[RULE_MASK] or (i < n and positions[i] == place):
                 if i < n and positions[i] == place:
                     i += 1
                 place += 1
-            _note(faults, i64(MASK_WITHOUT_LABEL), record, place, i64(0), rules[MASK])
+            _note(faults, i64(MASK_WITHOUT_LABEL), record, place, i64(0), rules[RULE_MASK])
         if tokens > 0:
             for place in range(1, length - 1):
                 tokens_seen[text[place]] += 1
-            tokens_seen[rules[SEP]] -= 1
+            tokens_seen[rules[RULE_SEP]] -= 1
         if not whole_words:
             if n_same != 0:
                 for i in range(n):

@@ -21,14 +21,11 @@ from bertprep.kernels.language import (
     u64_p,
 )
 from bertprep.kernels.mersenne import draw_53_bits, draw_below, shuffle, shuffle_head
+from bertprep.kernels.numbers import DOCUMENT, INSTANCES, MASKS, ROUND, UNCHANGED
 
 MASK_PROBABILITY = 7205759403792794  # 0.8 and 0.5 as thresholds for draw_53_bits: ceil(p * 2**53)
 HALF = 4503599627370496
 RANDOM_DOCUMENT_TRIES = 10
-UNCHANGED = -1
-"""The replacement of a masked position whose token stays: reading the token here would be a cache miss."""
-ROUND, DOCUMENT, INSTANCES, MASKS = 0, 1, 2, 3
-"""Where `generate` stands: duplication round, place in the shuffled documents, instances and masks so far."""
 
 
 @subroutine

@@ -10,7 +10,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from bertprep.kernels.language import FEATURES, i64, kernel, u8_p, u32_p
+from bertprep.kernels.language import CPU_FEATURES, i64, kernel, u8_p, u32_p
 
 _BLOCK_BYTES = 64
 _WORD, _FOUR = ir.IntType(32), ir.VectorType(ir.IntType(32), 4)
@@ -125,7 +125,7 @@ def _hash(builder, blocks, streams):
         stream.give_back()
 
 
-if FEATURES.get("sha"):
+if CPU_FEATURES.get("sha"):
 
     @kernel
     def sha256(state: u32_p, data: u8_p, blocks: i64) -> i64:

@@ -12,9 +12,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from bertprep.kernels.faults import MALFORMED, OUT_OF_RANGE, WRONG_COUNT
 from bertprep.kernels.language import (
-    FEATURES,
+    CPU_FEATURES,
     i32_p,
     i64,
     kernel,
@@ -25,6 +24,7 @@ from bertprep.kernels.language import (
     u8_p,
     u64,
 )
+from bertprep.kernels.numbers import MALFORMED, OUT_OF_RANGE, WRONG_COUNT
 
 _REACH = 80
 """Bytes of the file that must lie ahead for a block of 64: the last of four loads of 32 begins at byte 48."""
@@ -32,7 +32,7 @@ _LOW_16 = u64(0xFFFF)
 _ALL_BITS = u64(0xFFFFFFFFFFFFFFFF)
 _MOST = 0x7FFFFFFF
 _SEVENS = u64(0x7F7F7F7F)
-_HAS_COMPRESSION = all(FEATURES.get(name) for name in ("avx512f", "avx512bw", "avx512vl", "avx512vbmi"))
+_HAS_COMPRESSION = all(CPU_FEATURES.get(name) for name in ("avx512f", "avx512bw", "avx512vl", "avx512vbmi"))
 
 
 def _loaded(builder, pointer, at, kind):

@@ -24,28 +24,27 @@ from bertprep.kernels.language import (
     u64_p,
     word_bytes,
 )
+from bertprep.kernels.numbers import (
+    ALONE,
+    BLANK,
+    CACHE_BITS,
+    CACHE_ENTRY,
+    CODE_POINT_KIND,
+    DOCUMENTS,
+    DROP,
+    LONGEST_WORD,
+    REPLACEMENT_SHIFT,
+    SENTENCES,
+    SPACE,
+    TOKENS,
+    TRIE_FREE,
+    TRIE_STEP,
+)
 
-KEEP, DROP, SPACE, ALONE = 0, 1, 2, 3
-"""What a code point does: stands in a word, vanishes, ends a word, is a word by itself."""
-KIND, BLANK, REPLACEMENT_SHIFT = 3, 4, 3
-"""Parts of a code point's entry: its kind; whether `str.strip` removes it; above them, where its replacement is, or 0.
-
-A replacement is its size in bytes, its number of code points, and its UTF-8 bytes.
-"""
-
-LONGEST_WORD = 200  # code points; a longer word is [UNK]
-WORD_BUFFER_SIZE = (LONGEST_WORD + 1) * 4 + 64
 CACHED_BYTES = 15
 CACHED_IDS = 4
-CACHE_ENTRY = 4  # uint64: the word in two of them, the ids in the others
 COUNT_SHIFT = 56  # the sixteenth byte of a cached word is the number of its ids
-CACHE_BITS = 17
-STEP, CHILD, TOKEN = 4, 1, 2
-"""A step in the trie, 16 bytes: its key (node and byte), the node it leads to, the number of the token that ends there."""
-FREE = -1
-
-TOKENS, SENTENCES, DOCUMENTS = 0, 1, 2
-"""What `tokenize` counts in its state."""
+CHILD, TOKEN = 1, 2  # of a step in the trie
 
 _LOW_BYTES = np.array([(1 << 8 * min(n, 8)) - 1 for n in range(CACHED_BYTES + 1)], np.uint64)
 _HIGH_BYTES = np.array([(1 << 8 * max(n - 8, 0)) - 1 for n in range(CACHED_BYTES + 1)], np.uint64)
@@ -59,17 +58,17 @@ def _slot(trie, mask, node, byte):
     """Where the trie has the step from `node` by `byte`, or has room for it."""
     key = (node << 8) | byte
     slot = ((key * 0x9E3779B97F4A7C15) >> 20) & mask
-    while trie[STEP * slot] != key and trie[STEP * slot] != FREE:
+    while trie[TRIE_STEP * slot] != key and trie[TRIE_STEP * slot] != TRIE_FREE:
         slot = (slot + 1) & mask
-    return STEP * slot
+    return TRIE_STEP * slot
 
 
 @kernel
 def build_trie(text: u8_p, ends: i64_p, count: i64, trie: i32_p, mask: i64) -> i64:
     """Enter the tokens text[ends[i-1]:ends[i]] under their numbers; a token `##x` as x below the continuation root.
 
-    `trie` has mask + 1 places for steps, a power of two, of STEP numbers, all FREE. Returns the number of nodes, or -1 where
-    the table would be over half full and must be larger.
+    `trie` has mask + 1 steps, a power of two, of TRIE_STEP numbers, all TRIE_FREE. Returns the number of nodes, or -1 where the
+    table would be over half full and must be larger.
     """
     nodes = i64(2)
     start = i64(0)
@@ -81,7 +80,7 @@ def build_trie(text: u8_p, ends: i64_p, count: i64, trie: i32_p, mask: i64) -> i
         while at < end:
             byte = i64(text[at])
             slot = _slot(trie, mask, node, byte)
-            if trie[slot] == FREE:
+            if trie[slot] == TRIE_FREE:
                 if 2 * nodes > mask:
                     return -1
                 trie[slot] = (node << 8) | byte
@@ -105,7 +104,7 @@ def _match(word, size, trie, mask, unknown, tokens, at):
         i = start
         while i < size:
             slot = _slot(trie, mask, node, i64(word[i]))
-            if trie[slot] == FREE:
+            if trie[slot] == TRIE_FREE:
                 break
             node = i64(trie[slot + CHILD])
             i += 1
@@ -218,7 +217,7 @@ def tokenize(
         run = word_bytes(text, at)
         if 0 < run <= CACHED_BYTES:
             after = i64(text[at + run])
-            if after < 0x80 and (i64(entries[after]) & KIND) != DROP:
+            if after < 0x80 and (i64(entries[after]) & CODE_POINT_KIND) != DROP:
                 low = load_u64(text, at) & _LOW_BYTES[run]
                 high = load_u64(text, at + 8) & _HIGH_BYTES[run]
                 if lower:
@@ -242,7 +241,7 @@ def tokenize(
                 documents += 1
             blank = True
             continue
-        if byte < 0x80 and (i64(entries[byte]) & KIND) == ALONE:
+        if byte < 0x80 and (i64(entries[byte]) & CODE_POINT_KIND) == ALONE:
             count += _look_up(u64(byte), u64(0), 1, word, tables, tokens, count)
             blank = False
             at += 1
@@ -256,7 +255,7 @@ def tokenize(
             if code_point == _NEWLINE:
                 break
             entry = i64(entries[code_point])
-            kind = entry & KIND
+            kind = entry & CODE_POINT_KIND
             source, start, characters = text, at, i64(1)
             at += width
             if not entry & BLANK:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapreplace
 
+from bertprep.config import RecordFormat
 from bertprep.planning.measure import CommandCost, PieceCost
 from bertprep.planning.pieces import Piece
 from bertprep.records.make import TextShard
@@ -17,7 +18,7 @@ class Made:
     """Records by split and bytes by format, of a whole text."""
 
     records: dict[str, int]
-    size_bytes: dict[str, int]
+    size_bytes: dict[RecordFormat, int]
 
 
 def scale(shards: Sequence[TextShard], sizes: Sequence[int], costs: Sequence[PieceCost]) -> Made:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import bertprep
 from bertprep import pool, records
-from bertprep.config import Dialect, InstanceSettings
+from bertprep.config import Dialect, InstanceSettings, RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.planning.pieces import Piece
 from bertprep.records.make import RecordMaker, ShardTask
@@ -47,7 +47,7 @@ class PieceCost:
     process: int
     is_first: bool
     records: int
-    file_bytes: dict[str, int]  # by format
+    file_bytes: dict[RecordFormat, int]
     records_looked_at: int
     tokens_looked_at: int
     cpu_seconds: float
@@ -72,7 +72,7 @@ class PieceTask:
 
 
 def measure_pieces(
-    pieces: Sequence[Piece], maker: RecordMaker, formats: Sequence[str], folder: Path, workers: int
+    pieces: Sequence[Piece], maker: RecordMaker, formats: Sequence[RecordFormat], folder: Path, workers: int
 ) -> list[PieceCost]:
     """Make the records of all pieces in `folder`, remove them, and tell what each took."""
     tasks = []

@@ -20,7 +20,7 @@ from bertprep.commands.create import (
     list_shards,
     train_vocabulary_of,
 )
-from bertprep.config import Dialect, InstanceSettings
+from bertprep.config import Dialect, InstanceSettings, RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.progress import Reporter
 from bertprep.records.make import TextShard
@@ -38,14 +38,14 @@ class PlannedText:
     shards: list[TextShard]
     sizes: list[int]
     vocabulary: Path
-    folders: dict[str, Path]
+    folders: dict[RecordFormat, Path]
     root: Path
 
 
 def find_text(
     settings: InstanceSettings,
     dialect: Dialect,
-    formats: tuple[str, ...],
+    formats: tuple[RecordFormat, ...],
     *,
     vocab: Path | str | None,
     vocab_size: int,

@@ -7,11 +7,10 @@
             ...
 """
 
-from bertprep.records.examples import Examples
-from bertprep.records.files import RecordFiles
+from bertprep.records.examples import FEATURES, Examples
 from bertprep.records.reader import RecordFile
-from bertprep.records.writer import FEATURES, RecordEncoder, WrittenFile, write_records
+from bertprep.records.writer import RecordEncoder, WrittenFile, write_records
 
 open = RecordFile  # noqa: A001 - for `records.open(path)`
 
-__all__ = ["FEATURES", "Examples", "RecordEncoder", "RecordFile", "RecordFiles", "WrittenFile", "open", "write_records"]
+__all__ = ["FEATURES", "Examples", "RecordEncoder", "RecordFile", "WrittenFile", "open", "write_records"]

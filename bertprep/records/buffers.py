@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 from bertprep import kernels
 from bertprep.config import GZIP
 from bertprep.files.atomic import AtomicFile
+from bertprep.kernels.numbers import CODE_SIZE_SHIFT, DEFLATE_SLACK, DISTANCE_CODES, LENGTH_CODES, SEEN_BITS
 from bertprep.records.digest import BLOCK_BYTES
 
 BUFFER_BYTES = 1 << 20
 _PAGE_BYTES = 4096  # what direct writing asks for, as far as is known
 DEFLATED_BYTES = 1 << 18  # compressed at a time: a match looks back 32 KiB, so cutting here costs next to nothing
-DEFLATE_SPARE = 16
 _GZIP_HEADER = bytes.fromhex("1f8b 08 00 00000000 00 ff")  # deflate, no name, no time, no system
-SEEN_BITS, _SIZE_BIT = 15, 24  # as in bertprep.kernels.deflate, which is not imported at run time
 _LONGEST_MATCH = 258
 
 
@@ -90,7 +89,7 @@ class GzipBuffer(RecordBuffer):
         capacity += DEFLATED_BYTES
         super().make_room(capacity)
         runs = capacity // DEFLATED_BYTES + 1
-        self._packed.make_room(capacity * 9 // 8 + runs * DEFLATE_SPARE + len(_GZIP_HEADER))
+        self._packed.make_room(capacity * 9 // 8 + runs * DEFLATE_SLACK + len(_GZIP_HEADER))
         self._packed.append(_GZIP_HEADER)
 
     def take_unhashed(self) -> NDArray[np.uint8]:
@@ -134,15 +133,18 @@ def deflate_codes() -> NDArray[np.uint32]:
     """
 
     def code(number: int, bits: int) -> int:
-        return int(f"{number:0{bits}b}"[::-1], 2) | bits << _SIZE_BIT  # codes go with their highest bit first
+        return int(f"{number:0{bits}b}"[::-1], 2) | bits << CODE_SIZE_SHIFT  # codes go with their highest bit first
 
     def symbol(number: int) -> int:
         return code(number - 256, 7) if number < 280 else code(0xC0 + number - 280, 8)
 
-    literals = [code(0x30 + byte, 8) if byte < 144 else code(0x190 + byte - 144, 9) for byte in range(256)]
+    codes = np.zeros(DISTANCE_CODES + 30, np.uint32)
+    codes[:LENGTH_CODES] = [code(0x30 + byte, 8) if byte < 144 else code(0x190 + byte - 144, 9) for byte in range(256)]
     matches = [0] * 3
     for number in range(257, 285):
-        bits, extra = symbol(number) >> _SIZE_BIT, max(0, (number - 261) // 4)
-        matches += [symbol(number) + (more << bits) + (extra << _SIZE_BIT) for more in range(1 << extra)]
+        bits, extra = symbol(number) >> CODE_SIZE_SHIFT, max(0, (number - 261) // 4)
+        matches += [symbol(number) + (more << bits) + (extra << CODE_SIZE_SHIFT) for more in range(1 << extra)]
     matches[_LONGEST_MATCH:] = [symbol(285)]
-    return np.array([*literals, *matches, *(code(number, 5) for number in range(30))], np.uint32)
+    codes[LENGTH_CODES:DISTANCE_CODES] = matches
+    codes[DISTANCE_CODES:] = [code(number, 5) for number in range(30)]
+    return codes

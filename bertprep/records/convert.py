@@ -14,19 +14,17 @@ from pathlib import Path
 import numpy as np
 
 from bertprep import kernels
-from bertprep.config import DEFAULT_DIALECT, GOOGLE, Dialect
+from bertprep.config import DEFAULT_DIALECT, GOOGLE, Dialect, RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
+from bertprep.kernels.numbers import SPARE_VARINTS, widest_example
 from bertprep.records.buffers import BUFFER_BYTES, RecordBuffer, make_buffer
 from bertprep.records.digest import Sha256Pair
 from bertprep.records.examples import Examples, rows_in_block
-from bertprep.records.formats import TFRECORD
 from bertprep.records.reader import RecordFile
-from bertprep.records.writer import FEATURES, WrittenFile, feature_keys
+from bertprep.records.writer import WrittenFile, feature_keys
 
 _BLOCK_TOKENS = 1 << 15  # of a block of records: what the arrays of it take fits into the processor's cache
-_SLACK, _WIDEST_HEADER, _WIDEST_NUMBER = 256, 56, 5  # as in bertprep.kernels.encode_examples
-_FORMAT_NUMBERS = {TFRECORD: 1, "ofrecord": 2}
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class RecordConverter:
     all before it.
     """
 
-    def __init__(self, record_format: str, dialect: Dialect = DEFAULT_DIALECT) -> None:
+    def __init__(self, record_format: RecordFormat, dialect: Dialect = DEFAULT_DIALECT) -> None:
         self._format, self._dialect = record_format, dialect
         self._source: RecordFile | None = None
 
@@ -92,7 +90,7 @@ class RecordConverter:
 
 
 def write_examples(
-    blocks: Iterable[Examples], path: Path, record_format: str, dialect: Dialect = DEFAULT_DIALECT
+    blocks: Iterable[Examples], path: Path, record_format: RecordFormat, dialect: Dialect = DEFAULT_DIALECT
 ) -> WrittenFile:
     """Write blocks of examples, all of one shape and with no whole number below 0, to a file of that format.
 
@@ -111,32 +109,27 @@ def write_examples(
 
 
 def encode_blocks(
-    blocks: Iterable[Examples], record_format: str, buffer: RecordBuffer, feature_names: str = GOOGLE
+    blocks: Iterable[Examples], record_format: RecordFormat, buffer: RecordBuffer, feature_names: str = GOOGLE
 ) -> Iterator[int]:
     """Fill the buffer with the records of blocks of one shape; yields how many came when it is to be emptied."""
     encode, size, keys = kernels.load().encode_examples, np.zeros(1, np.int64), feature_keys(feature_names)
+    number = RecordFormat(record_format).number  # a name will do
     ready = np.empty(0, np.uint32)
     pending = 0
     for examples in blocks:
         seq, pred = examples.seq, examples.pred
         if not len(ready):
-            ready = np.zeros(seq + 64, np.uint32)
-            buffer.make_room(max(BUFFER_BYTES, 2 * _widest_record(seq, pred)))
+            ready = np.zeros(seq + SPARE_VARINTS, np.uint32)
+            buffer.make_room(max(BUFFER_BYTES, 2 * widest_example(seq, pred)))
         arrays = (*examples.arrays[:5], examples.masked_lm_weights.view(np.uint32), examples.next_sentence_labels)
         done = 0
         while done < len(examples):
             room = buffer.room
             before = done
-            done = encode(
-                _FORMAT_NUMBERS[record_format], done, len(examples), seq, pred, *arrays, keys, ready, room, len(room), size
-            )
+            done = encode(number, done, len(examples), seq, pred, *arrays, keys, ready, room, len(room), size)
             buffer.filled_bytes += int(size[0])
             pending += done - before
             if done < len(examples):
                 yield pending
                 pending = 0
     yield pending
-
-
-def _widest_record(seq: int, pred: int) -> int:
-    return 2 * _SLACK + len(FEATURES) * _WIDEST_HEADER + _WIDEST_NUMBER * (3 * seq + 2 * pred + 1) + 4 * pred

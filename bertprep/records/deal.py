@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertprep.config import DEFAULT_DIALECT, Dialect
+from bertprep.config import DEFAULT_DIALECT, Dialect, RecordFormat
 from bertprep.errors import UsageError
 from bertprep.records.convert import Span
 from bertprep.workspace.data_sets import IdentifiedFile, RecordFolder
@@ -31,7 +31,7 @@ def plan_outputs(
     folder: RecordFolder,
     sources: Sequence[IdentifiedFile],
     target: Path,
-    to: str,
+    to: RecordFormat,
     shards: int | None,
     dialect: Dialect = DEFAULT_DIALECT,
 ) -> list[Output]:

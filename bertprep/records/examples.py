@@ -14,6 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertprep.kernels.numbers import FEATURES
+
+__all__ = ["FEATURES", "Examples", "rows_in_block"]
+
 _TYPES = (np.int32, np.int32, np.int32, np.int32, np.int32, np.float32, np.int32)
 MOST_VALUES = 65_535
 """Of a feature in one record: the longest sequence that `create` makes. What claims more is no record of BERT's."""

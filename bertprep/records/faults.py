@@ -1,6 +1,6 @@
 """What is wrong with a record file, in words: one line with the file, the record, what was expected, found, and what to do.
 
-Kernels answer with the numbers of `bertprep.kernels.faults`; this is the only place that turns them into messages.
+Kernels answer with the numbers of `bertprep.kernels.numbers`; this is the only place that turns them into messages.
 """
 
 from pathlib import Path
@@ -8,62 +8,56 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
-from bertprep.kernels import faults
-from bertprep.records.writer import FEATURES
+from bertprep.kernels import numbers
+from bertprep.kernels.numbers import FEATURES, WEIGHTS
 
 _MOST = 2**31 - 1
-_MESSAGES = {"tfrecord": "tf.train.Example", "ofrecord": "OFRecord"}
-_LISTS = {
-    "tfrecord": {0: "no list", 1: "a bytes_list", 2: "a float_list", 3: "an int64_list"},
-    "ofrecord": {
-        0: "no list",
-        1: "a bytes_list",
-        2: "a float_list",
-        3: "a double_list",
-        4: "an int32_list",
-        5: "an int64_list",
-    },
+_MESSAGES = {RecordFormat.TFRECORD: "tf.train.Example", RecordFormat.OFRECORD: "OFRecord"}
+_LISTS = {  # the fields of each one's Feature
+    RecordFormat.TFRECORD: ("no list", "a bytes_list", "a float_list", "an int64_list"),
+    RecordFormat.OFRECORD: ("no list", "a bytes_list", "a float_list", "a double_list", "an int32_list", "an int64_list"),
 }
-_FITTING = {"tfrecord": "int64_list", "ofrecord": "int32_list or int64_list"}
+_FITTING = {RecordFormat.TFRECORD: "int64_list", RecordFormat.OFRECORD: "int32_list or int64_list"}
+_FITTING_WEIGHTS = {RecordFormat.TFRECORD: "float_list", RecordFormat.OFRECORD: "float_list or double_list"}
 _TOKEN_IDS = ("input_ids", "masked_lm_ids")
-_FITTING_WEIGHTS = {"tfrecord": "float_list", "ofrecord": "float_list or double_list"}
 
 
-def explain(path: Path, record_format: str, fault: int, record: int, problem: NDArray[np.int64]) -> BertprepError:
+def explain(path: Path, record_format: RecordFormat, fault: int, record: int, problem: NDArray[np.int64]) -> BertprepError:
     """The error for a fault of `record`, with what the kernel noted about it."""
-    found, expected = int(problem[faults.FOUND]), int(problem[faults.EXPECTED])
+    found, expected = int(problem[numbers.FOUND]), int(problem[numbers.EXPECTED])
     return BertprepError(
-        f"{path}: record {record}: {_words(record_format, fault, int(problem[faults.FEATURE]), found, expected)}"
+        f"{path}: record {record}: {_words(record_format, fault, int(problem[numbers.FEATURE]), found, expected)}"
     )
 
 
-def _words(record_format: str, fault: int, feature: int, found: int, expected: int) -> str:
-    if fault == faults.TRUNCATED and expected < 0:
+def _words(record_format: RecordFormat, fault: int, feature: int, found: int, expected: int) -> str:
+    if fault == numbers.TRUNCATED and expected < 0:
         return "its length is beyond any file's; damaged, make the file again"
-    if fault == faults.TRUNCATED:
+    if fault == numbers.TRUNCATED:
         return (
             f"by its length {expected:,} more bytes must follow, there are {found:,}; truncated or damaged, make the file again"
         )
-    if fault == faults.LEFT_OVER:
+    if fault == numbers.LEFT_OVER:
         return f"{found} bytes are left for it, it needs {expected} or more; truncated or appended to, make the file again"
-    if fault in (faults.LENGTH_CHECKSUM, faults.DATA_CHECKSUM):
-        what = "length" if fault == faults.LENGTH_CHECKSUM else "data"
+    if fault in (numbers.LENGTH_CHECKSUM, numbers.DATA_CHECKSUM):
+        what = "length" if fault == numbers.LENGTH_CHECKSUM else "data"
         return f"the checksum of its {what} should be {expected:08x}, it is {found:08x}; damaged, make the file again"
-    if fault == faults.MALFORMED:
+    if fault == numbers.MALFORMED:
         return f"it is no valid {_MESSAGES[record_format]} message; damaged or something else, make the file again"
     name = FEATURES[feature]
-    if fault == faults.MISSING:
+    if fault == numbers.MISSING:
         return f"feature {name} is missing; give a file of BERT pretraining records"
-    if fault == faults.TWICE:
+    if fault == numbers.TWICE:
         return f"feature {name} stands in it more than once; make the file again"
-    if fault == faults.WRONG_TYPE:
-        lists = _LISTS[record_format].get(found, "an unknown list")
-        fitting = (_FITTING_WEIGHTS if name == "masked_lm_weights" else _FITTING)[record_format]
+    if fault == numbers.WRONG_TYPE:
+        lists = _LISTS[record_format][found] if found < len(_LISTS[record_format]) else "an unknown list"
+        fitting = (_FITTING_WEIGHTS if feature == WEIGHTS else _FITTING)[record_format]
         return f"feature {name} should be {fitting}, it is {lists}; give a file of BERT pretraining records"
-    if fault == faults.WRONG_COUNT:
+    if fault == numbers.WRONG_COUNT:
         return f"feature {name} has {found:,} values, expected {_expected(feature, found, expected)}; make the file again"
-    if fault == faults.BEYOND_MODEL:
+    if fault == numbers.BEYOND_MODEL:
         return _beyond_model(name, found, expected)
     return f"feature {name} has a value that is negative or above {_MOST:,}; make the file again"
 

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
+from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 
-TFRECORD, OFRECORD = "tfrecord", "ofrecord"
 _MAP_ENTRY = 0x0A
 _LONGEST = 1 << 31  # no protobuf message is longer
 
 
-def find_format(path: Path, data: NDArray[np.uint8], *, is_whole: bool = True) -> str:
+def find_format(path: Path, data: NDArray[np.uint8], *, is_whole: bool = True) -> RecordFormat:
     """The format of the file with these bytes, or that begins with them.
 
     Raises `BertprepError` where it has neither or is empty.
@@ -29,12 +29,12 @@ def find_format(path: Path, data: NDArray[np.uint8], *, is_whole: bool = True) -
     head = data[:13].tobytes()
     length = int.from_bytes(head[:8], "little")
     if len(data) >= 12 and int.from_bytes(head[8:12], "little") == masked_checksum(data[:8]):
-        return TFRECORD
+        return RecordFormat.TFRECORD
     if len(data) >= 9 and length < _LONGEST:
         if head[8] == _MAP_ENTRY:
-            return OFRECORD
+            return RecordFormat.OFRECORD
         if head[12:] == bytes([_MAP_ENTRY]) and length <= len(data) - 16:
-            return TFRECORD
+            return RecordFormat.TFRECORD
     size = f"{'' if is_whole else 'more than '}{len(data):,} bytes"
     raise BertprepError(
         f"{path}: is neither TFRecord nor OFRecord: it has {size} and begins with {head[:12].hex(' ')}; "

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bertprep import kernels, pool
-from bertprep.config import DEFAULT_DIALECT, Dialect, InstanceSettings
+from bertprep.config import DEFAULT_DIALECT, Dialect, InstanceSettings, RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances, load_vocabulary
@@ -38,7 +38,7 @@ class TextShard:
 
     path: Path
     number: int
-    names: dict[str, str]  # format -> name
+    names: dict[RecordFormat, str]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ShardTask:
 
     shard: TextShard
     seed: int
-    paths: dict[str, Path]  # format -> file
+    paths: dict[RecordFormat, Path]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class ShardResult:
     """What a worker made of one shard: a manifest entry for each format, and how much text it was."""
 
     shard: TextShard
-    facts: dict[str, dict[str, Any]]
+    facts: dict[RecordFormat, dict[str, Any]]
     text_bytes: int
     records: int
 
@@ -81,7 +81,9 @@ class RecordMaker:
         kernels.load()
         _ = self.tokenizer, self.encoder
 
-    def task(self, shard: TextShard, homes: dict[str, RecordHome], done: dict[str, dict[str, Any]]) -> ShardTask | None:
+    def task(
+        self, shard: TextShard, homes: dict[RecordFormat, RecordHome], done: dict[RecordFormat, dict[str, Any]]
+    ) -> ShardTask | None:
         """What is still to be made of a shard, where `done` has what manifest or journal of each format list."""
         paths = {
             name: home.records / shard.names[name]
@@ -113,7 +115,7 @@ class RecordMaker:
 
 def make_records(
     shards: Sequence[TextShard],
-    homes: dict[str, RecordHome],
+    homes: dict[RecordFormat, RecordHome],
     made_with: dict[str, Any],
     maker: RecordMaker,
     workers: int,
@@ -121,7 +123,7 @@ def make_records(
     *,
     check_texts: bool,
     verify: bool = False,
-) -> dict[str, Manifest]:
+) -> dict[RecordFormat, Manifest]:
     """Make what is missing in the home of each format, and the manifests; what they say of each format.
 
     With `check_texts`, where `made_with` does not identify the texts, what is there already must be of these. With
@@ -175,12 +177,14 @@ def make_records(
     return {name: manifest for name, manifest in found.items() if manifest}
 
 
-def _owned(folder: Path, homes: dict[str, RecordHome]) -> list[str]:
+def _owned(folder: Path, homes: dict[RecordFormat, RecordHome]) -> list[str]:
     """Of a folder, what only runs like this one write to: all of it, or in a user's own the folders of the formats."""
     return [home.prefix or "." for home in homes.values() if home.folder == folder]
 
 
-def _finish(journal: Journal, names: Sequence[str], versions: dict[str, str], homes: dict[str, RecordHome]) -> Manifest:
+def _finish(
+    journal: Journal, names: Sequence[str], versions: dict[str, str], homes: dict[RecordFormat, RecordHome]
+) -> Manifest:
     """The manifest of the files `names`, and of those of other formats, which stay as they are, finished or not."""
     asked_for = tuple(home.prefix for home in homes.values() if home.folder == journal.folder)
     others = [name for name in {**journal.listed, **journal.done} if not name.startswith(asked_for)]

@@ -17,20 +17,34 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bertprep import kernels
+from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
-from bertprep.kernels import faults
+from bertprep.kernels.numbers import (
+    EXPECTED,
+    FEATURE,
+    FEATURE_COUNT,
+    FEATURES,
+    FILE_DATA,
+    FILE_FORMAT,
+    FILE_OFFSETS,
+    FILE_SIZE,
+    FILE_WIDTH,
+    FOUND,
+    INPUT_IDS,
+    NEXT_SENTENCE,
+    NOTES_SIZE,
+    POSITIONS,
+    ROW,
+    WRONG_COUNT,
+)
 from bertprep.records.examples import MOST_VALUES, Examples
 from bertprep.records.faults import explain
 from bertprep.records.file_bytes import FileBytes
-from bertprep.records.formats import OFRECORD, TFRECORD, find_format
-from bertprep.records.writer import FEATURES
+from bertprep.records.formats import find_format
 
-_FORMAT_NUMBERS = {TFRECORD: 1, OFRECORD: 2}  # as in bertprep.kernels.encode, which is not imported at run time
 _FIRST_ROOM = 1024
 SMALLEST_RECORD = 128
 """Bytes; the names of the seven features, with what protobuf puts around them, are longer."""
-_POSITIONS = FEATURES.index("masked_lm_positions")
-
 
 Selection: TypeAlias = slice | Sequence[int] | NDArray[np.integer] | NDArray[np.bool_]
 """Which records: a slice, whole numbers, or for each record whether it is one of them."""
@@ -62,6 +76,16 @@ def select_records(records: ArrayLike, count: int, where: Path | str) -> NDArray
     return np.ascontiguousarray(given, np.int64)
 
 
+def describe_file(
+    data: NDArray[np.uint8], record_format: RecordFormat, offsets: NDArray[np.int64], start: int = 0
+) -> NDArray[np.int64]:
+    """The file with these bytes, from `start` on, as kernels see it; holds as long as both arrays."""
+    row = np.zeros(FILE_WIDTH, np.int64)
+    row[[FILE_SIZE, FILE_FORMAT]] = data.size - start, record_format.number
+    row[[FILE_DATA, FILE_OFFSETS]] = data.ctypes.data + start, offsets.ctypes.data
+    return row
+
+
 class RecordFile:
     """The records of one file, by number from 0; for one thread at a time.
 
@@ -73,12 +97,12 @@ class RecordFile:
         self.path = Path(path)
         self._bytes = FileBytes(self.path)
         self._is_open = True
-        self._notes = np.zeros(faults.NOTES_SIZE, np.int64)
+        self._notes = np.zeros(NOTES_SIZE, np.int64)
         self._offsets = np.zeros(_FIRST_ROOM + 1, np.int64)  # (records found + 1,): where each begins, and the last one ends
         self._found = 0
         try:
             self.format = find_format(self.path, self._bytes.array)
-            if self._bytes.is_compressed and self.format == OFRECORD:
+            if self._bytes.is_compressed and self.format == RecordFormat.OFRECORD:
                 raise BertprepError(f"{self.path}: is a compressed OFRecord file, which no trainer reads; decompress it")
             self._row = self._describe()
             self.seq, self.pred = self._measure()
@@ -134,7 +158,7 @@ class RecordFile:
 
         Fastest where the arrays stay in the processor's cache: some 256 records of 128 tokens.
         """
-        self.check_room(examples, row, stop - start)
+        self._check_room(examples, row, stop - start)
         if start < 0 or stop < start:
             raise IndexError(f"records {start} to {stop}")
         if start > self._found:
@@ -144,7 +168,7 @@ class RecordFile:
         self._make_room(stop)
         count = kernels.load().decode(self._row, start, stop - start, examples.room, row, self._notes)
         if count < 0:
-            raise self._explain(count, start + int(self._notes[faults.ROW]))
+            raise self._explain(count, start + int(self._notes[ROW]))
         self._bytes.check()
         self._found = max(self._found, start + count)
         return count
@@ -152,44 +176,42 @@ class RecordFile:
     def gather_into(self, examples: Examples, records: NDArray[np.int64], *, row: int = 0) -> None:
         """Read the records of an array of numbers, in its order, to the rows from `row` on."""
         numbers = select_records(records, len(self), self.path)
-        self.check_room(examples, row, len(numbers))
+        self._check_room(examples, row, len(numbers))
         if len(numbers) == 0:
             return
         files = np.zeros(len(numbers), np.int64)  # all are in the one
         fault = kernels.load().gather(self._row, files, numbers, len(numbers), examples.room, row, self._notes)
         if fault < 0:
-            raise self._explain(fault, int(numbers[self._notes[faults.ROW]]))
+            raise self._explain(fault, int(numbers[self._notes[ROW]]))
         self._bytes.check()
 
     @property
-    def row(self) -> NDArray[np.int64]:
-        """This file as kernels see it, with the offsets of all records; holds as long as the file is open."""
+    def offsets(self) -> NDArray[np.int64]:
+        """(records + 1,): where each record begins, and the last one ends."""
         self._find_records(None)
-        return self._row
+        offsets: NDArray[np.int64] = self._offsets[: self._found + 1].copy()
+        return offsets
 
     def _describe(self) -> NDArray[np.int64]:
-        """This file as kernels see it."""
-        data = self._bytes.array
-        numbers = (data.size, _FORMAT_NUMBERS[self.format], data.ctypes.data, self._offsets.ctypes.data)
-        return np.array(numbers, np.int64)
+        return describe_file(self._bytes.array, self.format, self._offsets)
 
     def _measure(self) -> tuple[int, int]:
         """(seq, pred) of the first record, whose features must agree."""
-        counts = np.zeros(len(FEATURES), np.int64)
+        counts = np.zeros(FEATURE_COUNT, np.int64)
         fault = kernels.load().measure(self._row, counts, self._notes)
         if fault < 0:
             raise self._explain(fault, 0)
-        seq, pred = int(counts[0]), int(counts[_POSITIONS])
+        seq, pred = int(counts[INPUT_IDS]), int(counts[POSITIONS])
         for feature, count in enumerate(counts):
             if count > MOST_VALUES:
                 raise BertprepError(
                     f"{self.path}: record 0: feature {FEATURES[feature]} has {count:,} values, more than the {MOST_VALUES:,} "
                     "that are read; give a file of BERT pretraining records"
                 )
-            expected = max(1, seq) if feature < _POSITIONS else max(1, pred) if feature < len(FEATURES) - 1 else 1
+            expected = max(1, seq) if feature < POSITIONS else max(1, pred) if feature < NEXT_SENTENCE else 1
             if count != expected:
-                self._notes[[faults.FEATURE, faults.FOUND, faults.EXPECTED]] = feature, count, expected
-                raise self._explain(faults.WRONG_COUNT, 0)
+                self._notes[[FEATURE, FOUND, EXPECTED]] = feature, count, expected
+                raise self._explain(WRONG_COUNT, 0)
         return seq, pred
 
     def _find_records(self, wanted: int | None) -> None:
@@ -205,7 +227,7 @@ class RecordFile:
             most = len(self._offsets) - 1 if wanted is None else wanted
             found = kernels.load().find_records(self._row, self._found, most, self._notes)
             if found < 0:
-                raise self._explain(found, int(self._notes[faults.ROW]))
+                raise self._explain(found, int(self._notes[ROW]))
             self._bytes.check()
             self._found = found
 
@@ -221,7 +243,7 @@ class RecordFile:
         if not self._is_open:
             raise ValueError(f"{self.path}: is closed")
 
-    def check_room(self, examples: Examples, row: int, count: int) -> None:
+    def _check_room(self, examples: Examples, row: int, count: int) -> None:
         """Raise `ValueError` unless `count` records of this file fit into the arrays from `row` on."""
         self._check_open()
         if (examples.seq, examples.pred) != (self.seq, self.pred) or row < 0 or row + count > len(examples):
@@ -230,14 +252,6 @@ class RecordFile:
                 f"needed for {count} of {self.seq}/{self.pred} from row {row}"
             )
 
-    def check(self) -> None:
-        """Raise `BertprepError` where the file was cut short, and what was read of it is not what it held."""
-        self._bytes.check()
-
-    def explain(self, fault: int, record: int, notes: NDArray[np.int64]) -> BertprepError:
-        """The error for a fault that a kernel found in a record of this file."""
-        return explain(self.path, self.format, fault, record, notes)
-
     def _explain(self, fault: int, record: int) -> BertprepError:
         self._bytes.check()  # what was read as zeros is no fault of the record
-        return self.explain(fault, record, self._notes)
+        return explain(self.path, self.format, fault, record, self._notes)

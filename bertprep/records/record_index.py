@@ -16,7 +16,6 @@ are not in memory that means reading all of them. A kept index is mapped, so tha
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -25,6 +24,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.mapped_file import MappedFile
@@ -36,7 +36,6 @@ from bertprep.workspace.record_home import find_home
 
 INDEX = ".record-index"
 _VERSION = 1
-_OFFSETS = 3  # where a RecordFile's row has the address of its offsets, as in bertprep.kernels.decode
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class IndexedFile:
     size_bytes: int
     changed_ns: int
     data_bytes: int
-    format: str
+    format: RecordFormat
     seq: int
     pred: int
     records: int
@@ -112,8 +111,7 @@ def _identity(path: Path) -> tuple[str, int, int]:
 def _find_records(path: Path) -> tuple[IndexedFile, NDArray[np.int64]]:
     name, size_bytes, changed_ns = _identity(path)
     with RecordFile(path) as file:
-        address = ctypes.cast(int(file.row[_OFFSETS]), ctypes.POINTER(ctypes.c_int64))
-        offsets = np.ctypeslib.as_array(address, (len(file) + 1,)).copy()  # the memory is the file's
+        offsets = file.offsets
         data_bytes = int(offsets[-1])
         return IndexedFile(name, size_bytes, changed_ns, data_bytes, file.format, file.seq, file.pred, len(file)), offsets
 
@@ -131,7 +129,7 @@ def _read(path: Path, folder: Path) -> RecordIndex | None:
         header = parse_json(line)
         if header["version"] != _VERSION:
             return None
-        files = tuple(IndexedFile(**entry) for entry in header["files"])
+        files = tuple(IndexedFile(**{**entry, "format": RecordFormat(entry["format"])}) for entry in header["files"])
         offsets = np.frombuffer(mapping, np.int64, offset=len(line))
         index = RecordIndex(folder, files, _cut(offsets, files), mapping)
         ends = [int(starts[-1]) for starts in index.offsets]

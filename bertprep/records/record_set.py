@@ -19,19 +19,15 @@ from numpy.typing import NDArray
 from bertprep import kernels
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.mapped_file import any_cut
-from bertprep.kernels.faults import NOTES_SIZE, ROW
+from bertprep.kernels.numbers import FILE_DATA, FILE_FORMAT, FILE_OFFSETS, FILE_SIZE, FILE_WIDTH, NOTES_SIZE, ROW
 from bertprep.records import Examples
 from bertprep.records.faults import explain
 from bertprep.records.file_bytes import FileBytes
-from bertprep.records.formats import OFRECORD, TFRECORD
 from bertprep.records.reader import select_records
 from bertprep.records.record_index import RecordIndex, changed, check_unchanged, index_place, index_records
 from bertprep.workspace.data_sets import find_records
 from bertprep.workspace.layout import TEST, TRAINING
 
-_FORMAT_NUMBERS = {TFRECORD: 1, OFRECORD: 2}  # as in bertprep.kernels.encode, which is not imported at run time
-_FILE_WIDTH = 4  # of a file as kernels see it: its size, its format, the addresses of its bytes and of its records' offsets
-_SIZE, _FORMAT, _DATA, _OFFSETS = range(_FILE_WIDTH)
 _MOST_WEIGHT = 0x7F7FFFFF  # the bits of the highest finite float32
 _MOST_MAPPINGS = 32_000  # Linux allows 65,530 a process
 _MOST_DECOMPRESSED_BYTES = 4 << 30
@@ -77,10 +73,10 @@ class RecordSet:
         records = np.array([file.records for file in self._files], np.int64)
         self._ends = np.cumsum(records)  # (files,): the number of the record after each file's last
         self._starts = self._ends - records
-        self._rows = np.zeros((len(self._files), _FILE_WIDTH), np.int64)  # no data where a file is closed
-        self._rows[:, _SIZE] = [file.data_bytes for file in self._files]
-        self._rows[:, _FORMAT] = [_FORMAT_NUMBERS[file.format] for file in self._files]
-        self._rows[:, _OFFSETS] = [starts.ctypes.data for index in self._indexes for starts in index.offsets]
+        self._rows = np.zeros((len(self._files), FILE_WIDTH), np.int64)  # no data where a file is closed
+        self._rows[:, FILE_SIZE] = [file.data_bytes for file in self._files]
+        self._rows[:, FILE_FORMAT] = [file.format.number for file in self._files]
+        self._rows[:, FILE_OFFSETS] = [starts.ctypes.data for index in self._indexes for starts in index.offsets]
         self._most: NDArray[np.int64] | None = None  # the highest value of each feature, in the order of `Examples`
         if vocab_size is not None:
             tokens, types, places = vocab_size - 1, type_vocab_size - 1, self.seq - 1
@@ -145,7 +141,7 @@ class RecordSet:
     def _gather(self, examples: Examples, files: NDArray[np.int64], records: NDArray[np.int64], row: int) -> None:
         self._calls += 1
         self._used[files] = self._calls
-        is_closed = self._rows[files, _DATA] == 0
+        is_closed = self._rows[files, FILE_DATA] == 0
         if is_closed.any():
             self._open(np.unique(files[is_closed]))
         notes = np.zeros(NOTES_SIZE, np.int64)
@@ -169,7 +165,7 @@ class RecordSet:
 
     def _open(self, numbers: NDArray[np.int64]) -> None:
         """Open files, and close as many as there would be too many, those used longest ago."""
-        mapped = np.flatnonzero((self._rows[:, _DATA] != 0) & ~self._is_compressed)
+        mapped = np.flatnonzero((self._rows[:, FILE_DATA] != 0) & ~self._is_compressed)
         excess = max(0, len(mapped) + len(numbers) - self._most_open)
         for number in mapped[np.argsort(self._used[mapped])[:excess]].tolist():
             self._close(number)
@@ -178,10 +174,10 @@ class RecordSet:
             self._opened[number] = FileBytes(self._paths[number])
             if self._opened[number].array.size != self._files[number].data_bytes:  # changed since it was checked
                 raise changed(self._paths[number])
-            self._rows[number, _DATA] = self._opened[number].array.ctypes.data
+            self._rows[number, FILE_DATA] = self._opened[number].array.ctypes.data
 
     def _close(self, number: int) -> None:
-        self._rows[number, _DATA] = 0
+        self._rows[number, FILE_DATA] = 0
         self._opened.pop(number).close()
 
     def _check_alike(self) -> None:

@@ -15,30 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.config import DEFAULT_DIALECT, GOOGLE, TF2, Dialect
+from bertprep.config import DEFAULT_DIALECT, TF2, Dialect, RecordFormat
 from bertprep.files.atomic import atomic_file
 from bertprep.instances import Instances, Vocabulary
+from bertprep.kernels.numbers import (
+    FEATURES,
+    FLOAT_LIST_TAG,
+    HEADER_WIDTH,
+    INT32_LIST_TAG,
+    INT64_LIST_TAG,
+    KEY_WIDTH,
+    SLACK,
+    SPARE_VARINTS,
+    TF2_NAMES,
+    WIDEST_VARINT,
+    widest_record,
+)
 from bertprep.records.buffers import BUFFER_BYTES, RecordBuffer, make_buffer
 from bertprep.records.digest import Sha256Pair
-from bertprep.records.formats import OFRECORD, TFRECORD
-
-FEATURES = (
-    "input_ids",
-    "input_mask",
-    "segment_ids",
-    "masked_lm_positions",
-    "masked_lm_ids",
-    "masked_lm_weights",
-    "next_sentence_labels",
-)
-"""The features of a record, in the order in which they are written."""
-
-_NAMES = {GOOGLE: {}, TF2: {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}}
-_KEY_WIDTH, _HEADER_WIDTH = 32, 64  # as in bertprep.kernels.encode, which is not imported at run time
-_INT64_LIST, _INT32_LIST, _FLOAT_LIST = 0x1A, 0x22, 0x12
-_FORMAT_BITS = {TFRECORD: 1, OFRECORD: 2}
-_WIDEST_VARINT = 3
-_SPARE = 256
 
 
 @dataclass(frozen=True)
@@ -59,46 +53,46 @@ class RecordEncoder:
         self._vocabulary_varints = _varints(np.arange(len(vocabulary), dtype=np.int32))
         self._position_varints = _varints(np.arange(seq, dtype=np.int32))
         widest = {
-            "input_ids": _WIDEST_VARINT * seq,
-            "masked_lm_positions": _WIDEST_VARINT * pred,
-            "masked_lm_ids": _WIDEST_VARINT * pred,
+            "input_ids": WIDEST_VARINT * seq,
+            "masked_lm_positions": WIDEST_VARINT * pred,
+            "masked_lm_ids": WIDEST_VARINT * pred,
         }
         fixed = {"input_mask": seq, "segment_ids": seq, "masked_lm_weights": 4 * pred, "next_sentence_labels": 1}
         keys = feature_keys(dialect.feature_names)
-        self._headers = {tag: _headers(tag, keys, widest, fixed) for tag in (_INT64_LIST, _INT32_LIST)}
+        self._headers = {tag: _headers(tag, keys, widest, fixed) for tag in (INT64_LIST_TAG, INT32_LIST_TAG)}
         self._patterns = np.concatenate([np.full(64, n, np.uint8) for n in (0, 1)] + [np.ones(16, "<f4").view(np.uint8)])
-        self._sequence = np.zeros(seq + 64, np.uint32)
-        self._values = np.zeros(_WIDEST_VARINT * (seq + 2 * pred) + 4 * _SPARE, np.uint8)
+        self._sequence = np.zeros(seq + SPARE_VARINTS, np.uint32)
+        self._values = np.zeros(WIDEST_VARINT * (seq + 2 * pred) + 4 * SLACK, np.uint8)
         self._tags = np.zeros(len(FEATURES), np.int64)
-        self._widest_record = (
-            2 * _SPARE + len(FEATURES) * _HEADER_WIDTH + _WIDEST_VARINT * (seq + 2 * pred) + 2 * seq + 4 * pred
-        )
 
-    def encode(self, instances: Instances, buffers: Mapping[str, RecordBuffer]) -> Iterator[None]:
+    def encode(self, instances: Instances, buffers: Mapping[RecordFormat, RecordBuffer]) -> Iterator[None]:
         """Fill the buffers, one for each format, with records in their order; yields when they are to be emptied."""
-        capacity = max(BUFFER_BYTES, 2 * self._widest_record)
+        capacity = max(BUFFER_BYTES, 2 * widest_record(self.seq, self.pred))
         for buffer in buffers.values():
             buffer.make_room(capacity)
         sizes = np.zeros(2, np.int64)
         varints = _varints(instances.tokens)
-        headers, bases = self._headers[_INT64_LIST if TFRECORD in buffers else _INT32_LIST]
+        headers, bases = self._headers[INT64_LIST_TAG if RecordFormat.TFRECORD in buffers else INT32_LIST_TAG]
         done = 0
         while done < len(instances):
-            rooms = [buffers[name].room if name in buffers else np.empty(0, np.uint8) for name in (TFRECORD, OFRECORD)]
+            rooms = [buffers[each].room if each in buffers else np.empty(0, np.uint8) for each in RecordFormat]
             done = kernels.load().encode(
-                sum(_FORMAT_BITS[name] for name in buffers), done, len(instances), instances.order, self.seq, self.pred,
+                sum(RecordFormat(name).number for name in buffers), done, len(instances), instances.order, self.seq, self.pred,
                 varints, self._vocabulary_varints, self._position_varints, self._cls, self._sep,
                 instances.slices, instances.is_random_next,
                 instances.mask_ends, instances.mask_positions, instances.mask_replacements,
                 headers, bases, self._patterns, self._sequence, self._values, self._tags,
                 *rooms, capacity, sizes,
             )  # fmt: skip
-            for name, buffer in buffers.items():
-                buffer.filled_bytes += int(sizes[0] if name == TFRECORD else sizes[1])
+            for size, each in zip(sizes.tolist(), RecordFormat, strict=True):
+                if each in buffers:
+                    buffers[each].filled_bytes += size
             yield
 
 
-def write_records(instances: Instances, encoder: RecordEncoder, paths: Mapping[str, Path]) -> dict[str, WrittenFile]:
+def write_records(
+    instances: Instances, encoder: RecordEncoder, paths: Mapping[RecordFormat, Path]
+) -> dict[RecordFormat, WrittenFile]:
     """Write `instances` to one file for each format in `paths`; all of them appear whole, or none.
 
     Compression and names are those of the encoder's dialect; where they are not the default, TFRecord is the one format.
@@ -120,16 +114,16 @@ def write_records(instances: Instances, encoder: RecordEncoder, paths: Mapping[s
 
 
 def _varints(numbers: NDArray[np.int32]) -> NDArray[np.uint32]:
-    varints = np.empty(len(numbers) + 64, np.uint32)  # with room behind for copies that overshoot
+    varints = np.empty(len(numbers) + SPARE_VARINTS, np.uint32)
     kernels.load().make_varints(numbers, len(numbers), varints)
     return varints
 
 
 def feature_keys(feature_names: str) -> NDArray[np.uint8]:
     """(features, 32): each feature's name with the protobuf bytes around it, and at the end how many those are."""
-    keys = np.zeros((len(FEATURES), _KEY_WIDTH), np.uint8)
+    keys = np.zeros((len(FEATURES), KEY_WIDTH), np.uint8)
     for row, feature in zip(keys, FEATURES, strict=True):
-        name = _NAMES[feature_names].get(feature, feature).encode()
+        name = (TF2_NAMES.get(feature, feature) if feature_names == TF2 else feature).encode()
         around = b"\x0a" + bytes([len(name)]) + name + b"\x12"  # map entry: field 1 is the name, field 2 the Feature
         row[: len(around)] = np.frombuffer(around, np.uint8)
         row[-1] = len(around)
@@ -144,8 +138,8 @@ def _headers(
     bases: list[int] = []
     for number, name in enumerate(FEATURES):
         most = widest.get(name) or fixed[name]
-        table = np.zeros((most + 1, _HEADER_WIDTH), np.uint8)
-        list_tag = _FLOAT_LIST if name == "masked_lm_weights" else tag
+        table = np.zeros((most + 1, HEADER_WIDTH), np.uint8)
+        list_tag = FLOAT_LIST_TAG if name == "masked_lm_weights" else tag
         kernels.load().make_headers(keys, number, list_tag, most, table)
         bases.append(sum(map(len, tables)))
         tables.append(table if name in widest else table[-1:])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertprep import records
+from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.records.make import KIND
 from bertprep.untrusted import CORPUS
@@ -34,7 +35,7 @@ class IdentifiedFile:
     """A record file that was read: what it holds, and the sha256 of its bytes as they lie there."""
 
     file: FoundFile
-    format: str
+    format: RecordFormat
     seq: int
     pred: int
     records: int

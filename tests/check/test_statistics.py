@@ -16,7 +16,7 @@ from bertprep.check.record_checks import Counted, RecordChecker, check_file
 from bertprep.commands.create import create
 from bertprep.config import InstanceSettings, ShardSettings
 from bertprep.instances import Tokenizer, generate_instances
-from bertprep.kernels import record_faults as faults
+from bertprep.kernels import numbers as faults
 from bertprep.records import Examples, RecordEncoder, write_records
 from bertprep.reporting.tables import SHARES
 from tests.check.clean_sets import SETS, validated_sets

@@ -19,7 +19,7 @@ from bertprep.cli import main
 from bertprep.commands.validate import validate
 from bertprep.errors import BertprepError
 from bertprep.files.mapped_file import MappedFile
-from bertprep.records import Examples, RecordFile, RecordFiles
+from bertprep.records import Examples, RecordFile
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.record_set import RecordSet
 from bertprep.weights.safetensors import read_safetensors, write_safetensors
@@ -62,12 +62,15 @@ def test_in_order(size_bytes: int, path: Path) -> None:
 
 def test_any_record_in_any_order(path: Path) -> None:
     expected = was_cut(path)
-    with RecordFile(path) as file, RecordFiles([path]) as files:
-        assert len(file) == len(files) == RECORDS
+    wanted = np.array([0, RECORDS - 1])
+    with RecordFile(path) as file, RecordSet([path]) as records:
+        assert len(file) == len(records) == RECORDS
+        room = file[wanted]
+        records.gather_into(room, wanted)
         cut(path)
-        for each in (file, files):
+        for gather_into in (file.gather_into, records.gather_into):
             with pytest.raises(BertprepError, match=expected):
-                each[np.array([0, RECORDS - 1])]
+                gather_into(room, wanted)
 
 
 def test_while_its_records_are_counted(path: Path) -> None:
@@ -81,11 +84,13 @@ def test_while_its_records_are_counted(path: Path) -> None:
 def test_what_is_whole_is_read_beside_what_is_not(path: Path, tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     whole.write_bytes(path.read_bytes())
-    with RecordFile(path) as file, RecordFile(whole) as other, RecordFiles([whole]) as files:
+    with RecordFile(path) as file, RecordFile(whole) as other, RecordSet([whole]) as records:
         cut(path)
         with pytest.raises(BertprepError):
             len(file)
-        assert len(other[:]) == len(files[np.arange(RECORDS)]) == RECORDS
+        examples = other[:]
+        records.gather_into(examples, np.arange(RECORDS))
+        assert len(examples) == RECORDS
 
 
 def test_in_training(path: Path) -> None:
@@ -258,10 +263,10 @@ def test_a_place_in_memory_that_is_given_back_is_watched_no_more(tmp_path: Path)
 def test_a_cut_within_the_last_page_is_seen_where_no_checksum_tells_it(path: Path) -> None:
     expected = was_cut(path)
     last = np.array([RECORDS - 1])
-    with RecordFile(path) as file, RecordFiles([path]) as files, RecordSet([path.parent.parent]) as records:
+    with RecordFile(path) as file, RecordSet([path.parent.parent]) as records:
         room = file[last]
         records.gather_into(room, last)
         os.truncate(path, path.stat().st_size - 1)
-        for read in (lambda: file[last], lambda: files[last], lambda: records.gather_into(room, last)):
+        for read in (lambda: file[last], lambda: records.gather_into(room, last)):
             with pytest.raises(BertprepError, match=expected):
                 read()

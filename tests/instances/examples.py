@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bertprep.config import InstanceSettings
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances, reference
-from bertprep.instances.generator import UNCHANGED
+from bertprep.kernels.numbers import UNCHANGED
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertprep import kernels
-from bertprep.kernels import faults
+from bertprep.kernels import numbers as faults
 from tests.records.handmade import varint
 
 GUARD = -7

@@ -14,7 +14,7 @@ from bertprep import records
 from bertprep.check.record_checks import RecordRules
 from bertprep.commands.validate import validate
 from bertprep.errors import BertprepError
-from bertprep.kernels.record_faults import CHOICE
+from bertprep.kernels.numbers import CHOICE
 from bertprep.records import file_bytes
 from bertprep.records.convert import RecordConverter, Span
 from tests.records.handmade import FIRST, Dialect, Record, field, file_of, frame, message

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bertprep import records
-from bertprep.records import Examples, RecordFiles
+from bertprep.records import Examples
 from tests.records.handmade import FIRST, PRED, SECOND, SEQ, Dialect, Record, file_of, random_record
 
 
@@ -78,14 +78,13 @@ def test_any_order(many: tuple[Path, list[Record]]) -> None:
 def test_records_are_named_by_whole_numbers_or_a_mask(many: tuple[Path, list[Record]]) -> None:
     path, expected = many
     mask = np.arange(300) % 7 == 0
-    with records.open(path) as file, RecordFiles([path]) as files:
-        for each in (file, files):
-            for kind in (np.int8, np.uint8, np.int32, np.uint64):
-                assert_holds(each[np.array([3, 0, 3], kind)], [expected[3], expected[0], expected[3]])
-            assert_holds(each[[5, 299]], [expected[5], expected[299]])
-            assert_holds(each[range(10, 0, -3)], expected[10:0:-3])
-            assert_holds(each[mask], expected[::7])
-            assert len(each[[]]) == len(each[np.zeros(300, bool)]) == len(each[range(0)]) == 0
+    with records.open(path) as file:
+        for kind in (np.int8, np.uint8, np.int32, np.uint64):
+            assert_holds(file[np.array([3, 0, 3], kind)], [expected[3], expected[0], expected[3]])
+        assert_holds(file[[5, 299]], [expected[5], expected[299]])
+        assert_holds(file[range(10, 0, -3)], expected[10:0:-3])
+        assert_holds(file[mask], expected[::7])
+        assert len(file[[]]) == len(file[np.zeros(300, bool)]) == len(file[range(0)]) == 0
         assert_holds(file[-2:], expected[-2:])
 
 
@@ -97,10 +96,10 @@ def test_anything_else_names_no_records(many: tuple[Path, list[Record]]) -> None
         np.array([1.0]), np.array(["1"]), np.array([None]), [10**30], {1: 2}, {1, 2},
     ]  # fmt: skip
     beyond: list[Any] = [[300], [-1], np.array([2**63], np.uint64), [True], np.ones(299, bool), range(301), range(-1, 5)]
-    with records.open(path) as file, RecordFiles([path]) as files:
+    with records.open(path) as file:
         for error, selections in ((TypeError, wrong), (IndexError, beyond)):
             for records_named in selections:
-                for read in (file.__getitem__, files.__getitem__, partial(file.gather_into, room)):
+                for read in (file.__getitem__, partial(file.gather_into, room)):
                     with pytest.raises(error, match=f"^{path}: ") as raised:
                         read(records_named)
                     assert "\n" not in str(raised.value)

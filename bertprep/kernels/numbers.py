@@ -1,0 +1,186 @@
+"""The numbers that kernels and their callers must agree on: formats, rows, columns, buffer sizes, and faults.
+
+Kernels cannot raise and take arrays only, so they answer with numbers and work on rows of them. Each such number stands here
+once: kernels compile it in as a constant, callers import it, and neither needs numba for it.
+"""
+
+from bertprep.config import RecordFormat
+
+# --- record formats and the features of a pretraining record
+
+TFRECORD, OFRECORD = RecordFormat.TFRECORD.number, RecordFormat.OFRECORD.number
+"""A bit each, since the encoder can write both at once."""
+
+FEATURES = (
+    "input_ids", "input_mask", "segment_ids",
+    "masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "next_sentence_labels",
+)  # fmt: skip
+"""The features of a pretraining record, in the order in which they are written."""
+TF2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
+"""What TensorFlow 2's models call two of them."""
+FEATURE_COUNT = len(FEATURES)
+INPUT_IDS, INPUT_MASK, SEGMENT_IDS, POSITIONS, LABELS, WEIGHTS, NEXT_SENTENCE = range(FEATURE_COUNT)
+
+FLOAT_LIST, DOUBLE_LIST, INT32_LIST, INT64_LIST = 2, 3, 4, 5
+"""The fields of an OFRecord's Feature."""
+EXAMPLE_INT64_LIST = 3
+"""The field of a tf.train.Example's Feature that holds whole numbers; its floats are in FLOAT_LIST too."""
+FLOAT_LIST_TAG, INT32_LIST_TAG, INT64_LIST_TAG = (field << 3 | 2 for field in (FLOAT_LIST, INT32_LIST, EXAMPLE_INT64_LIST))
+"""The tags before the lists that are written: int32 in an OFRecord, int64 in an Example, float in both."""
+
+# --- encoding: instances or examples to bytes
+
+SLACK = 256
+"""Spare bytes that outputs need, since copies overshoot."""
+HEADER_WIDTH = 64
+"""A ready header: all bytes of a feature before its values; byte 62 is the offset of its tag, byte 63 its length."""
+TAG_AT, SIZE_AT = HEADER_WIDTH - 2, HEADER_WIDTH - 1
+KEY_WIDTH = 32
+"""A feature's name with the protobuf bytes around it; byte 31 is the length of both."""
+VARINT_SIZE_SHIFT = 24
+"""A ready varint holds its bytes below this bit, and how many they are above it."""
+SPARE_VARINTS = 64
+"""Ready varints after the last one of an array, which copies may read and write."""
+WIDEST_VARINT = 3
+"""Bytes of a token's varint: vocabularies have fewer than 2**21 entries."""
+_WIDEST_NUMBER = 5  # bytes of the varint of any int32 of 0 or more
+_FRAME = 8 + 4 + 4
+_WIDEST_HEADER = KEY_WIDTH + 24  # a feature's key, three tags, four lengths
+
+
+def widest_record(seq: int, pred: int) -> int:
+    """The bytes that a record of instances can take, spare ones included."""
+    return _FRAME + FEATURE_COUNT * HEADER_WIDTH + WIDEST_VARINT * (seq + 2 * pred) + 2 * seq + 4 * pred + SLACK
+
+
+def widest_example(seq: int, pred: int) -> int:
+    """The same for examples, whose values may be any."""
+    return _FRAME + 8 + FEATURE_COUNT * _WIDEST_HEADER + _WIDEST_NUMBER * (3 * seq + 2 * pred + 1) + 4 * pred + SLACK
+
+
+# --- compression
+
+DEFLATE_SLACK = 16
+"""Spare bytes that the output needs, beside nine eighths of the input's."""
+SEEN_BITS = 15
+"""The table of positions has one entry for each value of a hash of that many bits."""
+LENGTH_CODES, DISTANCE_CODES = 256, 256 + 259
+"""`codes` holds those of 256 literals, then from here on those of matches of 0 to 258 bytes, and of 30 distances."""
+CODE_SIZE_SHIFT = 24
+"""A code holds the bits to write below this bit, and how many they are above it."""
+
+# --- decoding: a file as kernels see it, and what they note
+
+FILE_WIDTH = 4
+FILE_SIZE, FILE_FORMAT, FILE_DATA, FILE_OFFSETS = range(FILE_WIDTH)
+"""A row for each file: its bytes and their address, its format, the address of its records' offsets, all within the file."""
+
+TRUNCATED, LEFT_OVER, LENGTH_CHECKSUM, DATA_CHECKSUM = -1, -2, -3, -4
+"""Of a frame: the file ends inside it; too few bytes for one are left; one of its two checksums is wrong."""
+MALFORMED, MISSING, TWICE = -5, -6, -7
+"""Of a record: no such protobuf message; a feature is missing, or present more than once."""
+WRONG_TYPE, WRONG_COUNT, OUT_OF_RANGE, BEYOND_MODEL = -8, -9, -10, -11
+"""Of a feature: a list of another type; fewer or more values than the first record has; a number that no int32 holds;
+one that a model cannot take."""
+
+PROBLEM_SIZE = 4
+ROW, FEATURE, FOUND, EXPECTED = range(PROBLEM_SIZE)
+"""What a kernel notes beside a fault: the index of the record among those asked for, the feature, found, expected."""
+SPAN_SIZE = 3
+KIND, BEGIN, END = range(SPAN_SIZE)
+"""Where a feature is: the field of its list in Feature (0: none), the offsets where that begins (-1: no feature) and ends."""
+NOTES_SIZE = PROBLEM_SIZE + SPAN_SIZE * FEATURE_COUNT
+"""The problem, then the span of each feature."""
+
+# --- mapped files that are cut short
+
+MAPPING_ROWS = 1 << 16  # more mappings than Linux allows a process by default
+MAPPING_WIDTH = 3
+MAPPING_START, MAPPING_END, MAPPING_IS_CUT = range(MAPPING_WIDTH)
+"""A row for each mapping: its first address, the one after its last, whether its file was cut short; all 0 where unused."""
+PAGE_SIZE, ACTION_BEFORE, CUTS = range(MAPPING_WIDTH)
+"""Row 0: the size of a page, the address of the `struct sigaction` that was replaced, how many missing pages were met."""
+
+# --- tokenizing
+
+KEEP, DROP, SPACE, ALONE = range(4)
+"""What a code point does: is a letter of a word, vanishes, ends a word, is a word by itself."""
+CODE_POINT_KIND, BLANK, REPLACEMENT_SHIFT = 3, 4, 3
+"""Bits of a code point's entry: its kind; whether `str.strip` removes it; above them, the offset of its replacement, or 0.
+
+A replacement is its size in bytes, its number of code points, and its UTF-8 bytes.
+"""
+LONGEST_WORD = 200  # code points; a longer word is [UNK]
+WORD_BUFFER_SIZE = (LONGEST_WORD + 1) * 4 + 64
+TEXT_SLACK, TOKEN_SLACK = 64, 4
+"""Spare bytes after the text, which the kernel may read, and spare tokens after the last, which it may write."""
+CACHE_BITS, CACHE_ENTRY = 17, 4
+"""The table of known words has 2**CACHE_BITS entries of 4 uint64: the word in two of them, its ids in the others."""
+TRIE_STEP, TRIE_FREE = 4, -1
+"""A step in the trie has 4 int32, -1 where it is unused: its key (node and byte), the next node, the token that ends there."""
+TOKENIZER_STATE_SIZE = 3
+TOKENS, SENTENCES, DOCUMENTS = range(TOKENIZER_STATE_SIZE)
+"""What the tokenizer counts."""
+
+# --- generating instances
+
+TWISTER_STATE = 624
+TWISTER_USED = 2 * TWISTER_STATE
+TWISTER_SIZE = TWISTER_USED + 1
+"""A Mersenne Twister: its state, the next 624 draws, and how many of those are used."""
+GENERATOR_STATE_SIZE = 4
+ROUND, DOCUMENT, INSTANCES, MASKS = range(GENERATOR_STATE_SIZE)
+"""How far the generator is: duplication round, index in the shuffled documents, instances and masks so far."""
+UNCHANGED = -1
+"""The replacement of a masked position whose token stays: to read the token there would be a cache miss."""
+
+# --- checking the values of records
+
+UNEVEN_MASK, PADDING_IDS, PADDING_SEGMENTS, PAD_IN_TEXT = range(4)
+"""input_mask is not ones, then zeros; what follows the text is not 0; [PAD] is in the text."""
+NO_CLS, CLS_IN_TEXT, SEP_COUNT, SEP_LAST, EMPTY_SEGMENT, WRONG_SEGMENTS = range(4, 10)
+"""Of the text with its labels put back: it is not [CLS] A [SEP] B [SEP], or segment_ids disagree."""
+ID_RANGE, MASK_ORDER, MASK_OUTSIDE, MASK_ON_SPECIAL = range(10, 14)
+"""A token that the vocabulary lacks; predictions that do not ascend, are after the text, or on [CLS] or [SEP]."""
+UNEVEN_WEIGHTS, AFTER_PREDICTIONS, PREDICTION_COUNT, WRONG_NEXT_SENTENCE, MASK_WITHOUT_LABEL = range(14, 19)
+"""Weights are not ones, then zeros; what follows the predictions is not 0; their number; the label; [MASK] without a label."""
+WORD_LEFT_OUT, WORD_IN_PART = range(19, 21)
+"""Of whole words: one that would still have fitted was not masked; one was masked in part."""
+HALF_TO_EVEN, HALF_UP = range(21, 23)
+"""No faults by themselves: a half number of predictions was rounded to the even neighbour, as Python 3 does, or up, as 2."""
+VALUE_FAULTS = 23
+
+VALUE_FAULT_WIDTH = 5
+FAULT_COUNT, FAULT_RECORD, FAULT_POSITION, FAULT_EXPECTED, FAULT_FOUND = range(VALUE_FAULT_WIDTH)
+"""A row for each: how many records have it; of the first, its number, the position in it, the value expected and found."""
+
+RULES_SIZE = 8
+RULE_SEQ, RULE_PRED, RULE_TOKENS, RULE_CLS, RULE_SEP, RULE_MASK, RULE_COUNT, RULE_STEP = range(RULES_SIZE)
+"""What records are checked against: sizes; the vocabulary's size and special tokens, 0 and -1 where unknown; a rule below; a
+power of two: of that many records the first two are sketched, or 0 for none."""
+EXACT_COUNT, AT_MOST, WHOLE_WORDS = range(3)
+"""The table of predictions by length holds; is a bound, of whole words where it is unknown which tokens begin one; is a bound
+that is reached unless no word fits any more."""
+
+SIGNS = 8
+RIGHT, LEFT, EXPECTED_RIGHT, EXPECTED_LEFT, OPEN_FOLLOWS, OPEN_RANDOM, ROUNDED_UP, ROUNDED_EVEN = range(SIGNS)
+"""Counts over records. Of predictions: the label is that of the token on the right, on the left; how many are expected, in
+units of 1 / SCALE. Of open records, whose A is too short to be a sentence of the target length: B follows, B is random. Of
+records with a half number of predictions: rounded up, rounded to the even neighbour."""
+
+(
+    AT_RULES, AT_BY_LENGTH, AT_HALF_UP, AT_FACTORIALS, AT_KEYS, AT_TEXT, AT_CONTINUES, AT_WORDS, AT_FAULTS,
+    AT_LENGTHS, AT_LENGTHS_OF_A, AT_PREDICTIONS, AT_POSITIONS, AT_LABELS, AT_TOKENS, AT_SHOWN, AT_NEXT_SENTENCE,
+    AT_EXPECTED_POSITIONS, AT_EXPECTED_LABELS, AT_WORD_POSITIONS, AT_WORD_LABELS, AT_REPLACED, AT_SIGNS,
+    AT_SKETCHES, AT_SKETCHED_LENGTHS,
+) = range(25)  # fmt: skip
+"""The columns of the checker's arrays in the one row of addresses that the kernel is given: each argument costs 1 us."""
+
+WORD_ROWS = 5
+"""Of seq + 1 numbers each, which the checker needs for whole words."""
+CHOICE = 64
+"""Logarithms to base 2 are kept in units of 1 / CHOICE."""
+SKETCH_WORDS = 8
+"""Of 64 bits: a record's sketch, in which each token of its text sets one bit."""
+SCALE = 1 << 20
+"""Expected counts are sums of fractions, and kept as whole numbers of this unit: a fraction is right to a millionth."""
