@@ -1,4 +1,4 @@
-"""One example as a person reads it: its words, and at each masked position what stood there and what a model is shown.
+"""One example as a person reads it: its words, and at each masked position the original and what a model is shown.
 
 `example_words` says what is to be shown, for a terminal (`write_words`) and for the page of a report alike. On a terminal a
 masked token is `[MASK→original]`, or `shown→original` where the generator put a random token, and `=original=` where it left

@@ -59,7 +59,7 @@ def surprise(found: ArrayLike, draws: float, expected: ArrayLike, *, slack: floa
 
 
 def limit_of_surprise(tests: int, streams: int = 1) -> float:
-    """What none of `tests` two-sided tests exceeds, except once in a million times.
+    """The bound that one of `tests` two-sided tests exceeds once in a million times at most.
 
     Where counts are sums over `streams` files whose draws may run in step, since they were made with one seed, the bound holds
     with the mean draws of a file in place of all draws, by Hoelder's inequality: the limit is that many times larger.
@@ -172,7 +172,7 @@ def short_range(tally: Tally, short_seq_prob: float | None, uses: int | None) ->
     if tally.records < _RECORDS_FOR_LENGTHS:
         return 0.0, 1.0
     cut_short = (0.01 if short_seq_prob is None else short_seq_prob) * (tally.records if uses is None else uses)
-    least = 1 / tally.records if cut_short > limit_of_surprise(1) else 0.0  # the bound for none where so many are expected
+    least = 1 / tally.records if cut_short > limit_of_surprise(1) else 0.0  # Chernoff's bound for none at all
     most = _MANY_SHORT
     if uses and short_seq_prob is not None:
         times = math.log((len(tally.lengths) - 4) / 2)  # the mean records of a document that is cut to a random length

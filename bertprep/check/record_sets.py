@@ -1,7 +1,7 @@
-"""One data set of records: its files checked by workers, and what they count and hash judged together.
+"""One data set of records: its files are checked by workers, then their counts and hashes are judged together.
 
-A file's counts are added to those of its split as they come and then dropped, so that a thousand files take the memory of one
-for each worker; 16 bytes a record are kept, to find those that came before.
+The counts of a file are added to those of its split as they come and then dropped, so that a thousand files need the memory of
+one for each worker; 16 bytes a record are kept, to find repeated ones.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from bertprep.workspace.checked_data_sets import DataSet, find_gaps
 from bertprep.workspace.layout import VOCABULARY
 
 DEFAULT_MASKED_LM_PROB = 0.15
-_FILES_TO_MEASURE = 10  # which tell the sizes of a set without a manifest
-_RECORDS_TO_MEASURE = 1_000  # of each, which tell special tokens where there is no vocabulary
+_FILES_TO_MEASURE = 10  # that give the sizes of a set without a manifest
+_RECORDS_TO_MEASURE = 1_000  # of each, that give the special tokens where there is no vocabulary
 
 
 @dataclass(frozen=True)
 class _FileTask:
-    """What a worker is to do with one file; `facts` is what the manifest says of it."""
+    """What a worker does with one file; `facts` is its entry in the manifest."""
 
     path: Path
     name: str
@@ -62,7 +62,7 @@ def validate_records(
     workers: int,
     shown: Progress,
 ) -> Outcome:
-    """Everything about the records of one data set; `vocabulary` is taken instead of that beside them."""
+    """Check the records of one data set; `vocabulary` is used instead of the one beside them."""
     findings = [*data_set.findings, *find_gaps(data_set)]
     if vocabulary is None:
         vocabulary, about_vocabulary = _read_vocabulary(data_set)
@@ -77,7 +77,7 @@ def validate_records(
     expected, of_whole = _judge_splits(data_set, counted, rules)
     known = {finding.code for finding in of_whole}
     findings += of_whole
-    # the shares of a file need not be told where those of all are wrong, and of most files
+    # what is wrong with the split and with most files is not repeated for each file
     shares = Counter(finding.code for report in reports for finding in report.findings if finding.record is None)
     known = {code for code in known if 2 * shares[code] > len(reports)}
     for report in reports:
@@ -109,7 +109,7 @@ def validate_records(
 
 
 def _name_of(path: Path, folder: Path) -> Path:
-    """A file as findings name it: relative to the data set where it lies in it."""
+    """A file as findings name it: relative to the data set if it is inside."""
     absolute, root = path.absolute(), folder.absolute()
     return absolute.relative_to(root) if absolute.is_relative_to(root) else absolute
 
@@ -117,17 +117,17 @@ def _name_of(path: Path, folder: Path) -> Path:
 def _read_vocabulary(data_set: DataSet) -> tuple[Vocabulary | None, list[Finding]]:
     """The vocabulary beside the records, or what is wrong with it."""
     if data_set.vocabulary is None:
-        expected, found = f"a {VOCABULARY} beside the records, or --vocab FILE", "none; what needs it is not checked"
+        expected, found = f"a {VOCABULARY} beside the records, or --vocab FILE", "none, so what needs it is not checked"
         return None, [Finding(WARNING, "vocabulary", VOCABULARY, None, expected, found)]
     try:
         return load_vocabulary(data_set.vocabulary), []
     except BertprepError as error:
         found = str(error).removeprefix(f"{data_set.vocabulary}: ")
-        return None, [Finding(ERROR, "vocabulary", data_set.vocabulary.name, None, "a vocabulary of BERT's", found)]
+        return None, [Finding(ERROR, "vocabulary", data_set.vocabulary.name, None, "a BERT vocabulary", found)]
 
 
 def _rules_for(data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob: float | None) -> RecordRules:
-    """What the manifest, the vocabulary, the request, and else the first records say that records must be."""
+    """What records must be by the manifest, the vocabulary and the request, or else like the first records."""
     made_with = data_set.manifest.made_with if data_set.manifest else {}
     first = _first_examples(data_set)
     seq, pred = (first.seq, first.pred) if first is not None else (0, 0)
@@ -149,7 +149,7 @@ def _rules_for(data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob:
 
 
 def _first_examples(data_set: DataSet) -> Examples | None:
-    """The first records of a file that has the shape which most have, of the files that are looked at for that."""
+    """The first records of a file that has the most frequent shape among the first files."""
     found: list[Examples] = []
     for name in list(data_set.files)[:_FILES_TO_MEASURE]:
         with contextlib.suppress(BertprepError), contextlib.closing(RecordScan(data_set.folder / name, name)) as scan:
@@ -162,7 +162,7 @@ def _first_examples(data_set: DataSet) -> Examples | None:
 def _check_files(
     data_set: DataSet, rules: RecordRules, sample: int | None, workers: int, shown: Progress
 ) -> tuple[list[FileReport], dict[str, Counted], list[Finding]]:
-    """A report on each file, in their order and without its counts; the counts of each split; what sets files apart."""
+    """A report on each file, in order and without its counts; the counts of each split; files unlike the others."""
     facts = data_set.manifest.files if data_set.manifest else {}
     tasks = [
         (str(data_set.folder / name), _FileTask(data_set.folder / name, name, split, rules, sample, facts.get(name)))
@@ -191,7 +191,7 @@ def _check_files(
 
 
 def _check(task: _FileTask) -> FileReport:
-    """One file, by itself and against its entry in the manifest."""
+    """Check one file by itself and against its entry in the manifest."""
     report = check_file(task.path, task.name, task.split, task.rules, task.sample)
     if task.facts is None or not task.path.is_file():
         return report
@@ -220,7 +220,7 @@ def _judge_splits(
 
 
 def _uses_of_documents(data_set: DataSet, names: Iterable[str]) -> int | None:
-    """The documents of some files, each counted as often as it is used; None where no manifest tells."""
+    """The documents of some files, each counted as often as it is used; None if the manifest does not say."""
     if data_set.manifest is None:
         return None
     documents = [data_set.manifest.files.get(name, {}).get("documents") for name in names]
@@ -229,7 +229,7 @@ def _uses_of_documents(data_set: DataSet, names: Iterable[str]) -> int | None:
 
 
 def _judge_rounding(reports: list[FileReport]) -> list[Finding]:
-    """Half numbers of predictions that are rounded another way than most of the set are; either way is right by itself."""
+    """Half numbers of predictions that were not rounded as most of the set were; either way is right by itself."""
     found = [(way, finding) for report in reports for way, finding in report.rounding.items()]
     counts: Counter[str] = Counter()
     for way, finding in found:
@@ -239,7 +239,7 @@ def _judge_rounding(reports: list[FileReport]) -> list[Finding]:
 
 
 def _check_formats(reports: list[FileReport]) -> list[Finding]:
-    """Files of another format than most."""
+    """Files that do not have the format of most."""
     formats = [(report.facts.name, report.format) for report in reports if report.format]
     counts = Counter(record_format for _, record_format in formats)
     usual = max(counts, key=counts.__getitem__, default="")

@@ -37,45 +37,45 @@ _FILES_FOR_SIZES = 4
 _SIZE_FACTOR = 2.0
 
 
-def judge(counted: Counted, rules: RecordRules, place: str, expected: Expected, *, uses: int | None = None) -> list[Finding]:
-    """What is wrong with the records of a split as a whole; findings name `place`. `uses` as in `expect`."""
+def judge(counted: Counted, rules: RecordRules, where: str, expected: Expected, *, uses: int | None = None) -> list[Finding]:
+    """What is wrong with the records of a split as a whole; findings name it as `where`. `uses` as in `expect`."""
     if not counted.tally.records:
         return []
     streams = expected.streams
-    masks = judge_masks(counted, rules, place, streams=streams)
+    masks = judge_masks(counted, rules, where, streams=streams)
     return [
         *masks,
         # with other labels, other tokens seem random
-        *(judge_random_tokens(counted, rules, place, streams=streams) if not masks else []),
-        *judge_labels(counted, rules, place, streams=streams),
-        *judge_masked_share(counted, rules, place, expected),
-        *judge_next_sentence(counted, place, streams=streams, uses=uses),
-        *judge_order(counted, place, streams=streams),
-        *judge_lengths(counted.tally, place, expected),
+        *(judge_random_tokens(counted, rules, where, streams=streams) if not masks else []),
+        *judge_labels(counted, rules, where, streams=streams),
+        *judge_masked_share(counted, rules, where, expected),
+        *judge_next_sentence(counted, where, streams=streams, uses=uses),
+        *judge_order(counted, where, streams=streams),
+        *judge_lengths(counted.tally, where, expected),
     ]
 
 
-def judge_file(counted: Counted, rules: RecordRules, place: str, *, files: int, uses: int | None = None) -> list[Finding]:
-    """What can be told of one file, of so many, without the others."""
-    masks = judge_masks(counted, rules, place, files=files)
+def judge_file(counted: Counted, rules: RecordRules, where: str, *, files: int, uses: int | None = None) -> list[Finding]:
+    """What is wrong with one of `files` files, seen by itself."""
+    masks = judge_masks(counted, rules, where, files=files)
     return [
         *masks,
-        *(judge_ranges(counted, rules, place, files=files) if not masks else []),
-        *judge_next_sentence(counted, place, files=files, uses=uses),
-        *judge_order(counted, place, files=files),
+        *(judge_ranges(counted, rules, where, files=files) if not masks else []),
+        *judge_next_sentence(counted, where, files=files, uses=uses),
+        *judge_order(counted, where, files=files),
     ]
 
 
-def judge_masks(counted: Counted, rules: RecordRules, place: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
-    """The 80/10/10 shares, the places of the masks, and whether the labels are those of their places."""
+def judge_masks(counted: Counted, rules: RecordRules, where: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
+    """The 80/10/10 shares, the positions of the masks, and whether the labels belong to their positions."""
     return [
-        *judge_replacements(counted.tally, rules, place, files=files, streams=streams),
-        *judge_positions(counted, rules, place, files=files, streams=streams),
-        *judge_neighbours(counted, rules, place, files=files, streams=streams),
+        *judge_replacements(counted.tally, rules, where, files=files, streams=streams),
+        *judge_positions(counted, rules, where, files=files, streams=streams),
+        *judge_neighbours(counted, rules, where, files=files, streams=streams),
     ]
 
 
-def judge_replacements(tally: Tally, rules: RecordRules, place: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
+def judge_replacements(tally: Tally, rules: RecordRules, where: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
     """Whether 80 % of predictions show [MASK], 10 % the token itself, 10 % a random one."""
     draws = int(tally.shown.sum())
     if draws == 0:
@@ -86,36 +86,36 @@ def judge_replacements(tally: Tally, rules: RecordRules, place: str, *, files: i
     worst = int(np.argmax(surprises))
     if surprises[worst] <= limit_of_surprise(len(SHOWN) * files, streams):
         return []
-    low, high = share_interval(int(tally.shown[worst]), draws)
+    low, high = share_interval(int(tally.shown[worst]), draws, tests=len(SHOWN), streams=streams)
     expected = f"{SHOWN[worst]} at {fair[worst]:.1%} of {draws:,} predictions"
     found = f"{tally.shown[worst] / draws:.2%} (a true share of {low:.2%} to {high:.2%})"
-    return [Finding(ERROR, "replacement-shares", place, None, expected, found)]
+    return [Finding(ERROR, "replacement-shares", where, None, expected, found)]
 
 
-def judge_positions(counted: Counted, rules: RecordRules, place: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
-    """Whether masks take all places of the text alike: each place, and all before each place, as the lengths let expect."""
+def judge_positions(counted: Counted, rules: RecordRules, where: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
+    """Whether masks prefer no position: each position, and all up to each, against what the lengths of the records give."""
     seen, fair = counted.word_positions if rules.whole_word else counted.tally.positions, counted.expected_positions
     draws, what = int(seen.sum()), "words drawn" if rules.whole_word else "predictions"
-    if draws == 0:  # of whole words, also where it is unknown what a word is
+    if draws == 0:  # with whole words, also where it is unknown what a word is
         return []
-    fair = fair * (draws / fair.sum())  # the sums are equal but for the rounding of shares
+    fair = fair * (draws / fair.sum())  # the sums are equal except for the rounding of shares
     limit = limit_of_surprise(2 * len(seen) * files, streams)
     each = surprise(seen, draws, fair)
     if np.max(each) > limit:
         worst = int(np.argmax(each))
-        expected = f"{fair[worst]:,.0f} of {draws:,} {what} at place {worst}, as at others"
-        return [Finding(ERROR, "position-shares", place, None, expected, f"{seen[worst]:,}")]
-    # a last place before which all predictions lie tells nothing, and rounding must not make it impossible
+        expected = f"{fair[worst]:,.0f} of {draws:,} {what} at position {worst}, as at others"
+        return [Finding(ERROR, "position-shares", where, None, expected, f"{seen[worst]:,}")]
+    # the last positions say nothing, since all predictions are before them, and rounding must not make that impossible
     before = surprise(np.cumsum(seen)[:-3], draws, np.minimum(np.cumsum(fair)[:-3], draws))
     if before.size and np.max(before) > limit:
         worst = int(np.argmax(before))
-        expected = f"{np.cumsum(fair)[worst]:,.0f} of {draws:,} {what} at places 0 to {worst}"
-        return [Finding(ERROR, "position-shares", place, None, expected, f"{np.cumsum(seen)[worst]:,}")]
+        expected = f"{np.cumsum(fair)[worst]:,.0f} of {draws:,} {what} at positions 0 to {worst}"
+        return [Finding(ERROR, "position-shares", where, None, expected, f"{np.cumsum(seen)[worst]:,}")]
     return []
 
 
-def judge_neighbours(counted: Counted, rules: RecordRules, place: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
-    """Whether labels are those of their places, and not of the next: in the text, tokens repeat there as often as elsewhere."""
+def judge_neighbours(counted: Counted, rules: RecordRules, where: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
+    """Whether labels belong to their positions and not to the next: they equal a neighbour as often as other tokens do."""
     signs = counted.signs
     draws = int((counted.word_positions if rules.whole_word else counted.tally.positions).sum())
     if draws == 0:
@@ -127,15 +127,13 @@ def judge_neighbours(counted: Counted, rules: RecordRules, place: str, *, files:
     if surprises[worst] <= limit_of_surprise(2 * files, streams):
         return []
     side = ("after", "before")[worst]
-    expected = (
-        f"{fair[worst]:,.0f} of {draws:,} labels that are the token {side} them too, as often as tokens repeat in the text"
-    )
+    expected = f"{fair[worst]:,.0f} of {draws:,} labels equal to the token {side} them, as often as tokens repeat in the text"
     found = f"{seen[worst]:,}: labels or positions are off by one"
-    return [Finding(ERROR, "label-beside-mask", place, None, expected, found)]
+    return [Finding(ERROR, "label-beside-mask", where, None, expected, found)]
 
 
-def judge_random_tokens(counted: Counted, rules: RecordRules, place: str, *, streams: int = 1) -> list[Finding]:
-    """Whether random tokens come from the whole vocabulary: each, its first, the rarest in the text, how many differ."""
+def judge_random_tokens(counted: Counted, rules: RecordRules, where: str, *, streams: int = 1) -> list[Finding]:
+    """Whether random tokens come from the whole vocabulary: each one, the first, the rarest in the text, how many differ."""
     replaced, draws = counted.replaced, int(counted.replaced.sum())
     if draws == 0:
         return []
@@ -145,8 +143,8 @@ def judge_random_tokens(counted: Counted, rules: RecordRules, place: str, *, str
     each = surprise(replaced, draws, fair)
     if np.max(each) > limit:
         worst = int(np.argmax(each))
-        expected = f"token {worst} as {fair[worst]:,.1f} of {draws:,} random tokens, as any other"
-        return [Finding(ERROR, "random-tokens", place, None, expected, f"{replaced[worst]:,}")]
+        expected = f"token {worst} as {fair[worst]:,.1f} of {draws:,} random tokens, as often as any other"
+        return [Finding(ERROR, "random-tokens", where, None, expected, f"{replaced[worst]:,}")]
     for order, what in ((np.arange(rules.tokens), "first"), (rarest_first, "rarest in the text")):
         seen, expected_before = np.cumsum(replaced[order])[:-1], np.cumsum(fair[order])[:-1]
         before = surprise(seen, draws, np.minimum(expected_before, draws))
@@ -155,12 +153,12 @@ def judge_random_tokens(counted: Counted, rules: RecordRules, place: str, *, str
             expected = (
                 f"{expected_before[worst]:,.0f} of {draws:,} random tokens among the {worst + 1:,} {what} of the vocabulary"
             )
-            return [Finding(ERROR, "random-tokens", place, None, expected, f"{seen[worst]:,}")]
-    return _judge_different(replaced, fair, place, limit) if streams == 1 else []  # tokens drawn in step are fewer
+            return [Finding(ERROR, "random-tokens", where, None, expected, f"{seen[worst]:,}")]
+    return _judge_different(replaced, fair, where, limit) if streams == 1 else []  # draws in step give fewer different tokens
 
 
-def judge_ranges(counted: Counted, rules: RecordRules, place: str, *, files: int) -> list[Finding]:
-    """The same of a file, in a few ranges of the vocabulary."""
+def judge_ranges(counted: Counted, rules: RecordRules, where: str, *, files: int) -> list[Finding]:
+    """The same for one file, in a few ranges of the vocabulary."""
     draws = int(counted.replaced.sum())
     if draws == 0:
         return []
@@ -172,8 +170,8 @@ def judge_ranges(counted: Counted, rules: RecordRules, place: str, *, files: int
     if before.size and np.max(before) > limit:
         worst = int(np.argmax(before))
         expected = f"{expected_before[worst]:,.0f} of {draws:,} random tokens among the {ends[worst]:,} first of the vocabulary"
-        return [Finding(ERROR, "random-tokens", place, None, expected, f"{seen[worst]:,}")]
-    return _judge_different(counted.replaced, fair, place, limit)
+        return [Finding(ERROR, "random-tokens", where, None, expected, f"{seen[worst]:,}")]
+    return _judge_different(counted.replaced, fair, where, limit)
 
 
 def _fair_random_tokens(counted: Counted, rules: RecordRules) -> Numbers:
@@ -185,19 +183,19 @@ def _fair_random_tokens(counted: Counted, rules: RecordRules) -> Numbers:
     return fair
 
 
-def _judge_different(replaced: Counts, fair: Numbers, place: str, limit: float) -> list[Finding]:
-    """Whether as many different tokens came as so many draws give; as one excludes another, the bound holds all the more."""
+def _judge_different(replaced: Counts, fair: Numbers, where: str, limit: float) -> list[Finding]:
+    """Whether as many different tokens came as that many draws give; one excludes another, so the bound holds all the more."""
     draws, tokens = int(replaced.sum()), len(replaced)
     different = int(np.count_nonzero(replaced))
     expected = float(np.sum(1 - np.exp(draws * np.log1p(-np.minimum(fair / draws, 1 - 1e-12)))))
     if surprise(different, tokens, expected) <= limit:
         return []
     wanted = f"about {expected:,.0f} different tokens of the {tokens:,} of the vocabulary in {draws:,} random ones"
-    return [Finding(ERROR, "random-tokens", place, None, wanted, f"{different:,}")]
+    return [Finding(ERROR, "random-tokens", where, None, wanted, f"{different:,}")]
 
 
-def judge_labels(counted: Counted, rules: RecordRules, place: str, *, streams: int = 1) -> list[Finding]:
-    """Whether the tokens most to be expected as labels are, as often as their places in the text let expect."""
+def judge_labels(counted: Counted, rules: RecordRules, where: str, *, streams: int = 1) -> list[Finding]:
+    """Whether the tokens expected most often as labels are labels as often as their positions in the text give."""
     labels = counted.word_labels if rules.whole_word else counted.tally.labels
     draws, what = int(labels.sum()), "first label of words" if rules.whole_word else "label"
     if draws == 0:
@@ -209,10 +207,10 @@ def judge_labels(counted: Counted, rules: RecordRules, place: str, *, streams: i
     if surprises[worst] <= limit_of_surprise(len(most), streams):
         return []
     expected = f"token {most[worst]} as the {what} of {fair[worst]:,.0f} of {draws:,} draws, by its share of the text"
-    return [Finding(ERROR, "label-frequencies", place, None, expected, f"{seen[worst]:,}")]
+    return [Finding(ERROR, "label-frequencies", where, None, expected, f"{seen[worst]:,}")]
 
 
-def judge_masked_share(counted: Counted, rules: RecordRules, place: str, expected: Expected) -> list[Finding]:
+def judge_masked_share(counted: Counted, rules: RecordRules, where: str, expected: Expected) -> list[Finding]:
     """Whether as many tokens are masked as the lengths ask for; with whole words, not more than that."""
     tally, (low, high) = counted.tally, expected.masked
     predictions = int(tally.predictions @ np.arange(len(tally.predictions)))
@@ -221,11 +219,11 @@ def judge_masked_share(counted: Counted, rules: RecordRules, place: str, expecte
     wanted = predictions_wanted(counted, rules)
     right = f"{wanted:,} predictions of {tally.text_tokens:,} tokens, {wanted / tally.text_tokens:.1%}"
     found = f"{predictions:,}, {predictions / tally.text_tokens:.1%}"
-    return [Finding(ERROR, "masked-share", place, None, right, found)]
+    return [Finding(ERROR, "masked-share", where, None, right, found)]
 
 
 def judge_next_sentence(
-    counted: Counted, place: str, *, files: int = 1, streams: int = 1, uses: int | None = None
+    counted: Counted, where: str, *, files: int = 1, streams: int = 1, uses: int | None = None
 ) -> list[Finding]:
     """Whether B follows A in no more than half of the records, and in as many as must: see `random_next_range`."""
     follows, random = map(int, counted.tally.next_sentence)
@@ -237,24 +235,24 @@ def judge_next_sentence(
     if random / draws < low:
         if surprise(follows, draws, draws / 2) <= limit:
             return []
-        return [Finding(ERROR, "next-sentence-share", place, None, "B random in half of the records or more", found)]
+        return [Finding(ERROR, "next-sentence-share", where, None, "B random in half of the records or more", found)]
     open_follows, open_random = map(int, counted.signs[[faults.OPEN_FOLLOWS, faults.OPEN_RANDOM]])
     is_open, coins = open_follows + open_random, tossed(counted, uses)
     if uses is not None and coins > 0 and surprise(open_follows, coins, coins / 2) > limit:
         expected = f"B after A in about {coins / 2:,.0f} records or more, of {is_open:,} and {uses:,} ends of documents"
-        return [Finding(ERROR, "next-sentence-share", place, None, expected, f"{open_follows:,}")]
+        return [Finding(ERROR, "next-sentence-share", where, None, expected, f"{open_follows:,}")]
     if files > 1:
         return []
     most = MOST_RANDOM_NEXT * is_open
     is_too_high = uses is None and open_random > most and surprise(open_random, is_open, most) > limit_of_surprise(1)
     if is_too_high or (follows == 0 and draws - (uses or 0) >= MANY):
         expected = "B random in about half of the records or somewhat more, unless documents have one sentence"
-        return [Finding(WARNING, "next-sentence-share", place, None, expected, found)]
+        return [Finding(WARNING, "next-sentence-share", where, None, expected, found)]
     return []
 
 
 def judge_labels_of_files(files: Sequence[tuple[FileFacts, Counts]]) -> list[Finding]:
-    """Files in whose records no B follows its A, though it does in others; given with their counts of labels 0 and 1."""
+    """Files without a record whose B follows its A, although others have some; given with their counts of labels 0 and 1."""
     findings = []
     of_split: dict[str, Counts] = {}
     for facts, labels in files:
@@ -263,37 +261,37 @@ def judge_labels_of_files(files: Sequence[tuple[FileFacts, Counts]]) -> list[Fin
         follows, random = map(int, labels)
         others = of_split[facts.split] - labels
         if follows == 0 and random >= MANY and int(others[0]) > _FOLLOWS_ELSEWHERE * int(others.sum()):
-            expected = f"B after A in some records, as in {others[0] / others.sum():.1%} of those of other files"
+            expected = f"B after A in some records, as in {others[0] / others.sum():.1%} of the other files' records"
             findings.append(Finding(WARNING, "next-sentence-share", facts.name, None, expected, f"none of {random:,}"))
     return findings
 
 
-def judge_order(counted: Counted, place: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
-    """Whether records are shuffled: neighbours are then no more alike than others, in their tokens and in their lengths.
+def judge_order(counted: Counted, where: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
+    """Whether records are shuffled: neighbours then have no more tokens in common, and no closer lengths, than others.
 
-    Of two pairs of neighbours and the same four records paired the other way, either may be more alike: a fair coin, of a
-    shuffled file, whatever the records are.
+    Two pairs of neighbours are compared with the same four records paired the other way: in a shuffled file either is more
+    alike with equal probability, whatever the records are.
     """
     for closer, less, what in ((0, 1, "tokens in common"), (2, 3, "the same length")):
         wins, draws = int(counted.wins[closer]), int(counted.wins[closer] + counted.wins[less])
         if 2 * wins > draws and surprise(wins, draws, draws / 2) > limit_of_surprise(2 * files, streams):
             expected = f"records in random order: neighbours with {what} as often as others, in half of {draws:,} cases"
-            return [Finding(WARNING, "record-order", place, None, expected, f"{wins / draws:.1%}")]
+            return [Finding(WARNING, "record-order", where, None, expected, f"{wins / draws:.1%}")]
     return []
 
 
-def judge_lengths(tally: Tally, place: str, expected: Expected) -> list[Finding]:
+def judge_lengths(tally: Tally, where: str, expected: Expected) -> list[Finding]:
     """Whether documents explain how many records are shorter than seq; warnings only."""
     seq, (least, most) = len(tally.lengths) - 1, expected.short
     short = tally.records - int(tally.lengths[seq])
     found = f"{short / tally.records:.1%} of {tally.records:,}"
     if short / tally.records < least:
         right = f"some records shorter than {seq} tokens, from the ends of documents"
-        return [Finding(WARNING, "short-share", place, None, right, found)]
+        return [Finding(WARNING, "short-share", where, None, right, found)]
     if short / tally.records <= most or surprise(short, tally.records, most * tally.records) <= limit_of_surprise(1):
         return []
     right = f"at most about {most:.0%} of records shorter than {seq} tokens; much of the rest is padding"
-    return [Finding(WARNING, "short-share", place, None, right, found)]
+    return [Finding(WARNING, "short-share", where, None, right, found)]
 
 
 def judge_file_sizes(files: Iterable[FileFacts]) -> list[Finding]:

@@ -32,13 +32,13 @@ def report(
     workers: int | None = None,
     progress: bool = False,
 ) -> Path:
-    """Write a report on the records in a folder, or on the newest of a workspace; returns where it lies.
+    """Write a report on the records in a folder, or on the newest of a workspace; returns its path.
 
-    Where a folder holds several data sets it is the newest of them. The page goes beside the manifest as report.html, or to
-    `output`. With `sample` only so many records of each file are looked at, and duplicates are not looked for. Findings do
-    not make it fail; `validate` does that.
+    Of several data sets in a folder it takes the newest. The page is written as report.html beside the manifest, or to
+    `output`. With `sample`, only that many records of each file are checked, and duplicates are not looked for. Findings do
+    not make it fail; that is what `validate` is for.
 
-    Raises `UsageError` where there are no records, `BertprepError` where the page cannot be written.
+    Raises `UsageError` if there are no records, `BertprepError` if the page cannot be written.
     """
     reporter = Reporter(enabled=progress)
     sets = _record_sets(Path(workdir if path is None else path), is_default=path is None)
@@ -47,8 +47,8 @@ def report(
     check_target("--output", target, ".html")
     named = [path] if path is not None and Path(path).is_file() else [data_set.folder]
     outcome = _of_folder(validate(named, vocab=vocab, sample=sample, workers=workers, progress=progress), data_set.folder)
-    place = Path(vocab) if vocab is not None else outcome.vocabulary
-    vocabulary = load_vocabulary(place) if place is not None else None
+    vocabulary_path = Path(vocab) if vocab is not None else outcome.vocabulary
+    vocabulary = load_vocabulary(vocabulary_path) if vocabulary_path is not None else None
     if reporter.enabled:
         others = f" (of {len(sets):,} data sets, the newest)" if len(sets) > 1 else ""
         errors = f"{outcome.errors:,} errors, the page shows them" if outcome.errors else "no error was found"
@@ -70,12 +70,12 @@ def _record_sets(path: Path, *, is_default: bool) -> list[DataSet]:
 
 
 def _time_of(data_set: DataSet) -> float:
-    """When it was finished."""
+    """The time of its last change."""
     manifest = find_home(data_set.folder).folder / MANIFEST
     return (manifest if manifest.is_file() else data_set.folder).stat().st_mtime
 
 
 def _of_folder(outcomes: list[Outcome], folder: Path) -> Outcome:
-    """The outcome on the records of a folder; data sets may lie below it too."""
+    """The outcome on the records of a folder, which may hold other data sets below it."""
     alike = [outcome for outcome in outcomes if outcome.folder.resolve() == folder.resolve()]
     return (alike or outcomes)[0]

@@ -1,6 +1,6 @@
-"""Is this data right? Every file, every record, and the whole, for each data set that lies under some paths.
+"""Is this data right? Checks every file, every record and the whole of each data set under some paths.
 
-Records are checked by `record_sets`, text by `text_checks`; docs/validation.md says of each finding what it means and how it is
+Records are checked by `record_sets`, text by `text_checks`; docs/validation.md says what each finding means and how it is
 judged. One bad file or record never stops the others.
 """
 
@@ -30,12 +30,12 @@ def validate(
     workers: int | None = None,
     progress: bool = False,
 ) -> list[Outcome]:
-    """Check all data sets that lie under `paths`: workspaces, folders of records, or record files.
+    """Check all data sets under `paths`: workspaces, folders of records, or record files.
 
-    `vocab` is taken instead of the vocab.txt beside the records; `masked_lm_prob` is for records without a manifest (default
-    0.15). With `sample`, only that many records of each file are looked at, and what needs all of them is left out. Findings,
-    also of files that cannot be read, are in the outcomes; raises `UsageError` where a path holds no data, and `BertprepError`
-    where `vocab` is no vocabulary.
+    `vocab` is used instead of the vocab.txt beside the records, `masked_lm_prob` for records without a manifest (default
+    0.15). With `sample`, only that many records of each file are checked, and what needs all of them is left out. Findings are
+    in the outcomes, also those about files that cannot be read; raises `UsageError` if a path holds no data, and
+    `BertprepError` if `vocab` is not a vocabulary.
 
         errors = sum(outcome.errors for outcome in bertprep.validate(["data"]))
     """
@@ -60,7 +60,7 @@ def validate(
 
 
 def _validate_text(data_set: DataSet, *, workers: int, sample: int | None, shown: Progress) -> Outcome:
-    """Text shards, against their manifest and as text; with `sample` only what the manifest says of them."""
+    """Check text shards, against their manifest and as text; with `sample` only that they can be found."""
     folder, manifest = data_set.folder, data_set.manifest
     findings = list(data_set.findings)
     if sample is None:

@@ -91,7 +91,7 @@ def draw(columns: Columns, description: str) -> Markup:
 
 
 def _top_of(columns: Columns) -> tuple[float, int | None]:
-    """The value at the upper end, and the column that is cut there: one that would press all others to the ground."""
+    """The value at the upper end, and the column that is cut there: one that would flatten all others."""
     highest = np.max(columns.all_values, axis=0)  # (n,)
     tower = int(np.argmax(highest))
     others = max(np.delete(highest, tower).tolist(), default=0.0)
@@ -101,7 +101,7 @@ def _top_of(columns: Columns) -> tuple[float, int | None]:
 
 
 def _steps(values: Values, edges: Values, x: Callable[[float], float], y: Callable[[float], float], *, closed: bool) -> str:
-    """A path along the tops of the columns; down to the ground at both ends where it is to be filled."""
+    """A path along the tops of the columns; down to the axis at both ends if it is to be filled."""
     path = [f"M{x(edges[0]):.1f} {_BOTTOM}" if closed else f"M{x(edges[0]):.1f} {y(values[0]):.1f}"]
     height = float("nan")
     for right, value in zip(edges[1:], values, strict=True):
@@ -113,7 +113,7 @@ def _steps(values: Values, edges: Values, x: Callable[[float], float], y: Callab
 
 
 def _mark_cut(columns: Columns, edges: Values, x: Callable[[float], float], tower: int) -> Markup:
-    """A gap through the cut column, and beside it, where there is room, how high it is."""
+    """A gap through the cut column, and beside it how high it is, on the side that has space."""
     begin, end = x(float(edges[tower])), x(float(edges[tower + 1]))
     heights = [columns.y_text(round(float(values[tower]), 3)) for values in columns.series.values()]
     first, last = edges[tower] + 0.5, edges[tower + 1] - 0.5
@@ -121,9 +121,9 @@ def _mark_cut(columns: Columns, edges: Values, x: Callable[[float], float], towe
     label = " and ".join(dict.fromkeys(heights))
     on_the_left = _RIGHT - end < len(label) * _CHARACTER
     gap = f"M{begin - 3:.1f} {_TOP + 15}L{end + 3:.1f} {_TOP + 9}"
-    place = round(begin - 6 if on_the_left else end + 6, 1)
+    edge = round(begin - 6 if on_the_left else end + 6, 1)
     kind = "end strong" if on_the_left else "strong"
-    lines = [element("text", text, x=place, y=_TOP + down, class_=kind) for text, down in ((label, 9), (at, 22))]
+    lines = [element("text", text, x=edge, y=_TOP + down, class_=kind) for text, down in ((label, 9), (at, 22))]
     return join(element("path", d=gap, class_="gap"), *lines)
 
 
@@ -133,11 +133,11 @@ def _x_axis(edges: Values, x: Callable[[float], float]) -> list[Markup]:
     step = int(step) if step == int(step) else int(step) + 1
     marks: list[Markup] = []
     for tick in range(int(-(-low // step)) * step, int(high) + 1, step):
-        place = round(x(tick), 1)
+        at = round(x(tick), 1)
         text = f"{tick:,}"
-        marks.append(element("line", x1=place, x2=place, y1=_BOTTOM, y2=_BOTTOM + 4, class_="base"))
-        ends = place + _CHARACTER * len(text) / 2 > _WIDTH
-        marks.append(element("text", text, x=_WIDTH - 2 if ends else place, y=_BOTTOM + 17, class_="end" if ends else "middle"))
+        marks.append(element("line", x1=at, x2=at, y1=_BOTTOM, y2=_BOTTOM + 4, class_="base"))
+        ends = at + _CHARACTER * len(text) / 2 > _WIDTH
+        marks.append(element("text", text, x=_WIDTH - 2 if ends else at, y=_BOTTOM + 17, class_="end" if ends else "middle"))
     return marks
 
 

@@ -97,22 +97,22 @@ def megabytes(size_bytes: int) -> str:
     return f"{size_bytes / 1e6:,.1f}{_SPACE}MB" if size_bytes < _BILLION else f"{size_bytes / 1e9:,.1f}{_SPACE}GB"
 
 
-def percent(share: float, digits: int = 1) -> str:
-    r"""A share in percent.
+def percent(fraction: float, digits: int = 1) -> str:
+    r"""A fraction in percent.
 
     >>> percent(0.0625), percent(0.8, 2)
     ('6.2\xa0%', '80.00\xa0%')
     """
-    return f"{share * 100:.{digits}f}{_SPACE}%"
+    return f"{fraction * 100:.{digits}f}{_SPACE}%"
 
 
-def plain_percent(share: float) -> str:
-    r"""A share in percent with as many digits as it needs: for the marks of an axis.
+def plain_percent(fraction: float) -> str:
+    r"""A fraction in percent with as many digits as it needs: for the marks of an axis.
 
     >>> plain_percent(0.05), plain_percent(0.0025)
     ('5\xa0%', '0.25\xa0%')
     """
-    return f"{share * 100:.6g}{_SPACE}%"
+    return f"{fraction * 100:.6g}{_SPACE}%"
 
 
 def nice_step(extent: float, steps: int) -> float:

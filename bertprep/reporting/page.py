@@ -1,7 +1,7 @@
 """A report as one HTML page: a pure function of what was found, so that the same data gives the same bytes.
 
-The page needs nothing else: no script, no font, no request; its content security policy forbids all of them. It reads on a
-phone, on paper, in a light and in a dark scheme.
+The page needs nothing else: no script, no font, no request, which its content security policy forbids. It can be read on a
+phone, on paper, in a light and in a dark scheme. docs/decisions/0016 says why no template engine or plotting library is used.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _statistics(outcome: Outcome, vocabulary: Vocabulary | None) -> list[Markup]
 
 def _duplicates(outcome: Outcome) -> Markup:
     if outcome.sampled:
-        return element("p", "Duplicates were not looked for: that needs all records, and this report is of a sample.")
+        return element("p", "Duplicates were not looked for, since that needs all records, and this report is on a sample.")
     if not any(outcome.duplicates.values()):
         return element("p", "No record repeats another.")
     records = {split: tally.records for split, tally in outcome.tallies.items()}
@@ -175,14 +175,14 @@ def show_findings(findings: Sequence[Finding]) -> Markup:
 
 
 def _group(level: str, code: str, findings: list[Finding]) -> Markup:
-    places = [_place(finding) for finding in findings[:_MOST_LISTED]]
+    items = [_item(finding) for finding in findings[:_MOST_LISTED]]
     if len(findings) > _MOST_LISTED:
-        places.append(element("li", f"… and {count(len(findings) - _MOST_LISTED)} more; bertprep validate lists all"))
+        items.append(element("li", f"… and {count(len(findings) - _MOST_LISTED)} more; bertprep validate lists all"))
     heading = element("h3", element("span", level, class_=f"level {level}"), " ", element("code", code))
-    return element("div", heading, element("ul", *places), class_="findings")
+    return element("div", heading, element("ul", *items), class_="findings")
 
 
-def _place(finding: Finding) -> Markup:
+def _item(finding: Finding) -> Markup:
     where: list[Markup | str] = [element("code", finding.file)] if finding.file else ["the whole data set"]
     if finding.record is not None:
         where.append(f", record {count(finding.record)}")
