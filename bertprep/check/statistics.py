@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bertprep.check.expectations import (
     MANY,
@@ -75,6 +76,12 @@ def judge_masks(counted: Counted, rules: RecordRules, where: str, *, files: int 
     ]
 
 
+def _find_worst(found: ArrayLike, draws: int, expected: Numbers, limit: float, *, slack: float = 0.0) -> int | None:
+    """The index of the count that is the most surprising, if it is more so than `limit`."""
+    surprises = surprise(found, draws, np.minimum(expected, draws), slack=slack)  # rounding may exceed the draws
+    return int(np.argmax(surprises)) if surprises.size and np.max(surprises) > limit else None
+
+
 def judge_replacements(tally: Tally, rules: RecordRules, where: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
     """Whether 80 % of predictions show [MASK], 10 % the token itself, 10 % a random one."""
     draws = int(tally.shown.sum())
@@ -82,9 +89,8 @@ def judge_replacements(tally: Tally, rules: RecordRules, where: str, *, files: i
         return []
     fair = np.array(fair_shares(rules.tokens))
     slack = 0.0 if rules.tokens else UNKNOWN_VOCABULARY_SLACK
-    surprises = surprise(tally.shown, draws, fair * draws, slack=slack)
-    worst = int(np.argmax(surprises))
-    if surprises[worst] <= limit_of_surprise(len(SHOWN) * files, streams):
+    worst = _find_worst(tally.shown, draws, fair * draws, limit_of_surprise(len(SHOWN) * files, streams), slack=slack)
+    if worst is None:
         return []
     low, high = share_interval(int(tally.shown[worst]), draws, tests=len(SHOWN), streams=streams)
     expected = f"{SHOWN[worst]} at {fair[worst]:.1%} of {draws:,} predictions"
@@ -100,31 +106,27 @@ def judge_positions(counted: Counted, rules: RecordRules, where: str, *, files: 
         return []
     fair = fair * (draws / fair.sum())  # the sums are equal except for the rounding of shares
     limit = limit_of_surprise(2 * len(seen) * files, streams)
-    each = surprise(seen, draws, fair)
-    if np.max(each) > limit:
-        worst = int(np.argmax(each))
+    if (worst := _find_worst(seen, draws, fair, limit)) is not None:
         expected = f"{fair[worst]:,.0f} of {draws:,} {what} at position {worst}, as at others"
         return [Finding(ERROR, "position-shares", where, None, expected, f"{seen[worst]:,}")]
-    # the last positions say nothing, since all predictions are before them, and rounding must not make that impossible
-    before = surprise(np.cumsum(seen)[:-3], draws, np.minimum(np.cumsum(fair)[:-3], draws))
-    if before.size and np.max(before) > limit:
-        worst = int(np.argmax(before))
-        expected = f"{np.cumsum(fair)[worst]:,.0f} of {draws:,} {what} at positions 0 to {worst}"
-        return [Finding(ERROR, "position-shares", where, None, expected, f"{np.cumsum(seen)[worst]:,}")]
+    # the last positions say nothing, since all predictions are before them
+    seen, fair = np.cumsum(seen)[:-3], np.cumsum(fair)[:-3]
+    if (worst := _find_worst(seen, draws, fair, limit)) is not None:
+        expected = f"{fair[worst]:,.0f} of {draws:,} {what} at positions 0 to {worst}"
+        return [Finding(ERROR, "position-shares", where, None, expected, f"{seen[worst]:,}")]
     return []
 
 
 def judge_neighbours(counted: Counted, rules: RecordRules, where: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
-    """Whether labels belong to their positions and not to the next: they equal a neighbour as often as other tokens do."""
+    """Whether labels belong to their positions and not to the next: they equal a neighbour no more often than other tokens."""
     signs = counted.signs
     draws = int((counted.word_positions if rules.whole_word else counted.tally.positions).sum())
     if draws == 0:
         return []
     seen = signs[[faults.RIGHT, faults.LEFT]]
-    fair = np.minimum(signs[[faults.EXPECTED_RIGHT, faults.EXPECTED_LEFT]] / faults.SCALE, draws)
-    surprises = np.where(seen > fair, surprise(seen, draws, fair), 0.0)
-    worst = int(np.argmax(surprises))
-    if surprises[worst] <= limit_of_surprise(2 * files, streams):
+    fair = signs[[faults.EXPECTED_RIGHT, faults.EXPECTED_LEFT]] / faults.SCALE
+    worst = _find_worst(seen, draws, np.minimum(fair, seen), limit_of_surprise(2 * files, streams))  # fewer is right
+    if worst is None:
         return []
     side = ("after", "before")[worst]
     expected = f"{fair[worst]:,.0f} of {draws:,} labels equal to the token {side} them, as often as tokens repeat in the text"
@@ -138,21 +140,15 @@ def judge_random_tokens(counted: Counted, rules: RecordRules, where: str, *, str
     if draws == 0:
         return []
     fair = _fair_random_tokens(counted, rules)
-    rarest_first = np.argsort(counted.tally.tokens, kind="stable")
     limit = limit_of_surprise(3 * rules.tokens + 1, streams)
-    each = surprise(replaced, draws, fair)
-    if np.max(each) > limit:
-        worst = int(np.argmax(each))
+    if (worst := _find_worst(replaced, draws, fair, limit)) is not None:
         expected = f"token {worst} as {fair[worst]:,.1f} of {draws:,} random tokens, as often as any other"
         return [Finding(ERROR, "random-tokens", where, None, expected, f"{replaced[worst]:,}")]
+    rarest_first = np.argsort(counted.tally.tokens, kind="stable")
     for order, what in ((np.arange(rules.tokens), "first"), (rarest_first, "rarest in the text")):
-        seen, expected_before = np.cumsum(replaced[order])[:-1], np.cumsum(fair[order])[:-1]
-        before = surprise(seen, draws, np.minimum(expected_before, draws))
-        if np.max(before) > limit:
-            worst = int(np.argmax(before))
-            expected = (
-                f"{expected_before[worst]:,.0f} of {draws:,} random tokens among the {worst + 1:,} {what} of the vocabulary"
-            )
+        seen, before = np.cumsum(replaced[order])[:-1], np.cumsum(fair[order])[:-1]
+        if (worst := _find_worst(seen, draws, before, limit)) is not None:
+            expected = f"{before[worst]:,.0f} of {draws:,} random tokens among the {worst + 1:,} {what} of the vocabulary"
             return [Finding(ERROR, "random-tokens", where, None, expected, f"{seen[worst]:,}")]
     return _judge_different(replaced, fair, where, limit) if streams == 1 else []  # draws in step give fewer different tokens
 
@@ -164,12 +160,10 @@ def judge_ranges(counted: Counted, rules: RecordRules, where: str, *, files: int
         return []
     fair = _fair_random_tokens(counted, rules)
     ends = np.unique(np.linspace(0, rules.tokens, _RANGES + 1).astype(np.int64))[1:-1]
-    seen, expected_before = np.cumsum(counted.replaced)[ends - 1], np.cumsum(fair)[ends - 1]
+    seen, before = np.cumsum(counted.replaced)[ends - 1], np.cumsum(fair)[ends - 1]
     limit = limit_of_surprise((len(ends) + 1) * files)
-    before = surprise(seen, draws, np.minimum(expected_before, draws))
-    if before.size and np.max(before) > limit:
-        worst = int(np.argmax(before))
-        expected = f"{expected_before[worst]:,.0f} of {draws:,} random tokens among the {ends[worst]:,} first of the vocabulary"
+    if (worst := _find_worst(seen, draws, before, limit)) is not None:
+        expected = f"{before[worst]:,.0f} of {draws:,} random tokens among the {ends[worst]:,} first of the vocabulary"
         return [Finding(ERROR, "random-tokens", where, None, expected, f"{seen[worst]:,}")]
     return _judge_different(counted.replaced, fair, where, limit)
 
@@ -201,10 +195,9 @@ def judge_labels(counted: Counted, rules: RecordRules, where: str, *, streams: i
     if draws == 0:
         return []
     most = np.argsort(counted.expected_labels)[::-1][:MOST_LABELS]
-    seen, fair = labels[most], np.minimum(counted.expected_labels[most] / faults.SCALE, draws)
-    surprises = surprise(seen, draws, fair)
-    worst = int(np.argmax(surprises))
-    if surprises[worst] <= limit_of_surprise(len(most), streams):
+    seen, fair = labels[most], counted.expected_labels[most] / faults.SCALE
+    worst = _find_worst(seen, draws, fair, limit_of_surprise(len(most), streams))
+    if worst is None:
         return []
     expected = f"token {most[worst]} as the {what} of {fair[worst]:,.0f} of {draws:,} draws, by its share of the text"
     return [Finding(ERROR, "label-frequencies", where, None, expected, f"{seen[worst]:,}")]
