@@ -1,7 +1,7 @@
 """All records of a file that can be read, and what is wrong with the others: a reader that continues where others stop.
 
 `records.open` raises at the first fault, as a trainer wants it. Here a bad record is counted and left out, and the next one is
-read. Only a wrong length or an early end of the file stops the scan: nothing tells where a next record would begin.
+read. Only a wrong length or an early end of the file stops the scan, since it is unknown where a next record would begin.
 """
 
 from __future__ import annotations

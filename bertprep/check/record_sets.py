@@ -206,7 +206,7 @@ def _judge_splits(
 ) -> tuple[dict[str, Expected], list[Finding]]:
     """What is expected of each split, and what is wrong with it as a whole."""
     made_with = data_set.manifest.made_with if data_set.manifest else {}
-    # NVIDIA's tool gives every shard the same seed; of bertprep's the manifest tells
+    # NVIDIA's tool gives every shard the same seed; for bertprep's the manifest says
     has_own_seeds = data_set.manifest is not None and not made_with.get("one_seed")
     expected: dict[str, Expected] = {}
     findings: list[Finding] = []

@@ -170,7 +170,7 @@ def _deal_by_turns(folder: Path, record_format: str) -> None:
 
 
 def validated_sets(numbers: range, corpus: Path, folder: Path) -> Iterator[tuple[CleanSet, Outcome]]:
-    """Make so many sets, all of `SETS` in turn, each with its number as seed, and validate them."""
+    """Make the sets of these numbers, all of `SETS` in turn, each with its number as seed, and validate them."""
     texts = write_texts(corpus, folder)
     for number in numbers:
         clean, place = SETS[number % len(SETS)], folder / f"set_{number}"

@@ -106,7 +106,7 @@ def damage_case(targets: list[Target], seed: int | str) -> Damaged:
 
 
 def change_values(values: Values, rng: random.Random) -> Values:
-    """Other numbers at one to four places of a record, or one number more or less."""
+    """Up to four other numbers in a record, or one number more or less."""
     changed = {name: list(numbers) for name, numbers in values.items()}
     for _ in range(rng.choice((1, 1, 2, 4))):
         numbers = changed[rng.choice(list(changed))]
@@ -153,7 +153,7 @@ def damage(content: bytes, rng: random.Random) -> bytes:
 
 
 class Examiner:
-    """Reads and validates files, and says what must not be; `was_refused` tells whether the reader took the last one."""
+    """Reads and validates files, and says what must not be; `was_refused` says whether the reader refused the last one."""
 
     was_refused = False
 

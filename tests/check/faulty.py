@@ -1,4 +1,4 @@
-"""Sound data sets, copied and then spoiled: single records put together anew, the rest of a file left byte for byte.
+"""Sound data sets, copied and then spoiled: single records put together again, the rest of a file left byte for byte.
 
 `Spoiled.sign` makes the manifest agree with the files again, so that a test sees the fault itself and not its shadow there.
 """
@@ -28,7 +28,7 @@ ALL = slice(None)
 
 
 def frame(data: bytes, record_format: str) -> bytes:
-    """A record as it stands in a file."""
+    """A record with its frame, as in a file."""
     length = len(data).to_bytes(8, "little")
     if record_format == "ofrecord":
         return length + data
@@ -126,11 +126,11 @@ class Spoiled:
             change(values)
         self.write(name, self.encode_all(changed))
 
-    def flip(self, record: int, place: int) -> None:
-        """Turn over a bit of a byte of a record of the first file; places count from its frame's start, or its end."""
+    def flip(self, record: int, offset: int) -> None:
+        """Flip a bit of a byte of a record of the first file, by its offset from the start of the frame, or from its end."""
         frames = self.frames(self.first)
         spoiled = bytearray(frames[record])
-        spoiled[place] ^= 1
+        spoiled[offset] ^= 1
         frames[record] = bytes(spoiled)
         self.write(self.first, frames)
 

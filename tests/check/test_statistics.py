@@ -51,7 +51,7 @@ def examples(golden: Examples) -> Examples:
 
 
 def predictions(examples: Examples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # type: ignore[type-arg]
-    """(rows, columns of predictions, places)."""
+    """(rows, columns of predictions, positions)."""
     rows, columns = np.nonzero(examples.masked_lm_weights)
     return rows, columns, examples.masked_lm_positions[rows, columns]
 
@@ -110,7 +110,7 @@ def test_a_token_that_is_never_predicted_is_found(golden: Examples) -> None:
     ("random", "level"), [(0, ["error"]), (0.3, ["error"]), (0.47, ["error"]), (0.59, []), (0.9, ["warning"]), (1, ["warning"])]
 )
 def test_the_share_of_random_next_sentences(golden: Examples, random: float, level: list[str]) -> None:
-    """Without a manifest, nothing tells that documents have more than one sentence."""
+    """Without a manifest it is unknown that documents have more than one sentence."""
     assert [finding.level for finding in statistics.judge_next_sentence(with_random_next(golden, random), "x")] == level
 
 

@@ -73,7 +73,7 @@ def test_both_formats_hash_alike(made: Path) -> None:
 
 
 def test_random_replacements_may_be_any_token() -> None:
-    """[SEP] and [PAD] stand at masked places here, and [UNK] is a label: all lawful."""
+    """[SEP] and [PAD] are shown at predictions here, and [UNK] is a label: all is right."""
     rules = RecordRules(seq=12, pred=3, tokens=2937, cls=2, sep=3, mask=4, masked_lm_prob=0.3)
     examples = Examples.empty(1, seq=12, pred=3)
     examples.input_ids[0] = [2, 3, 9, 0, 3, 8, 1, 3, 0, 0, 0, 0]

@@ -152,7 +152,7 @@ def test_file_names_and_findings_are_never_markup(outcome: Outcome) -> None:
     assert '<i>.tfrecord, record 1: expected <tag> 0A, found "&" \ufffd' in text_of(html)
 
 
-def test_an_example_is_set_as_text_with_its_masked_places_marked() -> None:
+def test_an_example_is_set_as_text_with_its_predictions_marked() -> None:
     tokens = vocabulary_of(*SPECIAL, "the", "states", "ad", "##mit", "##ted", "of", "new")
     one = Examples(*(np.zeros_like(array) for array in Examples.empty(1, seq=12, pred=3).arrays))  # type: ignore[arg-type]
     one.input_ids[0, :9] = 2, 5, 4, 3, 7, 8, 10, 11, 3  # [CLS] the [MASK] [SEP] ad ##mit of new [SEP]
@@ -211,7 +211,7 @@ def test_where_nothing_could_be_read() -> None:
     assert "Masking and next sentences" not in text
 
 
-def test_duplicates_are_told_by_split(outcome: Outcome) -> None:
+def test_duplicates_are_listed_by_split(outcome: Outcome) -> None:
     text = text_of(page(replace(outcome, duplicates={"training": 3, "test": 0, "across": 1}), [], None))
     assert "training records that repeat another: 3 (1.000 %)" in text
     assert "test records that are in training too: 1 (1.000 %)" in text
