@@ -142,7 +142,7 @@ def _rules_for(data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob:
         tokens=len(vocabulary) if vocabulary else 0,
         masked_lm_prob=made_with.get("masked_lm_prob", masked_lm_prob or DEFAULT_MASKED_LM_PROB),
         whole_word=made_with.get("whole_word", False),
-        continues=bytes(token.startswith("##") for token in vocabulary.tokens) if vocabulary else b"",
+        continues=vocabulary.continues if vocabulary else b"",
         may_round_up=data_set.manifest is None,
         **special,
     )

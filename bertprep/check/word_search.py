@@ -39,7 +39,7 @@ def make_phrase(text: str, vocabulary: Vocabulary) -> Phrase:
     pieces = tuple(tokenize(text, set(known), lower=not cased))
     if not pieces or "[UNK]" in pieces:
         raise UsageError(f"--search {text}: cannot be written in the tokens of {vocabulary.path}, so no record has it")
-    continues = np.array([*(token.startswith("##") for token in vocabulary.tokens), False])
+    continues = np.frombuffer(vocabulary.continues + b"\0", np.bool_)
     return Phrase(pieces, tuple(known[piece] for piece in pieces), continues)
 
 

@@ -26,7 +26,6 @@ from tests.check.tallied import RULES, VOCABULARY
 from tests.corpora import deal
 from tests.golden import GOLDEN
 
-CONTINUES = bytes(token.startswith("##") for token in VOCABULARY.tokens)
 NAME = "tfrecord/corpus_training_00000.tfrecord"
 
 
@@ -193,14 +192,14 @@ def whole_words(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.mark.parametrize(("is_of_pieces", "code"), [(False, "prediction-count"), (True, "whole-words")])
 def test_a_word_left_out_or_masked_in_part(whole_words: Examples, is_of_pieces: bool, code: str) -> None:
     """The last prediction is taken back: of a word of one piece, or of the last piece of several."""
-    rules = replace(RULES, whole_word=True, continues=CONTINUES)
+    rules = replace(RULES, whole_word=True, continues=VOCABULARY.continues)
     checker = RecordChecker(rules)
     checker.check(whole_words, np.arange(len(whole_words)))
     assert checker.findings("x") == []
     examples = Examples(*(array.copy() for array in whole_words.arrays))  # type: ignore[arg-type]
     rows = np.arange(len(examples))
     last = examples.masked_lm_weights.sum(axis=1).astype(int) - 1
-    row = int(np.flatnonzero([CONTINUES[label] == is_of_pieces for label in examples.masked_lm_ids[rows, last]])[0])
+    row = int(np.flatnonzero([VOCABULARY.continues[label] == is_of_pieces for label in examples.masked_lm_ids[rows, last]])[0])
     place = examples.masked_lm_positions[row, last[row]]
     examples.input_ids[row, place] = examples.masked_lm_ids[row, last[row]]
     for array in (examples.masked_lm_positions, examples.masked_lm_ids, examples.masked_lm_weights):
