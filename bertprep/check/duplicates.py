@@ -1,13 +1,13 @@
-"""Records that came before: within a file, in another, and of the test split in the training split; also under other masks.
+"""Repeated records: within a file, in another, and of the training split in the test split; also under other masks.
 
-A record has two hashes, as values, so that the formats do not matter: one of its text, one of all. Each round of the generator
-masks a text anew, so that a text may come again, the more the shorter documents are; with the same masks it comes again as
-often as chance has it, which is known, because a record's hash carries how many choices there were. More than that tells of
-a file that was written twice, or made twice with the same seed.
+A record has two hashes of its values, so that the formats do not matter: one of its text, one of all. Each round of the
+generator masks a text again, so that texts repeat, the more so the shorter documents are. How often a text has the same masks
+by chance is known, because the hash of a record includes how many choices there were. More than that means a file that was
+written twice, or made twice with the same seed.
 
-Under other masks, rounds of one run repeat each other's texts within a file, or over all files where records were dealt. A
-shard that is there twice shows in two files that share each text once, where dealing would leave every other pair of equal
-texts in one file. Costs 16 bytes a record, and 24 more while they are sorted.
+Under other masks, rounds of one run repeat texts within a file, or in any file if records were dealt. If a shard is there
+twice, two files have each text once, where dealing would leave half of the pairs of equal texts in one file. Costs 16 bytes a
+record, and 24 more while they are sorted.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bertprep.check.expectations import limit_of_surprise, surprise
 from bertprep.check.findings import ERROR, WARNING, Finding
-from bertprep.check.statistics import limit_of_surprise, surprise
 from bertprep.workspace.layout import TEST
 
 ACROSS = "across"
@@ -30,9 +30,9 @@ _TEXTS_WARNING, _TEXTS_ERROR = 0.01, 0.1
 """Of the records of a file, whose texts another file has under other masks."""
 _ACROSS_WARNING, _ACROSS_ERROR = 0.001, 0.01
 """Of the records of the test split, whose texts training has under other masks."""
-_SMALL_CHANCE = 2.0**-32  # a record that is rather shown as an example
-_CHOICES = np.uint64(63)  # the bits of a record's second hash that tell of its choices
-_CERTAIN_TEXT = np.uint64(1)  # the bit of the first that tells that no other text is the same by chance
+_SMALL_CHANCE = 2.0**-32  # of a record that is preferred as an example
+_CHOICES = np.uint64(63)  # the bits of a record's second hash that give log2 of its choices
+_CERTAIN_TEXT = np.uint64(1)  # the bit of the first hash that says that equal texts cannot be chance
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class HashedFile:
 
 @dataclass(frozen=True)
 class _SameTexts:
-    """Records whose text another has too, by text and then in their order; numbers are over all files."""
+    """Records whose text another has too, by text and then in order; numbered through all files."""
 
     records: NDArray[np.int64]
     text: NDArray[np.int64]  # which one, counted from 0
-    is_certain: NDArray[np.bool_]  # its text is the same by no chance
-    chance: NDArray[np.float64]  # that it has the same masks as another of its text
+    is_certain: NDArray[np.bool_]  # equal texts cannot be chance
+    chance: NDArray[np.float64]  # the probability that it has the same masks as another of its text
     file: NDArray[np.int64]
     split: NDArray[np.int64]
     firsts: NDArray[np.int64]  # the first record that is the same in all, which may be itself
@@ -63,7 +63,7 @@ class _SameTexts:
         return repeats
 
     def count_before(self, is_member: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """For each record how many of those come before it that have its text."""
+        """For each record, how many of the members before it have its text."""
         before = np.cumsum(is_member) - is_member
         is_start = np.diff(self.text, prepend=-1) != 0
         of_text: NDArray[np.int64] = before - before[is_start][self.text]
@@ -71,7 +71,7 @@ class _SameTexts:
 
 
 def find_identical_files(files: Sequence[HashedFile]) -> list[Finding]:
-    """Files that hold the same records, in whatever order."""
+    """Files that hold the same records, in any order."""
     seen: dict[tuple[int, int, int], str] = {}
     findings = []
     for file in files:
@@ -102,7 +102,7 @@ def find_duplicates(files: Sequence[HashedFile]) -> tuple[list[Finding], dict[st
         crossing = same.is_repeat & is_here & (same.split_of_first != number)
         # of several test records that equal one in training, all but the first repeat each other as well
         counts[split] = int(within.sum()) + int(crossing.sum()) - len(np.unique(same.firsts[crossing]))
-        rules = [(within, is_here, "duplicate-records", _MANY, "no record twice", "came before")]
+        rules = [(within, is_here, "duplicate-records", _MANY, "no record twice", "repeat an earlier one")]
         if split == TEST:
             counts[ACROSS] = int(crossing.sum())
             expected, what = "no test record in training", "are in training too"
@@ -127,7 +127,7 @@ def find_duplicates(files: Sequence[HashedFile]) -> tuple[list[Finding], dict[st
 def _judge_texts_across(
     files: Sequence[HashedFile], starts: NDArray[np.int64], same: _SameTexts, test: int, size: int
 ) -> list[Finding]:
-    """Test records whose text is in training under other masks; more than 0.1 % are a warning, 1 % an error."""
+    """Test records whose text is in training under other masks: above 0.1 % a warning, above 1 % an error."""
     earlier = same.count_before(same.split < test)
     chosen = np.flatnonzero((same.split == test) & same.is_certain & ~same.is_repeat & (earlier > 0))
     if len(chosen) <= _ACROSS_WARNING * size:
@@ -135,17 +135,17 @@ def _judge_texts_across(
     example = chosen[np.argmin(same.records[chosen])]
     origin_at = example - same.count_before(np.ones(len(same.text), np.bool_))[example]
     file, record, origin = _name(files, starts, same.records[example], same.records[origin_at])
-    expected = "no text of a test record in training, under whatever masks"
+    expected = "no text of a test record in training, under any masks"
     found = f"{len(chosen):,} of {size:,} that are there ({len(chosen) / size:.2%}), this one is {origin}"
     level = ERROR if len(chosen) > _ACROSS_ERROR * size else WARNING
     return [Finding(level, "test-text-in-training", file, record, expected, found, len(chosen))]
 
 
 def _judge_texts_of_files(files: Sequence[HashedFile], starts: NDArray[np.int64], same: _SameTexts) -> list[Finding]:
-    """Files of a split that share more texts than records dealt by chance do; 1 % is a warning, 10 % of the later's an error.
+    """Files of a split with more texts in common than dealing gives: above 1 % of the later a warning, above 10 % an error.
 
-    Of two equal texts in two files whose records were dealt to them, one is in each with a chance of about one half, and none
-    where each file is a shard of its own. So texts that are shared are held against those that one of the files has twice.
+    Of two equal texts that were dealt to two files, each file gets one with a probability of about one half; if each file is a
+    shard of its own, both are in one. So the texts in common are compared with those that one of the files has twice.
     """
     chosen = np.flatnonzero(same.is_certain & ~same.is_repeat)
     here, after = chosen[:-1], chosen[1:]
@@ -172,12 +172,12 @@ def _judge_texts_of_files(files: Sequence[HashedFile], starts: NDArray[np.int64]
             f"{count:,} of {len(files[b].hashes):,} ({share:.1%}) with the text of one in {files[a].name}, this one of {origin}"
         )
         level = ERROR if share > _TEXTS_ERROR else WARNING
-        findings.append(Finding(level, "repeated-texts", file, record, "records of texts of its own", found, count))
+        findings.append(Finding(level, "repeated-texts", file, record, "texts of its own", found, count))
     return findings
 
 
 def _name(files: Sequence[HashedFile], starts: NDArray[np.int64], number: np.int64, origin: np.int64) -> tuple[str, int, str]:
-    """The file of a record and its number there, and those of the one it is like in words."""
+    """The file of a record, its number there, and in words those of the record that it repeats."""
     file, before = np.searchsorted(starts, [number, origin], side="right") - 1
     return files[file].name, int(number - starts[file]), f"{files[before].name}, record {origin - starts[before]:,}"
 

@@ -1,7 +1,8 @@
-"""One example as a person reads it: words in the colours of their segments, and at each masked place what stood there.
+"""One example as a person reads it: its words, and at each masked position the original and what a model is shown.
 
-A masked token is `[MASK→original]`, or `shown→original` where the generator put a random token, and `=original=` where it
-left the token as it was. Pieces of a word are joined: `gov [MASK→##ern] ##ment` is read as `gov[MASK→ern]ment`.
+`example_words` says what is to be shown, for a terminal (`write_words`) and for the page of a report alike. On a terminal a
+masked token is `[MASK→original]`, or `shown→original` where the generator put a random token, and `=original=` where it left
+the token as it was. Pieces of a word are joined: `gov [MASK→##ern] ##ment` is read as `gov[MASK→ern]ment`.
 """
 
 from __future__ import annotations
@@ -9,70 +10,109 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
 
 from bertprep.instances import Vocabulary
 from bertprep.records.examples import Examples
 from bertprep.terminal import Printable, printable, styled
 
+State = Literal["plain", "special", "masked", "kept", "replaced"]
+"""Of a token: not to predict; [CLS], [SEP] or [PAD]; to predict and shown as [MASK], as it was, as another token."""
+
 _CONTINUES = "##"
-_SPECIAL, _SEGMENT_A, _SEGMENT_B, _MASKED, _FOUND = "2", "36", "33", "1", "4"  # dim, cyan, yellow, bold, underlined
+_SPECIAL, _SEGMENT_A, _SEGMENT_B, _TO_PREDICT, _FOUND = "2", "36", "33", "1", "4"  # dim, cyan, yellow, bold, underlined
 
 
 @dataclass(frozen=True)
-class Piece:
-    """What is written without a space in it, and the codes of its look on a terminal."""
+class Token:
+    """One token of an example; `text` is what stood there before masking, without ## where it is joined to the one before."""
 
-    text: Printable
-    look: tuple[str, ...]
+    text: str
+    shown: str
+    state: State
+    segment: int
+    is_found: bool
 
 
-Word = list[Piece]
+Word = list[Token]
+"""Tokens that are written without a space between them."""
+
+
+def token_text(identity: int, vocabulary: Vocabulary | None) -> str:
+    """A token as its vocabulary writes it, or its number where that is unknown.
+
+    >>> token_text(2054, None)
+    '#2054'
+    """
+    if vocabulary is None:
+        return f"#{identity}"
+    return vocabulary.tokens[identity] if 0 <= identity < len(vocabulary) else f"<{identity}: not in the vocabulary>"
+
+
+def text_length(examples: Examples, row: int) -> int:
+    """The number of tokens that are not padding."""
+    return int(np.count_nonzero(examples.input_mask[row]))
+
+
+def describe(examples: Examples, row: int) -> str:
+    """The lengths of one example, its next-sentence label and the number of its predictions, in words."""
+    in_b = int(np.count_nonzero(examples.segment_ids[row]))
+    predictions = int(np.count_nonzero(examples.masked_lm_weights[row]))
+    label = "a random text" if examples.next_sentence_labels[row] else "the next sentence"
+    return (
+        f"{text_length(examples, row):,} of {examples.seq:,} tokens, B has {in_b:,} and is {label}, "
+        f"{predictions:,} prediction{'s' * (predictions != 1)}"
+    )
 
 
 def example_words(
-    examples: Examples, number: int, vocabulary: Vocabulary, *, join: bool = True, found: Collection[int] = ()
+    examples: Examples,
+    row: int,
+    vocabulary: Vocabulary | None,
+    *,
+    join: bool = True,
+    found: Collection[int] = (),
+    most: int | None = None,
 ) -> list[Word]:
-    """The words of one example, padding left out; without `join` each piece is one; those at the places `found` stand out."""
+    """The words of one example without padding, or those of its first `most` tokens; without `join` each token is a word.
 
-    def token(identity: int) -> str:
-        return vocabulary.tokens[identity] if identity < len(vocabulary) else f"<{identity}: not in the vocabulary>"
-
-    originals = {
-        position: token(label)
+    The positions `found` are marked as such. A replaced token is a word by itself, since two tokens are written there.
+    """
+    labels = {
+        position: label
         for position, label, weight in zip(
-            examples.masked_lm_positions[number].tolist(),
-            examples.masked_lm_ids[number].tolist(),
-            examples.masked_lm_weights[number].tolist(),
+            examples.masked_lm_positions[row].tolist(),
+            examples.masked_lm_ids[row].tolist(),
+            examples.masked_lm_weights[row].tolist(),
             strict=True,
         )
         if weight > 0
     }
+    length = text_length(examples, row)
+    ids = examples.input_ids[row, : length if most is None else min(length, most)].tolist()
     words: list[Word] = []
-    stands_alone = True  # what came last: nothing is joined to it
-    length = int(examples.input_mask[number].sum())
-    shown_and_segments = zip(examples.input_ids[number, :length], examples.segment_ids[number], strict=False)
-    for position, (identity, segment) in enumerate(shown_and_segments):
-        shown = token(int(identity))
-        original = originals.get(position)
-        is_special = original is None and shown in ("[CLS]", "[SEP]", "[PAD]")
-        look: tuple[str, ...] = (_SPECIAL,) if is_special else (_SEGMENT_B if segment else _SEGMENT_A,)
-        look += (_MASKED,) * (original is not None) + (_FOUND,) * (position in found)
-        is_random = original not in (None, shown) and shown != "[MASK]"
-        joins = join and not (is_random or stands_alone) and (original or shown).startswith(_CONTINUES)
-        piece = Piece(printable(_mark(shown, original, joins)), look)
-        words[-1:] = [[*words[-1], piece]] if joins else [*words[-1:], [piece]]
-        stands_alone = is_special or is_random
+    may_join = False  # to the token before
+    for position, (identity, segment) in enumerate(zip(ids, examples.segment_ids[row].tolist(), strict=False)):
+        shown = token_text(identity, vocabulary)
+        original = token_text(labels[position], vocabulary) if position in labels else None
+        state = _state_of(shown, original)
+        text = shown if original is None else original
+        continues = text.startswith(_CONTINUES) and text != _CONTINUES
+        is_joined = join and may_join and continues and state != "replaced"
+        token = Token(text[len(_CONTINUES) :] if is_joined else text, shown, state, segment, position in found)
+        words[-1:] = [[*words[-1], token]] if is_joined else [*words[-1:], [token]]
+        may_join = state not in ("special", "replaced")
     return words
 
 
-def _mark(shown: str, original: str | None, joins: bool) -> str:
-    """The text of one place."""
-    start = len(_CONTINUES) if joins else 0
+def _state_of(shown: str, original: str | None) -> State:
     if original is None:
-        return shown[start:]
+        return "special" if shown in ("[CLS]", "[SEP]", "[PAD]") else "plain"
     if shown == "[MASK]":
-        return f"[MASK→{original[start:]}]"
-    return f"={original[start:]}=" if shown == original else f"{shown}→{original}"
+        return "masked"
+    return "kept" if shown == original else "replaced"
 
 
 def write_words(words: list[Word], *, width: int | None, colour: bool) -> Printable:
@@ -80,13 +120,32 @@ def write_words(words: list[Word], *, width: int | None, colour: bool) -> Printa
     lines: list[list[str]] = [[]]
     used = 0
     for word in words:
-        columns = sum(map(_columns, (piece.text for piece in word)))
+        texts = [printable(_with_mark(token)) for token in word]
+        columns = sum(map(_columns, texts))
         if width is not None and lines[-1] and used + 1 + columns > width:
             lines.append([])
             used = 0
         used += columns + bool(lines[-1])
-        lines[-1].append("".join(styled(piece.text, piece.look) if colour else piece.text for piece in word))
+        looks = map(_look, word)
+        lines[-1].append("".join(styled(text, look) if colour else text for text, look in zip(texts, looks, strict=True)))
     return Printable("\n".join(" ".join(line) for line in lines))
+
+
+def _with_mark(token: Token) -> str:
+    if token.state == "masked":
+        return f"[MASK→{token.text}]"
+    if token.state == "replaced":
+        return f"{token.shown}→{token.text}"
+    return f"={token.text}=" if token.state == "kept" else token.text
+
+
+def _look(token: Token) -> tuple[str, ...]:
+    """The codes of its look on a terminal."""
+    if token.state == "special":
+        look: tuple[str, ...] = (_SPECIAL,)
+    else:
+        look = (_SEGMENT_B if token.segment else _SEGMENT_A,) + (_TO_PREDICT,) * (token.state != "plain")
+    return look + (_FOUND,) * token.is_found
 
 
 def _columns(text: str) -> int:

@@ -1,4 +1,4 @@
-"""What is wrong with data, as values: one `Finding` for each fault and file, however many records have it."""
+"""What is wrong with data: one `Finding` for each fault and file, however many records have it."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -8,10 +8,10 @@ ERROR, WARNING = LEVELS = ("error", "warning")
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault: where it shows first, what was expected there, and what was found.
+    """One fault: where it appears first, what was expected there, and what was found.
 
-    `code` is its name in programs, such as "mask-on-separator"; docs/validation.md lists all. `record` counts from 0 in the
-    file, lines of text from 1; None where the fault is one of a file or of the whole. `count` is how many records have it.
+    `code` is its name for programs, such as "mask-on-special"; docs/validation.md lists all. `record` counts from 0 in the
+    file, lines of text from 1; None for a fault of a file or of the whole. `count` is the number of records that have it.
     """
 
     level: str
@@ -27,6 +27,6 @@ class Finding:
 
     def __str__(self) -> str:
         unit = "line" if self.file.endswith(".txt") else "record"
-        place = self.file if self.record is None else f"{self.file}, {unit} {self.record:,}"
+        where = self.file if self.record is None else f"{self.file}, {unit} {self.record:,}"
         more = f" ({self.count:,} {unit}s)" if self.count > 1 else ""
-        return f"{self.level}: {self.code}: {place}: expected {self.expected}, found {self.found}{more}"
+        return f"{self.level}: {self.code}: {where}: expected {self.expected}, found {self.found}{more}"

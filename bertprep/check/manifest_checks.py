@@ -1,7 +1,7 @@
-"""Does a folder hold what its manifest says: every file, of its size, sum and number of records, and no other?
+"""Does a folder hold what its manifest says: every file with its size, checksum and number of records, and no other?
 
-Sums are the one check that OFRecord files have against changed bytes. They are taken by the workers, at about the speed of
-the processor's sha256; what is compared with what is here.
+The checksum is the only protection of OFRecord files against changed bytes. Workers compute it, at the speed of the
+processor's sha256.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ def check_manifest(data_set: DataSet) -> list[Finding]:
     return []
 
 
-def check_names(manifest: Manifest, there: Iterable[str]) -> list[Finding]:
-    """Files that the manifest names and that are missing, and files it does not name."""
-    found = set(there)
+def check_names(manifest: Manifest, names: Iterable[str]) -> list[Finding]:
+    """Files that the manifest names but are missing, and files that it does not name."""
+    found = set(names)
     missing = [
         Finding(ERROR, "file-missing", name, None, f"a file of {facts['bytes']:,} bytes, as {MANIFEST} says", "none")
         for name, facts in manifest.files.items()
         if name not in found
     ]
     extra = [
-        Finding(WARNING, "file-extra", name, None, f"only files that {MANIFEST} names", "one that trainers would read too")
+        Finding(WARNING, "file-extra", name, None, f"only files that {MANIFEST} names", "one that trainers read too")
         for name in sorted(found - set(manifest.files))
     ]
     return missing + extra
 
 
 def check_content(path: Path, name: str, facts: dict[str, Any]) -> list[Finding]:
-    """Whether a file has the size and the sum that the manifest says; reads it whole where the size is right."""
+    """Whether a file has the size and the checksum of its entry; reads it whole if the size is right."""
     try:
         size_bytes = path.stat().st_size
         sha256 = sha256_of(path) if size_bytes == facts["bytes"] else ""
-    except OSError:  # that it cannot be read is a finding of its own
+    except OSError:  # an unreadable file is a finding of its own
         return []
     if size_bytes != facts["bytes"]:
         return [Finding(ERROR, "file-changed", name, None, f"{facts['bytes']:,} bytes, as {MANIFEST} says", f"{size_bytes:,}")]
@@ -71,11 +71,11 @@ def check_records_number(name: str, records: int, facts: dict[str, Any]) -> list
 
 
 def check_vocabulary(manifest: Manifest, vocabulary: Path, sha256: str) -> list[Finding]:
-    """Whether records were made with the vocabulary that they are read with."""
+    """Whether records were made with this vocabulary."""
     made_with = sha256_of_vocabulary(manifest)
     if made_with is None or made_with == sha256:
         return []
-    expected = f"the vocabulary that the records were made with, sha256 {made_with[:16]}..., as {MANIFEST} says"
+    expected = f"the vocabulary the records were made with, sha256 {made_with[:16]}..., as {MANIFEST} says"
     return [Finding(ERROR, "manifest", str(vocabulary), None, expected, f"{sha256[:16]}...")]
 
 

@@ -1,18 +1,98 @@
-"""What `validate` finds out about one data set: its files, its counts, its faults; what `report` shows."""
+"""What `validate` finds out about one data set, and `report` shows: its files, counts, expectations and faults.
+
+Counts add up, so that workers tally files and the whole is their sum, in any order and in the memory of a few arrays.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bertprep.check.findings import ERROR, Finding
-from bertprep.check.tally import Tally
 from bertprep.workspace.manifest import Manifest
+
+Counts = NDArray[np.int64]
+Range = tuple[float, float]
+"""The lowest and the highest value that are right."""
+
+
+@dataclass
+class Tally:
+    """Counts over records of seq tokens with up to pred predictions, and of a vocabulary of v tokens.
+
+    Text is a record's tokens with the labels put back at their positions, without padding. All arrays are int64.
+    """
+
+    lengths: Counts  # (seq + 1,) records by tokens of text, [CLS] and both [SEP] included
+    lengths_of_a: Counts  # (seq + 1,) records by tokens of segment A, without [CLS] and [SEP]
+    predictions: Counts  # (pred + 1,) records by number of predictions
+    positions: Counts  # (seq,) predictions by position
+    labels: Counts  # (v,) predictions by their label
+    tokens: Counts  # (v,) tokens of text, without [CLS] and both [SEP], by token
+    shown: Counts  # (3,) predictions by what the record shows: [MASK], the label itself, another token
+    next_sentence: Counts  # (2,) records by next-sentence label: B follows A, B is random
+
+    @classmethod
+    def empty(cls, *, seq: int, pred: int, vocabulary: int) -> Tally:
+        """Nothing counted yet."""
+        sizes = (seq + 1, seq + 1, pred + 1, seq, vocabulary, vocabulary, 3, 2)
+        return cls(*(np.zeros(size, np.int64) for size in sizes))
+
+    @classmethod
+    def total(cls, tallies: Iterable[Tally]) -> Tally:
+        """The counts of several tallies of the same shape; there must be at least one."""
+        first, *others = tallies
+        total = cls(*(getattr(first, counted.name).copy() for counted in fields(first)))
+        for tally in others:
+            total.add(tally)
+        return total
+
+    def add(self, other: Tally) -> None:
+        """Add the counts of other records of the same shape."""
+        for counted in fields(self):
+            mine: Counts = getattr(self, counted.name)
+            mine += getattr(other, counted.name)
+
+    @property
+    def records(self) -> int:
+        return int(self.lengths.sum())
+
+    @property
+    def text_tokens(self) -> int:
+        """All tokens that are not padding."""
+        return int(self.lengths @ np.arange(len(self.lengths)))
+
+    @property
+    def padding_share(self) -> float:
+        """The fraction of all tokens that are padding."""
+        tokens = self.records * (len(self.lengths) - 1)
+        return 1 - self.text_tokens / tokens if tokens else 0.0
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What fair draws give for the records of a split, by their settings, vocabulary and lengths: see `check.expectations`.
+
+    The last three are None where whole words are masked: predictions then depend on where words begin.
+    """
+
+    shown: tuple[Range, Range, Range]  # of the predictions, as in `Tally.shown`
+    masked: Range  # predictions, of the tokens of text
+    random_next: Range  # of the records
+    short: Range  # records shorter than seq, of the records
+    streams: int  # files whose draws may run in step: that many times wider is an interval
+    predictions: Counts | None  # (pred + 1,) records by number of predictions
+    positions: NDArray[np.float64] | None  # (seq,) predictions by position
+    labels: NDArray[np.float64] | None  # (v,) predictions by label
 
 
 @dataclass(frozen=True)
 class FileFacts:
-    """One record file or text shard as it lies there; `records` are its documents where it is text."""
+    """One record file or text shard as found; `records` are documents where it is text."""
 
     name: str  # relative to the data set's folder
     split: str  # "training", "test", or "" where the folder has none
@@ -24,8 +104,8 @@ class FileFacts:
 class Outcome:
     """One data set: records of one format and settings in one folder, or text shards.
 
-    `tallies` are by split, empty for text shards. `sampled` says that only some records of each file were looked at, and so
-    that what needs all of them (duplicates, sums) was left out.
+    `tallies` and `expected` are by split, empty for text shards. `sampled` says that only some records of each file were
+    read, so that what needs all of them (duplicates, checksums) was not checked.
     """
 
     folder: Path
@@ -37,6 +117,7 @@ class Outcome:
     sampled: bool = False
     files: list[FileFacts] = field(default_factory=list)
     tallies: dict[str, Tally] = field(default_factory=dict)
+    expected: dict[str, Expected] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     duplicates: dict[str, int] = field(default_factory=dict)  # records that repeat an earlier one: by split, and "across"
 

@@ -1,7 +1,7 @@
-"""One record file against the rules: faults of its records in words, its counts, and a hash of each record.
+"""One record file against the rules: its findings, its counts, and a hash of each record.
 
-What a worker does with a file. The loops are in `bertprep.kernels.record_checks`; here are the rules that go in, and the words
-for what comes out. Nothing raises: a file that cannot be read is a finding like any other.
+This is what a worker does with a file. The loops are in `bertprep.kernels.record_checks`; here are the rules they are given,
+and the words for what they find. Nothing raises: a file that cannot be read is a finding like any other.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ from numpy.typing import NDArray
 
 from bertprep import kernels
 from bertprep.check.findings import ERROR, WARNING, Finding
-from bertprep.check.outcome import FileFacts
+from bertprep.check.outcome import Counts, FileFacts, Tally
 from bertprep.check.record_scan import RecordScan
-from bertprep.check.tally import Counts, Tally
 from bertprep.errors import BertprepError
 from bertprep.instances.generator import predictions_by_length
 from bertprep.kernels import numbers as faults
 from bertprep.records.examples import Examples
 
-_HASH_SEED = 20181011  # any number does; a change of it changes no result
-_MOST_PAIRS = 1024  # of neighbours in a file, whose order is looked at
+_HASH_SEED = 20181011  # any number will do; changing it changes no result
+_MOST_PAIRS = 1024  # of neighbours in a file that are compared
 
 
 @dataclass(frozen=True)
@@ -75,13 +74,13 @@ class RecordRules:
 
 @dataclass
 class Counted:
-    """The counts of some records, and what of them is to be expected of fair draws, in units of 1 / SCALE.
+    """The counts of some records, and what fair draws would give for them, in units of 1 / SCALE.
 
-    What is drawn is a token, or with whole words a word, which then counts at the place of its first token.
+    What is drawn is a token, or with whole words a word, which counts at the position of its first token.
     """
 
     tally: Tally
-    position_steps: Counts  # (seq + 1,) expected draws by position, as differences from place to place
+    position_steps: Counts  # (seq + 1,) expected draws by position, as differences from one position to the next
     expected_labels: Counts  # (v,) expected draws by the token that stood there
     word_positions: Counts  # (seq,) words drawn by position; empty where tokens are drawn
     word_labels: Counts  # (v,) and by their first token
@@ -108,15 +107,15 @@ class Counted:
 
     @property
     def expected_positions(self) -> NDArray[np.float64]:
-        """Draws to be expected at each place."""
+        """(seq,) the draws expected at each position."""
         return np.cumsum(self.position_steps)[:-1] / faults.SCALE
 
 
 @dataclass(frozen=True)
 class FileReport:
-    """What there is to say of a file; `hashes` are (records, 2), of those that could be read, none where only some were.
+    """What was found in a file; `hashes` are (records, 2), of those that could be read, or none for a sample.
 
-    `rounding` are faults only where the files of a set, or a file's records, are not alike in it.
+    `rounding` are faults only where the records of a data set were not all rounded alike.
     """
 
     facts: FileFacts
@@ -129,7 +128,7 @@ class FileReport:
 
 
 class RecordChecker:
-    """Checks blocks of `Examples` against rules, and adds up what it finds; of a file of `records`, also their order."""
+    """Checks blocks of `Examples` against rules and adds up what it finds; for a file of `records`, also their order."""
 
     def __init__(self, rules: RecordRules, records: int = 0) -> None:
         self.rules = rules
@@ -156,7 +155,7 @@ class RecordChecker:
         self._addresses = np.array([table.ctypes.data for table in self._tables], np.int64)
 
     def check(self, examples: Examples, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Check records, whose numbers in their file are `numbers`; returns hashes of text and whole of each, (n, 2)."""
+        """Check records, numbered `numbers` in their file; returns two hashes of each, of its text and of all, (n, 2)."""
         hashes = np.empty((len(examples), 2), np.uint64)
         numbers = np.ascontiguousarray(numbers, np.int64)
         kernels.load().check_records(examples.addresses, len(examples), numbers, self._addresses, hashes)
@@ -167,7 +166,7 @@ class RecordChecker:
         kernels.load().compare_neighbours(self._sketches, self._sketched_lengths, self._pairs, self.counted.wins)
 
     def rounding(self, name: str) -> dict[str, Finding]:
-        """What was rounded "up" and to the "even" neighbour of half numbers of predictions, as the findings of a fault."""
+        """Half numbers of predictions that were rounded "up", and to the "even" neighbour, each as a finding."""
         ways = {"even": faults.HALF_TO_EVEN, "up": faults.HALF_UP}
         return {way: self._finding(fault, name) for way, fault in ways.items() if self._faults[fault, faults.FAULT_COUNT]}
 
@@ -177,14 +176,14 @@ class RecordChecker:
 
     def _finding(self, fault: int, name: str) -> Finding:
         code, expected, found = _WORDS[fault]
-        count, record, place, wanted, there = map(int, self._faults[fault])
-        noted = {"place": place, "expected": wanted, "found": there, "bound": "at most " if self.rules.whole_word else ""}
+        count, record, at, wanted, there = map(int, self._faults[fault])
+        noted = {"at": at, "expected": wanted, "found": there, "bound": "at most " if self.rules.whole_word else ""}
         level = WARNING if fault == faults.MASK_WITHOUT_LABEL else ERROR
         return Finding(level, code, name, record, expected.format(**noted), found.format(**noted), count)
 
 
 def check_file(path: Path, name: str, split: str, rules: RecordRules, sample: int | None = None) -> FileReport:
-    """All that can be said of one file by itself."""
+    """Check one file by itself."""
     size_bytes = path.stat().st_size if path.is_file() else 0
     try:
         scan = RecordScan(path, name)
@@ -215,50 +214,62 @@ def _unreadable(path: Path, name: str, size_bytes: int, error: BertprepError) ->
     if path.is_file() and size_bytes == 0:
         return Finding(ERROR, "empty-file", name, None, "records", "a file of 0 bytes")
     if isinstance(error.__cause__, EOFError):
-        return Finding(ERROR, "truncated", name, None, "a whole gzip file", "one that is cut off")
+        return Finding(ERROR, "truncated", name, None, "a complete gzip file", "one that is cut off")
     return Finding(ERROR, "unreadable", name, None, "a TFRecord or OFRecord file", str(error).removeprefix(f"{path}: "))
 
 
-# fault -> code, what was expected, what was found; `place`, `expected` and `found` are what the kernel noted
+# fault -> code, what was expected, what was found; `at`, `expected` and `found` are what the kernel noted
 _WORDS = {
-    faults.UNEVEN_MASK: ("padding", "input_mask 1 for the text, then 0 to the end", "{found} at place {place}"),
-    faults.PADDING_IDS: ("padding", "input_ids 0 behind the {expected} tokens of text", "{found} at place {place}"),
-    faults.PADDING_SEGMENTS: ("padding", "segment_ids 0 behind the {expected} tokens of text", "{found} at place {place}"),
-    faults.PAD_IN_TEXT: ("padding", "no [PAD] within the {expected} tokens of text", "one at place {place}"),
-    faults.NO_CLS: ("no-cls", "[CLS], token {expected}, at place 0", "token {found}"),
-    faults.CLS_IN_TEXT: ("no-cls", "[CLS] at place 0 only", "{found} of them, one at place {place}"),
+    faults.UNEVEN_MASK: ("padding", "input_mask 1 for the text, then 0 to the end", "{found} at position {at}"),
+    faults.PADDING_IDS: ("padding", "input_ids 0 after the {expected} tokens of text", "{found} at position {at}"),
+    faults.PADDING_SEGMENTS: ("padding", "segment_ids 0 after the {expected} tokens of text", "{found} at position {at}"),
+    faults.PAD_IN_TEXT: ("padding", "no [PAD] within the {expected} tokens of text", "one at position {at}"),
+    faults.NO_CLS: ("no-cls", "[CLS], token {expected}, at position 0", "token {found}"),
+    faults.CLS_IN_TEXT: ("no-cls", "[CLS] at position 0 only", "{found} of them, one at position {at}"),
     faults.SEP_COUNT: ("separators", "two [SEP]", "{found}"),
-    faults.SEP_LAST: ("separators", "[SEP], token {expected}, at the last place of text, {place}", "token {found}"),
+    faults.SEP_LAST: ("separators", "[SEP], token {expected}, at the last position of text, {at}", "token {found}"),
     faults.EMPTY_SEGMENT: ("separators", "[CLS] A [SEP] B [SEP] with tokens in A and B", "none in one of them"),
-    faults.WRONG_SEGMENTS: ("segments", "segment_ids 0 up to and with the first [SEP], then 1", "{found} at place {place}"),
-    faults.ID_RANGE: ("id-range", "tokens below {expected}, the size of the vocabulary", "{found} at place {place}"),
-    faults.MASK_ORDER: ("mask-order", "masked_lm_positions that ascend", "{found} after {expected}"),
-    faults.MASK_OUTSIDE: ("mask-outside", "masked_lm_positions within the {expected} tokens of text", "{place}"),
-    faults.MASK_ON_SPECIAL: ("mask-on-special", "no masked place on [CLS] or [SEP]", "place {place} with label {found}"),
-    faults.UNEVEN_WEIGHTS: ("weights", "masked_lm_weights 1, then 0 to the end", "another value at {place} after {found} ones"),
+    faults.WRONG_SEGMENTS: (
+        "segments",
+        "segment_ids 0 to the first [SEP], then 1",
+        "{found} at position {at}",
+    ),
+    faults.ID_RANGE: ("id-range", "tokens below {expected}, the size of the vocabulary", "{found} at position {at}"),
+    faults.MASK_ORDER: ("mask-order", "ascending masked_lm_positions", "{found} after {expected}"),
+    faults.MASK_OUTSIDE: ("mask-outside", "masked_lm_positions within the {expected} tokens of text", "{at}"),
+    faults.MASK_ON_SPECIAL: ("mask-on-special", "no prediction on [CLS] or [SEP]", "position {at} with label {found}"),
+    faults.UNEVEN_WEIGHTS: (
+        "weights",
+        "masked_lm_weights 1, then 0 to the end",
+        "another at index {at} after {found} ones",
+    ),
     faults.AFTER_PREDICTIONS: (
         "weights",
-        "positions and labels 0 behind the {expected} predictions with weight 1",
-        "{found} at {place}",
+        "positions and labels 0 after the {expected} predictions with weight 1",
+        "{found} at index {at}",
     ),
-    faults.PREDICTION_COUNT: ("prediction-count", "{bound}{expected} predictions of {place} tokens", "{found}"),
+    faults.PREDICTION_COUNT: ("prediction-count", "{bound}{expected} predictions of {at} tokens", "{found}"),
     faults.WORD_LEFT_OUT: (
         "prediction-count",
         "{expected} predictions, or as many as fit",
-        "{found}, and a word of {place} left out",
+        "{found}, and a word of {at} left out",
     ),
-    faults.WORD_IN_PART: ("whole-words", "words masked as a whole", "{found} pieces that are not as the first of their word"),
-    faults.HALF_TO_EVEN: ("prediction-count", "{expected} predictions of {place} tokens, a half rounded up", "{found}"),
-    faults.HALF_UP: ("prediction-count", "{expected} predictions of {place} tokens, a half rounded to even", "{found}"),
+    faults.WORD_IN_PART: (
+        "whole-words",
+        "words masked as a whole",
+        "{found} pieces masked unlike the first of their word",
+    ),
+    faults.HALF_TO_EVEN: ("prediction-count", "{expected} predictions of {at} tokens, a half rounded up", "{found}"),
+    faults.HALF_UP: ("prediction-count", "{expected} predictions of {at} tokens, a half rounded to even", "{found}"),
     faults.WRONG_NEXT_SENTENCE: ("next-sentence-label", "0 or 1", "{found}"),
-    faults.MASK_WITHOUT_LABEL: ("mask-without-label", "[MASK] at predicted places only", "one at place {place}"),
+    faults.MASK_WITHOUT_LABEL: ("mask-without-label", "[MASK] at predicted positions only", "one at position {at}"),
 }
 
 
 def guess_special_tokens(examples: Examples) -> dict[str, Any]:
-    """{"cls", "sep", "mask"}: the tokens that stand most often first, last, and at predicted places.
+    """{"cls", "sep", "mask"}: the most frequent tokens at the first, the last and the predicted positions.
 
-    For records without a vocabulary; of a few hundred records, since a replacement may hide one of them.
+    For records without a vocabulary; give a few hundred records, since a replacement may hide a token.
     """
     rows = np.arange(len(examples))
     lengths = np.clip(examples.input_mask.sum(axis=1), 1, examples.seq)

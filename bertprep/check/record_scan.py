@@ -1,8 +1,7 @@
-"""All records of a file that can be read, and what is wrong with the others: a reader that goes on where others stop.
+"""All records of a file that can be read, and what is wrong with the others: a reader that continues where others stop.
 
-`records.open` raises at the first fault, as a trainer wants it. Here a record whose bytes are bad is counted and left out, and
-the next one read. Only where the frames themselves break, because a length or the end of the file is wrong, does no one know
-where a next record would begin: that ends the file.
+`records.open` raises at the first fault, as a trainer wants it. Here a bad record is counted and left out, and the next one is
+read. Only a wrong length or an early end of the file stops the scan, since it is unknown where a next record would begin.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from bertprep.records.reader import SMALLEST_RECORD, describe_file
 
 BLOCK = 256
 """Records at a time: what stays in the processor's cache at 128 tokens."""
-_ODD_RECORDS = 1024  # that a file may have beside those that are as large as they must be
-_TRIES = 100  # records, of which one that can be read tells the sizes
+_ODD_RECORDS = 1024  # smaller than SMALLEST_RECORD, that are still counted
+_TRIES = 100  # records, of which the first that can be read gives the sizes
 
 CODES = {
     faults.TRUNCATED: "truncated",
@@ -44,9 +43,9 @@ CODES = {
 
 
 class RecordScan:
-    """One file, open until `close`; `findings` grow while it is read. Raises `BertprepError` where it is no record file.
+    """One file, open until `close`; `findings` grow while it is read. Raises `BertprepError` if it is not a record file.
 
-    `seq` and `pred` are those of the first record that can be read, 0 where there is none.
+    `seq` and `pred` are those of the first record that can be read, 0 if none can.
     """
 
     def __init__(self, path: Path, name: str) -> None:
@@ -68,7 +67,7 @@ class RecordScan:
             raise
 
     def close(self) -> None:
-        """Give the file's memory back."""
+        """Release the file's memory."""
         self._bytes.close()
 
     @property
@@ -77,28 +76,28 @@ class RecordScan:
         return list(self._faults.values())
 
     def blocks(self, sample: int | None) -> Iterator[tuple[Examples, NDArray[np.int64]]]:
-        """The records that can be read and their numbers, `BLOCK` at a time at most, in arrays that the next block reuses.
+        """The records that can be read and their numbers, at most `BLOCK` at a time, in arrays that the next block reuses.
 
-        Long records come fewer at a time, so that memory does not grow with them. With `sample`, only so many of the file,
-        evenly spread over it. Raises `BertprepError` where the file is cut short meanwhile.
+        The longer the records, the fewer at a time, so that memory does not grow with them. With `sample`, only that many,
+        spread evenly over the file. Raises `BertprepError` if the file is cut short meanwhile.
         """
         rows = rows_in_block(BLOCK, seq=self.seq, pred=self.pred)
-        room = Examples.empty(rows, seq=self.seq, pred=self.pred)
+        buffer = Examples.empty(rows, seq=self.seq, pred=self.pred)
         wanted = self.records if sample is None else min(sample, self.records)
         files, at = np.zeros(rows, np.int64), 0
         while at < wanted:
             numbers = np.arange(at, min(at + rows, wanted)) * self.records // wanted
-            if wanted == self.records:  # in order, so that reading ahead is left to the processor
-                done = kernels.load().decode(self._row, at, len(numbers), room.addresses, 0, self._notes)
+            if wanted == self.records:  # in order, which lets the processor prefetch
+                done = kernels.load().decode(self._row, at, len(numbers), buffer.addresses, 0, self._notes)
             else:
-                done = kernels.load().gather(self._row, files, numbers, len(numbers), room.addresses, 0, self._notes)
+                done = kernels.load().gather(self._row, files, numbers, len(numbers), buffer.addresses, 0, self._notes)
             self._bytes.check()
             fault = min(done, 0)
             if fault < 0:
                 done = int(self._notes[faults.ROW])
                 self._note(fault, int(numbers[done]))
             if done:
-                yield room[:done], numbers[:done]
+                yield buffer[:done], numbers[:done]
             at += done + (fault < 0)
 
     def _describe(self, start: int) -> NDArray[np.int64]:
@@ -106,7 +105,7 @@ class RecordScan:
         return describe_file(self._bytes.array, self.format, self._offsets, start)
 
     def _find_records(self) -> int:
-        """How many whole frames there are; notes what is wrong behind them."""
+        """The number of whole frames; notes what is wrong after them."""
         found = 0
         while True:
             most = len(self._offsets) - 1
@@ -123,7 +122,7 @@ class RecordScan:
             if self._offsets[found] >= self._bytes.array.size:
                 return found
             size = int(self._offsets[found]) // found
-            self._add("bad-message", found, f"records of {SMALLEST_RECORD} bytes or more", f"{size} on average before it")
+            self._add("bad-message", found, f"records of {SMALLEST_RECORD} bytes or more", f"a mean of {size} before it")
             return found
 
     def _measure(self) -> tuple[int, int]:
@@ -134,7 +133,7 @@ class RecordScan:
             seq, pred = int(counts[0]), int(counts[faults.POSITIONS])
             if fault >= 0 and seq > 0 and pred > 0 and max(seq, pred) <= MOST_VALUES:
                 return seq, pred
-        # None can be: the first one's faults stand for all
+        # None can: the first one's fault is reported for all
         if self.records:
             if fault < 0:
                 self._note(fault, 0)
@@ -171,17 +170,17 @@ def _words(fault: int, record_format: RecordFormat, notes: NDArray[np.int64]) ->
     if fault == faults.MALFORMED:
         return (
             f"a message of {'tf.train.Example' if record_format == RecordFormat.TFRECORD else 'OFRecord'}",
-            "bytes that are none",
+            "other bytes",
         )
     if fault == faults.MISSING:
         return f"feature {feature}", "none"
     if fault == faults.TWICE:
-        return f"feature {feature} once", "it more than once"
+        return f"feature {feature} once", "more than one"
     if fault == faults.WRONG_TYPE:
         return f"feature {feature} as {'floats' if feature == 'masked_lm_weights' else 'integers'}", "a list of another type"
     if fault == faults.WRONG_COUNT:
         return f"{expected:,} values of {feature}", f"{found:,}"
-    return f"values of {feature} from 0 to 2147483647", "one outside"
+    return f"values of {feature} from 0 to 2147483647", "another value"
 
 
 _OF_FEATURES = (faults.MISSING, faults.TWICE, faults.WRONG_TYPE, faults.WRONG_COUNT, faults.OUT_OF_RANGE)

@@ -1,14 +1,14 @@
-"""One data set of records: its files checked by workers, and what they count and hash judged together.
+"""One data set of records: its files are checked by workers, then their counts and hashes are judged together.
 
-A file's counts are added to those of its split as they come and then dropped, so that a thousand files take the memory of one
-for each worker; 16 bytes a record are kept, to find those that came before.
+The counts of a file are added to those of its split as they come and then dropped, so that a thousand files need the memory of
+one for each worker; 16 bytes a record are kept, to find repeated ones.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 from bertprep import pool
 from bertprep.check.duplicates import HashedFile, find_duplicates, find_identical_files
+from bertprep.check.expectations import expect
 from bertprep.check.findings import ERROR, WARNING, Finding
 from bertprep.check.manifest_checks import (
     check_content,
@@ -25,7 +26,7 @@ from bertprep.check.manifest_checks import (
     check_vocabulary,
     find_gaps,
 )
-from bertprep.check.outcome import Outcome
+from bertprep.check.outcome import Counts, Expected, Outcome
 from bertprep.check.record_checks import Counted, FileReport, RecordRules, check_file, guess_special_tokens
 from bertprep.check.record_scan import RecordScan
 from bertprep.check.statistics import (
@@ -33,10 +34,8 @@ from bertprep.check.statistics import (
     judge_file,
     judge_file_sizes,
     judge_labels_of_files,
-    judge_lengths,
     judge_split_sizes,
 )
-from bertprep.check.tally import Counts
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import Progress
@@ -45,13 +44,13 @@ from bertprep.records.examples import Examples
 from bertprep.workspace.layout import VOCABULARY
 
 DEFAULT_MASKED_LM_PROB = 0.15
-_FILES_TO_MEASURE = 10  # which tell the sizes of a set without a manifest
-_RECORDS_TO_MEASURE = 1_000  # of each, which tell special tokens where there is no vocabulary
+_FILES_TO_MEASURE = 10  # that give the sizes of a set without a manifest
+_RECORDS_TO_MEASURE = 1_000  # of each, that give the special tokens where there is no vocabulary
 
 
 @dataclass(frozen=True)
 class _FileTask:
-    """What a worker is to do with one file; `facts` is what the manifest says of it."""
+    """What a worker does with one file; `facts` is its entry in the manifest."""
 
     path: Path
     name: str
@@ -70,7 +69,7 @@ def validate_records(
     workers: int,
     shown: Progress,
 ) -> Outcome:
-    """Everything about the records of one data set; `vocabulary` is taken instead of that beside them."""
+    """Check the records of one data set; `vocabulary` is used instead of the one beside them."""
     findings = [*check_manifest(data_set), *find_gaps(data_set)]
     if vocabulary is None:
         vocabulary, about_vocabulary = _read_vocabulary(data_set)
@@ -82,10 +81,10 @@ def validate_records(
     rules = _rules_for(data_set, vocabulary, masked_lm_prob)
     reports, counted, of_files = _check_files(data_set, rules, sample, workers, shown)
 
-    of_whole = list(_judge_splits(data_set, counted, rules))
+    expected, of_whole = _judge_splits(data_set, counted, rules)
     known = {finding.code for finding in of_whole}
     findings += of_whole
-    # the shares of a file need not be told where those of all are wrong, and of most files
+    # what is wrong with the split and with most files is not repeated for each file
     shares = Counter(finding.code for report in reports for finding in report.findings if finding.record is None)
     known = {code for code in known if 2 * shares[code] > len(reports)}
     for report in reports:
@@ -110,13 +109,14 @@ def validate_records(
         sampled=sample is not None,
         files=[report.facts for report in reports],
         tallies={split: counts.tally for split, counts in counted.items()},
+        expected=expected,
         findings=sorted(findings, key=lambda finding: finding.level != ERROR),
         duplicates=duplicates,
     )
 
 
 def _name_of(path: Path, folder: Path) -> Path:
-    """A file as findings name it: relative to the data set where it lies in it."""
+    """A file as findings name it: relative to the data set if it is inside."""
     absolute, root = path.absolute(), folder.absolute()
     return absolute.relative_to(root) if absolute.is_relative_to(root) else absolute
 
@@ -124,17 +124,17 @@ def _name_of(path: Path, folder: Path) -> Path:
 def _read_vocabulary(data_set: DataSet) -> tuple[Vocabulary | None, list[Finding]]:
     """The vocabulary beside the records, or what is wrong with it."""
     if data_set.vocabulary is None:
-        expected, found = f"a {VOCABULARY} beside the records, or --vocab FILE", "none; what needs it is not checked"
+        expected, found = f"a {VOCABULARY} beside the records, or --vocab FILE", "none, so what needs it is not checked"
         return None, [Finding(WARNING, "vocabulary", VOCABULARY, None, expected, found)]
     try:
         return load_vocabulary(data_set.vocabulary), []
     except BertprepError as error:
         found = str(error).removeprefix(f"{data_set.vocabulary}: ")
-        return None, [Finding(ERROR, "vocabulary", data_set.vocabulary.name, None, "a vocabulary of BERT's", found)]
+        return None, [Finding(ERROR, "vocabulary", data_set.vocabulary.name, None, "a BERT vocabulary", found)]
 
 
 def _rules_for(data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob: float | None) -> RecordRules:
-    """What the manifest, the vocabulary, the request, and else the first records say that records must be."""
+    """What records must be by the manifest, the vocabulary and the request, or else like the first records."""
     made_with = data_set.manifest.made_with if data_set.manifest else {}
     first = _first_examples(data_set)
     seq, pred = (first.seq, first.pred) if first is not None else (0, 0)
@@ -149,14 +149,14 @@ def _rules_for(data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob:
         tokens=len(vocabulary) if vocabulary else 0,
         masked_lm_prob=made_with.get("masked_lm_prob", masked_lm_prob or DEFAULT_MASKED_LM_PROB),
         whole_word=made_with.get("whole_word", False),
-        continues=bytes(token.startswith("##") for token in vocabulary.tokens) if vocabulary else b"",
+        continues=vocabulary.continues if vocabulary else b"",
         may_round_up=data_set.manifest is None,
         **special,
     )
 
 
 def _first_examples(data_set: DataSet) -> Examples | None:
-    """The first records of a file that has the shape which most have, of the files that are looked at for that."""
+    """The first records of a file that has the most frequent shape among the first files."""
     found: list[Examples] = []
     for name in list(data_set.files)[:_FILES_TO_MEASURE]:
         with contextlib.suppress(BertprepError), contextlib.closing(RecordScan(data_set.folder / name, name)) as scan:
@@ -169,7 +169,7 @@ def _first_examples(data_set: DataSet) -> Examples | None:
 def _check_files(
     data_set: DataSet, rules: RecordRules, sample: int | None, workers: int, shown: Progress
 ) -> tuple[list[FileReport], dict[str, Counted], list[Finding]]:
-    """A report on each file, in their order and without its counts; the counts of each split; what sets files apart."""
+    """A report on each file, in order and without its counts; the counts of each split; files unlike the others."""
     facts = data_set.manifest.files if data_set.manifest else {}
     tasks = [
         (str(data_set.folder / name), _FileTask(data_set.folder / name, name, split, rules, sample, facts.get(name)))
@@ -198,7 +198,7 @@ def _check_files(
 
 
 def _check(task: _FileTask) -> FileReport:
-    """One file, by itself and against its entry in the manifest."""
+    """Check one file by itself and against its entry in the manifest."""
     report = check_file(task.path, task.name, task.split, task.rules, task.sample)
     if task.facts is None or not task.path.is_file():
         return report
@@ -208,21 +208,26 @@ def _check(task: _FileTask) -> FileReport:
     return replace(report, findings=[*report.findings, *findings])
 
 
-def _judge_splits(data_set: DataSet, counted: dict[str, Counted], rules: RecordRules) -> Iterator[Finding]:
-    """What is wrong with each split as a whole."""
+def _judge_splits(
+    data_set: DataSet, counted: dict[str, Counted], rules: RecordRules
+) -> tuple[dict[str, Expected], list[Finding]]:
+    """What is expected of each split, and what is wrong with it as a whole."""
     made_with = data_set.manifest.made_with if data_set.manifest else {}
+    # NVIDIA's tool gives every shard the same seed; for bertprep's the manifest says
+    has_own_seeds = data_set.manifest is not None and not made_with.get("one_seed")
+    expected: dict[str, Expected] = {}
+    findings: list[Finding] = []
     for split, counts in counted.items():
-        place = split or "."
         names = [name for name, of in data_set.files.items() if of == split]
         uses = _uses_of_documents(data_set, names)
-        # NVIDIA's tool gives every shard the same seed, and a manifest tells of ours
-        has_own_seeds = data_set.manifest is not None and not made_with.get("one_seed")
-        yield from judge(counts, rules, place, streams=1 if has_own_seeds else len(names), uses=uses)
-        yield from judge_lengths(counts.tally, place, short_seq_prob=made_with.get("short_seq_prob"), documents=uses)
+        streams = 1 if has_own_seeds else len(names)
+        expected[split] = expect(counts, rules, streams=streams, uses=uses, short_seq_prob=made_with.get("short_seq_prob"))
+        findings += judge(counts, rules, split or ".", expected[split], uses=uses)
+    return expected, findings
 
 
 def _uses_of_documents(data_set: DataSet, names: Iterable[str]) -> int | None:
-    """The documents of some files, each counted as often as it is used; None where no manifest tells."""
+    """The documents of some files, each counted as often as it is used; None if the manifest does not say."""
     if data_set.manifest is None:
         return None
     documents = [data_set.manifest.files.get(name, {}).get("documents") for name in names]
@@ -231,7 +236,7 @@ def _uses_of_documents(data_set: DataSet, names: Iterable[str]) -> int | None:
 
 
 def _judge_rounding(reports: list[FileReport]) -> list[Finding]:
-    """Half numbers of predictions that are rounded another way than most of the set are; either way is right by itself."""
+    """Half numbers of predictions that were not rounded as most of the set were; either way is right by itself."""
     found = [(way, finding) for report in reports for way, finding in report.rounding.items()]
     counts: Counter[str] = Counter()
     for way, finding in found:
@@ -241,7 +246,7 @@ def _judge_rounding(reports: list[FileReport]) -> list[Finding]:
 
 
 def _check_formats(reports: list[FileReport]) -> list[Finding]:
-    """Files of another format than most."""
+    """Files that do not have the format of most."""
     formats = [(report.facts.name, report.format) for report in reports if report.format]
     counts = Counter(record_format for _, record_format in formats)
     usual = max(counts, key=counts.__getitem__, default="")

@@ -1,8 +1,7 @@
-"""Are text shards what training data is made from: every document once, whole, in one split, in shards of one size?
+"""Are text shards fit to make training data from: every document once, whole, in one split, in shards of one size?
 
-Each shard is read once, in parallel (`text_scan`); what shows only between shards is found from 16 bytes a document, and 33
-more while they are compared. A document that is in training and in test makes the test worthless, so it is an error however
-the shards were made.
+Each shard is read once, in parallel (`text_scan`); shards are compared by 16 bytes a document, and 33 more meanwhile. A
+document in both training and test makes the test worthless, so it is an error however the shards were made.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ MOST_ABOVE_MEAN = 0.02  # of a shard's size, beside one document
 def check_text_shards(folder: Path, manifest: Manifest | None, workers: int) -> list[Finding]:
     """What is wrong with the text shards in `folder`, WORKDIR/sharded/CORPUS; files are named relative to it.
 
-    Without a manifest, the files in the folders of the two splits are taken, and nothing is known about those missing.
+    Without a manifest, all files in the folders of the two splits are checked, and missing ones are not noticed.
     """
     shards = scan_text_shards(folder, workers)
     keeps_duplicates = manifest is not None and bool(manifest.made_with.get("keep_duplicates"))
@@ -41,7 +40,7 @@ def check_text_shards(folder: Path, manifest: Manifest | None, workers: int) -> 
 
 
 def scan_text_shards(folder: Path, workers: int) -> list[ScannedShard]:
-    """All files of the two splits, training first, each by name; not those that a stopped run left unfinished."""
+    """All files of the two splits, training first, by name; without those that a stopped run left unfinished."""
     paths = [path for split in SPLITS for path in sorted((folder / split).glob("[!.]*"))]
     names = [path.relative_to(folder).as_posix() for path in paths if path.suffix != TEMPORARY_SUFFIX and path.is_file()]
     tasks = [(str(folder / name), (folder, name)) for name in names]
@@ -51,7 +50,7 @@ def scan_text_shards(folder: Path, workers: int) -> list[ScannedShard]:
 
 
 def _compare(shards: Sequence[ScannedShard], manifest: Manifest) -> list[Finding]:
-    """Findings about files that are not those of the manifest."""
+    """Findings about files that are not as the manifest says."""
     found = check_names(manifest, (shard.name for shard in shards))
     for shard in shards:
         facts = manifest.files.get(shard.name)
@@ -63,7 +62,7 @@ def _compare(shards: Sequence[ScannedShard], manifest: Manifest) -> list[Finding
 
 
 def _find_repeated(folder: Path, shards: Sequence[ScannedShard], level: str) -> Iterator[Finding]:
-    """Findings about documents that came before: one a file for those of its own split, one for those of another."""
+    """Findings about repeated documents: for each file, one for those of its own split, one for those of the other."""
     counts = [shard.documents for shard in shards]
     ends = np.cumsum(counts)
     if not sum(counts):
@@ -71,7 +70,7 @@ def _find_repeated(folder: Path, shards: Sequence[ScannedShard], level: str) -> 
     later, first = repeated_rows(np.concatenate([shard.digests for shard in shards]))
     file_of_later, file_of_first = (np.searchsorted(ends, rows, side="right") for rows in (later, first))
 
-    def place(row: int, file: int) -> tuple[str, int]:
+    def locate(row: int, file: int) -> tuple[str, int]:
         name = shards[file].name
         return name, line_of_document(folder / name, row - (int(ends[file]) - counts[file]))
 
@@ -80,15 +79,15 @@ def _find_repeated(folder: Path, shards: Sequence[ScannedShard], level: str) -> 
     for code, of_level, chosen in (("document-twice", level, ~across), ("document-in-both-splits", ERROR, across)):
         for file in np.unique(file_of_later[chosen]).tolist():
             which = np.flatnonzero(chosen & (file_of_later == file))
-            name, line = place(int(later[which[0]]), file)
-            before, line_before = place(int(first[which[0]]), int(file_of_first[which[0]]))
+            name, line = locate(int(later[which[0]]), file)
+            before, line_before = locate(int(first[which[0]]), int(file_of_first[which[0]]))
             expected = "each document once" if code == "document-twice" else "no test document in training"
             found = f"the document of {before}, line {line_before:,}"
             yield Finding(of_level, code, name, line, expected, found, len(which))
 
 
 def _check_balance(shards: Sequence[ScannedShard]) -> Iterator[Finding]:
-    """Findings about shards that are larger than their share by more than a document, which whole documents explain."""
+    """Findings about shards that exceed the mean by more than whole documents explain."""
     for split in SPLITS:
         of_split = [shard for shard in shards if Path(shard.name).parts[0] == split]
         if not of_split:

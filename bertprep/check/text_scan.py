@@ -1,7 +1,7 @@
-"""One text shard, read once: its documents as 16 bytes each, its sha256, and what is wrong with its lines.
+"""One text shard, read once: 16 bytes of the hash of each document, its sha256, and what is wrong with its lines.
 
-The file is mapped, not held, and walked over in blocks, so that a shard of any size costs a few megabytes and 16 bytes a
-document. Only lines that look suspicious from their bytes are ever made into text: reading goes at the speed of the hashes.
+The file is mapped and read in blocks, so that a shard of any size costs a few megabytes and 16 bytes a document. Only lines
+whose bytes look suspicious are decoded: the hashes limit the speed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WITHOUT_ASCII = re.compile(rb"\n[^!-~\n]+(?=\n)")  # lines that could be white 
 
 @dataclass(frozen=True)
 class ScannedShard:
-    """What one shard holds; `findings` are those that the file alone shows."""
+    """What one shard holds; `findings` are those that need no other shard."""
 
     name: str  # relative to the folder of shards
     size_bytes: int
@@ -46,13 +46,13 @@ class ScannedShard:
 
 
 def scan_shard(task: tuple[Path, str]) -> ScannedShard:
-    """Read the shard `name` of a folder, given as (folder, name); what is wrong with it is a finding, never an error."""
+    """Read the shard `name` of a folder, given as (folder, name); what is wrong with it is a finding, nothing raises."""
     folder, name = task
     try:
         with (folder / name).open("rb") as file:
             size_bytes = file.seek(0, 2)
             if not size_bytes:
-                return _without_documents(name, "empty-file", "documents, a sentence a line", "no byte")
+                return _without_documents(name, "empty-file", "documents, one sentence a line", "a file of 0 bytes")
             with MappedFile(file) as text:
                 scanned = _scan(name, text)
                 text.check()
@@ -97,7 +97,7 @@ def _documents(text: mmap.mmap) -> Iterator[tuple[int, int]]:
     """Where each document begins, and where its last line ends."""
     start, size = 0, len(text)
     while start < size:
-        if text[start] == _NEWLINE:  # a blank line too many, which `_check_blank_lines` tells
+        if text[start] == _NEWLINE:  # a blank line too many, which `_check_blank_lines` reports
             start += 1
             continue
         end = text.find(_DOCUMENT_END, start)
@@ -107,9 +107,9 @@ def _documents(text: mmap.mmap) -> Iterator[tuple[int, int]]:
         start = end + len(_DOCUMENT_END)
 
 
-def _line_at(text: mmap.mmap, place: int) -> int:
-    """The line, counted from 1, of a byte."""
-    return 1 + sum(text[at : min(at + _BLOCK_BYTES, place)].count(b"\n") for at in range(0, place, _BLOCK_BYTES))
+def _line_at(text: mmap.mmap, offset: int) -> int:
+    """The line, counted from 1, of the byte at `offset`."""
+    return 1 + sum(text[at : min(at + _BLOCK_BYTES, offset)].count(b"\n") for at in range(0, offset, _BLOCK_BYTES))
 
 
 def _check_utf8(name: str, text: mmap.mmap) -> Iterator[Finding]:
@@ -119,9 +119,9 @@ def _check_utf8(name: str, text: mmap.mmap) -> Iterator[Finding]:
         try:
             at += codecs.utf_8_decode(block, "strict", at + len(block) == len(text))[1]
         except UnicodeDecodeError as error:
-            place = at + error.start
-            found = f"0x{block[error.start]:02x} at byte {place:,} ({error.reason})"
-            yield Finding(ERROR, "not-utf8", name, _line_at(text, place), "UTF-8", found)
+            offset = at + error.start
+            found = f"0x{block[error.start]:02x} at byte {offset:,} ({error.reason})"
+            yield Finding(ERROR, "not-utf8", name, _line_at(text, offset), "UTF-8", found)
             return
 
 
@@ -133,21 +133,21 @@ def _check_end(name: str, text: mmap.mmap) -> Iterator[Finding]:
 
 
 def _check_blank_lines(name: str, text: mmap.mmap) -> Iterator[Finding]:
-    """A blank line ends a document; any other one cuts a document in two, or ends none."""
-    places = [match.start() + 1 for match in _WITHOUT_ASCII.finditer(text) if _is_space(match[0])]
+    """One blank line ends a document; any other cuts a document in two or is one too many."""
+    offsets = [match.start() + 1 for match in _WITHOUT_ASCII.finditer(text) if _is_space(match[0])]
     first_end = text.find(b"\n")
     if first_end == 0 or _is_space(text[: max(first_end, 0)]):
-        places.insert(0, 0)
+        offsets.insert(0, 0)
     at = text.find(b"\n\n\n")
     while at >= 0:
-        places.append(at + 2)
+        offsets.append(at + 2)
         at = text.find(b"\n\n\n", at + 1)
-    if places:
-        place = min(places)
-        line = text[place : place + 40].partition(b"\n")[0].decode(errors="replace")
+    if offsets:
+        offset = min(offsets)
+        line = text[offset : offset + 40].partition(b"\n")[0].decode(errors="replace")
         expected = "a sentence, or one blank line after each document"
-        found = f"white space alone, {line!r}" if line else "a blank line more"
-        yield Finding(ERROR, "blank-sentence", name, _line_at(text, place), expected, found, len(places))
+        found = f"white space alone, {line!r}" if line else "one more blank line"
+        yield Finding(ERROR, "blank-sentence", name, _line_at(text, offset), expected, found, len(offsets))
 
 
 def _is_space(line: bytes) -> bool:
@@ -172,7 +172,7 @@ def _characters(line: bytes) -> int:
 
 def _lines_above(text: mmap.mmap, size_bytes: int) -> Iterator[tuple[int, int]]:
     """Start and end of the lines of more bytes than `size_bytes`."""
-    start = 0  # of the line that is open
+    start = 0  # of the current line
     for at in range(0, len(text), _BLOCK_BYTES):
         block = np.frombuffer(text[at : at + _BLOCK_BYTES], np.uint8)
         ends = np.flatnonzero(block == _NEWLINE) + at

@@ -1,7 +1,7 @@
-"""Find the records whose text has a word, by the numbers of its tokens: nothing is turned into text for it.
+"""Find the records whose text has a word, by its token ids: nothing is turned into text for it.
 
-Text is what stood there before masking. A word counts when it is whole: `state` is found neither in `states`, which may be
-one token, nor in `state ##s`. Several words are found one after the other.
+Text is what stood there before masking. Only whole words match: `state` is found neither in `states`, which may be one token,
+nor in `state ##s`. Several words must follow each other.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from bertprep.records.examples import Examples
 
 @dataclass(frozen=True)
 class Phrase:
-    """The tokens of what is searched for, and for each token of the vocabulary whether it continues a word."""
+    """The tokens to search for, and for each token of the vocabulary whether it continues a word."""
 
     pieces: tuple[str, ...]
     numbers: tuple[int, ...]
-    continues: NDArray[np.bool_]  # (vocabulary + 1,): the last stands for all numbers beyond
+    continues: NDArray[np.bool_]  # (vocabulary + 1,): the last for all ids beyond it
 
     def __str__(self) -> str:
         return " ".join(self.pieces).replace(" ##", "")
 
 
 def make_phrase(text: str, vocabulary: Vocabulary) -> Phrase:
-    """The tokens of a word as the vocabulary has it: in lower case where that has no capitals.
+    """The tokens of some words, in lower case if the vocabulary has no capitals.
 
-    Raises `UsageError` where it cannot be written in this vocabulary.
+    Raises `UsageError` if they cannot be written in this vocabulary.
     """
     known = {token: number for number, token in enumerate(vocabulary.tokens)}
     cased = any(token != token.lower() for token in vocabulary.tokens if token[:1] != "[")
     pieces = tuple(tokenize(text, set(known), lower=not cased))
     if not pieces or "[UNK]" in pieces:
         raise UsageError(f"--search {text}: cannot be written in the tokens of {vocabulary.path}, so no record has it")
-    continues = np.array([*(token.startswith("##") for token in vocabulary.tokens), False])
+    continues = np.frombuffer(vocabulary.continues + b"\0", np.bool_)
     return Phrase(pieces, tuple(known[piece] for piece in pieces), continues)
 
 
 def restore(examples: Examples) -> NDArray[np.int32]:
-    """(n, seq): the tokens with the labels put back at their places."""
+    """(n, seq) the tokens with the labels put back at their positions."""
     restored: NDArray[np.int32] = examples.input_ids.copy()
     is_label = (examples.masked_lm_weights > 0) & (examples.masked_lm_positions < examples.seq)
-    rows, places = np.nonzero(is_label)
-    restored[rows, examples.masked_lm_positions[rows, places]] = examples.masked_lm_ids[rows, places]
+    rows, columns = np.nonzero(is_label)
+    restored[rows, examples.masked_lm_positions[rows, columns]] = examples.masked_lm_ids[rows, columns]
     return restored
 
 
@@ -58,8 +58,8 @@ def find_phrase(examples: Examples, phrase: Phrase) -> tuple[NDArray[np.int64], 
     rows, columns = np.nonzero(text == phrase.numbers[0])
     padded = np.pad(text, ((0, 0), (0, len(phrase.numbers))))  # [PAD], which is in no phrase and continues nothing
     for offset, number in enumerate(phrase.numbers[1:], 1):
-        goes_on = padded[rows, columns + offset] == number
-        rows, columns = rows[goes_on], columns[goes_on]
-    behind = padded[rows, columns + len(phrase.numbers)]
-    is_whole = ~phrase.continues[np.minimum(behind, len(phrase.continues) - 1)]
+        is_next = padded[rows, columns + offset] == number
+        rows, columns = rows[is_next], columns[is_next]
+    after = padded[rows, columns + len(phrase.numbers)]
+    is_whole = ~phrase.continues[np.minimum(after, len(phrase.continues) - 1)]
     return rows[is_whole], columns[is_whole]

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from bertprep.check.word_search import Phrase
     from bertprep.instances import Vocabulary
     from bertprep.records.data_sets import DataSet
-    from bertprep.records.examples import Examples
     from bertprep.records.reader import RecordFile
 
 _SAMPLE = _BLOCK = 256  # records
@@ -70,7 +69,7 @@ def show_examples(
     import numpy as np
 
     from bertprep import records
-    from bertprep.check.example_text import example_words, write_words
+    from bertprep.check.example_text import describe, example_words, write_words
     from bertprep.check.word_search import make_phrase
     from bertprep.instances import load_vocabulary
     from bertprep.records.data_sets import find_data_sets
@@ -101,7 +100,7 @@ def show_examples(
         width = shutil.get_terminal_size().columns if on_terminal else None
         for row, (number, found) in enumerate(chosen.items()):
             words = example_words(examples, row, vocabulary, join=not pieces, found=found)
-            tell("", f"record {number}: {_describe(examples, row)}", write_words(words, width=width, colour=colour))
+            tell("", f"record {number}: {describe(examples, row)}", write_words(words, width=width, colour=colour))
 
 
 def _find_all(file: RecordFile, phrase: Phrase) -> Iterator[tuple[int, set[int]]]:
@@ -141,14 +140,6 @@ def _check_vocabulary(file: RecordFile, vocabulary: Vocabulary, data_set: DataSe
         raise BertprepError(
             f"{vocabulary.path}: is not the vocabulary of {file.path}: record {record} {found}; name that with --vocab FILE"
         )
-
-
-def _describe(examples: Examples, number: int) -> str:
-    length, seq = int(examples.input_mask[number].sum()), examples.input_mask.shape[1]
-    second = int(examples.segment_ids[number].sum())
-    masks = int((examples.masked_lm_weights[number] > 0).sum())
-    label = "a random text" if examples.next_sentence_labels[number] else "the next sentence"
-    return f"{length} of {seq} tokens, B has {second} and is {label}, {masks} prediction{'s' * (masks != 1)}"
 
 
 def _vocabulary_beside(data_set: DataSet, path: Path) -> Path:

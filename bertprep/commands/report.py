@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertprep.commands import add_vocab, add_workdir, add_workers
 from bertprep.commands.validate import validate
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.options import how_many
 from bertprep.progress import Reporter, say
@@ -18,9 +17,8 @@ from bertprep.workspace.manifest import TEXT_SHARDS
 from bertprep.workspace.targets import check_target
 
 if TYPE_CHECKING:
-    from bertprep.check.outcome import FileFacts, Outcome
+    from bertprep.check.outcome import Outcome
     from bertprep.records.data_sets import DataSet
-    from bertprep.reporting.excerpts import Excerpt
 
 REPORT = "report.html"
 EXAMPLES = 20
@@ -61,15 +59,16 @@ def report(
     workers: int | None = None,
     progress: bool = False,
 ) -> Path:
-    """Write a report on the records in a folder, or on the newest of a workspace; returns where it lies.
+    """Write a report on the records in a folder, or on the newest of a workspace; returns its path.
 
-    Where a folder holds several data sets it is the newest of them. The page goes beside the manifest as report.html, or to
-    `output`. With `sample` only so many records of each file are looked at, and duplicates are not looked for. Findings do
-    not make it fail; `validate` does that.
+    Of several data sets in a folder it takes the newest. The page is written as report.html beside the manifest, or to
+    `output`. With `sample`, only that many records of each file are checked, and duplicates are not looked for. Findings do
+    not make it fail; that is what `validate` is for.
 
-    Raises `UsageError` where there are no records, `BertprepError` where the page cannot be written.
+    Raises `UsageError` if there are no records, `BertprepError` if the page cannot be written.
     """
     from bertprep.instances import load_vocabulary
+    from bertprep.reporting.excerpts import draw_excerpts
     from bertprep.reporting.page import page
 
     reporter = Reporter(enabled=progress)
@@ -79,8 +78,8 @@ def report(
     check_target("--output", target, ".html")
     named = [path] if path is not None and Path(path).is_file() else [data_set.folder]
     outcome = _of_folder(validate(named, vocab=vocab, sample=sample, workers=workers, progress=progress), data_set.folder)
-    place = Path(vocab) if vocab is not None else outcome.vocabulary
-    vocabulary = load_vocabulary(place) if place is not None else None
+    vocabulary_path = Path(vocab) if vocab is not None else outcome.vocabulary
+    vocabulary = load_vocabulary(vocabulary_path) if vocabulary_path is not None else None
     if reporter.enabled:
         others = f" (of {len(sets):,} data sets, the newest)" if len(sets) > 1 else ""
         errors = f"{outcome.errors:,} errors, the page shows them" if outcome.errors else "no error was found"
@@ -89,25 +88,6 @@ def report(
     with atomic_file(target) as file:
         file.write(text.encode())
     return target
-
-
-def draw_excerpts(folder: Path, files: list[FileFacts], number: int) -> list[Excerpt]:
-    """Records that stand evenly over all files; what cannot be read is left out, since a finding tells of it."""
-    import numpy as np
-
-    from bertprep import records
-    from bertprep.reporting.excerpts import Excerpt, choose
-
-    excerpts: list[Excerpt] = []
-    for name, places in groupby(choose(files, number), key=lambda place: place[0]):
-        try:
-            with records.open(folder / name) as file:
-                for _, record in places:
-                    if record < len(file):
-                        excerpts.append(Excerpt(name, record, file[np.array([record], np.int64)]))
-        except BertprepError:
-            continue
-    return excerpts
 
 
 def _record_sets(path: Path, *, is_default: bool) -> list[DataSet]:
@@ -123,6 +103,6 @@ def _record_sets(path: Path, *, is_default: bool) -> list[DataSet]:
 
 
 def _of_folder(outcomes: list[Outcome], folder: Path) -> Outcome:
-    """The outcome on the records of a folder; data sets may lie below it too."""
+    """The outcome on the records of a folder, which may hold other data sets below it."""
     alike = [outcome for outcome in outcomes if outcome.folder.resolve() == folder.resolve()]
     return (alike or outcomes)[0]

@@ -1,6 +1,6 @@
-"""`bertprep validate`: is this data right? Every file, every record, and the whole, for each data set under some paths.
+"""`bertprep validate`: is this data right? Checks every file, every record and the whole of each data set under some paths.
 
-Records are checked by `record_sets`, text by `text_checks`; docs/validation.md says of each finding what it means and how it is
+Records are checked by `record_sets`, text by `text_checks`; docs/validation.md says what each finding means and how it is
 judged. One bad file or record never stops the others.
 """
 
@@ -25,8 +25,7 @@ from bertprep.workspace.manifest import TEXT_SHARDS
 from bertprep.workspace.targets import check_target
 
 if TYPE_CHECKING:
-    from bertprep.check.outcome import Outcome
-    from bertprep.check.tally import Tally
+    from bertprep.check.outcome import Outcome, Tally
     from bertprep.records.data_sets import DataSet
 
 _HEADER = (
@@ -83,12 +82,12 @@ def validate(
     workers: int | None = None,
     progress: bool = False,
 ) -> list[Outcome]:
-    """Check all data sets that lie under `paths`: workspaces, folders of records, or record files.
+    """Check all data sets under `paths`: workspaces, folders of records, or record files.
 
-    `vocab` is taken instead of the vocab.txt beside the records; `masked_lm_prob` is for records without a manifest (default
-    0.15). With `sample`, only that many records of each file are looked at, and what needs all of them is left out. Findings,
-    also of files that cannot be read, are in the outcomes; raises `UsageError` where a path holds no data, and `BertprepError`
-    where `vocab` is no vocabulary.
+    `vocab` is used instead of the vocab.txt beside the records, `masked_lm_prob` for records without a manifest (default
+    0.15). With `sample`, only that many records of each file are checked, and what needs all of them is left out. Findings are
+    in the outcomes, also those about files that cannot be read; raises `UsageError` if a path holds no data, and
+    `BertprepError` if `vocab` is not a vocabulary.
 
         errors = sum(outcome.errors for outcome in bertprep.validate(["data"]))
     """
@@ -120,7 +119,7 @@ def validate(
 
 
 def _validate_text(data_set: DataSet, *, workers: int, sample: int | None, shown: Progress) -> Outcome:
-    """Text shards, against their manifest and as text; with `sample` only what the manifest says of them."""
+    """Check text shards, against their manifest and as text; with `sample` only that they can be found."""
     from bertprep.check.manifest_checks import check_manifest
     from bertprep.check.outcome import FileFacts, Outcome
     from bertprep.check.text_checks import check_text_shards
@@ -222,7 +221,7 @@ def outcome_as_json(outcome: Outcome) -> dict[str, Any]:
 def _tally_as_json(tally: Tally) -> dict[str, Any]:
     import numpy as np
 
-    from bertprep.check.statistics import SHOWN
+    from bertprep.check.expectations import SHOWN
 
     shown, predictions = tally.shown.tolist(), int(tally.shown.sum())
     seq = len(tally.lengths) - 1
@@ -243,7 +242,7 @@ def _tally_as_json(tally: Tally) -> dict[str, Any]:
 
 def _share(count: int, of: int) -> dict[str, Any]:
     """With the interval in which the true share lies, but once in a million times."""
-    from bertprep.check.statistics import share_interval
+    from bertprep.check.expectations import share_interval
 
     return {"count": count, "share": count / max(of, 1), "interval": share_interval(count, of)}
 

@@ -62,7 +62,7 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
     marked = np.zeros(settings.seq // 64 + 2, np.uint64)
     chosen = np.empty(settings.seq + 1, np.int32)
     predictions = predictions_by_length(settings.seq, settings.pred, settings.masked_lm_prob)
-    continues = np.array([token.startswith("##") for token in vocabulary.tokens], np.uint8)
+    continues = np.frombuffer(vocabulary.continues, np.uint8)
 
     # A first guess that nearly always holds; where it does not, the arrays grow and the generator resumes where it stopped.
     most_in_a_document = int(np.diff(shard.document_starts).max())

@@ -3,6 +3,7 @@
 import codecs
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from bertprep.errors import BertprepError
@@ -28,6 +29,11 @@ class Vocabulary:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @cached_property
+    def continues(self) -> bytes:
+        """A byte for each token, 1 where it continues a word."""
+        return bytes(token.startswith("##") for token in self.tokens)
 
 
 def load_vocabulary(path: Path) -> Vocabulary:

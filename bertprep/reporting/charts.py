@@ -1,7 +1,9 @@
-"""Histograms as inline SVG: filled columns for the first series, an outline for the second, a dashed line for what is expected.
+"""Histograms, and strips beside a number, as inline SVG: found and expected in one picture.
 
-A chart is 340 units wide, about what it gets on a phone and in one of three columns of a desktop page, so that its text has
-the size of the page's small print everywhere. A series is one path, whatever its number of columns.
+A histogram has filled columns for the first series, an outline for the second, a dashed line for what is expected. It is 340
+units wide, about what it gets on a phone and in one of three columns of a desktop page, so that its text has the size of the
+page's small print everywhere. A series is one path, whatever its number of columns. A strip shows intervals on a short axis;
+it holds no text and keeps its size, so that it fits in a row of a table on any screen.
 """
 
 from __future__ import annotations
@@ -12,16 +14,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.reporting.amounts import nice_step, plain_percent
-from bertprep.reporting.markup import Markup, element, join
+from bertprep.check.outcome import Range
+from bertprep.reporting.markup import Markup, element, join, nice_step, plain_percent
 
 Values = NDArray[np.float64]
+Interval = tuple[float, float, float]
+"""The value, and the two ends of its interval."""
 
 MOST_COLUMNS = 70
 _WIDTH, _HEIGHT = 340, 216
 _TOP, _BOTTOM, _RIGHT = 30, 178, 332
 _CHARACTER = 6.2  # width of a character of the labels, roughly
 _TOWERS = 3.0  # a column this many times as high as all others is cut, so that these can be seen
+_STRIP_WIDTH, _STRIP_ROW, _STRIP_PADDING = 168, 12, 5
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ def draw(columns: Columns, description: str) -> Markup:
 
 
 def _top_of(columns: Columns) -> tuple[float, int | None]:
-    """The value at the upper end, and the column that is cut there: one that would press all others to the ground."""
+    """The value at the upper end, and the column that is cut there: one that would flatten all others."""
     highest = np.max(columns.all_values, axis=0)  # (n,)
     tower = int(np.argmax(highest))
     others = max(np.delete(highest, tower).tolist(), default=0.0)
@@ -96,7 +101,7 @@ def _top_of(columns: Columns) -> tuple[float, int | None]:
 
 
 def _steps(values: Values, edges: Values, x: Callable[[float], float], y: Callable[[float], float], *, closed: bool) -> str:
-    """A path along the tops of the columns; down to the ground at both ends where it is to be filled."""
+    """A path along the tops of the columns; down to the axis at both ends if it is to be filled."""
     path = [f"M{x(edges[0]):.1f} {_BOTTOM}" if closed else f"M{x(edges[0]):.1f} {y(values[0]):.1f}"]
     height = float("nan")
     for right, value in zip(edges[1:], values, strict=True):
@@ -108,7 +113,7 @@ def _steps(values: Values, edges: Values, x: Callable[[float], float], y: Callab
 
 
 def _mark_cut(columns: Columns, edges: Values, x: Callable[[float], float], tower: int) -> Markup:
-    """A gap through the cut column, and beside it, where there is room, how high it is."""
+    """A gap through the cut column, and beside it how high it is, on the side that has space."""
     begin, end = x(float(edges[tower])), x(float(edges[tower + 1]))
     heights = [columns.y_text(round(float(values[tower]), 3)) for values in columns.series.values()]
     first, last = edges[tower] + 0.5, edges[tower + 1] - 0.5
@@ -116,9 +121,9 @@ def _mark_cut(columns: Columns, edges: Values, x: Callable[[float], float], towe
     label = " and ".join(dict.fromkeys(heights))
     on_the_left = _RIGHT - end < len(label) * _CHARACTER
     gap = f"M{begin - 3:.1f} {_TOP + 15}L{end + 3:.1f} {_TOP + 9}"
-    place = round(begin - 6 if on_the_left else end + 6, 1)
+    edge = round(begin - 6 if on_the_left else end + 6, 1)
     kind = "end strong" if on_the_left else "strong"
-    lines = [element("text", text, x=place, y=_TOP + down, class_=kind) for text, down in ((label, 9), (at, 22))]
+    lines = [element("text", text, x=edge, y=_TOP + down, class_=kind) for text, down in ((label, 9), (at, 22))]
     return join(element("path", d=gap, class_="gap"), *lines)
 
 
@@ -128,9 +133,49 @@ def _x_axis(edges: Values, x: Callable[[float], float]) -> list[Markup]:
     step = int(step) if step == int(step) else int(step) + 1
     marks: list[Markup] = []
     for tick in range(int(-(-low // step)) * step, int(high) + 1, step):
-        place = round(x(tick), 1)
+        at = round(x(tick), 1)
         text = f"{tick:,}"
-        marks.append(element("line", x1=place, x2=place, y1=_BOTTOM, y2=_BOTTOM + 4, class_="base"))
-        ends = place + _CHARACTER * len(text) / 2 > _WIDTH
-        marks.append(element("text", text, x=_WIDTH - 2 if ends else place, y=_BOTTOM + 17, class_="end" if ends else "middle"))
+        marks.append(element("line", x1=at, x2=at, y1=_BOTTOM, y2=_BOTTOM + 4, class_="base"))
+        ends = at + _CHARACTER * len(text) / 2 > _WIDTH
+        marks.append(element("text", text, x=_WIDTH - 2 if ends else at, y=_BOTTOM + 17, class_="end" if ends else "middle"))
     return marks
+
+
+def draw_strip(rows: Sequence[Interval], ranges: Sequence[Range], *, scale: Range, description: str) -> Markup:
+    """One line for each interval on an axis from scale[0] to scale[1], before the range that is expected of it."""
+    height = 2 * _STRIP_PADDING + _STRIP_ROW * len(rows)
+
+    def x(value: float) -> float:
+        fraction = (value - scale[0]) / (scale[1] - scale[0])
+        return round(4 + min(max(fraction, 0.0), 1.0) * (_STRIP_WIDTH - 8), 1)
+
+    parts = [element("line", x1=2, x2=_STRIP_WIDTH - 2, y1=height - 1, y2=height - 1, class_="grid")]
+    for number, ((value, begin, end), (low, high)) in enumerate(zip(rows, ranges, strict=True)):
+        top = 1 if number == 0 else _STRIP_PADDING + _STRIP_ROW * number
+        bottom = height - 1 if number == len(rows) - 1 else _STRIP_PADDING + _STRIP_ROW * (number + 1)
+        if x(high) - x(low) > 1:
+            width = round(x(high) - x(low), 1)
+            parts.append(element("rect", x=x(low), y=top, width=width, height=bottom - top, class_="range"))
+        else:
+            parts.append(element("line", x1=x(low), x2=x(low), y1=top, y2=bottom, class_="expected"))
+        name = "first" if number == 0 else "second"
+        middle = _STRIP_PADDING + _STRIP_ROW * number + _STRIP_ROW // 2
+        parts.append(element("line", x1=x(begin), x2=x(end), y1=middle, y2=middle, class_=f"{name} whisker"))
+        parts.append(element("circle", cx=x(value), cy=middle, r=3.5, class_=f"{name} dot"))
+    return element(
+        "svg", *parts, viewBox=f"0 0 {_STRIP_WIDTH} {height}", width=_STRIP_WIDTH, height=height, role="img",
+        aria_label=description, class_="strip",
+    )  # fmt: skip
+
+
+def scale_around(expected: Range, rows: Sequence[Interval]) -> Range:
+    """An axis on which the expected range and all intervals can be seen, with a point expected in its middle."""
+    ends = [end for row in rows for end in row]
+    if expected == (0.0, 1.0):  # any fraction is right, so only the intervals must be seen
+        expected = min(ends, default=0.0), max(ends, default=1.0)
+    low, high = min([expected[0], *ends]), max([expected[1], *ends])
+    if expected[0] == expected[1]:
+        reach = 1.25 * max(high - expected[0], expected[0] - low, 1e-6)
+        return expected[0] - reach, expected[0] + reach
+    margin = 0.08 * (high - low)
+    return max(low - margin, 0.0), min(high + margin, 1.0)

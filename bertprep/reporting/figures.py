@@ -7,18 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.check.outcome import FileFacts
-from bertprep.check.tally import Counts, Tally
-from bertprep.reporting.amounts import count, percent
+from bertprep.check.outcome import Counts, Expected, FileFacts, Tally
 from bertprep.reporting.charts import Columns, Values, draw, group
-from bertprep.reporting.expectations import (
-    Expected,
-    expected_predictions,
-    expected_rate_by_position,
-    maskable_by_position,
-)
-from bertprep.reporting.markup import Markup, element
-from bertprep.reporting.totals import together
+from bertprep.reporting.markup import Markup, count, element, percent
 
 _FILES_ONE_BY_ONE = 40
 _SPREAD_COLUMNS = 24
@@ -38,18 +29,18 @@ def figure(title: str, columns: Columns, caption: str) -> Markup:
 
 def lengths(tallies: dict[str, Tally]) -> Markup:
     """Records by tokens of text."""
-    everything = together(tallies.values())
+    everything = Tally.total(tallies.values())
     full = everything.lengths[-1] / max(everything.records, 1)
     caption = (
-        f"{percent(full)} of the records fill all {count(len(everything.positions))} places, half have at least "
-        f"{count(_median(everything.lengths))} tokens. {percent(everything.padding_share)} of all places hold padding."
+        f"{percent(full)} of the records fill all {count(len(everything.positions))} positions, half have at least "
+        f"{count(_median(everything.lengths))} tokens. {percent(everything.padding_share)} of all tokens are padding."
     )
     return figure("Length", _histogram({split: tally.lengths for split, tally in tallies.items()}, "tokens of text"), caption)
 
 
 def segments(tallies: dict[str, Tally]) -> Markup:
     """Records by tokens of segment A."""
-    everything = together(tallies.values())
+    everything = Tally.total(tallies.values())
     mean_a = _mean(everything.lengths_of_a)
     mean_b = _mean(everything.lengths) - mean_a - 3
     caption = f"A has {mean_a:.1f} tokens on average, B {mean_b:.1f}, without [CLS] and [SEP]."
@@ -57,36 +48,34 @@ def segments(tallies: dict[str, Tally]) -> Markup:
     return figure("Segment A", _histogram(by_split, "tokens of A"), caption)
 
 
-def predictions(tallies: dict[str, Tally], expected: Expected) -> Markup:
+def predictions(tallies: dict[str, Tally], expected: dict[str, Expected]) -> Markup:
     """Records by number of predictions, against the numbers that their lengths ask for."""
-    everything = together(tallies.values())
-    wanted = None
-    caption = "Whole words are masked: a record has at most what its length asks for."
-    if not expected.whole_word:
-        wanted = expected_predictions(everything, expected.masked_lm_prob)
-        caption = f"Expected is {percent(expected.masked_lm_prob, 0)} of each record's tokens, at least 1, at most the room."
+    numbers = [of_split.predictions for of_split in expected.values() if of_split.predictions is not None]
+    wanted = np.sum(numbers, axis=0) if numbers else None
+    asked = "Whole words are masked: a record has at most what its length asks for."
+    if wanted is not None:
+        asked = "Expected is what the length of each record asks for."
     by_split = {split: tally.predictions for split, tally in tallies.items()}
-    caption = f"{_mean(everything.predictions):.2f} a record on average. {caption}"
+    caption = f"{_mean(Tally.total(tallies.values()).predictions):.2f} a record on average. {asked}"
     return figure("Predictions", _histogram(by_split, "predictions", wanted), caption)
 
 
-def positions(tallies: dict[str, Tally], expected: Expected) -> Markup:
-    """The share of maskable tokens at each place that are predictions: flat where masking prefers no place."""
+def positions(tallies: dict[str, Tally], expected: dict[str, Expected]) -> Markup:
+    """The fraction of maskable tokens at each position that are predictions: flat where masking prefers no position."""
     series: dict[str, Values] = {}
     edges, width = np.zeros(0), 1
     for split, tally in tallies.items():
         hits, edges, width = group(tally.positions)
         series[split or "records"] = hits / np.maximum(group(maskable_by_position(tally))[0], 1)
     wanted = None
-    if not expected.whole_word:
-        everything = together(tallies.values())
-        maskable = maskable_by_position(everything)
-        rates = expected_rate_by_position(everything, expected.masked_lm_prob)
-        # expected predictions are no whole numbers, so they are grouped as thousandths
-        thousandths = np.rint(rates * maskable * 1000).astype(np.int64)
+    numbers = [of_split.positions for of_split in expected.values() if of_split.positions is not None]
+    if numbers:
+        # expected predictions are not whole numbers, so they are grouped as thousandths
+        thousandths = np.rint(np.sum(numbers, axis=0) * 1000).astype(np.int64)
+        maskable = maskable_by_position(Tally.total(tallies.values()))
         wanted = group(thousandths)[0] / 1000 / np.maximum(group(maskable)[0], 1)
     columns = Columns(edges, series, wanted, _in_steps("position in the record", width), "masked of the tokens there")
-    caption = "No place is preferred or spared: the columns keep to one height, but for chance. [CLS] is never masked."
+    caption = "No position is preferred or avoided: all columns have one height, except by chance. [CLS] is never masked."
     return figure("Position", columns, caption)
 
 
@@ -139,3 +128,14 @@ def _median(counts: Counts) -> int:
 def _mean(counts: Counts) -> float:
     """The mean of what was counted by value."""
     return float(counts @ np.arange(len(counts))) / max(int(counts.sum()), 1)
+
+
+def maskable_by_position(tally: Tally) -> Counts:
+    """(seq,) records whose token at the position may be masked: of text, neither [CLS] nor [SEP]."""
+    seq = len(tally.positions)
+    longer = tally.records - np.cumsum(tally.lengths)[:seq]  # (seq,): records with more than p tokens
+    text = np.append(longer[1:], 0)  # the last token is a [SEP]
+    text[0] = 0
+    first_sep = np.zeros(seq, np.int64)
+    first_sep[1:] = tally.lengths_of_a[: seq - 1]  # after [CLS] and A
+    return np.maximum(text - first_sep, 0)

@@ -1,17 +1,20 @@
-"""Elements of the page as strings, in which nothing that data says can be taken for markup.
+"""The page's elements as strings, in which nothing that data says can be taken for markup, and its numbers as text.
 
 Whatever is not `Markup` is escaped when it enters an element. The result is well-formed XML as well as HTML, so that a test
-can parse it, and holds no character that XML forbids, nor one that turns what is read around: vocabularies do hold control
-characters.
+can parse it, and holds no character that XML forbids, nor one that changes the direction of the text around it: vocabularies
+do hold control characters.
 """
 
 from __future__ import annotations
 
+import math
 import re
 
 _VOID = frozenset({"circle", "line", "meta", "path", "rect"})
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2029\u202f-\u2065\u206a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
+_BILLION = 1_000_000_000
+_SPACE = "\N{NO-BREAK SPACE}"  # a number and its unit stay on one line
 
 
 class Markup(str):
@@ -65,3 +68,61 @@ def table(header: list[Child], rows: list[list[Child]], caption: str) -> Markup:
     body = join(*(cells(row, "td") for row in rows))
     content = join(element("caption", caption), element("thead", cells(header, "th")), element("tbody", body))
     return element("div", element("table", content), class_="scroll")
+
+
+def count(number: int) -> str:
+    """A number of things, whole as long as its digits can be read.
+
+    >>> count(1234567), count(3_210_000_000)
+    ('1,234,567', '3.21 billion')
+    """
+    return f"{number:,}" if number < _BILLION else f"{number / _BILLION:,.2f} billion"
+
+
+def counted(number: int, thing: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "error"), counted(0, "error")
+    ('1 error', '0 errors')
+    """
+    return f"{count(number)} {thing}{'' if number == 1 else 's'}"
+
+
+def megabytes(size_bytes: int) -> str:
+    r"""A size in MB or, from a thousand of them on, in GB; both decimal.
+
+    >>> megabytes(85_300_000), megabytes(31_400_000_000)
+    ('85.3\xa0MB', '31.4\xa0GB')
+    """
+    return f"{size_bytes / 1e6:,.1f}{_SPACE}MB" if size_bytes < _BILLION else f"{size_bytes / 1e9:,.1f}{_SPACE}GB"
+
+
+def percent(fraction: float, digits: int = 1) -> str:
+    r"""A fraction in percent.
+
+    >>> percent(0.0625), percent(0.8, 2)
+    ('6.2\xa0%', '80.00\xa0%')
+    """
+    return f"{fraction * 100:.{digits}f}{_SPACE}%"
+
+
+def plain_percent(fraction: float) -> str:
+    r"""A fraction in percent with as many digits as it needs: for the marks of an axis.
+
+    >>> plain_percent(0.05), plain_percent(0.0025)
+    ('5\xa0%', '0.25\xa0%')
+    """
+    return f"{fraction * 100:.6g}{_SPACE}%"
+
+
+def nice_step(extent: float, steps: int) -> float:
+    """The least of 1, 2, 2.5 or 5 times a power of ten that covers `extent` in `steps` steps.
+
+    >>> nice_step(97, 4), nice_step(0.3, 4)
+    (25.0, 0.1)
+    """
+    if extent <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(extent / steps))
+    wanted = extent / steps / power
+    return next((step for step in (1, 2, 2.5, 5) if step >= wanted - 1e-9), 10) * power

@@ -1,7 +1,7 @@
 """A report as one HTML page: a pure function of what was found, so that the same data gives the same bytes.
 
-The page needs nothing else: no script, no font, no request; its content security policy forbids all of them. It reads on a
-phone, on paper, in a light and in a dark scheme.
+The page needs nothing else: no script, no font, no request, which its content security policy forbids. It can be read on a
+phone, on paper, in a light and in a dark scheme. docs/decisions/0016 says why no template engine or plotting library is used.
 """
 
 from __future__ import annotations
@@ -9,19 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertprep.check.findings import ERROR
+from bertprep.check.findings import ERROR, LEVELS, Finding
 from bertprep.check.outcome import Outcome
 from bertprep.instances.vocabulary import Vocabulary
 from bertprep.reporting import figures, tables
-from bertprep.reporting.amounts import count, counted, percent
 from bertprep.reporting.excerpts import Excerpt, show
-from bertprep.reporting.expectations import expected_of
-from bertprep.reporting.findings_section import show_findings, verdict
-from bertprep.reporting.markup import Child, Markup, element, escape, join
+from bertprep.reporting.markup import Child, Markup, count, counted, element, escape, join, percent
 
 _STYLE = Path(__file__).with_name("style.css")
 _FORMAT_NAMES = {"tfrecord": "TFRecord", "ofrecord": "OFRecord"}
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_MOST_LISTED = 20  # findings of one kind; the others are counted
 
 
 def page(outcome: Outcome, excerpts: Sequence[Excerpt], vocabulary: Vocabulary | None) -> str:
@@ -69,7 +67,7 @@ def _header(title: str, outcome: Outcome) -> Markup:
     looked = ""
     if outcome.sampled:
         looked_at = sum(tally.records for tally in outcome.tallies.values())
-        looked = f" {counted(looked_at, 'record')} were looked at, spread evenly over the files."
+        looked = f" {counted(looked_at, 'record')} were checked, spread evenly over the files."
     level = "error" if outcome.errors else "warning" if outcome.findings else "good"
     return element(
         "header",
@@ -83,7 +81,7 @@ def _header(title: str, outcome: Outcome) -> Markup:
 def _how_it_was_made(outcome: Outcome) -> Markup:
     if outcome.manifest is None:
         text = (
-            "No manifest.json lies beside the files, so nothing is known of their making. What is expected below is what the "
+            "There is no manifest.json beside the files, so their settings are unknown. What is expected below is what the "
             "defaults of BERT's generator give."
         )
         return _section("How it was made", element("p", text))
@@ -91,16 +89,17 @@ def _how_it_was_made(outcome: Outcome) -> Markup:
 
 
 def _statistics(outcome: Outcome, vocabulary: Vocabulary | None) -> list[Markup]:
-    expected, tallies = expected_of(outcome), outcome.tallies
+    expected, tallies = outcome.expected, outcome.tallies
     explained = element(
         "p",
-        "The dashed line or the shaded range is what is expected. Of twenty intervals about one misses it by chance.",
+        "The dashed line or the shaded range is what is expected. An interval misses it by chance once in a million times; one "
+        "that does is among the findings.",
         class_="note",
     )
     masked_most = element(
         "p",
-        "The tokens masked most. Drawn is each one's share of the masked tokens as a multiple of its share of the text, "
-        "with 95\u00a0% intervals. Expected is 1.",
+        "The tokens masked most. Drawn is how often each is masked, with its interval, as a multiple of how often it should be "
+        "by its share of the text.",
         class_="note",
     )
     histograms = [
@@ -111,24 +110,22 @@ def _statistics(outcome: Outcome, vocabulary: Vocabulary | None) -> list[Markup]
         figures.records_by_file(outcome.files) if outcome.files else None,
     ]
     return [
-        _section("Shares", explained, tables.shares(outcome, expected)),
-        _section("Lengths and places", element("div", *histograms, class_="figures")),
+        _section("Masking and next sentences", explained, tables.shares(outcome)),
+        _section("Lengths and positions", element("div", *histograms, class_="figures")),
         *([_section("Masked tokens", masked_most, most)] if (most := tables.tokens(outcome, vocabulary)) else []),
     ]
 
 
 def _duplicates(outcome: Outcome) -> Markup:
     if outcome.sampled:
-        return element("p", "Duplicates were not looked for: that needs all records, and this report is of a sample.")
+        return element("p", "Duplicates were not looked for, since that needs all records, and this report is on a sample.")
     if not any(outcome.duplicates.values()):
         return element("p", "No record repeats another.")
     records = {split: tally.records for split, tally in outcome.tallies.items()}
     records["across"] = records.get("test", 0)
     lines = []
     for split, repeated in outcome.duplicates.items():
-        what = (
-            "test records that stand in training too" if split == "across" else f"{split} records that repeat another".strip()
-        )
+        what = "test records that are in training too" if split == "across" else f"{split} records that repeat another".strip()
         share = f" ({percent(repeated / records[split], 3)})" if records.get(split) else ""
         lines.append(element("li", f"{what}: {count(repeated)}{share}"))
     return element("ul", *lines)
@@ -137,17 +134,15 @@ def _duplicates(outcome: Outcome) -> Markup:
 def _examples(excerpts: Sequence[Excerpt], vocabulary: Vocabulary | None) -> Markup:
     key = element(
         "p",
-        "What stood at the places to predict is put back and marked: ",
+        "The tokens to predict are put back and marked: ",
         element("mark", "shown as [MASK]"), ", ",
         element("mark", "left as it was", class_="kept"), ", ",
-        element("mark", element("s", "shown"), " replaced by another token", class_="other"), ". ",
+        element("mark", element("s", "shown"), " replaced by another token", class_="replaced"), ". ",
         element("span", "Segment A", class_="a"), " and ", element("span", "segment B", class_="b"),
         " have a colour each, and the pieces of a word are joined.",
         class_="note",
     )  # fmt: skip
-    by_number = element(
-        "p", "No vocabulary is known, so each token is its number, and [MASK] is one as others are.", class_="note"
-    )
+    by_number = element("p", "No vocabulary is known, so each token is shown by its number, [MASK] too.", class_="note")
     return _section(
         "Examples", key, None if vocabulary else by_number, *(join("\n", show(excerpt, vocabulary)) for excerpt in excerpts)
     )
@@ -157,3 +152,39 @@ def _all_findings(outcome: Outcome) -> Markup:
     if outcome.findings:
         return show_findings(outcome.findings)
     return element("p", escape("None: every check of bertprep validate passed."))
+
+
+def verdict(findings: Sequence[Finding]) -> str:
+    """One line on all of them.
+
+    >>> verdict([])
+    'Nothing was found wrong.'
+    """
+    if not findings:
+        return "Nothing was found wrong."
+    errors = sum(finding.level == ERROR for finding in findings)
+    return f"{counted(errors, 'error')} and {counted(len(findings) - errors, 'warning')} were found."
+
+
+def show_findings(findings: Sequence[Finding]) -> Markup:
+    """All findings, grouped by level and code in the order in which they come."""
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for finding in sorted(findings, key=lambda finding: LEVELS.index(finding.level)):
+        groups.setdefault((finding.level, finding.code), []).append(finding)
+    return join(*(_group(level, code, alike) for (level, code), alike in groups.items()))
+
+
+def _group(level: str, code: str, findings: list[Finding]) -> Markup:
+    items = [_item(finding) for finding in findings[:_MOST_LISTED]]
+    if len(findings) > _MOST_LISTED:
+        items.append(element("li", f"… and {count(len(findings) - _MOST_LISTED)} more; bertprep validate lists all"))
+    heading = element("h3", element("span", level, class_=f"level {level}"), " ", element("code", code))
+    return element("div", heading, element("ul", *items), class_="findings")
+
+
+def _item(finding: Finding) -> Markup:
+    where: list[Markup | str] = [element("code", finding.file)] if finding.file else ["the whole data set"]
+    if finding.record is not None:
+        where.append(f", record {count(finding.record)}")
+    more = f" ({counted(finding.count, 'record')})" if finding.count > 1 else ""
+    return element("li", *where, f": expected {finding.expected}, found {finding.found}{more}")

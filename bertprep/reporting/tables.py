@@ -1,25 +1,24 @@
-"""The tables of a report: how the data was made, how much there is, its shares, and what is masked most."""
+"""The tables of a report: how the data was made, how much there is, how it is masked and paired, what is masked most."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bertprep.check.outcome import Outcome
+from bertprep.check.example_text import token_text
+from bertprep.check.expectations import MOST_LABELS, SHOWN, share_interval
+from bertprep.check.outcome import Expected, Outcome, Range, Tally
 from bertprep.instances.vocabulary import Vocabulary
-from bertprep.reporting.amounts import count, megabytes, nice_step, percent
-from bertprep.reporting.excerpts import token_text
-from bertprep.reporting.expectations import Expected, interval
-from bertprep.reporting.markup import Child, Markup, element, table
-from bertprep.reporting.shares import Share, shares_of
-from bertprep.reporting.strips import Interval, draw_strip, scale_around
-from bertprep.reporting.totals import together
+from bertprep.reporting.charts import Interval, draw_strip, scale_around
+from bertprep.reporting.markup import Child, Markup, count, element, megabytes, nice_step, percent, table
 from bertprep.workspace.manifest import Manifest
 
 _TOKENS_SHOWN = 20
 _MILLIONS = 10_000_000  # from here on counts are shown in millions
-_LONG_SUM = 20  # characters; sums are shown by their first 8, which tell them apart
+_LONG_CHECKSUM = 20  # characters; checksums are shown by their first 8, which tell them apart
 
 
 def provenance(manifest: Manifest) -> Markup:
@@ -54,7 +53,7 @@ def _plain(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     text = str(value)
-    return f"{text[:8]}…" if len(text) > _LONG_SUM and all(c in "0123456789abcdef" for c in text) else text
+    return f"{text[:8]}…" if len(text) > _LONG_CHECKSUM and all(c in "0123456789abcdef" for c in text) else text
 
 
 def counts_by_split(outcome: Outcome) -> Markup:
@@ -67,16 +66,16 @@ def counts_by_split(outcome: Outcome) -> Markup:
     files = [[file for file in outcome.files if split is None or file.split == split] for split in columns]
     tallies = [[tally for name, tally in outcome.tallies.items() if split is None or name == split] for split in columns]
     tokens = [sum(tally.text_tokens for tally in some) for some in tallies]
-    places = [sum(tally.records * (len(tally.lengths) - 1) for tally in some) for some in tallies]
+    capacity = [sum(tally.records * (len(tally.lengths) - 1) for tally in some) for some in tallies]
     rows = [_counts("files", [len(some) for some in files])]
     rows.append(_counts("records", [sum(file.records for file in some) for some in files]))
     if is_known:
         rows.append(_counts("documents", [sum(documents[file.name] for file in some) for some in files]))
     rows.append(_counts("tokens", tokens))
-    rows.append(["padding", *(percent(1 - text / room) if room else "" for text, room in zip(tokens, places, strict=True))])
+    rows.append(["padding", *(percent(1 - text / most) if most else "" for text, most in zip(tokens, capacity, strict=True))])
     rows.append(["size", *(megabytes(sum(file.size_bytes for file in some)) for some in files)])
     looked_at = sum(tally.records for tally in outcome.tallies.values())
-    caption = f"Tokens and padding are those of the {count(looked_at)} records looked at." if outcome.sampled else ""
+    caption = f"Tokens and padding are those of the {count(looked_at)} records checked." if outcome.sampled else ""
     return table(["", *("all" if split is None else split or "records" for split in columns)], rows, caption)
 
 
@@ -87,17 +86,47 @@ def _counts(name: str, numbers: list[int]) -> list[Child]:
     return [f"{name}, millions", *(f"{number / 1e6:,.2f}" for number in numbers)]
 
 
-def shares(outcome: Outcome, expected: Expected) -> Markup:
-    """Each share by split, with its interval drawn against what is expected."""
+@dataclass(frozen=True)
+class Share:
+    """One fraction of what is counted; `tests` are those that share its false-alarm probability, 0 where nothing is drawn."""
+
+    name: str
+    of: str
+    part: Callable[[Tally], tuple[int, int]]  # how many, of how many
+    expected: Callable[[Expected], Range]
+    tests: int = 1
+
+    def interval(self, tally: Tally, expected: Expected) -> Range:
+        """The fractions that could have given what was found; it has one of those expected unless that is a finding."""
+        hits, of = self.part(tally)
+        return share_interval(hits, of, tests=self.tests, streams=expected.streams) if self.tests else (hits / of, hits / of)
+
+
+SHARES = (
+    Share("shown as [MASK]", "of the predictions", lambda t: _shown(t, 0), lambda e: e.shown[0], len(SHOWN)),
+    Share("left as it was", "of the predictions", lambda t: _shown(t, 1), lambda e: e.shown[1], len(SHOWN)),
+    Share("another token", "of the predictions", lambda t: _shown(t, 2), lambda e: e.shown[2], len(SHOWN)),
+    Share("masked", "of the tokens of text", lambda t: (int(t.shown.sum()), t.text_tokens), lambda e: e.masked, 0),
+    Share("B is random", "of the records", lambda t: (int(t.next_sentence[1]), t.records), lambda e: e.random_next),
+    Share("shorter than seq", "of the records", lambda t: (t.records - int(t.lengths[-1]), t.records), lambda e: e.short),
+)
+
+
+def _shown(tally: Tally, kind: int) -> tuple[int, int]:
+    return int(tally.shown[kind]), int(tally.shown.sum())
+
+
+def shares(outcome: Outcome) -> Markup:
+    """Each fraction by split, with its interval drawn over the range in which it is expected."""
     splits = list(outcome.tallies)
     head = element(
         "tr",
-        element("th", "share", scope="col"),
+        element("th", "fraction", scope="col"),
         element("th", "expected", scope="col"),
         *(element("th", split or "found", scope="col", class_=f"number {_kind(at)}") for at, split in enumerate(splits)),
-        element("th", "found (dots, 95\u00a0% intervals) against expected", scope="col"),
+        element("th", "found (dots, with intervals) against expected", scope="col"),
     )
-    rows = [_share_row(share, splits) for share in shares_of(outcome.tallies, expected)]
+    rows = [_share_row(share, outcome) for share in SHARES]
     return element("table", element("thead", head), element("tbody", *rows), class_="shares")
 
 
@@ -105,71 +134,89 @@ def _kind(number: int) -> str:
     return "first" if number == 0 else "second"
 
 
-def _share_row(share: Share, splits: list[str]) -> Markup:
+def _share_row(share: Share, outcome: Outcome) -> Markup:
     found: list[Interval] = []
+    ranges: list[Range] = []
     cells: list[Markup] = []
-    for at, split in enumerate(splits):
-        hits, of = share.parts[split]
+    for at, (split, tally) in enumerate(outcome.tallies.items()):
+        hits, of = share.part(tally)
         if not of:
             cells.append(element("td", "none", class_="number"))
             continue
-        found.append((hits / of, *interval(hits, of)))
-        half = (found[-1][2] - found[-1][1]) / 2
-        text = element("span", percent(hits / of, 2), element("small", f" ± {half * 100:.2f}"))
+        expected = outcome.expected[split]
+        value, (low, high) = hits / of, share.interval(tally, expected)
+        half = element("small", f" ± {(high - low) * 50:.2f}") if share.tests else None
+        found.append((value, low, high))
+        ranges.append(share.expected(expected))
+        text = element("span", percent(value, 2), half)
         cells.append(element("td", text, class_=f"number {_kind(at)}", data_label=split or "found"))
-    scale = scale_around((share.low, share.high if share.high < 1 else share.low), found)
-    if share.high >= 1:  # no upper end: the range goes to the end of the axis
-        scale = (
-            (min(share.low, *(row[1] for row in found)) - 0.02, max(row[2] for row in found) + 0.05) if found else (0.0, 1.0)
-        )
-    description = f"{share.name}: expected {share.expected}; found {', '.join(percent(row[0], 2) for row in found)}"
-    strip = draw_strip(found, low=share.low, high=min(share.high, scale[1]), scale=scale, description=description)
+    of_all = min((low for low, _ in ranges), default=0.0), max((high for _, high in ranges), default=1.0)
+    words = _range_in_words(*of_all)
+    scale = scale_around(of_all, found)
+    description = f"{share.name}: expected {words}; found {', '.join(percent(row[0], 2) for row in found)}"
     digits = 1 if scale[1] - scale[0] >= 0.01 else 2
-    ends = element("span", *(element("small", percent(end, digits)) for end in scale), class_="ends")
     return element(
         "tr",
         element("th", share.name, " ", element("small", share.of), scope="row"),
-        element("td", share.expected, class_="expected-text", data_label="expected"),
+        element("td", words, class_="expected-text", data_label="expected"),
         *cells,
-        element("td", strip, ends, class_="drawing"),
+        element("td", draw_strip(found, ranges, scale=scale, description=description), _ends(scale, digits), class_="drawing"),
     )
+
+
+def _ends(scale: Sequence[float], digits: int) -> Markup:
+    return element("span", *(element("small", percent(end, digits)) for end in scale), class_="ends")
+
+
+def _range_in_words(low: float, high: float) -> str:
+    r"""A range of fractions in percent.
+
+    >>> _range_in_words(0.8, 0.8), _range_in_words(0.5, 0.8123), _range_in_words(0.0, 0.25), _range_in_words(0.0, 1.0)
+    ('80.00\xa0%', '50.0\xa0% to 81.2\xa0%', 'at most 25.0\xa0%', 'any')
+    """
+    if low == high:
+        return percent(low, 2)
+    if percent(low) != percent(0.0):
+        return f"{percent(low)} to {percent(high)}"
+    return "any" if percent(high) == percent(1.0) else f"at most {percent(high)}"
 
 
 def tokens(outcome: Outcome, vocabulary: Vocabulary | None) -> Markup | None:
-    """The tokens masked most, with their share of the text; they should be masked as often as they stand there.
+    """The tokens masked most: how often they are in the text and among the labels, and against what is expected.
 
-    Without a vocabulary the validator counts no tokens, and there is nothing to show.
+    Without a vocabulary the validator counts no tokens, and there is nothing to show. With whole words nothing is drawn.
     """
-    everything = together(outcome.tallies.values())
-    labels, text = everything.labels, everything.tokens
+    total = Tally.total(outcome.tallies.values())
+    labels, text, draws = total.labels, total.tokens, int(total.labels.sum())
     most = [int(token) for token in np.argsort(-labels, kind="stable")[:_TOKENS_SHOWN] if labels[token] and text[token]]
     if not most:
         return None
-    ratios: list[Interval] = []
-    for token in most:
-        in_text = text[token] / text.sum()
-        low, high = interval(int(labels[token]), int(labels.sum()))
-        ratios.append((float(labels[token] / labels.sum() / in_text), low / in_text, high / in_text))
-    reach = nice_step(max(max(row[2] - 1, 1 - row[1]) for row in ratios), 1)
-    rows = []
-    for token, ratio in zip(most, ratios, strict=True):
-        name = token_text(vocabulary, token)
-        strip = draw_strip([ratio], low=1, high=1, scale=(1 - reach, 1 + reach), description=f"{ratio[0]:.3f} times")
-        rows.append(
-            element(
-                "tr",
-                element("th", element("bdi", name), scope="row"),
-                element("td", percent(text[token] / text.sum(), 2), class_="number"),
-                element("td", percent(labels[token] / labels.sum(), 2), class_="number"),
-                element("td", strip),
-            )
-        )
-    axis = element("span", *(element("small", f"{1 + side * reach:.4g}") for side in (-1, 0, 1)), class_="ends")
-    head = element(
-        "tr",
+    rows = [
+        [
+            element("th", element("bdi", token_text(token, vocabulary)), scope="row"),
+            element("td", percent(text[token] / text.sum(), 2), class_="number"),
+            element("td", percent(labels[token] / draws, 2), class_="number"),
+        ]
+        for token in most
+    ]
+    head = [
         element("th", "token", scope="col"),
         element("th", "in text", scope="col", class_="number"),
         element("th", "masked", scope="col", class_="number"),
-        element("th", axis, scope="col"),
-    )
-    return element("table", element("thead", head), element("tbody", *rows), class_="tokens")
+    ]
+    expected = [of_split.labels for of_split in outcome.expected.values() if of_split.labels is not None]
+    if expected:
+        streams = max(of_split.streams for of_split in outcome.expected.values())
+        wanted = np.sum(expected, axis=0)
+        ratios: list[Interval] = []
+        for token in most:
+            low, high = share_interval(int(labels[token]), draws, tests=MOST_LABELS, streams=streams)
+            ratios.append((float(labels[token] / wanted[token]), *(end * draws / wanted[token] for end in (low, high))))
+        reach = nice_step(max(max(row[2] - 1, 1 - row[1]) for row in ratios), 1)
+        for row, ratio in zip(rows, ratios, strict=True):
+            scale, words = (1 - reach, 1 + reach), f"{ratio[0]:.3f} times"
+            row.append(element("td", draw_strip([ratio], [(1.0, 1.0)], scale=scale, description=words)))
+        axis = (element("small", f"{1 + side * reach:.4g}") for side in (-1, 0, 1))
+        head.append(element("th", element("span", *axis, class_="ends"), scope="col"))
+    body = element("tbody", *(element("tr", *row) for row in rows))
+    return element("table", element("thead", element("tr", *head)), body, class_="tokens")

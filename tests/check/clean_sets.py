@@ -21,7 +21,7 @@ from unittest import mock
 import numpy as np
 
 import bertprep
-from bertprep.check.findings import Finding
+from bertprep.check.outcome import Outcome
 from bertprep.commands.validate import validate
 from bertprep.config import InstanceSettings
 from bertprep.instances import generator
@@ -169,14 +169,14 @@ def _deal_by_turns(folder: Path, record_format: str) -> None:
         (folder / f"tf_examples.tfrecord-{number:05d}-of-00003").write_bytes(b"".join(frames[number::3]))
 
 
-def findings_of_sets(numbers: range, corpus: Path, folder: Path) -> Iterator[tuple[CleanSet, list[Finding]]]:
-    """Make so many sets, all of `SETS` in turn, each with its number as seed, and validate them."""
+def validated_sets(numbers: range, corpus: Path, folder: Path) -> Iterator[tuple[CleanSet, Outcome]]:
+    """Make the sets of these numbers, all of `SETS` in turn, each with its number as seed, and validate them."""
     texts = write_texts(corpus, folder)
     for number in numbers:
         clean, place = SETS[number % len(SETS)], folder / f"set_{number}"
         (outcome,) = validate([write_set(clean, number, texts, place)], workers=1)
         shutil.rmtree(place)
-        yield clean, outcome.findings
+        yield clean, outcome
 
 
 def main() -> None:
@@ -186,9 +186,9 @@ def main() -> None:
         corpus = Path(name) / "corpus.txt"
         with corpus.open("wb") as file:
             subprocess.run([sys.executable, GOLDEN / "make_corpus.py", GOLDEN / "vocab.txt"], stdout=file, check=True)
-        for clean, findings in findings_of_sets(range(int(sys.argv[1])), corpus, Path(name)):
+        for clean, outcome in validated_sets(range(int(sys.argv[1])), corpus, Path(name)):
             counts["sets"] += 1
-            for finding in findings:
+            for finding in outcome.findings:
                 counts[f"{finding.level}: {finding.code}"] += 1
                 print(f"{clean}: {finding}")
     print(dict(counts))

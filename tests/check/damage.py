@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from bertprep.records.data_sets import find_data_sets
 
 import bertprep
 from bertprep import records
-from bertprep.commands.validate import validate
+from bertprep.check.record_sets import validate_records
 from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary, load_vocabulary
+from bertprep.progress import SILENT
 from bertprep.records.examples import Examples
 from tests.check.faulty import Spoiled, Values, frame, split_frames
 from tests.golden import GOLDEN
@@ -104,7 +106,7 @@ def damage_case(targets: list[Target], seed: int | str) -> Damaged:
 
 
 def change_values(values: Values, rng: random.Random) -> Values:
-    """Other numbers at one to four places of a record, or one number more or less."""
+    """Up to four other numbers in a record, or one number more or less."""
     changed = {name: list(numbers) for name, numbers in values.items()}
     for _ in range(rng.choice((1, 1, 2, 4))):
         numbers = changed[rng.choice(list(changed))]
@@ -151,14 +153,13 @@ def damage(content: bytes, rng: random.Random) -> bytes:
 
 
 class Examiner:
-    """Reads and validates files, and says what must not be; `was_refused` tells whether the reader took the last one."""
+    """Reads and validates files, and says what must not be; `was_refused` says whether the reader refused the last one."""
 
     was_refused = False
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "part-0"
-        self._vocab = GOLDEN / "vocab.txt"
-        self._vocabulary: Vocabulary = load_vocabulary(self._vocab)
+        self._vocabulary: Vocabulary = load_vocabulary(GOLDEN / "vocab.txt")
 
     def examine(self, damaged: Damaged) -> str | None:
         """None if all is as it must be; an exception other than `BertprepError` passes through."""
@@ -166,7 +167,11 @@ class Examiner:
         self._path.write_bytes(damaged.content)
         examples = self._read()
         self.was_refused = examples is None
-        (outcome,) = validate([self._path], vocab=self._vocab, workers=1)
+        (data_set,) = find_data_sets([self._path])
+        # as `validate` does, but for the vocabulary, which it reads each time
+        outcome = validate_records(
+            data_set, self._vocabulary, masked_lm_prob=None, sample=None, workers=1, shown=SILENT.progress("validate", 1)
+        )
         if examples is None:
             return None if outcome.errors else "the reader refuses it, the validator finds no error"
         if not len(examples):

@@ -1,4 +1,4 @@
-"""Faults of a record: changes of its values, lists of numbers by feature, in place."""
+"""Faults of a record: changes of its values, lists of numbers by feature, in position."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.records.handmade import Number
 TOKENS = load_vocabulary(GOLDEN / "vocab.txt")
 SEP, MASK, THE = TOKENS.sep, TOKENS.mask, TOKENS.tokens.index("the")
 
-Place = int | Callable[[Values], int]
+Position = int | Callable[[Values], int]
 
 
 def length(values: Values) -> int:
@@ -28,7 +28,7 @@ def last(values: Values) -> int:
     return predictions(values) - 1
 
 
-def last_place(values: Values) -> int:
+def last_position(values: Values) -> int:
     return length(values) - 1
 
 
@@ -36,21 +36,21 @@ def first_sep(values: Values) -> int:
     return values["segment_ids"].index(1) - 1
 
 
-def put(feature: str, place: Place, value: Number) -> Change:
-    """Another value at a place of a feature."""
+def put(feature: str, position: Position, value: Number) -> Change:
+    """Another value at a position of a feature."""
 
     def change(values: Values) -> None:
-        values[feature][place(values) if callable(place) else place] = value
+        values[feature][position(values) if callable(position) else position] = value
 
     return change
 
 
 def put_in_text(token: int) -> Change:
-    """A token at a place of A that is not predicted."""
+    """A token at a position of A that is not predicted."""
 
     def change(values: Values) -> None:
-        place = next(p for p in range(2, 60) if p not in values["masked_lm_positions"] and values["input_ids"][p] != SEP)
-        values["input_ids"][place] = token
+        position = next(p for p in range(2, 60) if p not in values["masked_lm_positions"] and values["input_ids"][p] != SEP)
+        values["input_ids"][position] = token
 
     return change
 
@@ -69,15 +69,15 @@ def longer(values: Values) -> None:
 
 
 def restore(values: Values, prediction: int) -> None:
-    """Put the label back at the place of a prediction."""
+    """Put the label back at the position of a prediction."""
     values["input_ids"][int(values["masked_lm_positions"][prediction])] = values["masked_lm_ids"][prediction]
 
 
-def move_mask(prediction: Callable[[Values], int], place: Callable[[Values], int]) -> Callable[[Values], None]:
-    """Predict what stands at `place` in place of another prediction."""
+def move_mask(prediction: Callable[[Values], int], position: Callable[[Values], int]) -> Callable[[Values], None]:
+    """Predict the token at a position instead of that of another prediction."""
 
     def change(values: Values) -> None:
-        number, to = prediction(values), place(values)
+        number, to = prediction(values), position(values)
         restore(values, number)
         values["masked_lm_ids"][number] = values["input_ids"][to]
         values["masked_lm_positions"][number] = to
@@ -109,13 +109,13 @@ def drop_predictions(values: Values) -> None:
 
 
 def add_prediction(values: Values) -> None:
-    """One more than there may be, at the last place of B."""
+    """One more than there may be, at the last position of B."""
     taken = [int(p) for p in values["masked_lm_positions"][: predictions(values)]]
     number = len(taken)
-    place = next(p for p in range(length(values) - 2, 0, -1) if p > taken[-1] and values["input_ids"][p] != SEP)
-    for feature, value in (("positions", place), ("ids", values["input_ids"][place]), ("weights", 1.0)):
+    position = next(p for p in range(length(values) - 2, 0, -1) if p > taken[-1] and values["input_ids"][p] != SEP)
+    for feature, value in (("positions", position), ("ids", values["input_ids"][position]), ("weights", 1.0)):
         values[f"masked_lm_{feature}"][number] = value
-    values["input_ids"][place] = MASK
+    values["input_ids"][position] = MASK
 
 
 def predict_the(values: Values) -> None:
@@ -123,7 +123,7 @@ def predict_the(values: Values) -> None:
 
 
 def draw_shown(values: Values, rng: random.Random, masked: float, kept: float) -> None:
-    """Draw anew what stands at each predicted place: [MASK] and the token itself at these shares, else any token."""
+    """Draw again what each prediction shows: [MASK] and the token itself with these probabilities, else any token."""
     for number in range(predictions(values)):
         chance, label = rng.random(), values["masked_lm_ids"][number]
         shown = MASK if chance < masked else label if chance < masked + kept else rng.randrange(len(TOKENS))
@@ -133,24 +133,24 @@ def draw_shown(values: Values, rng: random.Random, masked: float, kept: float) -
 def shift_labels(values: Values) -> None:
     """The label of each prediction is the token after it, and so is the token where it is left as it is."""
     count = predictions(values)
-    places, labels, shown = values["masked_lm_positions"], values["masked_lm_ids"], values["input_ids"]
+    positions, labels, shown = values["masked_lm_positions"], values["masked_lm_ids"], values["input_ids"]
     text = list(shown)
     for number in range(count):
-        text[int(places[number])] = labels[number]
+        text[int(positions[number])] = labels[number]
     for number in range(count):
-        place = int(places[number])
-        if text[place + 1] != SEP:
-            if shown[place] == labels[number]:
-                shown[place] = text[place + 1]
-            labels[number] = text[place + 1]
+        position = int(positions[number])
+        if text[position + 1] != SEP:
+            if shown[position] == labels[number]:
+                shown[position] = text[position + 1]
+            labels[number] = text[position + 1]
 
 
 def halve_random(values: Values) -> None:
     """Random tokens are drawn from the first half of the vocabulary only."""
     for number in range(predictions(values)):
-        place, label = int(values["masked_lm_positions"][number]), values["masked_lm_ids"][number]
-        if values["input_ids"][place] not in (MASK, label):
-            values["input_ids"][place] = int(values["input_ids"][place]) // 2
+        position, label = int(values["masked_lm_positions"][number]), values["masked_lm_ids"][number]
+        if values["input_ids"][position] not in (MASK, label):
+            values["input_ids"][position] = int(values["input_ids"][position]) // 2
 
 
 def invert_next(values: Values) -> None:
@@ -161,28 +161,28 @@ def label_next(label: int) -> Change:
     return put("next_sentence_labels", 0, label)
 
 
-def mask_anew(values: Values) -> None:
+def mask_again(values: Values) -> None:
     """Other masks for the same text, as many."""
     count, rng = predictions(values), random.Random(str(values))
     for number in range(count):
         restore(values, number)
-    places = [place for place in range(1, last_place(values)) if place != first_sep(values)]
-    chosen = sorted(rng.sample(places, count))
+    positions = [position for position in range(1, last_position(values)) if position != first_sep(values)]
+    chosen = sorted(rng.sample(positions, count))
     values["masked_lm_positions"][:count] = chosen
-    values["masked_lm_ids"][:count] = [values["input_ids"][place] for place in chosen]
+    values["masked_lm_ids"][:count] = [values["input_ids"][position] for position in chosen]
     draw_shown(values, rng, 0.8, 0.1)
 
 
 def mask_first_half(values: Values) -> None:
-    """Predict as many places, but of the first half of the text only."""
+    """Predict as many positions, but of the first half of the text only."""
     count, half = predictions(values), length(values) // 2
     for number in range(count):
         restore(values, number)
-    places = [place for place in range(1, half) if values["input_ids"][place] != SEP]
+    positions = [position for position in range(1, half) if values["input_ids"][position] != SEP]
     rng = random.Random(str(values))
-    chosen = sorted(rng.sample(places, min(count, len(places))))  # a short text has no room for all
+    chosen = sorted(rng.sample(positions, min(count, len(positions))))  # a short text has too few
     empty = [0] * (len(values["masked_lm_ids"]) - len(chosen))
     values["masked_lm_positions"] = [*chosen, *empty]
-    values["masked_lm_ids"] = [*(values["input_ids"][place] for place in chosen), *empty]
+    values["masked_lm_ids"] = [*(values["input_ids"][position] for position in chosen), *empty]
     values["masked_lm_weights"] = [*([1.0] * len(chosen)), *empty]
     draw_shown(values, rng, 0.8, 0.1)

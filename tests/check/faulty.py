@@ -1,4 +1,4 @@
-"""Sound data sets, copied and then spoiled: single records put together anew, the rest of a file left byte for byte.
+"""Sound data sets, copied and then spoiled: single records put together again, the rest of a file left byte for byte.
 
 `Spoiled.sign` makes the manifest agree with the files again, so that a test sees the fault itself and not its shadow there.
 """
@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from bertprep import records
+from bertprep.records import Examples
+from bertprep.records.convert import write_examples
 from bertprep.records.formats import masked_checksum
 from bertprep.workspace.layout import MANIFEST
 from bertprep.workspace.manifest import sha256_of
@@ -22,10 +24,11 @@ from tests.records.handmade import Dialect, Number, message
 
 Values = dict[str, list[Number]]
 Change = Callable[[Values], object]
+ALL = slice(None)
 
 
 def frame(data: bytes, record_format: str) -> bytes:
-    """A record as it stands in a file."""
+    """A record with its frame, as in a file."""
     length = len(data).to_bytes(8, "little")
     if record_format == "ofrecord":
         return length + data
@@ -69,16 +72,30 @@ class Spoiled:
     def frames(self, name: str) -> list[bytes]:
         return split_frames((self.folder / name).read_bytes(), self.record_format)
 
-    def values(self, name: str) -> list[Values]:
-        """All records of a file, as lists of numbers by feature."""
+    def values(self, name: str, chosen: slice = ALL) -> list[Values]:
+        """Records of a file, as lists of numbers by feature."""
         with records.open(self.folder / name) as file:
-            examples = file[:]
+            examples = file[chosen]
         columns = {feature: getattr(examples, feature).tolist() for feature in records.FEATURES}
         columns["next_sentence_labels"] = [[label] for label in columns["next_sentence_labels"]]
         return [{feature: columns[feature][i] for feature in records.FEATURES} for i in range(len(examples))]
 
     def encode(self, values: Values) -> bytes:
+        """One record, whatever its values."""
         return frame(message(values, Dialect(self.record_format)), self.record_format)
+
+    def encode_all(self, values: list[Values]) -> list[bytes]:
+        """Records of one shape without negative numbers, as fast as bertprep writes them."""
+        seq, pred = len(values[0]["input_ids"]), len(values[0]["masked_lm_ids"])
+        examples = Examples.empty(len(values), seq=seq, pred=pred)
+        for feature in records.FEATURES:
+            array = getattr(examples, feature)
+            array[...] = np.array([of_record[feature] for of_record in values]).reshape(array.shape)
+        path = self.folder / ".encoded"
+        write_examples([examples], path, self.record_format)
+        content = path.read_bytes()
+        path.unlink()
+        return split_frames(content, self.record_format)
 
     def write(self, name: str, frames: list[bytes], end: bytes = b"") -> None:
         (self.folder / name).write_bytes(b"".join(frames) + end)
@@ -86,7 +103,7 @@ class Spoiled:
     def change_record(self, number: int, change: Change, name: str | None = None) -> None:
         """Change the values of one record of a file."""
         name = name or self.first
-        frames, values = self.frames(name), self.values(name)[number]
+        frames, (values,) = self.frames(name), self.values(name, slice(number, number + 1))
         change(values)
         frames[number] = self.encode(values)
         self.write(name, frames)
@@ -107,13 +124,13 @@ class Spoiled:
         changed = self.values(name)
         for values in changed:
             change(values)
-        self.write(name, [self.encode(values) for values in changed])
+        self.write(name, self.encode_all(changed))
 
-    def flip(self, record: int, place: int) -> None:
-        """Turn over a bit of a byte of a record of the first file; places count from its frame's start, or its end."""
+    def flip(self, record: int, offset: int) -> None:
+        """Flip a bit of a byte of a record of the first file, by its offset from the start of the frame, or from its end."""
         frames = self.frames(self.first)
         spoiled = bytearray(frames[record])
-        spoiled[place] ^= 1
+        spoiled[offset] ^= 1
         frames[record] = bytes(spoiled)
         self.write(self.first, frames)
 

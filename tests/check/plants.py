@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bertprep.workspace.layout import MANIFEST, VOCABULARY
-from tests.check.edits import draw_shown, length, mask_anew
+from tests.check.edits import draw_shown, length, mask_again
 from tests.check.faulty import Change, Spoiled
 from tests.records.handmade import Dialect, field, float_list, message
 
@@ -57,9 +57,9 @@ def redraw(masked: float, kept: float) -> Plant:
     return in_all(lambda values: draw_shown(values, rng, masked, kept))
 
 
-def flip(place: int) -> Plant:
+def flip(offset: int) -> Plant:
     """A bit of a byte of record RECORD, counted from the start of its frame, or from its end."""
-    return lambda data: data.flip(RECORD, place)
+    return lambda data: data.flip(RECORD, offset)
 
 
 def with_message(content: bytes) -> Plant:
@@ -104,28 +104,28 @@ def repeat_records(data: Spoiled) -> None:
     data.write(second, data.frames(second) + data.frames(data.first)[::4])
 
 
-def masked_anew(data: Spoiled, name: str) -> list[bytes]:
+def masked_again(data: Spoiled, name: str) -> list[bytes]:
     """The records of a file under other masks."""
     changed = data.values(name)
     for values in changed:
-        mask_anew(values)
-    return [data.encode(values) for values in changed]
+        mask_again(values)
+    return data.encode_all(changed)
 
 
 def repeat_texts(data: Spoiled) -> None:
     """The second file is the first in another order, under other masks."""
-    data.write(data.files("training")[1], masked_anew(data, data.first)[::-1])
+    data.write(data.files("training")[1], masked_again(data, data.first)[::-1])
 
 
 def copy_test_texts(data: Spoiled) -> None:
     """Every tenth record of the test file is in training, under other masks."""
     (test,) = data.files("test")
-    data.write(data.first, data.frames(data.first) + masked_anew(data, test)[::10])
+    data.write(data.first, data.frames(data.first) + masked_again(data, test)[::10])
 
 
 def sort_by_length(data: Spoiled) -> None:
     for name in data.files("training"):
-        data.write(name, [data.encode(values) for values in sorted(data.values(name), key=length)])
+        data.write(name, data.encode_all(sorted(data.values(name), key=length)))
 
 
 def shrink_training(data: Spoiled) -> None:

@@ -1,4 +1,4 @@
-"""Whatever bytes a file has, reading and validating it end in values or in one clear line; scripts/fuzz goes on for longer."""
+"""Whatever bytes a file has, reading and validating it end in values or in one clear line; scripts/fuzz tries more."""
 
 from pathlib import Path
 

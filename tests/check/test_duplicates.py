@@ -9,14 +9,14 @@ RNG = np.random.default_rng(1)
 
 
 def hashes(count: int, *, choices: int = 63, certain: bool = True) -> NDArray[np.uint64]:
-    """Of records of different texts, in whose masks there were so many bits of choice."""
+    """Of records of different texts, whose masks had that many bits of choice."""
     made = RNG.integers(0, 2**63, (count, 2)).astype(np.uint64) * np.uint64(2)
     made[:, 0] |= np.uint64(certain)
     made[:, 1] = made[:, 1] & ~np.uint64(63) | np.uint64(choices)
     return made
 
 
-def masked_anew(records: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def masked_again(records: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The same texts under other masks."""
     return np.stack([records[:, 0], hashes(len(records))[:, 1]], axis=1)
 
@@ -61,7 +61,7 @@ def test_short_records_repeat_by_chance() -> None:
 
 def test_rounds_repeat_texts_under_other_masks() -> None:
     made = hashes(1000)
-    of_one_run = RNG.permutation(np.concatenate([made, masked_anew(made[:300])]))
+    of_one_run = RNG.permutation(np.concatenate([made, masked_again(made[:300])]))
     assert find_duplicates([HashedFile("a", "", of_one_run)]) == ([], {"": 0})
     dealt = [HashedFile(str(number), "", of_one_run[number::4]) for number in range(4)]
     assert find_duplicates(dealt) == ([], {"": 0})
@@ -69,19 +69,19 @@ def test_rounds_repeat_texts_under_other_masks() -> None:
 
 def test_a_shard_under_other_masks_is_found() -> None:
     made = hashes(1000)
-    files = [HashedFile("a", "", hashes(900)), HashedFile("b", "", made), HashedFile("c", "", masked_anew(made[::-1]))]
+    files = [HashedFile("a", "", hashes(900)), HashedFile("b", "", made), HashedFile("c", "", masked_again(made[::-1]))]
     (finding,), counts = find_duplicates(files)
     assert (finding.level, finding.code, finding.file, finding.count) == ("error", "repeated-texts", "c", 1000)
     assert "one in b" in finding.found
     assert counts == {"": 0}
-    few = [HashedFile("b", "", made), HashedFile("c", "", np.concatenate([hashes(960), masked_anew(made[:40])]))]
+    few = [HashedFile("b", "", made), HashedFile("c", "", np.concatenate([hashes(960), masked_again(made[:40])]))]
     assert [finding.level for finding in find_duplicates(few)[0]] == ["warning"]
 
 
 def test_a_test_text_in_training_under_other_masks_is_found() -> None:
     training, test = hashes(5000), hashes(500)
     files = [HashedFile("training/a", "training", training), HashedFile("test/a", "test", test)]
-    test[100:120] = masked_anew(training[300:320])
+    test[100:120] = masked_again(training[300:320])
     (finding,), _ = find_duplicates(files)
     assert (finding.level, finding.code, finding.record) == ("error", "test-text-in-training", 100)
     assert "training/a, record 300" in finding.found

@@ -40,7 +40,7 @@ class Fault:
 
 
 TFRECORD = ("tfrecord",)
-BREAKS_OFF = ("manifest",)  # of a file that breaks off, the manifest tells another number of records
+BREAKS_OFF = ("manifest",)  # the manifest has another number of records than a file that breaks off
 ENDS_EARLY = ("separators", "segments", "mask-outside", "mask-on-special", "prediction-count")
 SECOND, TEST_FILE, TRAINING = "the second training file", "the test file", "training"
 FILES = [
@@ -66,11 +66,18 @@ MESSAGES = [
 TEXTS = [
     Fault("no [CLS]", in_record(put("input_ids", 0, THE)), "no-cls"),
     Fault("three [SEP]", in_record(edits.put_in_text(SEP)), "separators"),
-    Fault("last [SEP] lost", in_record(put("input_ids", edits.last_place, THE)), "separators"),
+    Fault(
+        "first [SEP] lost",
+        in_record(put("input_ids", edits.first_sep, THE)),
+        "separators",
+        also=("segments", "mask-on-special"),
+    ),
+    Fault("last [SEP] lost", in_record(put("input_ids", edits.last_position, THE)), "separators"),
     Fault("segments exchanged", in_record(edits.exchange_segments), "segments", also=("mask-on-special",)),
     Fault("B one token early", in_record(put("segment_ids", edits.first_sep, 1)), "segments", also=("mask-on-special",)),
     Fault("token in the padding", in_short_record(put("input_ids", -1, THE)), "padding"),
     Fault("segment in the padding", in_short_record(put("segment_ids", -1, 1)), "padding"),
+    Fault("mask of 2", in_record(put("input_mask", 0, 2)), "padding", also=(*ENDS_EARLY, "no-cls")),
     Fault("mask with a hole", in_record(put("input_mask", 10, 0)), "padding", also=ENDS_EARLY),
     Fault("token beyond the vocabulary", in_record(edits.put_in_text(len(TOKENS))), "id-range"),
 ]
@@ -79,18 +86,19 @@ PREDICTIONS = [
     Fault("out of order", in_record(edits.swap_predictions), "mask-order"),
     Fault("a prediction twice", in_record(edits.repeat_prediction), "mask-order"),
     Fault("in the padding", in_short_record(put("masked_lm_positions", edits.last, 127)), "mask-outside"),
-    Fault("on [SEP]", in_record(edits.move_mask(edits.last, edits.last_place)), "mask-on-special"),
+    Fault("on [SEP]", in_record(edits.move_mask(edits.last, edits.last_position)), "mask-on-special"),
     Fault("on [CLS]", in_record(edits.move_mask(lambda _: 0, lambda _: 0)), "mask-on-special"),
     Fault("weights 1 0 1", in_record(put("masked_lm_weights", 1, 0.0)), "weights", also=("prediction-count",)),
     Fault("weight 0.5", in_record(put("masked_lm_weights", 1, 0.5)), "weights", also=("prediction-count",)),
-    Fault("a label behind the last", in_short_record(put("masked_lm_ids", -1, THE)), "weights"),
+    Fault("a label after the last", in_short_record(put("masked_lm_ids", -1, THE)), "weights"),
     Fault("no prediction", in_record(edits.drop_predictions), "prediction-count"),
     Fault("one too few", in_record(edits.drop_prediction), "prediction-count"),
     Fault("one too many", in_record(edits.add_prediction), "prediction-count"),
+    Fault("[MASK] that is none", in_record(edits.put_in_text(edits.MASK)), "mask-without-label", level="warning"),
     Fault("next-sentence label 2", in_record(put("next_sentence_labels", 0, 2)), "next-sentence-label"),
 ]
-TOO_FEW = ("prediction-count", "masked-share", "label-frequencies")  # half of a short text has no room for all
-OTHER_TOKENS = ("replacement-shares", "label-beside-mask")  # what was kept no longer is; the stands beside the
+TOO_FEW = ("prediction-count", "masked-share", "label-frequencies")  # half of a short text has too few positions
+OTHER_TOKENS = ("replacement-shares", "label-beside-mask")  # what was kept no longer is; "the" is beside "the"
 OTHER_TEXT = ("replacement-shares", "label-frequencies", "position-shares")
 TWICE = ("duplicate-records", "random-tokens")  # draws that are there twice are too much alike
 THE_WHOLE = [

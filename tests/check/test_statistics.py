@@ -1,6 +1,7 @@
 """Faults of the whole are found, and clean sets of 58 settings alarm no one."""
 
 import dataclasses
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -9,27 +10,18 @@ import pytest
 import bertprep
 from bertprep import records
 from bertprep.check import statistics
+from bertprep.check.expectations import expect, share_interval
 from bertprep.check.outcome import FileFacts
-from bertprep.check.record_checks import Counted, RecordChecker, RecordRules, check_file
+from bertprep.check.record_checks import Counted, RecordChecker, check_file
 from bertprep.commands.create import create
 from bertprep.config import InstanceSettings, ShardSettings
-from bertprep.instances import Tokenizer, generate_instances, load_vocabulary
+from bertprep.instances import Tokenizer, generate_instances
 from bertprep.kernels import numbers as faults
 from bertprep.records import Examples, RecordEncoder, write_records
-from tests.check.clean_sets import SETS, findings_of_sets
+from bertprep.reporting.tables import SHARES
+from tests.check.clean_sets import SETS, validated_sets
+from tests.check.tallied import RULES, VOCABULARY
 from tests.golden import GOLDEN
-
-VOCABULARY = load_vocabulary(GOLDEN / "vocab.txt")
-
-
-def rules_of(settings: InstanceSettings) -> RecordRules:
-    v = VOCABULARY
-    return RecordRules(
-        settings.seq, settings.pred, len(v), v.cls, v.sep, v.mask, settings.masked_lm_prob, settings.whole_word
-    )  # fmt: skip
-
-
-RULES = rules_of(InstanceSettings())
 
 
 def count(examples: Examples) -> Counted:
@@ -40,7 +32,7 @@ def count(examples: Examples) -> Counted:
 
 
 def codes(counted: Counted) -> list[str]:
-    return [finding.code for finding in statistics.judge(counted, RULES, "training")]
+    return [finding.code for finding in statistics.judge(counted, RULES, "training", expect(counted, RULES))]
 
 
 @pytest.fixture(scope="module")
@@ -59,15 +51,21 @@ def examples(golden: Examples) -> Examples:
 
 
 def predictions(examples: Examples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # type: ignore[type-arg]
-    """(rows, columns of predictions, places)."""
+    """(rows, columns of predictions, positions)."""
     rows, columns = np.nonzero(examples.masked_lm_weights)
     return rows, columns, examples.masked_lm_positions[rows, columns]
 
 
 def test_clean_sets_of_all_settings_have_no_finding(golden_corpus: Path, tmp_path: Path) -> None:
-    findings = {str(clean): found for clean, found in findings_of_sets(range(len(SETS)), golden_corpus, tmp_path) if found}
-    assert findings == {}
+    """Nor does the report draw what it expects of them outside of what it says was found."""
     assert len(SETS) == 58
+    for clean, outcome in validated_sets(range(len(SETS)), golden_corpus, tmp_path):
+        assert outcome.findings == [], clean
+        for share, (split, tally) in itertools.product(SHARES, outcome.tallies.items()):
+            low, high = share.interval(tally, outcome.expected[split])
+            least, most = share.expected(outcome.expected[split])
+            assert low <= most, (clean, share)
+            assert high >= least, (clean, share)
 
 
 def test_clean_records_are_fair(examples: Examples) -> None:
@@ -112,7 +110,7 @@ def test_a_token_that_is_never_predicted_is_found(golden: Examples) -> None:
     ("random", "level"), [(0, ["error"]), (0.3, ["error"]), (0.47, ["error"]), (0.59, []), (0.9, ["warning"]), (1, ["warning"])]
 )
 def test_the_share_of_random_next_sentences(golden: Examples, random: float, level: list[str]) -> None:
-    """Without a manifest, nothing tells that documents have more than one sentence."""
+    """Without a manifest it is unknown that documents have more than one sentence."""
     assert [finding.level for finding in statistics.judge_next_sentence(with_random_next(golden, random), "x")] == level
 
 
@@ -178,7 +176,7 @@ def test_files_of_one_seed_draw_in_step(golden: Examples) -> None:
     counted = count(golden)
     counted.tally.shown += np.array([3000, -3000, 0])
     assert codes(counted) == ["replacement-shares"]
-    assert [finding.code for finding in statistics.judge(counted, RULES, "x", streams=100)] == []
+    assert [finding.code for finding in statistics.judge(counted, RULES, "x", expect(counted, RULES, streams=100))] == []
 
 
 def test_test_records_are_fewer_than_those_of_training() -> None:
@@ -189,14 +187,19 @@ def test_test_records_are_fewer_than_those_of_training() -> None:
 
 
 def test_records_that_are_all_full_or_nearly_all_short(golden: Examples) -> None:
-    tally = count(golden).tally
-    assert statistics.judge_lengths(tally, "x", short_seq_prob=0.1, documents=None) == []
-    tally.lengths[:] = 0
-    tally.lengths[128] = 10_000
-    assert [f.code for f in statistics.judge_lengths(tally, "x", short_seq_prob=0.1, documents=None)] == ["short-share"]
-    assert statistics.judge_lengths(tally, "x", short_seq_prob=0.0, documents=None) == []
-    tally.lengths[40] = 190_000
-    assert [f.level for f in statistics.judge_lengths(tally, "x", short_seq_prob=0.1, documents=50)] == ["warning"]
+    counted = count(golden)
+
+    def levels(short_seq_prob: float, uses: int | None = None) -> list[str]:
+        expected = expect(counted, RULES, short_seq_prob=short_seq_prob, uses=uses)
+        return [finding.level for finding in statistics.judge_lengths(counted.tally, "x", expected)]
+
+    assert levels(0.1) == []
+    counted.tally.lengths[:] = 0
+    counted.tally.lengths[128] = 10_000
+    assert levels(0.1) == ["warning"]
+    assert levels(0.0) == []
+    counted.tally.lengths[40] = 190_000
+    assert levels(0.1, uses=50) == ["warning"]
 
 
 def test_a_file_of_another_size() -> None:
@@ -207,7 +210,7 @@ def test_a_file_of_another_size() -> None:
 
 
 def test_an_interval_holds_the_true_share() -> None:
-    assert statistics.share_interval(0, 0) == (0.0, 1.0)
-    low, high = statistics.share_interval(0, 10)
+    assert share_interval(0, 0) == (0.0, 1.0)
+    low, high = share_interval(0, 10)
     assert low == 0
     assert 0.7 < high < 0.8

@@ -26,7 +26,7 @@ def check(folder: Path, changes: dict[str, str | bytes], manifest: Manifest | No
 
 
 def short(finding: Finding) -> tuple[str, str, str, int, int]:
-    """What matters of it; as line, 0 stands for the whole file."""
+    """What matters of it; line 0 is the whole file."""
     return finding.level, finding.code, finding.file, finding.record or 0, finding.count
 
 
@@ -72,7 +72,7 @@ def test_one_large_document_is_no_imbalance(tmp_path: Path) -> None:
 
 
 def test_faults_across_the_edges_of_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same findings at the same places, whatever the size of the blocks that a shard is read in."""
+    """The same findings at the same lines, whatever the size of the blocks that a shard is read in."""
     lines = ["Ümläute gibt es.", "x" * 10_001, "\u2003", "Ende.", "", "", "Noch eines.", ""]
     content = "\n".join(lines) + "\n"
     expected = check(tmp_path, {A: content})

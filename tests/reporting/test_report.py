@@ -21,10 +21,10 @@ from bertprep.errors import UsageError
 from bertprep.instances.vocabulary import Vocabulary
 from bertprep.records.examples import Examples
 from bertprep.reporting.excerpts import Excerpt, choose, show
-from bertprep.reporting.expectations import expected_predictions, expected_rate_by_position, maskable_by_position
+from bertprep.reporting.figures import maskable_by_position
 from bertprep.reporting.page import page
 from bertprep.workspace.manifest import Manifest
-from tests.check.tallied import outcome_of, sound_examples, tally_of
+from tests.check.tallied import outcome_of, sound_examples
 from tests.corpora import deal
 from tests.golden import GOLDEN
 
@@ -152,7 +152,7 @@ def test_file_names_and_findings_are_never_markup(outcome: Outcome) -> None:
     assert '<i>.tfrecord, record 1: expected <tag> 0A, found "&" \ufffd' in text_of(html)
 
 
-def test_an_example_is_set_as_text_with_its_masked_places_marked() -> None:
+def test_an_example_is_set_as_text_with_its_predictions_marked() -> None:
     tokens = vocabulary_of(*SPECIAL, "the", "states", "ad", "##mit", "##ted", "of", "new")
     one = Examples(*(np.zeros_like(array) for array in Examples.empty(1, seq=12, pred=3).arrays))  # type: ignore[arg-type]
     one.input_ids[0, :9] = 2, 5, 4, 3, 7, 8, 10, 11, 3  # [CLS] the [MASK] [SEP] ad ##mit of new [SEP]
@@ -162,21 +162,21 @@ def test_an_example_is_set_as_text_with_its_masked_places_marked() -> None:
     one.masked_lm_ids[0] = 6, 8, 9  # states, ##mit as it was, ##ted shown as "of"
     one.masked_lm_weights[0] = 1
     html = show(Excerpt("part-0", 12345, one), tokens)
-    assert "9 of 12 tokens, 3 predictions; B has 5 and is the next sentence" in html
+    assert "9 of 12 tokens, B has 5 and is the next sentence, 3 predictions" in html
     assert ">part-0</code>, record 12,345<" in html
     assert '<span class="a"><small>[CLS]</small> the <mark title="to predict; shown as [MASK]">states</mark>' in html
     assert '<span class="b">ad<mark class="kept" title="to predict; left as it was">mit</mark>' in html
-    assert "<s>of</s> ted</mark> new <small>[SEP]</small></span>" in html
+    assert "<s>of</s> ##ted</mark> new <small>[SEP]</small></span>" in html
 
 
 def test_wrong_records_can_be_shown() -> None:
     one = Examples(*(np.full_like(array, 99) for array in Examples.empty(1, seq=8, pred=2).arrays))  # type: ignore[arg-type]
-    assert "#99" in show(Excerpt("a", 0, one), vocabulary_of(*WORDS))
+    assert "&lt;99: not in the vocabulary&gt;" in show(Excerpt("a", 0, one), vocabulary_of(*WORDS))
 
 
 def test_without_manifest_and_vocabulary(outcome: Outcome, examples: Examples) -> None:
     html = page(replace(outcome, manifest=None), excerpts_of(examples), None)
-    assert "No manifest.json lies beside the files" in html
+    assert "There is no manifest.json beside the files" in html
     assert "No vocabulary is known" in html
     assert "#7" in text_of(html)
     assert ">documents<" not in html
@@ -199,7 +199,7 @@ def test_long_records_make_no_large_page() -> None:
 
 def test_of_a_sample(outcome: Outcome) -> None:
     text = text_of(page(replace(outcome, sampled=True), [], None))
-    assert "400 records were looked at" in text
+    assert "400 records were checked" in text
     assert "Duplicates were not looked for" in text
 
 
@@ -208,23 +208,23 @@ def test_where_nothing_could_be_read() -> None:
     files = [FileFacts("a.tfrecord", "", 0, 3)]
     text = text_of(page(Outcome(Path("x"), "tfrecord", None, None, files=files, findings=[finding]), [], None))
     assert "1 error and 0 warnings were found." in text
-    assert "Shares" not in text
+    assert "Masking and next sentences" not in text
 
 
-def test_duplicates_are_told_by_split(outcome: Outcome) -> None:
+def test_duplicates_are_listed_by_split(outcome: Outcome) -> None:
     text = text_of(page(replace(outcome, duplicates={"training": 3, "test": 0, "across": 1}), [], None))
     assert "training records that repeat another: 3 (1.000 %)" in text
-    assert "test records that stand in training too: 1 (1.000 %)" in text
+    assert "test records that are in training too: 1 (1.000 %)" in text
 
 
-def test_what_is_expected_at_each_place_is_counted_out(examples: Examples) -> None:
-    tally = tally_of(examples, len(WORDS))
+def test_what_is_expected_is_counted_out(outcome: Outcome, examples: Examples) -> None:
+    tally, expected = outcome.tallies["training"], outcome.expected["training"]
     maskable = (examples.input_mask == 1) & (examples.input_ids != 2) & (examples.input_ids != 3)
-    assert maskable_by_position(tally).tolist() == maskable.sum(axis=0).tolist()
-    assert expected_predictions(tally, 0.15).tolist() == tally.predictions.tolist()
-    by_place = expected_rate_by_position(tally, 0.15) * maskable_by_position(tally)
-    assert by_place.sum() == pytest.approx(tally.positions.sum(), rel=0.03)
-    assert np.all(np.abs(by_place - tally.positions) < 6 * np.sqrt(by_place + 1))
+    assert maskable_by_position(tally).tolist() == maskable[:300].sum(axis=0).tolist()
+    assert expected.predictions is not None
+    assert expected.predictions.tolist() == tally.predictions.tolist()
+    by_position = (maskable / maskable.sum(axis=1, keepdims=True) * examples.masked_lm_weights.sum(axis=1, keepdims=True))[:300]
+    assert expected.positions == pytest.approx(by_position.sum(axis=0), rel=1e-4)
 
 
 def test_examples_are_drawn_evenly() -> None:
@@ -268,7 +268,7 @@ def test_a_damaged_file_is_reported_with_the_others(records_folder: Path, tmp_pa
     text = text_of(report(folder, workers=1).read_text(encoding="utf-8"))
     assert text.index("Errors") < text.index("How it was made")
     assert damaged.name in text
-    assert "Shares" in text
+    assert "Masking and next sentences" in text
 
 
 @pytest.mark.parametrize(
