@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import platform
+import signal
 import stat
 import sys
 from collections.abc import Collection, Iterable, Iterator
@@ -29,6 +30,8 @@ from bertprep.workspace.layout import MANIFEST, by_number
 from bertprep.workspace.manifest_schema import KINDS, SCHEMA, check_entry, check_header, check_manifest
 
 JOURNAL_SUFFIX = ".journal"
+FAIL_AFTER = "BERTPREP_FAIL_AFTER"
+"""For tests, an environment variable: "3 SIGKILL" ends the process right after it has entered its third file in a journal."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +174,7 @@ class Journal:
         self.done: dict[str, dict[str, Any]] = {}
         self.listed: dict[str, dict[str, Any]] = {}
         self.found: Manifest | None = None
+        self._added = 0
         self._owned = [folder / name for name in owned]
         self._wait = wait
         self._path = folder / (MANIFEST + JOURNAL_SUFFIX)
@@ -287,6 +291,13 @@ class Journal:
             self._begin()
         self.done[name] = facts
         self._append({"name": name, "facts": facts})
+        self._added += 1
+        self._fail()
+
+    def _fail(self) -> None:
+        count, _, name = os.environ.get(FAIL_AFTER, "").partition(" ")
+        if count == str(self._added):
+            os.kill(os.getpid(), signal.Signals[name])
 
     def finish(
         self,
