@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertprep.errors import UsageError
+from bertprep.files.free_space import check_free_space, free_space
 from bertprep.files.lock import locked
 from bertprep.progress import Reporter
 from bertprep.sources.catalogue import WIKIPEDIA_DATE
@@ -22,7 +23,6 @@ from bertprep.sources.transfer.hub import Hub
 from bertprep.sources.transfer.listing import OWN_FILES, Listing, check_source, has_size, load_listing, missing, save_listing
 from bertprep.sources.transfer.own_files import links_of, make_link
 from bertprep.sources.transfer.partial import partial_bytes
-from bertprep.sources.transfer.room import check_room, rooms
 from bertprep.workspace.layout import VOCABULARY, Workspace
 
 
@@ -83,7 +83,7 @@ def download(
         found = [_look_at(part, _listing_of(part, hub, web)) for part in parts]
     if dry_run:
         return found
-    check_room({part.folder: part.needed_bytes for part in found})
+    check_free_space({part.folder: part.needed_bytes for part in found})
     return [
         _look_at(part, _provide(part, listed.listing, connections, reporter)) for part, listed in zip(parts, found, strict=True)
     ]
@@ -158,7 +158,7 @@ def room_lines(downloads: Sequence[Downloaded]) -> list[str]:
     return [
         f"{_megabytes(room.needed_bytes)} MB are still to come, {_megabytes(room.free_bytes)} MB are free in {room.folder}: "
         + ("enough" if room.enough else "not enough")
-        for room in rooms({part.folder: part.needed_bytes for part in downloads})
+        for room in free_space({part.folder: part.needed_bytes for part in downloads})
     ]
 
 

@@ -17,6 +17,7 @@ from bertprep import pool
 from bertprep.config import DEFAULT_DIALECT, RECORD_FORMATS, Dialect, InstanceSettings, check_formats
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import explain_write_error
+from bertprep.files.free_space import FreeSpace, free_space
 from bertprep.instances import load_vocabulary
 from bertprep.planning.estimate import estimate_peak_bytes, estimate_seconds, padding_share, scale
 from bertprep.planning.measure import CommandCost, measure_create, measure_pieces
@@ -25,7 +26,6 @@ from bertprep.planning.text import DEFAULT_VOCABULARY_SIZE, PlannedText, find_te
 from bertprep.planning.training import TrainingRecords, TrainingUse
 from bertprep.progress import Reporter
 from bertprep.records.make import RecordMaker
-from bertprep.sources.transfer.room import Room, rooms
 from bertprep.workspace.layout import TEST, TRAINING
 
 _FIRST_TEXT_BYTES = 20_000  # of which the cost of starting is taken: little, and yet some documents
@@ -52,7 +52,7 @@ class Plan:
     cpu_seconds: float
     wall_seconds: float
     worker_peak_bytes: int
-    rooms: tuple[Room, ...]
+    rooms: tuple[FreeSpace, ...]
     training: TrainingUse | None = None
 
     @property
@@ -140,7 +140,9 @@ def plan(
         cpu_seconds=cpu_seconds,
         wall_seconds=wall_seconds,
         worker_peak_bytes=estimate_peak_bytes(text.sizes, largest, alone, start),
-        rooms=tuple(rooms({text.folders[name]: _still_to_come(text, name, size) for name, size in made.size_bytes.items()})),
+        rooms=tuple(
+            free_space({text.folders[name]: _still_to_come(text, name, size) for name, size in made.size_bytes.items()})
+        ),
     )
     if steps is None or global_batch is None:
         return planned

@@ -14,8 +14,7 @@ from bertprep.sources.formatting import DUMP, OWN_TEXT, FormattedText, SourceFil
 from bertprep.sources.local import find_sources
 from bertprep.sources.sample import SAMPLE, write_sample
 from bertprep.sources.transfer.listing import OWN_FILES, Listing, load_listing, missing
-from bertprep.sources.transfer.own_files import own_place
-from bertprep.sources.transfer.web_files import fetch_web_file
+from bertprep.sources.transfer.own_files import fetch_web_file, own_place
 from bertprep.text.documents import TextInput
 from bertprep.text.shards import shard_corpus
 from bertprep.workspace.layout import LISTING, Workspace

@@ -410,7 +410,7 @@ def test_a_dump_that_the_user_has_is_linked(tmp_path: Path) -> None:
         assert (part.folder / "enwiki.xml.bz2").readlink() == dump
         assert not missing(part.listing, part.folder)
         dump.write_bytes(b"BZh9 longer")
-    with pytest.raises(UsageError, match="is no file"):
+    with pytest.raises(UsageError, match="is not a file"):
         download(["wikipedia"], workdir=tmp_path, from_dump=tmp_path / "none")
 
 
@@ -441,7 +441,7 @@ def test_a_folder_of_books_is_linked(tmp_path: Path) -> None:
         (["wikipedia", "--date", "yesterday"], "--date yesterday: must be a day such as 20231101"),
         (["wikipedia", "--date", "20240101", "--from-dump", "x"], "--date and --from-dump do not go together"),
         (["vocab", "--model", "../../x"], "--model ../../x: must be a model of the Hub"),
-        (["wikipedia", "--from-dump", "https://x/"], "https://x/: ends with no file's name"),
+        (["wikipedia", "--from-dump", "https://x/"], "https://x/: does not end with a file's name"),
     ],
 )
 def test_a_request_that_cannot_be_met_is_usage(

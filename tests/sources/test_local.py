@@ -13,6 +13,7 @@ import pytest
 import zstandard
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.progress import SILENT
 from bertprep.sources import formatting, readers
 from bertprep.sources import parquet as parquet_file
 from bertprep.sources.formatting import FormattedText, format_corpus
@@ -44,7 +45,7 @@ def made(
     root: Path, *locations: Path | str, field: str = "text", one_document: bool = False, workers: int = 1
 ) -> FormattedText:
     sources = find_sources(locations, field=field, one_document=one_document)
-    return format_corpus(Workspace(root / "data"), "mine", sources, workers=workers, progress=False)
+    return format_corpus(Workspace(root / "data"), "mine", sources, workers=workers, reporter=SILENT)
 
 
 def documents_of(text: FormattedText) -> list[str]:

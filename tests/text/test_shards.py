@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
+from bertprep.progress import SILENT
 from bertprep.sources.sample import write_sample
 from bertprep.text.documents import TextInput
 from bertprep.text.shards import shard_corpus
@@ -32,7 +33,7 @@ A third one!
 def shard(root: Path, *inputs: Path, workers: int = 1, corpus: str = "tiny", **choices: object) -> Manifest:
     chosen = ShardSettings(**choices)  # type: ignore[arg-type]
     texts = [TextInput(path) for path in inputs]
-    return shard_corpus(Workspace(root), corpus, texts, chosen, workers=workers, progress=False)
+    return shard_corpus(Workspace(root), corpus, texts, chosen, workers=workers, reporter=SILENT)
 
 
 def write(path: Path, text: str) -> Path:
@@ -156,6 +157,7 @@ import signal, sys
 from pathlib import Path
 from bertprep.files.atomic import atomic_file
 from bertprep.config import ShardSettings
+from bertprep.progress import SILENT
 from bertprep.workspace.layout import Workspace
 from bertprep.text import shards
 from bertprep.text.documents import TextInput
@@ -172,7 +174,7 @@ def write_half(task):
 
 shards.write_shard = write_half
 root, text = map(Path, sys.argv[1:])
-shards.shard_corpus(Workspace(root), "sample", [TextInput(text)], ShardSettings(), workers=2, progress=False)
+shards.shard_corpus(Workspace(root), "sample", [TextInput(text)], ShardSettings(), workers=2, reporter=SILENT)
 """
 
 

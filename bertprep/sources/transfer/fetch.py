@@ -14,12 +14,12 @@ from pathlib import Path
 import httpx2
 
 from bertprep.errors import BertprepError
+from bertprep.files.free_space import check_free_space
 from bertprep.progress import SILENT, Reporter, say
 from bertprep.sources.transfer.http import Patience, TroubleError, Web, absolute
 from bertprep.sources.transfer.listing import Listing, RemoteFile, missing
 from bertprep.sources.transfer.partial import PartialFile, partial_bytes, problem_of
 from bertprep.sources.transfer.progress import TransferProgress
-from bertprep.sources.transfer.room import check_room
 
 FETCHES = 2
 """Of one file from its start, when its bytes are wrong."""
@@ -44,7 +44,7 @@ def fetch(
 
     Raises `BertprepError` where a file cannot be had; what has arrived is kept for the next call.
     """
-    check_room({folder: missing_bytes(listing, folder)})
+    check_free_space({folder: missing_bytes(listing, folder)})
     there_bytes = sum(path.stat().st_size for file in listing.files if (path := folder / file.name).is_file())
     if reporter.enabled and there_bytes >= WORTH_A_LINE_BYTES:
         say(f"{label}: checking the {there_bytes / 1e6:,.0f} MB that are there")
