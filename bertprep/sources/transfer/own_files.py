@@ -120,7 +120,7 @@ def list_folder(folder: Path) -> Listing:
 
 
 def links_of(listing: Listing) -> Mapping[str, Path]:
-    """What is linked rather than fetched: names in the download's folder, and where they point to."""
+    """What is linked rather than fetched: names in the download's folder, and their targets."""
     if "files" in listing.source:
         return {OWN_FILES: Path(listing.source["files"])}
     if "dump" in listing.source and not is_web(listing.source["dump"]):
@@ -129,12 +129,12 @@ def links_of(listing: Listing) -> Mapping[str, Path]:
 
 
 def own_place(listing: Listing) -> Path | None:
-    """The file or folder of the user's own that a download stands for, if it does."""
+    """The user's own file or folder that a download links to, if it does."""
     return next(iter(links_of(listing).values()), None)
 
 
 def make_link(link: Path, target: Path) -> None:
-    """Make `link` point to `target`, at once or not at all."""
+    """Make `link` point to `target`, atomically."""
     if link.is_symlink() and link.readlink() == target:
         return
     temporary = temporary_name(link)
