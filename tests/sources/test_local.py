@@ -189,7 +189,7 @@ def test_what_cannot_be_read_is_named(name: str, content: bytes, message: str, t
     ("name", "content", "message"),
     [
         ("a.txt", b"word " * 400, r"(line 1|byte 0 and after): (it|a line) is longer than 1,000 bytes, which no book is"),
-        ("a.txt", b"word\n" * 400, r": a document is longer than 1,000 bytes, .* to end with a blank line"),
+        ("a.txt", b"word\n" * 400, r": a document is longer than 1,000 bytes, .* end with a blank line"),
         ("a.jsonl", b'{"text": "One."}\n{"text": "' + bytes(2000) + b'"}\n', r"line 2: it is longer than 1,000 bytes"),
     ],
 )
