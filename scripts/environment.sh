@@ -1,9 +1,14 @@
 # Find a Python and make an environment with it. Sourced by the other scripts; needs bash, Python and nothing else.
 #
 # An environment holds bertprep itself, editable, with some of its extras, every version pinned by a file in constraints/.
-# It is made once and then left alone, until pyproject.toml, the constraints, the Python or the place of the checkout change.
+# It is made once and then left alone, until pyproject.toml, the constraints, the Python or the path of the checkout change.
 
-unset PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE # an environment is to see its own packages only, compiled
+unset PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE # an environment is to see its own packages only, and keep them compiled
+
+# answer_help "$@": print a script's own header where its first argument is --help, and end.
+answer_help() {
+  case ${1:-} in -h | --help) sed -nE '2,/^set/{/^#/s/^# ?//p;}' "$0" && exit 0 ;; esac
+}
 
 # find_python 3.12: print the path of a Python of that version that runs and can make environments, or fail.
 # A name on PATH may be a shim that fails when it is run, so each candidate is run.
@@ -40,11 +45,11 @@ find_first_python() {
 
 # make_environment FOLDER PYTHON EXTRAS CONSTRAINTS: make or renew an environment; call it in the root of the checkout.
 make_environment() {
-  local folder=$1 python=$2 extras=$3 constraints=$4 place stamp wanted log start=$SECONDS
-  place="$PWD $("$python" -VV) $python"
-  if [ "$(cat "$folder/place" 2>/dev/null)" != "$place" ]; then
+  local folder=$1 python=$2 extras=$3 constraints=$4 made_for stamp wanted log start=$SECONDS
+  made_for="$PWD $("$python" -VV) $python"
+  if [ "$(cat "$folder/place" 2>/dev/null)" != "$made_for" ]; then
     rm -rf "$folder"
-    "$python" -m venv "$folder" && echo "$place" >"$folder/place" || return 1
+    "$python" -m venv "$folder" && echo "$made_for" >"$folder/place" || return 1
   fi
   stamp="$folder/installed${extras:+-$extras}" # what was there when the installation ended well
   wanted=$(cat pyproject.toml "$constraints")
@@ -53,9 +58,10 @@ make_environment() {
   echo "Installing ${extras:-bertprep alone} in $folder ($("$python" -V)), log in $log"
   rm -f "$stamp"
   # The build tools are installed first, with pinned versions, because pip would fetch the newest for a build of its own.
+  # Python compiles modules when it first imports them: compiling all that is installed takes as long as unpacking it.
   if ! {
-    "$folder/bin/python" -m pip install -c "$constraints" hatchling editables &&
-      "$folder/bin/python" -m pip install -c "$constraints" --no-build-isolation -e ".${extras:+[$extras]}" &&
+    "$folder/bin/python" -m pip install --no-compile -c "$constraints" hatchling editables &&
+      "$folder/bin/python" -m pip install --no-compile -c "$constraints" --no-build-isolation -e ".${extras:+[$extras]}" &&
       "$folder/bin/python" -m pip check
   } >"$log" 2>&1; then
     tail -n 15 "$log" >&2

@@ -1,7 +1,7 @@
-"""Kinds of files that come from outside: small sound ones, ways to damage them, and what of ours reads each.
+"""Kinds of files that come from outside: small sound ones, ways to damage them, and what reads each.
 
 Whatever the bytes are, reading ends in values or in a `BertprepError` of one line. A case is decided by its name alone, so that
-a failure can be had again. Bytes are damaged anywhere; JSON also in its values: other types, edge values, keys repeated or
+a failure can be reproduced. Bytes are damaged anywhere; JSON also in its values: other types, edge values, keys repeated or
 gone, deep nesting. Of an archive half the cases damage what is in it, half what it is.
 """
 

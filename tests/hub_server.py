@@ -15,7 +15,6 @@ import json
 import re
 import ssl
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -83,7 +82,7 @@ class HubServer:
         self.bytes_per_second = 0
         self.asked: list[Asked] = []
         self.sent: Counter[str] = Counter()
-        self.lock = threading.Lock()
+        self.lock = threading.Condition()
         self.closing = threading.Event()
         owner = self
 
@@ -134,6 +133,17 @@ class HubServer:
     def sent_of(self, end: str) -> int:
         """The bytes of bodies sent for paths that end so."""
         return sum(count for path, count in self.sent.items() if path.endswith(end))
+
+    def wait_until_sent(self, end: str, size_bytes: int) -> None:
+        """Return as soon as that many bytes have been sent for paths that end so."""
+        with self.lock:
+            assert self.lock.wait_for(lambda: self.sent_of(end) >= size_bytes, timeout=60), f"{self.sent_of(end):,} bytes sent"
+
+    def count(self, path: str, size_bytes: int) -> None:
+        """Note bytes that were sent."""
+        with self.lock:
+            self.sent[path] += size_bytes
+            self.lock.notify_all()
 
 
 class _Server(ThreadingHTTPServer):
@@ -190,8 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
         with contextlib.suppress(OSError):  # the client went away
             for piece in pieces if self.command == "GET" else ():
                 self.wfile.write(piece)
-                with self.hub.lock:
-                    self.hub.sent[path] += len(piece)
+                self.hub.count(path, len(piece))
         return None
 
     def _tell(self, name: str, what: str, revision: str, query: str) -> None:
@@ -253,10 +262,9 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             for piece in _pieces(body[: min(ends)] if ends else body):
                 self.wfile.write(piece)
-                with self.hub.lock:
-                    self.hub.sent[path] += len(piece)
+                self.hub.count(path, len(piece))
                 if self.hub.bytes_per_second:
-                    time.sleep(len(piece) / self.hub.bytes_per_second)
+                    self.hub.closing.wait(len(piece) / self.hub.bytes_per_second)
             if fault.stall_after is not None:
                 self.hub.closing.wait(20)
         except OSError:  # the client went away

@@ -1,6 +1,6 @@
 """Several first runs at once: each race is one command, started by some processes at the same moment in one empty folder.
 
-Whatever the order in which they get on, what they leave is what one run alone leaves, to the byte. A run may be refused in one
+Whatever the order in which they run, what they leave is what one run alone leaves, to the byte. A run may be refused in one
 line because another one writes there; one at least must do the work, and none may fail otherwise.
 """
 

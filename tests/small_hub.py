@@ -63,7 +63,7 @@ def _article(language: str, number: int) -> dict[str, str]:
 
 
 def bookcorpus_files() -> dict[str, bytes]:
-    """Two files of sentences, tokenised and in lower case, with no sign of where a book ends."""
+    """Two files of sentences, tokenized and in lower case, with no sign of where a book ends."""
     lines = [sentence.lower().replace(".", " .").replace(",", " ,") for sentence in SENTENCES]
     return {
         f"plain_text/train/{number:04d}.parquet": parquet(

@@ -13,25 +13,29 @@ from pathlib import Path
 import pytest
 
 from bertprep import kernels
+from bertprep.workspace.journal import FAIL_AFTER
 from tests.corpora import deal, sums
 from tests.golden import GOLDEN
 
-KILLS = 20
+KILLS = 3  # at random, between and within the steps below
+FILES = 12  # of a run: six text shards, in both formats
 
 
 @pytest.fixture(scope="module")
 def inputs(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     kernels.load()  # compiled once, not in each of the processes below
-    return deal(golden_corpus, tmp_path_factory.mktemp("text"), 6)
+    return deal(golden_corpus, tmp_path_factory.mktemp("text"), FILES // 2)
 
 
-def command(inputs: list[Path], output: Path, workers: int = 2) -> list[str]:
+def command(inputs: list[Path], output: Path, workers: int = 2, *, formats: str = "tfrecord,ofrecord") -> list[str]:
     texts = [str(path) for path in inputs]
-    settings = ["--dupe", "40", "--vocab", str(GOLDEN / "vocab.txt"), "--workers", str(workers)]
+    settings = ["--dupe", "20", "--vocab", str(GOLDEN / "vocab.txt"), "--workers", str(workers), "--format", formats]
     return [sys.executable, "-m", "bertprep", "create", "--input", *texts, "--output", str(output), *settings]
 
 
-def start(arguments: list[str], *, file_size_limit: int = resource.RLIM_INFINITY) -> subprocess.Popen[str]:
+def start(
+    arguments: list[str], *, fail_after: str = "", file_size_limit: int = resource.RLIM_INFINITY
+) -> subprocess.Popen[str]:
     """The command as the leader of a process group of its own."""
 
     def prepare() -> None:
@@ -39,21 +43,50 @@ def start(arguments: list[str], *, file_size_limit: int = resource.RLIM_INFINITY
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_size_limit, resource.RLIM_INFINITY))
 
     return subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=prepare
-    )
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=prepare,
+        env={**os.environ, FAIL_AFTER: fail_after},
+    )  # fmt: skip
+
+
+def start_and_stop(arguments: list[str], after: int) -> subprocess.Popen[str]:
+    """The command, stopped where it has just entered its `after`-th file in the journal; its workers are not."""
+    run = start(arguments, fail_after=f"{after} SIGSTOP")
+    _, status = os.waitpid(run.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), f"ended before it could be stopped: {run.communicate()}"
+    return run
+
+
+def finished_files(output: Path) -> list[str]:
+    """What the journal of an unfinished run names."""
+    _, *entries = (output / "manifest.json.journal").read_text().splitlines()
+    return [json.loads(entry)["name"] for entry in entries]
 
 
 @pytest.fixture(scope="module")
 def undisturbed(inputs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], float]:
-    """The sums of a run that nothing stopped, and its seconds."""
+    """The checksums of a run that nothing stopped, and its seconds."""
     output = tmp_path_factory.mktemp("undisturbed")
     started = time.monotonic()
     assert start(command(inputs, output)).wait() == 0
     return sums(output), time.monotonic() - started
 
 
+@pytest.mark.parametrize("after", [1, 2, 5, FILES - 1, FILES])
+def test_a_run_killed_after_any_file_is_finished_by_the_same_command(
+    after: int, inputs: list[Path], undisturbed: tuple[dict[str, str], float], tmp_path: Path
+) -> None:
+    expected, _ = undisturbed
+    run = start(command(inputs, tmp_path), fail_after=f"{after} SIGKILL")
+    run.communicate()  # ends when the workers, which hold the pipes too, are gone
+    assert run.returncode == -signal.SIGKILL
+    assert len(finished_files(tmp_path)) == after
+    # another number of workers resumes what two began
+    assert start(command(inputs, tmp_path, workers=1 + after % 3)).wait() == 0
+    assert sums(tmp_path) == expected  # no .tmp and no journal among them
+
+
 @pytest.mark.parametrize("kill", range(KILLS))
-def test_a_run_killed_at_any_moment_is_finished_by_the_same_command(
+def test_so_is_one_killed_at_a_random_moment(
     kill: int, inputs: list[Path], undisturbed: tuple[dict[str, str], float], tmp_path: Path
 ) -> None:
     expected, seconds = undisturbed
@@ -63,68 +96,46 @@ def test_a_run_killed_at_any_moment_is_finished_by_the_same_command(
     except subprocess.TimeoutExpired:
         os.killpg(run.pid, signal.SIGKILL)
     run.communicate()
-    # another number of workers goes on where two were
-    assert start(command(inputs, tmp_path / "out", workers=1 + kill % 3)).wait() == 0
-    assert sums(tmp_path / "out") == expected  # no .tmp and no journal among them
+    assert start(command(inputs, tmp_path / "out")).wait() == 0
+    assert sums(tmp_path / "out") == expected
 
 
-@pytest.mark.parametrize("kill", range(3))
-def test_so_is_one_that_compresses(kill: int, inputs: list[Path], tmp_path: Path) -> None:
-    gzip = ["--format", "tfrecord", "--compress", "gzip"]
-    started = time.monotonic()
-    assert start([*command(inputs, tmp_path / "whole"), *gzip]).wait() == 0
-    seconds = time.monotonic() - started
-    run = start([*command(inputs, tmp_path / "out"), *gzip])
-    try:
-        run.wait(timeout=random.Random(kill).uniform(seconds / 2, seconds))
-    except subprocess.TimeoutExpired:
-        os.killpg(run.pid, signal.SIGKILL)
-    run.communicate()
-    assert start([*command(inputs, tmp_path / "out", workers=1), *gzip]).wait() == 0
-    assert sums(tmp_path / "out") == sums(tmp_path / "whole")
+def test_so_is_one_that_compresses(inputs: list[Path], tmp_path: Path) -> None:
+    whole, killed = (
+        [*command(inputs, tmp_path / name, formats="tfrecord"), "--compress", "gzip"] for name in ("whole", "killed")
+    )
+    assert start(whole).wait() == 0
+    start(killed, fail_after="3 SIGKILL").communicate()
+    assert len(finished_files(tmp_path / "killed")) == 3
+    assert start(killed).wait() == 0
+    assert sums(tmp_path / "killed") == sums(tmp_path / "whole")
 
 
-def wait_for_a_finished_shard(run: subprocess.Popen[str], output: Path) -> None:
-    journal = output / "manifest.json.journal"
-    while run.poll() is None:
-        try:
-            if journal.read_bytes().count(b"\n") > 1:
-                return
-        except FileNotFoundError:
-            continue
-    pytest.fail(f"ended before it could be stopped: {run.communicate()}")
-
-
-def test_ctrl_c_leaves_a_state_that_continues(inputs: list[Path], tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    many = inputs * 60  # seconds of work, so that a busy machine does not finish it before we look
-    run = start(command(many, output))
-    wait_for_a_finished_shard(run, output)
+def test_ctrl_c_leaves_a_state_that_can_be_resumed(inputs: list[Path], tmp_path: Path) -> None:
+    run = start_and_stop(command(inputs, tmp_path), after=2)
     os.killpg(run.pid, signal.SIGINT)
+    os.killpg(run.pid, signal.SIGCONT)
     _, complaint = run.communicate()
     assert run.returncode == 130, complaint
     assert complaint.splitlines()[-1] == "bertprep: stopped; finished files are kept, and the same command resumes"
-    assert not list(output.rglob("*.tmp"))
-    _, *entries = (output / "manifest.json.journal").read_text().splitlines()
-    finished = {name: (output / name).stat().st_mtime_ns for name in (json.loads(entry)["name"] for entry in entries)}
-    assert 0 < len(finished) < 2 * len(many)
-    assert start(command(many, output)).wait() == 0
-    assert all((output / name).stat().st_mtime_ns == made for name, made in finished.items())
+    assert not list(tmp_path.rglob("*.tmp"))
+    finished = {name: (tmp_path / name).stat().st_mtime_ns for name in finished_files(tmp_path)}
+    assert 2 <= len(finished) < FILES
+    assert start(command(inputs, tmp_path)).wait() == 0
+    assert all((tmp_path / name).stat().st_mtime_ns == made for name, made in finished.items())
 
 
 def test_a_parent_that_is_killed_alone_takes_its_workers_along(inputs: list[Path], tmp_path: Path) -> None:
-    run = start(command(inputs * 60, tmp_path / "out"))
-    wait_for_a_finished_shard(run, tmp_path / "out")
+    run = start_and_stop(command(inputs, tmp_path), after=1)
     run.kill()
     run.communicate()  # ends when the last process that holds the pipes is gone
-    assert start(command(inputs * 60, tmp_path / "out")).wait() == 0
-    assert not list((tmp_path / "out").rglob("*.tmp"))
+    assert start(command(inputs, tmp_path)).wait() == 0
+    assert not list(tmp_path.rglob("*.tmp"))
 
 
 def test_two_runs_do_not_write_in_one_folder(inputs: list[Path], tmp_path: Path) -> None:
-    first = start(command(inputs * 60, tmp_path / "out"))
-    wait_for_a_finished_shard(first, tmp_path / "out")
-    second = start(command(inputs * 60, tmp_path / "out"))
+    first = start_and_stop(command(inputs, tmp_path), after=1)
+    second = start(command(inputs, tmp_path))
     _, complaint = second.communicate()
     os.killpg(first.pid, signal.SIGKILL)
     first.communicate()

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from bertprep.commands import add_workdir
 from bertprep.errors import UsageError
+from bertprep.files.free_space import check_free_space, free_space
 from bertprep.options import how_many_at_once
 from bertprep.progress import Reporter
 from bertprep.sources.catalogue import WIKIPEDIA_DATE
 from bertprep.sources.corpora import language_of
 from bertprep.sources.transfer.listing import OWN_FILES, Listing, check_source, has_size, load_listing, missing, save_listing
-from bertprep.sources.transfer.room import check_room, rooms
 from bertprep.terminal import megabytes, tell, tell_table
 from bertprep.workspace.layout import VOCABULARY, Workspace
 
@@ -131,7 +131,7 @@ def download(
         found = [_look_at(part, _listing_of(part, hub, web)) for part in parts]
     if dry_run:
         return found
-    check_room({part.folder: part.needed_bytes for part in found})
+    check_free_space({part.folder: part.needed_bytes for part in found})
     return [
         _look_at(part, _provide(part, listed.listing, connections, reporter)) for part, listed in zip(parts, found, strict=True)
     ]
@@ -217,7 +217,7 @@ def _space_lines(downloads: Sequence[Downloaded]) -> list[str]:
     return [
         f"{megabytes(disk.needed_bytes)} MB are still to come, {megabytes(disk.free_bytes)} MB are free in {disk.folder}: "
         + ("enough" if disk.enough else "not enough")
-        for disk in rooms({part.folder: part.needed_bytes for part in downloads})
+        for disk in free_space({part.folder: part.needed_bytes for part in downloads})
     ]
 
 

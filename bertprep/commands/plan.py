@@ -18,9 +18,9 @@ from bertprep.commands import DEFAULT_VOCABULARY_SIZE, add_record_options, recor
 from bertprep.config import DEFAULT_DIALECT, RECORD_FORMATS, Dialect, InstanceSettings
 from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file, temporary_folder
+from bertprep.files.free_space import FreeSpace, free_space
 from bertprep.options import how_many
 from bertprep.progress import Reporter
-from bertprep.sources.transfer.room import Room, rooms
 from bertprep.terminal import duration, megabytes, tell, tell_table
 from bertprep.workspace.layout import TEST, TRAINING
 from bertprep.workspace.targets import check_target
@@ -103,7 +103,7 @@ class Plan:
     cpu_seconds: float
     wall_seconds: float
     worker_peak_bytes: int
-    rooms: tuple[Room, ...]
+    rooms: tuple[FreeSpace, ...]
     training: TrainingUse | None = None
 
     @property
@@ -200,7 +200,7 @@ def plan(
         cpu_seconds=taken.cpu_seconds,
         wall_seconds=taken.wall_seconds,
         worker_peak_bytes=taken.peak_bytes,
-        rooms=tuple(rooms(still_to_come)),
+        rooms=tuple(free_space(still_to_come)),
     )
     return planned if steps is None or global_batch is None else _with_training(planned, steps, global_batch)
 

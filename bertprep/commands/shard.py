@@ -91,7 +91,7 @@ def shard(
     """
     from bertprep.sources.formatting import OWN_TEXT, FormattedText, format_corpus
     from bertprep.sources.local import find_sources
-    from bertprep.sources.transfer.web_files import fetch_web_file
+    from bertprep.sources.transfer.own_files import fetch_web_file
     from bertprep.text.documents import TextInput
     from bertprep.text.shards import shard_corpus
 

@@ -1,7 +1,7 @@
-"""Where each download lies on the Hub, and under which revision; no other file knows a repository's name.
+"""Which repository and revision of the Hub each download comes from; no other file names a repository.
 
-A download is the files of one repository that match some patterns. All of them are Parquet or small text: nothing that is
-fetched is ever executed. docs/sources.md says of each what it is, its licence, its size and what is wrong with it.
+A download is the files of one repository that match some patterns. All are Parquet, safetensors or small text: nothing that is
+fetched is ever executed. docs/sources.md gives the content, licence, size and known faults of each.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ WIKIPEDIA_DATE = "20231101"
 DEFAULT_MODEL = "google-bert/bert-base-uncased"
 MODELS = (DEFAULT_MODEL, "google-bert/bert-large-uncased")
 
-# What Google calls the release of a model on the Hub: letters, layers, hidden size, attention heads
+# Google's name for the release of a model on the Hub: letters, layers, hidden size, attention heads
 GOOGLE_RELEASES = {
     "google-bert/bert-base-uncased": "uncased_L-12_H-768_A-12",
     "google-bert/bert-large-uncased": "uncased_L-24_H-1024_A-16",

@@ -35,8 +35,8 @@ def books_and_wiki(language: str) -> str:
 def name_corpus(asked: str | None, workspace: Workspace, language: str | None = None) -> str:
     """The name of the corpus that is asked for; without one, of what was downloaded, or else the sample.
 
-    Without a language, "wikipedia" is the one that the workspace has. Raises `UsageError` for no name that a file can have,
-    and where the workspace has the Wikipedias of several languages and none is named.
+    Without a language, "wikipedia" is the one in the workspace. Raises `UsageError` for what cannot name a file, and where the
+    workspace has Wikipedia in several languages and none is named.
     """
     if asked is None:
         asked = "+".join(_downloaded(workspace)) or SAMPLE

@@ -2,7 +2,7 @@
 
 Text that cannot be read by seeking (compressed, Parquet, JSON Lines, a dump, behind a URL) is written out once, one text file
 for each source file, in worker processes; the sharder then indexes these as any other text. Every finished file is in a
-journal, so a killed run goes on with the files it lacks. A plain text file on disk is taken where it lies.
+journal, so a killed run resumes with the files it lacks. A plain text file on disk is used in place.
 """
 
 import json
@@ -33,23 +33,23 @@ KIND = CLEANED_TEXT
 MADE_WITH = {"rules": 1}
 """The version of all rules that decide what cleaned text looks like; each file has in its facts of which source it is."""
 OWN_TEXT = {"own_text": True}
-"""What a manifest tells besides where text of the user's own has the name of a download, so that the two never mix."""
+"""In the manifest of the user's own text under the name of a download, so that the two never mix."""
 DUMP = "dump"
-"""The reader that is none of READERS: a Wikimedia dump."""
+"""A Wikimedia dump, which has no entry in READERS: one process reads it for all workers."""
 BATCH_CHARACTERS = 8_000_000
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file that is to be made into cleaned text."""
+    """A file whose cleaned text is wanted."""
 
     location: str  # a path or a URL
     reader: str  # one of READERS, or DUMP
-    identity: dict[str, Any]  # its name, and what changes when its content does
+    identity: dict[str, Any]  # its name, and what changes with its content
     field: str = "text"  # column or key that holds the text, where the reader needs one
 
     def facts(self) -> dict[str, Any]:
-        """All that decides the text made of it, but for the rules."""
+        """Everything that decides its cleaned text, apart from the rules."""
         return {**self.identity, "reader": self.reader, "field": self.field}
 
 
@@ -62,7 +62,7 @@ READERS: dict[str, Callable[[SourceFile], Iterable[str]]] = {
     "bookcorpus": lambda source: join_books(readers.read_parquet(source.location, source.field)),
 }
 SPLITTERS = {"bookcorpus": "lines"}
-"""Where a line is known to be a sentence."""
+"""By reader, where each line is known to be a sentence."""
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,8 @@ def format_corpus(
 ) -> FormattedText:
     """Write the cleaned text of the `sources` that are not plain text; returns all as plain text, in their order.
 
-    What was made of sources that have changed since is made again, and with `verify` what has another sha256 than it had.
-    `about` goes into the manifest, and text about which it says otherwise is left alone. Raises `BertprepError` for that, and
-    for a source that cannot be read.
+    Text of sources that have changed since is written again, and with `verify` text whose own sha256 has changed. `about` goes
+    into the manifest. Raises `BertprepError` where the folder's manifest says otherwise, and for a source that cannot be read.
     """
     numbered = {number: source for number, source in enumerate(sources) if isinstance(source, SourceFile)}
     if not numbered:
@@ -135,13 +134,13 @@ def format_corpus(
 
 
 def _is_of(manifest: Manifest, sources: dict[int, SourceFile]) -> bool:
-    """Whether finished text is that of these sources, as they are now."""
+    """Whether finished text was made from these sources as they are now."""
     found = {(facts["source"], json.dumps(facts["made_of"])) for facts in manifest.files.values()}
     return found == {(number, json.dumps(source.facts())) for number, source in sources.items()}
 
 
 def find_formatted(workspace: Workspace, corpus: str) -> FormattedText | None:
-    """The finished cleaned text of a download, where its files are no longer there."""
+    """The finished cleaned text of a download whose files have been removed."""
     folder = workspace.formatted(corpus)
     manifest = read_manifest(folder)
     if manifest is None or manifest.kind != KIND or manifest.made_with.items() >= OWN_TEXT.items():
@@ -184,7 +183,7 @@ def _format(
             for _, (name, facts) in results:
                 journal.add(name, {**facts, "made_of": sources[facts["source"]].facts()})
                 shown.advance(documents=facts["documents"], MB_of_text=facts["bytes"] / 1e6)
-        for name in set(journal.done) - set(names):  # of other sources, which the name had before
+        for name in set(journal.done) - set(names):  # of sources that the corpus no longer has
             (folder / name).unlink(missing_ok=True)
         return journal.finish(names, versions_of())
 
@@ -206,7 +205,7 @@ def _tasks(folder: Path, corpus: str, sources: dict[int, SourceFile]) -> Iterato
 
 
 def _batches(pages: Iterable[Page]) -> Iterator[list[Page]]:
-    """Lists of pages of some `BATCH_CHARACTERS` together."""
+    """The pages in lists of about `BATCH_CHARACTERS` each."""
     batch: list[Page] = []
     characters = 0
     for page in pages:

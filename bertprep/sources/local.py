@@ -1,11 +1,11 @@
-"""What `--input` takes: files, folders and URLs, and by what their names end in how each is read.
+"""What `--input` takes: files, folders and URLs, each read by the ending of its name.
 
     .txt and any other name   plain text: a blank line ends a document
     .jsonl .ndjson .json      JSON Lines: a field of each line is a document
     .parquet                  a column of each row is a document
     .xml .xml-p1p41242        a Wikimedia dump (pages-articles), or a part of one
 
-each but Parquet also with .gz, .bz2 or .zst behind it.
+each but Parquet may also end in .gz, .bz2 or .zst.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ from bertprep.workspace.manifest import sha256_of
 
 READER_OF = {".jsonl": "json lines", ".ndjson": "json lines", ".json": "json lines", ".parquet": "parquet", ".xml": DUMP}
 IN_FOLDERS = (".txt", *READER_OF)
-"""What is taken of a folder; a file that is named is taken whatever its name, but for these."""
+"""The files of a folder that are read; a file that is named itself is read whatever its ending, but for those of NO_TEXT."""
 NO_TEXT = (
     ".csv", ".tsv", ".html", ".htm", ".pdf", ".doc", ".docx", ".epub", ".tar", ".tgz", ".zip", ".7z", ".xz", ".rar", ".npz",
     ".arrow",
@@ -31,8 +31,8 @@ def find_sources(
 ) -> list[TextInput | SourceFile]:
     """The source files that `locations` name, in their order, those of a folder by name.
 
-    With `one_document` each text file is one document. `fetch` brings what is at an http or https address; other URLs are
-    read where they are. Raises `UsageError` for what is not there.
+    With `one_document` each text file is one document. `fetch` downloads from http and https addresses; other URLs are
+    streamed. Raises `UsageError` for what does not exist.
     """
     local = (str(fetch(str(location)) if fetch and is_web(str(location)) else location) for location in locations)
     return [source for location in local for source in _find(location, field, one_document)]

@@ -1,8 +1,8 @@
 """Rows of Parquet files that others made, in bounded memory, with one line for whatever is wrong with them.
 
-A column of text is stored in pages, and of repeated text each once, so that a small file can hold gigabytes. How many rows are
-read at a time follows from what the footer says of their mean size, and from the size of the page of repeated values, each of
-which may be as long as that page.
+A column is stored in pages, with repeated values once in a dictionary page, so that a small file can expand to gigabytes. How
+many rows are read at a time therefore follows from their mean size, by the footer, and from the size of the dictionary page,
+since a single value may be as long as that page.
 """
 
 import io
@@ -22,9 +22,9 @@ _SHOWN = 40  # characters of a name, and names
 _ROW_GROUPS = 4  # of FileMetaData
 _CHUNKS, _ROWS = 1, 3  # of RowGroup
 _CHUNK_FACTS = 3  # of ColumnChunk
-_PATH, _EXPANDED_BYTES, _PAGE_AT, _DICTIONARY_PAGE_AT = 3, 6, 9, 11  # of ColumnMetaData
-_PAGE_KIND, _PAGE_EXPANDED_BYTES, _DICTIONARY_PAGE = 1, 2, 2  # of PageHeader, and the kind that a dictionary is
-_HEADER_BYTES = 1024  # of a page with a dictionary, which has no statistics
+_PATH, _UNCOMPRESSED_BYTES, _PAGE_AT, _DICTIONARY_PAGE_AT = 3, 6, 9, 11  # of ColumnMetaData
+_PAGE_KIND, _PAGE_UNCOMPRESSED_BYTES, _DICTIONARY_PAGE = 1, 2, 2  # of PageHeader, and the kind that a dictionary page has
+_HEADER_BYTES = 1024  # of a dictionary page, which has no statistics
 _TRUE, _BINARY, _DOUBLE, _STRUCT = 1, 8, 7, 12
 _BOOLEANS, _BYTES, _NUMBERS, _LISTS = (1, 2), (3,), (4, 5, 6), (9, 10)
 _MOST_DEPTH = 16
@@ -61,29 +61,31 @@ class ParquetRows:
         return values
 
     def _rows_at_a_time(self, columns: Iterable[str]) -> int:
-        """So many that they take some `MOST_DOCUMENT_BYTES` at most."""
+        """As many rows as fit in about `MOST_DOCUMENT_BYTES`."""
         largest = 1
         with suppress(OSError, ValueError, LookupError, TypeError):  # of a damaged file; reading it says so
             for group in _footer(self._raw)[_ROW_GROUPS]:
                 for chunk in (chunk[_CHUNK_FACTS] for chunk in group[_CHUNKS]):
                     if chunk[_PATH][0].decode() in columns:
-                        largest = max(largest, chunk[_EXPANDED_BYTES] // max(1, group[_ROWS]), self._dictionary_bytes(chunk))
+                        largest = max(
+                            largest, chunk[_UNCOMPRESSED_BYTES] // max(1, group[_ROWS]), self._dictionary_bytes(chunk)
+                        )
         if largest > MOST_DOCUMENT_BYTES:
             raise BertprepError(
                 f"{self._location}: has values of {largest:,} bytes, more than the {MOST_DOCUMENT_BYTES:,} of the longest "
-                "document that is read; cut them into documents"
+                "document that is read; split them into documents"
             )
         return max(1, min(_MOST_ROWS, MOST_DOCUMENT_BYTES // largest))
 
     def _dictionary_bytes(self, chunk: dict[int, Any]) -> int:
-        """The size of the page with repeated values that a column may begin with; 0 where it has none."""
+        """The size of the dictionary page that a column may begin with; 0 where it has none."""
         self._raw.seek(min(chunk.get(_DICTIONARY_PAGE_AT, chunk[_PAGE_AT]), chunk[_PAGE_AT]))
         header, _ = _read_struct(self._raw.read(_HEADER_BYTES), 0, 0)
-        return int(header[_PAGE_EXPANDED_BYTES]) if header[_PAGE_KIND] == _DICTIONARY_PAGE else 0
+        return int(header[_PAGE_UNCOMPRESSED_BYTES]) if header[_PAGE_KIND] == _DICTIONARY_PAGE else 0
 
 
 def _footer(raw: BinaryIO) -> dict[int, Any]:
-    """What the end of a file says of it. pyarrow's own view of it ends the process where some numbers in it are wrong."""
+    """The metadata at the end of a file; pyarrow's own parser of it crashes on some wrong numbers."""
     raw.seek(-8, io.SEEK_END)
     size = int.from_bytes(raw.read(4), "little")
     raw.seek(-8 - size, io.SEEK_END)
@@ -93,7 +95,7 @@ def _footer(raw: BinaryIO) -> dict[int, Any]:
 def _read_struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
     """(values by the numbers of their fields, where the struct ends) in Thrift's compact encoding.
 
-    Raises `IndexError` where the data ends before it, `ValueError` for what is none.
+    Raises `IndexError` where the data ends first, `ValueError` where it is not a struct.
 
     >>> _read_struct(bytes.fromhex("15 04 15 80 10 18 01 61 00"), 0, 0)
     ({1: 2, 2: 1024, 3: b'a'}, 9)
@@ -151,7 +153,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def show_names(names: Iterable[str]) -> str:
-    r"""The names of fields for an error, the first ones where they are many, in one line whatever they are.
+    r"""The names of fields for an error message, in one line whatever they hold; only the first of many.
 
     >>> show_names(["id", "te\nxt"]), show_names([])
     ("'id', 'te\\nxt'", 'none')

@@ -1,4 +1,4 @@
-"""The parts that a request to download consists of: for each folder what comes from where, and what is made of it.
+"""The parts of a download: for each folder what is fetched from where, and what is made from it.
 
 Nothing is fetched or written here; `download` does that, part by part.
 """
@@ -30,7 +30,7 @@ PARQUET = "parquet"
 
 @dataclass(frozen=True)
 class Part:
-    """One folder of a download. `fixed` listings, those of a commit, are never made again once they are written."""
+    """One folder of a download. A `fixed` listing, that of a commit, is never renewed once it is written."""
 
     name: str
     label: str
@@ -40,7 +40,7 @@ class Part:
     finish: Callable[[], None] = lambda: None
     fixed: bool = True
     makes_bytes: Callable[[Listing], int] = lambda _: 0
-    """What `finish` will write of the listed files, where that is much."""
+    """The bytes that `finish` will write, where they are many."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +165,7 @@ def _list_weights(files: HubFiles, hub: Hub, _: Web) -> Listing:
     listing = hub.list_files(files)
     if not any(file.name.endswith(".safetensors") for file in listing.files):
         raise BertprepError(
-            f"{files.repo}: has no *.safetensors, the only form of weights that is taken; choose another --model"
+            f"{files.repo}: has no *.safetensors, the only format of weights that is downloaded; choose another --model"
         )
     return listing
 
@@ -203,5 +203,5 @@ def _finish_vocab(folder: Path, model: str, workspace: Workspace) -> None:
 
 
 def _whole_names(models: tuple[str, ...]) -> list[str]:
-    """Models by their whole names, each once; Google's may be given without "google-bert/"."""
+    """Models by their full names, each once; Google's may be given without "google-bert/"."""
     return list(dict.fromkeys(model if "/" in model else f"google-bert/{model}" for model in models))

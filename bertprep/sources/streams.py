@@ -1,6 +1,6 @@
-"""A file's bytes as a stream, decompressed by what its name ends in, from a path or from any URL that fsspec knows.
+"""A file's bytes as a stream, decompressed by the ending of its name, from a path or any URL that fsspec knows.
 
-An archive that is broken, cut off or empty is an error, never shorter text.
+A broken, truncated or empty archive is an error, never a shorter text.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def is_web(location: str) -> bool:
 
 
 def suffixes(location: str) -> tuple[str, str]:
-    """What the name ends in, the compression apart: ('.jsonl', '.gz'); '' for either where there is none."""
+    """The ending of the name and that of its compression: ('.jsonl', '.gz'); '' for either where there is none."""
     name = PurePosixPath(location.partition("?")[0] if is_url(location) else location)
     compression = name.suffix.lower() if name.suffix.lower() in COMPRESSIONS else ""
     kind = (PurePosixPath(name.stem) if compression else name).suffix.lower()
@@ -48,7 +48,7 @@ def open_stream(location: str, processors: int = 1) -> Iterator[BinaryIO]:
 
 @contextmanager
 def open_raw(location: str) -> Iterator[BinaryIO]:
-    """The bytes of a file as they lie there; seekable for a path."""
+    """The bytes of a file, not decompressed; seekable for a path."""
     if is_url(location):
         with _open_url(location) as file:
             yield file
@@ -61,7 +61,7 @@ def open_raw(location: str) -> Iterator[BinaryIO]:
 
 
 def identify(location: str) -> dict[str, Any]:
-    """Size and identity of a file behind a URL: what its file system says, without reading it."""
+    """Size and identity of a file at a URL, as its file system gives them, without reading it."""
     file_system, path = _file_system(location)
     try:
         info = file_system.info(path)

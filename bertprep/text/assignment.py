@@ -1,8 +1,8 @@
 """How many shards, and which document goes to which: whole documents, balanced shards, training and test kept apart.
 
-Documents go one by one, in their order, to the shard that is least filled for its share of the text. So every shard holds
-documents from all parts of the corpus, is off its share by one document at the most, and the test data is a cross-section
-of the text, not its end. Depends on the documents' sizes only; costs a microsecond a document.
+Documents go one by one, in their order, to the shard that is least full, relative to the fraction of the text it is to get. So
+every shard holds documents from all over the corpus and is off its size by one document at most, and the test data is a
+cross-section of the text, not its end. Depends on the documents' sizes only; costs a microsecond a document.
 """
 
 from collections.abc import Iterator
@@ -21,14 +21,14 @@ FEWEST_SHARDS, MOST_SHARDS = 4, 1_024  # where --shards does not say
 
 @dataclass(frozen=True)
 class ShardCounts:
-    """Shards of the two splits; the share of the text that is for testing is spread over the test shards."""
+    """The number of shards of each split; the test fraction of the text is spread over the test shards."""
 
     training: int
     test: int
     test_fraction: float
 
-    def shares(self) -> list[float]:
-        """The share of the text that each shard is to get: the training shards, then the test shards."""
+    def fractions(self) -> list[float]:
+        """The fraction of the text that each shard is to get: the training shards, then the test shards."""
         training = (1 - self.test_fraction) / self.training
         return [training] * self.training + [self.test_fraction / max(self.test, 1)] * self.test
 
@@ -36,15 +36,15 @@ class ShardCounts:
 def count_shards(size_bytes: npt.NDArray[np.int64], settings: ShardSettings) -> ShardCounts:
     """The number of shards for documents of these sizes.
 
-    Every shard gets a document. Test shards are as large as training shards, as near as whole numbers allow; there is at
-    least one where text is held out at all. Raises `UsageError` where the documents are too few.
+    Every shard gets at least one document. Test shards are as large as training shards, as far as whole numbers allow; there
+    is at least one if any text is held out. Raises `UsageError` if there are too few documents.
     """
     documents, fraction = len(size_bytes), settings.test_fraction
     fewest_for_test = 1 if fraction else 0
     most = documents - fewest_for_test
     if most < 1:
         raise UsageError(
-            f"--test-fraction {fraction}: the text is a single document, which cannot be in training and test data both; "
+            f"--test-fraction {fraction}: the text is a single document, which cannot be both training and test data; "
             "give more documents, with a blank line after each, or --test-fraction 0"
         )
     if settings.shards is None:
@@ -60,20 +60,20 @@ def count_shards(size_bytes: npt.NDArray[np.int64], settings: ShardSettings) -> 
     return ShardCounts(training, test, fraction)
 
 
-def assign_documents(size_bytes: npt.NDArray[np.int64], shares: list[float]) -> npt.NDArray[np.int32]:
-    """The shard of each document; shards that are filled alike take documents in their order.
+def assign_documents(size_bytes: npt.NDArray[np.int64], fractions: list[float]) -> npt.NDArray[np.int32]:
+    """The shard of each document; of shards that are equally full the first one takes the next.
 
     >>> assign_documents(np.array([50, 50, 10, 10, 40, 5, 5, 10]), [0.45, 0.45, 0.1])
     array([0, 1, 2, 2, 0, 1, 1, 1], dtype=int32)
     """
-    return np.fromiter(_choose_shards(size_bytes, shares), np.int32, count=len(size_bytes))
+    return np.fromiter(_choose_shards(size_bytes, fractions), np.int32, count=len(size_bytes))
 
 
-def _choose_shards(size_bytes: npt.NDArray[np.int64], shares: list[float]) -> Iterator[int]:
-    filled_bytes = [0] * len(shares)
-    least_filled = [(0.0, shard) for shard in range(len(shares))]  # a heap
+def _choose_shards(size_bytes: npt.NDArray[np.int64], fractions: list[float]) -> Iterator[int]:
+    filled_bytes = [0] * len(fractions)
+    least_filled = [(0.0, shard) for shard in range(len(fractions))]  # a heap
     for size in size_bytes.data:  # one int at a time, where tolist would make one for each document
         shard = least_filled[0][1]
         filled_bytes[shard] += size
-        heapreplace(least_filled, (filled_bytes[shard] / shares[shard], shard))
+        heapreplace(least_filled, (filled_bytes[shard] / fractions[shard], shard))
         yield shard

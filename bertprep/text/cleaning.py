@@ -1,4 +1,4 @@
-"""What every document goes through before it is text: a paragraph a line, single spaces, no blank line within.
+"""How every document is normalized before it is split: a paragraph a line, single spaces, no blank line within.
 
 Characters are left as they are: BERT's tokenizer drops control characters and normalizes the rest itself.
 """

@@ -1,8 +1,8 @@
 """An index of the documents of some text files: where each begins and ends, and nothing of the text itself.
 
 A blank line, one that `str.strip` leaves empty, ends a document; so does the end of a file. Each file is read once, in
-blocks, which finds its documents, checks that it is UTF-8, takes its sha256 and 16 bytes of the sha256 of each document, by
-which a document that came before is known and dropped: some 300 MB a second and 36 bytes of memory a document, whatever its
+blocks, which finds its documents, checks that it is UTF-8, and takes its sha256 and 16 bytes of the sha256 of each document, by
+which duplicates are found and dropped: about 300 MB a second and 36 bytes of memory a document, whatever its
 length. Workers then read the documents of their shard, and only those, by seeking.
 """
 
@@ -25,7 +25,7 @@ from bertprep.errors import BertprepError, UsageError
 
 BLOCK_BYTES = 4_000_000
 MOST_DOCUMENT_BYTES = 64 << 20
-"""Of a document, or a line: no book is longer. What is has no blank lines where it should, or is no text."""
+"""Of a document, or a line: no book is longer. What is longer lacks blank lines, or is not text."""
 HASH_BYTES = 16
 
 # What stands between two documents, from the last line end of the one to the first byte of the next: blank lines, of
@@ -57,7 +57,7 @@ class TextFile:
 
 @dataclass(frozen=True)
 class Documents:
-    """Places of n documents: each the bytes `start` to `end` of a file. None is blank."""
+    """The positions of n documents: each the bytes `start` to `end` of a file. None is blank."""
 
     file: npt.NDArray[np.int32]  # (n,) number of the file in a list of files
     start: npt.NDArray[np.int64]  # (n,)
@@ -138,7 +138,7 @@ def index_documents(
 
 
 def find_first(digests: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-    """Which of n rows are no repetition of an earlier one.
+    """Which of n rows do not repeat an earlier one.
 
     >>> find_first(np.array([[1, 2], [3, 4], [1, 2], [1, 4]], np.uint64))
     array([ True,  True, False,  True])
@@ -156,10 +156,10 @@ def repeated_rows(digests: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64
     """
     order = np.lexsort((digests[:, 1], digests[:, 0]))  # stable: of equal rows the earlier one stays first
     ordered = digests[order]
-    starts_anew = np.ones(len(order), bool)
-    starts_anew[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    repeats = np.flatnonzero(~starts_anew)
-    group_starts = np.flatnonzero(starts_anew)
+    is_new = np.ones(len(order), bool)
+    is_new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    repeats = np.flatnonzero(~is_new)
+    group_starts = np.flatnonzero(is_new)
     first = order[group_starts[np.searchsorted(group_starts, repeats, side="right") - 1]]
     by_row = np.argsort(order[repeats])
     return order[repeats][by_row], first[by_row]
@@ -183,7 +183,7 @@ def _index_file(given: TextInput) -> _FileIndex:
 
 
 class _DocumentCollector:
-    """Takes the text of a file in parts, document after document, and keeps of each what the index needs."""
+    """Takes the text of a file piece by piece, document after document, and keeps of each what the index needs."""
 
     def __init__(self) -> None:
         self.start, self.end = array("q"), array("q")
@@ -214,7 +214,7 @@ class _DocumentCollector:
             self.start.append(self.started)
             self.end.append(end)
             self.digests += self._digest.digest()[:HASH_BYTES]
-        elif end > self.started:  # not so before a gap that opens a file or goes on in the next block
+        elif end > self.started:  # not so before a gap that opens a file or continues in the next block
             self.empty += 1
         self._open(next_start)
 
@@ -263,19 +263,19 @@ def _read_index(given: TextInput) -> _FileIndex:
 
 
 def too_long(where: str, what: str) -> BertprepError:
-    """The error for a document or a line beyond any that is read."""
+    """The error for a document or a line that is too long to be read."""
     return BertprepError(
-        f"{where}: {what} is longer than {MOST_DOCUMENT_BYTES:,} bytes, which no book is; a document is to be one text, "
-        "and in a text file to end with a blank line"
+        f"{where}: {what} is longer than {MOST_DOCUMENT_BYTES:,} bytes, which no book is; a document must be one text, "
+        "and in a text file end with a blank line"
     )
 
 
 def check_encoding(name: Path | str, start: bytes) -> None:
-    """Raise where a file begins as UTF-16 and UTF-32 do, which may be valid UTF-8 as well: letters with zeros between them."""
+    """Raise where a file begins as UTF-16 or UTF-32 does, which may be valid UTF-8 too: letters with zeros between them."""
     start = start[:4096]
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or 3 * start.count(0) > len(start):
         raise BertprepError(
-            f"{name}: expected UTF-8, found UTF-16, UTF-32 or no text: it begins with {start[:8].hex(' ')}; "
+            f"{name}: expected UTF-8, found UTF-16, UTF-32 or something that is not text: it begins with {start[:8].hex(' ')}; "
             "convert the file, for example with iconv -f UTF-16 -t UTF-8"
         )
 
@@ -291,7 +291,7 @@ def _check_utf8(path: Path, block: bytes, position: int) -> None:
 
 
 def version_of(file: BinaryIO) -> tuple[int, ...]:
-    """What tells that an open file is the one that it was before: which it is, its size, and when it was changed."""
+    """By which an open file is known to be unchanged: device, inode, size and time of modification."""
     status = os.fstat(file.fileno())
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 

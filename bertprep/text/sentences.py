@@ -3,9 +3,9 @@
 Runs of white space, among them all characters at which Python or another tool may break a line (vertical tab, form feed,
 next line, U+2028, ...), become one space. Nothing else is changed and nothing is lost. A line ends at a newline only.
 
-sentencex lets no sentence end between quotation marks or brackets, so that a mark without its twin can swallow all up to
-the next one, 90 KB later in our sample; it is therefore given a paragraph at a time, where the lines are paragraphs. It
-does 50 to 100 MB of text a second, and holds the GIL, so that only processes work side by side.
+sentencex lets no sentence end between quotation marks or brackets, so that an unpaired mark can swallow everything up to
+the next one, 90 KB later in the sample; where lines are paragraphs it is therefore given one at a time. It does 50 to 100 MB of
+text a second and holds the GIL, so that only processes work in parallel.
 """
 
 from collections.abc import Callable
@@ -60,7 +60,7 @@ def are_paragraphs(lines: list[str]) -> bool:
 
 
 def ends_sentence(line: str) -> bool:
-    """Whether a line ends in a mark that ends sentences, quotation marks and brackets apart."""
+    """Whether a line ends in a mark that ends sentences, but for closing quotation marks and brackets."""
     return line.rstrip(CLOSING_MARKS).endswith(SENTENCE_ENDS)
 
 

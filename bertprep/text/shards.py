@@ -53,9 +53,9 @@ def shard_corpus(
     """Write the shards of `corpus` that are not there yet.
 
     The manifest's `made_with` holds the resolved numbers of shards, as "shards" and "test_shards", the identity of the text, by
-    content, and what it is told `about` that; its `files` the documents, sentences, words, bytes and sha256 of each shard; its
+    content, and the entries of `about`; its `files` the documents, sentences, words, bytes and sha256 of each shard; its
     `counts` the documents that were dropped, with those that were `already_empty` when `inputs` were made. With `verify` a
-    shard that has another sha256 than it had is not there. Raises `UsageError` for a request and `BertprepError` for text that
+    shard whose sha256 has changed counts as missing. Raises `UsageError` for a request and `BertprepError` for text that
     cannot be sharded, and where the folder holds shards of other text or settings.
     """
     language = settings.language or "en"
@@ -84,7 +84,7 @@ def shard_corpus(
 
     shards = [text_shard(TRAINING, corpus, i) for i in range(counts.training)]
     shards += [text_shard(TEST, corpus, i) for i in range(counts.test)]
-    assigned = assign_documents(documents.size_bytes, counts.shares())
+    assigned = assign_documents(documents.size_bytes, counts.fractions())
     order = np.argsort(assigned, kind="stable")  # by shard, and within a shard as they stand in the text
     of_shard = np.split(order, np.searchsorted(assigned[order], np.arange(1, len(shards))))
     with Journal(folder, KIND, made_with, wait=True) as journal:
@@ -117,7 +117,7 @@ def _index(corpus: str, inputs: Sequence[TextInput], settings: ShardSettings, wo
 
 
 def _identity(file: TextFile) -> dict[str, Any]:
-    """What decides the documents of a file: its bytes, and how they are read where that is not as always."""
+    """What decides the documents of a file: its bytes, and how they are read where that is not the default."""
     identity: dict[str, Any] = {"bytes": file.size_bytes, "sha256": file.sha256}
     if file.input.one_document:
         identity["one_document"] = True

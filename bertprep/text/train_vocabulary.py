@@ -44,8 +44,8 @@ def train_vocabulary(
     tokens = dict.fromkeys((*SPECIAL_TOKENS, *sorted(characters)))
     if size < len(tokens):
         raise UsageError(
-            f"vocabulary of {size:,} tokens: too small; the special tokens and the characters of the text alone "
-            f"are {len(tokens):,}, ask for more than that"
+            f"vocabulary of {size:,} tokens: too small; the special tokens and the characters of the text "
+            f"alone are {len(tokens):,}, ask for more"
         )
     for token in merge_pairs(list(pieces.values()), [words[word] for word in pieces]):
         if len(tokens) == size:
@@ -56,7 +56,7 @@ def train_vocabulary(
 
 
 def count_words(files: Sequence[Path], *, cased: bool, workers: int = 1, reporter: Reporter = SILENT) -> Counter[str]:
-    """How often each word occurs, as BERT's basic tokenizer sees words: normalised, punctuation apart."""
+    """How often each word occurs, as BERT's basic tokenizer sees words: normalized, punctuation split off."""
     words: Counter[str] = Counter()
     tasks = [(str(path), (path, cased)) for path in files]
     with (
@@ -76,7 +76,7 @@ def _count_words_of_file(task: tuple[Path, bool]) -> dict[str, int]:
     path, cased = task
     normalizer, pre_tokenizer = BertNormalizer(lowercase=not cased), BertPreTokenizer()
     words: Counter[str] = Counter()
-    spelled: Counter[str] = Counter()  # many times fewer than there are in the text, and the tokenizer is slow
+    spelled: Counter[str] = Counter()  # far fewer than the words of the text, and the tokenizer is slow
     if path.exists() and not path.is_file():
         raise BertprepError(f"{path}: is not a plain file; give text files")
     try:
@@ -86,7 +86,7 @@ def _count_words_of_file(task: tuple[Path, bool]) -> dict[str, int]:
                     raise too_long(str(path), "a line")
                 spelled.update(line.split())
     except UnicodeDecodeError as error:
-        raise BertprepError(f"{path}: is not UTF-8 ({error.reason}); convert the file, for instance with iconv") from error
+        raise BertprepError(f"{path}: is not UTF-8 ({error.reason}); convert the file, for example with iconv") from error
     except OSError as error:
         raise BertprepError(f"{path}: cannot be read: {error.strerror}") from error
     for spelling, count in spelled.items():

@@ -20,19 +20,19 @@ class TextWriter:
         self._lines = bytearray()
 
     def add(self, document: str) -> None:
-        """One document, its lines apart by newlines. Half a surrogate pair, which JSON can hold, becomes a question mark."""
+        """One document, lines separated by newlines. Half a surrogate pair, which JSON can hold, becomes a question mark."""
         self._lines += document.encode(errors="replace") + b"\n\n"
         if len(self._lines) >= WRITE_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Give the file all that it has not got yet."""
+        """Write what is still in the buffer."""
         self._digest.update(self._lines)
         self._file.write(self._lines)
         self._lines.clear()
 
     def facts(self) -> dict[str, Any]:
-        """The size and the sum of what was written, for a manifest."""
+        """The size and the checksum of what was written, for a manifest."""
         return {"bytes": self._file.size_bytes, "sha256": self._digest.hexdigest()}
 
 

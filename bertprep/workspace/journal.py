@@ -7,6 +7,7 @@ the manifest does, so files of two settings never mix.
 
 import json
 import os
+import signal
 import stat
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import fields
@@ -30,6 +31,9 @@ from bertprep.workspace.manifest import (
     check_header,
     read_manifest,
 )
+
+FAIL_AFTER = "BERTPREP_FAIL_AFTER"
+"""For tests, an environment variable: "3 SIGKILL" ends the process right after it has entered its third file in a journal."""
 
 
 def _options_of(*settings: type) -> dict[str, str]:
@@ -120,6 +124,7 @@ class Journal:
         self.done: dict[str, dict[str, Any]] = {}
         self.listed: dict[str, dict[str, Any]] = {}
         self.found: Manifest | None = None
+        self._added = 0
         self._owned = [folder / name for name in owned]
         self._wait, self._advice = wait, advice
         self._path = folder / (MANIFEST + JOURNAL_SUFFIX)
@@ -231,6 +236,13 @@ class Journal:
             self._begin()
         self.done[name] = facts
         self._append({"name": name, "facts": facts})
+        self._added += 1
+        self._fail()
+
+    def _fail(self) -> None:
+        count, _, name = os.environ.get(FAIL_AFTER, "").partition(" ")
+        if count == str(self._added):
+            os.kill(os.getpid(), signal.Signals[name])
 
     def finish(
         self,

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from bertprep.records.data_sets import find_data_sets
 
 import bertprep
 from bertprep import records
@@ -22,6 +21,7 @@ from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import SILENT
+from bertprep.records.data_sets import find_data_sets
 from bertprep.records.examples import Examples
 from tests.check.faulty import Spoiled, Values, frame, split_frames
 from tests.golden import GOLDEN

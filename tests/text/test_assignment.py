@@ -59,11 +59,11 @@ def test_a_single_document_cannot_be_split_in_two() -> None:
         counts(1, 1)
 
 
-def test_documents_go_to_the_shard_that_is_least_filled_for_its_share() -> None:
-    shares = [0.4, 0.4, 0.2]
+def test_documents_go_to_the_shard_that_is_least_full_for_its_fraction() -> None:
+    fractions = [0.4, 0.4, 0.2]
     sizes = [40, 40, 20, 10, 5, 30, 20]
-    # filled / share before each document: 0 0 0, 100 0 0, 100 100 0, 100 100 100, 125 100 100, 125 112 100, 125 112 250
-    assert assign_documents(np.array(sizes), shares).tolist() == [0, 1, 2, 0, 1, 2, 1]
+    # filled / fraction before each document: 0 0 0, 100 0 0, 100 100 0, 100 100 100, 125 100 100, 125 112 100, 125 112 250
+    assert assign_documents(np.array(sizes), fractions).tolist() == [0, 1, 2, 0, 1, 2, 1]
 
 
 @given(
@@ -71,13 +71,13 @@ def test_documents_go_to_the_shard_that_is_least_filled_for_its_share() -> None:
     training=st.integers(1, 8),
     test_fraction=st.sampled_from([0, 0.01, 0.1, 0.5, 0.9]),
 )
-def test_every_shard_gets_its_share_within_one_document(sizes: list[int], training: int, test_fraction: float) -> None:
+def test_every_shard_gets_its_fraction_within_one_document(sizes: list[int], training: int, test_fraction: float) -> None:
     settings = ShardSettings(shards=min(training, max(1, len(sizes) - 1)), test_fraction=test_fraction if len(sizes) > 1 else 0)
     shards = count_shards(np.array(sizes), settings)
-    assigned = assign_documents(np.array(sizes), shards.shares())
+    assigned = assign_documents(np.array(sizes), shards.fractions())
 
     filled = np.bincount(assigned, weights=sizes, minlength=shards.training + shards.test)
     assert filled.shape == (shards.training + shards.test,)
     assert (filled > 0).all()
-    assert sum(shards.shares()) == pytest.approx(1)
-    assert (filled <= np.array(shards.shares()) * sum(sizes) + max(sizes)).all()
+    assert sum(shards.fractions()) == pytest.approx(1)
+    assert (filled <= np.array(shards.fractions()) * sum(sizes) + max(sizes)).all()

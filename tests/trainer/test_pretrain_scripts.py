@@ -50,13 +50,11 @@ def test_adam_with_a_model_in_the_tenth_place_as_some_versions_have_it() -> None
 
 
 def test_lamb_by_its_defaults_is_the_published_run() -> None:
-    """7038 steps of 65,536 sequences, then as many sequences as 782 steps would have, in steps of 32,768."""
+    """65,536 sequences a step (64 x 128 x 8 GPUs); then half as many, in 1564 steps instead of NVIDIA's 782."""
     assert printed_options("pretrain_lamb") == (
         "--format tfrecord --model large --optimizer lamb --schedule nvidia --phases 128:7038,512:1564 --batch-size 64,8 "
         "--accumulate 128,512 --lr 0.006,0.004 --warmup-steps 2000,200 --amp fp16 --xla --devices 8 --save-every 100"
     )
-    assert 64 * 128 * 8 == 65_536
-    assert 1564 * 8 * 512 * 8 == 782 * 65_536
 
 
 def test_lamb_with_every_argument() -> None:

@@ -1,1 +1,1 @@
-"""Bringing files over a network that is not always there: listed once, fetched by ranges, checked by their sums."""
+"""Downloads over an unreliable network: listed once, fetched by ranges, verified by checksums."""

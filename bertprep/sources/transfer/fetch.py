@@ -1,8 +1,8 @@
-"""Brings the files of a listing into their folder, several at once, whatever the network does meanwhile.
+"""Downloads the files of a listing, several at once, whatever the network does meanwhile.
 
-Each file is continued where it was after a cut connection, and after a killed process: at most what was on its way is
-sent twice. What is there and right is left as it is, and known to be right by its sum; what is there and wrong is fetched
-again. A file whose bytes are not those of the listing is fetched a second time from its start, and never gets its name.
+Each file resumes after a cut connection, and after a killed process: at most what was in flight is sent twice. A file that is
+there is kept if its checksum is right, and fetched again if not. A file whose bytes are not those of the listing is fetched a
+second time from the start, and never gets its final name.
 """
 
 import re
@@ -14,19 +14,19 @@ from pathlib import Path
 import httpx2
 
 from bertprep.errors import BertprepError
+from bertprep.files.free_space import check_free_space
 from bertprep.progress import SILENT, Reporter, say
 from bertprep.sources.transfer.http import Patience, TroubleError, Web, absolute
 from bertprep.sources.transfer.listing import Listing, RemoteFile, missing
 from bertprep.sources.transfer.partial import PartialFile, partial_bytes, problem_of
 from bertprep.sources.transfer.progress import TransferProgress
-from bertprep.sources.transfer.room import check_room
 
 FETCHES = 2
-"""Of one file from its start, when its bytes are wrong."""
+"""Attempts at one file from the start, when its bytes are wrong."""
 
 SECONDS_TO_STOP = 2.0
 WORTH_A_LINE_BYTES = 1_000_000_000
-"""To check so much takes seconds, in which a user should not wonder."""
+"""Checking that much takes seconds, which should not pass in silence."""
 
 
 class _WrongBytesError(Exception):
@@ -40,11 +40,11 @@ class _StoppedError(Exception):
 def fetch(
     listing: Listing, folder: Path, *, connections: int = 4, reporter: Reporter = SILENT, label: str = "download"
 ) -> None:
-    """Make every file of `listing` stand in `folder`, whole and right; nobody else may write there meanwhile (`locked`).
+    """Download every file of `listing` to `folder`, verified; the caller holds the folder's lock (`locked`).
 
-    Raises `BertprepError` where a file cannot be had; what has arrived is kept for the next call.
+    Raises `BertprepError` where a file cannot be downloaded; what has arrived is kept for the next call.
     """
-    check_room({folder: missing_bytes(listing, folder)})
+    check_free_space({folder: missing_bytes(listing, folder)})
     there_bytes = sum(path.stat().st_size for file in listing.files if (path := folder / file.name).is_file())
     if reporter.enabled and there_bytes >= WORTH_A_LINE_BYTES:
         say(f"{label}: checking the {there_bytes / 1e6:,.0f} MB that are there")
@@ -64,19 +64,19 @@ def fetch(
 
 
 def missing_bytes(listing: Listing, folder: Path) -> int:
-    """How much is still to come, as far as sizes are known."""
+    """The bytes still to be downloaded, as far as sizes are known."""
     return sum((file.size_bytes or 0) - partial_bytes(folder / file.name, file) for file in missing(listing, folder))
 
 
 class _Transfer:
-    """What the threads of one `fetch` share, and what each does with a file."""
+    """The state that the threads of one `fetch` share, and what each does with a file."""
 
     def __init__(self, web: Web, shown: TransferProgress, reporter: Reporter) -> None:
         self._web, self._shown, self._reporter = web, shown, reporter
         self.stop = threading.Event()
 
     def provide(self, file: RemoteFile, path: Path) -> None:
-        """Leave a file that is right, fetch one that is not."""
+        """Keep a file that is right, fetch any other."""
         if path.is_file():
             problem = problem_of(path, file)
             if problem is None:
@@ -93,12 +93,12 @@ class _Transfer:
                     return
                 partial.discard()
         raise BertprepError(
-            f"{path}: {absolute(file.url)} {problem}; fetched again from the start it was wrong once more, so the source has "
-            f"changed or something on the way alters it; try another network, or remove {path.parent} and download anew"
+            f"{path}: {absolute(file.url)} {problem}; downloaded again from the start it was wrong once more, so the source "
+            f"has changed or something on the way alters it; try another network, or remove {path.parent} and download again"
         )
 
     def _receive(self, file: RemoteFile, partial: PartialFile) -> str | None:
-        """Receive all bytes, over as many connections as that takes; returns what is wrong with them, or None."""
+        """Receive all bytes, over as many connections as it takes; returns what is wrong with them, or None."""
         patience = Patience(str(partial.path), stop=self.stop, reporter=self._reporter)
         patience.note_progress(partial.size_bytes)
         self._shown.begin(file, partial.size_bytes)
@@ -140,7 +140,7 @@ class _Transfer:
 
 
 def validator_of(headers: httpx2.Headers) -> str | None:
-    """By which a server knows one version of a file: a strong ETag, or the date of its last change."""
+    """What identifies a version of a file: a strong ETag, or the date of its last change."""
     etag = headers.get("ETag", "")
     return etag if etag.startswith('"') else headers.get("Last-Modified")
 

@@ -1,8 +1,8 @@
-"""Requests over a network that is not always there: what another try may mend is told apart from what it may not.
+"""Requests over an unreliable network: failures that a retry may overcome are told apart from those that it cannot.
 
-`Web.get` raises `TroubleError` for what passes (a cut or stalled connection, too many requests, a server in trouble) and
-`RefusedError` for what stays. `Patience` waits longer after each trouble, as long as a server asks where it does, and gives up
-after `TRIES` without progress. Proxies and certificate bundles are those of the environment (HTTPS_PROXY, NO_PROXY,
+`Web.get` raises `TroubleError` for transient failures (a cut or stalled connection, too many requests, a failing server) and
+`RefusedError` for permanent ones. `Patience` backs off exponentially, or for as long as the server asks, and gives up after
+`TRIES` without progress. Proxies and certificate bundles are those of the environment (HTTPS_PROXY, NO_PROXY,
 SSL_CERT_FILE); certificates are always verified.
 """
 
@@ -26,14 +26,14 @@ from bertprep.progress import SILENT, Reporter
 from bertprep.untrusted import MOST_BYTES, parse_json
 
 TRIES, TRIES_TO_LIST = 8, 6
-"""In a row, without progress; fewer before anything is there, when a network that is off is to be told soon."""
+"""In a row, without progress; fewer for a listing, so that a missing network is reported soon."""
 
 # Times in units of the first wait, which is one second: 127 or 31 seconds in all before giving up.
 LONGEST_WAIT, LONGEST_RETRY_AFTER, SILENCE = 64, 300, 30
 LEAST_SILENCE = 2.0
-"""Seconds that a server may always take to say something, however short the first wait is made: it may be a busy machine."""
+"""Seconds that a server may always take to answer, however short the first wait: the machine may be busy."""
 FIRST_WAIT = "BERTPREP_RETRY_SECONDS"
-"""The environment variable that sets the first wait, and all other times with it; for tests and for impatient networks."""
+"""The environment variable that sets the first wait, and scales all other times with it."""
 
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -41,7 +41,7 @@ Result = TypeVar("Result")
 
 
 class TroubleError(Exception):
-    """What another try may mend; `after_seconds` is how long the server asked to wait."""
+    """A transient failure; `after_seconds` is how long the server asked to wait."""
 
     def __init__(self, message: str, after_seconds: float | None = None) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class TroubleError(Exception):
 
 
 class RefusedError(BertprepError):
-    """An answer that another try would not change; `code` is the Hub's word for it."""
+    """A permanent failure; `code` is the Hub's name for it."""
 
     def __init__(self, message: str, status: int, code: str = "") -> None:
         super().__init__(message)
@@ -84,10 +84,10 @@ class Web:
         self._client.close()
 
     def get_json(self, url: str) -> tuple[Any, str | None]:
-        """What stands at an address, and the address of the page after it; raises `ValueError` for what is not JSON."""
+        """The JSON at an address, and the address of the next page; raises `ValueError` for anything else."""
         with self.get(url) as response:
             data = bytearray()
-            for block in response.iter_raw():  # nothing is unpacked: it was asked for as it is
+            for block in response.iter_raw():  # not decompressed: it was requested without compression
                 data += block
                 if len(data) > MOST_BYTES:
                     raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
@@ -98,7 +98,7 @@ class Web:
     def get(
         self, url: str, headers: dict[str, str] | None = None, *, method: str = "GET", expect: Container[int] = ()
     ) -> Iterator[httpx2.Response]:
-        """One request; its body is read inside the `with`. Of bad answers, only those in `expect` are given back."""
+        """One request; its body is read inside the `with`. Error statuses are raised, but for those in `expect`."""
         url = absolute(url)
         if constants.is_offline_mode():
             raise BertprepError(f"{url}: is needed, and HF_HUB_OFFLINE forbids any request; unset it")
@@ -125,12 +125,12 @@ class Patience:
         self._tries = self._best = 0
 
     def note_progress(self, reached: int) -> None:
-        """Count anew if more was reached than ever before, so that two steps forward and two back come to an end."""
+        """Reset the count if more was reached than ever before, so that two steps forward and two back come to an end."""
         if reached > self._best:
             self._best, self._tries = reached, 0
 
     def wait(self, trouble: TroubleError) -> None:
-        """Wait before the next try; raises `BertprepError` where there have been enough."""
+        """Wait before the next try; raises `BertprepError` after too many."""
         self._tries += 1
         if self._tries >= self._allowed:
             raise BertprepError(
@@ -147,7 +147,7 @@ class Patience:
         self._stop.wait(seconds)
 
     def persist(self, action: Callable[[], Result]) -> Result:
-        """What `action` gives once it succeeds."""
+        """The result of `action`, retried until it succeeds."""
         while True:
             try:
                 return action()
@@ -156,7 +156,7 @@ class Patience:
 
 
 def absolute(url: str) -> str:
-    """A whole address; one without a scheme is below the Hub's endpoint.
+    """The full address; one without a scheme is relative to the Hub's endpoint.
 
     >>> absolute("https://dumps.wikimedia.org/")
     'https://dumps.wikimedia.org/'
@@ -165,7 +165,7 @@ def absolute(url: str) -> str:
 
 
 def first_wait_seconds() -> float:
-    """The first wait, by which all others are measured."""
+    """The first wait, which scales all other times."""
     text = os.environ.get(FIRST_WAIT, "1")
     try:
         if (seconds := float(text)) > 0:

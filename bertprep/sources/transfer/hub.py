@@ -1,8 +1,8 @@
-"""Which files a download from the Hub consists of: the commit that a revision names now, and the files of that commit.
+"""Lists a download from the Hub: the commit that a revision names now, and the files of that commit.
 
-The Hub's two routes are read here rather than through `HfApi`, whose requests have no read timeout and whose retries
-cannot be set: a listing is to be as patient as the download that follows. The Hub tells of large files the sha256 and of
-small ones git's sha1, so that each can be checked.
+The Hub's two routes are called here rather than through `HfApi`, whose requests have no read timeout and whose retries cannot
+be configured: a listing should be as patient as the download that follows. The Hub gives the sha256 of large files and git's
+sha1 of small ones, so that each can be verified.
 """
 
 import difflib
@@ -20,7 +20,7 @@ from bertprep.sources.transfer.listing import Listing, RemoteFile
 from bertprep.untrusted import COUNT, LIST, OBJECT, SHA1, SHA256, TEXT, check_path, check_values, optional
 
 MANY = 12
-"""More configurations than this are not all told in an error."""
+"""The most configurations that an error lists."""
 MOST_PAGES, MOST_ENTRIES = 1_000, 100_000
 """Of one repository's listing; the largest that is asked for has some 1,000 files."""
 _COMMIT = {"sha": SHA1}
@@ -39,12 +39,12 @@ class Entry:
 
 
 def source_of(files: HubFiles) -> dict[str, Any]:
-    """What a listing says of where it comes from."""
+    """The `source` of a listing."""
     return {"hub": f"{files.kind}s/{files.repo}", "patterns": list(files.patterns), "revision": files.revision}
 
 
 class Hub:
-    """Lists repositories; what one was found to hold is remembered, so that all its downloads are of one commit."""
+    """Lists repositories, each once, so that all downloads from one are of the same commit."""
 
     def __init__(self, web: Web, *, reporter: Reporter = SILENT) -> None:
         self._web, self.reporter = web, reporter
@@ -76,7 +76,7 @@ class Hub:
         return self._trees[key]
 
     def _files(self, page: str) -> Iterator[Entry]:
-        """The files on a page of a listing and on those after it; raises `ValueError` for what is no listing, or has no end."""
+        """The files of a listing from one page on; raises `ValueError` for what is not a listing, or has no end."""
         asked: set[str] = set()
         count = 0
         following: str | None = page
@@ -86,7 +86,7 @@ class Hub:
             asked.add(following)
             entries, following = self._json(following)
             if not LIST.holds(entries):
-                raise ValueError(f"its listing is no list but {type(entries).__name__}")
+                raise ValueError(f"its listing is not a list but {type(entries).__name__}")
             count += len(entries)
             if count > MOST_ENTRIES:
                 raise ValueError(f"its listing has more than {MOST_ENTRIES:,} files")
@@ -94,13 +94,13 @@ class Hub:
             yield from (_entry(entry) for entry in checked if entry["type"] == "file")
 
     def _json(self, url: str) -> tuple[Any, str | None]:
-        """What stands at an address, and the address of the next page."""
+        """The JSON at an address, and the address of the next page."""
         patience = Patience(absolute(url), tries=TRIES_TO_LIST, reporter=self.reporter)
         return patience.persist(lambda: self._web.get_json(url))
 
 
 def _entry(content: dict[str, Any]) -> Entry:
-    """What the Hub says of one file; whether its path is one for us is asked only of files that are wanted."""
+    """One file of a repository; its path is checked only if the file is wanted."""
     entry = check_values(content, _ENTRY, needed=("path", "size", "oid"))
     large = entry.get("lfs")
     sha256 = check_values(large, _LARGE, needed=("oid",), place="lfs.")["oid"] if large else None
@@ -108,7 +108,7 @@ def _entry(content: dict[str, Any]) -> Entry:
 
 
 def _matches(path: str, pattern: str) -> bool:
-    """Whether a path is of a pattern as a whole, and its last name of the pattern's last: `*` alone may span folders."""
+    """Whether a path matches a pattern, and its file name the pattern's last component: `*` would match across folders."""
     return fnmatchcase(path, pattern) and fnmatchcase(path.rpartition("/")[2], pattern.rpartition("/")[2])
 
 
@@ -129,7 +129,7 @@ def _remote_file(wanted: HubFiles, commit: str, entry: Entry) -> RemoteFile:
 
 
 def _page(wanted: HubFiles) -> str:
-    """The address of a repository on whatever endpoint is set, which may be another one tomorrow."""
+    """The address of a repository, relative to the endpoint, which may differ from run to run."""
     return f"datasets/{wanted.repo}" if wanted.kind == "dataset" else wanted.repo
 
 
@@ -138,7 +138,7 @@ def _name(wanted: HubFiles) -> str:
 
 
 def _what_there_is(wanted: HubFiles, tree: list[Entry]) -> str:
-    """The configurations that a repository does have: its folders, the nearest by name where there are many."""
+    """The configurations that a repository has: its folders, the nearest by name if there are many."""
     folders = sorted({entry.path.split("/")[0] for entry in tree if "/" in entry.path})
     if "/" not in wanted.patterns[0] or not folders:
         return "; choose another repository"
@@ -162,5 +162,5 @@ def _explain(wanted: HubFiles, refusal: RefusedError) -> BertprepError:
 
 def _not_a_hub(url: str, why: ValueError) -> BertprepError:
     return BertprepError(
-        f"{absolute(url)}: answers something else than the Hub does; check HF_ENDPOINT, and whether a proxy interferes ({why})"
+        f"{absolute(url)}: does not answer as the Hub does; check HF_ENDPOINT, and whether a proxy interferes ({why})"
     )

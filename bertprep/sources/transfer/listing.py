@@ -1,11 +1,11 @@
-"""What a download consists of: `listing.json` in its folder, written before the first byte is fetched.
+"""The files of a download: `listing.json` in its folder, written before the first byte is fetched.
 
-Once it is there it is the truth: a later run needs no request to know what to fetch, and stays on one revision even where
-the remote moves on. `source` tells what was asked for, and so the kinds of downloads apart:
+Once written it is authoritative: a later run needs no request to know what to fetch, and stays on one revision even if the
+remote moves on. `source` is what was asked for, and distinguishes the kinds of downloads:
 
     {"hub": "datasets/REPO" or "models/REPO", "patterns": [...], "revision": "main"}   files of a repository on the Hub
-    {"dump": "https://..." or "/absolute/path"}     one dump file; of a path, the file here is a symbolic link to it
-    {"files": "/absolute/path"}                     a folder of the user's own; `files` here is a symbolic link to it
+    {"dump": "https://..." or "/absolute/path"}     one dump file; for a path, a symbolic link to it
+    {"files": "/absolute/path"}                     a folder of the user's own; `files` is a symbolic link to it
 
 `revision` is the commit (Hub), the ETag or date of the file (URL) or "" (the user's own files).
 """
@@ -56,7 +56,7 @@ class RemoteFile:
 
     A `url` without a scheme is below the Hub's endpoint, so that a download can be finished from a mirror (HF_ENDPOINT).
     `git_sha1` is git's name for the content, the sha1 of "blob SIZE\0" and the content. `etag` is kept where there is no
-    sum: the ETag (or Last-Modified date) by which a server can tell that the file is still the same.
+    checksum: the ETag (or Last-Modified date) by which the server recognizes the version.
     """
 
     name: str
@@ -67,7 +67,7 @@ class RemoteFile:
     etag: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for what no file can have: names become paths, and sizes and sums are compared with others."""
+        """Raise `ValueError` for values that no file can have: names become paths, sizes and checksums are compared."""
         check_values(vars(self), _FILE, place=f"file {self.name!r}: ")
 
 
@@ -80,7 +80,7 @@ class Listing:
     files: tuple[RemoteFile, ...]
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` where the source is none, there is no file, or two would be one."""
+        """Raise `ValueError` where the source is invalid, there is no file, or two have one name."""
         rules = next((rules for kind, rules in _SOURCES.items() if kind in self.source), _SOURCES["hub"])
         check_values(self.source, rules, needed=tuple(rules), place="source.")
         if len({file.name for file in self.files}) < len(self.files):
@@ -122,7 +122,7 @@ def save_listing(listing: Listing, folder: Path) -> None:
 
 
 def check_source(listing: Listing, source: dict[str, Any], folder: Path) -> None:
-    """Raise where the download in `folder` is not the one asked for."""
+    """Raise `BertprepError` where the download in `folder` is not the one asked for."""
     if listing.source != source:
         raise BertprepError(
             f"{folder}: holds a download of {describe(listing.source)}, asked for is {describe(source)}; "
@@ -142,10 +142,10 @@ def describe(source: dict[str, Any]) -> str:
 
 
 def missing(listing: Listing, folder: Path) -> Sequence[RemoteFile]:
-    """The files that are not there or not of their size; quick, for it reads none of them."""
+    """The files that are missing or have the wrong size; quick, since none is read."""
     return [file for file in listing.files if not has_size(folder / file.name, file.size_bytes)]
 
 
 def has_size(path: Path, size_bytes: int | None) -> bool:
-    """Whether a file is there, and of that size where it is known."""
+    """Whether a file exists, with that size if it is known."""
     return path.is_file() and size_bytes in (None, path.stat().st_size)

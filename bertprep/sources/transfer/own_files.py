@@ -1,10 +1,12 @@
-"""What a user has already, or knows a better address of, in the place of a download.
+"""What a user has, or has the address of, instead of a download from the Hub.
 
-A dump file or a folder of text is linked, not copied: it may be large, and it is the user's. A URL is listed by what its
-server tells of it, size and ETag; there is no sum to check, so the formats' own checks must do.
+A dump file or a folder of text is linked, not copied: it may be large, and it is the user's. A file at an http or https address
+is brought into the workspace before it is read, so that it resumes and retries as every download does. It is listed by what its
+server says of it, size and ETag; no checksum is known, so the formats' own checks must do.
 """
 
 import contextlib
+import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,15 +14,17 @@ from urllib.parse import unquote, urlsplit
 
 import httpx2
 
-from bertprep.errors import UsageError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import explain_write_error, temporary_name
-from bertprep.progress import SILENT, Reporter
+from bertprep.files.lock import locked
+from bertprep.progress import SILENT, Reporter, say
 from bertprep.sources.streams import is_web
-from bertprep.sources.transfer.fetch import validator_of
+from bertprep.sources.transfer.fetch import fetch, validator_of
 from bertprep.sources.transfer.http import TRIES_TO_LIST, Patience, RefusedError, Web
-from bertprep.sources.transfer.listing import OWN_FILES, Listing, RemoteFile
+from bertprep.sources.transfer.listing import OWN_FILES, Listing, RemoteFile, load_listing, missing, save_listing
 from bertprep.terminal import printable
 from bertprep.untrusted import check_name
+from bertprep.workspace.layout import Workspace
 
 
 def list_url(url: str, web: Web, *, reporter: Reporter = SILENT) -> Listing:
@@ -49,6 +53,34 @@ def list_url(url: str, web: Web, *, reporter: Reporter = SILENT) -> Listing:
     return Listing({"dump": url}, etag or "", (file,))
 
 
+def fetch_web_file(url: str, workspace: Workspace, *, reporter: Reporter) -> Path:
+    """The file at `url`, in a folder of its own.
+
+    A file that is there is fetched again where the server says that it has changed; where the server cannot be reached, it is
+    taken as it is, with a line that says so.
+    """
+    name_in_url(url)
+    folder = workspace.download("web") / hashlib.sha256(url.encode()).hexdigest()[:16]
+    with locked(folder):
+        kept = load_listing(folder)
+        whole = kept is not None and not missing(kept, folder)
+        try:
+            with Web() as web:
+                listing = list_url(url, web, reporter=reporter)
+        except BertprepError as error:
+            if kept is None or not whole:
+                raise
+            say(f"{error}; using the file that was fetched before")
+            return folder / kept.files[0].name
+        path = folder / listing.files[0].name
+        if listing != kept:
+            path.unlink(missing_ok=True)
+            save_listing(listing, folder)
+        if listing != kept or not whole:
+            fetch(listing, folder, connections=1, reporter=reporter, label=path.name)
+    return path
+
+
 def name_in_url(url: str) -> str:
     """The name of the file that an address ends with.
 
@@ -56,18 +88,18 @@ def name_in_url(url: str) -> str:
     'enwiki-latest-pages-articles.xml.bz2'
     """
     if printable(url) != url:
-        raise UsageError(f"{url}: is no address; give that of one file")
+        raise UsageError(f"{url}: is not an address; give that of one file")
     try:
         return check_name(unquote(urlsplit(url).path.rpartition("/")[2], errors="strict"))
     except ValueError as error:
-        raise UsageError(f"{url}: ends with no file's name ({error}); give the address of one file") from error
+        raise UsageError(f"{url}: does not end with a file's name ({error}); give the address of one file") from error
 
 
 def list_dump(dump: Path) -> Listing:
     """A dump file that the user has."""
     path = dump.absolute()
     if not path.is_file():
-        raise UsageError(f"--from-dump {dump}: is no file; give a pages-articles dump, or the http(s) address of one")
+        raise UsageError(f"--from-dump {dump}: is not a file; give a pages-articles dump, or the http(s) address of one")
     try:
         return Listing({"dump": str(path)}, "", (RemoteFile(path.name, path.as_uri(), path.stat().st_size),))
     except ValueError as error:
@@ -78,7 +110,7 @@ def list_folder(folder: Path) -> Listing:
     """A folder of text files that the user has, one book a file."""
     path = folder.absolute()
     if not path.is_dir():
-        raise UsageError(f"--from-files {folder}: is no folder; give one with a .txt file for each book")
+        raise UsageError(f"--from-files {folder}: is not a folder; give one with a .txt file for each book")
     if not any(path.rglob("*.txt")):
         raise UsageError(f"--from-files {folder}: holds no .txt file; give a folder with one for each book")
     try:
@@ -88,7 +120,7 @@ def list_folder(folder: Path) -> Listing:
 
 
 def links_of(listing: Listing) -> Mapping[str, Path]:
-    """What is linked rather than fetched: names in the download's folder, and where they point to."""
+    """What is linked rather than fetched: names in the download's folder, and their targets."""
     if "files" in listing.source:
         return {OWN_FILES: Path(listing.source["files"])}
     if "dump" in listing.source and not is_web(listing.source["dump"]):
@@ -97,12 +129,12 @@ def links_of(listing: Listing) -> Mapping[str, Path]:
 
 
 def own_place(listing: Listing) -> Path | None:
-    """The file or folder of the user's own that a download stands for, if it does."""
+    """The user's own file or folder that a download links to, if it does."""
     return next(iter(links_of(listing).values()), None)
 
 
 def make_link(link: Path, target: Path) -> None:
-    """Make `link` point to `target`, at once or not at all."""
+    """Make `link` point to `target`, atomically."""
     if link.is_symlink() and link.readlink() == target:
         return
     temporary = temporary_name(link)

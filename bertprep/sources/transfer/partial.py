@@ -1,7 +1,7 @@
-"""A file on its way: `NAME.part`, with `NAME.part.json` beside it that says which content it is a beginning of.
+"""A file that is being downloaded: `NAME.part`, with `NAME.part.json` beside it that identifies the content.
 
-What arrives is written at once, without a buffer, so that a killed process loses nothing that it had; the next one reads
-what is there into the sums and goes on. Only when size and sums are right does the file get its final name.
+What arrives is written at once, unbuffered, so that a killed process loses nothing that it had; the next one hashes what is
+there and resumes. The file gets its final name only when size and checksums are right.
 """
 
 import hashlib
@@ -18,47 +18,47 @@ PARTIAL_SUFFIX = ".part"
 LARGEST_WRITE_BYTES = 1 << 20
 
 
-class Sums:
-    """The sums by which a file is known, over the bytes seen so far."""
+class Checksums:
+    """The checksums of a file, over the bytes seen so far."""
 
     def __init__(self, file: RemoteFile) -> None:
         self._file = file
-        self._sums: list[tuple[str, str, Any]] = []  # what it is called, what it must be, the hash
+        self._checksums: list[tuple[str, str, Any]] = []  # (name, expected value, hash)
         if file.sha256:
-            self._sums.append(("sha256", file.sha256, hashlib.sha256()))
+            self._checksums.append(("sha256", file.sha256, hashlib.sha256()))
         if file.git_sha1:
             header = b"blob %d\0" % (file.size_bytes or 0)
-            self._sums.append(("git's sha1", file.git_sha1, hashlib.sha1(header, usedforsecurity=False)))
+            self._checksums.append(("git's sha1", file.git_sha1, hashlib.sha1(header, usedforsecurity=False)))
 
     def update(self, data: bytes | memoryview) -> None:
-        for _, _, digest in self._sums:
+        for _, _, digest in self._checksums:
             digest.update(data)
 
     def problem(self, size_bytes: int) -> str | None:
         """What is wrong with a file of these bytes, or None."""
         if self._file.size_bytes not in (None, size_bytes):
             return f"has {size_bytes:,} bytes, expected {self._file.size_bytes:,}"
-        for name, expected, digest in self._sums:
+        for name, expected, digest in self._checksums:
             if (found := digest.hexdigest()) != expected:
                 return f"has {name} {found}, expected {expected}"
         return None
 
 
 def problem_of(path: Path, file: RemoteFile) -> str | None:
-    """What is wrong with a file that is there, or None."""
+    """What is wrong with an existing file, or None."""
     size_bytes = path.stat().st_size
     if file.size_bytes not in (None, size_bytes):
-        return Sums(file).problem(size_bytes)
-    sums = Sums(file)
+        return Checksums(file).problem(size_bytes)
+    checksums = Checksums(file)
     with path.open("rb") as content:
         while block := content.read(LARGEST_WRITE_BYTES):
-            sums.update(block)
-    return sums.problem(size_bytes)
+            checksums.update(block)
+    return checksums.problem(size_bytes)
 
 
 def partial_bytes(path: Path, file: RemoteFile) -> int:
-    """How many bytes of a file are there from an earlier run, and can be continued."""
-    part, note = _places(path)
+    """The bytes of a file that an earlier run received and this one can resume from."""
+    part, note = _paths(path)
     try:
         if (identity := _identity(file)) and parse_json(read_bounded(note)) == identity:
             return min(part.stat().st_size, file.size_bytes or part.stat().st_size)
@@ -68,13 +68,13 @@ def partial_bytes(path: Path, file: RemoteFile) -> int:
 
 
 class PartialFile:
-    """The beginning of a file; use as a context manager, which only closes it: what has arrived is kept."""
+    """The first bytes of a file; use as a context manager, which only closes it: what has arrived is kept."""
 
     def __init__(self, path: Path, file: RemoteFile) -> None:
         self.path, self._file = path, file
-        self._part, self._note = _places(path)
+        self._part, self._note = _paths(path)
         self.size_bytes = partial_bytes(path, file)
-        self._sums = Sums(file)
+        self._checksums = Checksums(file)
 
     def __enter__(self) -> "PartialFile":
         try:
@@ -100,38 +100,38 @@ class PartialFile:
     def _read_what_is_there(self) -> None:
         os.ftruncate(self._descriptor, self.size_bytes)
         while block := os.read(self._descriptor, LARGEST_WRITE_BYTES):
-            self._sums.update(block)
+            self._checksums.update(block)
 
     def restart(self) -> None:
         """Forget what has arrived."""
         os.ftruncate(self._descriptor, 0)
         os.lseek(self._descriptor, 0, os.SEEK_SET)
         self.size_bytes = 0
-        self._sums = Sums(self._file)
+        self._checksums = Checksums(self._file)
 
     def append(self, data: bytes) -> None:
-        """Write what arrived; returns when the system has it."""
+        """Write what arrived; returns when the operating system has it."""
         rest = memoryview(data)
         try:
             while rest:
                 written = os.write(self._descriptor, rest[:LARGEST_WRITE_BYTES])
-                self._sums.update(rest[:written])
+                self._checksums.update(rest[:written])
                 self.size_bytes += written
                 rest = rest[written:]
         except OSError as error:
             raise explain_write_error(self.path, error) from error
 
     def discard(self) -> None:
-        """Take the beginning away."""
+        """Remove what has arrived."""
         self._part.unlink(missing_ok=True)
         self._note.unlink(missing_ok=True)
 
     def problem(self) -> str | None:
-        """What is wrong with it as a whole file, or None."""
-        return self._sums.problem(self.size_bytes)
+        """What is wrong with it as the complete file, or None."""
+        return self._checksums.problem(self.size_bytes)
 
     def commit(self) -> None:
-        """Bring the bytes to the disk, then give the file its name."""
+        """Sync the bytes to disk, then give the file its name."""
         try:
             os.fsync(self._descriptor)
             self._part.replace(self.path)
@@ -141,12 +141,12 @@ class PartialFile:
             raise explain_write_error(self.path, error) from error
 
 
-def _places(path: Path) -> tuple[Path, Path]:
+def _paths(path: Path) -> tuple[Path, Path]:
     part = path.with_name(path.name + PARTIAL_SUFFIX)
     return part, part.with_name(part.name + ".json")
 
 
 def _identity(file: RemoteFile) -> dict[str, str] | None:
-    """By which a beginning is known to be one of the same content; None where nothing is known: it cannot be continued."""
+    """What identifies the content; None where nothing does, so that it cannot be resumed."""
     names = ("sha256", "git_sha1", "etag")
     return next(({name: value} for name in names if (value := getattr(file, name))), None)

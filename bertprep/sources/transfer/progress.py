@@ -1,8 +1,8 @@
 """Progress of a download: a bar a file and one for all on a terminal, plain lines otherwise.
 
-Files are sent by several threads, and may start again from the beginning, so each reports how much of it is there, not what
-it added. The rate counts what was received only, not what was there before. A plain line comes at most every five seconds,
-and one for each file.
+Several threads receive files, which may restart from the beginning, so each reports how much of its file is there, not what it
+added. Throughput counts received bytes only, not those of an earlier run. There is a plain line at most every five seconds, and
+one for each file.
 """
 
 import sys
@@ -18,7 +18,7 @@ from bertprep.terminal import duration, printable
 
 
 class TransferProgress:
-    """Shows how much of each file is there, on standard error; may be called by many threads."""
+    """Shows on standard error how much of each file is there; may be called by many threads."""
 
     def __init__(self, label: str, files: Sequence[RemoteFile], *, enabled: bool) -> None:
         self._label, self._files, self._enabled = label, files, enabled
@@ -44,7 +44,7 @@ class TransferProgress:
             self._bar.stop()
 
     def begin(self, file: RemoteFile, there_bytes: int) -> None:
-        """A file is about to be received, of which so much is there already."""
+        """A file is about to be received, of which `there_bytes` are there already."""
         with self._lock:
             self._started_at[file.name] = time.monotonic()
             self._there[file.name] = self._before[file.name] = there_bytes
@@ -52,9 +52,9 @@ class TransferProgress:
                 self._tasks[file.name] = self._bar.add_task(printable(file.name), total=file.size_bytes)
 
     def reach(self, file: RemoteFile, there_bytes: int) -> None:
-        """So much of the file is there now."""
+        """`there_bytes` of the file are there now."""
         with self._lock:
-            # A file that starts again had nothing before
+            # A file that restarts had nothing before
             self._before[file.name] = min(self._before[file.name], there_bytes)
             self._there[file.name] = there_bytes
             now = time.monotonic()
@@ -82,11 +82,11 @@ class TransferProgress:
 
     def _summary(self, now: float) -> str:
         there = sum(self._there.values())
-        rate = (there - sum(self._before.values())) / max(now - self._started, 1e-9)
+        bytes_per_second = (there - sum(self._before.values())) / max(now - self._started, 1e-9)
         files = f"{self._finished:,}/{len(self._files):,} files"
-        text = f"{files}, {there / 1e6:,.0f} of {self._total / 1e6:,.0f} MB, {rate / 1e6:,.1f} MB/s"
-        if rate > 0 and self._total > there:
-            text += f", {duration((self._total - there) / rate)} left"
+        text = f"{files}, {there / 1e6:,.0f} of {self._total / 1e6:,.0f} MB, {bytes_per_second / 1e6:,.1f} MB/s"
+        if bytes_per_second > 0 and self._total > there:
+            text += f", {duration((self._total - there) / bytes_per_second)} left"
         return text
 
 

@@ -1,4 +1,4 @@
-"""The articles of a Wikimedia dump, `pages-articles.xml` in any packing, as a stream.
+"""The articles of a Wikimedia dump, `pages-articles.xml` in any compression, as a stream.
 
 A dump is one XML document of up to 100 GB. It goes through expat in blocks, without a tree, so that memory is bounded by the
 largest page; parsing does some 300 MB a CPU-second, unpacking bzip2 40, on as many processors as there are. Articles are the
@@ -32,7 +32,7 @@ _READ = {"namespace": 4, "title": 3, "ns": 3, "model": 4, "text": 4}
 
 @dataclass(frozen=True, slots=True)
 class SiteInfo:
-    """What cleaning needs to know of a wiki: its language, and its names for files and categories, in lower case."""
+    """What cleaning needs to know about a wiki: its language, and its names for files and categories, in lower case."""
 
     language: str = "en"
     file_namespaces: frozenset[str] = frozenset({"file", "image", "media"})  # these are understood on every wiki
@@ -90,7 +90,7 @@ class DumpReader:
             block = self._file.read(BLOCK_BYTES)
         except Exception as error:  # each library that unpacks has exceptions of its own
             raise BertprepError(
-                f"{self._name}: cannot be unpacked beyond byte {max(parser.CurrentByteIndex, 0):,} of its XML ({error}); "
+                f"{self._name}: cannot be decompressed beyond byte {max(parser.CurrentByteIndex, 0):,} of its XML ({error}); "
                 "it is damaged or cut off: fetch it again"
             ) from error
         self._given_bytes += len(block)

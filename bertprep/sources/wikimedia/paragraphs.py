@@ -32,9 +32,9 @@ _APPENDICES = frozenset(
 
 _LIST_MARKS = "*#:;"
 _ITEM_MARKS = "*#"
-_GOES_ON = (";", ",", " and", " or", "；", "，", "、")  # ends of list items that are parts of one sentence
+_CONTINUES = (";", ",", " and", " or", "；", "，", "、")  # ends of list items that are parts of one sentence
 _TABLE_MARKS = "|!"
-_BREAKING = ("", " ", "=", "-", *_LIST_MARKS, *_TABLE_MARKS)  # first characters of lines that no paragraph goes on with
+_BREAKING = ("", " ", "=", "-", *_LIST_MARKS, *_TABLE_MARKS)  # first characters of lines that end a paragraph
 
 _EMPTY = r"[ ,;:.·/–—，；：、-]*"
 _HOLES = (
@@ -60,7 +60,7 @@ def make_paragraphs(text: str, language: str) -> list[str]:
 
 
 def _gather(text: str) -> Iterator[tuple[str, bool]]:
-    """The lines of each paragraph as one, and whether it is an item of a list.
+    """The lines of each paragraph joined, and whether it is a list item.
 
     Indented lines go on to the end of a sentence: they are verses of a quotation, or a formula and what follows it. So do items
     of a list that end as parts of one sentence do.
@@ -90,7 +90,7 @@ def _gather(text: str) -> Iterator[tuple[str, bool]]:
         elif mark == ":":
             yield " ".join([*indented, line.lstrip(_LIST_MARKS)]), True
             indented.clear()
-        elif mark in _ITEM_MARKS and line.rstrip().endswith(_GOES_ON):
+        elif mark in _ITEM_MARKS and line.rstrip().endswith(_CONTINUES):
             items.append(line.lstrip(_LIST_MARKS))
         elif mark in _LIST_MARKS:
             yield " ".join([*items, line.lstrip(_LIST_MARKS)]), True
@@ -106,7 +106,7 @@ def _gather(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _make_prose(text: str, language: str, *, is_item: bool) -> str:
-    """The paragraph, '' if it is none."""
+    """The paragraph, or '' if it is not prose."""
     text = " ".join(text.split())
     if any(hole in text for hole in _HOLES):
         text = _mend(text, language)

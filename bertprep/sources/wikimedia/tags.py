@@ -96,7 +96,7 @@ def _drop_enclosed(text: str) -> str:
 
 
 def _end_of_comment(text: str, start: int, end: int) -> int:
-    """Where text goes on: nowhere after a comment without end, and after the line of one that fills it."""
+    """Where text resumes after a comment: at the end of the text if it never ends, after its line if it fills one."""
     end = text.find("-->", end) + 3
     if end < 3:
         return len(text)
@@ -105,12 +105,12 @@ def _end_of_comment(text: str, start: int, end: int) -> int:
 
 
 def protect(text: str) -> str:
-    """Text in which nothing is markup any more: its characters are written as entities, to be decoded in the end."""
+    """Text without markup: its characters are written as entities, to be decoded at the end."""
     return _MARKUP.sub(lambda character: f"&#{ord(character[0])};", text)
 
 
 def _keep_plain_formula(formula: str) -> str:
-    """Of formulas those that read the same without TeX, as the n of "let n be"; of others nothing."""
+    """Formulas that read the same without TeX, as the n of "let n be"; nothing of others."""
     formula = formula.removesuffix("\\,").strip()
     return protect(formula) if _PLAIN_FORMULA.fullmatch(formula) else ""
 

@@ -15,7 +15,7 @@ Words = Callable[[Arguments], str]
 
 
 def template_words(name: str, arguments: str, site: SiteInfo) -> str:
-    """What a reader sees of {{name|arguments}}, `arguments` from their first bar on; '' where that is not known.
+    """What a reader sees of {{name|arguments}}, with `arguments` from their first bar on; '' if unknown.
 
     >>> template_words("lang", "|grc|ἀρχή", SiteInfo()), template_words("cvt", "|5|-|6|km|mi", SiteInfo())
     ('ἀρχή', '5–6 km')

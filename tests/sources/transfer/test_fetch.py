@@ -11,6 +11,7 @@ import pytest
 
 from bertprep.errors import BertprepError
 from bertprep.files.lock import locked
+from bertprep.progress import Reporter
 from bertprep.sources.transfer import fetch as fetch_module
 from bertprep.sources.transfer import progress as transfer_progress
 from bertprep.sources.transfer.fetch import fetch
@@ -348,7 +349,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_disk_that_fills_on_the_way_is_one_line(hub: HubServer, small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_module, "check_room", lambda _: None)  # as if another program took the room meanwhile
+    monkeypatch.setattr(fetch_module, "check_free_space", lambda _: None)  # as if another program filled the disk meanwhile
     text = complaint(listing_of(hub), small_disk)
     assert text.startswith(f"{small_disk}/a.bin: cannot be written: No space left on device; 0 MB are free in {small_disk}")
     assert names(small_disk) == {"a.bin.part", "a.bin.part.json"}
@@ -363,7 +364,7 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(
 ) -> None:
     monkeypatch.setattr(transfer_progress, "SECONDS_BETWEEN_LINES", 0)
     hub.fail("a.bin", status=503)
-    fetch(listing_of(hub), tmp_path, progress=True, label="books")
+    fetch(listing_of(hub), tmp_path, reporter=Reporter(), label="books")
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == f"{tmp_path}/a.bin: the server answers 503 Service Unavailable; trying again in 0 s (try 2 of {TRIES})"
     assert lines[1].startswith("books: 0/1 files, 0 of 0 MB, ")

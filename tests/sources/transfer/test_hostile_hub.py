@@ -80,13 +80,13 @@ NO_JSON = [
 )
 def test_what_a_revision_is_not(body: bytes, hub: HubServer, refuses: Callable[..., str]) -> None:
     hub.answers[REVISION] = says(body)
-    assert "answers something else than the Hub does; check HF_ENDPOINT" in refuses("vocab", "--model", MODEL)
+    assert "does not answer as the Hub does; check HF_ENDPOINT" in refuses("vocab", "--model", MODEL)
 
 
 @pytest.mark.parametrize("body", NO_JSON)
 def test_what_a_listing_is_not(body: bytes, hub: HubServer, refuses: Callable[..., str]) -> None:
     hub.answers |= {REVISION: says({"sha": COMMIT}), TREE: says(body)}
-    assert "answers something else than the Hub does; check HF_ENDPOINT" in refuses("vocab", "--model", MODEL)
+    assert "does not answer as the Hub does; check HF_ENDPOINT" in refuses("vocab", "--model", MODEL)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_an_answer_without_end_is_left(hub: HubServer, refuses: Callable[..., st
 def test_a_packed_answer_is_not_unpacked(hub: HubServer, refuses: Callable[..., str]) -> None:
     bomb = gzip.compress(b" " * (1 << 24), 1)
     hub.answers[REVISION] = says(bomb, **{"Content-Encoding": "gzip"})
-    assert "answers something else" in refuses("vocab", "--model", MODEL)
+    assert "does not answer as the Hub does" in refuses("vocab", "--model", MODEL)
 
 
 @pytest.mark.parametrize("length", ["1000000", "-1", "x", "9" * 5000, "1e400", str(10**30)])
@@ -199,7 +199,7 @@ def test_a_wait_that_is_no_time_is_one_line(text: str, hub: HubServer, refuses: 
 def test_an_address_must_end_with_a_name(
     end: str, hub: HubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], refuses: Callable[..., str]
 ) -> None:
-    assert "ends with no file's name" in refuses("wikipedia", "--from-dump", f"{hub.url}/files/{end}")
+    assert "does not end with a file's name" in refuses("wikipedia", "--from-dump", f"{hub.url}/files/{end}")
     refused(capsys, "shard", "--input", f"{hub.url}/files/{end}", "--workdir", tmp_path / "work")
     assert not hub.asked
 
@@ -210,8 +210,8 @@ def test_an_address_must_end_with_a_name(
 def test_an_address_is_of_characters_that_can_be_printed(
     address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], refuses: Callable[..., str]
 ) -> None:
-    assert "is no address" in refuses("wikipedia", "--from-dump", address)
-    assert "is no address" in refused(capsys, "shard", "--input", address, "--workdir", tmp_path / "work")
+    assert "is not an address" in refuses("wikipedia", "--from-dump", address)
+    assert "is not an address" in refused(capsys, "shard", "--input", address, "--workdir", tmp_path / "work")
 
 
 @pytest.mark.parametrize("length", ["9" * 5000, str(10**30), "-5", "٣", "x"])

@@ -118,7 +118,7 @@ def test_no_network_is_one_line(server: HubServer, monkeypatch: pytest.MonkeyPat
 def test_an_answer_of_something_else_is_told(answer: bytes, server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.files[f"api/models/{MODEL}/revision/main"] = answer
     monkeypatch.setattr(constants, "ENDPOINT", f"{server.url}/files")
-    assert "answers something else than the Hub does; check HF_ENDPOINT" in complaint(catalogue.vocab(MODEL))
+    assert "does not answer as the Hub does; check HF_ENDPOINT" in complaint(catalogue.vocab(MODEL))
 
 
 def test_a_known_file_that_the_hub_lists_with_another_sum_is_refused(

@@ -1,0 +1,43 @@
+"""Whether the disks have the space for what is still to be written: asked before the first byte, not found out at the last."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertprep.errors import BertprepError
+
+
+@dataclass(frozen=True)
+class FreeSpace:
+    """What is needed and what is free on one file system, the one that `folder` is on."""
+
+    folder: Path
+    needed_bytes: int
+    free_bytes: int
+
+    @property
+    def enough(self) -> bool:
+        return self.needed_bytes <= self.free_bytes
+
+
+def free_space(needed_bytes: Mapping[Path, int]) -> list[FreeSpace]:
+    """The space on each of the file systems that these folders are on, or will be on."""
+    needs: dict[int, tuple[Path, int]] = {}
+    for folder, size_bytes in needed_bytes.items():
+        absolute = folder.absolute()
+        existing = next(path for path in (absolute, *absolute.parents) if path.is_dir())
+        device = existing.stat().st_dev
+        first, total_bytes = needs.get(device, (existing, 0))
+        needs[device] = first, total_bytes + size_bytes
+    return [FreeSpace(folder, size_bytes, shutil.disk_usage(folder).free) for folder, size_bytes in needs.values()]
+
+
+def check_free_space(needed_bytes: Mapping[Path, int]) -> None:
+    """Raise `BertprepError` where what is still to come does not fit."""
+    for disk in free_space(needed_bytes):
+        if not disk.enough:
+            raise BertprepError(
+                f"{disk.folder}: {disk.needed_bytes / 1e6:,.0f} MB are still to come and {disk.free_bytes / 1e6:,.0f} MB are "
+                "free; free some space, or choose another --workdir"
+            )

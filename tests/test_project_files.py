@@ -1,0 +1,90 @@
+"""What stands around the code names only what is there: scripts, container files, the citation."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[1]
+SCRIPTS = ("test", "quickstart", "release")
+DOCKERFILES = ("Dockerfile", "Dockerfile.cuda")
+
+
+def run(script: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([ROOT / "scripts" / script, *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help_is_the_header_and_no_error(script: str, option: str) -> None:
+    done = run(script, option)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"scripts/{script}" in done.stdout
+    assert "set -euo" not in done.stdout
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_an_unknown_option_is_one_line(script: str) -> None:
+    done = run(script, "--halp")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"scripts/{script}: error: --halp: unknown ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["--suite", "none"], ["--suite"], ["--python", "2.7"], ["--python"]])
+def test_there_are_no_other_suites_and_pythons(arguments: list[str]) -> None:
+    assert run("test", *arguments).returncode == 2
+
+
+def test_the_suites_name_tests_that_exist() -> None:
+    script = (ROOT / "scripts/test").read_text(encoding="utf-8")
+    arrays = re.findall(r"^(?:bytes|commands)=\(.*?\)$", script, re.MULTILINE | re.DOTALL)
+    assert len(arrays) == 2
+    shown = 'printf "%s\\n" "${bytes[@]}" "${commands[@]}"'
+    names = subprocess.check_output(["bash", "-c", "\n".join([*arrays, shown])], cwd=ROOT, text=True).split()
+    assert [name for name in names if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_a_dockerfile_names_what_is_there(name: str) -> None:
+    dockerfile = (ROOT / name).read_text(encoding="utf-8")
+    copied = [path for line in re.findall(r"^COPY (.*) \S+$", dockerfile, re.MULTILINE) for path in line.split()]
+    assert {"bertprep", "trainer", "constraints", "pyproject.toml"} <= set(copied)
+    assert [path for path in copied if not (ROOT / path).exists()] == []
+    let_through = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    assert [path for path in copied if f"!{path}" not in let_through] == []
+    for constraints in re.findall(r"-c (\S+)", dockerfile):
+        assert (ROOT / constraints).is_file()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (extra,) = re.findall(r'"\.\[(\w+)\]"', dockerfile)
+    assert extra in project["optional-dependencies"]
+    (python,) = re.findall(r"^FROM python:([0-9.]+)-slim$", dockerfile, re.MULTILINE)
+    assert f"Programming Language :: Python :: {python}" in project["classifiers"]
+
+
+def test_the_version_that_a_dockerfile_reads_is_pinned() -> None:
+    (command,) = re.findall(r"version=\$\((.*?)\) ", (ROOT / "Dockerfile.cuda").read_text(encoding="utf-8"))
+    version = subprocess.check_output(["bash", "-c", command], cwd=ROOT, text=True)
+    assert re.fullmatch(r"2\.\d+\.\d+\n", version)
+
+
+def test_the_citation_is_of_the_newest_release() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    (newest, *_) = re.findall(r"^## (\S+) \((\S+)\)$", changelog, re.MULTILINE)
+    citation = dict(re.findall(r"^([a-z-]+): (.+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE))
+    assert (citation["version"], citation["date-released"]) == newest
+
+
+@pytest.mark.parametrize("script", [path.name for path in sorted((ROOT / "scripts").iterdir()) if path.suffix != ".py"])
+def test_scripts_can_be_run(script: str) -> None:
+    path = ROOT / "scripts" / script
+    first = path.read_text(encoding="utf-8").partition("\n")[0]
+    assert os.access(path, os.X_OK) == first.startswith("#!")
