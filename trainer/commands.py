@@ -24,8 +24,9 @@ from trainer.initial_weights import find_weights
 from trainer.model_config import PRESETS, ModelConfig
 from trainer.optimizer import FIXED, OptimizerSettings
 from trainer.phases import PhaseOptions, PhaseRequest, check_learning, make_phases, read_phases
-from trainer.resume import check_beginning, check_init, describe_finished
+from trainer.resume import check_init, check_resume, describe_finished
 from trainer.settings import EngineSettings, Phase, RunSettings
+from trainer.signals import exit_on_sigterm
 from trainer.variables import variable_shapes
 
 FINISHED, STOPPED = 0, 3
@@ -61,11 +62,12 @@ def pretrain_command(options: argparse.Namespace) -> int:
         unknown.add("precision")
     check_init(expected, unknown=unknown)
     with ExitStack() as opened:
+        opened.enter_context(exit_on_sigterm(STOPPED))
         out = expected.out if machine.is_first and "out" not in unknown else None
         if out:
             opened.enter_context(locked(out))
         precision = execution.precision if execution else options.amp
-        step = check_beginning(expected, devices=machine.devices or 1, precision=precision, unknown=unknown)
+        step = check_resume(expected, devices=machine.devices or 1, precision=precision, unknown=unknown)
         if not unknown and step == expected.steps:
             say(describe_finished(expected))
             return FINISHED

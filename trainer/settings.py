@@ -11,6 +11,8 @@ from bertprep.errors import UsageError
 from trainer.model_config import ModelConfig
 from trainer.optimizer import OptimizerSettings
 from trainer.schedule import Schedule
+from trainer.tasks import Task
+from trainer.tasks.pretraining import PRETRAINING
 
 PRECISIONS = ("off", "fp16", "bf16")
 SWITCHES = ("on", "off")
@@ -90,6 +92,7 @@ class RunSettings:
     phases: tuple[Phase, ...]
     optimizer: OptimizerSettings
     out: Path
+    task: Task = PRETRAINING
     seed: int = 12345
     init: Path | None = None  # a checkpoint or a model.safetensors to begin with
     vocabulary: Path | None = None  # the vocab.txt of the records, which is kept with the model

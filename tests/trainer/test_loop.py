@@ -22,15 +22,16 @@ from tests.records.handmade import Dialect, Record, file_of
 from tests.records.test_record_set import write_folder
 from trainer import log as run_log
 from trainer import loop
-from trainer.batches import GlobalBatch, TrainingBatches
+from trainer.batches import GlobalBatch, TrainingBatches, empty_for
 from trainer.checkpoint import find_checkpoints
 from trainer.checkpoint import read as read_checkpoint
 from trainer.loop import train
-from trainer.metrics import StepResult, Sums
+from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
 from trainer.optimizer import OptimizerSettings
 from trainer.schedule import Schedule
 from trainer.settings import Phase, RunSettings
+from trainer.tasks.pretraining import PretrainingSums
 
 SHARDS = (20, 13)  # records
 STEPS, BATCH, SEED = 12, 8, 3  # three epochs
@@ -77,13 +78,15 @@ class NumPyEngine:
         loss, sequences, stops = (sum(values) for values in zip(*self.gather(own), strict=True))
         self.model += learning_rate * loss
         self.updates += 1
-        sums = Sums(masked_lm_loss=loss, masked_lm_weight=sequences, next_sentence_loss=1.0, sequences=sequences)
+        sums = PretrainingSums(
+            masked_lm_loss_sum=loss, masked_lm_weight_sum=sequences, next_sentence_loss_sum=1.0, sequences=sequences
+        )
         return lambda: StepResult(sums, gradient_norm=float(step + 1), loss_scale=1.0, is_stop_wanted=stops > 0)
 
-    def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> Sums:
+    def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> PretrainingSums:
         own = (float(examples.input_ids[row_weights > 0].sum()), float(row_weights.sum()))
         loss, sequences = (sum(values) for values in zip(*self.gather(own), strict=True))
-        return Sums(masked_lm_loss=loss, masked_lm_weight=sequences, sequences=sequences)
+        return PretrainingSums(masked_lm_loss_sum=loss, masked_lm_weight_sum=sequences, sequences=sequences)
 
     def state(self) -> dict[str, NDArray[np.float32]]:
         return {
@@ -225,7 +228,7 @@ def test_the_last_step_before_a_damaged_record_is_saved(data: Data, tmp_path: Pa
         file, record = (0, number) if number < SHARDS[0] else (1, number - SHARDS[0])
         assert str(error.value).startswith(f"{data.folder}/training/part-{file}: record {record}: ")
         assert str(error.value).endswith(
-            "; --skip-bad-records N goes on without so many; step 3 is saved, and the same command goes on from there"
+            "; --skip-bad-records N skips up to N of them; step 3 is saved, and the same command resumes after it"
         )
         assert saved_steps(tmp_path / "out") == [3]
     repair()
@@ -241,7 +244,7 @@ def test_a_record_damaged_under_way(data: Data, tmp_path: Path) -> None:
     number = data.met_first_at(1)[0]
     engine: Any = NumPyEngine()
     engine.on_step = lambda step: data.damage(number) if step == 1 else None
-    with pytest.raises(BertprepError, match=r"; step \d is saved, and the same command goes on from there$"):
+    with pytest.raises(BertprepError, match=r"; step \d is saved, and the same command resumes after it$"):
         train(settings_of(data, tmp_path / "out", has_test=False), engine)
     (step,) = saved_steps(tmp_path / "out")[-1:]
     assert 4 <= step <= 8
@@ -269,7 +272,7 @@ def test_a_file_that_was_changed_ends_a_run_saved(data: Data, tmp_path: Path, mo
     step = saved[-1]  # how far a thread had read ahead by then is a matter of time
     assert saved == sorted({*range(5, step, 5), step})
     assert str(error.value).startswith(f"{part}: ")
-    assert str(error.value).endswith(f"; step {step} is saved, and the same command goes on from there")
+    assert str(error.value).endswith(f"; step {step} is saved, and the same command resumes after it")
     assert 4 <= step < STEPS
 
 
@@ -303,11 +306,12 @@ def test_in_the_place_of_a_bad_record_stands_the_next_good_one(data: Data) -> No
     data.damage(5), data.damage(6)
     with RecordSet([data.folder]) as records:
         batches = TrainingBatches(records, GlobalBatch(33), seed=SEED, skip_bad=2)
+        found = empty_for(records, 33)
         for step in range(2):
-            found = batches.batch_of(step).input_ids
+            batches.read_into(found, step)
             for row, number in enumerate(batches.numbers(step).tolist()):
                 expected = data.records[7 if number in (5, 6) else number]["input_ids"]
-                assert found[row].tolist() == expected
+                assert found.input_ids[row].tolist() == expected
         assert {(step, bad.number) for step, bad in batches.take_bad(1)} == {(0, 5), (0, 6), (1, 5), (1, 6)}
 
 
@@ -377,10 +381,12 @@ def test_no_rank_waits_for_one_that_meets_a_damaged_record(data: Data, tmp_path:
         meets = next(
             rank for rank in range(2) if number in TrainingBatches(records, GlobalBatch(BATCH, 2, rank), seed=SEED).numbers(3)
         )
-    saved = "step 3 is saved, and the same command goes on from there"
+    saved = "step 3 is saved, and the same command resumes after it"
     assert f": record {number if number < SHARDS[0] else number - SHARDS[0]}: " in str(ends[meets])
     assert str(ends[meets]).endswith(saved)
-    assert ends[1 - meets] == f"process {1 - meets} of 2: another one met data that it cannot take, and says which; {saved}"
+    assert (
+        ends[1 - meets] == f"data rank {1 - meets} of 2: another process met data that it cannot read, and says which; {saved}"
+    )
     assert saved_steps(tmp_path / "out") == [3]
 
 
@@ -391,7 +397,7 @@ def test_a_damaged_record_of_the_test_split(ranks: int, data: Data, tmp_path: Pa
     settings = settings_of(data, tmp_path / "out", devices=ranks, eval_every=6)
     ends = train_on_ranks(settings, ranks, monkeypatch)
     assert sum(f"{data.folder}/test/part-0: record 4: " in str(end) for end in ends) == 1
-    assert all(str(end).endswith("; step 6 is saved, and the same command goes on from there") for end in ends)
+    assert all(str(end).endswith("; step 6 is saved, and the same command resumes after it") for end in ends)
     assert entries(tmp_path / "out", "evaluation") == []
     assert (
         train_on_ranks(replace(settings, skip_bad_records=1), ranks, monkeypatch)

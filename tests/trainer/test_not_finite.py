@@ -1,4 +1,4 @@
-"""A loss that is no number: skipped where the loss scale can be halved, otherwise the end, with the batch's records named."""
+"""NaN or overflow: skipped where the loss scale can be halved, otherwise the end, with the batch's records named."""
 
 import math
 from pathlib import Path
@@ -11,14 +11,15 @@ from bertprep.errors import BertprepError
 from bertprep.records.record_set import RecordSet
 from tests.records.test_record_set import write_folder
 from trainer.batches import GlobalBatch, TrainingBatches
-from trainer.metrics import StepResult, Sums
-from trainer.not_finite import check_finite
+from trainer.loop import check_finite
+from trainer.metrics import StepResult
+from trainer.tasks.pretraining import PretrainingSums
 
 SEED = 7
 
 
 def result(*, loss: float = 1.0, norm: float = 1.0, loss_scale: float = 1.0) -> StepResult:
-    sums = Sums(masked_lm_loss=loss, masked_lm_weight=1.0, sequences=1.0)
+    sums = PretrainingSums(masked_lm_loss_sum=loss, masked_lm_weight_sum=1.0, sequences=1.0)
     return StepResult(sums, gradient_norm=norm, loss_scale=loss_scale, is_stop_wanted=False)
 
 
@@ -59,10 +60,10 @@ def test_any_other_is_the_end_with_the_whole_batch_named(wrong: dict[str, float]
     loss, norm = wrong.get("loss", 1.0), wrong.get("norm", 1.0)
     assert message.startswith(f"step 103: the loss is {loss}, the norm of the gradients {norm}; its batch is {named[0]}, and 7")
     assert str(out / "not_finite.txt") in message
-    assert message.endswith("or lower --lr; no checkpoint was written before, so the same command begins anew")
+    assert message.endswith("or lower --lr; the same command starts again, since no checkpoint was written")
     (out / "checkpoint-000000100.safetensors").touch()
     with pytest.raises(
-        BertprepError, match=r"newest checkpoint, checkpoint-000000100\.safetensors, is from before, and the same"
+        BertprepError, match=r"the same command resumes from the newest checkpoint, checkpoint-000000100\.safetensors$"
     ):
         check(result(**wrong), records, out)
 

@@ -12,14 +12,15 @@ import pytest
 from bertprep.files.lock import locked
 from bertprep.records.record_set import RecordSet
 from bertprep.weights.hugging_face import save_weights
+from tests.records.test_record_set import write_folder
 from tests.trainer.test_data import write_data
-from trainer import checkpoint, commands
-from trainer import resume as beginning
+from trainer import checkpoint, commands, resume
 from trainer.checkpoint import Evaluated
 from trainer.cli import main
 from trainer.execution import Processor
 from trainer.model_config import ModelConfig
 from trainer.resume import describe_run
+from trainer.schedule import Schedule
 from trainer.settings import RunSettings
 from trainer.variables import initial_values
 
@@ -50,10 +51,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def leave_checkpoint(step: int, monkeypatch: pytest.MonkeyPatch, *options: str, **more: Any) -> None:
     """What a run of the command leaves after that step."""
     runs: list[RunSettings] = []
-    monkeypatch.setattr(commands, "check_beginning", lambda settings, **_: runs.append(settings) or 0)
+    monkeypatch.setattr(commands, "check_resume", lambda settings, **_: runs.append(settings) or 0)
     with pytest.raises(Loaded):
         main([*COMMAND, *options])
-    monkeypatch.setattr(commands, "check_beginning", beginning.check_beginning)
+    monkeypatch.setattr(commands, "check_resume", resume.check_resume)
     [settings] = runs
     with RecordSet(settings.phases[0].data) as records:
         made_with = describe_run(settings, [records], devices=1, precision="off")
@@ -148,15 +149,15 @@ def test_initial_weights_that_are_none_are_refused(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--seed", "1"], "seed 12345, now it is 1; go on with the same settings"),
+        (["--seed", "1"], "seed 12345, now it is 1; resume with the same settings"),
         (["--weight-decay", "0.1"], "optimizer.weight_decay 0.01, now it is 0.1; "),
         (["--clip-norm", "2"], "optimizer.clip_norm 1.0, now it is 2.0; "),
         (["--no-dropout"], "model.hidden_dropout_prob 0.1, now it is 0.0; "),
         (["--batch-size", "8"], "phases.0.global_batch 32, now it is 8; "),
         (["--amp", "bf16"], "precision off, now it is bf16; "),
-        (["--steps", "20"], "phases.0.schedule.steps 10, now it is 20; --lengthen goes on with the learning rates of the "),
-        (["--steps", "8", "--lengthen"], "phases.0.schedule.steps 10, now it is 8; go on with the same settings"),
-        (["--steps", "20", "--lengthen", "--lr", "1"], "phases.0.schedule.peak 0.0001, now it is 1.0; go on with the same"),
+        (["--steps", "20"], "phases.0.schedule.steps 10, now it is 20; --lengthen resumes with the learning rates of the "),
+        (["--steps", "8", "--lengthen"], "phases.0.schedule.steps 10, now it is 8; resume with the same settings"),
+        (["--steps", "20", "--lengthen", "--lr", "1"], "phases.0.schedule.peak 0.0001, now it is 1.0; resume with the same"),
     ],
 )
 def test_other_settings_than_those_of_the_checkpoint_are_refused(
@@ -175,7 +176,7 @@ def test_a_checkpoint_of_another_make_is_refused(monkeypatch: pytest.MonkeyPatch
 
 def test_a_run_that_is_there_or_damaged_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     leave_checkpoint(5, monkeypatch)
-    assert "is there from a run before" in refused(capsys, "--no-resume")
+    assert "is there from an earlier run" in refused(capsys, "--no-resume")
     Path("out/checkpoint-000000005.safetensors").write_bytes(b"")
     assert refused(capsys).startswith("out/checkpoint-000000005.safetensors: is damaged")
 
@@ -210,3 +211,90 @@ def test_the_lowest_comparable_loss_is_the_best() -> None:
     assert not replace(best, loss=float("nan")).is_below(None)
     assert replace(best, phase=2, loss=6.0).is_below(best)
     assert replace(best, sequences=10, loss=6.0).is_below(best)
+
+
+def test_data_are_known_again_by_their_records(tmp_path: Path) -> None:
+    write_folder(tmp_path / "data", (20, 10))
+    write_folder(tmp_path / "other format", (20, 10), "ofrecord")
+    write_folder(tmp_path / "other order", (20, 10))
+    first, second = (tmp_path / "other order" / "training" / f"part-{number}" for number in (0, 1))
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+    prints = {}
+    for name in ("data", "other format", "other order"):
+        with RecordSet([tmp_path / name]) as records:
+            prints[name] = resume._fingerprint(records)
+    assert prints["other format"] == prints["data"]
+    assert prints["other order"] != prints["data"]
+
+
+def made_with(*steps: int, warmup_steps: int = 4, peak: float = 0.01) -> dict[str, Any]:
+    schedules = [Schedule.google(peak=peak, steps=each, warmup_steps=warmup_steps) for each in steps]
+    return {"phases": [{"schedule": asdict(each)} for each in schedules]}
+
+
+@pytest.mark.parametrize(
+    ("step", "then", "now", "is_seamless"),
+    [
+        (3, made_with(12), made_with(24), True),  # the last update of the warmup that no decay follows
+        (4, made_with(12), made_with(24), False),
+        (12, made_with(12), made_with(24), False),
+        (3, made_with(12), made_with(24, warmup_steps=8), False),
+        (0, made_with(12), made_with(24, warmup_steps=8), True),
+        (12, made_with(12, 6), made_with(12, 24), True),  # the second phase is not begun
+        (8, made_with(12, 6), made_with(12, 24), True),
+        (14, made_with(12, 6), made_with(12, 24), True),  # in the second one's warmup
+        (17, made_with(12, 6), made_with(12, 24), False),
+        (12, made_with(12, 6), made_with(24, 6), False),
+    ],
+)
+def test_learning_rates_so_far_are_those_of_the_longer_run_or_not(
+    step: int, then: dict[str, Any], now: dict[str, Any], is_seamless: bool
+) -> None:
+    found = resume.find_lengthening(step, then, now)
+    assert found is not None
+    assert found.is_seamless == is_seamless
+    so_far = range(1, found.update + 1)
+    same = [
+        found.then[found.number].learning_rate(update) == found.now[found.number].learning_rate(update) for update in so_far
+    ]
+    assert all(same) == is_seamless
+
+
+@pytest.mark.parametrize(
+    ("step", "then", "now"),
+    [
+        (5, made_with(12), made_with(12)),
+        (5, made_with(24), made_with(12)),
+        (5, made_with(12), made_with(24, peak=0.02)),
+        (5, made_with(12), made_with(12, warmup_steps=2)),
+        (5, made_with(12), made_with(12, 12)),
+        (13, made_with(12, 6), made_with(24, 6)),  # the first phase is over
+        (5, made_with(12), {"phases": [{}]}),
+    ],
+)
+def test_what_is_no_lengthening(step: int, then: dict[str, Any], now: dict[str, Any]) -> None:
+    assert resume.find_lengthening(step, then, now) is None
+
+
+def test_what_was_is_said_and_entered() -> None:
+    then, now = made_with(12), made_with(24)
+    found = resume.find_lengthening(11, then, now)
+    assert found is not None
+    assert found.describe() == (
+        "lengthened from 12 to 24 steps after step 11: from here on the schedule is that of 24 steps, with a learning rate of "
+        "0.005 at the next step; at step 11 it was 0.000833, a run of 24 steps from the start has 0.00542 there"
+    )
+    once = found.enter(now, [each["schedule"] for each in then["phases"]])
+    assert once["lengthened"] == [{"step": 11, "schedules": [then["phases"][0]["schedule"]]}]
+    again = resume.find_lengthening(20, once, made_with(48))
+    assert again is not None
+    assert [each["step"] for each in again.enter(once, [])["lengthened"]] == [11, 20]
+
+
+def test_a_seamless_one_leaves_no_trace() -> None:
+    found = resume.find_lengthening(3, made_with(12), made_with(24))
+    assert found is not None
+    assert found.describe() == "lengthened from 12 to 24 steps after step 3: its learning rates so far are those of 24 steps"
+    assert found.enter(made_with(24), []) == made_with(24)

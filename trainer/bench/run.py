@@ -33,10 +33,10 @@ from trainer.bench.table import TABLE, Row, keep_row, to_markdown
 from trainer.data import check_fits_model, name_data
 from trainer.engines import Engine, check_engine, open_engine, steps_ahead
 from trainer.execution import this_cpu
-from trainer.metrics import training_flops
 from trainer.model_config import ModelConfig
 from trainer.optimizer import OptimizerSettings
 from trainer.settings import EngineSettings, check_folder
+from trainer.tasks.pretraining import PRETRAINING
 
 _HELD = 2  # batches in use: that of the step that runs, and that of the one begun behind it
 _MADE_UP = 4  # batches in memory, taken in turn
@@ -128,7 +128,7 @@ def read_settings(options: argparse.Namespace) -> BenchSettings:
 def measure(engine: Engine, settings: BenchSettings, *, batch_size: int, command: str) -> Row:
     """Time steps on an engine; `command` is what asked for it."""
     global_batch = batch_size * engine.devices * settings.accumulation
-    batch = GlobalBatch(global_batch, engine.data_world_size, engine.data_rank, settings.accumulation)
+    batch = GlobalBatch(global_batch, engine.data_world_size, engine.data_rank)
     engine.build(settings.model, settings.optimizer, seed=_SEED)
     seconds, cpu_seconds = [], []  # of a step, in each repeat
     with _open_batches(settings, batch) as batches:
@@ -166,7 +166,7 @@ def measure(engine: Engine, settings: BenchSettings, *, batch_size: int, command
         sequences_per_second=rate,
         sequences_per_second_of_repeats=rates,
         tokens_per_second=rate * settings.seq,
-        flops_per_second=rate * training_flops(settings.model, seq=settings.seq, pred=settings.pred),
+        flops_per_second=rate * PRETRAINING.flops(settings.model, seq=settings.seq, pred=settings.pred),
         milliseconds_per_step=1000 * statistics.median(seconds),
         cpu_seconds_per_step=statistics.median(cpu_seconds),
         date=str(date.today()),

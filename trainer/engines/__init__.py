@@ -23,10 +23,11 @@ from bertprep.errors import UsageError
 from bertprep.records import Examples
 from trainer.engines.silence import quiet
 from trainer.execution import Execution
-from trainer.metrics import StepResult, Sums
+from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
 from trainer.optimizer import OptimizerSettings
 from trainer.settings import EngineSettings
+from trainer.tasks import Sums
 
 ENGINES = ("tensorflow", "oneflow")
 State = Mapping[str, NDArray[np.float32]]

@@ -12,12 +12,14 @@ import pytest
 
 from bertprep.records import Examples
 from tests.records.test_record_set import write_folder
+from trainer.batches import empty_for
 from trainer.bench import run as bench
 from trainer.bench.table import read_rows, to_markdown
 from trainer.cli import _parser, main
 from trainer.execution import Execution
-from trainer.metrics import StepResult, Sums, training_flops
+from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
+from trainer.tasks.pretraining import PRETRAINING, PretrainingSums
 
 
 class CountingEngine:
@@ -53,7 +55,7 @@ class CountingEngine:
         def wait() -> StepResult:
             self.begun.remove(step)
             self.now += self.slow.get(step, 1)
-            return StepResult(Sums(), 0.0, 1.0, is_stop_wanted=False)
+            return StepResult(PretrainingSums(), 0.0, 1.0, is_stop_wanted=False)
 
         return wait
 
@@ -83,7 +85,7 @@ def test_steps_are_timed_without_those_that_are_skipped(engine: CountingEngine) 
     assert (row.precision, row.xla) == ("bf16", True)  # as the engine chose
     assert row.cpu_seconds_per_step == 2
     tiny = ModelConfig.preset("tiny")
-    assert row.flops_per_second == 24 * training_flops(tiny, seq=128, pred=20)
+    assert row.flops_per_second == 24 * PRETRAINING.flops(tiny, seq=128, pred=20)
 
 
 @pytest.mark.parametrize(("has_accelerator", "most_begun"), [(True, 2), (False, 1)])
@@ -123,7 +125,9 @@ def test_records_are_read_where_they_are_named(engine: CountingEngine, tmp_path:
         batches = bench.TrainingBatches(records, bench.GlobalBatch(10), seed=bench._SEED)
         assert len(seen) == 2
         for step, input_ids in enumerate(seen):
-            np.testing.assert_array_equal(input_ids, batches.batch_of(step).input_ids)
+            expected = empty_for(records, 10)
+            batches.read_into(expected, step)
+            np.testing.assert_array_equal(input_ids, expected.input_ids)
 
 
 def test_the_command_measures_the_largest_batch_and_keeps_a_row(

@@ -78,7 +78,7 @@ def test_a_damaged_record_costs_no_step(workdir: Path, tmp_path: Path) -> None:
     out, options = tmp_path / "one", ["--engine", "oneflow", "--no-dropout"]
     said = finish(start(command(data, out, *options)), status=1).splitlines()[-1]
     assert said.startswith(f"trainer: error: {name}")
-    assert said.endswith("; step 6 is saved, and the same command goes on from there")
+    assert said.endswith("; step 6 is saved, and the same command resumes after it")
     assert [read(path).step for path in find_checkpoints(out)] == [6]
     assert f"step 7: without a bad record: {name}" in finish(start(command(data, out, *options, "--skip-bad-records", "1")))
 

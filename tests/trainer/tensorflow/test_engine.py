@@ -258,7 +258,7 @@ def test_rows_of_weight_0_count_for_nothing_in_an_evaluation() -> None:
     batch.masked_lm_weights[~weights] = 0
     found = engine.evaluate(batch, weights.astype(np.float32))
     assert found.sequences == BATCH - 3
-    assert found.masked_lm_weight == batch.masked_lm_weights.sum()
+    assert found.masked_lm_weight_sum == batch.masked_lm_weights.sum()
     alone = make_engine(1).evaluate(batch[: BATCH - 3], np.ones(BATCH - 3, np.float32))
     np.testing.assert_allclose(found, alone, rtol=1e-6)
 

@@ -163,7 +163,7 @@ def test_a_damaged_record_costs_no_step(record_format: str, workdir: Path, tmp_p
     name = damage_record_of(7, data, record_format)
     said = finish(start(command(data, out, *options)), status=1).splitlines()[-1]
     assert said.startswith(f"trainer: error: {name}")
-    assert said.endswith("; step 6 is saved, and the same command goes on from there")
+    assert said.endswith("; step 6 is saved, and the same command resumes after it")
     assert [read(path).step for path in find_checkpoints(out)] == [6]
     skipping = [*options, "--skip-bad-records", "1"]
     assert f"step 7: without a bad record: {name}" in finish(start(command(data, out, *skipping)))
@@ -184,8 +184,8 @@ def test_a_record_damaged_during_a_run_of_two_processes_ends_both(workdir: Path,
     step = read(checkpoint).step
     assert training_log(out)[-1]["step"] == step
     assert sum(end.startswith(f"trainer: error: {name}") for end in ends) == 1
-    assert sum("of 2: another one met data that it cannot take, and says which; " in end for end in ends) == 1
-    assert all(end.endswith(f"; step {step:,} is saved, and the same command goes on from there") for end in ends)
+    assert sum("of 2: another process met data that it cannot read, and says which; " in end for end in ends) == 1
+    assert all(end.endswith(f"; step {step:,} is saved, and the same command resumes after it") for end in ends)
 
 
 def test_two_phases(workdir: Path, tmp_path: Path) -> None:

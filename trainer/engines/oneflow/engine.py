@@ -34,10 +34,11 @@ from trainer.engines.oneflow.passes import Passes
 from trainer.engines.oneflow.placed_model import place_model
 from trainer.engines.oneflow.stages import WORDS, cut, describe
 from trainer.execution import choose_execution
-from trainer.metrics import StepResult, Sums
+from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
 from trainer.optimizer import OptimizerSettings
 from trainer.settings import EngineSettings
+from trainer.tasks.pretraining import PretrainingSums
 from trainer.variables import initial_values, variable_shapes
 
 Tensor: TypeAlias = Any
@@ -118,7 +119,7 @@ class OneFlowEngine:
 
         return wait
 
-    def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> Sums:
+    def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> PretrainingSums:
         batch = _to_batch(examples, row_weights)
         counted = self._count(batch)
         return _to_sums(self._local.sum_over_all(self._passes.sums(batch)).numpy().tolist(), counted)
@@ -200,10 +201,10 @@ def _to_batch(examples: Examples, row_weights: NDArray[np.float32]) -> dict[str,
     return {**features(examples), "row_weights": row_weights}
 
 
-def _to_sums(of_sums: list[float], counted: Tensor) -> Sums:
+def _to_sums(of_sums: list[float], counted: Tensor) -> PretrainingSums:
     masked_lm_loss, masked_lm_correct, next_sentence_loss, next_sentence_correct = of_sums
     weight, sequences = counted.numpy().tolist()
-    return Sums(masked_lm_loss, masked_lm_correct, weight, next_sentence_loss, next_sentence_correct, sequences)
+    return PretrainingSums(masked_lm_loss, masked_lm_correct, weight, next_sentence_loss, next_sentence_correct, sequences)
 
 
 def _slot_names(name: str) -> tuple[str, str]:

@@ -41,10 +41,11 @@ from trainer.engines.tensorflow.model import (
     pretraining_sums,
 )
 from trainer.engines.tensorflow.optimizers import Slots, make_slots, update_variables
-from trainer.metrics import StepResult, Sums
+from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
 from trainer.optimizer import OptimizerSettings
 from trainer.settings import EngineSettings
+from trainer.tasks.pretraining import PretrainingSums
 from trainer.variables import initial_values
 
 Tensor: TypeAlias = Any
@@ -134,10 +135,10 @@ class TensorFlowEngine:
 
         return wait
 
-    def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> Sums:
+    def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> PretrainingSums:
         batch = self._spread({**features(examples), "row_weights": row_weights}, 1)
         with self._explained():
-            return Sums(*self._evaluate(batch).numpy().tolist())
+            return PretrainingSums(*self._evaluate(batch).numpy().tolist())
 
     def state(self) -> State:
         return {name: variable.numpy() for name, variable in self._replicas[0].all_variables.items()}
@@ -228,7 +229,7 @@ class TensorFlowEngine:
         weight: Tensor,
         sequences: Tensor,
         parts: Tensor,
-    ) -> tuple[dict[str, Tensor], Sums]:
+    ) -> tuple[dict[str, Tensor], PretrainingSums]:
         """The gradients of prepared weights, and what the micro-batch adds to the losses."""
         with tf.GradientTape() as tape:
             tape.watch(weights)
@@ -272,7 +273,7 @@ class TensorFlowEngine:
         part = {name: values[0] for name, values in batch.items()}
         return self._sum_over_all(tf.stack(self._sums[self._number_of_replica()](part)))
 
-    def _sums_of(self, replica: _Replica, part: Mapping[str, Tensor]) -> Sums:
+    def _sums_of(self, replica: _Replica, part: Mapping[str, Tensor]) -> PretrainingSums:
         return pretraining_sums(self._model, self._prepare(replica), part, row_weights=part["row_weights"])
 
     def _prepare(self, replica: _Replica) -> Weights:
@@ -301,4 +302,4 @@ def _add_up(compute: Callable[..., Any], batch: Mapping[str, Tensor], accumulati
 
 def _read_result(values: Tensor) -> StepResult:
     *sums, norm, scale, stop = values.numpy().tolist()
-    return StepResult(Sums(*sums), norm, scale, is_stop_wanted=stop > 0)
+    return StepResult(PretrainingSums(*sums), norm, scale, is_stop_wanted=stop > 0)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bertprep.errors import BertprepError
-from trainer.tensorboard import EventFile, append, frame
+from trainer.log_file import EventFile, append, frame
 
 
 def read_events(path: Path) -> list[Any]:
