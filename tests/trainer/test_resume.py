@@ -1,6 +1,7 @@
 """What can be known of a run before its framework is loaded is said, or refused, before that."""
 
 import errno
+import signal
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -179,6 +180,19 @@ def test_a_run_that_is_there_or_damaged_is_refused(monkeypatch: pytest.MonkeyPat
     assert "is there from an earlier run" in refused(capsys, "--no-resume")
     Path("out/checkpoint-000000005.safetensors").write_bytes(b"")
     assert refused(capsys).startswith("out/checkpoint-000000005.safetensors: is damaged")
+
+
+def test_sigterm_before_the_first_step_has_the_status_of_a_stopped_run(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(commands, "open_engine", lambda _: signal.raise_signal(signal.SIGTERM))
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as stopped:
+        main(COMMAND)
+    assert stopped.value.code == 3
+    assert capfd.readouterr().err.endswith("SIGTERM: stopped while no step was under way\n")
+    assert list(Path("out").iterdir()) == []  # no lock
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_a_finished_run_needs_no_framework(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
