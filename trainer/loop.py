@@ -164,7 +164,10 @@ class _Run:
         settings, state, data = self._settings, self._state, self._phases[step.phase]
         state.step = step.number
         self._log_bad_records()
-        state.skipped += check_finite(step.result, settings, data, step=step.number, step_of_phase=step.number_in_phase - 1)
+        if not step.result.is_finite:
+            if step.result.loss_scale == 1:  # otherwise the engine has skipped the update, and the next scale is half
+                raise self._explain_not_finite(step, data)
+            state.skipped += 1
         state.interval = state.interval.plus(step.result)
         self._throughput.count()
         self._log.advanced(data.batch.size, data.batch.size * data.records.seq)
@@ -179,6 +182,22 @@ class _Run:
         if is_end or is_due(step.number, settings.save_every):
             self._save()
             self._throughput.restart()
+
+    def _explain_not_finite(self, step: Step, data: PhaseData) -> BertprepError:
+        """What to look at after NaN or overflow that no loss scale cures; the records of the batch are listed in a file."""
+        out, result = self._settings.out, step.result
+        whole = TrainingBatches(data.records, GlobalBatch(data.batch.size), seed=self._settings.seed)
+        places = [f"{path}: record {record}" for path, record in whole.places(step.number_in_phase - 1)]
+        if self._engine.is_first:  # all ranks know the whole batch, and end here
+            with atomic_file(out / BATCH_FILE) as file:
+                file.write(("\n".join(places) + "\n").encode())
+        newest = checkpoint.newest(out)
+        after = f"resumes from the newest checkpoint, {newest.name}" if newest else "starts again, since there is no checkpoint"
+        return BertprepError(
+            f"step {step.number:,}: the loss is {result.sums.loss}, the norm of the gradients {result.gradient_norm}; "
+            f"its batch is {places[0]}, and {len(places) - 1:,} more in {out / BATCH_FILE}; look at them with bertprep inspect, "
+            f"or lower --lr; the same command {after}"
+        )
 
     def _log_bad_records(self) -> None:
         for entry in self._faults.take_met(self._state.step):
@@ -252,29 +271,3 @@ class _Run:
         """Save the last finished step where that was not due."""
         if self._state.step != self._saved:
             self._save()
-
-
-def check_finite(result: StepResult, settings: RunSettings, data: PhaseData, *, step: int, step_of_phase: int) -> int:
-    """How many updates the step skipped, 0 or 1; raises `BertprepError` for NaN or overflow that skipping does not cure.
-
-    The engine skips with a loss scale above 1 alone: at 1 nothing is left to halve. `step` counts from 1, `step_of_phase`, by
-    which the batch is known, from 0.
-    """
-    if result.is_finite:
-        return 0
-    if result.loss_scale > 1:
-        return 1
-    whole = TrainingBatches(data.records, GlobalBatch(data.batch.size), seed=settings.seed)
-    places = [f"{path}: record {record}" for path, record in whole.places(step_of_phase)]
-    if data.batch.data_rank == 0:  # all ranks know the whole batch, and end here
-        with atomic_file(settings.out / BATCH_FILE) as file:
-            file.write(("\n".join(places) + "\n").encode())
-    newest = checkpoint.newest(settings.out)
-    from_where = (
-        f"resumes from the newest checkpoint, {newest.name}" if newest else "starts again, since no checkpoint was written"
-    )
-    raise BertprepError(
-        f"step {step:,}: the loss is {result.sums.loss}, the norm of the gradients {result.gradient_norm}; its batch is "
-        f"{places[0]}, and {len(places) - 1:,} more in {settings.out / BATCH_FILE}; look at them with bertprep inspect, or "
-        f"lower --lr; the same command {from_where}"
-    )

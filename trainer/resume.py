@@ -48,7 +48,7 @@ _MAY_DIFFER = ("steps", "warmup_steps")  # of schedules, in a lengthened run
 
 @dataclass
 class RunState:
-    """Where a run stands: what its checkpoints say beside the arrays."""
+    """Where a run stands: what its checkpoints say besides the arrays."""
 
     made_with: dict[str, Any]
     interval: Interval  # the steps since the last line of the log
@@ -65,27 +65,32 @@ def describe_run(
 
     `records` are those of each phase; what is still `unknown` is left out.
     """
-    description: dict[str, Any] = {
-        "model": asdict(settings.model),
-        "optimizer": asdict(settings.optimizer),
-        "phases": [
-            {
-                "seq": of_phase.seq,
-                "pred": of_phase.pred,
-                "records": len(of_phase),
-                _FINGERPRINT: _fingerprint(of_phase),
-                "global_batch": phase.batch_size * devices * phase.accumulation,
-                "schedule": asdict(phase.schedule),
-            }
-            for phase, of_phase in zip(settings.phases, records, strict=True)
-        ],
-        "precision": precision,
-        "seed": settings.seed,
-        "cased": settings.cased,
-        "vocabulary_sha256": sha256_of(settings.vocabulary) if settings.vocabulary else None,
-    }
-    phases = [{name: value for name, value in phase.items() if name not in unknown} for phase in description["phases"]]
-    return {name: value for name, value in {**description, "phases": phases}.items() if name not in unknown}
+
+    def known(description: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in description.items() if name not in unknown}
+
+    phases = [
+        {
+            "seq": of_phase.seq,
+            "pred": of_phase.pred,
+            "records": len(of_phase),
+            _FINGERPRINT: _fingerprint(of_phase),
+            "global_batch": phase.batch_size * devices * phase.accumulation,
+            "schedule": asdict(phase.schedule),
+        }
+        for phase, of_phase in zip(settings.phases, records, strict=True)
+    ]
+    return known(
+        {
+            "model": asdict(settings.model),
+            "optimizer": asdict(settings.optimizer),
+            "phases": [known(phase) for phase in phases],
+            "precision": precision,
+            "seed": settings.seed,
+            "cased": settings.cased,
+            "vocabulary_sha256": sha256_of(settings.vocabulary) if settings.vocabulary else None,
+        }
+    )
 
 
 def _fingerprint(records: RecordSet) -> str | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -58,13 +59,13 @@ class NumPyEngine:
 
     device_name, precision = "NumPy", "off"
     versions: dict[str, str] = {"numpy": "any"}  # noqa: RUF012 - as the protocol has it
+    norms: Mapping[int, float] = MappingProxyType({})  # of steps, from 1, whose gradients are not finite
 
     def __init__(self, ranks: Ranks | None = None, rank: int = 0, *, has_accelerator: bool = False) -> None:
         self._ranks, self.data_rank, self.has_accelerator = ranks or Ranks(1), rank, has_accelerator
         self.data_world_size = self.processes = self.devices = self._ranks.count
         self.is_first = rank == 0
         self.on_step: Callable[[int], object] = lambda _: None
-        self.norms: dict[int, float] = {}  # of steps whose gradients are not finite
         self.loss_scale = 1.0
         self.test_loss: Callable[[int], float] = lambda updates: 0.0  # noqa: ARG005 - more than that of the tokens
         self.events: list[str] = []  # what was asked of it, steps counted from 1

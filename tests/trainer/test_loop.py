@@ -31,6 +31,7 @@ from tests.trainer.numpy_engine import (
     run,
     saved_steps,
     settings_of,
+    train_on_ranks,
 )
 from trainer import log as run_log
 from trainer import loop
@@ -169,6 +170,16 @@ def test_nan_that_no_loss_scale_cures_ends_the_run_with_its_records_named(data: 
     assert f"its batch is {named[0]}, and 7 more in {out / 'not_finite.txt'}; " in str(error.value)
     assert str(error.value).endswith("resumes from the newest checkpoint, checkpoint-000000005.safetensors")
     assert saved_steps(out) == [5]
+
+
+def test_nan_ends_all_ranks_and_the_first_names_the_whole_batch(
+    data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NumPyEngine, "norms", {2: math.inf}, raising=False)
+    ends = train_on_ranks(settings_of(data, tmp_path / "out", devices=2), 2, monkeypatch)
+    assert all(str(end).startswith("step 2: the loss is ") for end in ends)
+    assert all(str(end).endswith("the same command starts again, since there is no checkpoint") for end in ends)
+    assert len((tmp_path / "out" / "not_finite.txt").read_text().splitlines()) == BATCH
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
