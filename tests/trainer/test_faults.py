@@ -131,7 +131,7 @@ def test_bad_records_are_skipped_and_named_once(
     assert {number for _, _, number in read_checkpoint(out / LAST).bad_records} == set(bad)
 
 
-def test_in_the_place_of_a_bad_record_stands_the_next_good_one(data: Data) -> None:
+def test_a_bad_record_is_replaced_by_the_next_good_one(data: Data) -> None:
     data.damage(5), data.damage(6)
     with RecordSet([data.folder]) as records:
         batches = TrainingBatches(records, GlobalBatch(33), seed=SEED, skip_bad=2)

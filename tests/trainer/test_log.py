@@ -83,13 +83,13 @@ def test_an_entry_is_a_line_of_json_at_once(tmp_path: Path) -> None:
     assert list(evaluated.items()) == list(EVALUATED.items())
 
 
-def test_a_gradient_norm_that_is_no_number_is_null(tmp_path: Path) -> None:
+def test_a_gradient_norm_that_is_not_finite_is_null(tmp_path: Path) -> None:
     with RunLog(tmp_path, PRETRAINING, steps=6000, first_step=0) as log:
         log.trained({**TRAINED, "gradient_norm": float("inf")})
     assert read_entries(tmp_path)[0]["gradient_norm"] is None
 
 
-def test_a_run_that_goes_on_has_the_log_of_one_that_was_never_stopped(tmp_path: Path) -> None:
+def test_a_resumed_run_has_the_log_of_one_that_was_never_stopped(tmp_path: Path) -> None:
     run(tmp_path / "whole", first=0, last=1000)
     run(tmp_path / "stopped", first=0, last=500)
     with (tmp_path / "stopped/log.jsonl").open("a") as file:

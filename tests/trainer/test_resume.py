@@ -292,7 +292,7 @@ def test_what_is_no_lengthening(step: int, then: dict[str, Any], now: dict[str, 
     assert resume.find_lengthening(step, then, now) is None
 
 
-def test_what_was_is_said_and_entered() -> None:
+def test_the_change_of_schedules_is_reported_and_recorded() -> None:
     then, now = made_with(12), made_with(24)
     found = resume.find_lengthening(11, then, now)
     assert found is not None
