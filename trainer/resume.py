@@ -6,7 +6,7 @@ What a checkpoint's header and the names in a file tell is checked before a fram
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,11 +22,11 @@ from bertprep.workspace.manifest import sha256_of
 from trainer import checkpoint
 from trainer.checkpoint import BadRecordKey
 from trainer.engines import Engine
-from trainer.initial_weights import check_initial_weights, read_initial_weights
-from trainer.lengthening import LENGTHENED, find_lengthening, schedules_of
 from trainer.metrics import Interval
 from trainer.phase_data import fingerprint, open_records
+from trainer.schedule import LENGTHENED, find_lengthening, schedules_of
 from trainer.settings import RunSettings
+from trainer.weights import check_initial_weights, read_initial_weights
 
 MODEL_CONFIG = "bert_config.json"
 _FINGERPRINT = "records_sha256"
@@ -44,14 +44,12 @@ class Beginning:
     best: checkpoint.Evaluated | None = None  # of the best checkpoint
 
 
-def describe_run(
-    settings: RunSettings, records: Sequence[RecordSet], *, devices: int, precision: str, unknown: Collection[str] = ()
-) -> dict[str, Any]:
+def describe_run(settings: RunSettings, records: Sequence[RecordSet], *, devices: int, precision: str) -> dict[str, Any]:
     """What the numbers of a run depend on, devices and versions aside; a checkpoint of other settings is of another run.
 
-    `records` are those of each phase; what is `unknown` as yet is left out.
+    `records` are those of each phase.
     """
-    description: dict[str, Any] = {
+    return {
         "model": asdict(settings.model),
         "optimizer": asdict(settings.optimizer),
         "phases": [
@@ -70,24 +68,22 @@ def describe_run(
         "cased": settings.cased,
         "vocabulary_sha256": sha256_of(settings.vocabulary) if settings.vocabulary else None,
     }
-    phases = [{name: value for name, value in phase.items() if name not in unknown} for phase in description["phases"]]
-    return {name: value for name, value in {**description, "phases": phases}.items() if name not in unknown}
 
 
-def check_init(settings: RunSettings, *, unknown: Collection[str]) -> None:
+def check_init(settings: RunSettings) -> None:
     """Refuse what a new run cannot begin with; a run that goes on has no need of it."""
-    if settings.init and "model" not in unknown and checkpoint.newest(settings.out) is None:
+    if settings.init and checkpoint.newest(settings.out) is None:
         check_initial_weights(settings.init, settings.model)
 
 
-def check_beginning(settings: RunSettings, *, devices: int, precision: str, unknown: Collection[str]) -> int:
+def check_beginning(settings: RunSettings, *, devices: int, precision: str) -> int:
     """Refuse what `begin` would refuse, as far as it is known without an engine; returns the steps that are made."""
     newest = _newest(settings)
     if newest is None:
         return 0
     with ExitStack() as opened:
         records = [opened.enter_context(open_records(settings, phase)) for phase in settings.phases]
-        made_with = describe_run(settings, records, devices=devices, precision=precision, unknown=unknown)
+        made_with = describe_run(settings, records, devices=devices, precision=precision)
     header = checkpoint.read_header(newest)
     _carry_on(settings, newest, header["step"], header, made_with)
     return int(header["step"])

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from trainer.lengthening import find_lengthening
-from trainer.schedule import Schedule
+from trainer.schedule import Schedule, find_lengthening
 
 
 def made_with(*steps: int, warmup_steps: int = 4, peak: float = 0.01) -> dict[str, Any]:

@@ -28,9 +28,8 @@ from trainer.checkpoint import read as read_checkpoint
 from trainer.loop import train
 from trainer.metrics import StepResult, Sums
 from trainer.model_config import ModelConfig
-from trainer.optimizer import OptimizerSettings
 from trainer.schedule import Schedule
-from trainer.settings import Phase, RunSettings
+from trainer.settings import OptimizerSettings, Phase, RunSettings
 
 SHARDS = (20, 13)  # records
 STEPS, BATCH, SEED = 12, 8, 3  # three epochs

@@ -8,7 +8,7 @@ import pytest
 
 from bertprep.errors import BertprepError, UsageError
 from trainer.model_config import PRESETS, ModelConfig
-from trainer.variables import initial_values, variable_shapes
+from trainer.weights import initial_values, variable_shapes
 
 GOOGLE = {  # bert_config.json of uncased_L-12_H-768_A-12
     "attention_probs_dropout_prob": 0.1,

@@ -21,7 +21,7 @@ from trainer.execution import Processor
 from trainer.model_config import ModelConfig
 from trainer.resume import describe_run
 from trainer.settings import RunSettings
-from trainer.variables import initial_values
+from trainer.weights import initial_values
 
 MODEL = ModelConfig(vocab_size=10, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4)
 COMMAND = ["--data", "a", "--model", "model.json", "--out", "out", "--steps", "10", "--warmup-steps", "4"]

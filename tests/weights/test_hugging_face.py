@@ -10,16 +10,22 @@ import numpy as np
 import pytest
 
 from bertprep.errors import BertprepError
-from bertprep.weights.hugging_face import hugging_face_name, load_weights, save_weights
+from bertprep.weights.google_names import Shapes
+from bertprep.weights.hugging_face import Weights, hugging_face_name, map_weights, save_weights
 from bertprep.weights.safetensors import read_safetensors, write_safetensors
 from tests.trainer.golden_model import WEIGHTS, read_golden
 from trainer.model_config import ModelConfig
-from trainer.variables import initial_values, variable_shapes
+from trainer.weights import initial_values, variable_shapes
 
 
 @pytest.fixture
 def config() -> ModelConfig:
     return read_golden()["config"]  # type: ignore[no-any-return]
+
+
+def load_weights(path: Path, shapes: Shapes) -> Weights:
+    with map_weights(path, shapes) as weights:
+        return {name: np.array(values, order="C") for name, values in weights.items()}
 
 
 def test_theirs_to_ours_and_back(config: ModelConfig, tmp_path: Path) -> None:

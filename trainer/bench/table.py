@@ -41,7 +41,7 @@ class Row:
     accumulation: int  # micro-batches in a step
     seq: int
     pred: int
-    data: str  # "read" or "made up"
+    data: str  # "read" or "synthetic"
     skipped_steps: int  # before each repeat
     timed_steps: int  # of each repeat
     sequences_per_second: float  # the median of the repeats, as are the others

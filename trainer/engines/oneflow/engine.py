@@ -36,9 +36,8 @@ from trainer.engines.oneflow.stages import WORDS, cut, describe
 from trainer.execution import choose_execution
 from trainer.metrics import StepResult, Sums
 from trainer.model_config import ModelConfig
-from trainer.optimizer import OptimizerSettings
-from trainer.settings import EngineSettings
-from trainer.variables import initial_values, variable_shapes
+from trainer.settings import EngineSettings, OptimizerSettings
+from trainer.weights import initial_values, variable_shapes
 
 Tensor: TypeAlias = Any
 _COMPUTE_DTYPES = {"off": flow.float32, "fp16": flow.float16, "bf16": flow.bfloat16}

@@ -43,9 +43,8 @@ from trainer.engines.tensorflow.model import (
 from trainer.engines.tensorflow.optimizers import Slots, make_slots, update_variables
 from trainer.metrics import StepResult, Sums
 from trainer.model_config import ModelConfig
-from trainer.optimizer import OptimizerSettings
-from trainer.settings import EngineSettings
-from trainer.variables import initial_values
+from trainer.settings import EngineSettings, OptimizerSettings
+from trainer.weights import initial_values
 
 Tensor: TypeAlias = Any
 _COMPUTE_DTYPES = {"off": "float32", "fp16": "float16", "bf16": "bfloat16"}
