@@ -109,7 +109,7 @@ def test_a_folder_that_holds_anything_is_left_alone(run: Path, tmp_path: Path) -
     kept = {path: path.read_bytes() for path in target.iterdir()}
     with pytest.raises(UsageError, match=r"mine: exists already; name a folder that is empty or does not exist"):
         export_model(run, target)
-    with pytest.raises(UsageError, match=r"vocab\.txt: is there already"):
+    with pytest.raises(UsageError, match=r"vocab\.txt: exists already"):
         export_model(run, target / "vocab.txt")
     assert {path: path.read_bytes() for path in target.iterdir()} == kept
 
