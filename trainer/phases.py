@@ -10,7 +10,6 @@ file does not say is taken from them. Numbers of steps come last: they follow fr
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.options import check_options, command_line, option
-from bertprep.untrusted import parse_json, read_bounded
+from bertprep.untrusted import COUNT, TEXTS, Rule, check_values, parse_json, read_bounded
 from trainer.data import Data
 from trainer.schedule import Schedule
 from trainer.settings import Phase
@@ -30,16 +29,18 @@ Entry = Mapping[str, Any]
 SCHEDULES = ("google", "nvidia")
 _DEFAULTS = {"adam": ("google", 1e-4), "lamb": ("nvidia", 2e-3)}  # schedule and learning rate
 _PER_PHASE = ("batch_size", "accumulation", "learning_rate", "warmup_steps")
-_KEYS: dict[str, tuple[str, type[Any], str]] = {  # what a phase file may say of a phase: our name for it, and its type
-    "data": ("data", list, "a list of folders"),
-    "seq": ("seq", int, "a whole number"),
-    "steps": ("steps", int, "a whole number"),
-    "share": ("fraction", float, "a number with a point"),
-    "batch_size": ("batch_size", int, "a whole number"),
-    "accumulate": ("accumulation", int, "a whole number"),
-    "lr": ("learning_rate", float, "a number with a point"),
-    "warmup_steps": ("warmup_steps", int, "a whole number"),
+_WITH_A_POINT = Rule("a number with a point", lambda value: type(value) is float)
+_RULES = {  # what a phase file may say of a phase
+    "data": Rule("a list of folders", lambda value: bool(value) and TEXTS.holds(value)),
+    "seq": COUNT,
+    "steps": COUNT,
+    "share": _WITH_A_POINT,
+    "batch_size": COUNT,
+    "accumulate": COUNT,
+    "lr": _WITH_A_POINT,
+    "warmup_steps": COUNT,
 }
+_OUR_NAMES = {"share": "fraction", "accumulate": "accumulation", "lr": "learning_rate"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,20 +135,15 @@ def _read_file(path: Path) -> list[Entry]:
         raise BertprepError(f"{path}: is not JSON ({error}); expected a list of phases") from error
     if not (isinstance(content, list) and content and all(isinstance(entry, dict) for entry in content)):
         raise BertprepError(f'{path}: expected a list of phases, such as [{{"seq": 128, "share": 0.9}}, ...]')
-    return [_read_entry(entry, f"{path}: phase {number}") for number, entry in enumerate(content, 1)]
-
-
-def _read_entry(entry: Mapping[str, Any], source: str) -> Entry:
-    found: dict[str, Any] = {}
-    for key, value in entry.items():
-        if key not in _KEYS:
-            raise BertprepError(f"{source}: {key!r} is unknown; a phase may have {', '.join(_KEYS)}")
-        name, kind, expected = _KEYS[key]
-        is_right = type(value) is kind and (kind is not list or (value and all(isinstance(each, str) for each in value)))
-        if not is_right:
-            raise BertprepError(f"{source}: {key} is {json.dumps(value)}, expected {expected}")
-        found[name] = tuple(map(Path, value)) if kind is list else value
-    return found
+    for number, entry in enumerate(content, 1):
+        if unknown := [key for key in entry if key not in _RULES]:
+            raise BertprepError(f"{path}: phase {number}: {unknown[0]!r} is unknown; a phase may have {', '.join(_RULES)}")
+        try:
+            check_values(entry, _RULES, place=f"phase {number}: ")
+        except ValueError as error:
+            raise BertprepError(f"{path}: {error}") from error
+    named = [{_OUR_NAMES.get(key, key): value for key, value in entry.items()} for entry in content]
+    return [{**entry, "data": tuple(map(Path, entry["data"]))} if "data" in entry else entry for entry in named]
 
 
 def _check_lengths(entries: Sequence[Entry], source: str) -> None:
