@@ -4,7 +4,9 @@ import sys
 
 try:
     from trainer.cli import run
-except ModuleNotFoundError as error:
-    sys.exit(f"trainer: error: {error.name} is not installed; pip install '.[tensorflow]' in a clone installs what is needed")
 
-run()
+    run()
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] in ("", "bertprep", "trainer"):
+        raise
+    sys.exit(f"trainer: error: {error.name} is not installed; pip install '.[tensorflow]' in a clone installs all that is needed")
