@@ -9,4 +9,6 @@ try:
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] in ("", "bertprep", "trainer"):
         raise
-    sys.exit(f"trainer: error: {error.name} is not installed; pip install '.[tensorflow]' in a clone installs all that is needed")
+    sys.exit(
+        f"trainer: error: {error.name} is not installed; pip install '.[tensorflow]' in a clone installs all that is needed"
+    )

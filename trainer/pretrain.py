@@ -21,7 +21,6 @@ from bertprep.progress import say
 from trainer import checkpoint
 from trainer.data import DEFAULT_SEQ, Data, check_fits_model, check_same_vocabulary, find_data, name_data
 from trainer.engines import Engine, Machine, check_engine, check_installed, look_at_machine, open_engine
-from trainer.execution import Execution, choose_execution, this_cpu
 from trainer.model_config import PRESETS, ModelConfig
 from trainer.phases import Entry, PhaseOptions, check_learning, make_phases, read_phases
 from trainer.resume import check_beginning, check_init, describe_finished
@@ -104,14 +103,13 @@ class _Request:
         check_learning(phases, self.data, devices=devices)
         return settings
 
-    def describe(self, settings: RunSettings, machine: Engine | Machine, execution: Execution) -> list[tuple[str, str]]:
-        """What will be done, as names and texts."""
+    def describe(self, settings: RunSettings, machine: Engine | Machine) -> list[tuple[str, str]]:
+        """What will be done, as names and texts; how it is executed is the engine's to say."""
         rows = [("model", self._describe_model(settings.model, has_accelerator=bool(machine.has_accelerator)))]
         for number, (phase, data) in enumerate(zip(settings.phases, self.data, strict=True), 1):
             prefix = f"phase {number} " if len(self.data) > 1 else ""
             rows += [(prefix + name, text) for name, text in _describe_phase(phase, data, machine.devices or 1)]
-        rows.append(("optimizer", settings.optimizer.describe()))
-        return [*rows, *execution.describe(), ("engine", self.engine.engine), ("out", str(settings.out))]
+        return [*rows, ("optimizer", settings.optimizer.describe()), ("engine", self.engine.engine), ("out", str(settings.out))]
 
     def _describe_model(self, model: ModelConfig, *, has_accelerator: bool) -> str:
         name = self.options.model or ("base" if has_accelerator else "tiny (there is no accelerator; --model takes another)")
@@ -131,37 +129,41 @@ def run(namespace: argparse.Namespace) -> int:
     check_engine(request.engine, settings.model)
     check_installed(request.engine)
     engine: Engine | None = None
-    if machine.devices is None or machine.has_accelerator is None:  # only the framework can tell; the settings depend on it
-        engine = open_engine(request.engine)
+    if machine.devices is None or (machine.has_accelerator is None and request.options.model is None):
+        engine = open_engine(request.engine)  # only the framework can tell what the settings depend on
         settings = request.settings_on(engine)
-    execution = engine.execution if engine else choose_execution(request.engine, [this_cpu()])
-    if settings.resume:
-        execution = execution.resumed(checkpoint.precision_of(settings.out))
     check_init(settings)
     with ExitStack() as opened:
         if machine.is_first:
             opened.enter_context(locked(settings.out))
         if engine is None:
-            step = check_beginning(settings, devices=machine.devices or 1, precision=execution.precision)
+            saved_precision = checkpoint.precision_of(settings.out) or "off"
+            precision = saved_precision if request.engine.amp == "auto" else request.engine.amp
+            step = check_beginning(settings, devices=machine.devices or 1, precision=precision)
             if step == settings.steps:
                 say(describe_finished(settings))
                 return FINISHED
-        rows = request.describe(settings, engine or machine, execution)
+        rows = request.describe(settings, engine or machine)
         width = max(len(name) for name, _ in rows)
         if machine.is_first:
-            for name, text in rows:
-                say(f"{name:<{width}}  {text}")
+            _say_rows(rows, width)
         engine = engine or open_engine(request.engine)
-        engine.execution = execution
+        if settings.resume:
+            engine.execution = engine.execution.resumed(checkpoint.precision_of(settings.out))
         if engine.is_first:
             processes = f", {engine.processes} processes" if engine.processes > 1 else ""
-            say(f"{'devices':<{width}}  {engine.device_name}{processes}")
+            _say_rows([*engine.execution.describe(), ("devices", engine.device_name + processes)], width)
         else:
             say(f"one of {engine.processes} processes; the first one reports progress")
         from trainer.loop import train
 
         outcome = train(settings, engine)
     return FINISHED if outcome.is_finished else STOPPED
+
+
+def _say_rows(rows: Sequence[tuple[str, str]], width: int) -> None:
+    for name, text in rows:
+        say(f"{name:<{width}}  {text}")
 
 
 def _find_data(phases: Sequence[Entry], options: PretrainOptions) -> list[Data]:

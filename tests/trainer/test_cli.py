@@ -162,7 +162,6 @@ class FakeTraining:
         self.runs: list[RunSettings] = []
         monkeypatch.setattr(pretrain, "open_engine", self._open)
         monkeypatch.setattr(pretrain, "check_installed", lambda _: None)
-        monkeypatch.setattr(pretrain, "this_cpu", lambda: self.processor)
         monkeypatch.setattr("trainer.engines._may_have_gpus", lambda: self.engine.has_accelerator or self.engine.devices > 1)
         monkeypatch.setitem(sys.modules, "trainer.loop", SimpleNamespace(train=self._train))  # type: ignore[arg-type]
 
@@ -209,9 +208,9 @@ def test_what_is_not_asked_for_is_chosen_and_said(
         "steps          3, which is 0.96 epochs",
         "learning rate  0.0001 after 0 steps of warmup",
         "optimizer      adam",
-        "precision      float32",
         "engine         tensorflow",
         "out            data/models/tiny_seq_128_adam_3_steps",
+        "precision      float32",
         "devices        1 x Abacus",
     ]
 
