@@ -1,12 +1,12 @@
-"""A trained model as a folder that other tools read: its sizes, its weights without moments, the vocabulary of its records.
+"""`python -m trainer export`: a model as a folder that other tools read: its sizes, its weights, the vocabulary of its records.
 
     --to transformers       what `BertForPreTraining.from_pretrained` and its tokenizer look for
         config.json, model.safetensors, vocab.txt
-        tokenizer_config.json   whether letters are made lower-case
+        tokenizer_config.json   whether text is lower-cased
     --to google             what Google's scripts, and NVIDIA's, take as --init_checkpoint DIR/bert_model.ckpt, and beside it
         bert_config.json, bert_model.ckpt.index, bert_model.ckpt.data-00000-of-00001, vocab.txt
 
-The folder is made under a temporary name and appears whole; it is never made over one that has anything in it.
+The folder is made under a temporary name and appears whole; a folder that is not empty is never written to.
 """
 
 from __future__ import annotations
@@ -72,15 +72,21 @@ def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
             with atomic_file(unfinished / name) as made:
                 made.write(content)
     parameters = sum(value.size for value in weights.values())
-    say(f"{target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
     reader = f"--init_checkpoint={target / GOOGLE_PREFIX}" if to == GOOGLE else "BertForPreTraining.from_pretrained reads it"
+    say(f"{target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
     say(f"  of {file}: step {saved.step:,}, {parameters:,} parameters; {reader}")
-    if to == GOOGLE and is_cased is not None:
-        say(f"  with --do_lower_case={not is_cased}, where a script tokenizes text")
-    elif is_cased is None:
-        others = "scripts" if to == GOOGLE else "transformers"
-        otherwise = "--do_lower_case=False is given" if to == GOOGLE else "tokenizer_config.json says otherwise"
-        say(f"  whether its vocabulary is cased is not known; {others} will lower-case text, unless {otherwise}")
+    if advice := _case_advice(to, is_cased):
+        say(f"  {advice}")
+
+
+def _case_advice(to: str, is_cased: bool | None) -> str:
+    """What to tell a reader that the files do not."""
+    if is_cased is not None:
+        return f"with --do_lower_case={not is_cased}, where a script tokenizes text" if to == GOOGLE else ""
+    readers, otherwise = ("scripts", "--do_lower_case=False is given")
+    if to == TRANSFORMERS:
+        readers, otherwise = ("transformers", "tokenizer_config.json says otherwise")
+    return f"whether its vocabulary is cased is not known; {readers} will lower-case text, unless {otherwise}"
 
 
 def _check_free(target: Path) -> None:

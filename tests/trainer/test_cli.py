@@ -17,7 +17,7 @@ from bertprep.workspace.layout import VOCABULARY
 from tests.trainer.test_data import write_data, write_in_workspace
 from trainer import checkpoint, pretrain
 from trainer.cli import main, make_parser
-from trainer.execution import Processor, choose_execution
+from trainer.engines.execution import Processor, choose_execution
 from trainer.model_config import ModelConfig
 from trainer.settings import EngineSettings, OptimizerSettings, RunSettings
 from trainer.weights import initial_values

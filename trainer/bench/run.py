@@ -35,7 +35,7 @@ from trainer.bench.synthetic import synthetic_records
 from trainer.bench.table import TABLE, Row, keep_row, read_rows, to_markdown
 from trainer.data import check_fits_model, name_data
 from trainer.engines import Engine, check_engine, check_installed, open_engine, steps_ahead
-from trainer.execution import this_cpu
+from trainer.engines.execution import this_cpu
 from trainer.metrics import training_flops
 from trainer.model_config import ModelConfig
 from trainer.settings import OPTIMIZERS, EngineSettings, OptimizerSettings, check_folder

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from bertprep.errors import UsageError
 from bertprep.records import Examples
+from trainer.engines.execution import Execution
 from trainer.engines.silence import quiet
-from trainer.execution import Execution
 from trainer.metrics import StepResult, Sums
 from trainer.model_config import ModelConfig
 from trainer.settings import EngineSettings, OptimizerSettings

@@ -15,7 +15,7 @@ from tests.records.test_record_set import write_folder
 from trainer.bench import run as bench
 from trainer.bench.table import Row, read_rows, to_markdown
 from trainer.cli import main, make_parser
-from trainer.execution import Execution
+from trainer.engines.execution import Execution
 from trainer.metrics import StepResult, Sums, training_flops
 from trainer.model_config import ModelConfig
 from trainer.settings import EngineSettings
