@@ -33,7 +33,7 @@ Entry = Mapping[str, Any]
 _VERMILLION = "#D55E00"
 _COLOURS = ("#0072B2", _VERMILLION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _INK, _PALE_INK = "#222222", "#8A8A8A"
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "axes.axisbelow": True, "axes.edgecolor": _PALE_INK, "axes.grid": True, "axes.grid.axis": "y", "axes.labelcolor": _INK,
     "axes.spines.right": False, "axes.spines.top": False, "axes.xmargin": 0.01, "figure.constrained_layout.h_pad": 0.08,
     "figure.constrained_layout.use": True, "figure.constrained_layout.w_pad": 0.12, "grid.color": "#E6E6E6",

@@ -1,4 +1,4 @@
-"""Synthetic records, for where only the work counts that they cause."""
+"""Synthetic records for measurements: what they say does not matter, only the work that they cause."""
 
 from __future__ import annotations
 
