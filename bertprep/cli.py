@@ -6,10 +6,7 @@ spelled out here. `commands` has what each command does.
 
 import argparse
 import os
-import types
-import typing
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,7 +24,7 @@ from bertprep.commands.tables import (
 )
 from bertprep.config import RECORD_FORMATS, Dialect, InstanceSettings, ShardSettings
 from bertprep.errors import BertprepError, explain_system_error
-from bertprep.options import Parser, how_many, how_many_at_once, number, whole_number
+from bertprep.options import Parser, add_options, how_many, how_many_at_once, number, whole_number
 from bertprep.sources.catalogue import WIKIPEDIA_DATE
 from bertprep.terminal import say, say_warnings
 
@@ -105,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
         "--field", default="text", metavar="NAME", help="what holds the text in JSON Lines or Parquet (default: text)"
     )
     shard.add_argument("--one-document-per-file", action="store_true", help="blank lines in a text file end no document")
-    _add_settings(shard, ShardSettings)
+    add_options(shard, ShardSettings)
     _add_place(shard)
     _add_verify(shard)
     _add_workers(shard)
@@ -148,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_argument("source", type=Path, metavar="SRC", help="a record file, or a folder of them, whoever made them")
     convert.add_argument("target", type=Path, metavar="DST", help="the file to be made, or the folder")
     convert.add_argument("--to", metavar="FORMAT", help="tfrecord or ofrecord (default: the other one)")
-    _add_settings(convert, Dialect)
+    add_options(convert, Dialect)
     convert.add_argument(
         "--shards", type=whole_number, metavar="INT", help="files for each split, into a folder (default: as many as there are)"
     )
@@ -197,32 +194,13 @@ def _command(commands: Any, name: str, function: Any, summary: str) -> argparse.
     return parser
 
 
-def _add_settings(parser: argparse.ArgumentParser, settings: type) -> None:
-    """An option for each field of a settings dataclass."""
-    kinds = typing.get_type_hints(settings)
-    for field in fields(settings):
-        name, text = "--" + field.name.replace("_", "-"), field.metadata["help"]
-        kind = kinds[field.name]
-        if isinstance(kind, types.UnionType):  # "int | None": None is only the default
-            kind = kind.__args__[0]
-        if kind is bool:
-            parser.add_argument(name, action="store_true", help=text)
-            continue
-        if field.default is not None:
-            text += " (default: %(default)s)"
-        choices = field.metadata.get("choices")
-        parse = {int: whole_number, float: number}.get(kind, kind)
-        metavar = None if choices else kind.__name__.upper()
-        parser.add_argument(name, type=parse, default=field.default, help=text, choices=choices, metavar=metavar)
-
-
 def _add_record_options(parser: argparse.ArgumentParser) -> None:
     """What decides the records, and where they are made."""
-    _add_settings(parser, InstanceSettings)
+    add_options(parser, InstanceSettings)
     parser.add_argument(
         "--format", metavar="NAMES", default=",".join(RECORD_FORMATS), help="record formats (default: %(default)s)"
     )
-    _add_settings(parser, Dialect)
+    add_options(parser, Dialect)
     parser.add_argument(
         "--vocab", metavar="FILE",
         help="vocabulary: a file, or a model whose vocabulary was downloaded, such as bert-base-uncased "

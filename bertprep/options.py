@@ -1,18 +1,253 @@
-"""What both command lines are parsed with: whatever was typed wrong is one line, and a mistyped name is told the near one.
+"""Settings dataclasses as command-line options, both ways, and the parser that both command lines use.
 
-argparse prints its usage, many lines of it, before what is wrong, and knows nothing of near names; else it is as it was.
+    @dataclass(frozen=True, kw_only=True)
+    class Settings:
+        seed: int = option(12345, "random seed", least=0)
+        sizes: tuple[int, ...] = option((), "sizes, one for each phase", metavar="N[,N...]", separator=",", also=("--sz",))
+
+        def __post_init__(self) -> None:
+            check_options(self)
+
+    add_options(parser, Settings)                      # --seed INT, --sizes/--sz N[,N...]
+    settings = read_options(Settings, parser.parse_args())
+    command_line(settings)                             # ["--seed", "7"], which parses to the same settings
+
+A field is written once: its type, default and range are those of the option. Fields without `option` are not on the command
+line. `Parser` is argparse, except that whatever was mistyped is one line, with the name that was probably meant.
 """
 
 from __future__ import annotations
 
 import argparse
-import difflib
+import math
+import operator
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
 
+from bertprep.errors import UsageError
 from bertprep.terminal import say
+
+Settings = TypeVar("Settings")
+_IN_WORDS: dict[type, str] = {int: "a whole number", float: "a number", bool: "True or False", str: "text", Path: "a path"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Option:
+    help: str
+    name: str = ""  # where it is not that of the field
+    also: tuple[str, ...] = ()
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    parse: Callable[[str], Any] | None = None
+    const: Any = None
+    separator: str | None = None
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    below: float | None = None
+
+    def range_in_words(self) -> str:
+        bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
+        return " and ".join(f"{words} {bound:,}" for words, bound in bounds.items() if bound is not None)
+
+    def is_in_range(self, value: float) -> bool:
+        return (
+            math.isfinite(value)
+            and (self.least is None or value >= self.least)
+            and (self.above is None or value > self.above)
+            and (self.most is None or value <= self.most)
+            and (self.below is None or value < self.below)
+        )
+
+
+def option(default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - the name argparse uses
+    """A field of a settings dataclass that is also a command-line option.
+
+    `help` gets "(default: ...)" unless it says so itself. Optional: `name`, where it is not the field's, as "--beta1"; `also`,
+    other spellings; `metavar`; `choices`, of a str; `least`, `above`, `most`, `below`, the range of a number; `parse`, a
+    function of the text that is given; `const`, the value of an option given without one; `separator` of a tuple's values in
+    one argument (without it, each value is an argument).
+
+    A bool is a flag: --NAME, or --no-NAME where the default is True. An `Enum` has the choices of its values.
+    """
+    return field(default=default, metadata={"option": _Option(help=help, **more)})
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A field that is an option: its name and types in Python, and what the command line needs to know."""
+
+    name: str
+    default: Any
+    kinds: tuple[type, ...]  # without None; of a tuple those of its values
+    is_tuple: bool
+    option: _Option
+
+    @property
+    def spelling(self) -> str:
+        return self.option.name or "--" + self.name.replace("_", "-")
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        kind = self.kinds[0]
+        return tuple(str(member.value) for member in kind) if issubclass(kind, Enum) else self.option.choices
+
+    @property
+    def flag(self) -> str:
+        return self.spelling if self.default is not True else "--no-" + self.spelling.removeprefix("--")
+
+    @property
+    def dest(self) -> str:
+        return self.spelling.removeprefix("--").replace("-", "_")
+
+
+def _fields(settings: Any) -> Iterator[_Field]:
+    """The fields of a settings dataclass, or of one made, that are options."""
+    hints = typing.get_type_hints(settings if isinstance(settings, type) else type(settings))
+    for each in fields(settings):
+        if (described := each.metadata.get("option")) is None:
+            continue
+        hint = hints[each.name]
+        is_tuple = typing.get_origin(hint) is tuple
+        inner = typing.get_args(hint)[0] if is_tuple else hint
+        kinds = typing.get_args(inner) if isinstance(inner, types.UnionType) else (inner,)
+        yield _Field(each.name, each.default, tuple(kind for kind in kinds if kind is not types.NoneType), is_tuple, described)
+
+
+def add_options(parser: Any, settings: type, *, without: Collection[str] = ()) -> None:
+    """An option for each field of a settings dataclass that is one, except those named in `without`.
+
+    `parser` is an `argparse.ArgumentParser` or a group of one.
+    """
+    for each in _fields(settings):
+        described, kind = each.option, each.kinds[0]
+        if each.name in without:
+            continue
+        names = (each.flag, *described.also)
+        text = described.help.replace("%", "%%")
+        if kind is bool:
+            action = "store_false" if each.default else "store_true"
+            parser.add_argument(*names, action=action, dest=each.dest, help=text)
+            continue
+        if each.default not in (None, ()) and "(default" not in text:
+            text += f" (default: {_shown(each.default)})"
+        parse = described.parse or _PARSE.get(kind, str)
+        metavar = described.metavar or (None if each.choices else _METAVARS[kind])
+        more: dict[str, Any] = {}
+        if each.is_tuple and described.separator:
+            parse = _parse_separated(parse, described.separator)
+        elif each.is_tuple:
+            more["nargs"] = "+"
+        elif described.const is not None:
+            more.update(nargs="?", const=described.const)
+        parser.add_argument(
+            *names,
+            dest=each.dest,
+            type=parse,
+            default=each.default,
+            help=text,
+            choices=each.choices or None,
+            metavar=metavar,
+            **more,
+        )
+
+
+def read_options(settings: type[Settings], namespace: argparse.Namespace, **more: Any) -> Settings:
+    """The settings that a parsed command line gives; `more` are fields that are not options, or not of this command."""
+    found = {each.name: getattr(namespace, each.dest) for each in _fields(settings) if hasattr(namespace, each.dest)}
+    return settings(**{**found, **more})
+
+
+def command_line(*settings: Any) -> list[str]:
+    """The arguments that give these settings; those that have their defaults are left out."""
+    arguments: list[str] = []
+    for one in settings:
+        for each in _fields(one):
+            value = getattr(one, each.name)
+            if value == each.default:
+                continue
+            if each.kinds[0] is bool:
+                arguments.append(each.flag)
+            elif each.is_tuple and not each.option.separator:
+                arguments += [each.spelling, *map(_shown, value)]
+            else:
+                shown = (each.option.separator or "").join(map(_shown, value)) if each.is_tuple else _shown(value)
+                arguments += [f"{each.spelling}={shown}"] if shown.startswith("-") else [each.spelling, shown]
+    return arguments
+
+
+def check_options(settings: Any) -> None:
+    """Check the options among the fields of a new settings dataclass, and give them the types that are annotated.
+
+    Whatever is integral (NumPy's numbers too) becomes an int, numbers become floats, str becomes Path, lists become tuples; a
+    bool, a text or a fraction is not a whole number. Raises `UsageError` with the option's name for a value of another type,
+    not among the choices, or out of range.
+    """
+    for each in _fields(settings):
+        value = getattr(settings, each.name)
+        if value is None and each.default is None:
+            continue
+        checked = tuple(_checked(each, one) for one in value) if each.is_tuple else _checked(each, value)
+        object.__setattr__(settings, each.name, checked)
+
+
+def _checked(each: _Field, given: Any) -> Any:
+    value, described = _converted(each, given), each.option
+    if described.choices and value not in described.choices:
+        raise _unknown(each, given)
+    if isinstance(value, (int, float)) and (words := described.range_in_words()) and not described.is_in_range(value):
+        raise UsageError(f"{each.spelling} {_shown(value)}: must be {words}")
+    return value
+
+
+def _converted(each: _Field, given: Any) -> Any:
+    for kind in each.kinds:
+        try:
+            return _as_kind(given, kind)
+        except (TypeError, ValueError, OverflowError):
+            continue
+    if issubclass(each.kinds[0], Enum):
+        raise _unknown(each, given)
+    words = " or ".join(_IN_WORDS.get(kind, kind.__name__) for kind in each.kinds)
+    raise UsageError(f"{each.spelling} {given!r}: must be {words}, found {type(given).__name__}")
+
+
+def _unknown(each: _Field, given: Any) -> UsageError:
+    return UsageError(f"{each.spelling} {given}: unknown; choose one of {', '.join(each.choices)}")
+
+
+def _as_kind(value: Any, kind: type) -> Any:
+    """The value as this type; raises where it is not one, or not without loss."""
+    if kind is int and not isinstance(value, bool):
+        return operator.index(value)
+    if kind is float and not isinstance(value, (bool, str, bytes)):
+        return float(value)
+    if (kind is Path and isinstance(value, str)) or issubclass(kind, Enum):
+        return kind(value)
+    if not (isinstance(value, Path) if kind is Path else type(value) is kind):
+        raise TypeError
+    return value
+
+
+def _shown(value: Any) -> str:
+    """A value as it may be typed: 0.1, 1e-06, 32768."""
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return str(value)
+
+
+def _parse_separated(parse: Callable[[str], Any], separator: str) -> Callable[[str], Any]:
+    return lambda text: tuple(parse(item) for item in text.split(separator))
+
 
 MOST = 10**12
 MOST_AT_ONCE = 4096
@@ -85,11 +320,13 @@ def _name(action: argparse.Action) -> str:
 
 
 def _near(name: str, there: Iterable[str]) -> str:
-    """The question whether something else was meant, if there is something near.
+    """The question whether a similar name was meant, if there is one.
 
     >>> _near("--sead", ["--seed", "--seq", "--workers"]), _near("--xyz", ["--seed"])
     (', did you mean --seed?', '')
     """
+    import difflib  # as slow to load as argparse
+
     bare = {each.lstrip("-"): each for each in there}
     near = difflib.get_close_matches(name.lstrip("-"), bare, n=1)
     return f", did you mean {bare[near[0]]}?" if near else ""
@@ -122,3 +359,7 @@ def how_many(text: str, most: int = MOST) -> int:
 def how_many_at_once(text: str) -> int:
     """The type of an option that says how many processes or connections."""
     return how_many(text, MOST_AT_ONCE)
+
+
+_PARSE: dict[type, Callable[[str], Any]] = {int: whole_number, float: number, Path: Path}
+_METAVARS: dict[type, str] = {int: "INT", float: "FLOAT", Path: "PATH", str: "NAME"}

@@ -26,7 +26,7 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         (["--seq", "7"], "--seq 7: must be at least 8"),
         (["--seq", "128", "--pred", "126"], "--pred 126: must be at least 1 and at most 125"),
         (["--pred", "0"], "--pred 0: must be at least 1"),
-        (["--masked-lm-prob", "0"], "--masked-lm-prob 0.0: must be above 0 and at most 1"),
+        (["--masked-lm-prob", "0"], "--masked-lm-prob 0: must be above 0 and at most 1"),
         (["--masked-lm-prob", "1.5"], "--masked-lm-prob 1.5: must be above 0 and at most 1"),
         (["--masked-lm-prob", "nan"], "--masked-lm-prob nan: must be above 0"),
         (["--short-seq-prob", "-0.1"], "--short-seq-prob -0.1: must be at least 0 and at most 1"),

@@ -1,7 +1,7 @@
-"""The records that a run is to train on: found or named, and checked before anything heavy is loaded.
+"""The records that a run trains on: found or named, and checked before anything heavy is loaded.
 
-A workspace gives its newest finished records of a length; folders that are named may be of any tool and are mixed. What goes
-together is known by the vocabulary: by its sha256, which manifests tell and files have, and by whether it is cased.
+A workspace gives its newest finished records of a length; folders that are named may be written by any tool and are mixed.
+Records go together when they share a vocabulary, by its sha256 and by whether it is cased.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEFAULT_SEQ = 128
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Folders of records of one shape and one vocabulary, and what is known of them; None where nothing tells."""
+    """Folders of records of one shape and one vocabulary, and what is known of them; None for what is not known."""
 
     folders: tuple[Path, ...]
     format: str  # "ofrecord", "tfrecord", or both with " and "
@@ -113,7 +113,7 @@ def name_data(
 
 
 def check_same_vocabulary(parts: Sequence[Data]) -> None:
-    """Raise `UsageError` where folders or phases were not made with one vocabulary, as far as is known."""
+    """Raise `UsageError` where folders or phases are known to be made with different vocabularies."""
     for what in ("cased", "vocabulary_sha256"):
         known = [part for part in parts if getattr(part, what) is not None]
         for part in known[1:]:
@@ -170,7 +170,7 @@ def _data_set_of(folder: Path, record_format: str | None) -> Path:
 
 
 def _read_folder(path: Path, given: Path | None) -> Data:
-    """What there is in one folder; its records are counted with the help of their index, which is made if it must be."""
+    """What one folder holds; its records are counted by their index, which is made where it is missing."""
     folder = find_records(path)
     with RecordSet([path]) as records:
         seq, pred, number = records.seq, records.pred, len(records)
@@ -194,7 +194,7 @@ def _read_folder(path: Path, given: Path | None) -> Data:
 
 
 def _vocabulary_of(folder: RecordFolder, given: Path | None) -> tuple[Path | None, int | None, str | None]:
-    """(file, tokens, sha256) of the vocabulary that is given or lies beside the records, which must be the manifest's."""
+    """(file, tokens, sha256) of the vocabulary that is given or is beside the records, which must be the manifest's."""
     expected = sha256_of_vocabulary(folder.manifest) if folder.manifest else None
     path = given or folder.vocabulary
     if path is None:

@@ -1,20 +1,12 @@
 """Where a run starts: at its newest checkpoint, at the weights of --init, or at the seed's; the same in all ranks.
 
 What a checkpoint's header and the names in a file say is checked before a framework is loaded, and again when all is known.
-
-A run may be lengthened: resumed with more steps than its checkpoint was made with. A learning rate follows from the update and
-from the steps of its phase. As long as the updates made had the same in the longer run (in the warmup, or in a phase that has
-not started), resuming makes the very bytes of a run that was that long from the start. After that it does not: the updates made
-had the learning rates of the shorter run. It must be asked for (`--lengthen`), and every checkpoint from there on says after
-which step, and which schedules were in force until then:
-
-    "lengthened": [{"step": 1000, "schedules": [{"peak": 0.0001, "steps": 1000, "warmup_steps": 100, ...}]}]
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -34,16 +26,14 @@ from trainer import checkpoint
 from trainer.batches import empty_for
 from trainer.checkpoint import BadRecordKey
 from trainer.engines import Engine
-from trainer.initial_weights import check_initial_weights, read_initial_weights
 from trainer.metrics import Interval
-from trainer.schedule import Schedule
+from trainer.schedule import LENGTHENED, find_lengthening, schedules_of
 from trainer.settings import RunSettings
+from trainer.weights import check_initial_weights, read_initial_weights
 
 MODEL_CONFIG = "bert_config.json"
 _FINGERPRINT = "records_sha256"
 _FINGERPRINT_RECORDS = 256
-_LENGTHENED = "lengthened"
-_MAY_DIFFER = ("steps", "warmup_steps")  # of schedules, in a lengthened run
 
 
 @dataclass
@@ -58,39 +48,30 @@ class RunState:
     best: checkpoint.Evaluated | None = None  # of the best checkpoint
 
 
-def describe_run(
-    settings: RunSettings, records: Sequence[RecordSet], *, devices: int, precision: str, unknown: Collection[str] = ()
-) -> dict[str, Any]:
+def describe_run(settings: RunSettings, records: Sequence[RecordSet], *, devices: int, precision: str) -> dict[str, Any]:
     """What the numbers of a run depend on, devices and versions aside; a checkpoint of other settings is of another run.
 
-    `records` are those of each phase; what is still `unknown` is left out.
+    `records` are those of each phase.
     """
-
-    def known(description: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in description.items() if name not in unknown}
-
-    phases = [
-        {
-            "seq": of_phase.seq,
-            "pred": of_phase.pred,
-            "records": len(of_phase),
-            _FINGERPRINT: _fingerprint(of_phase),
-            "global_batch": phase.batch_size * devices * phase.accumulation,
-            "schedule": asdict(phase.schedule),
-        }
-        for phase, of_phase in zip(settings.phases, records, strict=True)
-    ]
-    return known(
-        {
-            "model": asdict(settings.model),
-            "optimizer": asdict(settings.optimizer),
-            "phases": [known(phase) for phase in phases],
-            "precision": precision,
-            "seed": settings.seed,
-            "cased": settings.cased,
-            "vocabulary_sha256": sha256_of(settings.vocabulary) if settings.vocabulary else None,
-        }
-    )
+    return {
+        "model": asdict(settings.model),
+        "optimizer": asdict(settings.optimizer),
+        "phases": [
+            {
+                "seq": of_phase.seq,
+                "pred": of_phase.pred,
+                "records": len(of_phase),
+                _FINGERPRINT: _fingerprint(of_phase),
+                "global_batch": phase.batch_size * devices * phase.accumulation,
+                "schedule": asdict(phase.schedule),
+            }
+            for phase, of_phase in zip(settings.phases, records, strict=True)
+        ],
+        "precision": precision,
+        "seed": settings.seed,
+        "cased": settings.cased,
+        "vocabulary_sha256": sha256_of(settings.vocabulary) if settings.vocabulary else None,
+    }
 
 
 def _fingerprint(records: RecordSet) -> str | None:
@@ -105,13 +86,13 @@ def _fingerprint(records: RecordSet) -> str | None:
     return sha256(b"".join(array.tobytes() for array in examples.arrays)).hexdigest()
 
 
-def check_init(settings: RunSettings, *, unknown: Collection[str]) -> None:
+def check_init(settings: RunSettings) -> None:
     """Refuse weights that a new run cannot start from; a resumed one has no need of them."""
-    if settings.init and "model" not in unknown and checkpoint.newest(settings.out) is None:
+    if settings.init and checkpoint.newest(settings.out) is None:
         check_initial_weights(settings.init, settings.model)
 
 
-def check_resume(settings: RunSettings, *, devices: int, precision: str, unknown: Collection[str]) -> int:
+def check_resume(settings: RunSettings, *, devices: int, precision: str) -> int:
     """Refuse what `resume` would refuse, as far as it is known without an engine; returns the finished steps."""
     newest = _newest(settings)
     if newest is None:
@@ -119,7 +100,7 @@ def check_resume(settings: RunSettings, *, devices: int, precision: str, unknown
     with ExitStack() as opened:
         open_records, model = settings.task.open_records, settings.model
         records = [opened.enter_context(open_records(phase.data, TRAINING, model)) for phase in settings.phases]
-        made_with = describe_run(settings, records, devices=devices, precision=precision, unknown=unknown)
+        made_with = describe_run(settings, records, devices=devices, precision=precision)
     header = checkpoint.read_header(newest)
     _compare(settings, newest, header["step"], header, made_with)
     return int(header["step"])
@@ -178,11 +159,11 @@ def _compare(
 ) -> tuple[dict[str, Any], str]:
     """What a run that resumes from a checkpoint is made with, and what to say of it; raises where it is another run."""
     now = _with_known_fingerprints(now, then)
-    history = {_LENGTHENED: then[_LENGTHENED]} if _LENGTHENED in then else {}
+    history = {LENGTHENED: then[LENGTHENED]} if LENGTHENED in then else {}
     made_with, message, advice = {**now, **history}, "", "resume with the same settings, or name"
     if lengthening := find_lengthening(step, then, now):
         if settings.lengthen or lengthening.is_seamless:
-            schedules = _schedules_of(then)
+            schedules = schedules_of(then)
             then = {**then, "phases": [{**phase, "schedule": None} for phase in then["phases"]]}
             now = {**now, "phases": [{**phase, "schedule": None} for phase in now["phases"]]}
             made_with, message = lengthening.enter(made_with, schedules), lengthening.describe()
@@ -239,69 +220,3 @@ def _write_model_files(settings: RunSettings) -> None:
     if settings.vocabulary:
         with atomic_file(settings.out / VOCABULARY) as file:
             file.write(settings.vocabulary.read_bytes())
-
-
-@dataclass(frozen=True)
-class Lengthening:
-    """From the schedules of a checkpoint after `step` steps to longer ones."""
-
-    step: int
-    then: tuple[Schedule, ...]
-    now: tuple[Schedule, ...]
-
-    @property
-    def number(self) -> int:
-        """The phase that the next step is of, from 0."""
-        ends = [sum(each.steps for each in self.now[: count + 1]) for count in range(len(self.now))]
-        return next(number for number, end in enumerate(ends) if self.step < end)
-
-    @property
-    def update(self) -> int:
-        """The finished updates of that phase."""
-        return self.step - sum(each.steps for each in self.now[: self.number])
-
-    @property
-    def is_seamless(self) -> bool:
-        """Whether all updates made had the learning rates that they have in the longer run."""
-        return self.now[self.number].has_rates_of(self.then[self.number], self.update)
-
-    def describe(self) -> str:
-        """What changes, as a line."""
-        then, now = self.then[self.number], self.now[self.number]
-        steps = sum(each.steps for each in self.now)
-        begun = f"lengthened from {sum(each.steps for each in self.then):,} to {steps:,} steps after step {self.step:,}"
-        if self.is_seamless:
-            return f"{begun}: its learning rates so far are those of {steps:,} steps"
-        return (
-            f"{begun}: from here on the schedule is that of {steps:,} steps, with a learning rate of "
-            f"{now.learning_rate(self.update + 1):.3g} at the next step; at step {self.step:,} it was "
-            f"{then.learning_rate(self.update):.3g}, a run of {steps:,} steps from the start "
-            f"has {now.learning_rate(self.update):.3g} there"
-        )
-
-    def enter(self, made_with: Mapping[str, Any], schedules: list[Any]) -> dict[str, Any]:
-        """What checkpoints from here on are made with."""
-        if self.is_seamless:
-            return dict(made_with)
-        entry = {"step": self.step, "schedules": schedules}
-        return {**made_with, _LENGTHENED: [*made_with.get(_LENGTHENED, []), entry]}
-
-
-def _schedules_of(made_with: Mapping[str, Any]) -> list[Any]:
-    """The schedule of each phase as a checkpoint has it, None where it has none."""
-    return [phase.get("schedule") for phase in made_with.get("phases", [])]
-
-
-def find_lengthening(step: int, then: Mapping[str, Any], now: Mapping[str, Any]) -> Lengthening | None:
-    """The lengthening that leads from what a checkpoint was made with to what is asked for now, where there is one."""
-    old, new = _schedules_of(then), _schedules_of(now)
-    if len(old) != len(new) or old == new or None in (*old, *new):
-        return None
-    start = 0
-    for one, other in zip(old, new, strict=True):
-        fixed = {**other, **{name: one.get(name) for name in _MAY_DIFFER}}
-        is_over = step > start + one["steps"]  # the next phase has started
-        if fixed != one or other["steps"] < one["steps"] or (other != one and (is_over or other["steps"] == one["steps"])):
-            return None
-        start += one["steps"]
-    return Lengthening(step, tuple(Schedule(**each) for each in old), tuple(Schedule(**each) for each in new))

@@ -4,11 +4,11 @@ Modules are imported by the command that needs them.
 """
 
 import argparse
-from dataclasses import fields
 from typing import Any
 
 from bertprep.config import Dialect, InstanceSettings, ShardSettings
 from bertprep.errors import BertprepError, UsageError
+from bertprep.options import read_options
 from bertprep.terminal import tell, tell_table
 from bertprep.workspace.layout import TEST
 from bertprep.workspace.targets import check_target
@@ -49,7 +49,7 @@ def shard_command(options: argparse.Namespace) -> None:
 
     manifest = shard(
         options.input,
-        _settings(ShardSettings, options),
+        read_options(ShardSettings, options),
         field=options.field,
         one_document=options.one_document_per_file,
         workdir=options.workdir,
@@ -85,8 +85,8 @@ def create_command(options: argparse.Namespace) -> None:
     from bertprep.commands.create import create
 
     created = create(
-        settings=_settings(InstanceSettings, options),
-        dialect=_settings(Dialect, options),
+        settings=read_options(InstanceSettings, options),
+        dialect=read_options(Dialect, options),
         formats=options.format,
         vocab=options.vocab,
         vocab_size=options.vocab_size,
@@ -114,7 +114,7 @@ def convert_command(options: argparse.Namespace) -> None:
         options.source,
         options.target,
         to=options.to,
-        dialect=_settings(Dialect, options),
+        dialect=read_options(Dialect, options),
         shards=options.shards,
         workers=options.workers,
         progress=True,
@@ -138,8 +138,8 @@ def plan_command(options: argparse.Namespace) -> None:
             options.steps,
             options.global_batch,
             phases=options.phases,
-            settings=_settings(InstanceSettings, options),
-            dialect=_settings(Dialect, options),
+            settings=read_options(InstanceSettings, options),
+            dialect=read_options(Dialect, options),
             formats=options.format,
             vocab=options.vocab,
             vocab_size=options.vocab_size,
@@ -221,10 +221,6 @@ def count_of(count: int, thing: str) -> str:
     ('1 error was', '2,000 errors were')
     """
     return f"{count:,} {thing} was" if count == 1 else f"{count:,} {thing}s were"
-
-
-def _settings(settings: type, options: argparse.Namespace) -> Any:
-    return settings(**{field.name: getattr(options, field.name) for field in fields(settings)})
 
 
 def _by_split(files: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

@@ -12,8 +12,7 @@ from tests.golden import GOLDEN
 from tests.trainer.small_runs import BATCH, MODEL, SEQ, make_batch
 from trainer.engines import Engine, open_engine
 from trainer.metrics import StepResult
-from trainer.optimizer import OptimizerSettings
-from trainer.settings import EngineSettings
+from trainer.settings import EngineSettings, OptimizerSettings
 
 ENGINES = ("tensorflow", "oneflow")
 SAID = GOLDEN / "checkpoints.json"

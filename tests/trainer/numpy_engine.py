@@ -28,9 +28,8 @@ from trainer.checkpoint import read as read_checkpoint
 from trainer.loop import train
 from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
-from trainer.optimizer import OptimizerSettings
 from trainer.schedule import Schedule
-from trainer.settings import Phase, RunSettings
+from trainer.settings import OptimizerSettings, Phase, RunSettings
 from trainer.tasks.pretraining import PretrainingSums
 
 SHARDS = (20, 13)  # records

@@ -40,7 +40,7 @@ from trainer.checkpoint import BEST, find_checkpoints, read, read_header
 from trainer.loop import Outcome, train
 from trainer.model_config import ModelConfig
 from trainer.settings import RunSettings
-from trainer.variables import initial_values
+from trainer.weights import initial_values
 
 ON_BOTH = pytest.mark.parametrize("has_accelerator", [False, True])
 

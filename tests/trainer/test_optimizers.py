@@ -8,7 +8,7 @@ import pytest
 from bertprep.errors import UsageError
 from tests.golden import GOLDEN
 from tests.trainer.golden_updates import AFTER, BEFORE, read_trace
-from trainer.optimizer import OptimizerSettings, is_decayed
+from trainer.settings import OptimizerSettings, is_decayed
 
 pytestmark = pytest.mark.tensorflow
 

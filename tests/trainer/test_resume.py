@@ -15,15 +15,13 @@ from bertprep.records.record_set import RecordSet
 from bertprep.weights.hugging_face import save_weights
 from tests.records.test_record_set import write_folder
 from tests.trainer.test_data import write_data
-from trainer import checkpoint, commands, resume
+from trainer import checkpoint, pretrain, resume
 from trainer.checkpoint import Evaluated
 from trainer.cli import main
-from trainer.execution import Processor
 from trainer.model_config import ModelConfig
 from trainer.resume import describe_run
-from trainer.schedule import Schedule
 from trainer.settings import RunSettings
-from trainer.variables import initial_values
+from trainer.weights import initial_values
 
 MODEL = ModelConfig(vocab_size=10, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4)
 COMMAND = ["--data", "a", "--model", "model.json", "--out", "out", "--steps", "10", "--warmup-steps", "4"]
@@ -40,8 +38,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def open_engine(_: Any) -> None:
         raise Loaded
 
-    monkeypatch.setattr(commands, "open_engine", open_engine)
-    monkeypatch.setattr(commands, "this_cpu", lambda: Processor("Abacus"))
+    monkeypatch.setattr(pretrain, "open_engine", open_engine)
+    monkeypatch.setattr(pretrain, "check_installed", lambda _: None)
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     monkeypatch.chdir(tmp_path)
     write_data(Path("a"))
@@ -52,10 +50,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def leave_checkpoint(step: int, monkeypatch: pytest.MonkeyPatch, *options: str, **more: Any) -> None:
     """What a run of the command leaves after that step."""
     runs: list[RunSettings] = []
-    monkeypatch.setattr(commands, "check_resume", lambda settings, **_: runs.append(settings) or 0)
+    monkeypatch.setattr(pretrain, "check_resume", lambda settings, **_: runs.append(settings) or 0)
     with pytest.raises(Loaded):
         main([*COMMAND, *options])
-    monkeypatch.setattr(commands, "check_resume", resume.check_resume)
+    monkeypatch.setattr(pretrain, "check_resume", resume.check_resume)
     [settings] = runs
     with RecordSet(settings.phases[0].data) as records:
         made_with = describe_run(settings, [records], devices=1, precision="off")
@@ -77,11 +75,10 @@ def test_the_plan_is_said_before_a_framework_is_loaded(capsys: pytest.CaptureFix
         "model          model.json: 1 layers of 4, a vocabulary of 10, 2,308 parameters",
         "data           a: 20 training records of 8/2, tfrecord",
         "global batch   64 sequences: 32 x 2 (devices) x 1 (accumulated)"
-        "; the 20 records are fewer, a step has some more than once",
+        "; the 20 records are fewer, so a step has some more than once",
         "steps          10, which is 32 epochs",
         "learning rate  0.0001 after 4 steps of warmup",
         "optimizer      adam, weight decay 0.1, beta2 0.98",
-        "precision      float32",
         "engine         tensorflow",
         "out            out",
     ]
@@ -96,7 +93,7 @@ def test_what_only_the_framework_can_tell_is_not_said(
     with pytest.raises(Loaded):
         main(["--data", "b"])
     names = [line.split("  ")[0] for line in capsys.readouterr().err.splitlines()]
-    assert names == ["data", "optimizer", "engine"]
+    assert names == []
     assert not Path("data").exists()  # where the default --out would be
 
 
@@ -185,7 +182,7 @@ def test_a_run_that_is_there_or_damaged_is_refused(monkeypatch: pytest.MonkeyPat
 def test_sigterm_before_the_first_step_has_the_status_of_a_stopped_run(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(commands, "open_engine", lambda _: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(pretrain, "open_engine", lambda _: signal.raise_signal(signal.SIGTERM))
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as stopped:
         main(COMMAND)
@@ -241,74 +238,3 @@ def test_data_are_known_again_by_their_records(tmp_path: Path) -> None:
             prints[name] = resume._fingerprint(records)
     assert prints["other format"] == prints["data"]
     assert prints["other order"] != prints["data"]
-
-
-def made_with(*steps: int, warmup_steps: int = 4, peak: float = 0.01) -> dict[str, Any]:
-    schedules = [Schedule.google(peak=peak, steps=each, warmup_steps=warmup_steps) for each in steps]
-    return {"phases": [{"schedule": asdict(each)} for each in schedules]}
-
-
-@pytest.mark.parametrize(
-    ("step", "then", "now", "is_seamless"),
-    [
-        (3, made_with(12), made_with(24), True),  # the last update of the warmup that no decay follows
-        (4, made_with(12), made_with(24), False),
-        (12, made_with(12), made_with(24), False),
-        (3, made_with(12), made_with(24, warmup_steps=8), False),
-        (0, made_with(12), made_with(24, warmup_steps=8), True),
-        (12, made_with(12, 6), made_with(12, 24), True),  # the second phase is not begun
-        (8, made_with(12, 6), made_with(12, 24), True),
-        (14, made_with(12, 6), made_with(12, 24), True),  # in the second one's warmup
-        (17, made_with(12, 6), made_with(12, 24), False),
-        (12, made_with(12, 6), made_with(24, 6), False),
-    ],
-)
-def test_learning_rates_so_far_are_those_of_the_longer_run_or_not(
-    step: int, then: dict[str, Any], now: dict[str, Any], is_seamless: bool
-) -> None:
-    found = resume.find_lengthening(step, then, now)
-    assert found is not None
-    assert found.is_seamless == is_seamless
-    so_far = range(1, found.update + 1)
-    same = [
-        found.then[found.number].learning_rate(update) == found.now[found.number].learning_rate(update) for update in so_far
-    ]
-    assert all(same) == is_seamless
-
-
-@pytest.mark.parametrize(
-    ("step", "then", "now"),
-    [
-        (5, made_with(12), made_with(12)),
-        (5, made_with(24), made_with(12)),
-        (5, made_with(12), made_with(24, peak=0.02)),
-        (5, made_with(12), made_with(12, warmup_steps=2)),
-        (5, made_with(12), made_with(12, 12)),
-        (13, made_with(12, 6), made_with(24, 6)),  # the first phase is over
-        (5, made_with(12), {"phases": [{}]}),
-    ],
-)
-def test_what_is_no_lengthening(step: int, then: dict[str, Any], now: dict[str, Any]) -> None:
-    assert resume.find_lengthening(step, then, now) is None
-
-
-def test_the_change_of_schedules_is_reported_and_recorded() -> None:
-    then, now = made_with(12), made_with(24)
-    found = resume.find_lengthening(11, then, now)
-    assert found is not None
-    assert found.describe() == (
-        "lengthened from 12 to 24 steps after step 11: from here on the schedule is that of 24 steps, with a learning rate of "
-        "0.005 at the next step; at step 11 it was 0.000833, a run of 24 steps from the start has 0.00542 there"
-    )
-    once = found.enter(now, [each["schedule"] for each in then["phases"]])
-    assert once["lengthened"] == [{"step": 11, "schedules": [then["phases"][0]["schedule"]]}]
-    again = resume.find_lengthening(20, once, made_with(48))
-    assert again is not None
-    assert [each["step"] for each in again.enter(once, [])["lengthened"]] == [11, 20]
-
-
-def test_a_seamless_one_leaves_no_trace() -> None:
-    found = resume.find_lengthening(3, made_with(12), made_with(24))
-    assert found is not None
-    assert found.describe() == "lengthened from 12 to 24 steps after step 3: its learning rates so far are those of 24 steps"
-    assert found.enter(made_with(24), []) == made_with(24)

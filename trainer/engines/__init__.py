@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -21,15 +22,13 @@ from numpy.typing import NDArray
 
 from bertprep.errors import UsageError
 from bertprep.records import Examples
+from trainer.engines.execution import Execution
 from trainer.engines.silence import quiet
-from trainer.execution import Execution
 from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
-from trainer.optimizer import OptimizerSettings
-from trainer.settings import EngineSettings
+from trainer.settings import EngineSettings, OptimizerSettings
 from trainer.tasks import Sums
 
-ENGINES = ("tensorflow", "oneflow")
 State = Mapping[str, NDArray[np.float32]]
 
 
@@ -93,16 +92,24 @@ def steps_ahead(engine: Engine) -> int:
 
 
 _ADVICE = {
-    "tensorflow": "pip install 'bertprep[tensorflow]'",
-    "oneflow": "pip install 'bertprep[oneflow]' in an environment of Python 3.10, as docs/environments.md tells",
+    "tensorflow": "pip install '.[tensorflow]' in a clone, or '.[cuda]' for GPUs, as docs/training.md says",
+    "oneflow": "it needs an environment of Python 3.10, as docs/oneflow.md says",
 }
 
 
 def check_engine(settings: EngineSettings, model: ModelConfig) -> None:
-    """Raise `UsageError` for what the engine of that name cannot do, before its framework is loaded."""
-    if settings.engine not in ENGINES:
-        raise UsageError(f"--engine {settings.engine}: unknown; choose one of {', '.join(ENGINES)}")
+    """Raise `UsageError` for what the engine cannot do, before its framework is loaded."""
     importlib.import_module(f"trainer.engines.{settings.engine}.checks").check(settings, model)
+
+
+def check_installed(settings: EngineSettings) -> None:
+    """Raise `UsageError` where the engine's framework is missing, before anything is written."""
+    if importlib.util.find_spec(settings.engine) is None:
+        raise _not_installed(settings.engine, f"{settings.engine} is not installed here")
+
+
+def _not_installed(engine: str, what: str) -> UsageError:
+    return UsageError(f"--engine {engine}: {what}; {_ADVICE[engine]}")
 
 
 def look_at_machine(settings: EngineSettings) -> Machine:
@@ -124,14 +131,12 @@ def _may_have_gpus() -> bool:
 
 def open_engine(settings: EngineSettings) -> Engine:
     """The engine of that name on the devices that are there; its framework is loaded here and not before."""
-    if settings.engine not in ENGINES:
-        raise UsageError(f"--engine {settings.engine}: unknown; choose one of {', '.join(ENGINES)}")
     try:
         with quiet(), _lean_import():
             module = importlib.import_module(f"trainer.engines.{settings.engine}.engine")
     except ImportError as error:
         what = f"{error.name} is not installed here" if isinstance(error, ModuleNotFoundError) else str(error)
-        raise UsageError(f"--engine {settings.engine}: {what}; {_ADVICE[settings.engine]}") from error
+        raise _not_installed(settings.engine, what) from error
     engine: Engine = module.open_engine(settings)
     return engine
 

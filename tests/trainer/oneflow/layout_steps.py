@@ -15,10 +15,9 @@ import numpy as np
 from tests.trainer.small_runs import BATCH, MODEL, SEED, make_batch
 from trainer.batches import GlobalBatch
 from trainer.engines import Engine, open_engine
-from trainer.optimizer import OptimizerSettings
 from trainer.schedule import Schedule
-from trainer.settings import EngineSettings
-from trainer.variables import variable_shapes
+from trainer.settings import EngineSettings, OptimizerSettings
+from trainer.weights import variable_shapes
 
 STEPS = 10
 SCHEDULE = Schedule.google(peak=0.01, steps=STEPS + 1, warmup_steps=3)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.trainer.golden_updates import AFTER, BEFORE, read_trace
-from trainer.optimizer import OptimizerSettings
+from trainer.settings import OptimizerSettings
 
 pytestmark = pytest.mark.oneflow
 

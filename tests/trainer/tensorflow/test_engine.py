@@ -12,13 +12,12 @@ from bertprep.errors import UsageError
 from tests.trainer.small_runs import BATCH, MODEL, SEED, make_batch
 from trainer.batches import features
 from trainer.engines import open_engine
-from trainer.execution import choose_execution, this_cpu
+from trainer.engines.execution import choose_execution, this_cpu
 from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
-from trainer.optimizer import OptimizerSettings
 from trainer.schedule import Schedule
-from trainer.settings import EngineSettings
-from trainer.variables import initial_values
+from trainer.settings import EngineSettings, OptimizerSettings
+from trainer.weights import initial_values
 
 pytestmark = pytest.mark.tensorflow
 STEPS = 10

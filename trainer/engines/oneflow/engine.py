@@ -24,6 +24,7 @@ from bertprep.records import Examples
 from trainer.batches import features
 from trainer.engines import State
 from trainer.engines.dropout_key import dropout_key
+from trainer.engines.execution import choose_execution
 from trainer.engines.loss_scale import LossScale, parts_factor
 from trainer.engines.oneflow.devices import Devices, open_devices
 from trainer.engines.oneflow.dropout import draw
@@ -33,13 +34,11 @@ from trainer.engines.oneflow.optimizers import clip_factor, make_slots, squared_
 from trainer.engines.oneflow.passes import Passes
 from trainer.engines.oneflow.placed_model import place_model
 from trainer.engines.oneflow.stages import WORDS, cut, describe
-from trainer.execution import choose_execution
 from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
-from trainer.optimizer import OptimizerSettings
-from trainer.settings import EngineSettings
+from trainer.settings import EngineSettings, OptimizerSettings
 from trainer.tasks.pretraining import PretrainingSums
-from trainer.variables import initial_values, variable_shapes
+from trainer.weights import initial_values, variable_shapes
 
 Tensor: TypeAlias = Any
 _COMPUTE_DTYPES = {"off": flow.float32, "fp16": flow.float16, "bf16": flow.bfloat16}

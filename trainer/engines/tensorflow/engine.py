@@ -43,10 +43,9 @@ from trainer.engines.tensorflow.model import (
 from trainer.engines.tensorflow.optimizers import Slots, make_slots, update_variables
 from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
-from trainer.optimizer import OptimizerSettings
-from trainer.settings import EngineSettings
+from trainer.settings import EngineSettings, OptimizerSettings
 from trainer.tasks.pretraining import PretrainingSums
-from trainer.variables import initial_values
+from trainer.weights import initial_values
 
 Tensor: TypeAlias = Any
 _COMPUTE_DTYPES = {"off": "float32", "fp16": "float16", "bf16": "bfloat16"}

@@ -4,7 +4,7 @@ A function of weights by name, a batch and a dropout key: exact GELU, LayerNorm 
 masked positions only, which makes a step three times cheaper than logits at all positions. Nothing but dense products and
 gathers, in shapes that depend on the batch's shape alone, so XLA compiles it.
 
-Variables (trainer/variables.py) are float32. `prepare_weights` makes of them what products read, once for all micro-batches of
+Variables (trainer/weights.py) are float32. `prepare_weights` makes of them what products read, once for all micro-batches of
 a step, and `gradients_of_variables` takes the gradients back. Products run in the precision of these weights; LayerNorm,
 softmax, logits and losses are float32 always. Activations are (sequences * seq, hidden): with a third dimension TensorFlow
 would multiply each sequence on its own. No activation has more than two uses: gradients of more would be added in the order in
