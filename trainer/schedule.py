@@ -90,40 +90,31 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Lengthening:
-    """From the schedules of a checkpoint after `step` steps to longer ones."""
+    """What a run of more steps changes, from a checkpoint after `step` steps on."""
 
     step: int
-    then: tuple[Schedule, ...]
-    now: tuple[Schedule, ...]
-
-    @property
-    def number(self) -> int:
-        """The phase that the next step is of, from 0."""
-        ends = [sum(each.steps for each in self.now[: count + 1]) for count in range(len(self.now))]
-        return next(number for number, end in enumerate(ends) if self.step < end)
-
-    @property
-    def update(self) -> int:
-        """The updates of that phase so far."""
-        return self.step - sum(each.steps for each in self.now[: self.number])
+    update: int  # the updates so far of the phase that the next step is of
+    then: Schedule  # of that phase
+    now: Schedule
+    steps_then: int  # of the run
+    steps_now: int
 
     @property
     def is_seamless(self) -> bool:
         """Whether all updates so far had the learning rates that they have in the longer run."""
-        return self.now[self.number].starts_like(self.then[self.number], self.update)
+        return self.now.starts_like(self.then, self.update)
 
     def describe(self) -> str:
         """What changes, for people."""
-        then, now = self.then[self.number], self.now[self.number]
-        steps = sum(each.steps for each in self.now)
-        change = f"lengthened from {sum(each.steps for each in self.then):,} to {steps:,} steps after step {self.step:,}"
+        steps = f"{self.steps_now:,} steps"
+        change = f"lengthened from {self.steps_then:,} to {steps} after step {self.step:,}"
         if self.is_seamless:
-            return f"{change}: its learning rates so far are those of {steps:,} steps"
+            return f"{change}: its learning rates so far are those of {steps}"
         return (
-            f"{change}: from here on the schedule is that of {steps:,} steps, with a learning rate of "
-            f"{now.learning_rate(self.update + 1):.3g} at the next step; at step {self.step:,} it was "
-            f"{then.learning_rate(self.update):.3g}, a run of {steps:,} steps from the start "
-            f"has {now.learning_rate(self.update):.3g} there"
+            f"{change}: from here on the schedule is that of {steps}, with a learning rate of "
+            f"{self.now.learning_rate(self.update + 1):.3g} at the next step; at step {self.step:,} it was "
+            f"{self.then.learning_rate(self.update):.3g}, a run of {steps} from the start "
+            f"has {self.now.learning_rate(self.update):.3g} there"
         )
 
     def enter(self, made_with: Mapping[str, Any], schedules: list[Any]) -> dict[str, Any]:
@@ -144,11 +135,13 @@ def find_lengthening(step: int, then: Mapping[str, Any], now: Mapping[str, Any])
     old, new = schedules_of(then), schedules_of(now)
     if len(old) != len(new) or old == new or None in (*old, *new):
         return None
-    start = 0
+    start, current = 0, None
     for one, other in zip(old, new, strict=True):
         fixed = {**other, **{name: one.get(name) for name in _MAY_DIFFER}}
         is_over = step > start + one["steps"]  # the next phase has started
         if fixed != one or other["steps"] < one["steps"] or (other != one and (is_over or other["steps"] == one["steps"])):
             return None
+        if current is None and step < start + other["steps"]:
+            current = step - start, Schedule(**one), Schedule(**other)
         start += one["steps"]
-    return Lengthening(step, tuple(Schedule(**each) for each in old), tuple(Schedule(**each) for each in new))
+    return Lengthening(step, *current, start, sum(each["steps"] for each in new)) if current else None

@@ -35,9 +35,7 @@ def test_learning_rates_so_far_are_those_of_the_longer_run_or_not(
     assert found is not None
     assert found.is_seamless == is_seamless
     so_far = range(1, found.update + 1)
-    same = [
-        found.then[found.number].learning_rate(update) == found.now[found.number].learning_rate(update) for update in so_far
-    ]
+    same = [found.then.learning_rate(update) == found.now.learning_rate(update) for update in so_far]
     assert all(same) == is_seamless
 
 

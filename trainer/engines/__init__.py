@@ -93,7 +93,7 @@ def steps_ahead(engine: Engine) -> int:
 
 _ADVICE = {
     "tensorflow": "pip install '.[tensorflow]' in a clone, or '.[cuda]' for GPUs, as docs/training.md says",
-    "oneflow": "it needs an environment of Python 3.10, as docs/oneflow.md says",
+    "oneflow": "pip install '.[oneflow]' in a clone, in an environment of Python 3.10, as docs/oneflow.md says",
 }
 
 
