@@ -11,7 +11,7 @@ has the same records. In place of a bad record, where some may be skipped, stand
 rank, step or epoch meets it. (Two phases of training are two such sequences: each begins at step 0.)
 
     with RecordSet(["data/ofrecord/.../sample"]) as records:
-        batches = TrainingBatches(records, GlobalBatch(256, world_size=8, rank=3, accumulation=4), seed=1)
+        batches = TrainingBatches(records, GlobalBatch(256, data_world_size=8, data_rank=3, accumulation=4), seed=1)
         with batches.from_step(1000) as ready:
             for examples in ready:  # 32 records, valid until the next
                 for micro_batch in batches.micro_batches(examples):  # 8 records each
@@ -43,30 +43,30 @@ _PLACES_AT_ONCE = 4096  # one by one, steps of few records would cost more for t
 class GlobalBatch:
     """The `size` records of a step, and what of them falls to a rank: its run of rows, in `accumulation` micro-batches.
 
-    >>> GlobalBatch(256, world_size=8, rank=3, accumulation=4).rows
+    >>> GlobalBatch(256, data_world_size=8, data_rank=3, accumulation=4).rows
     range(96, 128)
     """
 
     size: int
-    world_size: int = 1
-    rank: int = 0
+    data_world_size: int = 1
+    data_rank: int = 0
     accumulation: int = 1
 
     def __post_init__(self) -> None:
-        if min(self.size, self.world_size, self.accumulation) < 1 or not 0 <= self.rank < self.world_size:
+        if min(self.size, self.data_world_size, self.accumulation) < 1 or not 0 <= self.data_rank < self.data_world_size:
             raise UsageError(
-                f"global batch {self.size}, rank {self.rank} of {self.world_size}, accumulation {self.accumulation}: expected "
-                "1 or more of each, and ranks counted from 0"
+                f"global batch {self.size}, rank {self.data_rank} of {self.data_world_size}, accumulation {self.accumulation}: "
+                "expected 1 or more of each, and ranks counted from 0"
             )
-        if self.size % (self.world_size * self.accumulation):
+        if self.size % (self.data_world_size * self.accumulation):
             raise UsageError(
-                f"a global batch of {self.size:,} cannot be cut into {self.world_size:,} ranks x {self.accumulation:,} "
-                f"micro-batches; choose a multiple of {self.world_size * self.accumulation:,}"
+                f"a global batch of {self.size:,} cannot be cut into {self.data_world_size:,} ranks x {self.accumulation:,} "
+                f"micro-batches; choose a multiple of {self.data_world_size * self.accumulation:,}"
             )
 
     @property
     def rank_size(self) -> int:
-        return self.size // self.world_size
+        return self.size // self.data_world_size
 
     @property
     def micro_batch(self) -> int:
@@ -75,7 +75,7 @@ class GlobalBatch:
     @property
     def rows(self) -> range:
         """The rows of the global batch that are this rank's."""
-        return range(self.rank * self.rank_size, (self.rank + 1) * self.rank_size)
+        return range(self.data_rank * self.rank_size, (self.data_rank + 1) * self.rank_size)
 
 
 class TrainingBatches:

@@ -115,6 +115,6 @@ class Faults:
             raise BertprepError(f"{self._fault}{advice}; {saved}") from self._fault
         if self._is_fault_elsewhere:
             raise BertprepError(
-                f"process {self._engine.rank} of {self._engine.processes}: another one met data that it cannot take, and says "
-                f"which; {saved}"
+                f"process {self._engine.data_rank} of {self._engine.processes}: another one met data that it cannot take, and "
+                f"says which; {saved}"
             )

@@ -53,8 +53,9 @@ class Lengthening:
             return f"{begun}: its learning rates so far are those of {steps:,} steps"
         return (
             f"{begun}: from here on the schedule is that of {steps:,} steps, with a learning rate of "
-            f"{now.rate(self.update + 1):.3g} at the next step; at step {self.step:,} it was {then.rate(self.update):.3g}, "
-            f"a run of {steps:,} steps from the start has {now.rate(self.update):.3g} there"
+            f"{now.learning_rate(self.update + 1):.3g} at the next step; at step {self.step:,} it was "
+            f"{then.learning_rate(self.update):.3g}, a run of {steps:,} steps from the start "
+            f"has {now.learning_rate(self.update):.3g} there"
         )
 
     def enter(self, made_with: Mapping[str, Any], schedules: list[Any]) -> dict[str, Any]:

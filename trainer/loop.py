@@ -55,7 +55,7 @@ class Step:
     number: int  # in the run, from 1
     phase: int  # from 0
     number_in_phase: int  # from 1
-    rate: float
+    learning_rate: float
     is_first: bool  # of its phase in this process
     wait: Callable[[], StepResult]
 
@@ -148,10 +148,12 @@ def _make_steps(settings: RunSettings, engine: Engine, phases: list[PhaseData], 
                 engine.restart()
             for in_phase, examples in enumerate(batches, 1 + first):
                 _note_faults(faults, batches, data, number, in_phase + ahead, step + 1 - in_phase)
-                rate = data.phase.schedule.rate(in_phase)
-                wait = engine.train(examples, step=step, rate=rate, accumulation=accumulation, stop=faults.is_to_tell)
+                learning_rate = data.phase.schedule.learning_rate(in_phase)
+                wait = engine.train(
+                    examples, step=step, learning_rate=learning_rate, accumulation=accumulation, stop=faults.is_to_tell
+                )
                 step += 1
-                begun.append(Step(step, number, in_phase, rate, in_phase == first + 1, wait))
+                begun.append(Step(step, number, in_phase, learning_rate, in_phase == first + 1, wait))
                 stands_still = in_phase == data.phase.steps or any(
                     is_due(step, every) for every in (settings.eval_every, settings.save_every)
                 )
@@ -203,7 +205,7 @@ def _train_entry(done: Step, data: PhaseData, interval: Interval, pace: Pace, sk
         step=done.number,
         phase=done.phase + 1,
         epoch=done.number_in_phase * data.batch.size / len(data.records),
-        learning_rate=done.rate,
+        learning_rate=done.learning_rate,
         gradient_norm=gradient_norm,
         loss_scale=done.result.loss_scale,
         skipped=skipped,

@@ -25,7 +25,7 @@ def check_finite(result: StepResult, settings: RunSettings, data: PhaseData, *, 
         return 1
     whole = TrainingBatches(data.records, GlobalBatch(data.batch.size), seed=settings.seed)
     places = [f"{path}: record {record}" for path, record in whole.places(step_of_phase)]
-    if data.batch.rank == 0:  # all ranks know the whole batch, and end here
+    if data.batch.data_rank == 0:  # all ranks know the whole batch, and end here
         with atomic_file(settings.out / BATCH_FILE) as file:
             file.write(("\n".join(places) + "\n").encode())
     raise BertprepError(

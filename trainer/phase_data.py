@@ -61,7 +61,7 @@ class PhaseData:
         self.records = self._opened.enter_context(open_records(settings, phase))
         self.test = self._opened.enter_context(open_records(settings, phase, TEST)) if phase.has_test else None
         size = phase.batch_size * engine.devices * phase.accumulation
-        self.batch = GlobalBatch(size, engine.world_size, engine.rank, phase.accumulation)
+        self.batch = GlobalBatch(size, engine.data_world_size, engine.data_rank, phase.accumulation)
         skip_bad = settings.skip_bad_records
         self.batches = TrainingBatches(self.records, self.batch, seed=settings.seed, skip_bad=skip_bad)
         self.flops = size * training_flops(settings.model, seq=self.records.seq, pred=self.records.pred)  # of a step
@@ -87,7 +87,7 @@ class PhaseData:
         """Losses and hits on the test split, or the first so many sequences of it, without bad records."""
         if self.test is None:
             raise ValueError("there is no test split")
-        batch = GlobalBatch(self.phase.batch_size * engine.devices, engine.world_size, engine.rank)
+        batch = GlobalBatch(self.phase.batch_size * engine.devices, engine.data_world_size, engine.data_rank)
         sums = Sums()
         batches = EvaluationBatches(self.test, batch, most=self._settings.eval_sequences)
         for examples, row_weights in batches:

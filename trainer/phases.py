@@ -180,7 +180,7 @@ def make_phases(
 def check_learning(phases: Sequence[Phase], data: Sequence[Data], *, devices: int) -> None:
     """Raise `UsageError` where the learning rate of a phase never leaves 0, that of its last and only step."""
     for number, (phase, of_phase) in enumerate(zip(phases, data, strict=True), 1):
-        if phase.schedule.rate(1) > 0:
+        if phase.schedule.learning_rate(1) > 0:
             continue
         which = "the run" if len(phases) == 1 else f"phase {number}"
         size = phase.batch_size * devices * phase.accumulation

@@ -62,11 +62,11 @@ class Schedule:
         is_warmup = replace(self, steps=other.steps) == other and updates < self.warmup_steps
         return updates == 0 or self == other or is_warmup
 
-    def rate(self, update: int) -> float:
+    def learning_rate(self, update: int) -> float:
         """The learning rate of update number `update`, counted from 1; 0 in the last update and after it.
 
         >>> schedule = Schedule.google(peak=0.01, steps=12, warmup_steps=4)
-        >>> [round(schedule.rate(update), 5) for update in (1, 3, 4, 11, 12)]
+        >>> [round(schedule.learning_rate(update), 5) for update in (1, 3, 4, 11, 12)]
         [0.0025, 0.0075, 0.00667, 0.00083, 0.0]
         """
         if update < self.warmup_steps:

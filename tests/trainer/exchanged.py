@@ -37,7 +37,8 @@ def open_tiny(engine: str) -> Engine:
 def train_on(engine: Engine, first: int) -> list[StepResult]:
     """The next steps from step number `first` on."""
     return [
-        engine.train(_batch(step), step=step, rate=0.01, accumulation=1, stop=False)() for step in range(first, first + STEPS)
+        engine.train(_batch(step), step=step, learning_rate=0.01, accumulation=1, stop=False)()
+        for step in range(first, first + STEPS)
     ]
 
 

@@ -99,7 +99,7 @@ def test_arrays_hold_until_they_are_given_back(records: RecordSet) -> None:
 
 
 def test_places_are_those_of_the_rows(records: RecordSet) -> None:
-    batches = TrainingBatches(records, GlobalBatch(8, world_size=2, rank=1), seed=1)
+    batches = TrainingBatches(records, GlobalBatch(8, data_world_size=2, data_rank=1), seed=1)
     numbers = batches.numbers(3)
     assert batches.places(3) == [records.place_of(number) for number in numbers.tolist()]
     assert {path.name for path, _ in batches.places(3)} <= {"part-0", "part-1", "part-2"}
@@ -164,7 +164,7 @@ def test_evaluation_has_every_record_once_in_order(records: RecordSet, world_siz
 
 def test_global_batches_that_cannot_be_cut() -> None:
     with pytest.raises(UsageError) as error:
-        GlobalBatch(100, world_size=8, accumulation=4)
+        GlobalBatch(100, data_world_size=8, accumulation=4)
     assert str(error.value) == "a global batch of 100 cannot be cut into 8 ranks x 4 micro-batches; choose a multiple of 32"
     for wrong in ((0,), (8, 0), (8, 2, 2), (8, 2, -1), (8, 1, 0, 0)):
         with pytest.raises(UsageError, match="expected 1 or more of each, and ranks counted from 0"):

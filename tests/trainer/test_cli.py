@@ -149,7 +149,13 @@ class FakeTraining:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.engine = SimpleNamespace(
-            rank=0, world_size=1, processes=1, is_first=True, devices=1, device_name="1 x Abacus", has_accelerator=False
+            data_rank=0,
+            data_world_size=1,
+            processes=1,
+            is_first=True,
+            devices=1,
+            device_name="1 x Abacus",
+            has_accelerator=False,
         )
         self.processor = Processor("Abacus")
         self.outcome = SimpleNamespace(step=1, is_finished=True)

@@ -36,7 +36,9 @@ def test_learning_rates_so_far_are_those_of_the_longer_run_or_not(
     assert found is not None
     assert found.is_seamless == is_seamless
     so_far = range(1, found.update + 1)
-    same = [found.then[found.number].rate(update) == found.now[found.number].rate(update) for update in so_far]
+    same = [
+        found.then[found.number].learning_rate(update) == found.now[found.number].learning_rate(update) for update in so_far
+    ]
     assert all(same) == is_seamless
 
 

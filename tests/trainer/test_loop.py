@@ -60,8 +60,8 @@ class NumPyEngine:
     versions: dict[str, str] = {"numpy": "any"}  # noqa: RUF012 - as the protocol has it
 
     def __init__(self, ranks: Ranks | None = None, rank: int = 0, *, has_accelerator: bool = False) -> None:
-        self._ranks, self.rank, self.has_accelerator = ranks or Ranks(1), rank, has_accelerator
-        self.world_size = self.processes = self.devices = self._ranks.count
+        self._ranks, self.data_rank, self.has_accelerator = ranks or Ranks(1), rank, has_accelerator
+        self.data_world_size = self.processes = self.devices = self._ranks.count
         self.is_first = rank == 0
         self.on_step: Callable[[int], object] = lambda _: None
 
@@ -71,11 +71,11 @@ class NumPyEngine:
     def restart(self) -> None:
         self.updates = 0
 
-    def train(self, examples: Examples, *, step: int, rate: float, stop: bool, **_: int) -> Callable[[], StepResult]:
+    def train(self, examples: Examples, *, step: int, learning_rate: float, stop: bool, **_: int) -> Callable[[], StepResult]:
         self.on_step(step)
         own = (float(examples.input_ids.sum()), float(len(examples)), stop)
         loss, sequences, stops = (sum(values) for values in zip(*self.gather(own), strict=True))
-        self.model += rate * loss
+        self.model += learning_rate * loss
         self.updates += 1
         sums = Sums(masked_lm_loss=loss, masked_lm_weight=sequences, next_sentence_loss=1.0, sequences=sequences)
         return lambda: StepResult(sums, gradient_norm=float(step + 1), loss_scale=1.0, is_stop_wanted=stops > 0)
@@ -95,7 +95,7 @@ class NumPyEngine:
         self.model, self.updates = float(state["model"].view(np.float64)[0]), int(state["updates"])
 
     def gather(self, value: Any) -> list[Any]:
-        return self._ranks.gather(self.rank, value)
+        return self._ranks.gather(self.data_rank, value)
 
 
 class Data:

@@ -30,7 +30,7 @@ def records(tmp_path: Path) -> RecordSet:
 
 def check(of: StepResult, records: RecordSet, out: Path, *, rank: int = 0) -> int:
     """What is made of step 103, the third of a phase, of a global batch of 8 that two ranks share."""
-    data: Any = SimpleNamespace(records=records, batch=GlobalBatch(8, world_size=2, rank=rank))
+    data: Any = SimpleNamespace(records=records, batch=GlobalBatch(8, data_world_size=2, data_rank=rank))
     settings: Any = SimpleNamespace(seed=SEED, out=out)
     return check_finite(of, settings, data, step=103, step_of_phase=2)
 

@@ -24,10 +24,10 @@ MODEL = ModelConfig.preset("tiny", vocab_size=100_000)
 class Counter:
     """An engine that counts: each sequence, and the first token of each as its loss."""
 
-    world_size, devices = 2, 2
+    data_world_size, devices = 2, 2
 
     def __init__(self, rank: int) -> None:
-        self.rank = rank
+        self.data_rank = rank
 
     def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> Sums:
         loss = float(examples.input_ids[: len(row_weights), 0] @ row_weights)

@@ -40,7 +40,7 @@ from trainer.settings import EngineSettings, check_folder
 
 _HELD = 2  # batches in use: that of the step that runs, and that of the one begun behind it
 _MADE_UP = 4  # batches in memory, taken in turn
-_RATE = 1e-6  # a learning rate that leads nowhere
+_LEARNING_RATE = 1e-6  # a learning rate that leads nowhere
 _SEED = 12345
 _PRECISIONS = {"off": "fp32", "fp16": "fp16", "bf16": "bf16"}
 
@@ -128,7 +128,7 @@ def read_settings(options: argparse.Namespace) -> BenchSettings:
 def measure(engine: Engine, settings: BenchSettings, *, batch_size: int, command: str) -> Row:
     """Time steps on an engine; `command` is what asked for it."""
     global_batch = batch_size * engine.devices * settings.accumulation
-    batch = GlobalBatch(global_batch, engine.world_size, engine.rank, settings.accumulation)
+    batch = GlobalBatch(global_batch, engine.data_world_size, engine.data_rank, settings.accumulation)
     engine.build(settings.model, settings.optimizer, seed=_SEED)
     seconds, cpu_seconds = [], []  # of a step, in each repeat
     with _open_batches(settings, batch) as batches:
@@ -190,7 +190,9 @@ def _run_steps(engine: Engine, batches: Iterator[Examples], first: int, count: i
     """Make `count` steps, and wait for the last of them."""
     begun: deque[Callable[[], Any]] = deque()
     for step in range(first, first + count):
-        begun.append(engine.train(next(batches), step=step, rate=_RATE, accumulation=accumulation, stop=False))
+        begun.append(
+            engine.train(next(batches), step=step, learning_rate=_LEARNING_RATE, accumulation=accumulation, stop=False)
+        )
         if len(begun) > steps_ahead(engine):
             begun.popleft()()
     for wait in begun:
@@ -206,6 +208,6 @@ def _open_batches(settings: BenchSettings, batch: GlobalBatch) -> Iterator[Itera
         with records, TrainingBatches(records, batch, seed=_SEED).from_step(0, held=_HELD) as ready:
             yield ready
         return
-    rng = np.random.default_rng([_SEED, batch.rank])
+    rng = np.random.default_rng([_SEED, batch.data_rank])
     shape = {"seq": settings.seq, "pred": settings.pred, "vocab_size": settings.model.vocab_size}
     yield cycle([make_up_records(rng, batch.rank_size, **shape) for _ in range(_MADE_UP)])

@@ -45,8 +45,8 @@ class Machine:
 class Engine(Protocol):
     """The devices of a run and what is on them: variables, the optimizer's moments, the loss scale."""
 
-    rank: int  # which share of a global batch this process reads, ...
-    world_size: int  # ... of so many; processes that are stages of one pipeline read the same
+    data_rank: int  # which share of a global batch this process reads, ...
+    data_world_size: int  # ... of so many; processes that are stages of one pipeline read the same
     processes: int  # of the run
     is_first: bool  # of all processes: the one that speaks and writes
     devices: int  # that have batches of their own, or pipelines; a global batch is `devices` x `accumulation` micro-batches
@@ -62,7 +62,9 @@ class Engine(Protocol):
     def restart(self) -> None:
         """Begin a phase: the variables stay, moments are 0, no update is counted, the loss scale is the first again."""
 
-    def train(self, examples: Examples, *, step: int, rate: float, accumulation: int, stop: bool) -> Callable[[], StepResult]:
+    def train(
+        self, examples: Examples, *, step: int, learning_rate: float, accumulation: int, stop: bool
+    ) -> Callable[[], StepResult]:
         """Begin step number `step` with this rank's share of its global batch; what is returned waits for its end.
 
         The arrays must hold until then. Dropout is of the step's number, the learning rate is given; `stop` reaches all ranks.

@@ -23,7 +23,7 @@ from trainer.model_config import ModelConfig
 class CountingEngine:
     """Two devices on which a step takes a second, and two of the processor's; the slow ones take longer, as the first does."""
 
-    rank, world_size, processes, is_first = 0, 1, 1, True
+    data_rank, data_world_size, processes, is_first = 0, 1, 1, True
     devices, device_name, has_accelerator = 2, "2 x Clockwork", True
     execution = Execution("bf16", xla=True)
     versions: dict[str, str] = {"clockwork": "1.0"}  # noqa: RUF012 - as the protocol has it
@@ -39,8 +39,10 @@ class CountingEngine:
     def build(self, *_: Any, **__: Any) -> None:
         self.now += 100
 
-    def train(self, examples: Any, *, step: int, rate: float, accumulation: int, stop: bool) -> Callable[[], StepResult]:
-        assert rate > 0
+    def train(
+        self, examples: Any, *, step: int, learning_rate: float, accumulation: int, stop: bool
+    ) -> Callable[[], StepResult]:
+        assert learning_rate > 0
         assert not stop
         self.sizes.append(len(examples))
         self.steps.append(step)

@@ -54,8 +54,10 @@ def open_devices_once(devices: int) -> Any:
 
 
 def step(engine: Any, number: int, accumulation: int) -> StepResult:
-    rate = SCHEDULE.rate(number + 1)
-    result: StepResult = engine.train(make_batch(number), step=number, rate=rate, accumulation=accumulation, stop=False)()
+    learning_rate = SCHEDULE.learning_rate(number + 1)
+    result: StepResult = engine.train(
+        make_batch(number), step=number, learning_rate=learning_rate, accumulation=accumulation, stop=False
+    )()
     return result
 
 
@@ -231,7 +233,7 @@ def test_a_step_has_the_same_bits_each_time() -> None:
     examples, seen = make_batch(0, sequences=32, seq=128, pred=20), set()
     for _ in range(60):
         engine.restart()
-        norm = engine.train(examples, step=0, rate=0.0, accumulation=1, stop=False)().gradient_norm
+        norm = engine.train(examples, step=0, learning_rate=0.0, accumulation=1, stop=False)().gradient_norm
         moments = [value.tobytes() for name, value in sorted(engine.state().items()) if name.endswith("adam_m")]
         seen.add((norm, sha256(b"".join(moments)).hexdigest()))
     assert len(seen) == 1
@@ -269,7 +271,7 @@ def test_a_loss_that_is_no_number_shows() -> None:
 
 def test_what_any_rank_says_of_stopping_comes_back() -> None:
     engine = make_engine(4)
-    assert engine.train(make_batch(0), step=0, rate=0.0, accumulation=1, stop=True)().is_stop_wanted
+    assert engine.train(make_batch(0), step=0, learning_rate=0.0, accumulation=1, stop=True)().is_stop_wanted
     assert engine.gather(2**31 + 5) == [2**31 + 5]
 
 

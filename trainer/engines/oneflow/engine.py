@@ -55,7 +55,7 @@ class OneFlowEngine:
     def __init__(self, settings: EngineSettings, devices: Devices) -> None:
         self._settings, self._local = settings, devices
         self.is_first = devices.process.rank == 0
-        self.rank, self.world_size = devices.pipeline, len(devices.pipelines)
+        self.data_rank, self.data_world_size = devices.pipeline, len(devices.pipelines)
         self.devices = len(devices.pipelines)
         self.processes = devices.process.world_size
         self.device_name = devices.name if self.processes == 1 else f"{self.processes} x {devices.name}"
@@ -97,7 +97,9 @@ class OneFlowEngine:
         self._loss_scale = LossScale(self._settings.loss_scale if self._is_scaled else 1.0, 0)
         self._passes = Passes(self._placed, self._local, self._settings)  # without the graphs of the phase before
 
-    def train(self, examples: Examples, *, step: int, rate: float, accumulation: int, stop: bool) -> Callable[[], StepResult]:
+    def train(
+        self, examples: Examples, *, step: int, learning_rate: float, accumulation: int, stop: bool
+    ) -> Callable[[], StepResult]:
         batch = _to_batch(examples, np.ones(len(examples), np.float32))
         counted = self._count(batch)
         scale, loss_scale = 1.0, self._loss_scale.scale
@@ -107,7 +109,7 @@ class OneFlowEngine:
         sums, gradients = self._passes.gradients(batch, draws, scale / counted.clamp(min=1e-5), accumulation)
         told = self._local.sum_over_all(flow.cat([sums, self._squared_norm(gradients), self._own_flag(stop)]))
         norm = flow.sqrt(told[4:5]) / scale
-        self._update(gradients, clip_factor(norm, self._optimizer.clip_norm) / scale, norm, rate)
+        self._update(gradients, clip_factor(norm, self._optimizer.clip_norm) / scale, norm, learning_rate)
 
         def wait() -> StepResult:
             *of_sums, _, stops = told.numpy().tolist()
@@ -163,7 +165,7 @@ class OneFlowEngine:
         of_parts = draws_of_parts(self._model, seq)
         if not of_parts:
             return []
-        keys = [dropout_key(self._seed, step, self.rank * accumulation + part) for part in range(accumulation)]
+        keys = [dropout_key(self._seed, step, self.data_rank * accumulation + part) for part in range(accumulation)]
         drawn = np.concatenate([draw(key, (sequences // accumulation, seq, sum(of_parts))) for key in keys])
         return np.split(drawn, np.cumsum(of_parts[:-1]), axis=2)
 
