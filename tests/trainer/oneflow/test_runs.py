@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.golden import GOLDEN
-from tests.trainer.oneflow.launching import finish_in_time, kill, launch
+from tests.trainer.oneflow.launching import SECONDS, finish_in_time, kill, launch
 from tests.trainer.small_runs import SEQ, command, damage_record_of, finish, losses, start, train, training_log, wait_for
 from trainer.checkpoint import find_checkpoints, read
 
@@ -71,7 +71,7 @@ def test_a_damaged_record_ends_both_processes_with_the_step_before_saved(workdir
     out, options = tmp_path / "out", ["--engine", "oneflow", "--no-dropout", "--batch-size", "8"]
     runs = launch(command(data, out, *options)[1:], 2, tmp_path / "logs")
     try:
-        said = "".join(run.communicate(timeout=60)[0] for run in runs)
+        said = "".join(run.communicate(timeout=SECONDS)[0] for run in runs)
     finally:
         kill(runs)
     assert all(run.returncode != 0 for run in runs)
