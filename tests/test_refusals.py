@@ -19,7 +19,7 @@ import pytest
 
 import trainer.bench.run
 import trainer.cli
-import trainer.commands
+import trainer.pretrain
 from bertprep import cli
 from tests import broken_inputs
 
@@ -242,7 +242,7 @@ def test_bertprep_refuses_in_one_line(line: str, refuse: Callable[..., str]) -> 
 def test_the_trainer_refuses_in_one_line_before_it_opens_an_engine(
     line: str, refuse: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (trainer.commands, trainer.bench.run):
+    for module in (trainer.pretrain, trainer.bench.run):
         monkeypatch.setattr(module, "open_engine", None)
     refuse("trainer", line, trainer.cli.main)
 

@@ -1,9 +1,9 @@
-"""Checkpoints: all that a run needs to go on as if it had never been stopped, in one file.
+"""Checkpoints: all that a run needs to resume as if it had never been stopped, in one file.
 
     OUT/checkpoint-000001000.safetensors    after 1,000 steps of the run, all phases counted
 
 The arrays are those of `Engine.state`; the header has, as JSON, the step, what the run was made with, and the sha256 of the
-arrays. There is no time, no place and no random state in it: the position in the data is the step, and so is dropout's, so two
+arrays. There is no time, no path and no random state in it: the position in the data is the step, and so is dropout's, so two
 runs that do the same write the same bytes. A file appears under its name only when it is whole; the newest few are kept, and
 with --keep-best the one of the lowest loss on the test split, whose header has that loss:
 
@@ -15,8 +15,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,25 +27,19 @@ from bertprep.files.atomic import remove_leftovers
 from bertprep.untrusted import COUNT, LIST, OBJECT, SHA256, Rule, check_values, parse_json
 from bertprep.weights.hugging_face import Weights
 from bertprep.weights.safetensors import read_metadata, read_safetensors, write_safetensors
-from trainer.metrics import Interval, Sums
 
 _NAME = "checkpoint-{:09d}.safetensors"
 _PATTERN = f"checkpoint-{'[0-9]' * 9}.safetensors"  # no other name: a copy that a user makes is neither newest nor removed
 BEST = "checkpoint-best.safetensors"
 _METADATA = "bertprep"
-_NUMBERS = 8  # of an interval
-_INTERVAL = Rule(f"{_NUMBERS} numbers", lambda value: LIST.holds(value) and [*map(_is_number, value)] == [True] * _NUMBERS)
+_NUMBERS = Rule("a list of numbers", lambda value: LIST.holds(value) and all(type(each) in (int, float) for each in value))
 _BAD_RECORDS = Rule("a list of phases, splits and numbers", lambda value: LIST.holds(value) and all(map(_is_bad_record, value)))
-_MADE_WITH = {
-    "step": COUNT, "skipped": COUNT, "sha256": SHA256, "model": OBJECT, "interval": _INTERVAL, "bad_records": _BAD_RECORDS,
+_HEADER = {
+    "step": COUNT, "skipped": COUNT, "sha256": SHA256, "model": OBJECT, "interval": _NUMBERS, "bad_records": _BAD_RECORDS,
 }  # fmt: skip
 _NOT_MADE_WITH = ("step", "skipped", "sha256", "interval", "bad_records", "test")
 BadRecordKey = tuple[int, str, int]
 """A bad record of a run: the phase from 0, the split, its number there."""
-
-
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float)
 
 
 def _is_bad_record(value: object) -> bool:
@@ -61,13 +55,13 @@ class Checkpoint:
     skipped: int  # updates of the run so far
     state: Weights
     made_with: dict[str, Any]
-    interval: Interval = field(default_factory=Interval)  # the steps since the last line of the log
+    interval: tuple[float, ...] = ()  # see `trainer.metrics.Interval`
     bad_records: frozenset[BadRecordKey] = frozenset()
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A loss on the test split; those of another phase, or on another number of sequences, are of something else."""
+    """A loss on the test split, comparable within a phase and for the same number of sequences."""
 
     phase: int  # from 1
     sequences: int
@@ -87,17 +81,16 @@ def save(
     made_with: Mapping[str, Any],
     *,
     keep: int,
-    interval: Interval = Interval(),  # noqa: B008 - frozen
+    interval: Sequence[float] = (),
     bad_records: Collection[BadRecordKey] = (),
 ) -> Path:
     """Write the checkpoint of a step, then remove all but the newest `keep`.
 
-    The header has `interval`, what the next line of the log is to say of the steps before, and the bad records met so far only
-    where there are any.
+    The header has `interval`, the sums since the last line of the log, and the bad records met so far only where there are any.
     """
     header: dict[str, Any] = dict(made_with)
-    if interval != Interval():
-        header["interval"] = [*interval.sums, interval.gradient_norm_sum, interval.gradient_norms]
+    if any(interval):
+        header["interval"] = list(interval)
     if bad_records:
         header["bad_records"] = sorted(bad_records)
     path = _write(folder / _NAME.format(step), step, skipped, state, header)
@@ -114,7 +107,7 @@ def save_best(
 
 
 def read_best(folder: Path, step: int, made_with: Mapping[str, Any]) -> Evaluated | None:
-    """The test loss of the best checkpoint, if there is one of the run that goes on after `step`.
+    """The test loss of the best checkpoint, if there is one of the run that resumes after `step`.
 
     A checkpoint of a later step is one that this run will make again, or of a run that took another way from here.
     """
@@ -126,12 +119,12 @@ def read_best(folder: Path, step: int, made_with: Mapping[str, Any]) -> Evaluate
         is_of_this_run = header["step"] <= step or then == json.loads(json.dumps(made_with))
         return Evaluated(**header["test"]) if is_of_this_run else None
     except (KeyError, TypeError) as error:
-        raise _damaged(folder / BEST, f"its header does not say its test loss: {error!r}") from error
+        raise damaged(folder / BEST, f"its header does not say its test loss: {error!r}") from error
 
 
-def _write(path: Path, step: int, skipped: int, state: Weights, made_with: Mapping[str, Any]) -> Path:
-    settings = json.dumps({"step": step, "skipped": skipped, "sha256": _sha256(state), **made_with}, sort_keys=True)
-    write_safetensors(path, state, {_METADATA: settings})
+def _write(path: Path, step: int, skipped: int, state: Weights, header: Mapping[str, Any]) -> Path:
+    metadata = json.dumps({"step": step, "skipped": skipped, "sha256": _sha256(state), **header}, sort_keys=True)
+    write_safetensors(path, state, {_METADATA: metadata})
     return path
 
 
@@ -140,26 +133,25 @@ def read_header(path: Path) -> dict[str, Any]:
     try:
         text = read_metadata(path).get(_METADATA)
     except BertprepError as error:
-        raise _damaged(path, error) from error
+        raise damaged(path, error) from error
     if text is None:
-        raise BertprepError(f"{path}: is no checkpoint of this trainer; to begin with its weights give it as --init")
+        raise BertprepError(f"{path}: is no checkpoint of this trainer; to start from its weights give it as --init")
     try:
-        return dict(check_values(parse_json(text.encode()), _MADE_WITH, needed=("step", "skipped", "sha256")))
+        return dict(check_values(parse_json(text.encode()), _HEADER, needed=("step", "skipped", "sha256")))
     except ValueError as error:
-        raise _damaged(path, f"its header does not say what it was made with: {error}") from error
+        raise damaged(path, f"its header does not say what it was made with: {error}") from error
 
 
 def read(path: Path) -> Checkpoint:
-    """The contents of a checkpoint; raises `BertprepError` for what is none, or is no more what was written."""
+    """The contents of a checkpoint; raises `BertprepError` for what is none, or has changed since it was written."""
     header = read_header(path)
     try:
         state = read_safetensors(path)
     except BertprepError as error:
-        raise _damaged(path, error) from error
+        raise damaged(path, error) from error
     if _sha256(state) != header["sha256"]:
-        raise _damaged(path, "its arrays are not those that were written, by their sha256")
-    *sums, norm_sum, norms = header.get("interval", [0.0] * _NUMBERS)
-    interval = Interval(Sums(*map(float, sums)), float(norm_sum), int(norms))
+        raise damaged(path, "its arrays are not those that were written, by their sha256")
+    interval = tuple(header.get("interval", ()))
     bad = frozenset((phase, split, number) for phase, split, number in header.get("bad_records", ()))
     made_with = {name: value for name, value in header.items() if name not in _NOT_MADE_WITH}
     return Checkpoint(path, header["step"], header["skipped"], state, made_with, interval, bad)
@@ -172,9 +164,10 @@ def _sha256(state: Weights) -> str:
     return digest.hexdigest()
 
 
-def _damaged(path: Path, why: object) -> BertprepError:
+def damaged(path: Path, why: object) -> BertprepError:
+    """The error for a checkpoint that is not what was written."""
     before = [each.name for each in find_checkpoints(path.parent) if each.name < path.name]
-    advice = f"remove it, to go on from {before[-1]}" if before else "remove it, to begin anew"
+    advice = f"remove it, to resume from {before[-1]}" if before else "remove it, to start again"
     return BertprepError(f"{path}: is damaged ({str(why).removeprefix(f'{path}: ')}); {advice}")
 
 
@@ -190,7 +183,7 @@ def newest(folder: Path) -> Path | None:
 
 
 def precision_of(folder: Path) -> str | None:
-    """The precision of a folder's newest checkpoint, where one tells it; whether it is whole is seen when it is read."""
+    """The precision of a folder's newest checkpoint, where its header says it."""
     path = newest(folder)
     try:
         found = read_header(path).get("precision") if path else None
@@ -205,6 +198,6 @@ def find_checkpoints(folder: Path) -> list[Path]:
 
 
 def clear_leftovers(folder: Path) -> None:
-    """Take away what a killed run left half-written."""
+    """Remove what a killed run left half-written."""
     if folder.is_dir():
         remove_leftovers(folder)

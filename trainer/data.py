@@ -1,7 +1,7 @@
-"""The records that a run trains on: found in a workspace or named, and checked before anything heavy is loaded.
+"""The records that a run trains on: found or named, and checked before anything heavy is loaded.
 
-From a workspace the newest finished records of a sequence length are taken. Folders that are named may come from any tool and
-are mixed. They must have the same vocabulary: the same sha256, in manifests and of files, and the same case.
+A workspace gives its newest finished records of a length; folders that are named may be written by any tool and are mixed.
+Records go together when they share a vocabulary, by its sha256 and by whether it is cased.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from bertprep.instances import load_vocabulary
 from bertprep.records.data_sets import DataSet, find_training_records, search
 from bertprep.records.record_set import RecordSet
 from bertprep.workspace.layout import MANIFEST, TEST
-from bertprep.workspace.manifest import RECORDS, sha256_of_vocabulary, tokens_of_vocabulary
+from bertprep.workspace.manifest import sha256_of_vocabulary, tokens_of_vocabulary
+from bertprep.workspace.manifest import RECORDS
 from trainer.model_config import ModelConfig
 
 DEFAULT_SEQ = 128
@@ -23,7 +24,7 @@ DEFAULT_SEQ = 128
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Folders of records of one shape and one vocabulary, and what is known about them; None is for unknown."""
+    """Folders of records of one shape and one vocabulary, and what is known of them; None for what is not known."""
 
     folders: tuple[Path, ...]
     format: str  # "ofrecord", "tfrecord", or both with " and "
@@ -51,7 +52,7 @@ class Data:
 def find_data(
     workdir: Path, seq: int = DEFAULT_SEQ, record_format: str | None = None, *, vocabulary: Path | None = None
 ) -> Data:
-    """The newest finished records of `seq` tokens in a workspace, of either format unless one is asked for."""
+    """The newest finished records of `seq` tokens in a workspace, of either format where none is asked for."""
     found: list[DataSet] = []
     unfinished: list[Path] = []
     other_lengths: set[int] = set()
@@ -75,9 +76,9 @@ def find_data(
 def name_data(
     folders: Sequence[Path], seq: int | None = None, record_format: str | None = None, *, vocabulary: Path | None = None
 ) -> Data:
-    """The records of folders, mixed; `seq` defaults to that of the first folder.
+    """The records of folders, mixed; each has training/ below it, record files, or a folder of these for each format.
 
-    A folder may have splits, record files, or a folder for each format, of which `record_format` chooses one.
+    Without `seq` it is that of the first.
     """
     parts = [_read_folder(folder, record_format, vocabulary) for folder in folders]
     seq = parts[0].seq if seq is None else seq
@@ -111,7 +112,7 @@ def name_data(
 
 
 def check_same_vocabulary(parts: Sequence[Data]) -> None:
-    """Raise `UsageError` where folders or phases are known to have different vocabularies."""
+    """Raise `UsageError` where folders or phases are known to be made with different vocabularies."""
     for what in ("cased", "vocabulary_sha256"):
         known = [part for part in parts if getattr(part, what) is not None]
         for part in known[1:]:
@@ -146,7 +147,7 @@ def _nothing_found(
     if unfinished:
         return (
             f"{workdir}: has no finished {asked}, {unfinished[0]} is not finished; "
-            "run bertprep create again, it resumes where it stopped"
+            "run bertprep create again, it continues where it was"
         )
     others = f", only of {', '.join(map(str, sorted(other_lengths)))}" if other_lengths else ""
     made_by = f"bertprep create --seq {seq}" + (f" --format {record_format}" if record_format else "")

@@ -1,16 +1,17 @@
-"""A trained model as a folder that other tools read: its sizes, its weights without moments, the vocabulary of its records.
+"""`python -m trainer export`: a model as a folder that other tools read: its sizes, its weights, the vocabulary of its records.
 
     --to transformers       what `BertForPreTraining.from_pretrained` and its tokenizer look for
         config.json, model.safetensors, vocab.txt
-        tokenizer_config.json   whether letters are made lower-case
+        tokenizer_config.json   whether text is lower-cased
     --to google             what Google's scripts, and NVIDIA's, take as --init_checkpoint DIR/bert_model.ckpt, and beside it
         bert_config.json, bert_model.ckpt.index, bert_model.ckpt.data-00000-of-00001, vocab.txt
 
-The folder is made under a temporary name and appears whole; it is never made over one that has anything in it.
+The folder is made under a temporary name and appears whole; a folder that is not empty is never written to.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -23,20 +24,33 @@ from bertprep.weights.hugging_face import save_weights
 from bertprep.weights.tensor_bundle import find_prefix, write_bundle
 from bertprep.workspace.layout import GOOGLE_PREFIX, VOCABULARY
 from trainer import checkpoint
-from trainer.initial_weights import HUGGING_FACE_FILE, find_weights, take_weights
 from trainer.model_config import ModelConfig
+from trainer.weights import HUGGING_FACE_FILE, find_weights, take_weights
 
 TRANSFORMERS, GOOGLE = TARGETS = ("transformers", "google")
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What is exported, and where it goes."""
+    parser.add_argument(
+        "--to", default=TRANSFORMERS, choices=TARGETS, help="what is to load it: transformers or google (default: %(default)s)"
+    )
+    parser.add_argument("source", type=Path, metavar="CHECKPOINT", help="a checkpoint, or the folder of a run (needed)")
+    parser.add_argument("target", type=Path, metavar="DIR", help="the folder to be made (needed)")
+
+
+def run(namespace: argparse.Namespace) -> int:
+    """Export; returns the exit status."""
+    export_model(namespace.source, namespace.target, to=namespace.to)
+    return 0
+
+
 def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
     """Write the model of a checkpoint, or of a run's newest, as a new folder `target`."""
-    if to not in TARGETS:
-        raise UsageError(f"--to {to}: unknown; choose one of {', '.join(TARGETS)}")
     _check_free(target)
     file = find_weights(source)
     if find_prefix(file) or not checkpoint.is_checkpoint(file):
-        raise UsageError(f"{file}: is no checkpoint of this trainer; name one, or the folder of a run")
+        raise UsageError(f"{file}: is not a checkpoint of this trainer; name one, or the folder of a run")
     saved = checkpoint.read(file)
     config = ModelConfig.from_settings(saved.made_with.get("model", {}))
     weights = take_weights(file, saved.state, config)
@@ -58,15 +72,21 @@ def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
             with atomic_file(unfinished / name) as made:
                 made.write(content)
     parameters = sum(value.size for value in weights.values())
-    say(f"{target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
     reader = f"--init_checkpoint={target / GOOGLE_PREFIX}" if to == GOOGLE else "BertForPreTraining.from_pretrained reads it"
+    say(f"{target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
     say(f"  of {file}: step {saved.step:,}, {parameters:,} parameters; {reader}")
-    if to == GOOGLE and is_cased is not None:
-        say(f"  with --do_lower_case={not is_cased}, where a script tokenizes text")
-    elif is_cased is None:
-        others = "scripts" if to == GOOGLE else "transformers"
-        otherwise = "--do_lower_case=False is given" if to == GOOGLE else "tokenizer_config.json says otherwise"
-        say(f"  whether its letters are lower-cased is not known; {others} will, unless {otherwise}")
+    if advice := _case_advice(to, is_cased):
+        say(f"  {advice}")
+
+
+def _case_advice(to: str, is_cased: bool | None) -> str:
+    """What to tell a reader that the files do not."""
+    if is_cased is not None:
+        return f"with --do_lower_case={not is_cased}, where a script tokenizes text" if to == GOOGLE else ""
+    readers, otherwise = ("scripts", "--do_lower_case=False is given")
+    if to == TRANSFORMERS:
+        readers, otherwise = ("transformers", "tokenizer_config.json says otherwise")
+    return f"whether its vocabulary is cased is not known; {readers} will lower-case text, unless {otherwise}"
 
 
 def _check_free(target: Path) -> None:
@@ -75,7 +95,7 @@ def _check_free(target: Path) -> None:
     except OSError as error:
         raise explain_write_error(target, error) from error
     if is_taken:
-        raise UsageError(f"{target}: is there already; name a folder that is empty or does not exist")
+        raise UsageError(f"{target}: exists already; name a folder that is empty or does not exist")
 
 
 def _read_vocabulary(path: Path, config: ModelConfig) -> bytes:

@@ -1,30 +1,30 @@
-"""What hinders training on any rank, known to all of them before the step that it would hinder: so none waits for another.
+"""What stops training on any rank, known to all ranks before the step that it would stop: so none is left waiting.
 
-    bad record    damaged, or with a value that the model cannot take; so many may be skipped in a run, each counted once
+    bad record    damaged, or with a value that the model cannot take; up to --skip-bad-records are skipped, counted once each
     fault         data that cannot be read at all, or more bad records than may be skipped: the end
     signal        to stop: the end
 
-A rank that has something to tell raises a flag in the step that it begins, as it does for a signal; when that step is finished
-all ranks confer. Where nothing happens that costs nothing. A bad record counts from the step whose batch has it, or whose
-evaluation: so a run that was stopped names the same records at the same steps, and its checkpoints say which were counted.
+A rank that has something to report raises a flag in the step that it begins; when that step is finished all ranks confer. Where
+nothing happens that costs nothing. A bad record counts from the step whose batch has it, or whose evaluation: so a run that was
+stopped names the same records at the same steps, and its checkpoints say which were counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from bertprep.errors import BertprepError
 from bertprep.records.record_set import BadRecordError
 from bertprep.workspace.layout import TEST, TRAINING
+from trainer.batches import PhaseData
 from trainer.checkpoint import BadRecordKey
 from trainer.engines import Engine
-from trainer.log_file import BadRecordEntry
-from trainer.phase_data import PhaseData
 from trainer.settings import RunSettings
 from trainer.signals import StopSignal
 
 _SPLITS = (TRAINING, TEST)
-_SIGNAL, _FAULT, _MET = 1, 2, 4  # what a rank tells, as one number: the last is how many records
+_SIGNAL, _FAULT, _MET = 1, 2, 4  # what a rank reports, as one number: the last is how many records
 
 
 class Faults:
@@ -40,33 +40,33 @@ class Faults:
     ) -> None:
         self._settings, self._engine, self._phases, self._signal = settings, engine, phases, signal
         self.counted = set(counted)
-        self._untold: list[tuple[int, BadRecordKey]] = []  # steps and records that this rank met
-        self._coming: list[tuple[int, BadRecordKey]] = []  # that all know, of steps that are not finished
+        self._unreported: list[tuple[int, BadRecordKey]] = []  # steps and records that this rank met
+        self._coming: list[tuple[int, BadRecordKey]] = []  # that all ranks know, of steps that are not finished
         self._fault: BertprepError | None = None  # of this rank
         self._is_fault_elsewhere = False
 
     @property
-    def is_to_tell(self) -> bool:
+    def is_to_report(self) -> bool:
         """Whether this rank's next step is to make all confer."""
-        return self._signal.has_come or bool(self._untold) or self._fault is not None
+        return self._signal.has_come or bool(self._unreported) or self._fault is not None
 
     def meet(self, step: int, phase: int, split: str, bad: BadRecordError) -> None:
-        """Note a bad record, which the batch of a step has, or its evaluation."""
+        """Note a bad record of the batch of a step, or of its evaluation."""
         key = phase, split, bad.number
         if self._settings.skip_bad_records == 0:
             self.end(bad)
-        elif key not in self.counted and key not in (known for _, known in (*self._coming, *self._untold)):
-            self._untold.append((step, key))
+        elif key not in self.counted and key not in (known for _, known in (*self._coming, *self._unreported)):
+            self._unreported.append((step, key))
 
     def end(self, fault: BertprepError | None) -> None:
-        """Note what this rank cannot go on from, the first of its kind."""
+        """Note what ends the run on this rank; the first counts."""
         self._fault = self._fault or fault
 
     def confer(self) -> bool:
-        """Exchange what ranks have to tell; returns whether the run is to end. All call it at the same moment."""
-        own, self._untold = self._untold, []
-        told = _SIGNAL * self._signal.has_come + _FAULT * (self._fault is not None) + _MET * len(own)
-        of_all = self._gather(told)
+        """Exchange what ranks have to report; returns whether the run is to end. All call it at the same moment."""
+        own, self._unreported = self._unreported, []
+        report = _SIGNAL * self._signal.has_come + _FAULT * (self._fault is not None) + _MET * len(own)
+        of_all = self._gather(report)
         for number in range(max(of_all) // _MET):
             step, (phase, split, record) = own[number] if number < len(own) else (0, (0, TRAINING, 0))
             rows = zip(*map(self._gather, (step, phase, _SPLITS.index(split), record)), strict=True)
@@ -78,9 +78,9 @@ class Faults:
         allowed = self._settings.skip_bad_records
         if bad and len(self.counted) + len(bad) > allowed:
             phase, split, record = bad[max(0, allowed - len(self.counted))]
-            path, place, what = self._phases[phase].explain(split, record)
+            path, number, what = self._phases[phase].explain(split, record)
             self.end(
-                BertprepError(f"{path}: record {place}: {what}; it is one bad record more than --skip-bad-records {allowed}")
+                BertprepError(f"{path}: record {number}: {what}; it is one bad record more than --skip-bad-records {allowed}")
             )
         self._is_fault_elsewhere = any(each & _FAULT for each in of_all)
         return self._fault is not None or any(each & (_SIGNAL | _FAULT) for each in of_all)
@@ -88,17 +88,18 @@ class Faults:
     def _gather(self, number: int) -> list[int]:
         return self._engine.gather(number) if self._engine.processes > 1 else [number]
 
-    def take_met(self, step: int) -> list[BadRecordEntry]:
-        """Count the records of the steps up to this one, which is finished; returns those that are new."""
+    def take_met(self, step: int) -> list[dict[str, Any]]:
+        """Count the bad records of the steps up to this one, which is finished; returns a log entry for each new one."""
         met = [(of_step, key) for of_step, key in self._coming if of_step <= step]
         self._coming = self._coming[len(met) :]
         entries = []
-        for of_step, key in met:
-            if key not in self.counted:
-                self.counted.add(key)
-                phase, split, record = key
-                path, number, what = self._phases[phase].explain(split, record)
-                entries.append(BadRecordEntry(step=of_step, phase=phase + 1, split=split, file=path, record=number, what=what))
+        for of_step, (phase, split, number) in met:
+            if (phase, split, number) not in self.counted:
+                self.counted.add((phase, split, number))
+                file, record, what = self._phases[phase].explain(split, number)
+                entries.append(
+                    {"step": of_step, "phase": phase + 1, "split": split, "file": file, "record": record, "what": what}
+                )
         return entries
 
     @property
@@ -108,13 +109,13 @@ class Faults:
 
     def raise_any(self, step: int) -> None:
         """Raise `BertprepError` where the run had to end for a fault, after `step`, which is saved."""
-        saved = f"step {step:,} is saved, and the same command goes on from there" if step else "no step was finished before"
+        saved = f"step {step:,} is saved, and the same command resumes after it" if step else "no step was finished before"
         if self._fault is not None:
             is_skippable = isinstance(self._fault, BadRecordError) and self._settings.skip_bad_records == 0
-            advice = "; --skip-bad-records N goes on without so many" if is_skippable else ""
+            advice = "; --skip-bad-records N skips up to N of them" if is_skippable else ""
             raise BertprepError(f"{self._fault}{advice}; {saved}") from self._fault
         if self._is_fault_elsewhere:
             raise BertprepError(
-                f"process {self._engine.rank} of {self._engine.processes}: another one met data that it cannot take, and says "
-                f"which; {saved}"
+                f"data rank {self._engine.data_rank} of {self._engine.data_world_size}: another process met data that it "
+                f"cannot read, and says which; {saved}"
             )

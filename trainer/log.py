@@ -1,11 +1,17 @@
-"""What a run tells: a line on standard error, a line in log.jsonl, scalars for TensorBoard, and a picture of its losses.
+"""What a run reports: a line on standard error, a line in log.jsonl, scalars for TensorBoard, and a picture of its losses.
 
-    OUT/log.jsonl                         the entries of trainer.log_file, one a line
+    OUT/log.jsonl                         one entry a line
     OUT/tensorboard/events.out.tfevents.* the same numbers, as training/NAME and test/NAME
-    OUT/loss.png                          drawn anew after each evaluation and at the end
+    OUT/loss.png                          drawn again after each evaluation and at the end
 
-Each entry is in its files before the next step: a kill loses no more than the line that is being written. A run that goes on
-cuts off first what the log says of the steps that it makes again.
+    "train"       metrics and the gradient norm as means over the steps since the entry before, without those that fp16
+                  skipped; throughput since then too; all else of the step itself
+    "evaluation"  metrics on the test split, and what a model must beat there
+    "bad_record"  a record that the batch of a step, or the evaluation after it, met for the first time in the run
+    "run"         at each start, what the run is made with
+
+Each entry is in its files before the next step: a kill loses no more than the line that is being written. A resumed run first
+cuts off what the log says of the steps that it makes again.
 """
 
 from __future__ import annotations
@@ -14,7 +20,6 @@ import math
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,11 +27,12 @@ from typing import Any
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import explain_write_error
 from bertprep.progress import Progress, say
-from trainer.log_file import BadRecordEntry, EvalEntry, TrainEntry, cut_log, log_line
+from trainer.log_file import EventFile, append, cut_log, log_line
 from trainer.plot import draw_losses
-from trainer.tensorboard import EventFile, append
+from trainer.tasks import Task
 
 LOG, EVENTS, PICTURE = "log.jsonl", "tensorboard", "loss.png"
+Entry = Mapping[str, Any]
 
 
 class RunLog:
@@ -35,11 +41,11 @@ class RunLog:
     Use as a context manager. Raises `BertprepError` where a file cannot be written, or a log that is there is none.
     """
 
-    def __init__(self, out: Path, *, steps: int, first_step: int, is_shown: bool = True) -> None:
-        self._out, self._steps, self._first_step, self._is_shown = out, steps, first_step, is_shown
+    def __init__(self, out: Path, task: Task, *, steps: int, first_step: int, is_shown: bool = True) -> None:
+        self._out, self._task, self._steps, self._first_step, self._is_shown = out, task, steps, first_step, is_shown
         self._closing = ExitStack()
         self._is_drawn = True  # the picture shows all that is in the log
-        self._trouble_with_picture = ""
+        self._picture_error = ""
 
     def __enter__(self) -> RunLog:
         if not self._is_shown:
@@ -66,79 +72,72 @@ class RunLog:
         """Enter what the run is made with, at each start."""
         self._enter("run", {"step": self._first_step, **what})
 
-    def trained(self, entry: TrainEntry) -> None:
-        """Tell where training is."""
-        self._tell("train", "training", asdict(entry), training_line(entry, self._steps))
+    def trained(self, entry: Entry) -> None:
+        """Report where training is."""
+        self._report("train", "training", entry, training_line(self._task, entry, self._steps))
 
-    def evaluated(self, entry: EvalEntry) -> None:
-        """Tell what an evaluation found, and draw the losses."""
-        self._tell("evaluation", "test", asdict(entry), evaluation_line(entry))
+    def evaluated(self, entry: Entry) -> None:
+        """Report what an evaluation found, and draw the losses."""
+        self._report("evaluation", "test", entry, evaluation_line(self._task, entry))
         self._draw()
 
-    def skipped_record(self, entry: BadRecordEntry) -> None:
-        """Tell which record training, or an evaluation, went on without."""
+    def skipped_record(self, entry: Entry) -> None:
+        """Report a bad record that training, or an evaluation, left out."""
         if self._is_shown:
-            self._enter("bad_record", asdict(entry))
-            say(f"step {entry.step:,}: without a bad record: {entry.file}: record {entry.record}: {entry.what}")
+            self._enter("bad_record", entry)
+            say("step {step:,}: without a bad record: {file}: record {record}: {what}".format(**entry))
 
     def advanced(self, sequences: int, tokens: int) -> None:
-        """Count a step that is finished, for who watches a terminal."""
+        """Count a step that is finished, for whoever watches a terminal."""
         if self._is_shown:
             self._bar.advance(tokens=tokens, sequences=sequences)
 
-    def _tell(self, kind: str, group: str, values: Mapping[str, Any], line: str) -> None:
+    def _report(self, kind: str, group: str, entry: Entry, line: str) -> None:
         if not self._is_shown:
             return
-        self._enter(kind, values)
-        scalars = {name: value for name, value in values.items() if name != "step" and value is not None}
-        self._events.write(values["step"], {f"{group}/{name}": value for name, value in scalars.items()})
+        self._enter(kind, entry)
+        scalars = {f"{group}/{name}": value for name, value in entry.items() if name != "step" and value is not None}
+        self._events.write(entry["step"], scalars)
         self._is_drawn = False
         say(line)
 
-    def _enter(self, kind: str, values: Mapping[str, Any]) -> None:
+    def _enter(self, kind: str, entry: Entry) -> None:
         if self._is_shown:
-            append(self._file, log_line({"kind": kind, **values}))
+            append(self._file, log_line({"kind": kind, **entry}))
 
     def _draw(self) -> None:
-        """A picture that cannot be made is said once, and stops no run."""
+        """Draw the losses; that a picture cannot be drawn is said once, and stops no run."""
         if self._is_drawn:
             return
         try:
             draw_losses({self._out.resolve().name: self._out / LOG}, self._out / PICTURE)
             self._is_drawn = True
         except BertprepError as error:
-            if str(error) != self._trouble_with_picture:
+            if str(error) != self._picture_error:
                 say(str(error))
-            self._trouble_with_picture = str(error)
+            self._picture_error = str(error)
 
 
-def training_line(entry: TrainEntry, steps: int) -> str:
-    """What is said of training, in less than 210 characters; the accuracies are those of masked LM and next sentence."""
+def training_line(task: Task, entry: Entry, steps: int) -> str:
+    """What the console shows of training, in less than 210 characters."""
     return ", ".join(
         [
-            f"step {entry.step:,}/{steps:,}: loss {entry.loss:.2f} (masked LM {entry.masked_lm_loss:.2f}",
-            f"next sentence {entry.next_sentence_loss:.2f})",
-            f"accuracy {entry.masked_lm_accuracy:.2f}/{entry.next_sentence_accuracy:.2f}",
-            f"rate {entry.learning_rate:.2e}",
-            f"norm {entry.gradient_norm:.3g}",
-            *([f"scale 2^{math.log2(entry.loss_scale):g}"] if entry.loss_scale != 1 else []),
-            *([f"{entry.skipped:,} skipped"] if entry.skipped else []),
-            f"{_short(entry.sequences_per_second)} sequences/s",
-            f"{_short(entry.tokens_per_second)} tokens/s",
-            f"{_short(entry.flops_per_second, ' ')}FLOP/s",
-            f"{_duration(entry.seconds_left)} left",
+            f"step {entry['step']:,}/{steps:,}: {task.describe_training(entry)}",
+            f"rate {entry['learning_rate']:.2e}",
+            f"norm {entry['gradient_norm']:.3g}",
+            *([f"scale 2^{math.log2(entry['loss_scale']):g}"] if entry["loss_scale"] != 1 else []),
+            *([f"{entry['skipped']:,} skipped"] if entry["skipped"] else []),
+            f"{_short(entry['sequences_per_second'])} sequences/s",
+            f"{_short(entry['tokens_per_second'])} tokens/s",
+            f"{_short(entry['flops_per_second'], ' ')}FLOP/s",
+            f"{_duration(entry['seconds_left'])} left",
         ]
     )
 
 
-def evaluation_line(entry: EvalEntry) -> str:
-    """What is said of an evaluation; accuracies are in brackets."""
-    unigram = "" if entry.unigram_loss is None else f"; by unigram frequencies {entry.unigram_loss:.2f}"
-    return (
-        f"step {entry.step:,}: test split, {entry.sequences:,} sequences: masked-LM loss {entry.masked_lm_loss:.2f} "
-        f"(accuracy {entry.masked_lm_accuracy:.2f}{unigram}), next sentence {entry.next_sentence_loss:.2f} "
-        f"({entry.next_sentence_accuracy:.2f})"
-    )
+def evaluation_line(task: Task, entry: Entry) -> str:
+    """What the console shows of an evaluation."""
+    return f"step {entry['step']:,}: test split, {entry['sequences']:,} sequences: {task.describe_evaluation(entry)}"
 
 
 def _short(value: float, space: str = "") -> str:

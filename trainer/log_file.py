@@ -1,76 +1,56 @@
-"""The entries of a run's log.jsonl: what each says, and how they are written, read and cut.
+"""The files of a run's numbers: log.jsonl, and TensorBoard's events, written here because the loop knows no framework.
 
-    {"kind": "run", "train", "evaluation" or "bad_record", "step": steps finished, ...}    one a line
+    {"kind": "run", "train", "evaluation" or "bad_record", "step": steps finished, ...}    one a line of log.jsonl
 
-A run that goes on from a checkpoint makes again the steps after it: what the log says of those is cut off first, with a last
-line that a kill has torn off, so that it reads as that of a run which was never stopped.
+A resumed run makes the steps after its checkpoint again: what the log says of those is cut off first, with a last line that a
+kill has torn off, so that it reads as that of a run which was never stopped.
+
+An events file is TFRecord frames, each of one Event, a protobuf message:
+
+    1  double      wall_time, seconds since 1970
+    2  int64       step
+    3  string      file_version: "brain.Event:2", in the first event alone
+    5  Summary     1  repeated Value: 1 string tag, 2 float simple_value
+    7  SessionLog  1  status: 1 is START
+
+A START at step n makes TensorBoard forget what files before this one say of step n and of all after it. Each file begins with
+one, so that a resumed run shows the steps after its checkpoint once.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
+import socket
+import struct
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
 
 from bertprep.errors import BertprepError
-from bertprep.files.atomic import atomic_file
+from bertprep.files.atomic import atomic_file, explain_write_error
 from bertprep.progress import say
+from bertprep.protobuf import fixed, integer, message
+from bertprep.records.formats import masked_checksum
 from bertprep.untrusted import parse_json
 
-
-@dataclass(frozen=True, kw_only=True)
-class TrainEntry:
-    """Where training is: losses in nats, accuracies and the norm are means over the steps since the entry before.
-
-    Steps that are not finite, which fp16 skips, are left out of them. Speeds are since then too, all else is of the step.
-    """
-
-    step: int  # steps of the whole run that are finished
-    phase: int  # from 1
-    epoch: float
-    loss: float
-    masked_lm_loss: float
-    masked_lm_accuracy: float
-    next_sentence_loss: float
-    next_sentence_accuracy: float
-    learning_rate: float
-    gradient_norm: float  # before clipping
-    loss_scale: float  # 1 but for fp16
-    skipped: int  # updates of the run so far, whose gradients were not finite
-    sequences_per_second: float
-    tokens_per_second: float
-    flops_per_second: float  # the model's, estimated
-    seconds_left: float  # of the run, estimated
+_VERSION = b"brain.Event:2"
+_START = 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class EvalEntry:
-    """What the model makes of the test split after so many steps; losses are in nats."""
-
-    step: int
-    phase: int
-    sequences: int
-    loss: float
-    masked_lm_loss: float
-    masked_lm_accuracy: float
-    next_sentence_loss: float
-    next_sentence_accuracy: float
-    unigram_loss: float | None  # masked-LM loss of predicting by the frequencies of the training labels
-
-
-@dataclass(frozen=True, kw_only=True)
-class BadRecordEntry:
-    """A bad record that the batch of a step, or the evaluation after it, met for the first time in the run."""
-
-    step: int
-    phase: int
-    split: str
-    file: str
-    record: int  # from 0
-    what: str
+def append(file: BinaryIO, data: bytes) -> None:
+    """Write all of `data` to an unbuffered file; raises `BertprepError` where the system refuses."""
+    rest = memoryview(data)
+    try:
+        while rest:  # a write may take a part only, as the last bytes of a full disk
+            rest = rest[file.write(rest) :]
+    except OSError as error:
+        raise explain_write_error(Path(file.name), error) from error
 
 
 def log_line(entry: Mapping[str, Any]) -> bytes:
@@ -116,10 +96,56 @@ def _shown(line: bytes) -> str:
 
 
 def cut_log(path: Path, step: int) -> None:
-    """Take from a log, where there is one, all that it says of steps after `step`, and every line that is not whole."""
+    """Remove from a log, where there is one, all that it says of steps after `step`, and every line that is not whole."""
     if not path.exists():
         return
     kept = b"".join(log_line(entry) for entry in read_log(path) if entry["step"] <= step)
     if kept != path.read_bytes():
         with atomic_file(path) as file:
             file.write(kept)
+
+
+class EventFile:
+    """An events file of its own for a run that has finished `first_step` steps; what is written can be read at once."""
+
+    def __init__(self, folder: Path, *, first_step: int) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.path = folder / _new_name(folder)
+            self._file = self.path.open("xb", buffering=0)
+        except OSError as error:
+            raise explain_write_error(folder, error) from error
+        self._append(message(3, _VERSION))
+        self._append(integer(2, first_step + 1) + message(7, integer(1, _START)))
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Enter the values of some scalars, by tag, after `step` steps."""
+        values = (message(1, message(1, tag.encode()) + fixed(2, struct.pack("<f", value))) for tag, value in scalars.items())
+        self._append(integer(2, step) + message(5, b"".join(values)))
+
+    def _append(self, fields: bytes) -> None:
+        append(self._file, frame(fixed(1, struct.pack("<d", time.time())) + fields))
+
+    def __enter__(self) -> EventFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self._file.close()
+
+
+def frame(data: bytes) -> bytes:
+    """A TFRecord: length, checksum of the length, data, checksum of the data."""
+    length = struct.pack("<Q", len(data))
+    return length + _checksum(length) + data + _checksum(data)
+
+
+def _checksum(data: bytes) -> bytes:
+    return struct.pack("<I", masked_checksum(np.frombuffer(data, np.uint8)))
+
+
+def _new_name(folder: Path) -> str:
+    """TensorBoard reads files in the order of their names: the time goes first, and no two files have the same."""
+    seconds = int(time.time())
+    while any(folder.glob(f"events.out.tfevents.{seconds:010d}.*")):
+        seconds += 1
+    return f"events.out.tfevents.{seconds:010d}.{socket.gethostname()}.{os.getpid()}"

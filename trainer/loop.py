@@ -1,43 +1,44 @@
-"""Training from the first step to the last, whatever runs the steps.
+"""Training from the first step to the last, whatever runs the steps and whatever they are steps of.
 
-    for each phase                weights go on; moments, the count of updates and the order of the data begin anew
-        for each step             the batch of that number, the rate of that number, one step of the engine
+    for each phase                weights are kept; moments, the count of updates and the order of the data start again
+        for each step             the batch of that number, its learning rate, one step of the engine
             log_every             a line with the means over the steps since the last
             eval_every            losses on the test split; at the end of a phase in any case
-            save_every            a checkpoint; at the end of a phase in any case, and when told to stop
-        loss not finite           fp16: the update is skipped and counted; else the end, with the batch's records named
-        data not readable         the end, with a checkpoint of the last step before; so many bad records may be skipped
+            save_every            a checkpoint; at the end of a phase in any case, and after a signal to stop
+        NaN or overflow           fp16: the update is skipped and counted; else the end, with the batch's records named
+        data not readable         the end, with a checkpoint of the last step before; --skip-bad-records are skipped
 
-Where a run stands is one number, the steps made in all phases: data, dropout and rate follow from it. What the engine holds at
-that number is the checkpoint, so a run that was killed goes on bit-exactly on the same devices and versions; on others it goes
-on with the same global batches. While a step runs the next batch is read, and on a GPU the next step is begun. A step is begun
-only when the batches of the next ones, of all that may be begun before it is waited for, have been read: so all ranks know of a
-batch that one of them cannot read before any of them waits for its step.
+Where a run stands is one number, the finished steps of all phases: data, dropout and learning rate follow from it. What the
+engine holds at that number is the checkpoint, so a run that was killed resumes bit-exactly on the same devices and versions; on
+others it resumes with the same global batches. While a step runs the next batch is read, and on a GPU the next step is begun. A
+step is begun only when the batches of the next ones, of all that may be begun before it is waited for, have been read: so all
+ranks know of a batch that one of them cannot read before any of them waits for its step.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 
+from bertprep.errors import BertprepError
+from bertprep.files.atomic import atomic_file
 from bertprep.progress import say
 from bertprep.workspace.layout import TEST, TRAINING
-from trainer.checkpoint import BEST, Evaluated, save, save_best
+from trainer import checkpoint
+from trainer.batches import GlobalBatch, PhaseData, TrainingBatches, open_phase
 from trainer.engines import Engine, steps_ahead
 from trainer.faults import Faults
 from trainer.log import RunLog
-from trainer.log_file import EvalEntry, TrainEntry
-from trainer.metrics import Interval, StepResult, Sums
-from trainer.not_finite import check_finite
-from trainer.phase_data import PhaseData
+from trainer.metrics import Interval, StepResult, Throughput
 from trainer.prefetch import Lookahead
-from trainer.resume import begin, describe_finished, describe_run
+from trainer.resume import RunState, describe_finished, describe_run, resume
 from trainer.settings import RunSettings
 from trainer.signals import StopSignal
-from trainer.throughput import Pace
+
+BATCH_FILE = "not_finite.txt"
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Step:
     number: int  # in the run, from 1
     phase: int  # from 0
     number_in_phase: int  # from 1
-    rate: float
+    learning_rate: float
     is_first: bool  # of its phase in this process
     wait: Callable[[], StepResult]
 
@@ -68,70 +69,35 @@ def train(settings: RunSettings, engine: Engine) -> Outcome:
     """Train from where `settings.out`, which is locked, stands to the end of the last phase, or until a signal says to stop."""
     engine.build(settings.model, settings.optimizer, seed=settings.seed)
     with ExitStack() as opened:
-        phases = [opened.enter_context(PhaseData(settings, phase, engine)) for phase in settings.phases]
+        phases = [opened.enter_context(open_phase(settings, phase, engine)) for phase in settings.phases]
         records = [data.records for data in phases]
-        begun = begin(settings, engine, describe_run(settings, records, devices=engine.devices, precision=engine.precision))
-        step, skipped, made_with, best = begun.step, begun.skipped, begun.made_with, begun.best
-        if step == settings.steps:
+        state = resume(settings, engine, describe_run(settings, records, devices=engine.devices, precision=engine.precision))
+        if state.step == settings.steps:
             say(describe_finished(settings))
-            return Outcome(step, is_finished=True)
-        log = opened.enter_context(RunLog(settings.out, steps=settings.steps, first_step=step, is_shown=engine.is_first))
+            return Outcome(state.step, is_finished=True)
+        log = opened.enter_context(
+            RunLog(settings.out, settings.task, steps=settings.steps, first_step=state.step, is_shown=engine.is_first)
+        )
         signal = opened.enter_context(StopSignal())
-        log.note(**made_with, devices=engine.device_name, versions=dict(engine.versions))
-        faults = Faults(settings, engine, phases, signal, begun.bad_records)
-        pace = Pace([(data.phase.steps, data.flops) for data in phases])
-        interval, saved = begun.interval, step
-
-        def save_checkpoint() -> None:
-            state = engine.state()  # of stages in other processes too, which give it
-            if engine.is_first:
-                bad, keep = faults.counted, settings.keep
-                save(settings.out, step, skipped, state, made_with, keep=keep, interval=interval, bad_records=bad)
-
-        for done in _make_steps(settings, engine, phases, step, faults):
-            step, data = done.number, phases[done.phase]
-            for bad in faults.take_met(step):
-                log.skipped_record(bad)
-            skipped += check_finite(done.result, settings, data, step=step, step_of_phase=done.number_in_phase - 1)
-            interval = interval.plus(done.result)
-            pace.count()
-            log.advanced(data.batch.size, data.batch.size * data.records.seq)
-            is_end = done.number_in_phase == data.phase.steps
-            if is_end or is_due(step, settings.log_every):
-                log.trained(_train_entry(done, data, interval, pace, skipped))
-                interval = Interval()
-            elif done.is_first:
-                pace.restart()  # which had the compiling
-            is_to_end = False
-            if data.test and (is_end or is_due(step, settings.eval_every)):
-                is_to_end, sums = _evaluate(done, data, engine, faults)
-                for bad in faults.take_met(step):
-                    log.skipped_record(bad)
-                if not faults.has_fault:
-                    entry = _eval_entry(done, data, sums)
-                    log.evaluated(entry)
-                    found = Evaluated(entry.phase, entry.sequences, entry.loss)
-                    if settings.keep_best and found.is_below(best):
-                        best = found
-                        _save_best(settings, engine, step, skipped, made_with, best)
-                pace.restart()
-            if is_end or is_due(step, settings.save_every):
-                save_checkpoint()
-                saved = step
-                pace.restart()
-            if is_to_end:
+        log.note(**state.made_with, devices=engine.device_name, versions=dict(engine.versions))
+        faults = Faults(settings, engine, phases, signal, state.bad_records)
+        run = _Run(settings, engine, phases, state, log, faults)
+        for step in _make_steps(settings, engine, phases, state.step, faults):
+            run.finish(step)
+            if run.is_to_end:
                 break
-        if step != saved:
-            save_checkpoint()
-        faults.raise_any(step)
-    return Outcome(step, is_finished=step == settings.steps)
+        run.save_unsaved()
+        faults.raise_any(state.step)
+    return Outcome(state.step, is_finished=state.step == settings.steps)
 
 
-def _make_steps(settings: RunSettings, engine: Engine, phases: list[PhaseData], step: int, faults: Faults) -> Iterator[Step]:
-    """The steps after `step`, as they end; the last one is earlier than that of the run where any rank has to stop.
+def _make_steps(
+    settings: RunSettings, engine: Engine, phases: Sequence[PhaseData], step: int, faults: Faults
+) -> Iterator[Step]:
+    """The steps after `step`, as they end; the last one comes before that of the run where any rank has to stop.
 
-    An accelerator is given each step before the one before it is waited for, but where it must stand still behind a step: for
-    an evaluation, a checkpoint, the next phase.
+    An accelerator is given each step before the one before it is waited for, except after a step that it must be idle after:
+    for an evaluation, a checkpoint, the next phase.
     """
     while step < settings.steps:
         number, first = settings.phase_of(step)
@@ -148,14 +114,16 @@ def _make_steps(settings: RunSettings, engine: Engine, phases: list[PhaseData], 
                 engine.restart()
             for in_phase, examples in enumerate(batches, 1 + first):
                 _note_faults(faults, batches, data, number, in_phase + ahead, step + 1 - in_phase)
-                rate = data.phase.schedule.rate(in_phase)
-                wait = engine.train(examples, step=step, rate=rate, accumulation=accumulation, stop=faults.is_to_tell)
+                learning_rate = data.phase.schedule.learning_rate(in_phase)
+                wait = engine.train(
+                    examples, step=step, learning_rate=learning_rate, accumulation=accumulation, stop=faults.is_to_report
+                )
                 step += 1
-                begun.append(Step(step, number, in_phase, rate, in_phase == first + 1, wait))
-                stands_still = in_phase == data.phase.steps or any(
+                begun.append(Step(step, number, in_phase, learning_rate, in_phase == first + 1, wait))
+                is_idle_after = in_phase == data.phase.steps or any(
                     is_due(step, every) for every in (settings.eval_every, settings.save_every)
                 )
-                while len(begun) > (0 if stands_still else steps_ahead(engine)):
+                while len(begun) > (0 if is_idle_after else steps_ahead(engine)):
                     yield (done := begun.popleft())
                     if done.result.is_stop_wanted and faults.confer():
                         yield from begun
@@ -163,73 +131,143 @@ def _make_steps(settings: RunSettings, engine: Engine, phases: list[PhaseData], 
 
 
 def _note_faults(faults: Faults, batches: Lookahead, data: PhaseData, phase: int, last: int, before: int) -> None:
-    """Note what was wrong with the batches of a phase up to step `last` of it; there were so many steps `before` the phase."""
+    """Note what was wrong with the batches of a phase up to its step `last`; `before` are the steps of the run before it."""
     for index, bad in data.batches.take_bad(last - 1):
         faults.meet(before + index + 1, phase, TRAINING, bad)
     faults.end(batches.fault)
 
 
-def _evaluate(done: Step, data: PhaseData, engine: Engine, faults: Faults) -> tuple[bool, Sums]:
-    """Whether the run is to end for what was found, and the sums over the test split."""
-    found = data.evaluate(engine)
-    if found.is_whole:
-        return False, found.sums
-    for bad in found.bad:
-        faults.meet(done.number, done.phase, TEST, bad)
-    faults.end(found.fault)
-    return faults.confer(), found.sums
-
-
 def is_due(step: int, every: int) -> bool:
-    """Whether what is done every so many steps, or never with 0, is done behind this one."""
+    """Whether what is done every so many steps, or never with 0, is done after this one."""
     return every > 0 and step % every == 0
 
 
-def _save_best(
-    settings: RunSettings, engine: Engine, step: int, skipped: int, made_with: dict[str, object], best: Evaluated
-) -> None:
-    state = engine.state()
-    if engine.is_first:
-        save_best(settings.out, step, skipped, state, made_with, best)
-        say(f"step {step:,}: the lowest loss on the test split so far, {best.loss:.4f}: kept as {settings.out / BEST}")
+class _Run:
+    """What is done after each step; `state` is where the run stands."""
 
+    def __init__(
+        self,
+        settings: RunSettings,
+        engine: Engine,
+        phases: Sequence[PhaseData],
+        state: RunState,
+        log: RunLog,
+        faults: Faults,
+    ) -> None:
+        self._settings, self._engine, self._phases, self._log, self._faults = settings, engine, phases, log, faults
+        self._state, self._saved = state, state.step
+        self._throughput = Throughput([(data.phase.steps, data.flops) for data in phases])
+        self.is_to_end = False  # for what an evaluation met
 
-def _train_entry(done: Step, data: PhaseData, interval: Interval, pace: Pace, skipped: int) -> TrainEntry:
-    """Means over the steps since the last entry, which a checkpoint between the two keeps; the rest is of the step itself."""
-    steps_per_second = pace.measure()
-    sums, gradient_norm = interval.means(done.result)
-    sequences_per_second = steps_per_second * data.batch.size
-    return TrainEntry(
-        step=done.number,
-        phase=done.phase + 1,
-        epoch=done.number_in_phase * data.batch.size / len(data.records),
-        learning_rate=done.rate,
-        gradient_norm=gradient_norm,
-        loss_scale=done.result.loss_scale,
-        skipped=skipped,
-        sequences_per_second=sequences_per_second,
-        tokens_per_second=sequences_per_second * data.records.seq,
-        flops_per_second=steps_per_second * data.flops,
-        seconds_left=pace.seconds_left(done.phase, done.number_in_phase, steps_per_second),
-        **_means(sums),
-    )
+    def finish(self, step: Step) -> None:
+        """Count a step, then log, evaluate and save where it is due."""
+        settings, state, data = self._settings, self._state, self._phases[step.phase]
+        state.step = step.number
+        self._log_bad_records()
+        if not step.result.is_finite:
+            if step.result.loss_scale == 1:  # otherwise the engine has skipped the update, and the next scale is half
+                raise self._explain_not_finite(step, data)
+            state.skipped += 1
+        state.interval = state.interval.plus(step.result)
+        self._throughput.count()
+        self._log.advanced(data.batch.size, data.batch.size * data.records.seq)
+        is_end = step.number_in_phase == data.phase.steps
+        if is_end or is_due(step.number, settings.log_every):
+            self._log_training(step, data)
+        elif step.is_first:
+            self._throughput.restart()  # without the compiling
+        if data.test and (is_end or is_due(step.number, settings.eval_every)):
+            self._evaluate(step, data)
+            self._throughput.restart()
+        if is_end or is_due(step.number, settings.save_every):
+            self._save()
+            self._throughput.restart()
 
+    def _explain_not_finite(self, step: Step, data: PhaseData) -> BertprepError:
+        """What to look at after NaN or overflow that no loss scale cures; the records of the batch are listed in a file."""
+        out, result = self._settings.out, step.result
+        whole = TrainingBatches(data.records, GlobalBatch(data.batch.size), seed=self._settings.seed)
+        places = [f"{path}: record {record}" for path, record in whole.places(step.number_in_phase - 1)]
+        if self._engine.is_first:  # all ranks know the whole batch, and end here
+            with atomic_file(out / BATCH_FILE) as file:
+                file.write(("\n".join(places) + "\n").encode())
+        newest = checkpoint.newest(out)
+        after = f"resumes from the newest checkpoint, {newest.name}" if newest else "starts again, since there is no checkpoint"
+        return BertprepError(
+            f"step {step.number:,}: the loss is {result.sums.loss}, the norm of the gradients {result.gradient_norm}; "
+            f"its batch is {places[0]}, and {len(places) - 1:,} more in {out / BATCH_FILE}; look at them with bertprep "
+            f"inspect, or lower --lr; the same command {after}"
+        )
 
-def _eval_entry(done: Step, data: PhaseData, sums: Sums) -> EvalEntry:
-    return EvalEntry(
-        step=done.number,
-        phase=done.phase + 1,
-        sequences=round(sums.sequences),
-        unigram_loss=data.unigram_loss,
-        **_means(sums),
-    )
+    def _log_bad_records(self) -> None:
+        for entry in self._faults.take_met(self._state.step):
+            self._log.skipped_record(entry)
 
+    def _log_training(self, step: Step, data: PhaseData) -> None:
+        steps_per_second = self._throughput.measure()
+        sequences_per_second = steps_per_second * data.batch.size
+        metrics, gradient_norm = self._state.interval.means(step.result)
+        self._state.interval = Interval(self._settings.task.sums())
+        self._log.trained(
+            {
+                "step": step.number,
+                "phase": step.phase + 1,
+                "epoch": step.number_in_phase * data.batch.size / len(data.records),
+                **metrics,
+                "learning_rate": step.learning_rate,
+                "gradient_norm": gradient_norm,  # before clipping
+                "loss_scale": step.result.loss_scale,
+                "skipped": self._state.skipped,  # updates of the run so far, whose gradients were not finite
+                "sequences_per_second": sequences_per_second,
+                "tokens_per_second": sequences_per_second * data.records.seq,
+                "flops_per_second": steps_per_second * data.flops,  # the model's, estimated
+                "seconds_left": self._throughput.seconds_left(step.phase, step.number_in_phase, steps_per_second),
+            }
+        )
 
-def _means(sums: Sums) -> dict[str, float]:
-    return {
-        "loss": sums.loss,
-        "masked_lm_loss": sums.masked_lm,
-        "masked_lm_accuracy": sums.masked_lm_accuracy,
-        "next_sentence_loss": sums.next_sentence,
-        "next_sentence_accuracy": sums.next_sentence_accuracy,
-    }
+    def _evaluate(self, step: Step, data: PhaseData) -> None:
+        """Log the losses on the test split; what was met there that cannot be taken may end the run."""
+        faults, batches, sums = self._faults, data.evaluation_batches, self._settings.task.sums()
+        for examples, row_weights in batches:
+            sums = sums.plus(self._engine.evaluate(examples, row_weights))
+        if round(sums.sequences) != batches.sequences:  # some rank left something out
+            for bad in batches.bad:
+                faults.meet(step.number, step.phase, TEST, bad)
+            faults.end(batches.fault)
+            self.is_to_end = faults.confer()
+        self._log_bad_records()
+        if faults.has_fault:
+            return
+        sequences, metrics = round(sums.sequences), sums.metrics()
+        entry = {"step": step.number, "phase": step.phase + 1, "sequences": sequences, **metrics, **data.baseline}
+        self._log.evaluated(entry)
+        found = checkpoint.Evaluated(step.phase + 1, sequences, sums.loss)
+        if self._settings.keep_best and found.is_below(self._state.best):
+            self._save_best(found)
+
+    def _save_best(self, found: checkpoint.Evaluated) -> None:
+        self._state.best = found
+        state, out, arrays = self._state, self._settings.out, self._engine.state()
+        if self._engine.is_first:
+            path = checkpoint.save_best(out, state.step, state.skipped, arrays, state.made_with, found)
+            say(f"step {state.step:,}: the lowest loss on the test split so far, {found.loss:.4f}: kept as {path}")
+
+    def _save(self) -> None:
+        state, self._saved = self._state, self._state.step
+        arrays = self._engine.state()  # of stages in other processes too, which send it
+        if self._engine.is_first:
+            checkpoint.save(
+                self._settings.out,
+                state.step,
+                state.skipped,
+                arrays,
+                state.made_with,
+                keep=self._settings.keep,
+                interval=state.interval.numbers,
+                bad_records=self._faults.counted,
+            )
+
+    def save_unsaved(self) -> None:
+        """Save the last finished step where that was not due."""
+        if self._state.step != self._saved:
+            self._save()

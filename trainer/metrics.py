@@ -1,52 +1,13 @@
-"""Losses and accuracies of a batch, as sums that add up however it is cut; and what a step computes, in operations."""
+"""What a step returns, its means over the steps between two lines of the log, and how fast the steps are."""
 
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
-from trainer.model_config import ModelConfig
-
-
-class Sums(NamedTuple):
-    """Losses (in nats) and hits, as sums over a batch or a part of one: those of all parts add up to those of the batch.
-
-    Within an engine these are tensors of its framework; what it gives out are numbers, and the means are of those.
-    """
-
-    masked_lm_loss: Any = 0.0
-    masked_lm_correct: Any = 0.0
-    masked_lm_weight: Any = 0.0
-    next_sentence_loss: Any = 0.0
-    next_sentence_correct: Any = 0.0
-    sequences: Any = 0.0
-
-    def plus(self, other: Sums) -> Sums:
-        return Sums(*(one + another for one, another in zip(self, other, strict=True)))
-
-    @property
-    def masked_lm(self) -> float:
-        """Mean loss of a masked token; 0 where none was masked."""
-        return float(self.masked_lm_loss / max(self.masked_lm_weight, 1e-5))
-
-    @property
-    def masked_lm_accuracy(self) -> float:
-        return float(self.masked_lm_correct / max(self.masked_lm_weight, 1e-5))
-
-    @property
-    def next_sentence(self) -> float:
-        """Mean loss of a sequence's next-sentence label."""
-        return float(self.next_sentence_loss / max(self.sequences, 1e-5))
-
-    @property
-    def next_sentence_accuracy(self) -> float:
-        return float(self.next_sentence_correct / max(self.sequences, 1e-5))
-
-    @property
-    def loss(self) -> float:
-        """What training lessens: the sum of both means."""
-        return self.masked_lm + self.next_sentence
+from trainer.tasks import Sums
 
 
 @dataclass(frozen=True)
@@ -71,29 +32,56 @@ class Interval:
     What is not finite, of steps that fp16 skipped, is left out of them.
     """
 
-    sums: Sums = Sums()  # noqa: RUF009 - a tuple
+    sums: Sums
     gradient_norm_sum: float = 0.0
     gradient_norms: int = 0
 
     def plus(self, result: StepResult) -> Interval:
+        """With one more step."""
         sums = self.sums.plus(result.sums) if math.isfinite(result.sums.loss) else self.sums
         if not math.isfinite(result.gradient_norm):
             return Interval(sums, self.gradient_norm_sum, self.gradient_norms)
         return Interval(sums, self.gradient_norm_sum + result.gradient_norm, self.gradient_norms + 1)
 
-    def means(self, last: StepResult) -> tuple[Sums, float]:
-        """What to take losses and accuracies of, and the mean gradient norm; where no step was finite those of the last."""
+    def means(self, last: StepResult) -> tuple[dict[str, float], float]:
+        """The metrics and the mean gradient norm; where no step was finite those of the last."""
         norm = self.gradient_norm_sum / self.gradient_norms if self.gradient_norms else last.gradient_norm
-        return (self.sums if self.sums.sequences else last.sums), norm
+        return (self.sums if self.sums.sequences else last.sums).metrics(), norm
+
+    @property
+    def numbers(self) -> list[float]:
+        """As a checkpoint has them."""
+        return [*self.sums, self.gradient_norm_sum, self.gradient_norms]
 
 
-def training_flops(config: ModelConfig, *, seq: int, pred: int) -> int:
-    """Floating-point operations of one sequence forward and backward, products of matrices alone, as the field counts them.
+class Throughput:
+    """Steps a second without evaluations and checkpoints, and the time that a run has left.
 
-    >>> round(training_flops(ModelConfig.preset("base"), seq=128, pred=20) / 1e9, 1)
-    69.9
+    `phases` are the steps of each and the floating-point operations of one step.
     """
-    hidden, inner = config.hidden_size, config.intermediate_size
-    layer = seq * (4 * hidden * hidden + 2 * hidden * inner) + 2 * seq * seq * hidden  # multiplications with additions
-    heads = pred * (hidden * hidden + hidden * config.vocab_size) + hidden * hidden + 2 * hidden
-    return 3 * 2 * (config.num_hidden_layers * layer + heads)  # backward takes twice what forward takes
+
+    def __init__(self, phases: Sequence[tuple[int, float]], *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._phases, self._clock = phases, clock
+        self._steps_per_second = 0.0
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from here on: what came before was no training."""
+        self._steps, self._since = 0, self._clock()
+
+    def count(self) -> None:
+        """Count a step that is finished."""
+        self._steps += 1
+
+    def measure(self) -> float:
+        """Steps a second since the last measure or restart; the same as then where there was none."""
+        if self._steps:
+            self._steps_per_second = self._steps / max(self._clock() - self._since, 1e-9)
+        self.restart()
+        return self._steps_per_second
+
+    def seconds_left(self, phase: int, finished: int, steps_per_second: float) -> float:
+        """Of the run, after `finished` steps of a phase; later phases make as many operations a second."""
+        steps, flops = self._phases[phase]
+        flops_of_later = sum(their_steps * their_flops for their_steps, their_flops in self._phases[phase + 1 :])
+        return ((steps - finished) * flops + flops_of_later) / max(flops * steps_per_second, 1e-9)

@@ -1,8 +1,8 @@
-"""The shape of a model, as `bert_config.json` says it and as Google's released models have it.
+"""The shape of a model, as in `bert_config.json` and in Google's released models.
 
-The file is the one that Google's and Hugging Face's BERT share. Settings in it that would change what the model computes
-and that this trainer does not have (another activation, relative positions) are errors: a model that is read must be the
-model that is trained. What says nothing about the computation is passed over.
+The file is the one that Google's and Hugging Face's BERT share. Settings in it that change what the model computes and that
+this trainer does not support (another activation, relative positions) are errors: the model that is read must be the model that
+is trained. Settings that do not affect the computation are ignored.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 from bertprep.errors import BertprepError, UsageError
 from bertprep.untrusted import parse_json, read_bounded
 
-LAYER_NORM_EPSILON = 1e-12  # Google's and Hugging Face's; the layers' usual 1e-3 moves the loss by 4e-3
+LAYER_NORM_EPSILON = 1e-12  # as in Google's and Hugging Face's; Keras' default of 1e-3 changes the loss by 4e-3
 MASKED_OUT = -10_000.0
-"""What is added to an attention score so that its weight is 0; of this size in Google's and NVIDIA's."""
+"""Added to an attention score so that its weight becomes 0; the same number as in Google's and NVIDIA's."""
 LARGEST_SIZE = 1 << 24
-"""Of any part of a model; what is beyond is a mistake, or made to take all memory."""
+"""Of any size in a model; anything above is a mistake, or an attempt to exhaust memory."""
 PRESETS = {  # layers and hidden size of the models that Google released; heads have 64 units each
     "tiny": (2, 128),
     "mini": (4, 256),
@@ -28,7 +28,7 @@ PRESETS = {  # layers and hidden size of the models that Google released; heads 
     "base": (12, 768),
     "large": (24, 1024),
 }
-_FIXED = {  # what a file may say of things that are not settings here
+_FIXED = {  # the only values accepted for what is not a setting here
     "model_type": "bert",
     "layer_norm_eps": LAYER_NORM_EPSILON,
     "position_embedding_type": "absolute",
@@ -112,7 +112,9 @@ class ModelConfig:
         except ValueError as error:
             raise BertprepError(f"{path}: is not JSON ({error}); expected a bert_config.json") from error
         if not isinstance(settings, dict):
-            raise BertprepError(f"{path}: holds no settings; expected a bert_config.json, an object of names and values")
+            raise BertprepError(
+                f"{path}: is not an object of settings; expected a bert_config.json, an object of names and values"
+            )
         try:
             return cls.from_settings(settings)
         except UsageError as error:
@@ -131,7 +133,7 @@ class ModelConfig:
         return self.hidden_size // self.num_attention_heads
 
     def without_dropout(self) -> ModelConfig:
-        """The same model with nothing left to chance, for evaluation and for comparing runs."""
+        """The same model without dropout, for evaluation and for comparing runs."""
         return replace(self, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
     def to_json(self) -> str:

@@ -1,11 +1,11 @@
-"""The order of an epoch as a pure function of a record's place in it: no array of the size of the set, no shuffle buffer.
+"""The order of an epoch as a pure function of the position in it: no array of the size of the set, no shuffle buffer.
 
-A place is written as two digits, of bases that multiply to hardly more than the number of records. Each round adds to one
+A position is written as two digits, of bases whose product is hardly more than the number of records. Each round adds to one
 digit a hash of the other: a Feistel network, which is one-to-one whatever the hash. The few results that lie outside the set
 are put through again until they fall inside ("cycle walking"), so the whole is a permutation of the set itself.
 
-Any place of any epoch costs the same, 25 to 40 nanoseconds where thousands are asked for at once, so that resuming and cutting
-a batch into shares are free. An array of 100 million numbers takes seconds and 800 MB an epoch, in every process:
+Any position of any epoch costs the same, 25 to 40 nanoseconds where thousands are asked for at once, so that resuming and
+cutting a batch over ranks are free. An array of 100 million numbers takes seconds and 800 MB an epoch, in every process:
 docs/benchmarks.md, Batches.
 """
 
@@ -23,8 +23,8 @@ _FEW_RECORDS, _ROUNDS_FOR_FEW = 4096, 32  # few values of a digit mix slowly: 8 
 Numbers = NDArray[np.uint64]
 
 
-def permute(places: NDArray[np.int64], size: int, *, seed: int, epoch: int) -> NDArray[np.int64]:
-    """The numbers of the records at `places` of an epoch, all below `size`; a one-to-one function for each seed and epoch.
+def permute(positions: NDArray[np.int64], size: int, *, seed: int, epoch: int) -> NDArray[np.int64]:
+    """The numbers of the records at `positions` of an epoch, all below `size`; a one-to-one function for each seed and epoch.
 
     It depends on these numbers only, not on the machine or on the version of anything.
 
@@ -36,7 +36,7 @@ def permute(places: NDArray[np.int64], size: int, *, seed: int, epoch: int) -> N
     keys = np.frombuffer(digest, "<u8").astype(np.uint64)  # one for each round
     high_base = math.isqrt(max(size - 1, 0)) + 1
     low_base = -(-size // high_base)
-    numbers = _walk(places.astype(np.uint64), np.uint64(high_base), np.uint64(low_base), keys)
+    numbers = _walk(positions.astype(np.uint64), np.uint64(high_base), np.uint64(low_base), keys)
     while (outside := np.flatnonzero(numbers >= size)).size:
         numbers[outside] = _walk(numbers[outside], np.uint64(high_base), np.uint64(low_base), keys)
     return numbers.astype(np.int64)

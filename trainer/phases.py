@@ -1,79 +1,108 @@
 """The phases of a run, from what is asked for to what the loop is given.
 
-    --phases 128:0.9,512:0.1         length : share of --steps
+    --phases 128:0.9,512:0.1         length : fraction of --steps
     --phases 128:7038,512:782        length : steps
     --phases FILE.json               [{"data": ["DIR"], "seq": 128, "share": 0.9, "batch_size": 64, "lr": 0.0006}, ...]
 
 A run without `--phases` is one phase. Options that hold for a phase may have one value for all, or one for each; what a phase
-file does not say is taken from them. Numbers of steps are known last: they follow from the data and the devices.
+file does not say is taken from them. Numbers of steps come last: they follow from the data and the devices.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.untrusted import parse_json, read_bounded
+from bertprep.options import check_options, command_line, option
+from bertprep.untrusted import COUNT, TEXTS, Rule, check_values, parse_json, read_bounded
 from trainer.data import Data
 from trainer.schedule import Schedule
 from trainer.settings import Phase
 
-DEFAULT_RATES = {"adam": 1e-4, "lamb": 2e-3}
+Entry = Mapping[str, Any]
+"""What is asked of one phase: of `data`, `seq`, `steps` or `fraction`, and `_PER_PHASE`, those that are given."""
 SCHEDULES = ("google", "nvidia")
-DEFAULT_SCHEDULES = {"adam": "google", "lamb": "nvidia"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class PhaseRequest:
-    """What is asked of a phase; None is for what follows from the data, the steps or the optimizer."""
-
-    data: tuple[Path, ...] = ()  # or the newest of the workspace
-    seq: int | None = None
-    steps: int | None = None
-    share: float | None = None  # of the steps of the run
-    batch_size: int = 32
-    accumulate: int = 1
-    lr: float | None = None
-    warmup_steps: int | None = None
+_DEFAULTS = {"adam": ("google", 1e-4), "lamb": ("nvidia", 2e-3)}  # schedule and learning rate
+_PER_PHASE = ("batch_size", "accumulation", "learning_rate", "warmup_steps")
+_WITH_A_POINT = Rule("a number with a point", lambda value: type(value) is float)
+_RULES = {  # what a phase file may say of a phase
+    "data": Rule("a list of folders", lambda value: bool(value) and TEXTS.holds(value)),
+    "seq": COUNT,
+    "steps": COUNT,
+    "share": _WITH_A_POINT,
+    "batch_size": COUNT,
+    "accumulate": COUNT,
+    "lr": _WITH_A_POINT,
+    "warmup_steps": COUNT,
+}
+_OUR_NAMES = {"share": "fraction", "accumulate": "accumulation", "lr": "learning_rate"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseOptions:
-    """Values of the options that hold for phases, each for all of them or with one for each; none is the default."""
+    """The options of the command line that phases are made of."""
 
-    data: tuple[Path, ...] = ()
-    seq: int | None = None
-    batch_size: tuple[int, ...] = ()
-    accumulate: tuple[int, ...] = ()
-    lr: tuple[float, ...] = ()
-    warmup_steps: tuple[int, ...] = ()
+    data: tuple[Path, ...] = option(
+        (), "folders of records, with training/ and test/ below; several are mixed (default: the newest of the workspace)",
+        metavar="DIR",
+    )  # fmt: skip
+    seq: int | None = option(None, "length of a sequence in tokens (default: 128, or that of --data)", least=1)
+    phases: str | None = option(
+        None, "phases with data of their own: SEQ:FRACTION of the steps, as 128:0.9,512:0.1, or SEQ:STEPS, as 128:900,512:100, "
+        'or a .json file: a list of {"data", "seq", "steps" or "share", "batch_size", "accumulate", "lr", "warmup_steps"} '
+        "(default: one phase)",
+        metavar="SEQ:FRACTION,...|FILE",
+    )  # fmt: skip
+    steps: int | None = option(
+        None, "updates of the run (default: one pass over the training records, of the first phase where there are several)"
+    )
+    batch_size: tuple[int, ...] = option(
+        (), "sequences of a device in a micro-batch (default: 32)", metavar="N[,N...]", separator=","
+    )
+    accumulation: tuple[int, ...] = option(
+        (), "micro-batches in a step (default: 1)", name="--accumulate", also=("--grad-acc-steps",), metavar="N[,N...]",
+        separator=",",
+    )  # fmt: skip
+    learning_rate: tuple[float, ...] = option(
+        (), "peak learning rate, for the global batch whatever its size (default: 1e-4 with adam, 2e-3 with lamb)", name="--lr",
+        metavar="N[,N...]", separator=",",
+    )  # fmt: skip
+    warmup_steps: tuple[int, ...] = option(
+        (), "updates in which the learning rate rises (default: a tenth of the steps)", metavar="N[,N...]", separator=","
+    )
+    schedule: str | None = option(
+        None, "how the learning rate decays (default: google with adam, nvidia with lamb)", choices=SCHEDULES
+    )
 
-    def of_phases(self, number: int) -> list[PhaseRequest]:
-        """What the options alone ask of each of so many phases."""
-        values: list[dict[str, Any]] = [{"data": self.data, "seq": self.seq} for _ in range(number)]
-        for name in ("batch_size", "accumulate", "lr", "warmup_steps"):
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    def entries(self, number: int) -> list[dict[str, Any]]:
+        """What the options alone ask of each of `number` phases."""
+        common = {name: value for name in ("data", "seq") if (value := getattr(self, name))}
+        entries: list[dict[str, Any]] = [dict(common) for _ in range(number)]
+        for name in _PER_PHASE:
             given: tuple[Any, ...] = getattr(self, name)
             if len(given) not in (0, 1, number):
+                alone: dict[str, Any] = {name: given}
+                asked = " ".join(command_line(PhaseOptions(**alone)))
                 phases = "1 phase" if number == 1 else f"{number} phases"
-                raise UsageError(
-                    f"--{name.replace('_', '-')} {','.join(map(str, given))}: has {len(given)} values for {phases}; "
-                    "give one for all, or one for each"
-                )
-            for place, value in enumerate(given * number if len(given) == 1 else given):
-                values[place][name] = value
-        return [PhaseRequest(**each) for each in values]
+                raise UsageError(f"{asked}: has {len(given)} values for {phases}; give one for all, or one for each")
+            for entry, value in zip(entries, given * number if len(given) == 1 else given, strict=False):
+                entry[name] = value
+        return entries
 
 
-def read_phases(text: str | None, options: PhaseOptions) -> list[PhaseRequest]:
-    """What `--phases` and the options that hold for phases ask for; raises where they do not go together."""
+def read_phases(options: PhaseOptions) -> list[Entry]:
+    """What is asked of each phase, by `--phases` and the other options; raises where they do not go together."""
+    text = options.phases
     if text is None:
-        return options.of_phases(1)
+        return list(options.entries(1))
     if options.data:
         raise UsageError("--data does not go with --phases; a phase file names the data of each phase")
     if text.endswith(".json") or Path(text).is_file():
@@ -82,23 +111,22 @@ def read_phases(text: str | None, options: PhaseOptions) -> list[PhaseRequest]:
         if options.seq is not None:
             raise UsageError(f"--seq {options.seq} does not go with --phases {text}, which has the length of each phase")
         entries, source = [_read_item(item, text) for item in text.split(",")], f"--phases {text}: "
-    requests = [replace(request, **entry) for request, entry in zip(options.of_phases(len(entries)), entries, strict=True)]
-    _check_lengths(requests, source)
-    return requests
+    _check_lengths(entries, source)
+    return [{**common, **entry} for common, entry in zip(options.entries(len(entries)), entries, strict=True)]
 
 
-def _read_item(item: str, text: str) -> dict[str, Any]:
+def _read_item(item: str, text: str) -> Entry:
     seq, _, length = item.strip().partition(":")
     try:
-        return {"seq": int(seq), "share": float(length)} if "." in length else {"seq": int(seq), "steps": int(length)}
+        return {"seq": int(seq), "fraction": float(length)} if "." in length else {"seq": int(seq), "steps": int(length)}
     except ValueError:
         raise UsageError(
-            f"--phases {text}: {item!r} is no phase; expected SEQ:SHARE or SEQ:STEPS, such as 128:0.9,512:0.1, "
+            f"--phases {text}: {item!r} is not a phase; expected SEQ:FRACTION or SEQ:STEPS, such as 128:0.9,512:0.1, "
             "or the name of a .json file"
         ) from None
 
 
-def _read_file(path: Path) -> list[dict[str, Any]]:
+def _read_file(path: Path) -> list[Entry]:
     try:
         content = parse_json(read_bounded(path))
     except OSError as error:
@@ -107,119 +135,90 @@ def _read_file(path: Path) -> list[dict[str, Any]]:
         raise BertprepError(f"{path}: is not JSON ({error}); expected a list of phases") from error
     if not (isinstance(content, list) and content and all(isinstance(entry, dict) for entry in content)):
         raise BertprepError(f'{path}: expected a list of phases, such as [{{"seq": 128, "share": 0.9}}, ...]')
-    return [_read_entry(entry, f"{path}: phase {number}") for number, entry in enumerate(content, 1)]
+    for number, entry in enumerate(content, 1):
+        if unknown := [key for key in entry if key not in _RULES]:
+            raise BertprepError(f"{path}: phase {number}: {unknown[0]!r} is unknown; a phase may have {', '.join(_RULES)}")
+        try:
+            check_values(entry, _RULES, place=f"phase {number}: ")
+        except ValueError as error:
+            raise BertprepError(f"{path}: {error}") from error
+    named = [{_OUR_NAMES.get(key, key): value for key, value in entry.items()} for entry in content]
+    return [{**entry, "data": tuple(map(Path, entry["data"]))} if "data" in entry else entry for entry in named]
 
 
-_KINDS = {  # what a phase file may say of a phase
-    "data": (list, "a list of folders"),
-    "seq": (int, "a whole number"),
-    "steps": (int, "a whole number"),
-    "share": (float, "a number with a point"),
-    "batch_size": (int, "a whole number"),
-    "accumulate": (int, "a whole number"),
-    "lr": (float, "a number with a point"),
-    "warmup_steps": (int, "a whole number"),
-}
-
-
-def _read_entry(entry: dict[str, Any], place: str) -> dict[str, Any]:
-    for name, value in entry.items():
-        if name not in _KINDS:
-            raise BertprepError(f"{place}: {name!r} is unknown; a phase may have {', '.join(_KINDS)}")
-        kind, expected = _KINDS[name]
-        is_right = type(value) is kind
-        if name == "data":
-            is_right = is_right and bool(value) and all(isinstance(folder, str) for folder in value)
-        if not is_right:
-            raise BertprepError(f"{place}: {name} is {json.dumps(value)}, expected {expected}")
-    return {**entry, "data": tuple(map(Path, entry["data"]))} if "data" in entry else entry
-
-
-def _check_lengths(requests: Sequence[PhaseRequest], source: str) -> None:
-    """Raise where phases are not all of steps or all of shares, which add up to 1; one phase needs neither."""
-    shares = [request.share for request in requests if request.share is not None]
-    steps = [request.steps for request in requests if request.steps is not None]
-    if len(requests) == 1 and not shares:
+def _check_lengths(entries: Sequence[Entry], source: str) -> None:
+    """Raise where phases have not all steps, or all fractions that add up to 1; one phase needs neither."""
+    fractions = [entry["fraction"] for entry in entries if "fraction" in entry]
+    steps = [entry["steps"] for entry in entries if "steps" in entry]
+    if len(entries) == 1 and not fractions:
         return
-    if shares and steps:
-        raise UsageError(f"{source}shares ({shares[0]}) and steps ({steps[0]}) are mixed; give shares alone, or steps alone")
-    if len(shares or steps) < len(requests):
-        raise UsageError(f"{source}a phase has neither a share nor steps; each of several needs one")
-    if shares and not (min(shares) > 0 and math.isclose(sum(shares), 1, abs_tol=1e-6)):
-        raise UsageError(f"{source}shares must be above 0 and add up to 1, these give {sum(shares):g}; steps have no point")
+    if fractions and steps:
+        raise UsageError(
+            f"{source}fractions ({fractions[0]}) and steps ({steps[0]}) are mixed; give fractions alone, or steps alone"
+        )
+    if len(fractions or steps) < len(entries):
+        raise UsageError(f"{source}a phase has neither a fraction nor steps; each of several needs one")
+    if fractions and not (min(fractions) > 0 and math.isclose(sum(fractions), 1, abs_tol=1e-6)):
+        raise UsageError(
+            f"{source}fractions must be above 0 and add up to 1, these give {sum(fractions):g}; steps have no point"
+        )
 
 
 def make_phases(
-    requests: Sequence[PhaseRequest],
-    data: Sequence[Data],
-    *,
-    steps: int | None,
-    devices: int,
-    optimizer: str,
-    schedule: str | None,
+    entries: Sequence[Entry], data: Sequence[Data], options: PhaseOptions, *, devices: int, optimizer: str
 ) -> tuple[Phase, ...]:
-    """The phases of a run on so many devices; `steps` is None for one pass over the training records (of the first phase)."""
-    schedule = schedule or DEFAULT_SCHEDULES.get(optimizer, SCHEDULES[0])
-    if schedule not in SCHEDULES:
-        raise UsageError(f"--schedule {schedule}: unknown; choose one of {', '.join(SCHEDULES)}")
-    global_batch = requests[0].batch_size * devices * requests[0].accumulate
-    one_pass = max(1, data[0].records // max(1, global_batch))
-    return tuple(
-        Phase(
-            data=of_phase.folders,
-            seq=of_phase.seq,
-            batch_size=request.batch_size,
-            accumulation=request.accumulate,
-            schedule=_schedule_of(request, phase_steps, optimizer, schedule),
-            has_test=of_phase.has_test,
-        )
-        for request, of_phase, phase_steps in zip(requests, data, _steps_of(requests, steps, one_pass), strict=True)
-    )
+    """The phases of a run on `devices` devices; without `--steps` the first phase passes over its training records once."""
+    default_schedule, learning_rate = _DEFAULTS[optimizer]
+    schedule = options.schedule or default_schedule
+    phases = []
+    for entry, of_phase, steps in zip(entries, data, _steps_of(entries, data, options.steps, devices), strict=True):
+        peak, warmup_steps = entry.get("learning_rate", learning_rate), entry.get("warmup_steps", steps // 10)
+        if warmup_steps > steps:
+            raise UsageError(
+                f"--warmup-steps {warmup_steps}: are more than the {steps} steps, so --lr {peak:g} would not be reached"
+            )
+        cut = {name: entry[name] for name in ("batch_size", "accumulation") if name in entry}
+        numbers = {"peak": peak, "steps": steps, "warmup_steps": warmup_steps}
+        made = Schedule.google(**numbers) if schedule == "google" else Schedule.nvidia(optimizer, **numbers)
+        phases.append(Phase(data=of_phase.folders, seq=of_phase.seq, schedule=made, has_test=of_phase.has_test, **cut))
+    return tuple(phases)
 
 
-def check_learning(phases: Sequence[Phase], data: Sequence[Data], *, devices: int) -> None:
-    """Raise `UsageError` where the learning rate of a phase never leaves 0, that of its last and only step."""
-    for number, (phase, of_phase) in enumerate(zip(phases, data, strict=True), 1):
-        if phase.schedule.rate(1) > 0:
-            continue
-        which = "the run" if len(phases) == 1 else f"phase {number}"
-        size = phase.batch_size * devices * phase.accumulation
-        raise UsageError(
-            f"{phase.data[0]}: {which} has one step, of {size:,} sequences where there are {of_phase.records:,} records; the "
-            "last step has a learning rate of 0, so nothing would be learnt; give more --steps, or a smaller --batch-size"
-        )
-
-
-def _schedule_of(request: PhaseRequest, steps: int, optimizer: str, schedule: str) -> Schedule:
-    peak = DEFAULT_RATES.get(optimizer, 1e-4) if request.lr is None else request.lr
-    warmup_steps = steps // 10 if request.warmup_steps is None else request.warmup_steps
-    if warmup_steps > steps:
-        raise UsageError(
-            f"--warmup-steps {warmup_steps}: are more than the {steps} steps, so --lr {peak:g} would not be reached"
-        )
-    if schedule == "google":
-        return Schedule.google(peak=peak, steps=steps, warmup_steps=warmup_steps)
-    return Schedule.nvidia(optimizer, peak=peak, steps=steps, warmup_steps=warmup_steps)
-
-
-def _steps_of(requests: Sequence[PhaseRequest], asked: int | None, one_pass: int) -> list[int]:
-    """The steps of each phase: shares are rounded so that they add up to the steps of the run."""
-    given = [request.steps for request in requests if request.steps is not None]
+def _steps_of(entries: Sequence[Entry], data: Sequence[Data], asked: int | None, devices: int) -> list[int]:
+    """The steps of each phase: fractions are rounded so that they add up to the steps of the run."""
+    given = [entry["steps"] for entry in entries if "steps" in entry]
     if given:
         if asked not in (None, sum(given)):
             raise UsageError(f"--steps {asked}: the phases have {sum(given)} steps; leave --steps out")
         return given
-    total = one_pass if asked is None else asked
-    if len(requests) == 1:
+    total = asked
+    if total is None:
+        first = entries[0]
+        global_batch = devices * first.get("batch_size", Phase.batch_size) * first.get("accumulation", Phase.accumulation)
+        total = max(1, data[0].records // max(1, global_batch))
+    if len(entries) == 1:
         return [total]
     ends, passed = [0], 0.0
-    for request in requests:
-        passed += request.share or 0
+    for entry in entries:
+        passed += entry["fraction"]
         ends.append(round(total * passed))
     steps = [end - start for start, end in pairwise(ends)]
     if 0 in steps:
         number = steps.index(0)
         raise UsageError(
-            f"--steps {total}: phase {number + 1}, a share of {requests[number].share}, has no step; give more steps"
+            f"--steps {total}: phase {number + 1}, a fraction of {entries[number]['fraction']}, has no step; give more steps"
         )
     return steps
+
+
+def check_learning(phases: Sequence[Phase], data: Sequence[Data], *, devices: int) -> None:
+    """Raise `UsageError` where the learning rate of a phase never leaves 0, that of its last and only step."""
+    for number, (phase, of_phase) in enumerate(zip(phases, data, strict=True), 1):
+        if phase.schedule.learning_rate(1) > 0:
+            continue
+        which = "the run" if len(phases) == 1 else f"phase {number}"
+        size = phase.batch_size * devices * phase.accumulation
+        raise UsageError(
+            f"{phase.data[0]}: {which} has one step, of {size:,} sequences where there are {of_phase.records:,} records; the "
+            "last step has a learning rate of 0, so nothing would be learned; give more --steps, or a smaller --batch-size"
+        )

@@ -2,7 +2,7 @@
 
     line      training; where there are many entries, a pale line of them and a strong one of moving means within each phase
     points    the test split
-    dashes    what masked LM costs whoever knows the frequencies of the training labels and nothing else
+    dashes    the masked-LM loss of predicting by the unigram frequencies of the training labels
 
 A run alone has a colour for training and one for the test split, several have one each; the colours are Okabe and Ito's,
 which colour-blind people tell apart. What is drawn depends on the logs alone.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -30,11 +30,46 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Entry = Mapping[str, Any]
-_BLUE, _VERMILLION = "#0072B2", "#D55E00"
-_COLOURS = (_BLUE, _VERMILLION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_VERMILLION = "#D55E00"
+_COLOURS = ("#0072B2", _VERMILLION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _INK, _PALE_INK = "#222222", "#8A8A8A"
+_STYLE: dict[Any, Any] = {
+    "axes.axisbelow": True, "axes.edgecolor": _PALE_INK, "axes.grid": True, "axes.grid.axis": "y", "axes.labelcolor": _INK,
+    "axes.spines.right": False, "axes.spines.top": False, "axes.xmargin": 0.01, "figure.constrained_layout.h_pad": 0.08,
+    "figure.constrained_layout.use": True, "figure.constrained_layout.w_pad": 0.12, "grid.color": "#E6E6E6",
+    "legend.frameon": False, "legend.labelcolor": _INK, "lines.markeredgecolor": "white", "text.color": _INK,
+    "xtick.labelcolor": _INK, "ytick.labelcolor": _INK,
+}  # fmt: skip
 _FEW = 80  # training entries that a line shows well as they are
-_REACH = 0.02  # of a phase's entries: so many before and after one are in its moving mean
+_REACH = 0.02  # of a phase's entries: how many before and after one are in its moving mean
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What a log says of a run, and how it is drawn."""
+
+    label: str
+    prefix: str  # of the names in the legend, where there are several runs
+    colour: str
+    test_colour: str
+    training: Sequence[Entry]
+    test: Sequence[Entry]
+
+    @property
+    def phase_ends(self) -> list[int]:
+        """The last step of each phase but the last."""
+        entries = sorted([*self.training, *self.test], key=lambda entry: int(entry["step"]))
+        return list({entry["phase"]: int(entry["step"]) for entry in entries}.values())[:-1]
+
+    @property
+    def summary(self) -> str:
+        """The last losses in words, those of the test split where there are any."""
+        last, where = (self.test[-1], "test split") if self.test else (self.training[-1], "training")
+        return (
+            f"{self.label}: {where} after {last['step']:,} steps: masked-LM loss {_value(last, 'masked_lm_loss'):.2f} "
+            f"(accuracy {_value(last, 'masked_lm_accuracy'):.2f}), next sentence {_value(last, 'next_sentence_loss'):.2f} "
+            f"({_value(last, 'next_sentence_accuracy'):.2f})"
+        )
 
 
 def draw_losses(logs: Mapping[str, Path], picture: Path) -> None:
@@ -50,59 +85,33 @@ def draw_losses(logs: Mapping[str, Path], picture: Path) -> None:
 
 
 def make_figure(logs: Mapping[str, Path]) -> Figure:
-    """The picture, 1200 x 720 pixels; pyplot has no part in it, which keeps figures and looks for a screen."""
+    """The picture, 1200 x 720 pixels; without pyplot, which keeps figures and looks for a screen."""
+    from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
+    from matplotlib.ticker import MaxNLocator
 
     runs = _read_runs(logs)
-    figure = Figure(figsize=(12, 7.2), dpi=100, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08))
-    FigureCanvasAgg(figure)
-    panels: Sequence[Axes] = figure.subplots(2, sharex=True, height_ratios=[2, 1])
-    for run in runs:
-        _draw_run(panels[0], run, "masked_lm_loss")
-        _draw_run(panels[1], run, "next_sentence_loss")
-    _draw_unigram_loss(panels[0], runs)
-    _draw_phases(panels, sorted({step for run in runs for step in run.phase_ends}))
-    _finish(panels, ("masked-LM loss (nats)", "next-sentence loss (nats)"))
-    figure.align_ylabels()
-    figure.suptitle("\n".join(run.summary for run in runs), x=0.01, ha="left", fontsize=13, color=_INK)
-    lines, names = panels[0].get_legend_handles_labels()
-    figure.legend(lines, names, loc="outside lower left", ncols=3, frameon=False, labelcolor=_INK)
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(12, 7.2), dpi=100)
+        FigureCanvasAgg(figure)
+        above, below = figure.subplots(2, sharex=True, height_ratios=[2, 1])
+        for run in runs:
+            _draw_run(above, run, "masked_lm_loss")
+            _draw_run(below, run, "next_sentence_loss")
+        _draw_unigram_loss(above, runs)
+        for number, step in enumerate(sorted({step for run in runs for step in run.phase_ends}), 2):
+            above.annotate(f" phase {number}", (step, 0.02), xycoords=("data", "axes fraction"), color=_PALE_INK, va="bottom")
+            for panel in (above, below):
+                panel.axvline(step, color=_PALE_INK, linewidth=1, linestyle=":")
+        above.set_ylabel("masked-LM loss (nats)")
+        below.set(xlabel="steps", ylabel="next-sentence loss (nats)")
+        below.xaxis.set_major_locator(MaxNLocator(integer=True))
+        below.xaxis.set_major_formatter("{x:,.0f}")
+        figure.align_ylabels()
+        figure.suptitle("\n".join(run.summary for run in runs), x=0.01, ha="left", fontsize=13)
+        figure.legend(*above.get_legend_handles_labels(), loc="outside lower left", ncols=3)
     return figure
-
-
-@dataclass(frozen=True)
-class _Run:
-    """What a log says of a run, and how it is drawn."""
-
-    label: str
-    is_alone: bool
-    colour: str
-    test_colour: str
-    training: Sequence[Entry]
-    test: Sequence[Entry]
-
-    def name(self, part: str) -> str:
-        return part if self.is_alone else f"{self.label}, {part}"
-
-    @property
-    def phase_ends(self) -> list[int]:
-        """The last step of each phase but the last."""
-        ends = {
-            entry["phase"]: entry["step"] for entry in sorted([*self.training, *self.test], key=lambda entry: entry["step"])
-        }
-        return list(ends.values())[:-1]
-
-    @property
-    def summary(self) -> str:
-        """The last losses in words, those of the test split where there are any."""
-        last, where = (self.test[-1], "test split") if self.test else (self.training[-1], "training")
-        return (
-            f"{self.label}: {where} after {last['step']:,} steps: masked-LM loss {_value(last, 'masked_lm_loss'):.2f} "
-            f"(accuracy {_value(last, 'masked_lm_accuracy'):.2f}), next sentence {_value(last, 'next_sentence_loss'):.2f} "
-            f"({_value(last, 'next_sentence_accuracy'):.2f})"
-        )
 
 
 def _read_runs(logs: Mapping[str, Path]) -> list[_Run]:
@@ -110,17 +119,17 @@ def _read_runs(logs: Mapping[str, Path]) -> list[_Run]:
     runs = []
     for (label, path), colour in zip(logs.items(), cycle(_COLOURS), strict=False):
         entries = read_log(path)
-        training = [entry for entry in entries if entry["kind"] == "train"]
-        test = [entry for entry in entries if entry["kind"] == "evaluation"]
+        training, test = ([entry for entry in entries if entry["kind"] == kind] for kind in ("train", "evaluation"))
         if not training and not test:
             raise BertprepError(f"{path}: holds no losses yet; draw it when the run has logged some")
-        runs.append(_Run(label, is_alone, colour, _VERMILLION if is_alone else colour, training, test))
+        prefix, test_colour = ("", _VERMILLION) if is_alone else (f"{label}, ", colour)
+        runs.append(_Run(label, prefix, colour, test_colour, training, test))
     return runs
 
 
 def _value(entry: Entry, name: str) -> float:
     value = entry.get(name)
-    return math.nan if value is None else float(value)  # JSON has no number for what is not one
+    return math.nan if value is None else float(value)  # JSON has no NaN
 
 
 def _curve(entries: Sequence[Entry], name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -131,20 +140,20 @@ def _curve(entries: Sequence[Entry], name: str) -> tuple[NDArray[np.float64], ND
 
 
 def _draw_run(panel: Axes, run: _Run, loss: str) -> None:
+    label = f"{run.prefix}training"
     if len(run.training) <= _FEW:
-        panel.plot(*_curve(run.training, loss), color=run.colour, linewidth=1.6, label=run.name("training"))
+        panel.plot(*_curve(run.training, loss), color=run.colour, linewidth=1.6, label=label)
     else:
         panel.plot(*_curve(run.training, loss), color=run.colour, linewidth=0.8, alpha=0.3)
-        label = run.name("training (moving mean)")
-        for entries in _by_phase(run.training):
-            steps, values = _curve(entries, loss)
+        label += " (moving mean)"
+        for phase in sorted({entry["phase"] for entry in run.training}):
+            steps, values = _curve([entry for entry in run.training if entry["phase"] == phase], loss)
             means = moving_mean(values, math.ceil(_REACH * len(values)))
             panel.plot(steps, means, color=run.colour, linewidth=1.8, label=label)
             label = ""
     steps, values = _curve(run.test, loss)
     if len(steps):
-        colour, label = run.test_colour, run.name("test split")
-        panel.plot(steps, values, "o", color=colour, markersize=6.5, markeredgecolor="white", label=label)
+        panel.plot(steps, values, "o", color=run.test_colour, markersize=6.5, label=f"{run.prefix}test split")
 
 
 def _draw_unigram_loss(panel: Axes, runs: Sequence[_Run]) -> None:
@@ -159,44 +168,14 @@ def _draw_unigram_loss(panel: Axes, runs: Sequence[_Run]) -> None:
             label = ""
 
 
-def _by_phase(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-    for phase in sorted({entry["phase"] for entry in entries}):
-        yield [entry for entry in entries if entry["phase"] == phase]
-
-
 def moving_mean(values: NDArray[np.float64], reach: int) -> NDArray[np.float64]:
-    """The mean of each value with as many as `reach` before and after it, fewer at the ends but as many on both sides.
+    """The mean of each value with up to `reach` before and after it, fewer at the ends but as many on both sides.
 
     >>> moving_mean(np.array([1.0, 4.0, 7.0, 1.0, 1.0]), 1).tolist()
     [1.0, 4.0, 4.0, 3.0, 1.0]
     """
     totals = np.concatenate([[0.0], np.cumsum(values)])
-    places = np.arange(len(values))
-    reaches = np.minimum(reach, np.minimum(places, places[::-1]))
-    means: NDArray[np.float64] = (totals[places + reaches + 1] - totals[places - reaches]) / (2 * reaches + 1)
+    indices = np.arange(len(values))
+    reaches = np.minimum(reach, np.minimum(indices, indices[::-1]))
+    means: NDArray[np.float64] = (totals[indices + reaches + 1] - totals[indices - reaches]) / (2 * reaches + 1)
     return means
-
-
-def _draw_phases(panels: Sequence[Axes], ends: Sequence[int]) -> None:
-    for number, step in enumerate(ends, 2):
-        for panel in panels:
-            panel.axvline(step, color=_PALE_INK, linewidth=1, linestyle=":")
-        panels[0].annotate(
-            f" phase {number}", (step, 0.02), xycoords=("data", "axes fraction"), color=_PALE_INK, fontsize=10, va="bottom"
-        )
-
-
-def _finish(panels: Sequence[Axes], labels: Sequence[str]) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    for panel, label in zip(panels, labels, strict=True):
-        panel.set_ylabel(label, color=_INK)
-        panel.grid(axis="y", color="#E6E6E6", linewidth=0.8)
-        panel.set_axisbelow(True)
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.spines[["left", "bottom"]].set_color(_PALE_INK)
-        panel.tick_params(colors=_INK)
-        panel.margins(x=0.01)
-    panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
-    panels[-1].xaxis.set_major_formatter("{x:,.0f}")
-    panels[-1].set_xlabel("steps", color=_INK)

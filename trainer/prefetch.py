@@ -6,87 +6,81 @@ arrays for each batch would cost a third more: the system must clear their memor
 
 from __future__ import annotations
 
-import itertools
-import queue
-import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
 from types import TracebackType
 
 from bertprep.errors import BertprepError
 from bertprep.records import Examples
 
-ReadStep = Callable[[Examples, int], None]
-"""read_step(room, step) fills the arrays with the batch of a step."""
+READY = 2
+"""Batches that are read ahead while the trainer works on one."""
 
 
 class ReadyBatches(Iterator[Examples]):
-    """The batches of steps `first` to stop - 1 in order, or without end where `stop` is None; `ready` of them lie ready.
+    """The batches of steps `first` to stop - 1 in order, or without end where `stop` is None.
 
-    The arrays of a batch hold until the next one is asked for (or the `held`-th after it): then they are written again. What
-    must live longer, as where a framework takes arrays without copying or copies them later, is to be copied or `held`.
-    An error in reading comes out where its batch would have; batches before it come first. Use as a context manager:
-    leaving it, by an error too, ends the thread.
+    `read_step(arrays, step)` fills arrays that `make_arrays` made. Those of a batch hold until the next one is asked for, or
+    the `held`-th after it: then they are written again. What must live longer, as where a framework takes arrays without
+    copying or copies them later, is to be copied or `held`. An error in reading is raised where its batch would have come, and
+    whenever one is asked for after that. Use as a context manager: leaving it, by an error too, ends the thread.
     """
 
     def __init__(
-        self, read_step: ReadStep, make_room: Callable[[], Examples], first: int, stop: int | None, *, ready: int, held: int
+        self,
+        read_step: Callable[[Examples, int], None],
+        make_arrays: Callable[[], Examples],
+        first: int,
+        stop: int | None,
+        *,
+        held: int = 1,
     ) -> None:
-        self._read_step = read_step
-        self._steps: Iterable[int] = itertools.count(first) if stop is None else range(first, stop)
-        self._free: queue.SimpleQueue[Examples] = queue.SimpleQueue()
-        self._filled: queue.SimpleQueue[Examples | BaseException] = queue.SimpleQueue()
+        self._read_step, self._held = read_step, held
+        self._steps = count(first) if stop is None else iter(range(first, stop))
+        self._coming: deque[tuple[Examples, Future[None]]] = deque()
         self._given: deque[Examples] = deque()
-        self._held = held
-        self._is_closed = False
-        for _ in range(ready + held):
-            self._free.put(make_room())
-        self._thread = threading.Thread(target=self._fill, name="batches", daemon=True)
-        self._thread.start()
+        self._has_failed = False
+        self._thread = ThreadPoolExecutor(1, "batches")
+        for _ in range(READY + held):
+            self._read_next(make_arrays())
 
     def __enter__(self) -> ReadyBatches:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the thread, behind the batch that it is at."""
-        self._is_closed = True
-        while self._given:
-            self._free.put(self._given.popleft())
-        self._free.put(Examples.empty(0, seq=0, pred=0))  # wakes it where it waits for room
-        self._thread.join()
+        self._thread.shutdown(cancel_futures=True)
 
     def __next__(self) -> Examples:
-        if self._is_closed:
-            raise ValueError("batches were asked for behind the end of their block")
         while len(self._given) >= self._held:
-            self._free.put(self._given.popleft())
-        batch = self._filled.get()
-        if isinstance(batch, BaseException):
-            self._filled.put(batch)  # for whoever asks again
-            raise batch
-        self._given.append(batch)
-        return batch
+            self._read_next(self._given.popleft())
+        if not self._coming:
+            raise StopIteration
+        arrays, reading = self._coming[0]
+        reading.result()
+        self._coming.popleft()
+        self._given.append(arrays)
+        return arrays
 
-    def _fill(self) -> None:
+    def _read_next(self, arrays: Examples) -> None:
+        if (step := next(self._steps, None)) is not None:
+            self._coming.append((arrays, self._thread.submit(self._read, arrays, step)))
+
+    def _read(self, arrays: Examples, step: int) -> None:
+        if self._has_failed:  # nobody will ask for this batch
+            return
         try:
-            for step in self._steps:
-                room = self._free.get()
-                if self._is_closed:
-                    return
-                self._read_step(room, step)
-                self._filled.put(room)
-            self._filled.put(StopIteration())
-        except BaseException as error:
-            self._filled.put(error)
+            self._read_step(arrays, step)
+        except BaseException:
+            self._has_failed = True
+            raise
 
 
 class Lookahead(Iterator[Examples]):
-    """Batches, each given when the `ahead` after it have been read, so that a fault is known so many steps before its own.
+    """Batches, each returned when the `ahead` after it have been read: a fault is known that many steps before its own.
 
-    `fault` is the error at which reading ended; the batches before it are given still. They hold as long as those of
+    `fault` is the error at which reading ended; the batches before it are returned still. They hold as long as those of
     `ReadyBatches`, counted from when they were read: `ahead` must be allowed for in `held`.
     """
 

@@ -1,57 +1,59 @@
-"""Where a run begins: at its newest checkpoint, at weights that are given, or at the seed's; in all ranks alike.
+"""Where a run starts: at its newest checkpoint, at the weights of --init, or at the seed's; the same in all ranks.
 
-What a checkpoint's header and the names in a file tell is checked before a framework is loaded, and again when all is known.
+What a checkpoint's header and the names in a file say is checked before a framework is loaded, and again when all is known.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from zlib import crc32
+
+import numpy as np
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.progress import say
 from bertprep.records.record_set import RecordSet
-from bertprep.workspace.layout import VOCABULARY
+from bertprep.workspace.layout import TRAINING, VOCABULARY
 from bertprep.workspace.manifest import sha256_of
 from trainer import checkpoint
+from trainer.batches import empty_for
 from trainer.checkpoint import BadRecordKey
 from trainer.engines import Engine
-from trainer.initial_weights import check_initial_weights, read_initial_weights
-from trainer.lengthening import LENGTHENED, find_lengthening, schedules_of
 from trainer.metrics import Interval
-from trainer.phase_data import fingerprint, open_records
+from trainer.schedule import LENGTHENED, find_lengthening, schedules_of
 from trainer.settings import RunSettings
+from trainer.weights import check_initial_weights, read_initial_weights
 
 MODEL_CONFIG = "bert_config.json"
 _FINGERPRINT = "records_sha256"
+_FINGERPRINT_RECORDS = 256
 
 
-@dataclass(frozen=True)
-class Beginning:
-    """Where a run stands: what its newest checkpoint says beside the arrays, or nothing yet."""
+@dataclass
+class RunState:
+    """Where a run stands: what its checkpoints say besides the arrays."""
 
-    made_with: dict[str, Any]  # of its checkpoints from here on
-    step: int = 0  # steps of the run that are made
+    made_with: dict[str, Any]
+    interval: Interval  # the steps since the last line of the log
+    step: int = 0  # finished steps of the run
     skipped: int = 0  # updates among them
-    interval: Interval = field(default_factory=Interval)  # the steps since the last line of the log
     bad_records: frozenset[BadRecordKey] = frozenset()
     best: checkpoint.Evaluated | None = None  # of the best checkpoint
 
 
-def describe_run(
-    settings: RunSettings, records: Sequence[RecordSet], *, devices: int, precision: str, unknown: Collection[str] = ()
-) -> dict[str, Any]:
+def describe_run(settings: RunSettings, records: Sequence[RecordSet], *, devices: int, precision: str) -> dict[str, Any]:
     """What the numbers of a run depend on, devices and versions aside; a checkpoint of other settings is of another run.
 
-    `records` are those of each phase; what is `unknown` as yet is left out.
+    `records` are those of each phase.
     """
-    description: dict[str, Any] = {
+    return {
         "model": asdict(settings.model),
         "optimizer": asdict(settings.optimizer),
         "phases": [
@@ -59,7 +61,7 @@ def describe_run(
                 "seq": of_phase.seq,
                 "pred": of_phase.pred,
                 "records": len(of_phase),
-                _FINGERPRINT: fingerprint(of_phase),
+                _FINGERPRINT: _fingerprint(of_phase),
                 "global_batch": phase.batch_size * devices * phase.accumulation,
                 "schedule": asdict(phase.schedule),
             }
@@ -70,88 +72,110 @@ def describe_run(
         "cased": settings.cased,
         "vocabulary_sha256": sha256_of(settings.vocabulary) if settings.vocabulary else None,
     }
-    phases = [{name: value for name, value in phase.items() if name not in unknown} for phase in description["phases"]]
-    return {name: value for name, value in {**description, "phases": phases}.items() if name not in unknown}
 
 
-def check_init(settings: RunSettings, *, unknown: Collection[str]) -> None:
-    """Refuse what a new run cannot begin with; a run that goes on has no need of it."""
-    if settings.init and "model" not in unknown and checkpoint.newest(settings.out) is None:
+def _fingerprint(records: RecordSet) -> str | None:
+    """The sha256 of some records' values, spread over all: the same in either format, wherever they are stored.
+
+    None where one of them is bad: then it cannot be known whether the data are those of before.
+    """
+    count = min(_FINGERPRINT_RECORDS, len(records))
+    examples = empty_for(records, count)
+    if records.gather_good(examples, np.arange(count, dtype=np.int64) * len(records) // count):
+        return None
+    return sha256(b"".join(array.tobytes() for array in examples.arrays)).hexdigest()
+
+
+def check_init(settings: RunSettings) -> None:
+    """Refuse weights that a new run cannot start from; a resumed one has no need of them."""
+    if settings.init and checkpoint.newest(settings.out) is None:
         check_initial_weights(settings.init, settings.model)
 
 
-def check_beginning(settings: RunSettings, *, devices: int, precision: str, unknown: Collection[str]) -> int:
-    """Refuse what `begin` would refuse, as far as it is known without an engine; returns the steps that are made."""
+def check_resume(settings: RunSettings, *, devices: int, precision: str) -> int:
+    """Refuse what `resume` would refuse, as far as it is known without an engine; returns the finished steps."""
     newest = _newest(settings)
     if newest is None:
         return 0
     with ExitStack() as opened:
-        records = [opened.enter_context(open_records(settings, phase)) for phase in settings.phases]
-        made_with = describe_run(settings, records, devices=devices, precision=precision, unknown=unknown)
+        open_records, model = settings.task.open_records, settings.model
+        records = [opened.enter_context(open_records(phase.data, TRAINING, model)) for phase in settings.phases]
+        made_with = describe_run(settings, records, devices=devices, precision=precision)
     header = checkpoint.read_header(newest)
-    _carry_on(settings, newest, header["step"], header, made_with)
+    _compare(settings, newest, header["step"], header, made_with)
     return int(header["step"])
 
 
 def describe_finished(settings: RunSettings) -> str:
-    """What is said of a run that has no step left."""
+    """The line for a run that has no step left."""
     out = settings.out
     return f"{out}: is finished, with {settings.steps:,} steps; --init {out} and another --out train it further"
 
 
-def begin(settings: RunSettings, engine: Engine, made_with: Mapping[str, Any]) -> Beginning:
-    """Give the engine what it begins with."""
+def resume(settings: RunSettings, engine: Engine, made_with: Mapping[str, Any]) -> RunState:
+    """Give the engine what it starts from."""
     newest = _newest(settings)
-    begun, said = Beginning(dict(made_with)), ""
+    state, message = RunState(dict(made_with), Interval(settings.task.sums())), ""
     if newest:
         found = checkpoint.read(newest)
-        now, said = _carry_on(settings, newest, found.step, found.made_with, made_with)
+        now, message = _compare(settings, newest, found.step, found.made_with, made_with)
         engine.restore(found.state)
         best = checkpoint.read_best(settings.out, found.step, now) if settings.keep_best else None
-        begun = Beginning(now, found.step, found.skipped, found.interval, found.bad_records, best)
+        state = RunState(now, _interval(settings, found), found.step, found.skipped, found.bad_records, best)
     elif settings.init:
         engine.restore(read_initial_weights(settings.init, settings.model))
-    step, made_with = begun.step, begun.made_with
-    _check_ranks(engine, step, made_with)
+    _check_ranks(engine, state)
     if engine.is_first:
         checkpoint.clear_leftovers(settings.out)
         _write_model_files(settings)
         if newest:
-            say(f"{newest}: resuming after step {step:,}" + (", not with what --init names" if settings.init else ""))
-        if said:
-            say(said)
-    return begun
+            say(f"{newest}: resuming after step {state.step:,}" + (", not from what --init names" if settings.init else ""))
+        if message:
+            say(message)
+    return state
+
+
+def _interval(settings: RunSettings, found: checkpoint.Checkpoint) -> Interval:
+    nothing = Interval(settings.task.sums())
+    if not found.interval:
+        return nothing
+    if len(found.interval) != len(nothing.numbers):
+        raise checkpoint.damaged(
+            found.path, f"its header has an interval of {len(found.interval)} numbers, expected {len(nothing.numbers)}"
+        )
+    *sums, norm_sum, norms = found.interval
+    return Interval(settings.task.sums(*sums), norm_sum, int(norms))
 
 
 def _newest(settings: RunSettings) -> Path | None:
     newest = checkpoint.newest(settings.out)
     if newest and not settings.resume:
-        raise UsageError(f"{newest}: is there from a run before; leave --no-resume out to go on with it, or name another --out")
+        raise UsageError(f"{newest}: is there from an earlier run; leave --no-resume out to resume it, or name another --out")
     return newest
 
 
-def _carry_on(
+def _compare(
     settings: RunSettings, newest: Path, step: int, then: Mapping[str, Any], now: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str]:
-    """What a run that goes on from a checkpoint is made with, and what is to be said of it; raises where it is another run."""
+    """What a run that resumes from a checkpoint is made with, and what to say of it; raises where it is another run."""
     now = _with_known_fingerprints(now, then)
     history = {LENGTHENED: then[LENGTHENED]} if LENGTHENED in then else {}
-    made_with, said, advice = {**now, **history}, "", "go on with the same settings, or name"
+    made_with, message, advice = {**now, **history}, "", "resume with the same settings, or name"
     if lengthening := find_lengthening(step, then, now):
         if settings.lengthen or lengthening.is_seamless:
             schedules = schedules_of(then)
             then = {**then, "phases": [{**phase, "schedule": None} for phase in then["phases"]]}
             now = {**now, "phases": [{**phase, "schedule": None} for phase in now["phases"]]}
-            made_with, said = lengthening.enter(made_with, schedules), lengthening.describe()
+            made_with, message = lengthening.enter(made_with, schedules), lengthening.describe()
         else:
-            advice = "--lengthen goes on with the learning rates of the longer run; or go on with the same settings, or name"
+            advice = "--lengthen resumes with the learning rates of the longer run; or resume with the same settings, or name"
     if difference := next(_differences(then, now), None):
         name, before, after = difference
         raise UsageError(
             f"{newest}: was made with {name} {before}, now it is {after}; {advice} another --out and take the weights by "
             f"--init {settings.out}"
         )
-    return made_with, said
+    return made_with, message
 
 
 def _with_known_fingerprints(now: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,19 +202,19 @@ def _differences(then: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any
         yield name, then, now
 
 
-def _check_ranks(engine: Engine, step: int, made_with: Mapping[str, Any]) -> None:
+def _check_ranks(engine: Engine, state: RunState) -> None:
     """All ranks must train the same: their --out is one folder, their data are equally many records."""
-    steps = engine.gather(step)
+    steps = engine.gather(state.step)
     if len(set(steps)) > 1:
         raise BertprepError(
             f"the processes stand at different steps, {', '.join(map(str, steps))}; --out must be one folder that all hosts see"
         )
-    if len(set(engine.gather(crc32(json.dumps(made_with, sort_keys=True).encode())))) > 1:
+    if len(set(engine.gather(crc32(json.dumps(state.made_with, sort_keys=True).encode())))) > 1:
         raise UsageError("the processes were given different settings or data; start all of them with the same command")
 
 
 def _write_model_files(settings: RunSettings) -> None:
-    """What a model is read with, beside its checkpoints."""
+    """Write what a model is read with, beside its checkpoints."""
     with atomic_file(settings.out / MODEL_CONFIG) as file:
         file.write(settings.model.to_json().encode())
     if settings.vocabulary:

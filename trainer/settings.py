@@ -1,75 +1,144 @@
-"""The settings of a run: frozen, checked when built, and what a checkpoint says it was made with."""
+"""The settings of a run: frozen, checked when built, and what a checkpoint says it was made with.
+
+A field made by `option` is an option of the command line as well, with its default, its range and its help.
+"""
 
 from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from bertprep.errors import UsageError
+from bertprep.options import check_options, option
 from trainer.model_config import ModelConfig
-from trainer.optimizer import OptimizerSettings
 from trainer.schedule import Schedule
+from trainer.tasks import Task
+from trainer.tasks.pretraining import PRETRAINING
 
+ENGINES = ("tensorflow", "oneflow")
+OPTIMIZERS = ("adam", "lamb")
 PRECISIONS = ("off", "fp16", "bf16")
 SWITCHES = ("on", "off")
 STRATEGIES = ("intra_first", "inter_first")
 MOST = 1 << 20
 """Sequences of a micro-batch, and micro-batches of a step; more are a slip of the finger."""
+_NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
 
 
 def check_folder(option: str, folder: Path) -> None:
     """Raise `UsageError` where a folder that is to be made or written to cannot be one."""
-    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(place))
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
     if not there.is_dir():
-        raise UsageError(f"{option} {folder}: {there} is not a folder; name another place")
+        raise UsageError(f"{option} {folder}: {there} is not a folder; name another path")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSettings:
     """What runs the steps, and on what."""
 
-    engine: str = "tensorflow"
-    devices: int | None = None  # of this host: all GPUs, or one CPU; with a number, so many GPUs or logical CPU devices
-    hosts: tuple[str, ...] = ()  # HOST:PORT of every process, where there are several
-    host_rank: int = 0  # this process's place among them
-    amp: str = "auto"  # a precision, or what suits the devices; see trainer.execution
-    xla: str = "auto"  # a switch, or what suits the devices
-    deterministic: str = "on"  # a switch; off: GPUs may add up gradients in any order
-    loss_scale: float = 2.0**15  # the first; of fp16 alone
-    stages: int = 1  # of a pipeline, each on a device of its own
-    strategy: str = "intra_first"  # which ranks make up a pipeline
-    checkpoint_activations: bool = False  # keep of each layer what goes in, and compute the rest again for the gradients
-    eager: bool = False  # operation by operation, without a compiled graph
+    engine: str = option("tensorflow", "framework that runs the steps", choices=ENGINES)
+    devices: int | None = option(
+        None, "GPUs of this host, or logical devices of its CPU where it has none (default: all GPUs, or one CPU)", least=1
+    )
+    amp: str = option(
+        "auto", "mixed precision (default: auto, the fastest that the GPUs support, off on CPUs)", choices=("auto", *PRECISIONS)
+    )
+    loss_scale: float = option(
+        2.0**15, "initial loss scale of --amp fp16, a power of two; it is adapted during training", metavar="FLOAT", least=1
+    )
+    xla: str = option(
+        "auto", "tensorflow: compile each step with XLA; --xla alone is --xla on (default: auto, on for GPUs, off for CPUs)",
+        choices=("auto", *SWITCHES), const="on",
+    )  # fmt: skip
+    deterministic: str = option(
+        "on", "tensorflow: off lets GPUs sum in any order, so that no two runs have the same last digits", choices=SWITCHES
+    )
+    stages: int = option(
+        1, "oneflow: cut the layers into this many pipeline stages, a process each", also=("--nums-split",), least=1
+    )
+    strategy: str = option(
+        "intra_first", "oneflow: keep a pipeline within a host (intra_first) or lay it across hosts (inter_first)",
+        choices=STRATEGIES,
+    )  # fmt: skip
+    checkpoint_activations: bool = option(
+        False, "oneflow: keep only the inputs of each layer and recompute the rest in the backward pass (default: off)"
+    )
+    eager: bool = option(False, "oneflow: run without a compiled graph (default: off)")
+    hosts: tuple[str, ...] = option(
+        (), "all processes of the run, the same in each (default: those of TF_CONFIG, or this one alone)",
+        metavar="HOST:PORT,...", separator=",",
+    )  # fmt: skip
+    host_rank: int | None = option(None, "rank of this process among the hosts, from 0 (needed with --hosts)", least=0)
 
     def __post_init__(self) -> None:
-        if self.devices is not None and self.devices < 1:
-            raise UsageError(f"--devices {self.devices}: must be at least 1")
-        for name, choices in (("amp", ("auto", *PRECISIONS)), ("xla", ("auto", *SWITCHES)), ("deterministic", SWITCHES)):
-            if getattr(self, name) not in choices:
-                raise UsageError(f"--{name} {getattr(self, name)}: unknown; choose one of {', '.join(choices)}")
-        if self.stages < 1:
-            raise UsageError(f"--stages {self.stages}: must be at least 1")
-        if self.strategy not in STRATEGIES:
-            raise UsageError(f"--strategy {self.strategy}: unknown; choose one of {', '.join(STRATEGIES)}")
-        if self.hosts and not 0 <= self.host_rank < len(self.hosts):
+        check_options(self)
+        for host in self.hosts:
+            name, _, port = host.rpartition(":")
+            if not name or not port.isdecimal():
+                raise UsageError(f"--hosts {','.join(self.hosts)}: {host!r} is not HOST:PORT, such as node0:12345")
+        if self.hosts and self.host_rank is None:
+            raise UsageError(f"--hosts {','.join(self.hosts)}: needs --host-rank, the rank of this process among them, from 0")
+        if self.host_rank is not None and not self.hosts:
+            raise UsageError(f"--host-rank {self.host_rank}: needs --hosts, which names all processes")
+        if self.host_rank is not None and self.host_rank >= len(self.hosts):
             raise UsageError(f"--host-rank {self.host_rank}: there are {len(self.hosts)} hosts, counted from 0")
         if self.loss_scale != EngineSettings.loss_scale and self.amp != "fp16":
-            raise UsageError(f"--loss-scale {self.loss_scale:g}: is of --amp fp16 alone, asked for is {self.amp}")
-        if not (self.loss_scale >= 1 and math.log2(self.loss_scale).is_integer()):
-            raise UsageError(f"--loss-scale {self.loss_scale}: must be a power of two, at least 1")
+            raise UsageError(f"--loss-scale {self.loss_scale:g}: applies to --amp fp16 alone, not to {self.amp}")
+        if not math.log2(self.loss_scale).is_integer():
+            raise UsageError(f"--loss-scale {self.loss_scale:g}: must be a power of two")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerSettings:
+    """What does not change from update to update; the defaults are constants in the originals.
+
+    The mathematics is each engine's own, since it runs on a framework's tensors; tests hold each to the same traces.
+    """
+
+    name: str = option("adam", "optimizer", name="--optimizer", choices=OPTIMIZERS)
+    bias_correction: bool = option(
+        False, "adam: correct the moments for starting at 0, as AdamW does; lamb always does (default: off)"
+    )
+    weight_decay: float = option(0.01, "decoupled weight decay, of all variables but biases and LayerNorm", least=0)
+    beta_1: float = option(0.9, "decay of the running mean of the gradients", name="--beta1", above=0, below=1)
+    beta_2: float = option(0.999, "decay of the running mean of their squares", name="--beta2", above=0, below=1)
+    epsilon: float = option(1e-6, "added to the root of that second mean, to divide by", above=0)
+    clip_norm: float = option(1.0, "gradients of a global batch are scaled down to at most this norm", above=0)
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    def describe(self) -> str:
+        """The name, and whatever is not as in the originals."""
+        named = self.name + (" with bias correction" if self.bias_correction else "")
+        numbers = [each for each in fields(self) if isinstance(each.default, float)]
+        changed = [each.name for each in numbers if getattr(self, each.name) != each.default]
+        return ", ".join(
+            [named, *(f"{name.replace('beta_', 'beta').replace('_', ' ')} {getattr(self, name):g}" for name in changed)]
+        )
+
+
+def is_decayed(name: str) -> bool:
+    """Whether weight decay applies to the variable of this name.
+
+    >>> is_decayed("bert/pooler/dense/kernel"), is_decayed("cls/predictions/output_bias")
+    (True, False)
+    """
+    return _NOT_DECAYED.search(name) is None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """A part of a run, with data of one shape; between phases the weights are kept, and all else begins anew."""
+    """Part of a run on data of one shape; the next phase keeps the weights and starts everything else afresh."""
 
-    data: tuple[Path, ...]  # folders of records, each with weight by its size
+    data: tuple[Path, ...]  # folders of records, each weighted by its size
     seq: int
-    batch_size: int  # sequences of a device in a micro-batch
-    accumulation: int  # micro-batches of a step
     schedule: Schedule  # which has the phase's steps
+    batch_size: int = 32  # sequences of a device in a micro-batch
+    accumulation: int = 1  # micro-batches of a step
     has_test: bool = True  # all of the folders hold a test split
 
     def __post_init__(self) -> None:
@@ -90,27 +159,36 @@ class RunSettings:
     phases: tuple[Phase, ...]
     optimizer: OptimizerSettings
     out: Path
-    seed: int = 12345
-    init: Path | None = None  # a checkpoint or a model.safetensors to begin with
+    task: Task = PRETRAINING
     vocabulary: Path | None = None  # the vocab.txt of the records, which is kept with the model
-    cased: bool | None = None  # whether it has upper case, where the records' manifest tells
-    resume: bool = True  # where `out` has a checkpoint, go on from it
-    lengthen: bool = False  # go on from a checkpoint of a shorter run, whatever its learning rates have been
-    log_every: int = 100  # steps
-    eval_every: int = 1000  # steps, and at the end of each phase; 0: at no other time
-    save_every: int = 1000  # steps, and at the end
-    keep: int = 3  # checkpoints, the newest
-    keep_best: bool = False  # and the one of the lowest loss on the test split
-    skip_bad_records: int = 0  # of the run, both splits counted, that may be passed over
-    eval_sequences: int = 10_000  # of the test split, the first ones; 0: all
+    cased: bool | None = None  # whether it has upper case, where the records' manifest says
+    init: Path | None = option(
+        None, "start from the weights of a checkpoint, a model.safetensors or Google's bert_model.ckpt, or of a folder with "
+        "one of them (default: random weights)",
+        metavar="PATH",
+    )  # fmt: skip
+    resume: bool = option(True, "refuse an --out that holds a run (default: resume that run)")
+    lengthen: bool = option(
+        False, "resume a run that was started with fewer --steps, although its learning rates so far were those of the shorter "
+        "run (default: only while they were the same)",
+    )  # fmt: skip
+    seed: int = option(12345, "random seed of the initial weights, of dropout and of the order of the records", least=0)
+    log_every: int = option(100, "steps between lines of the log", least=1)
+    eval_every: int = option(1000, "steps between evaluations on the test split; 0: at the end of a phase only", least=0)
+    eval_sequences: int = option(10_000, "sequences of an evaluation, the first of the test split; 0: all", least=0)
+    save_every: int = option(1000, "steps between checkpoints", least=1)
+    keep: int = option(3, "checkpoints that are kept, the newest", least=1)
+    keep_best: bool = option(
+        False, "also keep the checkpoint of the lowest loss on the test split, as checkpoint-best.safetensors (default: off)"
+    )
+    skip_bad_records: int = option(
+        0, "damaged records, or records with ids beyond the model's, that may be skipped; one more stops the run, with a "
+        "checkpoint",
+        least=0,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
-        for name in ("log_every", "save_every", "keep"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be at least 1")
-        for name in ("seed", "eval_every", "eval_sequences", "skip_bad_records"):
-            if getattr(self, name) < 0:
-                raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name)}: must be at least 0")
+        check_options(self)
         check_folder("--out", self.out)
         if not self.phases:
             raise UsageError("a run without phases; name at least one, such as --phases 128:0.9,512:0.1")

@@ -1,13 +1,30 @@
-"""Being told to stop, by SIGTERM or Ctrl-C: the step is finished first, and a checkpoint written."""
+"""Stopping by SIGTERM or Ctrl-C: the step is finished first, and a checkpoint written."""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def exit_on_sigterm(status: int) -> Iterator[None]:
+    """While no step is under way SIGTERM raises `SystemExit`, so that locks are released; a `StopSignal` within takes over."""
+
+    def leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - what signal handlers are given
+        os.write(2, b"SIGTERM: stopped while no step was under way\n")
+        raise SystemExit(status)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class StopSignal:

@@ -17,6 +17,7 @@ from typing import Any
 from bertprep.errors import BertprepError
 
 Shapes = Mapping[str, tuple[int, ...]]
+WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 _NAMED = 3
 """So many of the variables that are wrong are told in an error."""
 
@@ -28,7 +29,7 @@ def variable_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 def _variables(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
     hidden, inner = config["hidden_size"], config["intermediate_size"]
-    yield "bert/embeddings/word_embeddings", (config["vocab_size"], hidden)
+    yield WORD_EMBEDDINGS, (config["vocab_size"], hidden)
     yield "bert/embeddings/token_type_embeddings", (config["type_vocab_size"], hidden)
     yield "bert/embeddings/position_embeddings", (config["max_position_embeddings"], hidden)
     yield from _layer_norm("bert/embeddings", hidden)
@@ -65,6 +66,7 @@ def check_variables(file: Path, found: Shapes, expected: Shapes, called: Callabl
     What lies under a variable (`.../kernel/adam_m`) is its optimizer's, and what lies outside of `bert/` and `cls/`, as
     `global_step`, is no model's; both may be there. `called` says what the file itself calls a variable.
     """
+    _check_vocabulary(file, found.get(WORD_EMBEDDINGS, ()), expected[WORD_EMBEDDINGS])
     missing = [called(name) for name in expected if name not in found]
     if missing:
         raise BertprepError(
@@ -83,6 +85,17 @@ def check_variables(file: Path, found: Shapes, expected: Shapes, called: Callabl
                 f"{file}: {called(name)}: the model has {sizes(shape)} for it, found {sizes(found[name])}; give the "
                 "bert_config.json that belongs to it"
             )
+
+
+def _check_vocabulary(file: Path, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    """Raise where another vocabulary is all that is wrong, as where a trainer padded its own for its devices."""
+    if found == expected or len(found) != 2 or found[1] != expected[1]:
+        return
+    why = "too few: it is of another vocabulary" if found[0] < expected[0] else "it is padded, or of another vocabulary"
+    raise BertprepError(
+        f"{file}: has {found[0]:,} word embeddings for a vocabulary of {expected[0]:,} tokens, {why}; give a bert_config.json "
+        f"with vocab_size {found[0]}, and records made with its vocabulary"
+    )
 
 
 def _is_model_variable(name: str, found: Collection[str]) -> bool:

@@ -1,13 +1,13 @@
 """A model's weights in the files that Hugging Face's BertForPreTraining reads and writes.
 
-Their names are Google's with other words, and their dense layers keep (out, in) where Google's keep (in, out):
+The names are Google's in other words, and dense layers keep (out, in) where Google's keep (in, out):
 
     bert/encoder/layer_0/output/dense/kernel     bert.encoder.layer.0.output.dense.weight    transposed
     bert/encoder/layer_0/output/LayerNorm/gamma  bert.encoder.layer.0.output.LayerNorm.weight; LayerNorm.gamma in old files
     bert/embeddings/word_embeddings              bert.embeddings.word_embeddings.weight
     cls/predictions/output_bias                  cls.predictions.bias
 
-The masked-LM head's matrix is the word embeddings, in both; a copy of it in a file is passed over.
+The masked-LM head's matrix is the word embeddings, in both; a copy of it in a file is ignored.
 """
 
 from __future__ import annotations
@@ -46,18 +46,12 @@ def hugging_face_name(name: str) -> str:
     return ".".join([*path, _THEIR_LAST_WORD.get(last, last)])
 
 
-def load_weights(path: Path, shapes: Shapes) -> dict[str, NDArray[np.float32]]:
-    """Values of all variables of these shapes, by Google's names, from a `model.safetensors`; raises as `map_weights` does."""
-    with map_weights(path, shapes) as weights:
-        return {name: np.array(values, order="C") for name, values in weights.items()}
-
-
 @contextmanager
 def map_weights(path: Path, shapes: Shapes, *, heads: bool = True) -> Iterator[dict[str, NDArray[np.float32]]]:
-    """The same as views of the file, so that no memory is taken.
+    """Values of all variables of these shapes, by Google's names, as views of a `model.safetensors`, which take no memory.
 
     Raises `BertprepError` where the file is not of this model, and after the block where it was cut short meanwhile; without
-    `heads`, those that it lacks of them are left out.
+    `heads`, the heads' variables may be missing.
     """
     with map_safetensors(path) as found:
         yield _take_weights(path, found, shapes, heads)

@@ -24,7 +24,7 @@ from bertprep.records.file_bytes import FileBytes
 from bertprep.records.record_set import RecordSet
 from bertprep.weights.safetensors import read_safetensors, write_safetensors
 from tests.records.handmade import FIRST, Dialect, file_of
-from trainer.batches import GlobalBatch, TrainingBatches
+from trainer.batches import GlobalBatch, TrainingBatches, empty_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system ends the process")
 
@@ -114,7 +114,7 @@ def test_as_training_opens_it(size_bytes: int, path: Path, monkeypatch: pytest.M
     with RecordSet([path.parent.parent]) as records:
         monkeypatch.setattr("bertprep.records.record_set.FileBytes", open_cut)
         with pytest.raises(BertprepError, match=f"^{path}: was changed since its records were found; "):
-            TrainingBatches(records, GlobalBatch(100), seed=1).batch_of(0)
+            TrainingBatches(records, GlobalBatch(100), seed=1).read_into(empty_for(records, 100), 0)
 
 
 def test_an_empty_file(path: Path) -> None:
@@ -131,7 +131,7 @@ def test_the_index_of_records(path: Path) -> None:
     with RecordSet([folder]) as records:
         cut(index)
         with pytest.raises(BertprepError, match=expected):
-            TrainingBatches(records, GlobalBatch(100), seed=1).batch_of(0)
+            TrainingBatches(records, GlobalBatch(100), seed=1).read_into(empty_for(records, 100), 0)
 
 
 def cut_before(

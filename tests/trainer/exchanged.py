@@ -12,8 +12,7 @@ from tests.golden import GOLDEN
 from tests.trainer.small_runs import BATCH, MODEL, SEQ, make_batch
 from trainer.engines import Engine, open_engine
 from trainer.metrics import StepResult
-from trainer.optimizer import OptimizerSettings
-from trainer.settings import EngineSettings
+from trainer.settings import EngineSettings, OptimizerSettings
 
 ENGINES = ("tensorflow", "oneflow")
 SAID = GOLDEN / "checkpoints.json"
@@ -37,7 +36,8 @@ def open_tiny(engine: str) -> Engine:
 def train_on(engine: Engine, first: int) -> list[StepResult]:
     """The next steps from step number `first` on."""
     return [
-        engine.train(_batch(step), step=step, rate=0.01, accumulation=1, stop=False)() for step in range(first, first + STEPS)
+        engine.train(_batch(step), step=step, learning_rate=0.01, accumulation=1, stop=False)()
+        for step in range(first, first + STEPS)
     ]
 
 

@@ -144,8 +144,8 @@ def test_a_byte_that_changed_is_noticed_and_the_one_before_named(tmp_path: Path)
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(BertprepError, match=r"000000002\.safetensors: is damaged .* to go on from checkpoint-000000001"):
+    with pytest.raises(BertprepError, match=r"000000002\.safetensors: is damaged .* to resume from checkpoint-000000001"):
         read(path)
     path.write_bytes(content[:100])
-    with pytest.raises(BertprepError, match=r"is damaged .* to go on from checkpoint-000000001"):
+    with pytest.raises(BertprepError, match=r"is damaged .* to resume from checkpoint-000000001"):
         read(path)

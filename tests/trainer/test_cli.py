@@ -15,13 +15,12 @@ from bertprep import __version__
 from bertprep.weights.hugging_face import save_weights
 from bertprep.workspace.layout import VOCABULARY
 from tests.trainer.test_data import write_data, write_in_workspace
-from trainer import checkpoint, commands
-from trainer.cli import _parser, main
-from trainer.execution import Processor, choose_execution
+from trainer import checkpoint, pretrain
+from trainer.cli import main, make_parser
+from trainer.engines.execution import Processor, choose_execution
 from trainer.model_config import ModelConfig
-from trainer.optimizer import OptimizerSettings
-from trainer.settings import EngineSettings, RunSettings
-from trainer.variables import initial_values
+from trainer.settings import EngineSettings, OptimizerSettings, RunSettings
+from trainer.weights import initial_values
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--data", "a", "--vocab", "none.txt"], 1, "none.txt: the vocabulary cannot be read: No such file"),
         (["--phases", "phases.json"], 2, "data: has no records of --seq 16 and --format "),
         (["--phases", "cased_phases.json"], 2, "long: is cased, a is uncased; "),
-        (["--phases", "8:0.9,16:0.2"], 2, "--phases 8:0.9,16:0.2: shares must be above 0 and add up to 1, these give 1.1"),
+        (["--phases", "8:0.9,16:0.2"], 2, "--phases 8:0.9,16:0.2: fractions must be above 0 and add up to 1, these give 1.1"),
         (["--data", "a", "--init", "none"], 2, "--init none: does not exist; name a checkpoint"),
         (["--data", "a", "--optimizer", "sgd"], 2, "--optimizer sgd: unknown; choose one of adam, lamb"),
         (["--data", "a", "--schedule", "cosine"], 2, "--schedule cosine: unknown; choose one of google, nvidia"),
@@ -81,8 +80,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--data", "a", "--deterministic", "no"], 2, "--deterministic no: unknown; choose one of on, off"),
         (["--data", "a", "--engine", "none"], 2, "--engine none: unknown; choose one of tensorflow"),
         (["--data", "a", "--devices", "0"], 2, "--devices 0: must be at least 1"),
-        (["--data", "a", "--amp", "fp16", "--loss-scale", "3"], 2, "--loss-scale 3.0: must be a power of two"),
-        (["--data", "a", "--loss-scale", "2"], 2, "--loss-scale 2: is of --amp fp16 alone, asked for is auto"),
+        (["--data", "a", "--amp", "fp16", "--loss-scale", "3"], 2, "--loss-scale 3: must be a power of two"),
+        (["--data", "a", "--loss-scale", "2"], 2, "--loss-scale 2: applies to --amp fp16 alone, not to auto"),
         (["--data", "a", "--steps", "5", "--warmup-steps", "6"], 2, "--warmup-steps 6: are more than the 5 steps"),
         (["--data", "a", "--log-every", "0"], 2, "--log-every 0: must be at least 1"),
         (["--data", "a", "--batch-size", "4,2"], 2, "--batch-size 4,2: has 2 values for 1 phase; give one for all"),
@@ -91,8 +90,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             2,
             "--batch-size many: must be a whole number; python -m trainer pretrain --help lists the options",
         ),
-        (["--data", "a", "--hosts", "one:1,two"], 2, "--hosts one:1,two: 'two' is no HOST:PORT, such as node0:12345"),
-        (["--data", "a", "--hosts", "one:1,two:1"], 2, "--hosts one:1,two:1: needs --host-rank, the place of this process"),
+        (["--data", "a", "--hosts", "one:1,two"], 2, "--hosts one:1,two: 'two' is not HOST:PORT, such as node0:12345"),
+        (["--data", "a", "--hosts", "one:1,two:1"], 2, "--hosts one:1,two:1: needs --host-rank, the rank of this process"),
         (["--data", "a", "--host-rank", "1"], 2, "--host-rank 1: needs --hosts, which names all processes"),
         (["--data", "a", "--step", "5"], 2, "--step: unknown option, did you mean --steps? python -m trainer pretrain --help"),
         (["train"], 2, "train: unknown command, did you mean pretrain? python -m trainer --help lists the commands"),
@@ -133,7 +132,7 @@ def status_of(arguments: list[str]) -> int:
 )
 def test_a_mistake_is_found_before_a_framework_is_loaded(arguments: list[str], status: int, begins: str, folder: Path) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "trainer", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(Path(commands.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(pretrain.__file__).parents[1])}
     ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     imported, said = [], []
     for line in ended.stderr.splitlines():
@@ -149,14 +148,20 @@ class FakeTraining:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.engine = SimpleNamespace(
-            rank=0, world_size=1, processes=1, is_first=True, devices=1, device_name="1 x Abacus", has_accelerator=False
+            data_rank=0,
+            data_world_size=1,
+            processes=1,
+            is_first=True,
+            devices=1,
+            device_name="1 x Abacus",
+            has_accelerator=False,
         )
         self.processor = Processor("Abacus")
         self.outcome = SimpleNamespace(step=1, is_finished=True)
         self.engine_settings = EngineSettings()
         self.runs: list[RunSettings] = []
-        monkeypatch.setattr(commands, "open_engine", self._open)
-        monkeypatch.setattr(commands, "this_cpu", lambda: self.processor)
+        monkeypatch.setattr(pretrain, "open_engine", self._open)
+        monkeypatch.setattr(pretrain, "check_installed", lambda _: None)
         monkeypatch.setattr("trainer.engines._may_have_gpus", lambda: self.engine.has_accelerator or self.engine.devices > 1)
         monkeypatch.setitem(sys.modules, "trainer.loop", SimpleNamespace(train=self._train))  # type: ignore[arg-type]
 
@@ -203,9 +208,9 @@ def test_what_is_not_asked_for_is_chosen_and_said(
         "steps          3, which is 0.96 epochs",
         "learning rate  0.0001 after 0 steps of warmup",
         "optimizer      adam",
-        "precision      float32",
         "engine         tensorflow",
         "out            data/models/tiny_seq_128_adam_3_steps",
+        "precision      float32",
         "devices        1 x Abacus",
     ]
 
@@ -224,7 +229,7 @@ def test_a_run_resumes_in_the_precision_of_its_checkpoint(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(commands, "check_beginning", lambda *_, **__: 0)  # which reads more of a checkpoint than there is
+    monkeypatch.setattr(pretrain, "check_resume", lambda *_, **__: 0)  # which reads more of a checkpoint than there is
     training.processor = Processor("NVIDIA H100", (9, 0), is_gpu=True)
     arguments = ["--data", str(folder / "a"), "--out", str(tmp_path / "run")]
     assert main(arguments) == 0
@@ -310,12 +315,12 @@ def test_every_option_arrives(training: FakeTraining, folder: Path, tmp_path: Pa
 def test_one_process_of_several_speaks(training: FakeTraining, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     training.engine.is_first, training.engine.processes = False, 2
     assert main(["--data", str(folder / "a"), "--hosts", "one:1,two:1", "--host-rank", "1"]) == 0
-    assert capsys.readouterr().err == "one of 2 processes: training; the first tells how it goes\n"
+    assert capsys.readouterr().err == "one of 2 processes; the first one reports progress\n"
 
 
 def test_a_run_that_was_told_to_stop_has_a_status_of_its_own(training: FakeTraining, folder: Path) -> None:
     training.outcome.is_finished = False
-    assert main(["--data", str(folder / "a")]) == commands.STOPPED == 3
+    assert main(["--data", str(folder / "a")]) == pretrain.STOPPED == 3
 
 
 def test_control_c_is_no_traceback(
@@ -326,18 +331,39 @@ def test_control_c_is_no_traceback(
 
     monkeypatch.setattr(sys.modules["trainer.loop"], "train", interrupt)
     assert main(["--data", str(folder / "a")]) == 130
-    assert capsys.readouterr().err.splitlines()[-1].startswith("trainer: stopped; the same command continues")
+    assert capsys.readouterr().err.splitlines()[-1].startswith("trainer: stopped; the same command resumes")
     assert training.runs == []
+
+
+def test_a_framework_that_is_not_installed_is_said_before_anything_is_written(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", None)  # type: ignore[arg-type]  # an import of what is None fails
+    assert main(["--data", str(folder / "a"), "--out", str(tmp_path / "run")]) == 2
+    assert capsys.readouterr().err.startswith(
+        "trainer: error: --engine tensorflow: tensorflow is not installed here; pip install '.[tensorflow]' in a clone"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_package_that_is_missing_is_one_line(tmp_path: Path) -> None:
+    code = "import runpy, sys; sys.modules['numpy'] = None; runpy.run_module('trainer', run_name='__main__')"
+    environment = {**os.environ, "PYTHONPATH": str(Path(pretrain.__file__).parents[1])}
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("trainer: error: numpy is not installed; pip install '.[tensorflow]' in a clone")
+    assert ended.stderr.count("\n") == 1
 
 
 def test_export_and_bench_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[Any] = []
 
-    def note(*arguments: Any, **options: Any) -> None:
+    def note(*arguments: Any, **options: Any) -> int:
         called.append((arguments, options))
+        return 0
 
     monkeypatch.setattr("trainer.export.export_model", note)
-    monkeypatch.setattr("trainer.bench.run.bench_command", note)
+    monkeypatch.setattr("trainer.bench.run.run", note)
     assert main(["export", "run", "model"]) == 0
     assert main(["bench", "--batch-size", "largest", "--repeats", "5"]) == 0
     exported, (benched, _) = called
@@ -357,7 +383,7 @@ def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 
 @pytest.mark.parametrize("command", ["pretrain", "export", "bench"])
 def test_every_option_names_its_default_or_is_needed(command: str) -> None:
-    options = [action for action in commands_of(_parser())[command]._actions if action.dest != "help"]
+    options = [action for action in commands_of(make_parser(command))[command]._actions if action.dest != "help"]
     assert len(options) >= 3
     for option in options:
         assert "(default: " in str(option.help) or "(needed" in str(option.help), option.dest

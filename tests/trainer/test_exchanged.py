@@ -7,7 +7,7 @@ import pytest
 
 from bertprep.weights.safetensors import read_safetensors
 from tests.trainer.exchanged import ENGINES, SAID, TINY, checkpoint_of, go_on, open_tiny
-from trainer.variables import variable_shapes
+from trainer.weights import variable_shapes
 
 HERE = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ENGINES]
 

@@ -16,8 +16,8 @@ from tests.trainer.golden_model import WEIGHTS, read_golden
 from tests.trainer.test_initial_weights import CONFIG, check_equal, save_checkpoint
 from trainer.cli import main
 from trainer.export import export_model
-from trainer.initial_weights import read_initial_weights
 from trainer.model_config import ModelConfig
+from trainer.weights import read_initial_weights
 
 VOCABULARY = "".join(f"token{number}\n" for number in range(CONFIG.vocab_size))
 
@@ -64,7 +64,7 @@ def test_a_run_goes_out_as_google_releases_models(run: Path, tmp_path: Path, cap
     assert (target / "vocab.txt").read_text() == VOCABULARY
     said = capsys.readouterr().err
     assert f"--init_checkpoint={target}/bert_model.ckpt\n  with --do_lower_case=False, where a script tokenizes text\n" in said
-    with pytest.raises(UsageError, match=r"bert_model\.ckpt: is no checkpoint of this trainer"):
+    with pytest.raises(UsageError, match=r"bert_model\.ckpt: is not a checkpoint of this trainer"):
         export_model(target, tmp_path / "again")
 
 
@@ -99,7 +99,7 @@ def test_whether_letters_are_lower_cased_may_be_unknown(run: Path, tmp_path: Pat
     save_checkpoint(run, 3000, seed=3, cased=None)
     export_model(run, tmp_path / "mine")
     assert "do_lower_case" not in json.loads((tmp_path / "mine" / "tokenizer_config.json").read_bytes())
-    assert "whether its letters are lower-cased is not known" in capsys.readouterr().err
+    assert "whether its vocabulary is cased is not known" in capsys.readouterr().err
 
 
 def test_a_folder_that_holds_anything_is_left_alone(run: Path, tmp_path: Path) -> None:
@@ -107,9 +107,9 @@ def test_a_folder_that_holds_anything_is_left_alone(run: Path, tmp_path: Path) -
     target.mkdir()
     export_model(run, target)  # an empty one is taken
     kept = {path: path.read_bytes() for path in target.iterdir()}
-    with pytest.raises(UsageError, match=r"mine: is there already; name a folder that is empty or does not exist"):
+    with pytest.raises(UsageError, match=r"mine: exists already; name a folder that is empty or does not exist"):
         export_model(run, target)
-    with pytest.raises(UsageError, match=r"vocab\.txt: is there already"):
+    with pytest.raises(UsageError, match=r"vocab\.txt: exists already"):
         export_model(run, target / "vocab.txt")
     assert {path: path.read_bytes() for path in target.iterdir()} == kept
 
@@ -163,15 +163,15 @@ def test_a_folder_that_cannot_be_written_is_one_line(run: Path, tmp_path: Path) 
 
 
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"hugging_face\.safetensors: is no checkpoint of this trainer"):
+    with pytest.raises(UsageError, match=r"hugging_face\.safetensors: is not a checkpoint of this trainer"):
         export_model(WEIGHTS, tmp_path / "mine")
     with pytest.raises(UsageError, match=r"absent: does not exist"):
         export_model(tmp_path / "absent", tmp_path / "mine")
-    with pytest.raises(UsageError, match=r"--to onnx: unknown; choose one of transformers, google"):
-        export_model(tmp_path, tmp_path / "mine", to="onnx")
 
 
 def test_the_command(run: Path, tmp_path: Path) -> None:
     assert main(["export", "--to", "transformers", str(run), str(tmp_path / "mine")]) == 0
     assert (tmp_path / "mine" / "model.safetensors").is_file()
     assert main(["export", str(run), str(tmp_path / "mine")]) == 2
+    with pytest.raises(SystemExit, match=r"^2$"):
+        main(["export", "--to", "onnx", str(run), str(tmp_path / "other")])

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.weights.hugging_face import Weights, load_weights, save_weights
+from bertprep.weights.hugging_face import Weights, save_weights
 from bertprep.weights.safetensors import read_safetensors, write_safetensors
 from bertprep.weights.tensor_bundle import write_bundle
 from tests.trainer.golden_model import WEIGHTS, read_golden
 from tests.weights.tensorflow_checkpoints import CHECKPOINT, CONFIG
+from tests.weights.test_hugging_face import load_weights
 from trainer import checkpoint
-from trainer.initial_weights import find_weights, read_initial_weights
 from trainer.model_config import ModelConfig
-from trainer.variables import initial_values, variable_shapes
+from trainer.weights import find_weights, initial_values, read_initial_weights, variable_shapes
 
 
 def save_checkpoint(folder: Path, step: int, *, seed: int, config: ModelConfig = CONFIG, **made_with: Any) -> Weights:
@@ -154,10 +154,10 @@ def test_padded_word_embeddings_are_refused(writer: str, tmp_path: Path) -> None
     else:
         save_weights(tmp_path / "model.safetensors", initial_values(CONFIG, seed=1))
     with pytest.raises(
-        BertprepError, match=r"has 40 word embeddings for a vocabulary of 37 tokens: it is padded, or of another"
+        BertprepError, match=r"has 40 word embeddings for a vocabulary of 37 tokens, it is padded, or of another"
     ):
         read_initial_weights(tmp_path, replace(CONFIG, vocab_size=37))
-    with pytest.raises(BertprepError, match=r"has 40 word embeddings, too few for a vocabulary of 41 tokens.*vocab_size 40"):
+    with pytest.raises(BertprepError, match=r"has 40 word embeddings for a vocabulary of 41 tokens, too few.*vocab_size 40"):
         read_initial_weights(tmp_path, replace(CONFIG, vocab_size=41))
 
 

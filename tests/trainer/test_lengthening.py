@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from trainer.lengthening import find_lengthening
-from trainer.schedule import Schedule
+from trainer.schedule import Schedule, find_lengthening
 
 
 def made_with(*steps: int, warmup_steps: int = 4, peak: float = 0.01) -> dict[str, Any]:
@@ -36,7 +35,7 @@ def test_learning_rates_so_far_are_those_of_the_longer_run_or_not(
     assert found is not None
     assert found.is_seamless == is_seamless
     so_far = range(1, found.update + 1)
-    same = [found.then[found.number].rate(update) == found.now[found.number].rate(update) for update in so_far]
+    same = [found.then.learning_rate(update) == found.now.learning_rate(update) for update in so_far]
     assert all(same) == is_seamless
 
 

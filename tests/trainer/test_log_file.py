@@ -1,4 +1,4 @@
-"""A log is read as it was written, without what a kill tore off, and cut where a run goes on."""
+"""A log is read as it was written, without what a kill tore off, and cut where a run resumes."""
 
 import json
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("step", "kept"), [(0, 1), (199, 2), (200, 4), (1000, 5)])
-def test_a_log_is_cut_behind_a_step(step: int, kept: int, log: Path) -> None:
+def test_a_log_is_cut_after_a_step(step: int, kept: int, log: Path) -> None:
     cut_log(log, step)
     assert read_log(log) == ENTRIES[:kept]
 

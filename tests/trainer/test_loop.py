@@ -1,138 +1,52 @@
-"""The loop with an engine of NumPy: nothing that is wrong with the data costs more than the step that it would have been in."""
+"""What the loop does at each step, with an engine of NumPy: phases, cadence, overflow, signals, kills, resuming."""
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import math
+import signal
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bertprep.errors import BertprepError
-from bertprep.records import Examples
+from bertprep.errors import BertprepError, UsageError
 from bertprep.records.record_set import RecordSet
-from tests.records.handmade import Dialect, Record, file_of
-from tests.records.test_record_set import write_folder
+from bertprep.weights.hugging_face import save_weights
+from tests.trainer.numpy_engine import (
+    BATCH,
+    LAST,
+    SEED,
+    STEPS,
+    Data,
+    NoSignal,
+    NumPyEngine,
+    checkpoints,
+    entries,
+    lasting,
+    phase_of,
+    run,
+    saved_steps,
+    settings_of,
+    train_on_ranks,
+)
 from trainer import log as run_log
 from trainer import loop
 from trainer.batches import GlobalBatch, TrainingBatches
-from trainer.checkpoint import find_checkpoints
-from trainer.checkpoint import read as read_checkpoint
-from trainer.loop import train
-from trainer.metrics import StepResult, Sums
+from trainer.checkpoint import BEST, find_checkpoints, read, read_header
+from trainer.loop import Outcome, train
 from trainer.model_config import ModelConfig
-from trainer.optimizer import OptimizerSettings
-from trainer.schedule import Schedule
-from trainer.settings import Phase, RunSettings
+from trainer.settings import RunSettings
+from trainer.weights import initial_values
 
-SHARDS = (20, 13)  # records
-STEPS, BATCH, SEED = 12, 8, 3  # three epochs
-LAST = f"checkpoint-{STEPS:09d}.safetensors"
+ON_BOTH = pytest.mark.parametrize("has_accelerator", [False, True])
 
 
-class Ranks:
-    """What the ranks of a run, threads here, exchange; one that is left alone fails."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._barrier = threading.Barrier(count, timeout=10)
-        self._given: list[Any] = [None] * count
-
-    def gather(self, rank: int, value: Any) -> list[Any]:
-        self._given[rank] = value
-        self._barrier.wait()
-        given = list(self._given)
-        self._barrier.wait()
-        return given
-
-
-class NumPyEngine:
-    """A model of one number, to which each step adds the learning rate times the sum of all tokens: no step can be missed."""
-
-    device_name, precision = "NumPy", "off"
-    versions: dict[str, str] = {"numpy": "any"}  # noqa: RUF012 - as the protocol has it
-
-    def __init__(self, ranks: Ranks | None = None, rank: int = 0, *, has_accelerator: bool = False) -> None:
-        self._ranks, self.rank, self.has_accelerator = ranks or Ranks(1), rank, has_accelerator
-        self.world_size = self.processes = self.devices = self._ranks.count
-        self.is_first = rank == 0
-        self.on_step: Callable[[int], object] = lambda _: None
-
-    def build(self, *_: Any, **__: Any) -> None:
-        self.model = 0.0
-
-    def restart(self) -> None:
-        self.updates = 0
-
-    def train(self, examples: Examples, *, step: int, rate: float, stop: bool, **_: int) -> Callable[[], StepResult]:
-        self.on_step(step)
-        own = (float(examples.input_ids.sum()), float(len(examples)), stop)
-        loss, sequences, stops = (sum(values) for values in zip(*self.gather(own), strict=True))
-        self.model += rate * loss
-        self.updates += 1
-        sums = Sums(masked_lm_loss=loss, masked_lm_weight=sequences, next_sentence_loss=1.0, sequences=sequences)
-        return lambda: StepResult(sums, gradient_norm=float(step + 1), loss_scale=1.0, is_stop_wanted=stops > 0)
-
-    def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> Sums:
-        own = (float(examples.input_ids[row_weights > 0].sum()), float(row_weights.sum()))
-        loss, sequences = (sum(values) for values in zip(*self.gather(own), strict=True))
-        return Sums(masked_lm_loss=loss, masked_lm_weight=sequences, sequences=sequences)
-
-    def state(self) -> dict[str, NDArray[np.float32]]:
-        return {
-            "model": np.array(self.model, np.float64).reshape(1).view(np.float32),
-            "updates": np.array(self.updates, np.float32),
-        }
-
-    def restore(self, state: dict[str, NDArray[np.float32]]) -> None:
-        self.model, self.updates = float(state["model"].view(np.float64)[0]), int(state["updates"])
-
-    def gather(self, value: Any) -> list[Any]:
-        return self._ranks.gather(self.rank, value)
-
-
-class Data:
-    """A folder of records, in either format, and how single ones are damaged."""
-
-    def __init__(self, folder: Path, record_format: str = "tfrecord") -> None:
-        self.folder, self._dialect = folder, Dialect(record_format)
-        self.records: list[Record] = write_folder(folder, SHARDS, record_format)
-        (folder / "test").mkdir()
-        (folder / "test" / "part-0").write_bytes(file_of(*self.records[:10], dialect=self._dialect))
-
-    def damage(self, number: int, split: str = "training") -> Callable[[], object]:
-        """Spoil a record as a failing disk does; returns what repairs it."""
-        file, record = (0, number) if number < SHARDS[0] else (1, number - SHARDS[0])
-        path = self.folder / split / f"part-{file}"
-        shard = self.records[: SHARDS[0]] if file == 0 else self.records[SHARDS[0] :]
-        begin, end = (len(file_of(*shard[:count], dialect=self._dialect)) for count in (record, record + 1))
-        whole = path.read_bytes()[begin:end]
-
-        def write(data: bytes) -> None:
-            with path.open("r+b") as opened:  # in place: it is mapped
-                opened.seek(begin)
-                opened.write(data)
-
-        write(whole[:12] + b"\xff" * (len(whole) - 16) + whole[-4:])
-        return lambda: write(whole)
-
-    def first_step_of(self, number: int) -> int:
-        """The step, from 1, that first meets a record."""
-        with RecordSet([self.folder]) as records:
-            batches = TrainingBatches(records, GlobalBatch(BATCH), seed=SEED)
-            return next(step + 1 for step in range(STEPS) if number in batches.numbers(step))
-
-    def met_first_at(self, step: int, count: int = 1) -> list[int]:
-        """Records that this step is the first to meet, and that are not the first of a file, which says its shape."""
-        numbers = [number for number in range(sum(SHARDS)) if number not in (0, SHARDS[0])]
-        return [number for number in numbers if self.first_step_of(number) == step][:count]
+class Killed(BaseException):
+    """What leaves a run as kill -9 does: nothing is saved."""
 
 
 @pytest.fixture(autouse=True)
@@ -140,274 +54,88 @@ def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_log, "draw_losses", lambda *_: None)
 
 
-@pytest.fixture(params=["tfrecord", "ofrecord"])
-def data(request: pytest.FixtureRequest, tmp_path: Path) -> Data:
-    return Data(tmp_path / "data", request.param)
+@pytest.fixture
+def data(tmp_path: Path) -> Data:
+    return Data(tmp_path / "data")
 
 
-def settings_of(data: Data, out: Path, *, devices: int = 1, accumulation: int = 1, **more: Any) -> RunSettings:
-    phase = Phase(
-        data=(data.folder,),
-        seq=8,
-        batch_size=BATCH // devices // accumulation,
-        accumulation=accumulation,
-        schedule=Schedule.google(peak=0.5, steps=STEPS, warmup_steps=2),
-        has_test=more.pop("has_test", True),
-    )
-    settings = RunSettings(
-        model=ModelConfig.preset("tiny", vocab_size=30522),
-        phases=(phase,),
-        optimizer=OptimizerSettings(name="adam"),
-        out=out,
-        seed=SEED,
-        log_every=1,
-        eval_every=0,
-        save_every=5,
-    )
-    return replace(settings, **more)
+def train_with(settings: RunSettings, **attributes: Any) -> tuple[Outcome, NumPyEngine]:
+    engine = NumPyEngine(has_accelerator=attributes.pop("has_accelerator", False))
+    for name, value in attributes.items():
+        setattr(engine, name, value)
+    of_any_kind: Any = engine
+    return train(settings, of_any_kind), engine
 
 
-def train_on_ranks(settings: RunSettings, count: int, monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What came of each rank: the outcome, or the message of an error."""
-    monkeypatch.setattr(loop, "StopSignal", _NoSignal)  # which threads cannot be sent
-    ranks = Ranks(count)
-
-    def run(rank: int) -> object:
-        engine: Any = NumPyEngine(ranks, rank)
-        try:
-            return train(settings, engine)
-        except BertprepError as error:
-            return str(error)
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(run, range(count)))
+def at_step(step: int, do: Callable[[], object]) -> Callable[[int], object]:
+    """Do something as a step is begun, from 1."""
+    return lambda index: do() if index + 1 == step else None
 
 
-class _NoSignal:
-    has_come = False
-
-    def __enter__(self) -> _NoSignal:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
+def kill() -> None:
+    raise Killed
 
 
-def run(settings: RunSettings, **engine: Any) -> loop.Outcome:
-    of_numpy: Any = NumPyEngine(**engine)
-    return train(settings, of_numpy)
+def steps_of(out: Path, kind: str) -> list[int]:
+    return [entry["step"] for entry in entries(out, kind)]
 
 
-def entries(out: Path, kind: str) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-    return [entry for entry in found if entry["kind"] == kind]
-
-
-def lasting(out: Path) -> list[dict[str, Any]]:
-    """What a log says but for speeds and starts."""
-    names = ("kind", "step", "loss", "masked_lm_loss", "gradient_norm", "record", "file", "what")
-    found = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-    return [{name: entry[name] for name in names if name in entry} for entry in found if entry["kind"] != "run"]
-
-
-def saved_steps(out: Path) -> list[int]:
-    return [read_checkpoint(path).step for path in find_checkpoints(out)]
-
-
-@pytest.mark.parametrize("has_accelerator", [False, True])
-def test_the_last_step_before_a_damaged_record_is_saved(data: Data, tmp_path: Path, *, has_accelerator: bool) -> None:
-    run(settings_of(data, tmp_path / "whole"))
-    repair = data.damage(number := data.met_first_at(4)[0])
-    settings = settings_of(data, tmp_path / "out")
-    for _ in range(2):  # the same command meets it again
-        with pytest.raises(BertprepError) as error:
-            run(settings, has_accelerator=has_accelerator)
-        file, record = (0, number) if number < SHARDS[0] else (1, number - SHARDS[0])
-        assert str(error.value).startswith(f"{data.folder}/training/part-{file}: record {record}: ")
-        assert str(error.value).endswith(
-            "; --skip-bad-records N goes on without so many; step 3 is saved, and the same command goes on from there"
-        )
-        assert saved_steps(tmp_path / "out") == [3]
-    repair()
-    assert run(settings, has_accelerator=has_accelerator).is_finished
-    assert lasting(tmp_path / "out") == lasting(tmp_path / "whole")
-    # the first began with a record that it could not know: its fingerprint is not known either
-    found, expected = (read_checkpoint(tmp_path / name / LAST) for name in ("out", "whole"))
-    assert found.state["model"].tobytes() == expected.state["model"].tobytes()
-
-
-def test_a_record_damaged_under_way(data: Data, tmp_path: Path) -> None:
-    """The run that meets it in its second epoch has read it before."""
-    number = data.met_first_at(1)[0]
-    engine: Any = NumPyEngine()
-    engine.on_step = lambda step: data.damage(number) if step == 1 else None
-    with pytest.raises(BertprepError, match=r"; step \d is saved, and the same command goes on from there$"):
-        train(settings_of(data, tmp_path / "out", has_test=False), engine)
-    (step,) = saved_steps(tmp_path / "out")[-1:]
-    assert 4 <= step <= 8
-    assert run(settings_of(data, tmp_path / "out", has_test=False, skip_bad_records=1)).is_finished
-    assert [(entry["step"], entry["record"]) for entry in entries(tmp_path / "out", "bad_record")] == [
-        (step + 1, number % SHARDS[0])
-    ]
-
-
-def test_a_fault_before_the_first_step_leaves_nothing_to_go_on_from(data: Data, tmp_path: Path) -> None:
-    data.damage(data.met_first_at(1)[0])
-    with pytest.raises(BertprepError, match=r"; no step was finished before$"):
-        run(settings_of(data, tmp_path / "out"))
-    assert find_checkpoints(tmp_path / "out") == []
-
-
-def test_a_file_that_was_changed_ends_a_run_saved(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine: Any = NumPyEngine()
-    monkeypatch.setattr("bertprep.records.record_set._most_open", lambda: 1)  # so that files are opened again and again
-    part = data.folder / "training" / "part-1"
-    engine.on_step = lambda step: part.write_bytes(part.read_bytes()[:-100]) if step == 3 else None
-    with pytest.raises(BertprepError) as error:
-        train(settings_of(data, tmp_path / "out"), engine)
-    saved = saved_steps(tmp_path / "out")
-    step = saved[-1]  # how far a thread had read ahead by then is a matter of time
-    assert saved == sorted({*range(5, step, 5), step})
-    assert str(error.value).startswith(f"{part}: ")
-    assert str(error.value).endswith(f"; step {step} is saved, and the same command goes on from there")
-    assert 4 <= step < STEPS
-
-
-@pytest.mark.parametrize("has_accelerator", [False, True])
-def test_bad_records_are_skipped_and_named_once(
-    data: Data, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, has_accelerator: bool
-) -> None:
-    bad = [*data.met_first_at(2, 2), *data.met_first_at(4)]
-    for number in bad:
-        data.damage(number)
+def test_a_phase_keeps_the_weights_and_starts_all_else_again(data: Data, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert run(settings_of(data, out, skip_bad_records=3), has_accelerator=has_accelerator).is_finished
-    named = entries(out, "bad_record")
-    assert sorted((entry["step"], entry["file"], entry["record"]) for entry in named) == sorted(
-        (
-            data.first_step_of(number),
-            str(data.folder / "training" / f"part-{int(number >= SHARDS[0])}"),
-            number if number < SHARDS[0] else number - SHARDS[0],
-        )
-        for number in bad
-    )
-    said = capsys.readouterr().err
-    for entry in named:
-        assert (
-            f"step {entry['step']}: without a bad record: {entry['file']}: record {entry['record']}: {entry['what']}\n" in said
-        )
-    assert {number for _, _, number in read_checkpoint(out / LAST).bad_records} == set(bad)
+    settings = settings_of(data, out, phases=(phase_of(data, 7), phase_of(data, 5)), keep=9)
+    _, engine = train_with(settings)
+    assert [engine.events.index(event) for event in ("begin 1", "begin 8")] == [
+        number + 1 for number, event in enumerate(engine.events) if event == "restart"
+    ]
+    trained = entries(out, "train")
+    assert [entry["phase"] for entry in trained] == [1] * 7 + [2] * 5
+    assert [entry["learning_rate"] for entry in trained] == [
+        phase.schedule.learning_rate(update) for phase in settings.phases for update in range(1, phase.steps + 1)
+    ]
+    losses = [entry["masked_lm_loss"] for entry in trained]
+    assert losses[7:] == losses[:5]  # the same records in the same order
+    assert engine.model == sum(BATCH * entry["masked_lm_loss"] * entry["learning_rate"] for entry in trained)
+    assert (steps_of(out, "evaluation"), saved_steps(out)) == ([7, 12], [5, 7, 10, 12])
+    assert [read(path).state["updates"] for path in find_checkpoints(out)] == [5, 7, 3, 5]
 
 
-def test_in_the_place_of_a_bad_record_stands_the_next_good_one(data: Data) -> None:
-    data.damage(5), data.damage(6)
-    with RecordSet([data.folder]) as records:
-        batches = TrainingBatches(records, GlobalBatch(33), seed=SEED, skip_bad=2)
-        for step in range(2):
-            found = batches.batch_of(step).input_ids
-            for row, number in enumerate(batches.numbers(step).tolist()):
-                expected = data.records[7 if number in (5, 6) else number]["input_ids"]
-                assert found[row].tolist() == expected
-        assert {(step, bad.number) for step, bad in batches.take_bad(1)} == {(0, 5), (0, 6), (1, 5), (1, 6)}
-
-
-@pytest.mark.parametrize(("ranks", "accumulation"), [(2, 1), (2, 2), (4, 1)])
-def test_what_is_skipped_is_the_same_for_every_world_size(
-    ranks: int, accumulation: int, data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("every", "logged", "evaluated", "saved"),
+    [
+        ({"log_every": 5, "eval_every": 4, "save_every": 6}, [5, 10, 12], [4, 8, 12], [6, 12]),
+        ({"log_every": 100, "eval_every": 0, "save_every": 100}, [12], [12], [12]),
+        ({"log_every": 6, "eval_every": 5, "save_every": 1}, [6, 12], [5, 10, 12], [10, 11, 12]),  # the newest three
+        ({"log_every": 6, "eval_every": 5, "save_every": 5, "has_test": False}, [6, 12], [], [5, 10, 12]),
+    ],
+)
+def test_what_is_done_every_so_many_steps_is_done_at_the_end_too(
+    every: dict[str, int], logged: list[int], evaluated: list[int], saved: list[int], data: Data, tmp_path: Path
 ) -> None:
-    for number in (5, 6, 30):
-        data.damage(number)
-    data.damage(4, "test")
-    run(settings_of(data, tmp_path / "one", skip_bad_records=4))
-    several = settings_of(data, tmp_path / "several", devices=ranks, accumulation=accumulation, skip_bad_records=4)
-    assert train_on_ranks(several, ranks, monkeypatch) == [loop.Outcome(STEPS, is_finished=True)] * ranks
-    assert lasting(tmp_path / "several") == lasting(tmp_path / "one")
-    assert (tmp_path / "several" / LAST).read_bytes() == (tmp_path / "one" / LAST).read_bytes()
+    run(settings_of(data, tmp_path / "out", **every))
+    assert (steps_of(tmp_path / "out", "train"), steps_of(tmp_path / "out", "evaluation")) == (logged, evaluated)
+    assert saved_steps(tmp_path / "out") == saved
 
 
-@pytest.mark.parametrize("stop_at", [1, 2, 3, 7, 9])
-@pytest.mark.parametrize("has_accelerator", [False, True])
-def test_a_run_that_is_stopped_ends_with_the_same_bytes(
-    stop_at: int, data: Data, tmp_path: Path, *, has_accelerator: bool
+@ON_BOTH
+def test_an_accelerator_has_its_next_step_before_the_last_is_waited_for(
+    data: Data, tmp_path: Path, *, has_accelerator: bool
 ) -> None:
-    """The same checkpoints and log, with skipped records and means over steps on both sides of the stop."""
-    for number in (5, 6, 30):
-        data.damage(number)
-    more = {"skip_bad_records": 3, "log_every": 4, "eval_every": 6}
-    run(settings_of(data, tmp_path / "whole", **more), has_accelerator=has_accelerator)
-    settings = settings_of(data, tmp_path / "stopped", **more)
-    stop_signal: Any = SimpleNamespace(has_come=False)
-    engine: Any = NumPyEngine(has_accelerator=has_accelerator)
-
-    class Told(_NoSignal):
-        def __enter__(self) -> Any:
-            return stop_signal
-
-    engine.on_step = lambda step: setattr(stop_signal, "has_come", step + 1 >= stop_at)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(loop, "StopSignal", Told)
-        assert not train(settings, engine).is_finished
-    assert run(settings, has_accelerator=has_accelerator).is_finished
-    assert (tmp_path / "stopped" / LAST).read_bytes() == (tmp_path / "whole" / LAST).read_bytes()
-    assert lasting(tmp_path / "stopped") == lasting(tmp_path / "whole")
-
-
-def test_one_bad_record_too_many_ends_a_run_saved(data: Data, tmp_path: Path) -> None:
-    first, second = data.met_first_at(2)[0], data.met_first_at(5)[0]
-    data.damage(first), data.damage(second)
-    settings = settings_of(data, tmp_path / "out", skip_bad_records=1)
-    for _ in range(2):  # the first is not counted again
-        with pytest.raises(BertprepError, match="; it is one bad record more than --skip-bad-records 1; step 4 is saved"):
-            run(settings)
-    assert saved_steps(tmp_path / "out")[-1] == 4
-    assert run(replace(settings, skip_bad_records=2)).is_finished
-
-
-def test_where_no_record_is_good_there_is_an_end(data: Data, tmp_path: Path) -> None:
-    settings = settings_of(data, tmp_path / "out", skip_bad_records=1000)
-    few = replace(settings.model, vocab_size=10)
-    with pytest.raises(BertprepError, match=r"has the value .*none of the 33 records is good; no step was finished before$"):
-        run(replace(settings, model=few))
-
-
-def test_no_rank_waits_for_one_that_meets_a_damaged_record(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data.damage(number := data.met_first_at(4)[0])
-    ends = train_on_ranks(settings_of(data, tmp_path / "out", devices=2), 2, monkeypatch)
-    with RecordSet([data.folder]) as records:
-        meets = next(
-            rank for rank in range(2) if number in TrainingBatches(records, GlobalBatch(BATCH, 2, rank), seed=SEED).numbers(3)
-        )
-    saved = "step 3 is saved, and the same command goes on from there"
-    assert f": record {number if number < SHARDS[0] else number - SHARDS[0]}: " in str(ends[meets])
-    assert str(ends[meets]).endswith(saved)
-    assert ends[1 - meets] == f"process {1 - meets} of 2: another one met data that it cannot take, and says which; {saved}"
-    assert saved_steps(tmp_path / "out") == [3]
-
-
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_a_damaged_record_of_the_test_split(ranks: int, data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found in the middle of an evaluation, which all ranks finish."""
-    data.damage(4, "test")
-    settings = settings_of(data, tmp_path / "out", devices=ranks, eval_every=6)
-    ends = train_on_ranks(settings, ranks, monkeypatch)
-    assert sum(f"{data.folder}/test/part-0: record 4: " in str(end) for end in ends) == 1
-    assert all(str(end).endswith("; step 6 is saved, and the same command goes on from there") for end in ends)
-    assert entries(tmp_path / "out", "evaluation") == []
-    assert (
-        train_on_ranks(replace(settings, skip_bad_records=1), ranks, monkeypatch)
-        == [loop.Outcome(STEPS, is_finished=True)] * ranks
-    )
-    (evaluation,) = entries(tmp_path / "out", "evaluation")
-    assert (evaluation["step"], evaluation["sequences"]) == (STEPS, 9)
-    expected = np.mean([sum(record["input_ids"]) for number, record in enumerate(data.records[:10]) if number != 4])
-    assert evaluation["masked_lm_loss"] == pytest.approx(expected)
-    assert [(entry["split"], entry["record"]) for entry in entries(tmp_path / "out", "bad_record")] == [("test", 4)]
+    """But not across an evaluation or a checkpoint, at which it is idle."""
+    settings = settings_of(data, tmp_path / "out", eval_every=4)
+    _, engine = train_with(settings, has_accelerator=has_accelerator)
+    is_begun_before = [engine.events.index(f"begin {step + 1}") < engine.events.index(f"wait {step}") for step in range(1, 12)]
+    idle_after = (4, 5, 8, 10)
+    assert is_begun_before == [has_accelerator and step not in idle_after for step in range(1, 12)]
+    for step in (4, 8):
+        between = engine.events[engine.events.index(f"wait {step}") : engine.events.index(f"begin {step + 1}")]
+        assert between == [f"wait {step}", "evaluate", "evaluate"]  # 10 records in batches of 8
+    assert engine.events[engine.events.index("wait 5") + 1] == "state"
 
 
 def test_a_line_has_the_means_since_the_line_before(data: Data, tmp_path: Path) -> None:
     run(settings_of(data, tmp_path / "each"))
-    run(settings_of(data, tmp_path / "fourth", log_every=5))
-    each, fifth = (entries(tmp_path / name, "train") for name in ("each", "fourth"))
+    run(settings_of(data, tmp_path / "fifth", log_every=5))
+    each, fifth = (entries(tmp_path / name, "train") for name in ("each", "fifth"))
     assert [entry["step"] for entry in fifth] == [5, 10, 12]
     for entry, steps in zip(fifth, (each[:5], each[5:10], each[10:]), strict=True):
         for name in ("loss", "masked_lm_loss", "next_sentence_loss", "gradient_norm"):
@@ -417,3 +145,177 @@ def test_a_line_has_the_means_since_the_line_before(data: Data, tmp_path: Path) 
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)  # all steps have the same weight here
+
+
+def test_an_overflow_is_counted_and_left_out_of_the_means(data: Data, tmp_path: Path) -> None:
+    norms = {3: math.inf, 7: math.nan}
+    _, engine = train_with(settings_of(data, tmp_path / "out", log_every=4), norms=norms, loss_scale=2.0**10)
+    trained = entries(tmp_path / "out", "train")
+    assert [(entry["skipped"], entry["loss_scale"]) for entry in trained] == [(1, 1024), (2, 1024), (2, 1024)]
+    assert [entry["gradient_norm"] for entry in trained] == [(1 + 2 + 4) / 3, (5 + 6 + 8) / 3, (9 + 10 + 11 + 12) / 4]
+    assert (read(tmp_path / "out" / LAST).skipped, engine.updates) == (2, 10)
+    train_with(settings_of(data, tmp_path / "each"), norms=norms, loss_scale=2.0**10)
+    assert [entry["step"] for entry in entries(tmp_path / "each", "train") if entry["gradient_norm"] is None] == [3, 7]
+
+
+def test_nan_that_no_loss_scale_cures_ends_the_run_with_its_records_named(data: Data, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(BertprepError) as error:
+        train_with(settings_of(data, out), norms={7: math.nan})
+    named = (out / "not_finite.txt").read_text().splitlines()
+    with RecordSet([data.folder]) as records:
+        places = TrainingBatches(records, GlobalBatch(BATCH), seed=SEED).places(6)
+    assert named == [f"{path}: record {record}" for path, record in places]
+    assert str(error.value).startswith("step 7: the loss is ")
+    assert f"its batch is {named[0]}, and 7 more in {out / 'not_finite.txt'}; " in str(error.value)
+    assert str(error.value).endswith("resumes from the newest checkpoint, checkpoint-000000005.safetensors")
+    assert saved_steps(out) == [5]
+
+
+def test_nan_ends_all_ranks_and_the_first_names_the_whole_batch(
+    data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NumPyEngine, "norms", {2: math.inf}, raising=False)
+    ends = train_on_ranks(settings_of(data, tmp_path / "out", devices=2), 2, monkeypatch)
+    assert all(str(end).startswith("step 2: the loss is ") for end in ends)
+    assert all(str(end).endswith("the same command starts again, since there is no checkpoint") for end in ends)
+    assert len((tmp_path / "out" / "not_finite.txt").read_text().splitlines()) == BATCH
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@ON_BOTH
+def test_a_signal_saves_the_last_finished_step_and_the_run_resumes(
+    number: signal.Signals, data: Data, tmp_path: Path, capfd: pytest.CaptureFixture[str], *, has_accelerator: bool
+) -> None:
+    run(settings_of(data, tmp_path / "whole"), has_accelerator=has_accelerator)
+    settings = settings_of(data, tmp_path / "stopped")
+    on_step = at_step(7, lambda: signal.raise_signal(number))
+    outcome, _ = train_with(settings, on_step=on_step, has_accelerator=has_accelerator)
+    last = 9 if has_accelerator else 8  # step 8 tells all ranks, and by then step 9 is begun
+    assert outcome == Outcome(last, is_finished=False)
+    assert saved_steps(tmp_path / "stopped") == [5, last]
+    assert f"{number.name}: stopping after this step" in capfd.readouterr().err
+    assert run(settings, has_accelerator=has_accelerator).is_finished
+    assert f"checkpoint-00000000{last}.safetensors: resuming after step {last}\n" in capfd.readouterr().err
+    assert checkpoints(tmp_path / "stopped")[LAST] == checkpoints(tmp_path / "whole")[LAST]
+    assert lasting(tmp_path / "stopped") == lasting(tmp_path / "whole")
+
+
+def test_a_signal_before_the_first_step_makes_none(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NoSignal, "has_come", True)
+    monkeypatch.setattr(loop, "StopSignal", NoSignal)
+    outcome, engine = train_with(settings_of(data, tmp_path / "out"))
+    assert (outcome, engine.events) == (Outcome(0, is_finished=False), [])
+    assert find_checkpoints(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("steps", [(1,), (3,), (6,), (11,), (12,), (4, 7, 12)])
+@ON_BOTH
+def test_a_run_that_is_killed_ends_with_the_same_bytes(
+    steps: tuple[int, ...], data: Data, tmp_path: Path, *, has_accelerator: bool
+) -> None:
+    """In whichever step: checkpoints, the best one, log and means over steps are those of a run that nothing stopped."""
+    more = {"log_every": 3, "eval_every": 4, "keep_best": True, "phases": (phase_of(data, 7), phase_of(data, 5))}
+    engine: dict[str, Any] = {"has_accelerator": has_accelerator, "test_loss": lambda updates: abs(updates - 4)}
+    train_with(settings_of(data, tmp_path / "whole", **more), **engine)
+    settings = settings_of(data, tmp_path / "killed", **more)
+    for step in steps:
+        with pytest.raises(Killed):
+            train_with(settings, on_step=at_step(step, kill), **engine)
+    assert train_with(settings, **engine)[0].is_finished
+    assert checkpoints(tmp_path / "killed") == checkpoints(tmp_path / "whole")
+    assert lasting(tmp_path / "killed") == lasting(tmp_path / "whole")
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_both_formats_train_the_same(data: Data, tmp_path: Path) -> None:
+    run(settings_of(data, tmp_path / "tfrecord"))
+    run(settings_of(Data(tmp_path / "other", "ofrecord"), tmp_path / "ofrecord"))
+    assert checkpoints(tmp_path / "ofrecord") == checkpoints(tmp_path / "tfrecord")
+    assert lasting(tmp_path / "ofrecord") == lasting(tmp_path / "tfrecord")
+
+
+def test_a_finished_run_is_left_alone_and_other_settings_are_refused(
+    data: Data, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = settings_of(data, tmp_path / "out")
+    run(settings)
+    before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    outcome, engine = train_with(settings)
+    assert (outcome, engine.events) == (Outcome(STEPS, is_finished=True), [])
+    assert "out: is finished, with 12 steps; " in capsys.readouterr().err
+    with pytest.raises(
+        UsageError, match="was made with seed 3, now it is 4; resume with the same settings, or name another --out"
+    ):
+        run(replace(settings, seed=4))
+    with pytest.raises(UsageError, match="is there from an earlier run; leave --no-resume out to resume it"):
+        run(replace(settings, resume=False))
+    assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == before
+
+
+def lengthened(data: Data, out: Path, steps: int, **more: Any) -> RunSettings:
+    """A run whose first five steps are warmup."""
+    return settings_of(data, out, phases=(phase_of(data, steps, warmup_steps=6),), keep=9, **more)
+
+
+def test_a_run_lengthened_in_its_warmup_is_as_if_it_always_was_that_long(
+    data: Data, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(Killed):
+        train_with(lengthened(data, tmp_path / "lengthened", 8), on_step=at_step(7, kill))
+    run(lengthened(data, tmp_path / "lengthened", 12))
+    assert "lengthened from 8 to 12 steps after step 5: its learning rates so far are those of" in capsys.readouterr().err
+    run(lengthened(data, tmp_path / "long", 12))
+    found, expected = checkpoints(tmp_path / "lengthened"), checkpoints(tmp_path / "long")
+    assert {name for name in expected if found[name] != expected[name]} == {"checkpoint-000000005.safetensors"}  # of 8 steps
+
+
+def test_a_lengthened_run_that_is_killed_ends_with_the_same_bytes(data: Data, tmp_path: Path) -> None:
+    for name in ("undisturbed", "killed"):
+        run(lengthened(data, tmp_path / name, 8))
+        with pytest.raises(UsageError, match="--lengthen resumes with the learning rates of the longer run"):
+            run(lengthened(data, tmp_path / name, 20))
+    run(lengthened(data, tmp_path / "undisturbed", 20, lengthen=True))
+    with pytest.raises(Killed):
+        train_with(lengthened(data, tmp_path / "killed", 20, lengthen=True), on_step=at_step(17, kill))
+    run(lengthened(data, tmp_path / "killed", 20, lengthen=True))
+    assert checkpoints(tmp_path / "killed") == checkpoints(tmp_path / "undisturbed")
+    made_with = read_header(find_checkpoints(tmp_path / "killed")[-1])
+    [entry] = made_with["lengthened"]
+    assert (entry["step"], entry["schedules"][0]["steps"]) == (8, 8)
+    assert made_with["phases"][0]["schedule"]["steps"] == 20
+
+
+def test_the_best_checkpoint_is_that_of_the_lowest_loss_on_the_test_split(data: Data, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    train_with(settings_of(data, out, eval_every=2, keep_best=True), test_loss=lambda updates: abs(updates - 6))
+    losses = {entry["step"]: entry["loss"] for entry in entries(out, "evaluation")}
+    best = read(out / BEST)
+    assert (best.step, best.state["updates"]) == (6, 6)
+    assert losses[6] == min(losses.values()) == read_header(out / BEST)["test"]["loss"]
+
+
+def test_a_new_run_starts_from_given_weights_and_a_resumed_one_does_not(data: Data, tmp_path: Path) -> None:
+    model = ModelConfig(vocab_size=30522, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4)
+    weights = initial_values(model, seed=7)
+    save_weights(tmp_path / "model.safetensors", weights)
+    restored: list[Mapping[str, NDArray[np.float32]]] = []
+    settings = settings_of(data, tmp_path / "out", model=model, init=tmp_path / "model.safetensors")
+    with pytest.raises(Killed):
+        train_with(settings, restore=restored.append, on_step=at_step(6, kill))
+    train_with(settings, restore=restored.append, updates=0)
+    assert [sorted(state) for state in restored] == [sorted(weights), ["model", "updates"]]
+    name = "bert/pooler/dense/kernel"
+    np.testing.assert_array_equal(restored[0][name], weights[name])
+
+
+def test_the_log_says_at_each_start_what_the_run_is_made_with(data: Data, tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        train_with(settings_of(data, tmp_path / "out"), on_step=at_step(6, kill))
+    run(settings_of(data, tmp_path / "out"))
+    starts = entries(tmp_path / "out", "run")
+    assert [entry["step"] for entry in starts] == [0, 5]
+    header = read_header(tmp_path / "out" / LAST)
+    for name in ("model", "optimizer", "phases", "precision", "seed"):
+        assert starts[0][name] == header[name]
+    assert (starts[0]["devices"], starts[0]["versions"]) == ("NumPy", {"numpy": "any"})

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.trainer.golden_model import WEIGHTS, read_golden
-from trainer.initial_weights import read_initial_weights
 from trainer.model_config import ModelConfig
+from trainer.weights import read_initial_weights
 
 pytestmark = pytest.mark.tensorflow
 GOLDEN = read_golden()
@@ -87,12 +87,12 @@ def test_logits_are_hugging_faces(compiled: bool) -> None:
 def test_the_loss_is_hugging_faces(compiled: bool) -> None:
     loss, _, sums = make_step(compiled=compiled)(tensors(BATCH), None)
     assert float(loss) == pytest.approx(GOLDEN["loss"], abs=2e-6)
-    assert float(sums.masked_lm_weight) == 8
+    assert float(sums.masked_lm_weight_sum) == 8
     assert float(sums.sequences) == SEQUENCES
     guesses = np.argmax(GOLDEN["masked_lm_logits"], axis=-1)
-    assert float(sums.masked_lm_correct) == ((guesses == BATCH["masked_lm_ids"]) * BATCH["masked_lm_weights"]).sum()
+    assert float(sums.masked_lm_correct_sum) == ((guesses == BATCH["masked_lm_ids"]) * BATCH["masked_lm_weights"]).sum()
     guesses = np.argmax(GOLDEN["next_sentence_logits"], axis=-1)
-    assert float(sums.next_sentence_correct) == (guesses == BATCH["next_sentence_labels"]).sum()
+    assert float(sums.next_sentence_correct_sum) == (guesses == BATCH["next_sentence_labels"]).sum()
 
 
 def test_parts_of_a_batch_add_up_to_it() -> None:

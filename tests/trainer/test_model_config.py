@@ -8,7 +8,7 @@ import pytest
 
 from bertprep.errors import BertprepError, UsageError
 from trainer.model_config import PRESETS, ModelConfig
-from trainer.variables import initial_values, variable_shapes
+from trainer.weights import initial_values, variable_shapes
 
 GOOGLE = {  # bert_config.json of uncased_L-12_H-768_A-12
     "attention_probs_dropout_prob": 0.1,
@@ -91,7 +91,7 @@ def test_a_file_of_another_model_is_refused(changes: dict[str, Any], message: st
         ("[" * 200_000, "is not JSON .it is nested too deeply.; expected"),
         ('{"hidden_size": NaN}', "is not JSON .it has the number NaN"),
         ('{"hidden_size": 1, "hidden_size": 2}', 'is not JSON .it names "hidden_size" twice'),
-        ("[]", "holds no settings"),
+        ("[]", "is not an object of settings"),
         ('{"hidden_size": 128}', "intermediate_size, max_position_embeddings, num_attention_heads, .*: missing"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from bertprep.errors import UsageError
 from tests.golden import GOLDEN
 from tests.trainer.golden_updates import AFTER, BEFORE, read_trace
-from trainer.optimizer import OptimizerSettings, is_decayed
+from trainer.settings import OptimizerSettings, is_decayed
 
 pytestmark = pytest.mark.tensorflow
 
@@ -31,7 +31,7 @@ def test_every_update_of_the_originals(name: str, compiled: bool) -> None:
         return update_variables(variables, list(trace.initial), gradients, slots, rate=rate, update=update, settings=settings)
 
     for number, (gradients, expected) in enumerate(zip(trace.gradients, trace.steps, strict=True), 1):
-        rate = trace.schedule.rate(number + trace.rate_offset)
+        rate = trace.schedule.learning_rate(number + trace.rate_offset)
         norm = step([tf.constant(g) for g in gradients.values()], tf.constant(rate, tf.float32), tf.constant(number))
         assert float(norm) == pytest.approx(expected["global_norm"], rel=1e-6)
         for variable, value in zip(variables, trace.arrays(expected["variables"]).values(), strict=True):

@@ -24,7 +24,7 @@ def test_every_record_comes_once(size: int) -> None:
     assert sorted(numbers.tolist()) == list(range(size))
 
 
-def test_any_place_alone_is_as_within_all() -> None:
+def test_any_position_alone_is_as_within_all() -> None:
     all_of_them = permute(np.arange(1000), 1000, seed=5, epoch=7)
     places = np.array([999, 0, 512, 3])
     np.testing.assert_array_equal(permute(places, 1000, seed=5, epoch=7), all_of_them[places])
@@ -59,6 +59,6 @@ def test_epochs_and_seeds_are_unrelated() -> None:
 
 
 def test_the_order_is_pinned() -> None:
-    """Runs go on where they were after an upgrade; a change of these numbers is Breaking."""
+    """Runs resume where they were after an upgrade; a change of these numbers is Breaking."""
     assert permute(np.arange(6), 1_000_000, seed=12345, epoch=0).tolist() == [598533, 199743, 927955, 212845, 637755, 391997]
     assert permute(np.arange(3), 100_000_000_000, seed=12345, epoch=3).tolist() == [25735208528, 87120739585, 94823912258]

@@ -98,7 +98,7 @@ def test_several_runs_are_told_apart(log: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_a_loss_that_is_no_number_is_left_out(tmp_path: Path) -> None:
+def test_a_loss_that_is_nan_is_left_out(tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.jsonl", [train(1, 8.0), train(2, None)])
     assert lines_of({"run": log})["training"] == [(1, 8.0)]
 

@@ -1,6 +1,7 @@
 """What can be known of a run before its framework is loaded is said, or refused, before that."""
 
 import errno
+import signal
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,16 +13,15 @@ import pytest
 from bertprep.files.lock import locked
 from bertprep.records.record_set import RecordSet
 from bertprep.weights.hugging_face import save_weights
+from tests.records.test_record_set import write_folder
 from tests.trainer.test_data import write_data
-from trainer import checkpoint, commands
-from trainer import resume as beginning
+from trainer import checkpoint, pretrain, resume
 from trainer.checkpoint import Evaluated
 from trainer.cli import main
-from trainer.execution import Processor
 from trainer.model_config import ModelConfig
 from trainer.resume import describe_run
 from trainer.settings import RunSettings
-from trainer.variables import initial_values
+from trainer.weights import initial_values
 
 MODEL = ModelConfig(vocab_size=10, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4)
 COMMAND = ["--data", "a", "--model", "model.json", "--out", "out", "--steps", "10", "--warmup-steps", "4"]
@@ -38,8 +38,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def open_engine(_: Any) -> None:
         raise Loaded
 
-    monkeypatch.setattr(commands, "open_engine", open_engine)
-    monkeypatch.setattr(commands, "this_cpu", lambda: Processor("Abacus"))
+    monkeypatch.setattr(pretrain, "open_engine", open_engine)
+    monkeypatch.setattr(pretrain, "check_installed", lambda _: None)
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     monkeypatch.chdir(tmp_path)
     write_data(Path("a"))
@@ -50,10 +50,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def leave_checkpoint(step: int, monkeypatch: pytest.MonkeyPatch, *options: str, **more: Any) -> None:
     """What a run of the command leaves after that step."""
     runs: list[RunSettings] = []
-    monkeypatch.setattr(commands, "check_beginning", lambda settings, **_: runs.append(settings) or 0)
+    monkeypatch.setattr(pretrain, "check_resume", lambda settings, **_: runs.append(settings) or 0)
     with pytest.raises(Loaded):
         main([*COMMAND, *options])
-    monkeypatch.setattr(commands, "check_beginning", beginning.check_beginning)
+    monkeypatch.setattr(pretrain, "check_resume", resume.check_resume)
     [settings] = runs
     with RecordSet(settings.phases[0].data) as records:
         made_with = describe_run(settings, [records], devices=1, precision="off")
@@ -75,11 +75,10 @@ def test_the_plan_is_said_before_a_framework_is_loaded(capsys: pytest.CaptureFix
         "model          model.json: 1 layers of 4, a vocabulary of 10, 2,308 parameters",
         "data           a: 20 training records of 8/2, tfrecord",
         "global batch   64 sequences: 32 x 2 (devices) x 1 (accumulated)"
-        "; the 20 records are fewer, a step has some more than once",
+        "; the 20 records are fewer, so a step has some more than once",
         "steps          10, which is 32 epochs",
         "learning rate  0.0001 after 4 steps of warmup",
         "optimizer      adam, weight decay 0.1, beta2 0.98",
-        "precision      float32",
         "engine         tensorflow",
         "out            out",
     ]
@@ -94,7 +93,7 @@ def test_what_only_the_framework_can_tell_is_not_said(
     with pytest.raises(Loaded):
         main(["--data", "b"])
     names = [line.split("  ")[0] for line in capsys.readouterr().err.splitlines()]
-    assert names == ["data", "optimizer", "engine"]
+    assert names == []
     assert not Path("data").exists()  # where the default --out would be
 
 
@@ -148,15 +147,15 @@ def test_initial_weights_that_are_none_are_refused(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--seed", "1"], "seed 12345, now it is 1; go on with the same settings"),
+        (["--seed", "1"], "seed 12345, now it is 1; resume with the same settings"),
         (["--weight-decay", "0.1"], "optimizer.weight_decay 0.01, now it is 0.1; "),
         (["--clip-norm", "2"], "optimizer.clip_norm 1.0, now it is 2.0; "),
         (["--no-dropout"], "model.hidden_dropout_prob 0.1, now it is 0.0; "),
         (["--batch-size", "8"], "phases.0.global_batch 32, now it is 8; "),
         (["--amp", "bf16"], "precision off, now it is bf16; "),
-        (["--steps", "20"], "phases.0.schedule.steps 10, now it is 20; --lengthen goes on with the learning rates of the "),
-        (["--steps", "8", "--lengthen"], "phases.0.schedule.steps 10, now it is 8; go on with the same settings"),
-        (["--steps", "20", "--lengthen", "--lr", "1"], "phases.0.schedule.peak 0.0001, now it is 1.0; go on with the same"),
+        (["--steps", "20"], "phases.0.schedule.steps 10, now it is 20; --lengthen resumes with the learning rates of the "),
+        (["--steps", "8", "--lengthen"], "phases.0.schedule.steps 10, now it is 8; resume with the same settings"),
+        (["--steps", "20", "--lengthen", "--lr", "1"], "phases.0.schedule.peak 0.0001, now it is 1.0; resume with the same"),
     ],
 )
 def test_other_settings_than_those_of_the_checkpoint_are_refused(
@@ -175,9 +174,22 @@ def test_a_checkpoint_of_another_make_is_refused(monkeypatch: pytest.MonkeyPatch
 
 def test_a_run_that_is_there_or_damaged_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     leave_checkpoint(5, monkeypatch)
-    assert "is there from a run before" in refused(capsys, "--no-resume")
+    assert "is there from an earlier run" in refused(capsys, "--no-resume")
     Path("out/checkpoint-000000005.safetensors").write_bytes(b"")
     assert refused(capsys).startswith("out/checkpoint-000000005.safetensors: is damaged")
+
+
+def test_sigterm_before_the_first_step_has_the_status_of_a_stopped_run(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pretrain, "open_engine", lambda _: signal.raise_signal(signal.SIGTERM))
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as stopped:
+        main(COMMAND)
+    assert stopped.value.code == 3
+    assert capfd.readouterr().err.endswith("SIGTERM: stopped while no step was under way\n")
+    assert list(Path("out").iterdir()) == []  # no lock
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_a_finished_run_needs_no_framework(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,3 +222,19 @@ def test_the_lowest_comparable_loss_is_the_best() -> None:
     assert not replace(best, loss=float("nan")).is_below(None)
     assert replace(best, phase=2, loss=6.0).is_below(best)
     assert replace(best, sequences=10, loss=6.0).is_below(best)
+
+
+def test_data_are_known_again_by_their_records(tmp_path: Path) -> None:
+    write_folder(tmp_path / "data", (20, 10))
+    write_folder(tmp_path / "other format", (20, 10), "ofrecord")
+    write_folder(tmp_path / "other order", (20, 10))
+    first, second = (tmp_path / "other order" / "training" / f"part-{number}" for number in (0, 1))
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+    prints = {}
+    for name in ("data", "other format", "other order"):
+        with RecordSet([tmp_path / name]) as records:
+            prints[name] = resume._fingerprint(records)
+    assert prints["other format"] == prints["data"]
+    assert prints["other order"] != prints["data"]

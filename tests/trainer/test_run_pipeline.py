@@ -27,7 +27,8 @@ def test_the_command_of_a_host(tmp_path: Path) -> None:
     done = run(tmp_path, *layout, *batch)
     assert done.returncode == 0, done.stderr
     assert "oneflow.distributed.launch --nnodes 2 --nproc_per_node 4 --node_rank 1 " in done.stdout
-    assert " --stages 4 --strategy inter_first --accumulate 8 --batch-size 4 --lr 0.0002 " in done.stdout  # 64 over 2 x 8
+    assert " -m trainer --engine oneflow --stages 4 --strategy inter_first --data " in done.stdout
+    assert " --steps 1000 --batch-size 4 --accumulate 8 --lr 0.0002 --format ofrecord " in done.stdout  # 64 over 2 x 8
     assert not (tmp_path / "out").exists()
 
 

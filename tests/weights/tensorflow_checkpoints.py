@@ -16,7 +16,7 @@ import numpy as np
 from bertprep.weights.tensor_bundle import bundle_files
 from tests.golden import GOLDEN
 from trainer.model_config import ModelConfig
-from trainer.variables import initial_values
+from trainer.weights import initial_values
 
 CHECKPOINT = GOLDEN / "google_checkpoint"
 SUMS = GOLDEN / "google_checkpoint.json"

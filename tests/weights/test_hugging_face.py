@@ -10,16 +10,22 @@ import numpy as np
 import pytest
 
 from bertprep.errors import BertprepError
-from bertprep.weights.hugging_face import hugging_face_name, load_weights, save_weights
+from bertprep.weights.google_names import Shapes
+from bertprep.weights.hugging_face import Weights, hugging_face_name, map_weights, save_weights
 from bertprep.weights.safetensors import read_safetensors, write_safetensors
 from tests.trainer.golden_model import WEIGHTS, read_golden
 from trainer.model_config import ModelConfig
-from trainer.variables import initial_values, variable_shapes
+from trainer.weights import initial_values, variable_shapes
 
 
 @pytest.fixture
 def config() -> ModelConfig:
     return read_golden()["config"]  # type: ignore[no-any-return]
+
+
+def load_weights(path: Path, shapes: Shapes) -> Weights:
+    with map_weights(path, shapes) as weights:
+        return {name: np.array(values, order="C") for name, values in weights.items()}
 
 
 def test_theirs_to_ours_and_back(config: ModelConfig, tmp_path: Path) -> None:
@@ -82,7 +88,7 @@ def test_every_precision_is_read_as_float32(tmp_path: Path) -> None:
 
 def test_weights_of_another_size_are_refused(config: ModelConfig) -> None:
     other = ModelConfig.from_settings({**config.__dict__, "vocab_size": 98})
-    with pytest.raises(BertprepError, match=r"word_embeddings\.weight: the model has 98 x 32 for it, found 97 x 32; give"):
+    with pytest.raises(BertprepError, match=r"has 97 word embeddings for a vocabulary of 98 tokens, too few: it is of"):
         load_weights(WEIGHTS, variable_shapes(other))
 
 

@@ -1,6 +1,6 @@
-"""How many sequences a second a machine trains: skip steps, time steps, repeat, take the median, as reports in the field do.
+"""`python -m trainer bench`: skip steps, time steps, repeat, take the median, as reports in the field do.
 
-The batches are made up, full and in memory, so that steps alone are measured; with --data they are read as in training. As
+The batches are synthetic, full and in memory, so that steps alone are measured; with --data they are read as in training. As
 there, an accelerator is given each step before the one before it is waited for; the clock is read when all are done.
 """
 
@@ -9,11 +9,14 @@ from __future__ import annotations
 import argparse
 import shlex
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from itertools import cycle
 from pathlib import Path
@@ -21,117 +24,160 @@ from typing import Any
 
 import numpy as np
 
-from bertprep.errors import UsageError
+from bertprep.errors import BertprepError, UsageError
+from bertprep.options import add_options, check_options, command_line, option, read_options, whole_number
 from bertprep.progress import say
 from bertprep.records import Examples
 from bertprep.records.record_set import RecordSet
 from bertprep.terminal import tell
 from trainer.batches import GlobalBatch, TrainingBatches
-from trainer.bench.largest_batch import LARGEST, arguments_of, find_largest, fits
-from trainer.bench.synthetic import make_up_records
-from trainer.bench.table import TABLE, Row, keep_row, to_markdown
+from trainer.bench.synthetic import synthetic_records
+from trainer.bench.table import TABLE, Row, keep_row, read_rows, to_markdown
 from trainer.data import check_fits_model, name_data
-from trainer.engines import Engine, check_engine, open_engine, steps_ahead
-from trainer.execution import this_cpu
-from trainer.metrics import training_flops
+from trainer.engines import Engine, check_engine, check_installed, open_engine, steps_ahead
+from trainer.engines.execution import this_cpu
 from trainer.model_config import ModelConfig
-from trainer.optimizer import OptimizerSettings
-from trainer.settings import EngineSettings, check_folder
+from trainer.settings import OPTIMIZERS, EngineSettings, OptimizerSettings, check_folder
+from trainer.tasks.pretraining import PRETRAINING
 
-_HELD = 2  # batches in use: that of the step that runs, and that of the one begun behind it
-_MADE_UP = 4  # batches in memory, taken in turn
-_RATE = 1e-6  # a learning rate that leads nowhere
+LARGEST = "largest"
+_NOT_MEASURED = ("hosts", "host_rank", "loss_scale")  # of the engine's settings
+_MOST_SEQUENCES = 1 << 16  # of a device; whatever fits beyond was not meant
+_HELD = 2  # batches in use: that of the step that runs, and that of the next one
+_SYNTHETIC = 4  # batches in memory, taken in turn
+_LEARNING_RATE = 1e-6  # which leads nowhere
 _SEED = 12345
 _PRECISIONS = {"off": "fp32", "fp16": "fp16", "bf16": "bf16"}
 
 
-def bench_command(options: argparse.Namespace) -> None:
-    """`python -m trainer bench`."""
-    settings = read_settings(options)
-    if options.batch_size == LARGEST:
-        options.batch_size = find_largest(lambda size: fits(options, size))
-        say(f"the largest batch that fits: {options.batch_size:,} sequences of a device")
-    command = shlex.join(["python", "-m", "trainer", *arguments_of(options)])
-    check_engine(settings.engine, settings.model)
-    engine = open_engine(settings.engine)
-    row = measure(engine, settings, batch_size=options.batch_size, command=command)
-    if engine.is_first:
-        rows = keep_row(options.out, row)
-        tell(*to_markdown([row]).splitlines())
-        say(f"{options.out / TABLE}: {len(rows):,} row{'s' if len(rows) > 1 else ''}")
+def _batch_size(text: str) -> int | str:
+    return text if text == LARGEST else whole_number(text)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchSettings:
-    """What is measured; the batch size may have to be found first."""
+    """What is measured, and how often."""
 
-    model_name: str
-    model: ModelConfig
-    engine: EngineSettings
-    optimizer: OptimizerSettings
-    data: tuple[Path, ...]  # none: made up
-    seq: int
-    pred: int
-    accumulation: int
-    steps: int
-    skip: int
-    repeats: int
-
-
-def read_settings(options: argparse.Namespace) -> BenchSettings:
-    """What the options ask for, checked without an engine."""
-    for name in ("seq", "pred", "accumulate", "steps", "repeats"):
-        if getattr(options, name) < 1:
-            raise UsageError(f"--{name} {getattr(options, name)}: must be at least 1")
-    check_folder("--out", options.out)
-    if options.skip < 0:
-        raise UsageError(f"--skip {options.skip}: must be at least 0")
-    if options.batch_size != LARGEST and options.batch_size < 1:
-        raise UsageError(f"--batch-size {options.batch_size}: must be at least 1")
-    if options.data:
-        data = name_data(options.data)
-        seq, pred, known_vocabulary = data.seq, data.pred, data.vocabulary_size
-        model = ModelConfig.load(options.model, **({"vocab_size": known_vocabulary} if known_vocabulary else {}))
-        check_fits_model(data, model, options.model)
-    else:
-        seq, pred, model = options.seq, options.pred, ModelConfig.load(options.model)
-        if seq > model.max_position_embeddings or pred > seq:
-            raise UsageError(
-                f"--seq {seq} --pred {pred}: the model has {model.max_position_embeddings} positions, and a sequence has at "
-                "most as many predictions as tokens"
-            )
-    return BenchSettings(
-        model_name=options.model,
-        model=model,
-        engine=EngineSettings(
-            engine=options.engine,
-            devices=options.devices,
-            amp=options.amp,
-            xla=options.xla,
-            deterministic=options.deterministic,
-            stages=options.stages,
-            strategy=options.strategy,
-            checkpoint_activations=options.checkpoint_activations,
-            eager=options.eager,
-        ),
-        optimizer=OptimizerSettings(name=options.optimizer),
-        data=tuple(options.data),
-        seq=seq,
-        pred=pred,
-        accumulation=options.accumulate,
-        steps=options.steps,
-        skip=options.skip,
-        repeats=options.repeats,
+    model: str = option("base", "as in pretrain", metavar="NAME|FILE")
+    seq: int = option(128, "tokens in a sequence", least=1)
+    pred: int = option(20, "predictions in a sequence", least=1)
+    data: tuple[Path, ...] = option((), "folders of records (default: synthetic batches in memory)", metavar="DIR")
+    batch_size: int | str = option(
+        32, "sequences of a device in a micro-batch, or the most that fit", metavar="INT|largest", parse=_batch_size, least=1
     )
+    accumulation: int = option(1, "micro-batches in a step", name="--accumulate", least=1)
+    optimizer: str = option("adam", "optimizer", choices=OPTIMIZERS)
+    steps: int = option(100, "steps that are timed", least=1)
+    skip: int = option(20, "steps before these", least=0)
+    repeats: int = option(3, "how often, for the median", least=1)
+    out: Path = option(Path("data/bench"), "where the table goes", metavar="DIR")
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        check_folder("--out", self.out)
 
 
-def measure(engine: Engine, settings: BenchSettings, *, batch_size: int, command: str) -> Row:
-    """Time steps on an engine; `command` is what asked for it."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of bench."""
+    add_options(parser, BenchSettings)
+    add_options(parser, EngineSettings, without=_NOT_MEASURED)
+
+
+def run(namespace: argparse.Namespace) -> int:
+    """Measure, keep the row and print it; returns the exit status."""
+    engine_settings = read_options(EngineSettings, namespace)
+    settings, model = resolve(read_options(BenchSettings, namespace))
+    check_engine(engine_settings, model)
+    check_installed(engine_settings)
+    batch_size = settings.batch_size
+    if isinstance(batch_size, str):
+        batch_size = find_largest(lambda size: fits(settings, engine_settings, size))
+        say(f"the largest batch that fits: {batch_size:,} sequences of a device")
+    engine = open_engine(engine_settings)
+    row = measure(engine, engine_settings, replace(settings, batch_size=batch_size), model)
+    if engine.is_first:
+        rows = keep_row(settings.out, row)
+        tell(*to_markdown([row]).splitlines())
+        say(f"{settings.out / TABLE}: {len(rows):,} row{'s' if len(rows) > 1 else ''}")
+    return 0
+
+
+def resolve(settings: BenchSettings) -> tuple[BenchSettings, ModelConfig]:
+    """The settings with the lengths of the records that they name, and the model; raises where they do not go together."""
+    if settings.data:
+        data = name_data(settings.data)
+        model = ModelConfig.load(settings.model, **({"vocab_size": data.vocabulary_size} if data.vocabulary_size else {}))
+        check_fits_model(data, model, settings.model)
+        return replace(settings, seq=data.seq, pred=data.pred), model
+    model = ModelConfig.load(settings.model)
+    if settings.seq > model.max_position_embeddings or settings.pred > settings.seq:
+        raise UsageError(
+            f"--seq {settings.seq} --pred {settings.pred}: the model has {model.max_position_embeddings} positions, and a "
+            "sequence has at most as many predictions as tokens"
+        )
+    return settings, model
+
+
+def bench_arguments(settings: BenchSettings, engine: EngineSettings) -> list[str]:
+    """What gives these settings to `python -m trainer`."""
+    return ["bench", *command_line(engine, settings)]
+
+
+def find_largest(fits: Callable[[int], bool], *, unit: int = 8) -> int:
+    """The largest multiple of `unit` that fits, by doubling and then halving what is between; below `unit`, any number.
+
+    Memory is used by too many parts to predict it.
+
+    >>> tried = []
+    >>> find_largest(lambda size: tried.append(size) or size <= 100), tried
+    (96, [8, 16, 32, 64, 128, 96, 112, 104])
+    """
+    low, high = 0, unit
+    while high <= _MOST_SEQUENCES and fits(high):
+        low, high = high, 2 * high
+    if not low:
+        unit = 1
+    while high - low > unit:
+        middle = (low + high) // 2 // unit * unit
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    if not low:
+        raise BertprepError(
+            "not even a batch of 1 sequence fits; see what the tries above say, or take a smaller --model or --seq"
+        )
+    return low
+
+
+def fits(settings: BenchSettings, engine: EngineSettings, size: int) -> bool:
+    """Whether a few steps go through with this batch size.
+
+    They do so in a process of their own: one that ran out of memory has none left to try again with, and is killed where the
+    system runs out.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        few = replace(settings, batch_size=size, steps=2, skip=2, repeats=1, out=Path(folder))
+        command = [sys.executable, "-m", "trainer", *bench_arguments(few, engine)]
+        tried = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        rows = read_rows(Path(folder))
+    last_line = (tried.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    if tried.returncode == UsageError.exit_status:
+        raise UsageError(last_line.removeprefix("trainer: error: "))
+    if rows and not rows[0].has_accelerator:
+        raise UsageError(
+            f"--batch-size {LARGEST}: there is no accelerator here, whose memory would be the limit; give a number"
+        )
+    does_fit = tried.returncode == 0
+    say(f"a batch of {size:,}: " + ("fits" if does_fit else f"does not fit ({last_line[:200]})"))
+    return does_fit
+
+
+def measure(engine: Engine, engine_settings: EngineSettings, settings: BenchSettings, model: ModelConfig) -> Row:
+    """Time steps on an engine, with a batch size that is a number."""
+    batch_size = int(settings.batch_size)
     global_batch = batch_size * engine.devices * settings.accumulation
-    batch = GlobalBatch(global_batch, engine.world_size, engine.rank, settings.accumulation)
-    engine.build(settings.model, settings.optimizer, seed=_SEED)
+    batch = GlobalBatch(global_batch, engine.data_world_size, engine.data_rank)
+    engine.build(model, OptimizerSettings(name=settings.optimizer), seed=_SEED)
     seconds, cpu_seconds = [], []  # of a step, in each repeat
-    with _open_batches(settings, batch) as batches:
+    with _open_batches(settings, model, batch) as batches:
         for repeat in range(settings.repeats):
             first = repeat * (settings.skip + settings.steps)
             _run_steps(engine, batches, first, settings.skip, settings.accumulation)
@@ -141,45 +187,45 @@ def measure(engine: Engine, settings: BenchSettings, *, batch_size: int, command
             cpu_seconds.append((time.process_time() - cpu) / settings.steps)
             if engine.is_first:
                 say(f"repeat {repeat + 1} of {settings.repeats}: {global_batch / seconds[-1]:,.1f} sequences/s")
-    rates = [global_batch / each for each in seconds]
-    rate = statistics.median(rates)
+    throughputs = [global_batch / each for each in seconds]
+    throughput = statistics.median(throughputs)
     return Row(
-        engine=settings.engine.engine,
+        engine=engine_settings.engine,
         device=engine.device_name,
         devices=engine.devices,
         has_accelerator=engine.has_accelerator,
         processor=this_cpu().name,
         processes=engine.processes,
-        execution=_execution(settings.engine),
-        model=settings.model_name,
-        vocab_size=settings.model.vocab_size,
-        optimizer=settings.optimizer.name,
+        execution=_describe_execution(engine_settings),
+        model=settings.model,
+        vocab_size=model.vocab_size,
+        optimizer=settings.optimizer,
         precision=_PRECISIONS[engine.execution.precision],
         xla=engine.execution.xla,
         batch_size=batch_size,
         accumulation=settings.accumulation,
         seq=settings.seq,
         pred=settings.pred,
-        data="read" if settings.data else "made up",
+        data="read" if settings.data else "synthetic",
         skipped_steps=settings.skip,
         timed_steps=settings.steps,
-        sequences_per_second=rate,
-        sequences_per_second_of_repeats=rates,
-        tokens_per_second=rate * settings.seq,
-        flops_per_second=rate * training_flops(settings.model, seq=settings.seq, pred=settings.pred),
+        sequences_per_second=throughput,
+        sequences_per_second_of_repeats=throughputs,
+        tokens_per_second=throughput * settings.seq,
+        flops_per_second=throughput * PRETRAINING.flops(model, seq=settings.seq, pred=settings.pred),
         milliseconds_per_step=1000 * statistics.median(seconds),
         cpu_seconds_per_step=statistics.median(cpu_seconds),
         date=str(date.today()),
         versions=dict(engine.versions),
-        command=command,
+        command=shlex.join(["python", "-m", "trainer", *bench_arguments(settings, engine_settings)]),
     )
 
 
-def _execution(settings: EngineSettings) -> str:
+def _describe_execution(settings: EngineSettings) -> str:
     """What of a step's execution the settings change, for people."""
     asked = {
         "eager": settings.eager,
-        "activations computed again": settings.checkpoint_activations,
+        "activations recomputed": settings.checkpoint_activations,
         settings.strategy: settings.stages > 1,
         "not deterministic": settings.deterministic == "off",
     }
@@ -188,24 +234,24 @@ def _execution(settings: EngineSettings) -> str:
 
 def _run_steps(engine: Engine, batches: Iterator[Examples], first: int, count: int, accumulation: int) -> None:
     """Make `count` steps, and wait for the last of them."""
-    begun: deque[Callable[[], Any]] = deque()
+    started: deque[Callable[[], Any]] = deque()
     for step in range(first, first + count):
-        begun.append(engine.train(next(batches), step=step, rate=_RATE, accumulation=accumulation, stop=False))
-        if len(begun) > steps_ahead(engine):
-            begun.popleft()()
-    for wait in begun:
+        examples = next(batches)
+        started.append(engine.train(examples, step=step, learning_rate=_LEARNING_RATE, accumulation=accumulation, stop=False))
+        if len(started) > steps_ahead(engine):
+            started.popleft()()
+    for wait in started:
         wait()
 
 
 @contextmanager
-def _open_batches(settings: BenchSettings, batch: GlobalBatch) -> Iterator[Iterator[Examples]]:
-    """This rank's shares of batches, without end."""
+def _open_batches(settings: BenchSettings, model: ModelConfig, batch: GlobalBatch) -> Iterator[Iterator[Examples]]:
+    """This rank's part of batches, without end."""
     if settings.data:
-        sizes = settings.model
-        records = RecordSet(settings.data, vocab_size=sizes.vocab_size, type_vocab_size=sizes.type_vocab_size)
+        records = RecordSet(settings.data, vocab_size=model.vocab_size, type_vocab_size=model.type_vocab_size)
         with records, TrainingBatches(records, batch, seed=_SEED).from_step(0, held=_HELD) as ready:
             yield ready
         return
-    rng = np.random.default_rng([_SEED, batch.rank])
-    shape = {"seq": settings.seq, "pred": settings.pred, "vocab_size": settings.model.vocab_size}
-    yield cycle([make_up_records(rng, batch.rank_size, **shape) for _ in range(_MADE_UP)])
+    rng = np.random.default_rng([_SEED, batch.data_rank])
+    shape = {"seq": settings.seq, "pred": settings.pred, "vocab_size": model.vocab_size}
+    yield cycle([synthetic_records(rng, batch.rank_size, **shape) for _ in range(_SYNTHETIC)])

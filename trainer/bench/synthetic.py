@@ -1,4 +1,4 @@
-"""Records that are made up, where only the work that they are counts."""
+"""Synthetic records for measurements: what they say does not matter, only the work that they cause."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from bertprep.records import Examples
 
 
-def make_up_records(rng: np.random.Generator, count: int, *, seq: int, pred: int, vocab_size: int) -> Examples:
+def synthetic_records(rng: np.random.Generator, count: int, *, seq: int, pred: int, vocab_size: int) -> Examples:
     """Records without padding, of random tokens, each with all of its predictions."""
     shape = (count, seq)
     is_second = np.arange(seq, dtype=np.int32) >= seq // 2  # (seq,): half of the tokens are each sentence's

@@ -1,6 +1,6 @@
 """The field's table of throughput: rows kept in OUT/bench.json by what was measured, and shown in OUT/bench.md.
 
-What is measured again takes the place of its older row, so that the table grows with what was tried, not with how often.
+What is measured again replaces its older row, so that the table grows with what was tried, not with how often.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SUBJECT = (
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What was measured, what came out, and by which command."""
+    """What was measured, the result, and the command."""
 
     engine: str
     device: str  # all of them, for people
@@ -31,7 +31,7 @@ class Row:
     has_accelerator: bool
     processor: str
     processes: int
-    execution: str  # what of the engine's ways to run a step was asked for beside the usual
+    execution: str  # which of the engine's options were not the defaults, for people
     model: str  # as it was asked for
     vocab_size: int
     optimizer: str
@@ -41,7 +41,7 @@ class Row:
     accumulation: int  # micro-batches in a step
     seq: int
     pred: int
-    data: str  # "read" or "made up"
+    data: str  # "read" or "synthetic"
     skipped_steps: int  # before each repeat
     timed_steps: int  # of each repeat
     sequences_per_second: float  # the median of the repeats, as are the others
@@ -61,7 +61,7 @@ class Row:
 
 
 def keep_row(out: Path, row: Row) -> list[Row]:
-    """Enter a row, in the place of an older one of the same, and write the table anew; returns all rows."""
+    """Add a row, or replace an older one of the same subject, and rewrite the table; returns all rows."""
     by_subject = {each.subject: each for each in [*read_rows(out), row]}
     rows = list(by_subject.values())
     for name, text in ((ROWS, json.dumps([asdict(each) for each in rows], indent=1) + "\n"), (TABLE, to_markdown(rows))):
@@ -71,7 +71,7 @@ def keep_row(out: Path, row: Row) -> list[Row]:
 
 
 def read_rows(out: Path) -> list[Row]:
-    """The rows that a folder has, none where there is no file; raises `BertprepError` for a file of something else."""
+    """The rows in a folder, none where there is no file; raises `BertprepError` where the file holds something else."""
     path = out / ROWS
     try:
         rows = [Row(**each) for each in parse_json(read_bounded(path))]

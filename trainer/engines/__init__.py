@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -21,14 +22,13 @@ from numpy.typing import NDArray
 
 from bertprep.errors import UsageError
 from bertprep.records import Examples
+from trainer.engines.execution import Execution
 from trainer.engines.silence import quiet
-from trainer.execution import Execution
-from trainer.metrics import StepResult, Sums
+from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
-from trainer.optimizer import OptimizerSettings
-from trainer.settings import EngineSettings
+from trainer.settings import EngineSettings, OptimizerSettings
+from trainer.tasks import Sums
 
-ENGINES = ("tensorflow", "oneflow")
 State = Mapping[str, NDArray[np.float32]]
 
 
@@ -45,8 +45,8 @@ class Machine:
 class Engine(Protocol):
     """The devices of a run and what is on them: variables, the optimizer's moments, the loss scale."""
 
-    rank: int  # which share of a global batch this process reads, ...
-    world_size: int  # ... of so many; processes that are stages of one pipeline read the same
+    data_rank: int  # which share of a global batch this process reads, ...
+    data_world_size: int  # ... of so many; processes that are stages of one pipeline read the same
     processes: int  # of the run
     is_first: bool  # of all processes: the one that speaks and writes
     devices: int  # that have batches of their own, or pipelines; a global batch is `devices` x `accumulation` micro-batches
@@ -62,7 +62,9 @@ class Engine(Protocol):
     def restart(self) -> None:
         """Begin a phase: the variables stay, moments are 0, no update is counted, the loss scale is the first again."""
 
-    def train(self, examples: Examples, *, step: int, rate: float, accumulation: int, stop: bool) -> Callable[[], StepResult]:
+    def train(
+        self, examples: Examples, *, step: int, learning_rate: float, accumulation: int, stop: bool
+    ) -> Callable[[], StepResult]:
         """Begin step number `step` with this rank's share of its global batch; what is returned waits for its end.
 
         The arrays must hold until then. Dropout is of the step's number, the learning rate is given; `stop` reaches all ranks.
@@ -90,16 +92,24 @@ def steps_ahead(engine: Engine) -> int:
 
 
 _ADVICE = {
-    "tensorflow": "pip install 'bertprep[tensorflow]'",
-    "oneflow": "pip install 'bertprep[oneflow]' in an environment of Python 3.10, as docs/environments.md tells",
+    "tensorflow": "pip install '.[tensorflow]' in a clone, or '.[cuda]' for GPUs, as docs/training.md says",
+    "oneflow": "pip install '.[oneflow]' in a clone, in an environment of Python 3.10, as docs/oneflow.md says",
 }
 
 
 def check_engine(settings: EngineSettings, model: ModelConfig) -> None:
-    """Raise `UsageError` for what the engine of that name cannot do, before its framework is loaded."""
-    if settings.engine not in ENGINES:
-        raise UsageError(f"--engine {settings.engine}: unknown; choose one of {', '.join(ENGINES)}")
+    """Raise `UsageError` for what the engine cannot do, before its framework is loaded."""
     importlib.import_module(f"trainer.engines.{settings.engine}.checks").check(settings, model)
+
+
+def check_installed(settings: EngineSettings) -> None:
+    """Raise `UsageError` where the engine's framework is missing, before anything is written."""
+    if importlib.util.find_spec(settings.engine) is None:
+        raise _not_installed(settings.engine, f"{settings.engine} is not installed here")
+
+
+def _not_installed(engine: str, what: str) -> UsageError:
+    return UsageError(f"--engine {engine}: {what}; {_ADVICE[engine]}")
 
 
 def look_at_machine(settings: EngineSettings) -> Machine:
@@ -121,14 +131,12 @@ def _may_have_gpus() -> bool:
 
 def open_engine(settings: EngineSettings) -> Engine:
     """The engine of that name on the devices that are there; its framework is loaded here and not before."""
-    if settings.engine not in ENGINES:
-        raise UsageError(f"--engine {settings.engine}: unknown; choose one of {', '.join(ENGINES)}")
     try:
         with quiet(), _lean_import():
             module = importlib.import_module(f"trainer.engines.{settings.engine}.engine")
     except ImportError as error:
         what = f"{error.name} is not installed here" if isinstance(error, ModuleNotFoundError) else str(error)
-        raise UsageError(f"--engine {settings.engine}: {what}; {_ADVICE[settings.engine]}") from error
+        raise _not_installed(settings.engine, what) from error
     engine: Engine = module.open_engine(settings)
     return engine
 

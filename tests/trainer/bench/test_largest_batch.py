@@ -1,6 +1,5 @@
 """The largest batch that fits is found, whatever the limit, and a try that dies does no harm."""
 
-import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,14 +8,17 @@ from pathlib import Path
 import pytest
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.options import read_options
 from tests.trainer.bench.test_table import ROW
-from trainer.bench.largest_batch import arguments_of, find_largest, fits
+from trainer.bench.run import BenchSettings, bench_arguments, find_largest, fits
 from trainer.bench.table import keep_row
-from trainer.cli import _parser
+from trainer.cli import make_parser
+from trainer.settings import EngineSettings
 
 
-def options(*arguments: str) -> argparse.Namespace:
-    return _parser().parse_args(["bench", *arguments])
+def settings_of(*arguments: str) -> tuple[BenchSettings, EngineSettings]:
+    options = make_parser("bench").parse_args(["bench", *arguments])
+    return read_options(BenchSettings, options), read_options(EngineSettings, options)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 7, 8, 15, 16, 23, 24, 100, 513, 1000])
@@ -57,7 +59,7 @@ def test_a_try_that_dies_does_no_harm(
 ) -> None:
     success = measured(tmp_path / "kept", has_accelerator=True)
     stand_in(f"[ $size -le 20 ] || {{ echo out of memory >&2; kill -KILL $$; }}\n{success}")
-    assert find_largest(lambda size: fits(options("--model", "tiny"), size)) == 16
+    assert find_largest(lambda size: fits(*settings_of("--model", "tiny"), size)) == 16
     assert capfd.readouterr().err.splitlines() == [
         "a batch of 8: fits",
         "a batch of 16: fits",
@@ -69,17 +71,18 @@ def test_a_try_that_dies_does_no_harm(
 def test_a_try_that_is_refused_is_refused(stand_in: Callable[[str], None]) -> None:
     stand_in("echo 'trainer: error: --devices 9: this host has 8 GPUs' >&2; exit 2")
     with pytest.raises(UsageError, match=r"^--devices 9: this host has 8 GPUs$"):
-        fits(options("--model", "tiny"), 8)
+        fits(*settings_of("--model", "tiny"), 8)
 
 
 def test_without_an_accelerator_there_is_no_largest(stand_in: Callable[[str], None], tmp_path: Path) -> None:
     stand_in(measured(tmp_path / "kept", has_accelerator=False))
     with pytest.raises(UsageError, match=r"--batch-size largest: there is no accelerator here"):
-        fits(options("--model", "tiny"), 8)
+        fits(*settings_of("--model", "tiny"), 8)
 
 
 def test_the_arguments_ask_for_the_same_again() -> None:
-    asked = options("--model", "mini", "--data", "one", "a second", "--xla", "--amp", "fp16", "--devices", "2")
-    again = _parser().parse_args(arguments_of(asked))
-    assert vars(again) == vars(asked)
-    assert again.data == [Path("one"), Path("a second")]
+    asked = settings_of("--model", "mini", "--data", "one", "a second", "--xla", "--amp", "fp16", "--devices", "2")
+    arguments = bench_arguments(*asked)
+    assert arguments[0] == "bench"
+    assert settings_of(*arguments[1:]) == asked
+    assert asked[0].data == (Path("one"), Path("a second"))

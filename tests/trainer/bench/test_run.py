@@ -1,6 +1,5 @@
 """What is timed, and how: with an engine that only counts, and the real one."""
 
-import argparse
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,20 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertprep.options import read_options
 from bertprep.records import Examples
 from tests.records.test_record_set import write_folder
+from trainer.batches import empty_for
 from trainer.bench import run as bench
-from trainer.bench.table import read_rows, to_markdown
-from trainer.cli import _parser, main
-from trainer.execution import Execution
-from trainer.metrics import StepResult, Sums, training_flops
+from trainer.bench.table import Row, read_rows, to_markdown
+from trainer.cli import main, make_parser
+from trainer.engines.execution import Execution
+from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
+from trainer.settings import EngineSettings
+from trainer.tasks.pretraining import PRETRAINING, PretrainingSums
 
 
 class CountingEngine:
     """Two devices on which a step takes a second, and two of the processor's; the slow ones take longer, as the first does."""
 
-    rank, world_size, processes, is_first = 0, 1, 1, True
+    data_rank, data_world_size, processes, is_first = 0, 1, 1, True
     devices, device_name, has_accelerator = 2, "2 x Clockwork", True
     execution = Execution("bf16", xla=True)
     versions: dict[str, str] = {"clockwork": "1.0"}  # noqa: RUF012 - as the protocol has it
@@ -39,8 +42,10 @@ class CountingEngine:
     def build(self, *_: Any, **__: Any) -> None:
         self.now += 100
 
-    def train(self, examples: Any, *, step: int, rate: float, accumulation: int, stop: bool) -> Callable[[], StepResult]:
-        assert rate > 0
+    def train(
+        self, examples: Any, *, step: int, learning_rate: float, accumulation: int, stop: bool
+    ) -> Callable[[], StepResult]:
+        assert learning_rate > 0
         assert not stop
         self.sizes.append(len(examples))
         self.steps.append(step)
@@ -51,7 +56,7 @@ class CountingEngine:
         def wait() -> StepResult:
             self.begun.remove(step)
             self.now += self.slow.get(step, 1)
-            return StepResult(Sums(), 0.0, 1.0, is_stop_wanted=False)
+            return StepResult(PretrainingSums(), 0.0, 1.0, is_stop_wanted=False)
 
         return wait
 
@@ -62,16 +67,18 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> CountingEngine:
     monkeypatch.setattr(bench.time, "perf_counter", lambda: engine.now)
     monkeypatch.setattr(bench.time, "process_time", lambda: 2 * engine.now)
     monkeypatch.setattr(bench, "open_engine", lambda _: engine)
+    monkeypatch.setattr(bench, "check_installed", lambda _: None)
     return engine
 
 
-def options(*arguments: str) -> argparse.Namespace:
-    return _parser().parse_args(["bench", *arguments])
+def measure(engine: CountingEngine, *arguments: str) -> Row:
+    options = make_parser("bench").parse_args(["bench", *arguments])
+    settings, model = bench.resolve(read_options(bench.BenchSettings, options))
+    return bench.measure(engine, EngineSettings(), settings, model)  # type: ignore[arg-type]
 
 
 def test_steps_are_timed_without_those_that_are_skipped(engine: CountingEngine) -> None:
-    settings = bench.read_settings(options("--model", "tiny", "--accumulate", "3", "--steps", "10", "--skip", "6"))
-    row = bench.measure(engine, settings, batch_size=4, command="")  # type: ignore[arg-type]
+    row = measure(engine, "--model", "tiny", "--accumulate", "3", "--steps", "10", "--skip", "6", "--batch-size", "4")
     assert engine.steps == list(range(48))  # three times 6 and 10
     assert set(engine.sizes) == {24}  # 4 sequences x 2 devices x 3 micro-batches
     assert engine.begun == []  # each was waited for
@@ -81,22 +88,20 @@ def test_steps_are_timed_without_those_that_are_skipped(engine: CountingEngine) 
     assert (row.precision, row.xla) == ("bf16", True)  # as the engine chose
     assert row.cpu_seconds_per_step == 2
     tiny = ModelConfig.preset("tiny")
-    assert row.flops_per_second == 24 * training_flops(tiny, seq=128, pred=20)
+    assert row.flops_per_second == 24 * PRETRAINING.flops(tiny, seq=128, pred=20)
 
 
 @pytest.mark.parametrize(("has_accelerator", "most_begun"), [(True, 2), (False, 1)])
 def test_a_step_is_begun_ahead_on_an_accelerator_alone(has_accelerator: bool, most_begun: int, engine: CountingEngine) -> None:
     engine.has_accelerator = has_accelerator
-    settings = bench.read_settings(options("--model", "tiny", "--accumulate", "3", "--steps", "5"))
-    bench.measure(engine, settings, batch_size=1, command="")  # type: ignore[arg-type]
+    measure(engine, "--model", "tiny", "--accumulate", "3", "--steps", "5", "--batch-size", "1")
     assert engine.most_begun == most_begun
 
 
 def test_the_median_of_the_repeats_counts(engine: CountingEngine) -> None:
     """With nothing skipped the slow steps are timed: 6 steps in 65 seconds, in 12 and in 6."""
     engine.slow = {0: 60, 6: 7}
-    settings = bench.read_settings(options("--model", "tiny", "--accumulate", "3", "--steps", "6", "--skip", "0"))
-    row = bench.measure(engine, settings, batch_size=1, command="")  # type: ignore[arg-type]
+    row = measure(engine, "--model", "tiny", "--accumulate", "3", "--steps", "6", "--skip", "0", "--batch-size", "1")
     assert row.sequences_per_second_of_repeats == pytest.approx([6 * 6 / 65, 3, 6])
     assert row.sequences_per_second == 3
     assert row.milliseconds_per_step == 2000
@@ -114,20 +119,21 @@ def test_records_are_read_where_they_are_named(engine: CountingEngine, tmp_path:
     monkeypatch.setattr(bench, "_run_steps", note)
     config = tmp_path / "bert_config.json"
     config.write_text(ModelConfig.preset("tiny", vocab_size=100_000).to_json())
-    settings = bench.read_settings(options("--model", str(config), "--data", str(folder), "--repeats", "1"))
-    bench.measure(engine, settings, batch_size=5, command="")  # type: ignore[arg-type]
+    row = measure(engine, "--model", str(config), "--data", str(folder), "--repeats", "1", "--batch-size", "5")
     with bench.RecordSet([folder]) as records:
-        assert (settings.seq, settings.pred) == (records.seq, records.pred)
+        assert (row.seq, row.pred) == (records.seq, records.pred)
         batches = bench.TrainingBatches(records, bench.GlobalBatch(10), seed=bench._SEED)
         assert len(seen) == 2
         for step, input_ids in enumerate(seen):
-            np.testing.assert_array_equal(input_ids, batches.batch_of(step).input_ids)
+            expected = empty_for(records, 10)
+            batches.read_into(expected, step)
+            np.testing.assert_array_equal(input_ids, expected.input_ids)
 
 
 def test_the_command_measures_the_largest_batch_and_keeps_a_row(
     engine: CountingEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bench, "fits", lambda _, size: size <= 20)
+    monkeypatch.setattr(bench, "fits", lambda *given: given[-1] <= 20)
     arguments = ["--model", "tiny", "--accumulate", "3", "--batch-size", "largest", "--out", str(tmp_path)]
     assert main(["bench", *arguments]) == 0
     assert set(engine.sizes) == {16 * 2 * 3}
@@ -135,8 +141,7 @@ def test_the_command_measures_the_largest_batch_and_keeps_a_row(
     assert "the largest batch that fits: 16 sequences of a device" in said.err
     (row,) = read_rows(tmp_path)
     assert row.batch_size == 16
-    assert "--accumulate 3 --optimizer adam" in row.command
-    assert "--batch-size 16" in row.command
+    assert "--batch-size 16 --accumulate 3" in row.command
     assert said.out == to_markdown([row]) == (tmp_path / "bench.md").read_text()
 
 
@@ -157,7 +162,11 @@ def test_the_command_measures_the_largest_batch_and_keeps_a_row(
 def test_mistakes_are_refused_before_the_engine_is_opened(
     arguments: str, message: str, engine: CountingEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["bench", *arguments.split()]) == 2
+    try:
+        status: object = main(["bench", *arguments.split()])
+    except SystemExit as ended:  # as argparse ends it
+        status = ended.code
+    assert status == 2
     assert message in capsys.readouterr().err
     assert engine.now == 0
 

@@ -1,12 +1,12 @@
-"""Made-up records are what records of the best kind are: full, valid, and nowhere alike."""
+"""Synthetic records are what records of the best kind are: full, valid, and nowhere alike."""
 
 import numpy as np
 
-from trainer.bench.synthetic import make_up_records
+from trainer.bench.synthetic import synthetic_records
 
 
-def test_made_up_records_are_full_and_valid() -> None:
-    examples = make_up_records(np.random.default_rng(1), 50, seq=16, pred=5, vocab_size=30)
+def test_synthetic_records_are_full_and_valid() -> None:
+    examples = synthetic_records(np.random.default_rng(1), 50, seq=16, pred=5, vocab_size=30)
     assert examples.input_ids.shape == (50, 16)
     assert examples.input_mask.all()
     assert set(np.unique(examples.input_ids)) == set(range(30))

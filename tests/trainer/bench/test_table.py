@@ -12,7 +12,7 @@ from trainer.bench.table import Row, keep_row, read_rows, to_markdown
 ROW = Row(
     engine="tensorflow", device="8 x A GPU", devices=8, has_accelerator=True, processor="A CPU", processes=1, execution="",
     model="base", vocab_size=30522, optimizer="lamb", precision="fp16", xla=True, batch_size=160, accumulation=2, seq=128,
-    pred=20, data="made up", skipped_steps=20, timed_steps=100, sequences_per_second=4382.04,
+    pred=20, data="synthetic", skipped_steps=20, timed_steps=100, sequences_per_second=4382.04,
     sequences_per_second_of_repeats=[4382.04, 4300.0, 4400.5], tokens_per_second=560_901.1, flops_per_second=306.3e12,
     milliseconds_per_step=584.2, cpu_seconds_per_step=1.25, date="2026-01-31",
     versions={"tensorflow": "2.21.0", "python": "3.12.1"}, command="python -m trainer bench --xla",
@@ -28,7 +28,7 @@ def test_the_table_as_a_person_reads_it() -> None:
         "| 306.300 | 584.2 | 1.250 |",
         "",
         "1. `python -m trainer bench --xla`: 2026-01-31, A CPU; tensorflow 2.21.0, python 3.12.1; median of 3 times 100 steps, "
-        "20 skipped before each; batches made up",
+        "20 skipped before each; batches synthetic",
     ]
 
 

@@ -15,10 +15,9 @@ import numpy as np
 from tests.trainer.small_runs import BATCH, MODEL, SEED, make_batch
 from trainer.batches import GlobalBatch
 from trainer.engines import Engine, open_engine
-from trainer.optimizer import OptimizerSettings
 from trainer.schedule import Schedule
-from trainer.settings import EngineSettings
-from trainer.variables import variable_shapes
+from trainer.settings import EngineSettings, OptimizerSettings
+from trainer.weights import variable_shapes
 
 STEPS = 10
 SCHEDULE = Schedule.google(peak=0.01, steps=STEPS + 1, warmup_steps=3)
@@ -44,12 +43,14 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
     assert engine.gather(2**31 + 5) == [2**31 + 5] * engine.processes
     model = replace(MODEL, num_hidden_layers=options.layers)
     engine.build(model if options.dropout else model.without_dropout(), OptimizerSettings(name=options.optimizer), seed=SEED)
-    rows = GlobalBatch(BATCH, engine.world_size, engine.rank).rows
+    rows = GlobalBatch(BATCH, engine.data_world_size, engine.data_rank).rows
     share, accumulation = slice(rows.start, rows.stop), options.accumulate
     results = []
     for step in range(STEPS):
-        batch, rate = make_batch(step)[share], SCHEDULE.rate(step + 1)
-        results.append(engine.train(batch, step=step, rate=rate, accumulation=accumulation, stop=engine.is_first)())
+        batch, learning_rate = make_batch(step)[share], SCHEDULE.learning_rate(step + 1)
+        results.append(
+            engine.train(batch, step=step, learning_rate=learning_rate, accumulation=accumulation, stop=engine.is_first)()
+        )
     assert all(result.is_stop_wanted for result in results)  # the first process alone said so
     evaluation = engine.evaluate(make_batch(99)[share], np.ones(len(rows), np.float32))
     state = engine.state()

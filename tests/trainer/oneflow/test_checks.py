@@ -25,7 +25,10 @@ TINY = ModelConfig.preset("tiny")  # of 2 layers
         ({"stages": 3}, "--stages 3: the model has 2 layers"),
         ({"deterministic": "off"}, "--deterministic off: OneFlow has no such choice"),
         ({"xla": "on"}, "--xla: OneFlow has none; leave it out"),
-        ({"hosts": ("a:1", "b:1")}, "--hosts: OneFlow is told of its processes by its launcher; start them with python -m one"),
+        (
+            {"hosts": ("a:1", "b:1"), "host_rank": 0},
+            "--hosts: OneFlow is told of its processes by its launcher; start them with python -m one",
+        ),
         ({"devices": 4}, "--devices 4: OneFlow has one device in a process; start 4 processes with python -m oneflow.distr"),
         ({"eager": True, "stages": 2}, "--eager --stages 2: a pipeline is a graph; leave --eager out"),
         ({"eager": True, "checkpoint_activations": True}, "--eager --checkpoint-activations: only a graph computes"),
@@ -116,6 +119,6 @@ def test_without_oneflow_its_installation_is_told(alias: str, tmp_path: Path) ->
     ended = run_trainer(tmp_path / "a", alias, "1", "--out", str(tmp_path / "out"), PYTHONPATH=paths)
     assert ended.returncode == 2
     assert ended.stderr.splitlines()[-1] == (
-        "trainer: error: --engine oneflow: libcublas.so.11: cannot open it; pip install 'bertprep[oneflow]' in an environment "
-        "of Python 3.10, as docs/environments.md tells"
+        "trainer: error: --engine oneflow: libcublas.so.11: cannot open it; pip install '.[oneflow]' in a clone, in an "
+        "environment of Python 3.10, as docs/oneflow.md says"
     )

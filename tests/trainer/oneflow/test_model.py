@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tests.trainer.golden_model import WEIGHTS, read_golden
-from trainer.initial_weights import read_initial_weights
 from trainer.model_config import ModelConfig
 from trainer.settings import EngineSettings
+from trainer.weights import read_initial_weights
 
 pytestmark = pytest.mark.oneflow
 GOLDEN = read_golden()

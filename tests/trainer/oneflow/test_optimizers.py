@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.trainer.golden_updates import AFTER, BEFORE, read_trace
-from trainer.optimizer import OptimizerSettings
+from trainer.settings import OptimizerSettings
 
 pytestmark = pytest.mark.oneflow
 
@@ -25,7 +25,7 @@ def test_every_update_of_the_originals(name: str) -> None:
         gradients = {each: flow.tensor(value) for each, value in arrays.items()}
         norm = flow.sqrt(squared_norm(gradients.values()))
         assert float(norm) == pytest.approx(expected["global_norm"], rel=1e-6)
-        rate = trace.schedule.rate(number + trace.rate_offset)
+        rate = trace.schedule.learning_rate(number + trace.rate_offset)
         factor = clip_factor(norm, settings.clip_norm)
         update_variables(variables, gradients, slots, factor=factor, rate=rate, update=number, settings=settings)
         for each, value in trace.arrays(expected["variables"]).items():

@@ -5,7 +5,7 @@ import pytest
 from bertprep.errors import UsageError
 from trainer.engines.oneflow.stages import WORDS, check_order, cut, describe, place
 from trainer.model_config import ModelConfig
-from trainer.variables import variable_shapes
+from trainer.weights import variable_shapes
 
 SMALL_WORDS = ModelConfig.preset("base", vocab_size=100)  # embeddings and heads weigh next to nothing
 BASE = ModelConfig.preset("base")  # embeddings of 24 million parameters, layers of 7 million

@@ -12,13 +12,12 @@ from bertprep.errors import UsageError
 from tests.trainer.small_runs import BATCH, MODEL, SEED, make_batch
 from trainer.batches import features
 from trainer.engines import open_engine
-from trainer.execution import choose_execution, this_cpu
+from trainer.engines.execution import choose_execution, this_cpu
 from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
-from trainer.optimizer import OptimizerSettings
 from trainer.schedule import Schedule
-from trainer.settings import EngineSettings
-from trainer.variables import initial_values
+from trainer.settings import EngineSettings, OptimizerSettings
+from trainer.weights import initial_values
 
 pytestmark = pytest.mark.tensorflow
 STEPS = 10
@@ -54,8 +53,10 @@ def open_devices_once(devices: int) -> Any:
 
 
 def step(engine: Any, number: int, accumulation: int) -> StepResult:
-    rate = SCHEDULE.rate(number + 1)
-    result: StepResult = engine.train(make_batch(number), step=number, rate=rate, accumulation=accumulation, stop=False)()
+    learning_rate = SCHEDULE.learning_rate(number + 1)
+    result: StepResult = engine.train(
+        make_batch(number), step=number, learning_rate=learning_rate, accumulation=accumulation, stop=False
+    )()
     return result
 
 
@@ -231,7 +232,7 @@ def test_a_step_has_the_same_bits_each_time() -> None:
     examples, seen = make_batch(0, sequences=32, seq=128, pred=20), set()
     for _ in range(60):
         engine.restart()
-        norm = engine.train(examples, step=0, rate=0.0, accumulation=1, stop=False)().gradient_norm
+        norm = engine.train(examples, step=0, learning_rate=0.0, accumulation=1, stop=False)().gradient_norm
         moments = [value.tobytes() for name, value in sorted(engine.state().items()) if name.endswith("adam_m")]
         seen.add((norm, sha256(b"".join(moments)).hexdigest()))
     assert len(seen) == 1
@@ -256,7 +257,7 @@ def test_rows_of_weight_0_count_for_nothing_in_an_evaluation() -> None:
     batch.masked_lm_weights[~weights] = 0
     found = engine.evaluate(batch, weights.astype(np.float32))
     assert found.sequences == BATCH - 3
-    assert found.masked_lm_weight == batch.masked_lm_weights.sum()
+    assert found.masked_lm_weight_sum == batch.masked_lm_weights.sum()
     alone = make_engine(1).evaluate(batch[: BATCH - 3], np.ones(BATCH - 3, np.float32))
     np.testing.assert_allclose(found, alone, rtol=1e-6)
 
@@ -269,7 +270,7 @@ def test_a_loss_that_is_no_number_shows() -> None:
 
 def test_what_any_rank_says_of_stopping_comes_back() -> None:
     engine = make_engine(4)
-    assert engine.train(make_batch(0), step=0, rate=0.0, accumulation=1, stop=True)().is_stop_wanted
+    assert engine.train(make_batch(0), step=0, learning_rate=0.0, accumulation=1, stop=True)().is_stop_wanted
     assert engine.gather(2**31 + 5) == [2**31 + 5]
 
 

@@ -18,9 +18,9 @@ import oneflow as flow
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
+from trainer.engines.execution import Processor
 from trainer.engines.oneflow.processes import Process, read_process
 from trainer.engines.oneflow.stages import Pipelines, check_order, place
-from trainer.execution import Processor
 from trainer.settings import EngineSettings
 
 Tensor: TypeAlias = Any

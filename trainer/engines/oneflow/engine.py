@@ -24,6 +24,7 @@ from bertprep.records import Examples
 from trainer.batches import features
 from trainer.engines import State
 from trainer.engines.dropout_key import dropout_key
+from trainer.engines.execution import choose_execution
 from trainer.engines.loss_scale import LossScale, parts_factor
 from trainer.engines.oneflow.devices import Devices, open_devices
 from trainer.engines.oneflow.dropout import draw
@@ -33,12 +34,11 @@ from trainer.engines.oneflow.optimizers import clip_factor, make_slots, squared_
 from trainer.engines.oneflow.passes import Passes
 from trainer.engines.oneflow.placed_model import place_model
 from trainer.engines.oneflow.stages import WORDS, cut, describe
-from trainer.execution import choose_execution
-from trainer.metrics import StepResult, Sums
+from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
-from trainer.optimizer import OptimizerSettings
-from trainer.settings import EngineSettings
-from trainer.variables import initial_values, variable_shapes
+from trainer.settings import EngineSettings, OptimizerSettings
+from trainer.tasks.pretraining import PretrainingSums
+from trainer.weights import initial_values, variable_shapes
 
 Tensor: TypeAlias = Any
 _COMPUTE_DTYPES = {"off": flow.float32, "fp16": flow.float16, "bf16": flow.bfloat16}
@@ -55,7 +55,7 @@ class OneFlowEngine:
     def __init__(self, settings: EngineSettings, devices: Devices) -> None:
         self._settings, self._local = settings, devices
         self.is_first = devices.process.rank == 0
-        self.rank, self.world_size = devices.pipeline, len(devices.pipelines)
+        self.data_rank, self.data_world_size = devices.pipeline, len(devices.pipelines)
         self.devices = len(devices.pipelines)
         self.processes = devices.process.world_size
         self.device_name = devices.name if self.processes == 1 else f"{self.processes} x {devices.name}"
@@ -97,7 +97,9 @@ class OneFlowEngine:
         self._loss_scale = LossScale(self._settings.loss_scale if self._is_scaled else 1.0, 0)
         self._passes = Passes(self._placed, self._local, self._settings)  # without the graphs of the phase before
 
-    def train(self, examples: Examples, *, step: int, rate: float, accumulation: int, stop: bool) -> Callable[[], StepResult]:
+    def train(
+        self, examples: Examples, *, step: int, learning_rate: float, accumulation: int, stop: bool
+    ) -> Callable[[], StepResult]:
         batch = _to_batch(examples, np.ones(len(examples), np.float32))
         counted = self._count(batch)
         scale, loss_scale = 1.0, self._loss_scale.scale
@@ -107,7 +109,7 @@ class OneFlowEngine:
         sums, gradients = self._passes.gradients(batch, draws, scale / counted.clamp(min=1e-5), accumulation)
         told = self._local.sum_over_all(flow.cat([sums, self._squared_norm(gradients), self._own_flag(stop)]))
         norm = flow.sqrt(told[4:5]) / scale
-        self._update(gradients, clip_factor(norm, self._optimizer.clip_norm) / scale, norm, rate)
+        self._update(gradients, clip_factor(norm, self._optimizer.clip_norm) / scale, norm, learning_rate)
 
         def wait() -> StepResult:
             *of_sums, _, stops = told.numpy().tolist()
@@ -116,7 +118,7 @@ class OneFlowEngine:
 
         return wait
 
-    def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> Sums:
+    def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> PretrainingSums:
         batch = _to_batch(examples, row_weights)
         counted = self._count(batch)
         return _to_sums(self._local.sum_over_all(self._passes.sums(batch)).numpy().tolist(), counted)
@@ -163,7 +165,7 @@ class OneFlowEngine:
         of_parts = draws_of_parts(self._model, seq)
         if not of_parts:
             return []
-        keys = [dropout_key(self._seed, step, self.rank * accumulation + part) for part in range(accumulation)]
+        keys = [dropout_key(self._seed, step, self.data_rank * accumulation + part) for part in range(accumulation)]
         drawn = np.concatenate([draw(key, (sequences // accumulation, seq, sum(of_parts))) for key in keys])
         return np.split(drawn, np.cumsum(of_parts[:-1]), axis=2)
 
@@ -198,10 +200,10 @@ def _to_batch(examples: Examples, row_weights: NDArray[np.float32]) -> dict[str,
     return {**features(examples), "row_weights": row_weights}
 
 
-def _to_sums(of_sums: list[float], counted: Tensor) -> Sums:
+def _to_sums(of_sums: list[float], counted: Tensor) -> PretrainingSums:
     masked_lm_loss, masked_lm_correct, next_sentence_loss, next_sentence_correct = of_sums
     weight, sequences = counted.numpy().tolist()
-    return Sums(masked_lm_loss, masked_lm_correct, weight, next_sentence_loss, next_sentence_correct, sequences)
+    return PretrainingSums(masked_lm_loss, masked_lm_correct, weight, next_sentence_loss, next_sentence_correct, sequences)
 
 
 def _slot_names(name: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import oneflow as flow
 
-from trainer.optimizer import OptimizerSettings, is_decayed
+from trainer.settings import OptimizerSettings, is_decayed
 
 Tensor: TypeAlias = Any
 

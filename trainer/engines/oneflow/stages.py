@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from bertprep.errors import UsageError
 from trainer.model_config import ModelConfig
-from trainer.variables import variable_shapes
+from trainer.weights import variable_shapes
 
 WORDS = "bert/embeddings/word_embeddings"
 """The variable that the first stage and the last both have: the masked-LM head multiplies by it."""

@@ -13,7 +13,7 @@ from trainer.settings import EngineSettings
 def find_process(settings: EngineSettings) -> tuple[int, int]:
     """This process's rank and the number of all, by --hosts or by the TF_CONFIG that TensorFlow reads."""
     if settings.hosts:
-        return settings.host_rank, len(settings.hosts)
+        return settings.host_rank or 0, len(settings.hosts)
     text = os.environ.get("TF_CONFIG", "")
     if not text:
         return 0, 1

@@ -14,8 +14,8 @@ from typing import Any
 import tensorflow as tf
 
 from bertprep.errors import BertprepError, UsageError
+from trainer.engines.execution import Execution, Processor, choose_execution, this_cpu
 from trainer.engines.tensorflow.checks import find_process
-from trainer.execution import Execution, Processor, choose_execution, this_cpu
 from trainer.settings import EngineSettings
 
 

@@ -41,11 +41,11 @@ from trainer.engines.tensorflow.model import (
     pretraining_sums,
 )
 from trainer.engines.tensorflow.optimizers import Slots, make_slots, update_variables
-from trainer.metrics import StepResult, Sums
+from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
-from trainer.optimizer import OptimizerSettings
-from trainer.settings import EngineSettings
-from trainer.variables import initial_values
+from trainer.settings import EngineSettings, OptimizerSettings
+from trainer.tasks.pretraining import PretrainingSums
+from trainer.weights import initial_values
 
 Tensor: TypeAlias = Any
 _COMPUTE_DTYPES = {"off": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -84,7 +84,7 @@ class TensorFlowEngine:
         self._settings, self._local = settings, devices
         self._strategy = devices.strategy
         self._replicas: list[_Replica] = []
-        self.rank, self.world_size = devices.rank, devices.world_size
+        self.data_rank, self.data_world_size = devices.rank, devices.world_size
         self.processes, self.is_first = devices.world_size, devices.rank == 0
         self.devices = int(self._strategy.num_replicas_in_sync)
         self.device_name = devices.kind if self.devices == 1 else f"{self.devices} x {devices.kind}"
@@ -119,12 +119,14 @@ class TensorFlowEngine:
                     variable.assign(tf.zeros(variable.shape))
             replica.loss_scale.scale.assign(self._settings.loss_scale if self._is_scaled else 1.0)
 
-    def train(self, examples: Examples, *, step: int, rate: float, accumulation: int, stop: bool) -> Callable[[], StepResult]:
-        first = self.rank * accumulation * len(self._replicas)
+    def train(
+        self, examples: Examples, *, step: int, learning_rate: float, accumulation: int, stop: bool
+    ) -> Callable[[], StepResult]:
+        first = self.data_rank * accumulation * len(self._replicas)
         keys = [dropout_key(self._seed, step, first + part) for part in range(accumulation * len(self._replicas))]
         batch = self._spread({**features(examples), "dropout_key": np.array(keys)}, accumulation)
         with self._explained():
-            result = self._train(batch, tf.constant(rate, tf.float32), tf.constant(float(stop)))
+            result = self._train(batch, tf.constant(learning_rate, tf.float32), tf.constant(float(stop)))
 
         def wait() -> StepResult:
             with self._explained():
@@ -132,10 +134,10 @@ class TensorFlowEngine:
 
         return wait
 
-    def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> Sums:
+    def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> PretrainingSums:
         batch = self._spread({**features(examples), "row_weights": row_weights}, 1)
         with self._explained():
-            return Sums(*self._evaluate(batch).numpy().tolist())
+            return PretrainingSums(*self._evaluate(batch).numpy().tolist())
 
     def state(self) -> State:
         return {name: variable.numpy() for name, variable in self._replicas[0].all_variables.items()}
@@ -147,10 +149,10 @@ class TensorFlowEngine:
                     variable.assign(state[name])
 
     def gather(self, number: int) -> list[int]:
-        if self.world_size == 1:
+        if self.data_world_size == 1:
             return [number]
-        own = np.zeros(self.world_size)
-        own[self.rank] = number / len(self._replicas)  # each of this process's devices adds its part
+        own = np.zeros(self.data_world_size)
+        own[self.data_rank] = number / len(self._replicas)  # each of this process's devices adds its part
 
         run = tf.function(
             lambda: self._first(self._strategy.run(self._sum_over_all, args=(tf.constant(own),))), autograph=False
@@ -168,11 +170,11 @@ class TensorFlowEngine:
                 f"{self.device_name}: out of memory; give a smaller --batch-size, and --accumulate for the same global batch"
             ) from error
         except (tf.errors.AbortedError, tf.errors.InternalError, tf.errors.UnavailableError) as error:
-            if self.world_size == 1:
+            if self.data_world_size == 1:
                 raise
             raise BertprepError(
-                f"process {self.rank} of {self.world_size}: another one is gone ({str(error).splitlines()[0]}); start all of "
-                "them again, they go on from the newest checkpoint"
+                f"process {self.data_rank} of {self.data_world_size}: another one is gone ({str(error).splitlines()[0]}); "
+                "start all of them again, they go on from the newest checkpoint"
             ) from error
 
     def _spread(self, arrays: Mapping[str, NDArray[Any]], accumulation: int) -> Any:
@@ -181,7 +183,7 @@ class TensorFlowEngine:
         cut = {name: a.reshape(accumulation, replicas, -1, *a.shape[1:]) for name, a in arrays.items()}
 
         def of_replica(context: Any) -> dict[str, Tensor]:
-            number = context.replica_id_in_sync_group - self.rank * replicas
+            number = context.replica_id_in_sync_group - self.data_rank * replicas
             return {name: tf.constant(array[:, number]) for name, array in cut.items()}
 
         return self._strategy.experimental_distribute_values_from_function(of_replica)
@@ -199,7 +201,7 @@ class TensorFlowEngine:
 
     def _number_of_replica(self) -> int:
         number = tf.distribute.get_replica_context().replica_id_in_sync_group  # an integer, or a constant tensor
-        return int(tf.get_static_value(tf.convert_to_tensor(number))) - self.rank * len(self._replicas)
+        return int(tf.get_static_value(tf.convert_to_tensor(number))) - self.data_rank * len(self._replicas)
 
     def _train_on_all(self, batch: Any, rate: Tensor, stop: Tensor) -> Tensor:
         return self._first(self._strategy.run(self._train_on_one, args=(batch, rate, stop)))
@@ -226,7 +228,7 @@ class TensorFlowEngine:
         weight: Tensor,
         sequences: Tensor,
         parts: Tensor,
-    ) -> tuple[dict[str, Tensor], Sums]:
+    ) -> tuple[dict[str, Tensor], PretrainingSums]:
         """The gradients of prepared weights, and what the micro-batch adds to the losses."""
         with tf.GradientTape() as tape:
             tape.watch(weights)
@@ -270,7 +272,7 @@ class TensorFlowEngine:
         part = {name: values[0] for name, values in batch.items()}
         return self._sum_over_all(tf.stack(self._sums[self._number_of_replica()](part)))
 
-    def _sums_of(self, replica: _Replica, part: Mapping[str, Tensor]) -> Sums:
+    def _sums_of(self, replica: _Replica, part: Mapping[str, Tensor]) -> PretrainingSums:
         return pretraining_sums(self._model, self._prepare(replica), part, row_weights=part["row_weights"])
 
     def _prepare(self, replica: _Replica) -> Weights:
@@ -299,4 +301,4 @@ def _add_up(compute: Callable[..., Any], batch: Mapping[str, Tensor], accumulati
 
 def _read_result(values: Tensor) -> StepResult:
     *sums, norm, scale, stop = values.numpy().tolist()
-    return StepResult(Sums(*sums), norm, scale, is_stop_wanted=stop > 0)
+    return StepResult(PretrainingSums(*sums), norm, scale, is_stop_wanted=stop > 0)

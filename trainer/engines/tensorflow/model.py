@@ -4,7 +4,7 @@ A function of weights by name, a batch and a dropout key: exact GELU, LayerNorm 
 masked positions only, which makes a step three times cheaper than logits at all positions. Nothing but dense products and
 gathers, in shapes that depend on the batch's shape alone, so XLA compiles it.
 
-Variables (trainer/variables.py) are float32. `prepare_weights` makes of them what products read, once for all micro-batches of
+Variables (trainer/weights.py) are float32. `prepare_weights` makes of them what products read, once for all micro-batches of
 a step, and `gradients_of_variables` takes the gradients back. Products run in the precision of these weights; LayerNorm,
 softmax, logits and losses are float32 always. Activations are (sequences * seq, hidden): with a third dimension TensorFlow
 would multiply each sequence on its own. No activation has more than two uses: gradients of more would be added in the order in
@@ -23,8 +23,8 @@ from keras import ops
 
 from trainer.engines.tensorflow.dropout import Dropout
 from trainer.engines.tensorflow.fused_ops import add_bias, cross_entropy, gelu, layer_norm, look_up
-from trainer.metrics import Sums
 from trainer.model_config import MASKED_OUT, ModelConfig
+from trainer.tasks.pretraining import PretrainingSums
 
 Tensor: TypeAlias = Any  # of whatever framework Keras runs on
 Batch: TypeAlias = Mapping[str, Tensor]  # the seven features of bertprep.records.Examples, by their names
@@ -96,27 +96,27 @@ def pretraining_sums(
     *,
     dropout_key: Tensor | None = None,
     row_weights: Tensor | None = None,
-) -> Sums:
+) -> PretrainingSums:
     """Losses and hits of a batch or a part of one; with weights of rows, (sequences,), for their next-sentence labels."""
     logits = pretraining_logits(config, weights, batch, dropout_key=dropout_key)
     tokens = ops.reshape(batch["masked_lm_ids"], (-1,))
     counts = ops.cast(ops.reshape(batch["masked_lm_weights"], (-1,)), "float32")
     labels = batch["next_sentence_labels"]
     rows = ops.ones((ops.shape(labels)[0],), "float32") if row_weights is None else row_weights
-    return Sums(
-        masked_lm_loss=ops.sum(cross_entropy(tokens, logits.masked_lm) * counts),
-        masked_lm_correct=ops.sum(_hits(tokens, logits.masked_lm) * counts),
-        masked_lm_weight=ops.sum(counts),
-        next_sentence_loss=ops.sum(cross_entropy(labels, logits.next_sentence) * rows),
-        next_sentence_correct=ops.sum(_hits(labels, logits.next_sentence) * rows),
+    return PretrainingSums(
+        masked_lm_loss_sum=ops.sum(cross_entropy(tokens, logits.masked_lm) * counts),
+        masked_lm_correct_sum=ops.sum(_hits(tokens, logits.masked_lm) * counts),
+        masked_lm_weight_sum=ops.sum(counts),
+        next_sentence_loss_sum=ops.sum(cross_entropy(labels, logits.next_sentence) * rows),
+        next_sentence_correct_sum=ops.sum(_hits(labels, logits.next_sentence) * rows),
         sequences=ops.sum(rows),
     )
 
 
-def loss_share(part: Sums, masked_lm_weight: Tensor, sequences: Tensor) -> Tensor:
+def loss_share(part: PretrainingSums, masked_lm_weight: Tensor, sequences: Tensor) -> Tensor:
     """A part's share of the loss of a global batch that has this weight and this many sequences in all."""
     weight = ops.maximum(masked_lm_weight, 1e-5)  # a batch without a masked token has a loss of 0 there
-    return part.masked_lm_loss / weight + part.next_sentence_loss / sequences
+    return part.masked_lm_loss_sum / weight + part.next_sentence_loss_sum / sequences
 
 
 def _hits(labels: Tensor, logits: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from trainer.optimizer import OptimizerSettings, is_decayed
+from trainer.settings import OptimizerSettings, is_decayed
 
 Tensor: TypeAlias = Any
 

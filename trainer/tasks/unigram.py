@@ -1,8 +1,8 @@
-"""What a model must beat: the loss of one that knows how often each token is a label in training, and looks at nothing else.
+"""What a model must beat: the masked-LM loss by unigram frequencies, which looks at nothing but how often a token is a label.
 
-A masked token is predicted with probability (its count + 1) / (all counts + size of the vocabulary): the one added lets no
-label be impossible, whose loss would be infinite. A trained model that is no better has learnt nothing from the words around
-the mask. The loss depends on the counts of labels in both splits alone, so these are all that is kept of the records.
+A masked token is predicted with probability (its count + 1) / (all counts + size of the vocabulary): the one added keeps every
+label possible, since the loss of an impossible one is infinite. A model that is no better has learned nothing from the words
+around the mask. The loss depends on the counts of labels in both splits alone, so only those are kept of the records.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def unigram_loss(
 ) -> float:
     """Mean loss, in nats, of the masked tokens of `test`, predicted by how often each is one in `training`.
 
-    Of `test` the first `test_sequences` records count, as in an evaluation of so many, or with 0 all of them. Of each set at
+    Of `test` the first `test_sequences` records count, as in an evaluation, or with 0 all of them. Of each set at
     most `most_records` are read, spread evenly. 0 where no token is masked.
     """
     counts = _count_labels(training, len(training), vocab_size=vocab_size, most_records=most_records)
@@ -33,7 +33,7 @@ def unigram_loss(
 
 
 def _count_labels(records: RecordSet, first: int, *, vocab_size: int, most_records: int) -> NDArray[np.float64]:
-    """(vocabulary,): how often each token is a label in the first so many records, of which at most `most_records` are read."""
+    """(vocabulary,): how often each token is a label in the `first` records, of which at most `most_records` are read."""
     counts = np.zeros(vocab_size)
     numbers = _spread(first, most_records)
     examples = Examples.empty(min(_PORTION, len(numbers)), seq=records.seq, pred=records.pred)
@@ -50,7 +50,7 @@ def _count_labels(records: RecordSet, first: int, *, vocab_size: int, most_recor
 
 
 def _spread(records: int, most: int) -> NDArray[np.int64]:
-    """The numbers of at most `most` of so many records, evenly apart.
+    """The numbers of at most `most` of `records` records, evenly apart.
 
     >>> _spread(10, 4).tolist(), _spread(3, 4).tolist()
     ([0, 2, 5, 7], [0, 1, 2])

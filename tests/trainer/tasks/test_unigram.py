@@ -11,8 +11,8 @@ from bertprep.errors import BertprepError
 from bertprep.records.record_set import RecordSet
 from tests.records.handmade import FIRST, Record, file_of
 from tests.records.test_record_set import write_folder
-from trainer import unigram
-from trainer.unigram import unigram_loss
+from trainer.tasks import unigram
+from trainer.tasks.unigram import unigram_loss
 
 
 def labelled(path: Path, *labels: tuple[int, int], weights: tuple[float, float] = (1.0, 1.0)) -> RecordSet:

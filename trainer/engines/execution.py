@@ -1,8 +1,8 @@
-"""How a step is executed where nobody says it: in which precision, and compiled by XLA or not.
+"""How a step is executed by default: in which precision, and compiled by XLA or not.
 
-On GPUs the fast way is the default: bf16 where they have it, else fp16, and a compiled step, without which a step is thousands
-of small kernels. On CPUs the plain way is. The choice is a function of the settings and of what the processors are said to be,
-so that it can be tried without them; the opening lines of a run tell it, with the reason.
+On GPUs the default is bf16 where they support it, else fp16, and a compiled step, without which a step is thousands of small
+kernels. On CPUs it is float32 without XLA. The choice is a pure function of the settings and the processors, so that it can be
+tested without them; the opening lines of a run say it, with the reason.
 """
 
 from __future__ import annotations
@@ -46,23 +46,22 @@ class Execution:
 
     def describe(self) -> list[tuple[str, str]]:
         """Rows of the opening lines."""
-        rows = [("precision", _with_reason(_NAMES[self.precision], self.why_precision))]
+        rows = [("precision", _NAMES[self.precision], self.why_precision)]
         if self.xla or self.why_xla:
-            rows.append(("XLA", _with_reason("on" if self.xla else "off", self.why_xla)))
-        return rows
+            rows.append(("XLA", "on" if self.xla else "off", self.why_xla))
+        return [(name, f"{what}: {why}" if why else what) for name, what, why in rows]
 
 
 def choose_execution(settings: EngineSettings, processors: Sequence[Processor], *, xla_fault: str = "") -> Execution:
     """What the settings ask for, or what suits all of the processors; `xla_fault` is why XLA does not work on them."""
     worst = min(processors, key=lambda each: each.capability or (0, 0))
-    precision, why_precision = _choose_precision(settings, worst)
-    xla, why_xla = _choose_xla(settings, worst, xla_fault)
+    possible: tuple[str, ...] = PRECISIONS
     if settings.amp != "auto":
-        possible: tuple[str, ...] = (settings.amp,)
+        possible = (settings.amp,)
     elif settings.engine == "oneflow" and not worst.is_gpu:
         possible = ("off",)
-    else:
-        possible = PRECISIONS
+    precision, why_precision = _choose_precision(settings, worst)
+    xla, why_xla = _choose_xla(settings, worst, xla_fault)
     return Execution(precision, xla, why_precision, why_xla, possible)
 
 
@@ -103,12 +102,8 @@ def _choose_xla(settings: EngineSettings, processor: Processor, fault: str) -> t
     return True, "few kernels instead of thousands in each step (--xla off for a faster start)"
 
 
-def _with_reason(what: str, why: str) -> str:
-    return f"{what}: {why}" if why else what
-
-
 def this_cpu() -> Processor:
-    """The processor that this process runs on: its name, where the system tells, and its features."""
+    """The processor that this process runs on: its name, where the system knows it, and its features."""
     from llvmlite import binding as llvm
 
     try:

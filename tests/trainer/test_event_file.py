@@ -1,4 +1,4 @@
-"""Events are read back by TensorFlow, whose format they are; a run that goes on makes TensorBoard forget what came after."""
+"""Events are read back by TensorFlow, whose format they are; a resumed run makes TensorBoard forget what came after."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bertprep.errors import BertprepError
-from trainer.tensorboard import EventFile, append, frame
+from trainer.log_file import EventFile, append, frame
 
 
 def read_events(path: Path) -> list[Any]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.execution import Execution, Processor, choose_execution, this_cpu
+from trainer.engines.execution import Execution, Processor, choose_execution, this_cpu
 from trainer.settings import EngineSettings
 
 H100 = Processor("NVIDIA H100", (9, 0), is_gpu=True)

@@ -1,0 +1,62 @@
+"""What a model is trained for: all that the loop, the log and the evaluation need to know of a task.
+
+A task opens its records, names the sums that an engine adds up over a batch, and turns these into metrics and words. How the
+sums are computed is in `trainer.engines`, since that takes a framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from bertprep.records.record_set import RecordSet
+from trainer.model_config import ModelConfig
+
+
+class Sums(Protocol):
+    """Losses (in nats) and hits as a named tuple of sums over a batch, or over a micro-batch: those add up to the batch's.
+
+    Within an engine these are tensors of its framework; what it returns are numbers, and the metrics are of those.
+    """
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    @property
+    def sequences(self) -> Any:
+        """How many sequences count."""
+
+    @property
+    def loss(self) -> float:
+        """What training minimizes."""
+
+    def plus(self, other: Any) -> Any:
+        """The sums of both."""
+
+    def metrics(self) -> dict[str, float]:
+        """Means, by their names in the log and in its order: the loss first."""
+
+
+class Task(Protocol):
+    """One kind of training."""
+
+    @property
+    def sums(self) -> Callable[..., Sums]:
+        """The type of its sums; all are 0 without arguments."""
+
+    def open_records(self, data: Sequence[Path], split: str, model: ModelConfig) -> RecordSet:
+        """The records of a split, whose values are held against the sizes of the model as they are read."""
+
+    def flops(self, model: ModelConfig, *, seq: int, pred: int) -> int:
+        """Floating-point operations of a sequence, forward and backward."""
+
+    def baseline(
+        self, training: RecordSet, test: RecordSet, model: ModelConfig, *, test_sequences: int
+    ) -> dict[str, float | None]:
+        """Metrics on the test split that a model must beat, by their names in the log; None where one is not known."""
+
+    def describe_training(self, entry: Mapping[str, Any]) -> str:
+        """The metrics of an entry of the log, for the console's line of a step."""
+
+    def describe_evaluation(self, entry: Mapping[str, Any]) -> str:
+        """The metrics of an entry of the log, for the console's line of an evaluation."""

@@ -1,0 +1,140 @@
+"""The variables of a model: names, shapes and first values, which come from the seed or from a file.
+
+The names are those of Google's checkpoints (`bertprep.weights.google_names`), and they are what checkpoints, optimizers and
+exports go by; they never change. What a file is, its content says and not its name: a checkpoint has the settings of its run in
+it. Of a checkpoint only the weights are taken; moments, the loss scale and the position in the data belong to its own run.
+Every variable must be there and fit: a model that is loaded in part is an accident that no loss would show.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.errors import UsageError
+from bertprep.weights import google_names
+from bertprep.weights.hugging_face import map_weights
+from bertprep.weights.safetensors import map_safetensors
+from bertprep.weights.tensor_bundle import INDEX_SUFFIX, TensorBundle, find_prefix
+from bertprep.workspace.layout import GOOGLE_PREFIX
+from trainer import checkpoint
+from trainer.model_config import ModelConfig
+
+HUGGING_FACE_FILE = "model.safetensors"
+Weights = dict[str, NDArray[np.float32]]
+
+
+def variable_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every variable, in the order in which they are kept everywhere.
+
+    >>> shapes = variable_shapes(ModelConfig.preset("tiny"))
+    >>> shapes["bert/encoder/layer_1/intermediate/dense/kernel"]
+    (128, 512)
+    """
+    return google_names.variable_shapes(asdict(config))
+
+
+def initial_values(config: ModelConfig, seed: int) -> Weights:
+    """Random values of all variables, the same for every engine, in 4 bytes a parameter.
+
+    Each variable is drawn from the seed and its index in the list: a normal distribution of the configuration's
+    `initializer_range`, truncated at two standard deviations; biases and `beta` are 0, `gamma` is 1.
+    """
+    return {
+        name: _initial_value(name, shape, config.initializer_range, np.random.default_rng([seed, index]))
+        for index, (name, shape) in enumerate(variable_shapes(config).items())
+    }
+
+
+def _initial_value(name: str, shape: tuple[int, ...], deviation: float, rng: np.random.Generator) -> NDArray[np.float32]:
+    if name.endswith(("bias", "beta")):
+        return np.zeros(shape, np.float32)
+    if name.endswith("gamma"):
+        return np.ones(shape, np.float32)
+    values = rng.standard_normal(shape, np.float32)
+    flat = values.reshape(-1)
+    beyond = np.flatnonzero(np.abs(flat) > 2)
+    while len(beyond):  # each is drawn again until it fits: 4.6% of them, then 4.6% of these
+        flat[beyond] = rng.standard_normal(len(beyond), np.float32)
+        beyond = beyond[np.abs(flat[beyond]) > 2]
+    values *= np.float32(deviation)
+    return values
+
+
+def find_weights(path: Path) -> Path:
+    """What a user means by a file, by a prefix of Google's files, or by the folder of either.
+
+    In a folder: a run's newest checkpoint, or else a model of Hugging Face's, or else Google's. Raises `UsageError`.
+    """
+    if prefix := find_prefix(path):
+        return prefix
+    if path.is_file():
+        return path
+    kinds = f"a checkpoint, a {HUGGING_FACE_FILE} or a {GOOGLE_PREFIX}"
+    if not path.exists():
+        raise UsageError(f"{path}: does not exist; name {kinds}, or a folder that holds one")
+    found = checkpoint.newest(path)
+    if found is None and (path / HUGGING_FACE_FILE).is_file():
+        found = path / HUGGING_FACE_FILE
+    if found := found or _newest_of_google(path):
+        return found
+    raise UsageError(f"{path}: holds neither a checkpoint nor a {HUGGING_FACE_FILE} nor a {GOOGLE_PREFIX}; name {kinds}")
+
+
+def _newest_of_google(folder: Path) -> Path | None:
+    """The prefix of the highest step in a folder, model.ckpt-300 as TensorFlow names them, or the one without a step."""
+    prefixes = [index.with_name(index.name.removesuffix(INDEX_SUFFIX)) for index in folder.glob(f"*{INDEX_SUFFIX}")]
+    steps = {int(match[1]): prefix for prefix in prefixes if (match := re.search(r"-(\d+)$", prefix.name))}
+    if steps:
+        return steps[max(steps)]
+    released = folder / GOOGLE_PREFIX
+    if released in prefixes or not prefixes:
+        return released if prefixes else None
+    if len(prefixes) > 1:
+        names = ", ".join(sorted(ascii(prefix.name) for prefix in prefixes))
+        raise UsageError(f"{folder}: holds several checkpoints of TensorFlow, {names}; name one of them")
+    return prefixes[0]
+
+
+def read_initial_weights(path: Path, config: ModelConfig) -> Weights:
+    """Values of all variables by our names, from any file or folder that `find_weights` finds."""
+    file = find_weights(path)
+    if not find_prefix(file) and checkpoint.is_checkpoint(file):
+        return take_weights(file, checkpoint.read(file).state, config)  # which checks their sha256
+    with _open_weights(file, config) as read:
+        return {name: np.array(read(name), order="C") for name in variable_shapes(config)}
+
+
+def check_initial_weights(path: Path, config: ModelConfig) -> None:
+    """Raise what `read_initial_weights` would raise for names and shapes; no values are read."""
+    with _open_weights(find_weights(path), config):
+        pass
+
+
+@contextmanager
+def _open_weights(file: Path, config: ModelConfig) -> Iterator[Callable[[str], NDArray[np.float32]]]:
+    """What reads a variable by its name, of a file that has exactly those of the model."""
+    shapes = variable_shapes(config)
+    if find_prefix(file):
+        bundle = TensorBundle(file)
+        google_names.check_variables(file, bundle.shapes, shapes)
+        yield bundle.read
+    elif checkpoint.is_checkpoint(file):
+        with map_safetensors(file) as state:
+            yield take_weights(file, state, config).__getitem__
+    else:
+        with map_weights(file, shapes) as weights:
+            yield weights.__getitem__
+
+
+def take_weights(file: Path, state: Mapping[str, NDArray[np.float32]], config: ModelConfig) -> Weights:
+    """The variables of a model out of all that a checkpoint holds, each of the shape that the model has for it."""
+    shapes = variable_shapes(config)
+    google_names.check_variables(file, {name: value.shape for name, value in state.items()}, shapes)
+    return {name: state[name] for name in shapes}
