@@ -29,6 +29,7 @@ from bertprep.commands.validate import validate
 from bertprep.errors import BertprepError
 from bertprep.files import archives
 from bertprep.instances import Tokenizer, load_vocabulary
+from bertprep.records.data_sets import find_records
 from bertprep.records.make import KIND
 from bertprep.sources.formatting import DUMP, READERS, SourceFile
 from bertprep.sources.streams import open_stream
@@ -38,7 +39,6 @@ from bertprep.sources.wikimedia.dump import DumpReader
 from bertprep.sources.wikimedia.wikitext import to_prose
 from bertprep.text.cleaning import clean_document
 from bertprep.text.documents import TextInput, index_documents, read_documents
-from bertprep.workspace.data_sets import find_records
 from bertprep.workspace.layout import LISTING, MANIFEST
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, Journal, Manifest, sha256_of
 from tests.check.damage import SETTINGS, Examiner, Target, damage, damage_case

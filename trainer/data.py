@@ -6,21 +6,17 @@ Records go together when they share a vocabulary, by its sha256 and by whether i
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bertprep.config import RECORD_FORMATS
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
-from bertprep.records.file_bytes import FileBytes
-from bertprep.records.formats import find_format
-from bertprep.records.make import KIND
+from bertprep.records.data_sets import DataSet, find_training_records, search
 from bertprep.records.record_set import RecordSet
-from bertprep.workspace.data_sets import RecordFolder, choose_format, find_records
-from bertprep.workspace.layout import MANIFEST, TEST, TRAINING, Workspace
-from bertprep.workspace.manifest import JOURNAL_SUFFIX, read_manifest, sha256_of_vocabulary, tokens_of_vocabulary
+from bertprep.workspace.layout import MANIFEST, TEST
+from bertprep.workspace.manifest import sha256_of_vocabulary, tokens_of_vocabulary
+from bertprep.workspace.manifest_schema import RECORDS
 from trainer.model_config import ModelConfig
 
 DEFAULT_SEQ = 128
@@ -41,6 +37,7 @@ class Data:
     vocabulary_sha256: str | None = None
     cased: bool | None = None
     choice: str = ""  # how the folder was chosen, for people
+    notes: tuple[str, ...] = ()  # on files that are passed over, for people
 
     def describe(self) -> str:
         """One line: where, how many, of which shape."""
@@ -48,28 +45,29 @@ class Data:
         choice = f" ({self.choice})" if self.choice else ""
         test = "" if self.has_test else ", no test split"
         shape = f"{self.seq}/{self.pred}, {self.format}"
-        return f"{self.folders[0]}{others}{choice}: {self.records:,} training records of {shape}{test}"
+        found = f"{self.folders[0]}{others}{choice}: {self.records:,} training records of {shape}{test}"
+        return "; ".join((found, *self.notes))
 
 
 def find_data(
     workdir: Path, seq: int = DEFAULT_SEQ, record_format: str | None = None, *, vocabulary: Path | None = None
 ) -> Data:
     """The newest finished records of `seq` tokens in a workspace, of either format where none is asked for."""
-    formats = RECORD_FORMATS if record_format is None else (record_format,)
-    found: list[tuple[int, Path]] = []  # when a manifest was written, and its folder
+    found: list[DataSet] = []
     unfinished: list[Path] = []
     other_lengths: set[int] = set()
-    for folder in _record_folders(Workspace(workdir), formats):
-        if (folder / (MANIFEST + JOURNAL_SUFFIX)).exists():
-            unfinished.append(folder)
-        elif (manifest := read_manifest(folder)) and manifest.kind == KIND:
-            if manifest.made_with["seq"] == seq:
-                found.append(((folder / MANIFEST).stat().st_mtime_ns, folder))
-            else:
-                other_lengths.add(manifest.made_with["seq"])
+    for data_set in search(workdir):
+        if data_set.kind != RECORDS or record_format not in (None, data_set.format):
+            continue
+        if data_set.is_unfinished:
+            unfinished.append(data_set.folder)
+        elif data_set.manifest and data_set.manifest.made_with["seq"] == seq:
+            found.append(data_set)
+        elif data_set.manifest:
+            other_lengths.add(data_set.manifest.made_with["seq"])
     if not found:
         raise UsageError(_nothing_found(workdir, seq, record_format, unfinished, other_lengths))
-    newest = max(found)[1]
+    newest = max(found, key=lambda data_set: (data_set.modified_ns, data_set.folder)).folder
     among = f"the newest of {len(found):,}" if len(found) > 1 else "the only one"
     data = name_data([newest], seq, record_format, vocabulary=vocabulary)
     return replace(data, choice=f"{among} of {seq} tokens in {workdir}")
@@ -82,7 +80,7 @@ def name_data(
 
     Without `seq` it is that of the first.
     """
-    parts = [_read_folder(_data_set_of(folder, record_format), vocabulary) for folder in folders]
+    parts = [_read_folder(folder, record_format, vocabulary) for folder in folders]
     seq = parts[0].seq if seq is None else seq
     for part in parts:
         if part.seq != seq:
@@ -106,8 +104,9 @@ def name_data(
         next((part for part in parts if part.vocabulary), parts[0]),
         cased=next((part.cased for part in parts if part.cased is not None), None),
         folders=tuple(part.folders[0] for part in parts),
-        format=" and ".join(sorted({part.format for part in parts})),
+        format=" and ".join(sorted({name for part in parts for name in part.format.split(" and ")})),
         records=sum(part.records for part in parts),
+        notes=tuple(note for part in parts for note in part.notes),
         has_test=all(part.has_test for part in parts),
     )
 
@@ -141,15 +140,6 @@ def check_fits_model(data: Data, model: ModelConfig, name: str) -> None:
         )
 
 
-def _record_folders(workspace: Workspace, formats: Sequence[str]) -> list[Path]:
-    """Where a workspace may have records: every folder that has a manifest, or the beginning of one."""
-    found: set[Path] = set()
-    for record_format in formats:
-        pattern = Workspace(Path()).records(record_format, "*", "*") / f"{MANIFEST}*"
-        found.update(path.parent for path in workspace.root.glob(str(pattern)))
-    return sorted(found)
-
-
 def _nothing_found(
     workdir: Path, seq: int, record_format: str | None, unfinished: Sequence[Path], other_lengths: set[int]
 ) -> str:
@@ -164,46 +154,40 @@ def _nothing_found(
     return f"{workdir}: has no {asked}{others}; {made_by} --workdir {workdir} makes them, --data names others"
 
 
-def _data_set_of(folder: Path, record_format: str | None) -> Path:
-    """The folder of the data set, where its split training/ was named, or what holds one for each format."""
-    return folder.parent if folder.name == TRAINING and folder.is_dir() else choose_format(folder, record_format)
-
-
-def _read_folder(path: Path, given: Path | None) -> Data:
-    """What one folder holds; its records are counted by their index, which is made where it is missing."""
-    folder = find_records(path)
-    with RecordSet([path]) as records:
-        seq, pred, number = records.seq, records.pred, len(records)
-        first, _ = records.place_of(0)
-    with contextlib.closing(FileBytes(first)) as file:
-        record_format = find_format(first, file.array)
-        file.check()
-    vocabulary, size, sha256 = _vocabulary_of(folder, given)
+def _read_folder(path: Path, record_format: str | None, vocabulary: Path | None) -> Data:
+    """What a folder holds; its records are counted by their index, which is made where it is missing."""
+    data_set = find_training_records(path, (record_format,) if record_format else ())
+    folder = data_set.folder if data_set.is_whole else path
+    with RecordSet([folder]) as records:
+        seq, pred, count, formats = records.seq, records.pred, len(records), records.formats
+    vocabulary, size, sha256 = _vocabulary_of(data_set, vocabulary)
     return Data(
-        folders=(path,),
-        format=record_format,
+        folders=(folder,),
+        format=" and ".join(formats),
         seq=seq,
         pred=pred,
-        records=number,
-        has_test=any(file.split == TEST for file in folder.files),
+        records=count,
+        has_test=bool(data_set.paths(TEST)),
         vocabulary=vocabulary,
         vocabulary_size=size,
         vocabulary_sha256=sha256,
-        cased=folder.manifest.made_with.get("cased") if folder.manifest else None,
+        cased=data_set.manifest.made_with.get("cased") if data_set.manifest else None,
+        notes=data_set.notes,
     )
 
 
-def _vocabulary_of(folder: RecordFolder, given: Path | None) -> tuple[Path | None, int | None, str | None]:
-    """(file, tokens, sha256) of the vocabulary that is given or is beside the records, which must be the manifest's."""
-    expected = sha256_of_vocabulary(folder.manifest) if folder.manifest else None
-    path = given or folder.vocabulary
+def _vocabulary_of(data_set: DataSet, given: Path | None) -> tuple[Path | None, int | None, str | None]:
+    """(file, tokens, sha256) of the vocabulary that is given or lies beside the records, which must be the manifest's."""
+    manifest = data_set.manifest
+    expected = sha256_of_vocabulary(manifest) if manifest else None
+    path = given or data_set.vocabulary
     if path is None:
-        return None, tokens_of_vocabulary(folder.manifest) if folder.manifest else None, expected
+        return None, tokens_of_vocabulary(manifest) if manifest else None, expected
     vocabulary = load_vocabulary(path)
     if expected not in (None, vocabulary.sha256):
         raise BertprepError(
             f"{path}: is not the vocabulary that the records were made with: sha256 {vocabulary.sha256[:16]}..., expected "
-            f"{str(expected)[:16]}... by {folder.home / MANIFEST}; name the right one with --vocab"
+            f"{str(expected)[:16]}... by {data_set.home.folder / MANIFEST}; name the right one with --vocab"
         )
     return path, len(vocabulary), vocabulary.sha256
 

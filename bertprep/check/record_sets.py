@@ -17,7 +17,14 @@ from typing import Any
 from bertprep import pool
 from bertprep.check.duplicates import HashedFile, find_duplicates, find_identical_files
 from bertprep.check.findings import ERROR, WARNING, Finding
-from bertprep.check.manifest_checks import check_content, check_names, check_records_number, check_vocabulary
+from bertprep.check.manifest_checks import (
+    check_content,
+    check_manifest,
+    check_names,
+    check_records_number,
+    check_vocabulary,
+    find_gaps,
+)
 from bertprep.check.outcome import Outcome
 from bertprep.check.record_checks import Counted, FileReport, RecordRules, check_file, guess_special_tokens
 from bertprep.check.record_scan import RecordScan
@@ -33,8 +40,8 @@ from bertprep.check.tally import Counts
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import Progress
+from bertprep.records.data_sets import DataSet
 from bertprep.records.examples import Examples
-from bertprep.workspace.checked_data_sets import DataSet, find_gaps
 from bertprep.workspace.layout import VOCABULARY
 
 DEFAULT_MASKED_LM_PROB = 0.15
@@ -64,7 +71,7 @@ def validate_records(
     shown: Progress,
 ) -> Outcome:
     """Everything about the records of one data set; `vocabulary` is taken instead of that beside them."""
-    findings = [*data_set.findings, *find_gaps(data_set)]
+    findings = [*check_manifest(data_set), *find_gaps(data_set)]
     if vocabulary is None:
         vocabulary, about_vocabulary = _read_vocabulary(data_set)
         findings += about_vocabulary

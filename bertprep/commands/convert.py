@@ -1,8 +1,7 @@
 """Records of one format to the other's, in another dialect, or over another number of files: each new file is one task.
 
-What a folder is made of is identified first, by the sha256 of every file, and stands in the new manifest under
-`converted_from`; so a killed run goes on only with the same sources, and the bytes are the same whatever the number of
-workers. All that the old manifest knew is kept.
+The sources are read first: the new manifest lists the sha256 of each under `converted_from`, so a killed run resumes only from
+the same sources. The bytes do not depend on the number of workers. What the old manifest says of the records is kept.
 """
 
 import contextlib
@@ -19,10 +18,10 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.progress import Reporter
 from bertprep.records.convert import RecordConverter, Span
-from bertprep.records.deal import Output, plan_outputs
+from bertprep.records.data_sets import DataSet, find_records
+from bertprep.records.deal import IdentifiedFile, Output, check_identified, identify, plan_outputs
 from bertprep.records.make import KIND
 from bertprep.records.writer import WrittenFile
-from bertprep.workspace.data_sets import FoundFile, IdentifiedFile, RecordFolder, check_identified, find_records, identify
 from bertprep.workspace.layout import MANIFEST, VOCABULARY
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, Journal, read_finished, sha256_of, versions_of
 from bertprep.workspace.record_home import check_vocabulary_place
@@ -48,17 +47,17 @@ def convert(
     workers: int | None = None,
     progress: bool = False,
 ) -> Converted:
-    """Write the records of a file, or of a folder, in the format `to`, by default the other one; no value changes.
+    """Write the records of a file or a folder in the format `to`, by default the other one; no value changes.
 
-    TFRecords are written in `dialect`, whatever that of the source is; so with `to="tfrecord"` they change to it or from it.
+    TFRecords are written in `dialect`, whatever the source's; so `to="tfrecord"` also changes the dialect of TFRecords.
 
-    A file becomes the file `target`. A folder becomes the folder `target`, with training/ and test/ below it as in the source,
-    or else with a folder named for the format: file for file, or with `shards` dealt over that many files for each split, in
-    order, in runs that differ by one record at most; so may a single file. The vocabulary of the records goes along. What
-    other tools wrote is taken as well: see docs/formats.md. What is already there is not made again.
+    A file becomes the file `target`. A folder becomes the folder `target`, with training/ and test/ in it as in the source, or
+    else with a folder named for the format: file for file, or with `shards` dealt in order over that many files for each
+    split, whose sizes differ by at most one record. With `shards` a single file becomes a folder too. The vocabulary is copied
+    beside the records. Other tools' records are read as well (docs/formats.md). Finished files are not made again.
 
-    Raises `UsageError` for a request that cannot be met, `BertprepError` for damaged records, for files that are not those
-    of their manifest, and where `target` holds something else.
+    Raises `UsageError` for a request that cannot be met, `BertprepError` for damaged records, files that differ from their
+    manifest, and a `target` that holds something else.
 
         bertprep.convert("data/tfrecord/.../sample", "records/ofrecord", shards=8)
     """
@@ -66,16 +65,19 @@ def convert(
     started = time.monotonic()
     source, target, workers = Path(source), Path(target), workers or pool.default_workers()
     _check_request(source, target, to, dialect, shards)
-    folder = find_records(source)
+    data_set = find_records(source)
+    for note in data_set.notes:
+        reporter.say(note)
     if source.is_file() and shards is None:
-        to, files = _convert_file(folder.files[0], target, to, dialect)
+        to, files = _convert_file(source, target, to, dialect)
     else:
-        to, files = _convert_folder(folder, target, to, dialect, shards, workers, reporter)
+        data_set = data_set if data_set.is_whole else data_set.by_itself()
+        to, files = _convert_data_set(data_set, target, to, dialect, shards, workers, reporter)
     return Converted(target, to, files, time.monotonic() - started)
 
 
 def _check_request(source: Path, target: Path, to: str | None, dialect: Dialect, shards: int | None) -> None:
-    """Raise `UsageError` for what cannot be, whatever the records are."""
+    """Raise `UsageError` for a request that no records could meet."""
     if to is not None and to not in RECORD_FORMATS:
         raise UsageError(f"--to {to}: unknown; choose {' or '.join(RECORD_FORMATS)}")
     if to is not None:
@@ -84,15 +86,15 @@ def _check_request(source: Path, target: Path, to: str | None, dialect: Dialect,
         raise UsageError(f"--shards {shards}: there must be at least 1 file")
     real_source, real_target = (Path(os.path.realpath(path)) for path in (source, target))  # resolve() fails on a symlink loop
     if real_source == real_target:
-        raise UsageError(f"{target}: is what is to be converted; name another place for the result")
+        raise UsageError(f"{target}: is the source itself; name another file or folder for the result")
     if source.is_file() and shards is None:
         if target.is_dir():
-            raise UsageError(f"{target}: is a folder; name the file to be made in it, or give --shards")
+            raise UsageError(f"{target}: is a folder; name the file to write, or give --shards")
         return
     if target.is_file():
         raise UsageError(f"{target}: is a file; name a folder for the records")
     if real_target in real_source.parents or real_source in real_target.parents:
-        raise UsageError(f"{target}: one of it and {source} lies in the other; name a folder apart")
+        raise UsageError(f"{target}: source and target must not contain each other ({source}); name a folder outside")
 
 
 def _other_format(found: set[str], source: Path) -> str:
@@ -101,45 +103,45 @@ def _other_format(found: set[str], source: Path) -> str:
     return next(name for name in RECORD_FORMATS if name not in found)
 
 
-def _convert_file(source: FoundFile, target: Path, to: str | None, dialect: Dialect) -> tuple[str, dict[str, dict[str, Any]]]:
-    """(format, facts of the file): one file on its own, without a manifest."""
+def _convert_file(source: Path, target: Path, to: str | None, dialect: Dialect) -> tuple[str, dict[str, dict[str, Any]]]:
+    """(format, facts of the file): a single file, without a manifest."""
     identified = identify(source)
-    to = to or _other_format({identified.format}, source.path)
+    to = to or _other_format({identified.format}, source)
     dialect.check_fits((to,), "--to")
     if target.exists():
-        identify(FoundFile(target, target.name, ""))  # only records are replaced
+        identify(target)  # only records are replaced
     with contextlib.closing(RecordConverter(to, dialect)) as converter:
-        written = converter.convert([Span(source.path)], target)
+        written = converter.convert([Span(source)], target)
     return to, {target.name: _facts(written)}
 
 
-def _convert_folder(
-    folder: RecordFolder, target: Path, to: str | None, dialect: Dialect, shards: int | None, workers: int, reporter: Reporter
+def _convert_data_set(
+    data_set: DataSet, target: Path, to: str | None, dialect: Dialect, shards: int | None, workers: int, reporter: Reporter
 ) -> tuple[str, dict[str, dict[str, Any]]]:
     """(format, facts of the files): a data set, with its manifest."""
-    sources = _identify_all(folder, workers, reporter)
-    to = to or _other_format({source.format for source in sources}, folder.path)
+    sources = _identify_all(data_set, workers, reporter)
+    to = to or _other_format({source.format for source in sources}, data_set.folder)
     dialect.check_fits((to,), "--to")
-    outputs = plan_outputs(folder, sources, target, to, shards, dialect)
-    known = folder.manifest.made_with if folder.manifest else {"seq": sources[0].seq, "pred": sources[0].pred}
+    outputs = plan_outputs(data_set, sources, target, to, shards, dialect)
+    known = data_set.manifest.made_with if data_set.manifest else {"seq": sources[0].seq, "pred": sources[0].pred}
     made_with = {
         **{name: value for name, value in known.items() if name not in asdict(dialect)},
         **dialect.made_with,
         "converted_to": {"format": to, "shards": shards},
-        "converted_from": {source.file.name: source.sha256 for source in sources},
+        "converted_from": {source.name: source.sha256 for source in sources},
     }
     if finished := read_finished(target, KIND, made_with):
         reporter.say(f"convert: all {len(outputs):,} files are made already")
         return to, finished.files
     _check_free(target, outputs)
-    if folder.vocabulary is not None:
-        check_vocabulary_place(target, sha256_of(folder.vocabulary))
+    if data_set.vocabulary is not None:
+        check_vocabulary_place(target, sha256_of(data_set.vocabulary))
     owned = {output.name.rpartition("/")[0] or "." for output in outputs}
     with (
         Journal(target, KIND, made_with, owned=owned) as journal,
         contextlib.closing(RecordConverter(to, dialect)) as converter,
     ):
-        _keep_vocabulary(folder, target)
+        _keep_vocabulary(data_set.vocabulary, target)
         kernels.load()
         tasks = [(str(output.path), output) for output in outputs if output.name not in journal.done]
 
@@ -158,20 +160,24 @@ def _convert_folder(
     return to, manifest.files
 
 
-def _identify_all(folder: RecordFolder, workers: int, reporter: Reporter) -> list[IdentifiedFile]:
-    """All files of a folder, read and found to be what they should be."""
+def _identify_all(data_set: DataSet, workers: int, reporter: Reporter) -> list[IdentifiedFile]:
+    """All files of a data set, read and checked."""
     kernels.load()
     identified: dict[str, IdentifiedFile] = {}
-    tasks = [(str(file.path), file) for file in folder.files]
+    tasks = [(name, (data_set.folder / name, name, split)) for name, split in data_set.files.items()]
+
+    def read(source: tuple[Path, str, str]) -> IdentifiedFile:
+        return identify(*source)
+
     with (
         reporter.progress("read", len(tasks), "files") as shown,
-        contextlib.closing(pool.run(identify, tasks, workers=workers)) as results,
+        contextlib.closing(pool.run(read, tasks, workers=workers)) as results,
     ):
         for name, found in results:
             identified[name] = found
             shown.advance(records=found.records, MB=found.size_bytes / 1e6)
-    files = [identified[str(file.path)] for file in folder.files]
-    check_identified(folder, files)
+    files = [identified[name] for name in data_set.files]
+    check_identified(data_set, files)
     return files
 
 
@@ -180,20 +186,18 @@ def _facts(written: WrittenFile) -> dict[str, Any]:
 
 
 def _check_free(target: Path, outputs: Sequence[Output]) -> None:
-    """Raise where files stand in the way that are in no manifest: nobody knows what they are."""
+    """Raise where files of unknown origin, in no manifest, are in the way."""
     if (target / MANIFEST).exists() or (target / (MANIFEST + JOURNAL_SUFFIX)).exists():
         return
     for output in outputs:
         if output.path.exists():
-            raise BertprepError(
-                f"{output.path}: stands there already, in no manifest; choose another folder, or remove this one"
-            )
+            raise BertprepError(f"{output.path}: exists and is in no manifest; choose another folder, or remove this one")
 
 
-def _keep_vocabulary(folder: RecordFolder, target: Path) -> None:
-    """Lay the vocabulary beside the manifest: the records mean nothing without it."""
-    if folder.vocabulary is not None:
-        content, kept = folder.vocabulary.read_bytes(), target / VOCABULARY
+def _keep_vocabulary(vocabulary: Path | None, target: Path) -> None:
+    """Copy the vocabulary beside the manifest: the records mean nothing without it."""
+    if vocabulary is not None:
+        content, kept = vocabulary.read_bytes(), target / VOCABULARY
         if not (kept.is_file() and kept.read_bytes() == content):
             with atomic_file(kept) as file:
                 file.write(content)

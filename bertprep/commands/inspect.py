@@ -1,6 +1,6 @@
-"""Show the examples of a record file: the first ones, those from a number on, or those that have a word.
+"""Show the examples of a record file: the first ones, those from a given record on, or those that contain a word.
 
-On a terminal in colours and in lines of its width; elsewhere, and where NO_COLOR asks for it, as plain text, a line an
+A terminal gets colours and lines of its width; anything else, and a user who sets NO_COLOR, gets plain text, one line for each
 example.
 """
 
@@ -19,12 +19,12 @@ from bertprep.check.example_text import example_words, write_words
 from bertprep.check.word_search import Phrase, find_phrase, make_phrase
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import Vocabulary, load_vocabulary
+from bertprep.records.data_sets import DataSet, find_data_sets
 from bertprep.records.examples import Examples, rows_in_block
 from bertprep.records.reader import RecordFile
 from bertprep.terminal import tell
-from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, VOCABULARY
+from bertprep.workspace.layout import MANIFEST, VOCABULARY
 from bertprep.workspace.manifest import sha256_of_vocabulary
-from bertprep.workspace.record_home import find_home, find_vocabulary
 
 _SAMPLE = _BLOCK = 256  # records
 
@@ -32,18 +32,21 @@ _SAMPLE = _BLOCK = 256  # records
 def show_examples(
     path: Path, *, first: int = 0, count: int = 3, search: str | None = None, vocab: Path | None = None, pieces: bool = False
 ) -> None:
-    """Print `count` examples of a record file from number `first` on; with `search` of those that have these words.
+    """Print `count` examples of a record file from record `first` on; with `search`, only of those that contain these words.
 
-    Without `vocab` the vocabulary beside the records is taken. With `pieces` tokens are shown as they are.
+    `vocab` defaults to the vocabulary beside the records. With `pieces`, word pieces are not joined to words.
     """
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; name a record file in it, such as part-0")
     with records.open(path) as file:
         if not 0 <= first < len(file):
             raise UsageError(f"--record {first}: {path} holds records 0 to {len(file) - 1}")
-        vocabulary = load_vocabulary(vocab or _vocabulary_beside(path))
-        _check_vocabulary(file, vocabulary)
-        chosen: dict[int, Collection[int]] = {}  # number of a record -> places that stand out
+        (data_set,) = find_data_sets([path])
+        if data_set.problem:
+            raise data_set.problem
+        vocabulary = load_vocabulary(vocab or _vocabulary_beside(data_set, path))
+        _check_vocabulary(file, vocabulary, data_set)
+        chosen: dict[int, Collection[int]] = {}  # record -> positions to highlight
         about = [f"{path}: {file.format}, {len(file):,} records, {file.seq} tokens, {file.pred} predictions"]
         if search is None:
             chosen = dict.fromkeys(range(first, min(first + max(count, 0), len(file))), ())
@@ -63,26 +66,24 @@ def show_examples(
 
 
 def _find_all(file: RecordFile, phrase: Phrase) -> Iterator[tuple[int, set[int]]]:
-    """The records that have the phrase, in order, and the places of its tokens in each."""
+    """The records that contain the phrase, in order, and the positions of its tokens in each."""
     start = 0
     for examples in file.blocks(rows_in_block(_BLOCK, seq=file.seq, pred=file.pred)):
         rows, columns = find_phrase(examples, phrase)
-        places: dict[int, set[int]] = {}
+        positions: dict[int, set[int]] = {}
         for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
-            places.setdefault(row, set()).update(range(column, column + len(phrase.numbers)))
-        yield from ((start + row, found) for row, found in places.items())
+            positions.setdefault(row, set()).update(range(column, column + len(phrase.numbers)))
+        yield from ((start + row, found) for row, found in positions.items())
         start += len(examples)
 
 
-def _check_vocabulary(file: RecordFile, vocabulary: Vocabulary) -> None:
+def _check_vocabulary(file: RecordFile, vocabulary: Vocabulary, data_set: DataSet) -> None:
     """Raise where the manifest names another vocabulary, or most of the first records cannot have been made with this one."""
-    folder = file.path.absolute().parent
-    home = find_home(folder.parent if folder.name in SPLIT_NAMES else folder)
-    made_with = sha256_of_vocabulary(home.manifest) if home.manifest else None
+    made_with = sha256_of_vocabulary(data_set.manifest) if data_set.manifest else None
     if made_with not in (None, vocabulary.sha256):
         raise BertprepError(
             f"{vocabulary.path}: is not the vocabulary that {file.path} was made with: sha256 {vocabulary.sha256[:16]}..., "
-            f"expected {made_with[:16]}... by {home.folder / MANIFEST}; name that: --vocab FILE"
+            f"expected {made_with[:16]}... by {data_set.home.folder / MANIFEST}; name that with --vocab FILE"
         )
     examples = file[:_SAMPLE]
     first = examples.input_ids[:, 0]
@@ -106,7 +107,7 @@ def _describe(examples: Examples, number: int) -> str:
     return f"{length} of {seq} tokens, B has {second} and is {label}, {masks} prediction{'s' * (masks != 1)}"
 
 
-def _vocabulary_beside(path: Path) -> Path:
-    if found := find_vocabulary(path.absolute().parent):
-        return found
-    raise UsageError(f"{path}: no {VOCABULARY} lies beside it; name the vocabulary with --vocab FILE")
+def _vocabulary_beside(data_set: DataSet, path: Path) -> Path:
+    if data_set.vocabulary:
+        return data_set.vocabulary
+    raise UsageError(f"{path}: has no {VOCABULARY} beside it; name the vocabulary with --vocab FILE")

@@ -14,12 +14,10 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.instances import load_vocabulary
 from bertprep.progress import Reporter, say
+from bertprep.records.data_sets import DataSet, find_data_sets
 from bertprep.reporting.excerpts import Excerpt, choose
 from bertprep.reporting.page import page
-from bertprep.workspace.checked_data_sets import DataSet, find_data_sets
-from bertprep.workspace.layout import MANIFEST
 from bertprep.workspace.manifest_schema import TEXT_SHARDS
-from bertprep.workspace.record_home import find_home
 from bertprep.workspace.targets import check_target
 
 REPORT = "report.html"
@@ -46,8 +44,8 @@ def report(
     """
     reporter = Reporter(enabled=progress)
     sets = _record_sets(Path(workdir if path is None else path), is_default=path is None)
-    data_set = max(sets, key=lambda data_set: (_time_of(data_set), str(data_set.folder)))
-    target = Path(output) if output is not None else find_home(data_set.folder).folder / REPORT
+    data_set = max(sets, key=lambda data_set: (data_set.modified_ns, str(data_set.folder)))
+    target = Path(output) if output is not None else data_set.home.folder / REPORT
     check_target("--output", target, ".html")
     named = [path] if path is not None and Path(path).is_file() else [data_set.folder]
     outcome = _of_folder(validate(named, vocab=vocab, sample=sample, workers=workers, progress=progress), data_set.folder)
@@ -85,12 +83,6 @@ def _record_sets(path: Path, *, is_default: bool) -> list[DataSet]:
     if not sets:
         raise UsageError(f"{path}: holds no records; make some with bertprep create, or name a folder of them")
     return sets
-
-
-def _time_of(data_set: DataSet) -> float:
-    """When it was finished."""
-    manifest = find_home(data_set.folder).folder / MANIFEST
-    return (manifest if manifest.is_file() else data_set.folder).stat().st_mtime
 
 
 def _of_folder(outcomes: list[Outcome], folder: Path) -> Outcome:

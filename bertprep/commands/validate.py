@@ -11,13 +11,14 @@ from pathlib import Path
 
 from bertprep import kernels, pool
 from bertprep.check.findings import ERROR
+from bertprep.check.manifest_checks import check_manifest
 from bertprep.check.outcome import FileFacts, Outcome
 from bertprep.check.record_sets import validate_records
 from bertprep.check.text_checks import check_text_shards
 from bertprep.errors import UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.progress import Progress, Reporter
-from bertprep.workspace.checked_data_sets import DataSet, find_data_sets
+from bertprep.records.data_sets import DataSet, find_data_sets
 from bertprep.workspace.manifest_schema import TEXT_SHARDS
 
 
@@ -45,6 +46,8 @@ def validate(
     if sample is not None and sample < 1:
         raise UsageError(f"--sample {sample}: must be at least 1")
     data_sets = find_data_sets(paths)
+    for note in (note for data_set in data_sets for note in data_set.notes):
+        reporter.say(note)
     vocabulary = load_vocabulary(Path(vocab)) if vocab is not None else None
     workers = workers or pool.default_workers()
     kernels.load()  # before workers are forked, so that they share it
@@ -62,7 +65,7 @@ def validate(
 def _validate_text(data_set: DataSet, *, workers: int, sample: int | None, shown: Progress) -> Outcome:
     """Text shards, against their manifest and as text; with `sample` only what the manifest says of them."""
     folder, manifest = data_set.folder, data_set.manifest
-    findings = list(data_set.findings)
+    findings = check_manifest(data_set)
     if sample is None:
         findings += check_text_shards(folder, manifest, workers)
     facts = manifest.files if manifest else {}

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from bertprep import records
+from bertprep.config import RECORD_FORMATS
 from bertprep.errors import UsageError
 from bertprep.planning.measure import count_tokens
-from bertprep.workspace.data_sets import find_records
-from bertprep.workspace.layout import SPLITS, TRAINING
-from bertprep.workspace.record_home import formats_below
+from bertprep.records.data_sets import find_training_records
+from bertprep.workspace.layout import TRAINING
 
 PUBLISHED_STEPS = 7_820
 PUBLISHED_GLOBAL_BATCHES = (65_536, 32_768)
@@ -97,17 +97,14 @@ def read_training_records(folder: Path) -> TrainingRecords:
     """
     if not folder.is_dir():
         raise UsageError(f"--records {folder}: is not a folder; name one with record files, or with training/ in it")
-    inside = folder.parent if folder.absolute().name in SPLITS else folder
-    formats = formats_below(inside)  # of the same records
-    found = find_records(inside / formats[0] if formats else inside)
-    files = [file for file in found.files if file.split in (TRAINING, "")]
-    if not files:
+    found = find_training_records(folder, RECORD_FORMATS)  # both formats have the same records
+    paths = found.paths(TRAINING)
+    if not paths:
         raise UsageError(f"--records {folder}: holds no training records; name the folder that bertprep create has printed")
-    paths = [file.path for file in files]
     manifest = found.manifest
     if manifest and {"seq", "pred", "dupe"} <= manifest.made_with.keys():
         seq, pred, dupe = (manifest.made_with[name] for name in ("seq", "pred", "dupe"))
-        count = sum(manifest.files[file.name]["examples"] for file in files)
+        count = sum(manifest.files[str(path.relative_to(found.folder))]["examples"] for path in paths)
     else:
         with records.open(paths[0]) as first:
             seq, pred, dupe = first.seq, first.pred, None

@@ -1,7 +1,8 @@
 """Which records go into which file of a conversion: file for file, or dealt over another number of files.
 
-The order of the records is kept, within a file and from file to file, so that a data set dealt over many files and back is
-the same data set. The names of the files are those that trainers in the field look for.
+Before anything is made, each source is read once: its sha256, and how many records of which shape it holds. The order of the
+records is kept, within a file and from file to file, so that a data set dealt over many files and back is the same data set.
+The files have the names that trainers in the field look for.
 """
 
 from collections.abc import Sequence
@@ -10,11 +11,57 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.config import DEFAULT_DIALECT, Dialect
-from bertprep.errors import UsageError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.records.convert import Span
-from bertprep.workspace.data_sets import IdentifiedFile, RecordFolder
-from bertprep.workspace.layout import SPLITS, TRAINING, record_file_name
+from bertprep.records.data_sets import DataSet
+from bertprep.records.reader import RecordFile
+from bertprep.workspace.layout import MANIFEST, SPLITS, TRAINING, record_file_name
+from bertprep.workspace.manifest import sha256_of, sha256_of_vocabulary
 from bertprep.workspace.record_home import RecordHome, home_for_converted, part_digits
+
+
+@dataclass(frozen=True)
+class IdentifiedFile:
+    """A record file that was read: what it holds, and the sha256 of its bytes. `name` and `split` are the data set's."""
+
+    path: Path
+    name: str
+    split: str
+    format: str
+    seq: int
+    pred: int
+    records: int
+    size_bytes: int
+    sha256: str
+
+
+def identify(path: Path, name: str = "", split: str = "") -> IdentifiedFile:
+    """Read a record file's sha256 and count its records; raises `BertprepError` where it is none."""
+    with RecordFile(path) as file:
+        records, size_bytes = len(file), path.stat().st_size
+        return IdentifiedFile(path, name, split, file.format, file.seq, file.pred, records, size_bytes, sha256_of(path))
+
+
+def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None:
+    """Raise where a file is not what the manifest says, or has records of another shape than the first."""
+    manifest, manifest_path = data_set.manifest, data_set.home.folder / MANIFEST
+    expected = sha256_of_vocabulary(manifest) if manifest else None
+    if data_set.vocabulary and expected and (found_sum := sha256_of(data_set.vocabulary)) != expected:
+        raise BertprepError(
+            f"{data_set.vocabulary}: is not the vocabulary that the records were made with: sha256 {found_sum[:16]}..., "
+            f"expected {expected[:16]}... by {manifest_path}; put the right one there"
+        )
+    for found in files:
+        if (found.seq, found.pred) != (files[0].seq, files[0].pred):
+            raise BertprepError(
+                f"{found.path}: has records of {found.seq} tokens and {found.pred} predictions, expected {files[0].seq} and "
+                f"{files[0].pred} as {files[0].path} has; give files that were made with the same settings"
+            )
+        if manifest and (listed := str(manifest.files[found.name].get("sha256"))) != found.sha256:
+            raise BertprepError(
+                f"{found.path}: has sha256 {found.sha256[:16]}..., expected {listed[:16]}... by {manifest_path}; "
+                "it is damaged or was changed, make it again"
+            )
 
 
 @dataclass(frozen=True)
@@ -28,25 +75,25 @@ class Output:
 
 
 def plan_outputs(
-    folder: RecordFolder,
+    data_set: DataSet,
     sources: Sequence[IdentifiedFile],
     target: Path,
     to: str,
     shards: int | None,
     dialect: Dialect = DEFAULT_DIALECT,
 ) -> list[Output]:
-    """The files to be made, split by split; without splits in the folder of their format."""
+    """The files to be made: in the folder of their split, or without splits in that of their format."""
     outputs = []
-    home = RecordHome(target) if sources[0].file.split else home_for_converted(target, to)
+    home = RecordHome(target) if sources[0].split else home_for_converted(target, to)
     digits = part_digits(home.records)
-    for split in dict.fromkeys(source.file.split for source in sources):
-        files = [source for source in sources if source.file.split == split]
-        in_name = next((name for name in (split, folder.path.name) if name in SPLITS), TRAINING)
-        spans = deal(files, shards) if shards else [(Span(source.file.path),) for source in files]
+    for split in dict.fromkeys(source.split for source in sources):
+        files = [source for source in sources if source.split == split]
+        in_name = next((name for name in (split, data_set.folder.name) if name in SPLITS), TRAINING)
+        spans = deal(files, shards) if shards else [(Span(source.path),) for source in files]
         for number, of_file in enumerate(spans):
-            file_name = record_file_name(to, folder.corpus, in_name, number, dialect, part_digits=digits)
+            file_name = record_file_name(to, data_set.corpus, in_name, number, dialect, part_digits=digits)
             name = home.prefix + f"{split}/{file_name}".lstrip("/")
-            known = folder.manifest.files[files[number].file.name] if folder.manifest and not shards else {}
+            known = data_set.manifest.files[files[number].name] if data_set.manifest and not shards else {}
             outputs.append(Output(name, target / name, of_file, known))
     return outputs
 
@@ -55,7 +102,7 @@ def deal(files: Sequence[IdentifiedFile], shards: int) -> list[tuple[Span, ...]]
     """The records of the files, in order, as `shards` runs whose sizes differ by one at most, the longer ones first."""
     records = sum(file.records for file in files)
     if shards > records:
-        whose = f"{split} split" if (split := files[0].file.split) else "source"
+        whose = f"{split} split" if (split := files[0].split) else "source"
         raise UsageError(f"--shards {shards:,}: the {whose} has {records:,} records, so at most as many files")
     dealt = []
     stop = 0
@@ -65,7 +112,7 @@ def deal(files: Sequence[IdentifiedFile], shards: int) -> list[tuple[Span, ...]]
         for file in files:
             begin, end = max(start - first, 0), min(stop - first, file.records)
             if begin < end:
-                spans.append(Span(file.file.path, begin, end))
+                spans.append(Span(file.path, begin, end))
             first += file.records
         dealt.append(tuple(spans))
     return dealt

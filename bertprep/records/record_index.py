@@ -31,7 +31,7 @@ from bertprep.files.mapped_file import MappedFile
 from bertprep.records import RecordFile
 from bertprep.records.formats import masked_checksum
 from bertprep.untrusted import MOST_BYTES, parse_json
-from bertprep.workspace.layout import SPLITS
+from bertprep.workspace.layout import SPLIT_NAMES
 from bertprep.workspace.record_home import find_home
 
 INDEX = ".record-index"
@@ -82,7 +82,7 @@ def index_records(paths: Sequence[Path], kept_at: Path) -> RecordIndex:
 
 def index_place(folder: Path) -> Path:
     """Where the index of the files in a folder is kept; one that bertprep 0.1.0 left among them is moved there."""
-    if folder.name not in SPLITS and not find_home(folder).prefix:
+    if folder.name not in SPLIT_NAMES and not find_home(folder).prefix:
         return folder / INDEX
     place = folder.with_name(f"{INDEX}.{folder.name}")
     with contextlib.suppress(OSError):  # there is none, or nothing can be written here

@@ -21,12 +21,12 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.mapped_file import any_cut
 from bertprep.kernels.faults import NOTES_SIZE, ROW
 from bertprep.records import Examples
+from bertprep.records.data_sets import find_records
 from bertprep.records.faults import explain
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.formats import OFRECORD, TFRECORD
 from bertprep.records.reader import select_records
 from bertprep.records.record_index import RecordIndex, changed, check_unchanged, index_place, index_records
-from bertprep.workspace.data_sets import find_records
 from bertprep.workspace.layout import TEST, TRAINING
 
 _FORMAT_NUMBERS = {TFRECORD: 1, OFRECORD: 2}  # as in bertprep.kernels.encode, which is not imported at run time
@@ -67,7 +67,7 @@ class RecordSet:
         """
         if not data:
             raise UsageError("no data; name at least one folder of records")
-        self._indexes = [_index(Path(folder), split) for folder in data]
+        self._indexes = [index for folder in data for index in _indexes(Path(folder), split)]
         self._paths = [index.folder / file.name for index in self._indexes for file in index.files]
         self._files = [file for index in self._indexes for file in index.files]
         self._is_compressed = np.array([file.data_bytes != file.size_bytes for file in self._files])
@@ -105,6 +105,11 @@ class RecordSet:
 
     def __len__(self) -> int:
         return int(self._ends[-1])
+
+    @property
+    def formats(self) -> list[str]:
+        """The formats of the files."""
+        return sorted({file.format for file in self._files})
 
     def place_of(self, number: int) -> tuple[Path, int]:
         """The file that has a record, and the record's number in it: what an error or a log names."""
@@ -210,14 +215,17 @@ def blank(examples: Examples) -> None:
         array[...] = 0
 
 
-def _index(path: Path, split: str) -> RecordIndex:
-    """The index of a split of a data set; one that is not parted into splits counts as training data."""
-    files = [file.path for file in find_records(path).files if (file.split or TRAINING) == split]
-    if not files:
+def _indexes(path: Path, split: str) -> list[RecordIndex]:
+    """The indexes of a split of a data set, one for each folder that has files of it."""
+    folders: dict[Path, list[Path]] = {}
+    for file in find_records(path).paths(split):
+        folders.setdefault(file.parent, []).append(file)
+    if not folders:
         advice = "bertprep shard holds one out" if split == TEST else "name a folder that has it"
         raise UsageError(f"{path}: has no {split} split; {advice}")
-    place = index_place(files[0].parent)
-    return index_records(files, place.with_name(f"{place.name}.{path.name}") if path.is_file() else place)
+    of_file = f".{path.name}" if path.is_file() else ""
+    places = {folder: index_place(folder) for folder in folders}
+    return [index_records(files, places[folder].with_name(places[folder].name + of_file)) for folder, files in folders.items()]
 
 
 def _most_open() -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +24,6 @@ _JOURNAL = MANIFEST + JOURNAL_SUFFIX
 _UNFINISHED = rf"((\.[0-9a-f]{{8}})?{re.escape(TEMPORARY_SUFFIX)})?"  # without the digits in 0.1.0
 _OLD_PART = re.compile(rf"part-0\d{{4}}{_UNFINISHED}")
 _OLD_CONVERTED = re.compile(rf"(part-\d{{5}}|.+_({'|'.join(SPLITS)})_\d{{5}}\.tfrecord){_UNFINISHED}")
-_NOT_RECORDS = (".json", ".txt", ".md", ".html", ".log", JOURNAL_SUFFIX, TEMPORARY_SUFFIX)
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class RecordHome:
         """What a manifest of the folder says of these records; None where it lists none of them."""
         if manifest is None or not manifest.files:
             return manifest
-        elsewhere = tuple(f"{name}/" for name in _formats_in(manifest)) if not self.prefix else ()
+        elsewhere = tuple(f"{name}/" for name in formats_in(manifest)) if not self.prefix else ()
         names = (name for name in manifest.files if name.startswith(self.prefix) and not name.startswith(elsewhere))
         files = {name.removeprefix(self.prefix): manifest.files[name] for name in names}
         return replace(manifest, files=files) if files else None
@@ -83,29 +81,10 @@ def find_vocabulary(folder: Path) -> Path | None:
     return next((path for path in places if path.is_file()), None)
 
 
-def formats_listed(folder: Path) -> list[str]:
-    """The formats that have a folder of their own beside the manifest of `folder`."""
-    return _formats_in(read_manifest(folder))
-
-
-def formats_below(folder: Path) -> list[str]:
-    """The formats that have a folder of record files in `folder`, which holds none itself."""
-    manifest = read_manifest(folder)
-    listed = _formats_in(manifest)
-    if not listed and (manifest or record_names(folder)):
-        return []
-    return [name for name in RECORD_FORMATS if name in listed or any(record_files(folder / name))]
-
-
-def record_names(folder: Path) -> list[str]:
-    """The files of a folder, and of its splits where it has them, that may be records: known by their place, not by name."""
-    splits = [split for split in SPLITS if (folder / split).is_dir()]
-    return [f"{split}/{path.name}".lstrip("/") for split in splits or [""] for path in record_files(folder / split)]
-
-
-def record_files(folder: Path) -> Iterable[Path]:
-    """The files right in a folder that may be records."""
-    return filter(_may_be_records, folder.iterdir()) if folder.is_dir() else ()
+def formats_in(manifest: Manifest | None) -> list[str]:
+    """The formats that have a folder of their own beside a manifest."""
+    files = manifest.files if manifest else ()
+    return [name for name in RECORD_FORMATS if any(file.startswith(f"{name}/") for file in files)]
 
 
 def home_for(folder: Path, record_format: str) -> RecordHome:
@@ -136,11 +115,6 @@ def check_vocabulary_place(folder: Path, sha256: str | None) -> None:
         )
 
 
-def _formats_in(manifest: Manifest | None) -> list[str]:
-    files = manifest.files if manifest else ()
-    return [name for name in RECORD_FORMATS if any(file.startswith(f"{name}/") for file in files)]
-
-
 def _has_manifest(folder: Path) -> bool:
     return (folder / MANIFEST).exists() or (folder / _JOURNAL).exists()
 
@@ -157,8 +131,3 @@ def _tells_of(folder: Path, prefix: str) -> bool:
     except BertprepError:
         return True
     return manifest is not None and any(name.startswith(prefix) for name in manifest.files)
-
-
-def _may_be_records(path: Path) -> bool:
-    """Not what lies beside records: documents, manifests, and the marks that other tools leave, such as _SUCCESS."""
-    return path.is_file() and path.name[0] not in "._" and path.suffix not in _NOT_RECORDS

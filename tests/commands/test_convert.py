@@ -18,8 +18,8 @@ from bertprep import records
 from bertprep.cli import main
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.records.convert import Span
-from bertprep.records.deal import deal
-from bertprep.workspace.data_sets import FoundFile, IdentifiedFile, find_records
+from bertprep.records.data_sets import find_records
+from bertprep.records.deal import IdentifiedFile, deal
 from bertprep.workspace.layout import by_number
 from bertprep.workspace.manifest import read_manifest
 from tests.golden import GOLDEN
@@ -171,8 +171,8 @@ def test_a_single_file_is_dealt_into_a_folder(created: dict[str, Path], tmp_path
 
 
 def identified(*sizes: int) -> list[IdentifiedFile]:
-    files = [FoundFile(Path(name), name, "") for name in "abcdefgh"]
-    return [IdentifiedFile(file, "tfrecord", 8, 2, size, 0, "") for file, size in zip(files, sizes, strict=False)]
+    named = zip("abcdefgh", sizes, strict=False)
+    return [IdentifiedFile(Path(name), name, "", "tfrecord", 8, 2, size, 0, "") for name, size in named]
 
 
 def test_runs_of_records_cross_the_ends_of_files() -> None:
@@ -285,14 +285,14 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
     ("arguments", "status", "message"),
     [
         (["missing", "out"], 2, "missing: does not exist; name a record file or a folder of them"),
-        (["RECORDS", "RECORDS"], 2, "RECORDS: is what is to be converted"),
-        (["FOLDER", "./FOLDER/"], 2, "FOLDER: is what is to be converted"),
-        (["FOLDER", "FOLDER/below"], 2, "FOLDER/below: one of it and FOLDER lies in the other"),
-        (["FOLDER", "."], 2, ".: one of it and FOLDER lies in the other"),
+        (["RECORDS", "RECORDS"], 2, "RECORDS: is the source itself"),
+        (["FOLDER", "./FOLDER/"], 2, "FOLDER: is the source itself"),
+        (["FOLDER", "FOLDER/below"], 2, "FOLDER/below: source and target must not contain each other (FOLDER)"),
+        (["FOLDER", "."], 2, ".: source and target must not contain each other (FOLDER)"),
         (["RECORDS", "out", "--to", "parquet"], 2, "--to parquet: unknown; choose tfrecord or ofrecord"),
         (["RECORDS", "out", "--shards", "0"], 2, "--shards 0: there must be at least 1 file"),
         (["RECORDS", "out", "--shards", "3"], 2, "--shards 3: the source has 2 records, so at most as many files"),
-        (["RECORDS", "FOLDER"], 2, "FOLDER: is a folder; name the file to be made in it, or give --shards"),
+        (["RECORDS", "FOLDER"], 2, "FOLDER: is a folder; name the file to write, or give --shards"),
         (["FOLDER", "RECORDS"], 2, "RECORDS: is a file; name a folder for the records"),
         (["RECORDS", "NOTES"], 1, "NOTES: is neither TFRecord nor OFRecord"),
         (["NOTES", "out"], 1, "NOTES: is neither TFRecord nor OFRecord"),
@@ -300,11 +300,11 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         (
             ["ABOVE", "out"],
             2,
-            "ABOVE: holds no record files; name a folder that has them, or has training/ and test/, such as ABOVE/a",
+            "ABOVE: holds 2 data sets; name one, such as ABOVE/a",
         ),
         (["BOTH", "out"], 2, "BOTH: holds files of both formats; choose one with --to"),
         (["MIXED", "out"], 1, "MIXED/b: has records of 16 tokens and 2 predictions, expected 8 and 2 as MIXED/a has"),
-        (["FOLDER", "TAKEN"], 1, "TAKEN/ofrecord/part-0: stands there already, in no manifest"),
+        (["FOLDER", "TAKEN"], 1, "TAKEN/ofrecord/part-0: exists and is in no manifest"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -313,7 +313,8 @@ def test_mistakes_are_one_line(
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     content = file_of(FIRST, SECOND)
-    for name in ("RECORDS", "FOLDER/a", "ABOVE/a/training/part-0", "TAKEN/ofrecord/part-0", "BOTH/a", "MIXED/a"):
+    folders = ("FOLDER/a", "ABOVE/a/training/part-0", "ABOVE/b/part-0", "TAKEN/ofrecord/part-0", "BOTH/a", "MIXED/a")
+    for name in ("RECORDS", *folders):
         write(Path(name), content)
     write(Path("BOTH/b"), file_of(FIRST, dialect=Dialect("ofrecord")))
     write(Path("MIXED/b"), file_of(random_record(random.Random(0), 16, PRED)))
@@ -342,7 +343,7 @@ def test_a_target_that_was_made_of_something_else(
 def test_a_vocabulary_beside_a_split_goes_along(tmp_path: Path) -> None:
     write(tmp_path / "source" / "training" / "part-0", file_of(FIRST))
     write(tmp_path / "source" / "vocab.txt", b"[PAD]\n")
-    assert [file.split for file in find_records(tmp_path / "source").files] == ["training"]
+    assert find_records(tmp_path / "source").files == {"training/part-0": "training"}
     bertprep.convert(tmp_path / "source" / "training", tmp_path / "target", to="tfrecord")
     assert sorted(contents(tmp_path / "target")) == ["tfrecord/corpus_training_00000.tfrecord", "vocab.txt"]
     assert records.open(tmp_path / "target" / "tfrecord" / "corpus_training_00000.tfrecord").seq == SEQ

@@ -14,7 +14,7 @@ from bertprep.cli import main
 from bertprep.commands.create import create
 from bertprep.commands.shard import shard
 from bertprep.errors import BertprepError, UsageError
-from bertprep.workspace.data_sets import find_records
+from bertprep.records.data_sets import find_records
 from bertprep.workspace.manifest import sha256_of
 from tests.corpora import deal, sums
 from tests.golden import GOLDEN
@@ -222,7 +222,7 @@ def test_files_are_in_the_order_of_their_numbers(golden_corpus: Path, tmp_path: 
     expected = [f"part-{number}" for number in range(11)]
     assert list(made.manifests["ofrecord"].files) == expected
     assert list(json.loads((tmp_path / "manifest.json").read_text())["files"]) == [f"ofrecord/{name}" for name in expected]
-    assert [file.name for file in find_records(tmp_path).files] == expected
+    assert list(find_records(tmp_path).files) == expected
     (outcome,) = bertprep.validate([tmp_path], workers=1)
     assert [file.name for file in outcome.files] == expected
 

@@ -12,13 +12,14 @@ import pytest
 
 import bertprep
 from bertprep import records
+from bertprep.check.manifest_checks import find_gaps
 from bertprep.check.record_checks import RecordChecker, RecordRules
 from bertprep.cli import main
 from bertprep.commands.create import create
 from bertprep.config import InstanceSettings
 from bertprep.errors import UsageError
 from bertprep.records import Examples
-from bertprep.workspace.checked_data_sets import find_data_sets, find_gaps
+from bertprep.records.data_sets import find_data_sets
 from tests.check.clean_sets import CleanSet, write_set, write_texts
 from tests.check.test_statistics import RULES, VOCABULARY
 from tests.corpora import deal

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import bertprep
+from bertprep.records.data_sets import find_records
 from bertprep.records.record_set import RecordSet
-from bertprep.workspace.data_sets import find_records
 from tests.corpora import deal
 from tests.golden import GOLDEN
 from tests.readers.reader_checks import FEATURES, Values, read_with_bertprep
@@ -68,7 +68,7 @@ def folders(request: pytest.FixtureRequest, golden_corpus: Path, tmp_path_factor
     for name, path in paths.items():
         with RecordSet([made.folders[name]]):
             pass  # what it keeps of the folder must not lie where others take it for records
-        files = [file.path for file in find_records(made.folders[name]).files if file.path.parent == path]
+        files = [file for file in find_records(made.folders[name]).paths("training") if file.parent == path]
         values = map(read_with_bertprep, files)
         found[name] = Folder(path, SHARDS, [record for of_file in values for record in as_bytes(of_file)])
     return found

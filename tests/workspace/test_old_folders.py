@@ -11,7 +11,7 @@ import pytest
 
 import bertprep
 from bertprep.cli import main
-from bertprep.workspace.data_sets import find_records
+from bertprep.records.data_sets import find_records
 from bertprep.workspace.manifest import read_manifest
 from tests.corpora import sums
 from tests.golden import GOLDEN

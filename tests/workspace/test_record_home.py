@@ -11,7 +11,7 @@ from bertprep.cli import main
 from bertprep.commands.report import report
 from bertprep.errors import BertprepError, UsageError
 from bertprep.planning.training import read_training_records
-from bertprep.workspace.data_sets import find_records
+from bertprep.records.data_sets import find_records
 from bertprep.workspace.manifest import read_manifest
 from bertprep.workspace.record_home import RecordHome, find_home, find_vocabulary
 from tests.corpora import deal

@@ -11,6 +11,7 @@ from bertprep.cli import main
 from bertprep.commands.create import create
 from bertprep.commands.shard import shard
 from bertprep.errors import BertprepError
+from bertprep.progress import SILENT
 from bertprep.records.make import KIND
 from bertprep.workspace.layout import MANIFEST
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, Journal, read_finished, read_manifest
@@ -129,7 +130,7 @@ def test_a_run_killed_after_it_removed_a_file_is_continued_without_verify(workdi
     assert manifest is not None
     finished = read_finished(folder, KIND, manifest.made_with)
     journal = Journal(folder, KIND, manifest.made_with)
-    assert remove_damaged(finished, journal, label="ofrecord", workers=1, progress=False)
+    assert remove_damaged(finished, journal, label="ofrecord", workers=1, reporter=SILENT)
     assert not damaged.exists()
     assert run(workdir) == 0
     assert sums(workdir) == sums(made)

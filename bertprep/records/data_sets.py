@@ -1,0 +1,307 @@
+"""Which data sets a path names: the one finder of record files and text shards, for every command and the trainer.
+
+A record file is known by its name (`part-0`, `x.tfrecord`, `x.tfrecord-00000-of-00010`) or else by its first bytes, so files
+of any tool are found and what lies beside them (`notes.csv`, `_SUCCESS`) is not. A file that has a record file's name always
+counts: a damaged one is reported, never skipped. Splits are folders: training, train; test, eval, validation, dev. Folders are
+searched to any depth, but for those of downloads, cleaned text and vocabularies, which hold no data sets.
+
+`find_data_sets` takes what it finds, for `validate` and `report`, which tell what is wrong with it. `find_records` is for those
+that read on: one data set, finished and complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from bertprep.config import RECORD_FORMATS
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.archives import GZIP, BrokenArchiveError, decompress
+from bertprep.files.atomic import TEMPORARY_SUFFIX
+from bertprep.records.formats import find_format
+from bertprep.untrusted import CORPUS
+from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, SPLITS, TEST, TRAINING, by_number
+from bertprep.workspace.manifest import Manifest, read_manifest
+from bertprep.workspace.manifest_schema import RECORDS, TEXT_SHARDS
+from bertprep.workspace.record_home import RecordHome, find_home, find_vocabulary, formats_in
+
+_RECORD_NAME = re.compile(
+    r"part-\d+(-of-\d+)?(\.gz)?|(.*[._-])?(tf|of)_?rec(ord)?s?([._-]?\d+([._-]of[._-]\d+)?)?(\.gz)?", re.IGNORECASE
+)
+_NOT_RECORDS = re.compile(
+    r"[._].*|.*~|(readme|license|notice|makefile)\b.*|.*\.(json|txt|md|html|log|journal|crc|index|idx|tmp|part)(\.gz)?",
+    re.IGNORECASE,
+)
+_NOT_SEARCHED = {"download", "formatted", "vocab"}
+_UNKNOWN = "neither TFRecord nor OFRecord"
+_HEAD_BYTES = 16
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Files that belong together; `files` maps their names, relative to the folder, to their splits, training first.
+
+    `manifest` calls the files as `files` does, and lies in `home`; None where there is none, or where it cannot be used, which
+    `problem` explains. `notes` are lines about what was passed over, for people.
+    """
+
+    folder: Path
+    kind: str  # RECORDS or TEXT_SHARDS
+    files: dict[str, str]
+    home: RecordHome
+    manifest: Manifest | None = None
+    problem: BertprepError | None = None
+    is_unfinished: bool = False  # a run that makes it was stopped, or is working
+    vocabulary: Path | None = None
+    is_whole: bool = True  # False where a split or single files of it were named
+    notes: tuple[str, ...] = ()
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits that have files, training first; "" for files in none."""
+        return sorted(set(self.files.values()), key=lambda split: (split == TEST, split))
+
+    @property
+    def format(self) -> str | None:
+        """The format of the first file, None where there is none or it has neither."""
+        return next((sniff_format(self.folder / name) for name in self.files), None)
+
+    @property
+    def modified_ns(self) -> int:
+        """When it was finished, or where no manifest tells, when a file came to the folder."""
+        manifest = self.home.folder / MANIFEST
+        return (manifest if manifest.is_file() else self.folder).stat().st_mtime_ns
+
+    @property
+    def corpus(self) -> str:
+        """The name of the corpus, from the manifest or the names of the files, or else "corpus"."""
+        if self.manifest and "corpus" in self.manifest.made_with:
+            return str(self.manifest.made_with["corpus"])
+        matched = re.fullmatch(rf"(.+)_({'|'.join(SPLITS)})_\d+\.tfrecord.*", Path(next(iter(self.files))).name)
+        return matched[1] if matched and CORPUS.holds(matched[1]) else "corpus"
+
+    def paths(self, split: str) -> list[Path]:
+        """The files of a split; where there are no splits, or one was named by itself, all files are training data."""
+        has_no_splits = not self.is_whole or self.splits == [""]
+        return [self.folder / name for name, of in self.files.items() if (TRAINING if has_no_splits else of) == split]
+
+    def by_itself(self) -> DataSet:
+        """The split or the files that were named, as a folder without splits or a manifest."""
+        folder = (self.folder / next(iter(self.files))).parent
+        return replace(
+            self, folder=folder, files={Path(name).name: "" for name in self.files}, home=RecordHome(folder), manifest=None
+        )
+
+
+def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
+    """The data sets of files and folders; raises `UsageError` where a path does not exist or holds none."""
+    found: list[DataSet] = []
+    named: dict[Path, list[Path]] = {}  # folder of a data set -> files of it
+    notes: dict[Path, tuple[str, ...]] = {}
+    for path in map(Path, paths):
+        if not path.name and path.absolute().name in SPLIT_NAMES:  # "." in the folder of a split
+            path = path.absolute()
+        if not path.is_dir():
+            if find_home(path).prefix and not path.exists():  # a manifest lists files in it
+                found.append(_records(path, ()))
+                continue
+            if not path.exists():
+                raise UsageError(f"{path}: does not exist; name a record file or a folder of them")
+            folder = path.parent
+            named.setdefault(folder.parent if folder.name in SPLIT_NAMES else folder, []).append(path)
+        elif path.name in SPLIT_NAMES and (files := (picked := _pick_records(_list(path)))[0]):
+            named.setdefault(path.parent, []).extend(files)  # what is known of a split lies above it
+            notes[path.parent] = notes.get(path.parent, ()) + _note(path, picked[1], _UNKNOWN)
+        else:
+            passed: list[str] = []
+            sets = search(path, passed)
+            if not sets and path.name in SPLIT_NAMES:
+                sets = [each for each in search(path.absolute().parent) if each.kind == TEXT_SHARDS]
+            if not sets:
+                why = f" ({passed[0]} is {_UNKNOWN})" if passed else ""
+                raise UsageError(
+                    f"{path}: holds no record files{why}; name a folder that has them, or has training/ and test/, "
+                    "or a record file"
+                )
+            found += sets
+    for folder, files in named.items():
+        names = (str(file.relative_to(folder)) for file in files)
+        found.append(replace(_records(folder, names), is_whole=False, notes=notes.get(folder, ())))
+    return list({(os.path.realpath(each.folder), each.is_whole): each for each in found}.values())
+
+
+def search(folder: Path, passed: list[str] | None = None) -> list[DataSet]:
+    """The data sets in a folder and below it; `passed` is given unknown files that hold no records, of folders without any."""
+    return list(_search(folder, set(), [] if passed is None else passed)) if folder.is_dir() else []
+
+
+def find_records(path: Path, prefer: Sequence[str] = ()) -> DataSet:
+    """The one data set of records that a file or folder names, finished and complete, without files that do not belong to it.
+
+    Of a folder with one for each format it is that of the first format in `prefer`. Raises `UsageError` where there is none or
+    more than one, `BertprepError` where its manifest is damaged, a file is missing or a run has not finished it.
+    """
+    found = [each for each in find_data_sets([path]) if each.kind == RECORDS]
+    if not found:
+        raise UsageError(f"{path}: holds {TEXT_SHARDS}, expected records; bertprep create makes records of text shards")
+    chosen, notes = _choose(path, found, prefer)
+    if chosen.problem:
+        raise chosen.problem
+    if chosen.is_unfinished and not path.is_file():
+        raise BertprepError(f"{chosen.folder}: is not finished; run the command that makes it again, it continues where it was")
+    names = chosen.files
+    if manifest := chosen.manifest:
+        listed = [name for name in manifest.files if chosen.is_whole or _split_of(name) in chosen.splits]
+        for name in _ordered(listed) if not path.is_file() else ():
+            if not (chosen.folder / name).is_file():
+                manifest_path = chosen.home.folder / MANIFEST
+                raise BertprepError(f"{chosen.folder / name}: is missing, {manifest_path} lists it; make the folder again")
+        if not path.is_file():
+            extra = [name for name in names if name not in manifest.files]
+            notes += _note(chosen.folder, extra, f"in no {MANIFEST}")
+            names = _ordered(listed)
+    if any(names.values()) and "" in names.values():
+        notes += _note(chosen.folder, [name for name, split in names.items() if not split], "in no split")
+        names = {name: split for name, split in names.items() if split}
+    return replace(chosen, files=names, notes=(*chosen.notes, *notes))
+
+
+def find_training_records(path: Path, prefer: Sequence[str] = ()) -> DataSet:
+    """As `find_records`; the folder of a training split stands for its whole data set, test split included."""
+    found = find_records(path, prefer)
+    return found if path.is_file() or found.is_whole or found.splits != [TRAINING] else find_records(found.folder)
+
+
+def _choose(path: Path, found: Sequence[DataSet], prefer: Sequence[str]) -> tuple[DataSet, tuple[str, ...]]:
+    """The data set that a path names, of those found under it, and a line where that could surprise."""
+    own = [each for each in found if each.folder == path or not each.is_whole]
+    formats = {each.folder.name: each for each in found if each.folder.parent == path and each.folder.name in RECORD_FORMATS}
+    preferred = [formats[name] for name in prefer if name in formats]
+    candidates = own or preferred[:1] or list(formats.values()) or list(found)
+    chosen = candidates[0]
+    if len(candidates) > 1 and formats:
+        names = " and ".join(f"{name}/" for name in RECORD_FORMATS if name in formats)
+        raise UsageError(f"{path}: holds {names}; name one, such as {path / next(n for n in RECORD_FORMATS if n in formats)}")
+    if len(candidates) > 1:
+        raise UsageError(f"{path}: holds {len(found):,} data sets; name one, such as {chosen.folder}")
+    others = [each for each in found if each is not chosen and each not in formats.values()]
+    if others:
+        return chosen, (f"{chosen.folder}: taken alone, without the data sets below {path}, such as {others[0].folder}",)
+    is_plain = own or formats
+    return chosen, () if is_plain else (f"{path}: taking the records in {chosen.folder}",)
+
+
+def _search(folder: Path, seen: set[str], passed: list[str]) -> Iterator[DataSet]:
+    """The data set that a folder is, then those in the folders below it."""
+    if (real := os.path.realpath(folder)) in seen:  # links may lead in a circle
+        return
+    seen.add(real)
+    home = find_home(folder)
+    listed: Manifest | None = None
+    with contextlib.suppress(BertprepError):  # which `_records` keeps
+        listed = read_manifest(home.folder)
+    if listed and listed.kind == TEXT_SHARDS:
+        yield DataSet(folder, TEXT_SHARDS, _ordered(listed.files), home, listed, is_unfinished=home.is_unfinished)
+        return
+    manifest = home.part_of(listed)
+    inside = _list(folder)
+    files, foreign = _pick_records(inside)
+    below = [path for path in inside if path.is_dir() and path.name not in _NOT_SEARCHED and _may_be_searched(path)]
+    for split in [path for path in below if path.name in SPLIT_NAMES]:
+        of_split, foreign_in_split = _pick_records(_list(split))
+        if of_split:
+            below.remove(split)
+        files += of_split
+        foreign += [f"{split.name}/{name}" for name in foreign_in_split]
+    if files or (manifest and manifest.kind == RECORDS):
+        names = (str(path.relative_to(folder)) for path in files)
+        yield replace(_records(folder, names), notes=_note(folder, foreign, _UNKNOWN))
+    else:
+        passed += [str(folder / name) for name in foreign]
+    for path in below:
+        yield from _search(path, seen, passed)
+    for name in formats_in(listed) if not home.prefix else ():
+        if not (folder / name).is_dir():
+            yield _records(folder / name, ())
+
+
+def _may_be_searched(folder: Path) -> bool:
+    return not folder.name.startswith(".") and folder.suffix != TEMPORARY_SUFFIX
+
+
+def _list(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise BertprepError(f"{folder}: cannot be read: {error.strerror}") from error
+
+
+def _pick_records(inside: Iterable[Path]) -> tuple[list[Path], list[str]]:
+    """Of what a folder holds the record files, and the names of other files that nothing is known of.
+
+    A file whose name differs from a record file's in its numbers alone is one too, whatever it holds.
+    """
+    files = [path for path in inside if not path.is_dir() and (path.is_file() or path.is_symlink())]  # to nowhere: unreadable
+    files = [path for path in files if not _NOT_RECORDS.fullmatch(path.name)]
+    taken = {path for path in files if _RECORD_NAME.fullmatch(path.name) or sniff_format(path)}
+    patterns = {_without_numbers(path.name) for path in taken}
+    taken.update(path for path in files if _without_numbers(path.name) in patterns)
+    unknown = [path.name for path in files if path not in taken and path.is_file() and path.stat().st_size]
+    return [path for path in files if path in taken], unknown
+
+
+def _without_numbers(name: str) -> str:
+    return re.sub(r"\d+", "0", name)
+
+
+def sniff_format(path: Path) -> str | None:
+    """The format that the first bytes of a file say it has, compressed or not; None for anything else."""
+    try:
+        with path.open("rb") as file:
+            is_compressed = file.read(2) == _GZIP_MAGIC
+            file.seek(0)
+            head = (decompress(file, GZIP) if is_compressed else file).read(_HEAD_BYTES)
+        return find_format(path, np.frombuffer(head, np.uint8), is_whole=False)
+    except (OSError, EOFError, BrokenArchiveError, BertprepError):
+        return None
+
+
+def _records(folder: Path, names: Iterable[str]) -> DataSet:
+    """The data set of these files, with what lies beside them."""
+    home = find_home(folder)
+    files = _ordered(names)
+    manifest, problem, is_unfinished = None, None, False
+    try:
+        manifest, is_unfinished = home.manifest, home.is_unfinished
+    except BertprepError as error:
+        problem = error
+    if manifest and manifest.kind != RECORDS:
+        manifest = None
+    folders = dict.fromkeys((folder, *((folder / name).parent for name in files)))
+    vocabulary = next(filter(None, map(find_vocabulary, folders)), None)
+    return DataSet(folder, RECORDS, files, home, manifest, problem, is_unfinished, vocabulary)
+
+
+def _split_of(name: str) -> str:
+    first, _, rest = name.partition("/")
+    return SPLIT_NAMES.get(first, "") if rest else ""
+
+
+def _ordered(names: Iterable[str]) -> dict[str, str]:
+    """Names with their splits: training first, then by the numbers in the names."""
+    splits = {name: _split_of(name) for name in names}
+    return dict(sorted(splits.items(), key=lambda item: (item[1] == TEST, by_number(item[0]))))
+
+
+def _note(folder: Path, names: Sequence[str], why: str) -> tuple[str, ...]:
+    """A line on files that are passed over, where there are any."""
+    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+    are = "are" if len(names) > 1 else "is"
+    return (f"{folder / names[0]}{more}: {are} {why}; passed over",) if names else ()

@@ -1,0 +1,249 @@
+"""One finder: whichever tool wrote the files, validate, inspect, convert, plan, report and the trainer see the same ones.
+
+A layout is a list of names. Names with a part in capitals (NOTES.csv) hold no records; all others do, and are compressed where
+their name ends in .gz.
+"""
+
+import gzip
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import bertprep
+from bertprep.cli import main
+from bertprep.errors import BertprepError, UsageError
+from bertprep.planning.training import read_training_records
+from bertprep.records.data_sets import find_data_sets, find_records
+from bertprep.records.record_set import RecordSet
+from bertprep.workspace.manifest import sha256_of
+from tests.records.handmade import Dialect, file_of, random_record
+from trainer.data import name_data
+
+NVIDIA = "lower_case_1_seq_len_128_max_pred_20_masked_lm_prob_0.15_random_seed_12345_dupe_factor_5_shard_256_test_split_10"
+CORPUS = f"tfrecord/{NVIDIA}/wikicorpus_en"
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "e"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Files in a folder, and those that a command reads when it is given `named`: the training files and the test files."""
+
+    name: str
+    files: str
+    training: str
+    test: str = ""
+    named: str = "."
+    note: str = ""  # a line on what is passed over, that every command prints
+    choice: str = ""  # a line on what is taken, that the commands print which take one data set
+    converted: tuple[str, ...] = ("tfrecord",)  # the folders of a conversion
+
+
+SPLITS = ("training", "test")
+LAYOUTS = (
+    Layout("ours", "training/c_training_00000.tfrecord test/c_test_00000.tfrecord MANIFEST.json VOCAB.txt",
+           "training/c_training_00000.tfrecord", "test/c_test_00000.tfrecord", converted=SPLITS),
+    Layout("ours in a workspace", "tfrecord/S/c/training/c_training_00000.tfrecord tfrecord/S/c/test/c_test_00000.tfrecord",
+           "tfrecord/S/c/training/c_training_00000.tfrecord", "tfrecord/S/c/test/c_test_00000.tfrecord", converted=SPLITS,
+           choice="taking the records in"),
+    Layout("ours of 0.1.0", "training/part-00000 training/part-00001 test/part-00000 MANIFEST.json",
+           "training/part-00000 training/part-00001", "test/part-00000", converted=SPLITS),
+    Layout("--output of 0.1.0", "part-00000 part-00001 MANIFEST.json VOCAB.txt", "part-00000 part-00001"),
+    Layout("--output, a format", "tfrecord/c_training_00000.tfrecord ofrecord/part-0", "ofrecord/part-0", named="ofrecord"),
+    Layout("--output, the only format", "ofrecord/part-0 ofrecord/part-1 ofrecord/part-10 ofrecord/part-2 MANIFEST.json",
+           "ofrecord/part-0 ofrecord/part-1 ofrecord/part-2 ofrecord/part-10"),
+    Layout("NVIDIA's", f"{CORPUS}/training/wiki_training_0.tfrecord {CORPUS}/test/wiki_test_0.tfrecord",
+           f"{CORPUS}/training/wiki_training_0.tfrecord", f"{CORPUS}/test/wiki_test_0.tfrecord", named=CORPUS,
+           converted=SPLITS),
+    Layout("OneFlow's", "wiki/part-0 wiki/part-1", "wiki/part-0 wiki/part-1", named="wiki"),
+    Layout("the Model Garden's", "wiki.tfrecord-00000-of-00002 wiki.tfrecord-00001-of-00002",
+           "wiki.tfrecord-00000-of-00002 wiki.tfrecord-00001-of-00002"),
+    Layout("Google's", "tf_examples.tfrecord", "tf_examples.tfrecord"),
+    Layout("train and eval", "train/a.tf_record eval/a.tf_record", "train/a.tf_record", "eval/a.tf_record", converted=SPLITS),
+    Layout("train, dev and test", "train/part-0 dev/part-0 test/part-0", "train/part-0", "dev/part-0 test/part-0",
+           converted=SPLITS),
+    Layout("train and validation", "train/a.tfrec validation/a.tfrec", "train/a.tfrec", "validation/a.tfrec",
+           converted=SPLITS),
+    Layout("a training split", "training/part-0 training/part-1", "training/part-0 training/part-1", named="training"),
+    Layout("names that tell nothing", "wiki_000 wiki_001", "wiki_000 wiki_001"),
+    Layout("names that tell nothing, compressed", "wiki_000.gz", "wiki_000.gz"),
+    Layout("a compressed file", "a.tfrecord.gz", "a.tfrecord.gz"),
+    Layout("marks beside records", "a.tfrecord .a.tfrecord.CRC a.tfrecord.CRC _SUCCESS README LICENSE.TXT .HIDDEN "
+           "a.tfrecord.IDX b.tfrecord.1a2b3c4d.TMP REPORT.html", "a.tfrecord"),
+    Layout("unknown files beside records", "a.tfrecord NOTES.csv SCRIPT.sh", "a.tfrecord",
+           note="NOTES.csv and 1 more: are neither TFRecord nor OFRecord; passed over"),
+    Layout("unknown files in a split", "train/part-0 train/NOTES.csv", "train/part-0", converted=SPLITS[:1],
+           note="train/NOTES.csv: is neither TFRecord nor OFRecord; passed over"),
+    Layout("formats mixed in a folder", "a.tfrecord part-0", "a.tfrecord part-0"),
+    Layout("a file", "a.tfrecord b.tfrecord", "a.tfrecord", named="a.tfrecord", converted=("",)),
+    Layout("a file of a split", "training/part-0 training/part-1 test/part-0", "training/part-1", named="training/part-1",
+           converted=("",)),
+    Layout("a file without a name", "a b NOTES.csv", "b", named="b", converted=("",)),
+    Layout("records and data sets below", "part-0 old/part-0 old/more/part-0", "part-0",
+           choice="taken alone, without the data sets below"),
+    Layout("folders that are not searched", "a/part-0 a/.git/part-0 vocab/part-0 a/part-1.1a2b3c4d.tmp/part-0", "a/part-0",
+           choice="taking the records in a"),
+)  # fmt: skip
+
+
+@pytest.fixture
+def lay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes the files of a layout in the working directory."""
+    rng = random.Random(0)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+
+    def make(names: str) -> None:
+        for name in names.split():
+            path = Path(name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.name == "VOCAB.txt":
+                path.with_name("vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+            elif any(part.isupper() for part in path.name.split(".")):
+                path.write_text("nothing of note\n")
+            elif path.name.startswith(("part", "wiki_0")) and path.suffix != ".gz":
+                path.write_bytes(file_of(random_record(rng, 8, 2, most=9), dialect=Dialect("ofrecord")))
+            else:
+                content = file_of(random_record(rng, 8, 2, most=9))
+                path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+        for manifest in Path().rglob("MANIFEST.json"):
+            manifest.unlink()
+            files = sorted(path for path in manifest.parent.rglob("*") if path.is_file() and path.suffix != ".txt")
+            entries = {str(p.relative_to(manifest.parent)): entry_of(p) for p in files}
+            content = {"schema": 1, "kind": "masked-LM records", "made_with": {"seq": 8, "pred": 2, "dupe": 1}, "versions": {}}
+            manifest.with_name("manifest.json").write_text(json.dumps({**content, "files": entries}))
+
+    return make
+
+
+def entry_of(path: Path) -> dict[str, object]:
+    return {"bytes": path.stat().st_size, "sha256": sha256_of(path), "examples": 1}
+
+
+def read_by_trainer(folders: Sequence[Path], split: str) -> list[str]:
+    """The files from which the trainer reads the records of a split."""
+    with RecordSet(folders, split) as records:
+        return [str(records.place_of(number)[0]) for number in range(len(records))]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=[layout.name for layout in LAYOUTS])
+def test_all_see_the_same(layout: Layout, lay: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
+    lay(layout.files)
+    training, test = layout.training.split(), layout.test.split()
+
+    found = find_records(Path(layout.named))
+    assert [str(found.folder / name) for name in found.files] == training + test
+
+    main(["validate", layout.named, "--json", "../found.json", "--workers", "1"])  # random records are faulty
+    checked = json.loads(Path("../found.json").read_text())["data_sets"][0]
+    assert [str(Path(checked["folder"]) / file["name"]) for file in checked["files"]] == training + test
+    said = capsys.readouterr().err
+    assert layout.note in said
+    assert ("passed over" in said) == bool(layout.note)
+
+    data = name_data([Path(layout.named)])
+    assert (data.records, data.has_test) == (len(training), bool(test))
+    assert read_by_trainer(data.folders, "training") == training
+    if test:
+        assert sorted(read_by_trainer(data.folders, "test")) == sorted(test)
+    assert layout.note in data.describe()
+    assert layout.choice in data.describe()
+
+    if not Path(layout.named).is_file():
+        assert read_training_records(Path(layout.named)).records == len(training)
+
+    converted = bertprep.convert(layout.named, "../converted", to="tfrecord", workers=1, progress=True)
+    assert len(converted.files) == len(training + test)
+    assert {name.rpartition("/")[0] for name in converted.files} == set(layout.converted)
+    said = capsys.readouterr().err
+    assert layout.note in said
+    assert layout.choice in said
+
+    for name in training + test:
+        (alone,) = find_data_sets([name])
+        assert (alone.home, alone.vocabulary) == (found.home, found.vocabulary)
+        assert (main(["inspect", name]) == 2) == (found.vocabulary is None)
+    bertprep.report(layout.named, output="../page.html", workers=1)
+    assert all(Path(name).name in Path("../page.html").read_text() for name in training + test)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ("a/part-0 b/part-0", "holds 2 data sets; name one, such as a"),
+        ("tfrecord/a.tfrecord ofrecord/part-0", "holds tfrecord/ and ofrecord/; name one, such as tfrecord"),
+        ("NOTES.csv", r"holds no record files \(NOTES.csv is neither TFRecord nor OFRecord\); name a folder .*"),
+        ("a/README", "holds no record files; name a folder that has them, or has training/ and test/, or a record file"),
+    ],
+)
+def test_folders_that_name_no_data_set_or_several(files: str, message: str, lay: Callable[[str], None]) -> None:
+    lay(files)
+    with pytest.raises(UsageError, match=rf"^\.: {message}$"):
+        find_records(Path())
+
+
+@pytest.mark.parametrize(
+    ("files", "damaged"),
+    [
+        ("part-0 part-1", "part-1"),
+        ("a.tfrecord b.tfrecord", "b.tfrecord"),
+        ("wiki_000 wiki_001", "wiki_001"),  # known by the numbers of wiki_000
+        ("training/part-0 test/part-0", "test/part-0"),
+    ],
+)
+@pytest.mark.parametrize("content", [b"", b"no records at all"])
+def test_a_damaged_file_is_never_passed_over(
+    files: str, damaged: str, content: bytes, lay: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lay(files)
+    Path(damaged).write_bytes(content)
+    with pytest.raises(BertprepError, match=rf"^{damaged}: is "):
+        bertprep.convert(".", "../converted", workers=1)
+    split = "test" if damaged.startswith("test") else "training"
+    with pytest.raises(BertprepError, match=rf"^{damaged}: is "):
+        read_by_trainer([Path()], split)
+    assert main(["validate", ".", "--workers", "1"]) == 1
+    assert f": {damaged}: " in capsys.readouterr().out
+
+
+def test_files_beside_splits_are_checked_and_not_read(lay: Callable[[str], None]) -> None:
+    lay("train/part-0 eval/part-0 left.tfrecord")
+    (data_set,) = find_data_sets(["."])
+    assert data_set.files == {"left.tfrecord": "", "train/part-0": "training", "eval/part-0": "test"}
+    found = find_records(Path())
+    assert list(found.files) == ["train/part-0", "eval/part-0"]
+    assert found.notes == ("left.tfrecord: is in no split; passed over",)
+
+
+def test_files_that_the_manifest_does_not_list_are_not_read(lay: Callable[[str], None]) -> None:
+    lay("part-0 part-1 MANIFEST.json")
+    Path("part-2").write_bytes(Path("part-1").read_bytes())
+    found = find_records(Path())
+    assert list(found.files) == ["part-0", "part-1"]
+    assert found.notes == ("part-2: is in no manifest.json; passed over",)
+    assert "file-extra" in {finding.code for finding in bertprep.validate(["."], workers=1)[0].findings}
+
+
+def test_in_the_folder_of_a_split(lay: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    lay("training/part-0 test/part-0")
+    monkeypatch.chdir("training")
+    assert list(find_records(Path()).files) == ["training/part-0"]
+    assert name_data([Path()]).has_test
+
+
+def test_a_test_split_that_is_named_to_train_on(lay: Callable[[str], None]) -> None:
+    lay("training/part-0 test/part-0 test/part-1")
+    data = name_data([Path("test")])
+    assert (data.folders, data.records, data.has_test) == ((Path("test"),), 2, False)
+    assert read_by_trainer(data.folders, "training") == ["test/part-0", "test/part-1"]
+
+
+def test_links_that_lead_in_a_circle(lay: Callable[[str], None]) -> None:
+    lay("a/part-0")
+    Path("a/again").symlink_to(Path("a").absolute())
+    Path("a/nowhere.tfrecord").symlink_to("gone")
+    (data_set,) = find_data_sets(["."])
+    assert list(data_set.files) == ["nowhere.tfrecord", "part-0"]  # that one cannot be read is a finding
