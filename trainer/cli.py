@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from bertprep import __version__
-from bertprep.errors import BertprepError, explain_system_error
 from bertprep.options import Parser
-from bertprep.terminal import INTERRUPTED, say
+from bertprep.terminal import exit_status
 
 PRETRAIN = "pretrain"
 COMMANDS = {  # each module has `add_arguments`, and `run`, which returns the exit status
@@ -27,22 +26,13 @@ COMMANDS = {  # each module has `add_arguments`, and `run`, which returns the ex
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0, 1 for data or machine, 2 for usage, 3 for stopped, 130 for Ctrl-C."""
     given = with_command(sys.argv[1:] if arguments is None else arguments)
-    options = make_parser(given[0]).parse_args(given)
-    try:
-        return int(options.run(options))
-    except BertprepError as error:
-        say(f"trainer: error: {error}")
-        return error.exit_status
-    except KeyboardInterrupt:
-        say("trainer: stopped" + ("; the same command resumes from the newest checkpoint" if given[0] == PRETRAIN else ""))
-        return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output went away, as `head` does
-        return 0
-    except OSError as error:
-        if (explained := explain_system_error(error)) is None:
-            raise
-        say(f"trainer: error: {explained}")
-        return explained.exit_status
+    resumes = "; the same command resumes from the newest checkpoint" if given[0] == PRETRAIN else ""
+    return exit_status(lambda: _run(given), "trainer", interrupted=f"stopped{resumes}")
+
+
+def _run(arguments: Sequence[str]) -> int:
+    options = make_parser(arguments[0]).parse_args(arguments)
+    return int(options.run(options))
 
 
 def with_command(arguments: Sequence[str]) -> list[str]:

@@ -15,8 +15,7 @@ from bertprep.instances import load_vocabulary
 from bertprep.records.data_sets import DataSet, find_training_records, search
 from bertprep.records.record_set import RecordSet
 from bertprep.workspace.layout import MANIFEST, TEST
-from bertprep.workspace.manifest import sha256_of_vocabulary, tokens_of_vocabulary
-from bertprep.workspace.manifest import RECORDS
+from bertprep.workspace.manifest import RECORDS, sha256_of_vocabulary, tokens_of_vocabulary
 from trainer.model_config import ModelConfig
 
 DEFAULT_SEQ = 128

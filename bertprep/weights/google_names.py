@@ -19,7 +19,7 @@ from bertprep.errors import BertprepError
 Shapes = Mapping[str, tuple[int, ...]]
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 _NAMED = 3
-"""So many of the variables that are wrong are told in an error."""
+"""How many of the wrong variables an error names."""
 
 
 def variable_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -63,7 +63,7 @@ def _layer_norm(name: str, size: int) -> Iterator[tuple[str, tuple[int, ...]]]:
 def check_variables(file: Path, found: Shapes, expected: Shapes, called: Callable[[str], str] = str) -> None:
     """Raise where a file has not exactly the variables of a model, each of its shape.
 
-    What lies under a variable (`.../kernel/adam_m`) is its optimizer's, and what lies outside of `bert/` and `cls/`, as
+    What is under a variable (`.../kernel/adam_m`) belongs to its optimizer, and what is outside of `bert/` and `cls/`, such as
     `global_step`, is no model's; both may be there. `called` says what the file itself calls a variable.
     """
     _check_vocabulary(file, found.get(WORD_EMBEDDINGS, ()), expected[WORD_EMBEDDINGS])

@@ -105,7 +105,7 @@ def _view_array(path: Path, name: str, entry: Mapping[str, Any], data: NDArray[n
         shape = tuple(int(size) for size in entry["shape"])
         begin, end = (int(offset) for offset in entry["data_offsets"])
     except (KeyError, TypeError, ValueError) as error:
-        raise BertprepError(f"{path}: {name}: its entry has no shape or no place in the file: {dict(entry)}") from error
+        raise BertprepError(f"{path}: {name}: its entry has no shape or no offsets: {dict(entry)}") from error
     expected = math.prod(shape) * stored.itemsize
     if not (0 <= begin <= end <= len(data) and end - begin == expected):
         raise BertprepError(

@@ -74,7 +74,7 @@ def encode_table(items: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def _append(table: bytearray, block: _Block) -> bytes:
-    """Append a block; returns where it lies, as the index has it."""
+    """Append a block; returns its offset and size, as the index has them."""
     content, position = block.finish(), len(table)
     table += content
     return varint(position) + varint(len(content) - _TRAILER_BYTES)
@@ -136,7 +136,7 @@ def _check_size(size_bytes: int) -> None:
 
 
 def _block(table: bytes, handle: bytes, first: int = 0) -> tuple[bytes, int]:
-    """The block at a place from `first` on, checked, and where it ends; so none is read twice."""
+    """The block at an offset of at least `first`, checked, and its end; so none is read twice."""
     position, after = read_varint(handle, 0)
     size, _ = read_varint(handle, after)
     end = position + size

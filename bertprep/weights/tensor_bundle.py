@@ -8,7 +8,7 @@
                         6 fixed32 masked CRC-32C of the values, 7 slices, of a variable that was saved in pieces
 
 Written is float32, with the very bytes that `tf.train.Saver` writes for the same variables. Read are the floating-point types,
-from any number of data files; a variable is read when it is asked for, after its place, size and checksum are found right.
+from any number of data files; a variable is read when it is asked for, after its offset, size and checksum are checked.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _WRITTEN_BYTES = 1 << 22
 
 @dataclass(frozen=True)
 class Entry:
-    """Where one variable lies."""
+    """Where one variable is stored."""
 
     shape: tuple[int, ...]
     data_type: int = _FLOAT

@@ -90,7 +90,7 @@ def test_the_environment_asks_for_a_dry_run_too(script: str) -> None:
 def test_the_help_tells_arguments_with_their_defaults(script: str) -> None:
     done = run(script, "--help", PYTHON=sys.executable)
     assert done.returncode == 0
-    assert "PER GPU: the rate is this times num_gpus" in done.stdout
+    assert "PER GPU: the learning rate is this times num_gpus" in done.stdout
     assert "set -euo" not in done.stdout
 
 
