@@ -196,9 +196,9 @@ class _Replica:
         self._slots = make_slots(self.variables)
         self._updates = tf.Variable(0.0)  # of this phase
         self._loss_scale = LossScale(tf.Variable(0.0), tf.Variable(0.0))
-        self.gradients = function(self._gradients, jit_compile=xla)
-        self.update = function(self._update, jit_compile=xla)
-        self.sums = function(self._sums, jit_compile=xla)
+        self.gradients = function(self._gradients, jit_compile=xla)  # traced once for the first micro-batch and the loop
+        # A function of its own costs a second capture of every variable, which without XLA gives nothing
+        self.update, self.sums = (function(each, jit_compile=True) if xla else each for each in (self._update, self._sums))
 
     @property
     def all_variables(self) -> dict[str, Any]:
