@@ -112,7 +112,7 @@ def test_without_oneflow_its_installation_is_told(alias: str, tmp_path: Path) ->
     write_data(tmp_path / "a", records=128)
     (tmp_path / "hidden" / "oneflow").mkdir(parents=True)  # as where a library of it is missing
     (tmp_path / "hidden" / "oneflow" / "__init__.py").write_text("raise ImportError('libcublas.so.11: cannot open it')")
-    paths = f"{tmp_path / 'hidden'}:{Path(__file__).parents[3]}"
+    paths = f"{tmp_path / 'hidden'}:{Path(__file__).parents[4]}"
     ended = run_trainer(tmp_path / "a", alias, "1", "--out", str(tmp_path / "out"), PYTHONPATH=paths)
     assert ended.returncode == 2
     assert ended.stderr.splitlines()[-1] == (
