@@ -198,7 +198,8 @@ class _Replica:
         self._loss_scale = LossScale(tf.Variable(0.0), tf.Variable(0.0))
         self.gradients = function(self._gradients, jit_compile=xla)  # traced once for the first micro-batch and the loop
         # A function of its own costs a second capture of every variable, which without XLA gives nothing
-        self.update, self.sums = (function(each, jit_compile=True) if xla else each for each in (self._update, self._sums))
+        self.update: Callable[..., Any] = function(self._update, jit_compile=True) if xla else self._update
+        self.sums: Callable[..., Any] = function(self._sums, jit_compile=True) if xla else self._sums
 
     @property
     def all_variables(self) -> dict[str, Any]:
