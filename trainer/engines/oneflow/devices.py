@@ -2,8 +2,8 @@
 
     pipelines    [[0, 1], [2, 3]]    rank 1 has stage 1 of pipeline 0; without stages each rank is a pipeline of one
 
-A pipeline reads one share of a global batch, in all of its processes. A tensor of several processes is a global one: it lies on
-the ranks of a stage, whole on each (a variable) or cut along the sequences (a batch).
+All processes of a pipeline read the same rows of a global batch. A tensor of several processes is a global one: it is on the
+ranks of a stage, whole on each (a variable) or split along the sequences (a batch).
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
 from trainer.engines.execution import Processor
-from trainer.engines.oneflow.processes import Process, read_process
+from trainer.engines.oneflow import Process, read_process
 from trainer.engines.oneflow.stages import Pipelines, check_order, place
 from trainer.settings import EngineSettings
 
 Tensor: TypeAlias = Any
-_EXCHANGED = 1 << 24  # entries that go together: 64 MiB
+_EXCHANGED = 1 << 24  # entries exchanged together: 64 MiB
 _NEWEST_CAPABILITY = (8, 6)  # of a GPU that the published package was compiled for
 
 
 @dataclass(frozen=True)
 class Devices:
-    """What this process computes on, and its place among all."""
+    """What this process computes on, and where it is among all."""
 
     kind: str  # "cpu" or "cuda"
     name: str  # for people: "NVIDIA A100-SXM4-80GB", or "CPU"
@@ -70,13 +70,13 @@ class Devices:
         return flow.tensor(np.ascontiguousarray(array), device=self.device)
 
     def sum_over_all(self, own: Tensor) -> Tensor:
-        """The sum of a tensor of every process, in its place."""
+        """The sum of a tensor of every process, in place."""
         if self.process.world_size > 1:
             flow.comm.all_reduce(own)
         return own
 
     def sum_each_over_all(self, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The sum of each tensor of every process; small ones go together, since each exchange takes its time."""
+        """The sum of each tensor of every process; small ones are exchanged together, since each exchange has its cost."""
         if self.process.world_size == 1:
             return dict(own)
         summed = {}
@@ -152,7 +152,7 @@ def open_devices(settings: EngineSettings) -> Devices:
 
 
 def _join() -> tuple[Process, int]:
-    """This process's place by its launcher, and its number among those that OneFlow takes for one host's, by their address.
+    """This process's ranks by its launcher, and its number among those that OneFlow takes for one host's, by their address.
 
     The two differ where several launchers run on one host: then no two processes may have the same number, or they cannot
     exchange anything. OneFlow reads it from the environment when it first needs it.

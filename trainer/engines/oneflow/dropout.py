@@ -1,10 +1,10 @@
-"""Dropout whose masks are functions of numbers that NumPy draws, so that a run that is killed goes on with the same.
+"""Dropout whose masks are functions of numbers that NumPy draws, so that a run that is resumed has the same.
 
 The random operations of a graph of OneFlow have states of their own, which nothing can set or read: masks after a restart would
-be others. So a few random numbers of each token come with the batch, and masks are computed from them: that of unit j of a
+differ. So a few random numbers of each token come with the batch, and masks are computed from them: that of unit j of a
 token follows from a polynomial with the token's numbers as coefficients,
 
-    (a + b j + c j**2 + d j**3) mod 2039  <  rate * 2039   ->   dropped
+    (a + b j + c j**2 + d j**3) mod 2039  <  dropout_rate * 2039   ->   dropped
 
 of which any four values are independent; those of other tokens are anyway. It is one product of matrices, and exact: 2039 is
 the largest prime for which all of it fits float32.
@@ -26,8 +26,8 @@ COEFFICIENTS = 4
 
 
 def coefficients_of(width: int) -> int:
-    """How many numbers the mask of a row of this width takes: a polynomial has `PRIME` different values and no more."""
-    return COEFFICIENTS * _parts(width)
+    """How many numbers the mask of a row of this width takes: a polynomial has no more than `PRIME` different values."""
+    return COEFFICIENTS * _runs(width)
 
 
 def draw(key: NDArray[np.int32], shape: Sequence[int]) -> NDArray[np.float32]:
@@ -41,20 +41,20 @@ def powers() -> NDArray[np.float32]:
     return np.stack([units**power % PRIME for power in range(COEFFICIENTS)]).astype(np.float32)
 
 
-def drop(values: Tensor, coefficients: Tensor, powers: Tensor, rate: float) -> Tensor:
-    """The values (..., width), each 0 with probability `rate` and divided by `1 - rate` otherwise.
+def drop(values: Tensor, coefficients: Tensor, powers: Tensor, dropout_rate: float) -> Tensor:
+    """The values (..., width), each 0 with probability `dropout_rate` and divided by `1 - dropout_rate` otherwise.
 
     `coefficients` has the same axes but the last, which is `coefficients_of(width)`.
     """
     width = values.shape[-1]
-    limit = math.ceil(rate * PRIME)  # of the values of a polynomial, those below it drop
-    units = flow.narrow(powers, 1, 0, width // _parts(width))
+    limit = math.ceil(dropout_rate * PRIME)  # of the values of a polynomial, those below it drop
+    units = flow.narrow(powers, 1, 0, width // _runs(width))
     rest = flow.fmod(flow.matmul(flow.reshape(coefficients, (-1, COEFFICIENTS)), units), float(PRIME))
     kept = flow.trunc(rest * (1 / PRIME) + (1 - (limit - 0.5) / PRIME))  # 0 or 1; to compare takes a CPU 50 times as long
     kept = flow.reshape(kept, tuple(values.shape)) * (PRIME / (PRIME - limit))
     return values * kept.to(values.dtype)
 
 
-def _parts(width: int) -> int:
+def _runs(width: int) -> int:
     """Into how many equal runs a row is cut, each with a polynomial of its own."""
-    return next(parts for parts in range(1, width + 1) if width % parts == 0 and width // parts <= PRIME)
+    return next(runs for runs in range(1, width + 1) if width % runs == 0 and width // runs <= PRIME)

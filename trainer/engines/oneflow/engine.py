@@ -1,11 +1,11 @@
 """The step on OneFlow: gradients of every micro-batch, one sum over all processes, one update.
 
-    process     share of the global loss of each of its micro-batches -> gradients, added up
+    process     for each of its micro-batches: its part of the global loss -> gradients, added up
     all         sums of gradients, losses and hits, and of the squared norms of all stages
     process     clip by the norm of the sum, update its own variables: the same sum makes the same update
 
-A loss is divided by the masked-LM weight of the whole global batch, so that nothing depends on how the batch is cut. Sums are
-float32 in every precision. Where the loss is scaled, each step waits for its norm.
+A loss is divided by the totals of the whole global batch, so that nothing depends on how the batch is split. Sums are float32
+in every precision. Where the loss is scaled, each step waits for its norm.
 """
 
 from __future__ import annotations
@@ -22,17 +22,14 @@ from numpy.typing import NDArray
 from bertprep.progress import say
 from bertprep.records import Examples
 from trainer.batches import features
-from trainer.engines import State
-from trainer.engines.dropout_key import dropout_key
+from trainer.engines import Engine, LossScale, State, dropout_keys, parts_factor
 from trainer.engines.execution import choose_execution
-from trainer.engines.loss_scale import LossScale, parts_factor
+from trainer.engines.oneflow import pretraining as task
 from trainer.engines.oneflow.devices import Devices, open_devices
 from trainer.engines.oneflow.dropout import draw
-from trainer.engines.oneflow.loss_scale import next_loss_scale
-from trainer.engines.oneflow.model import draws_of_parts
+from trainer.engines.oneflow.model import draws_of_parts, place_model
 from trainer.engines.oneflow.optimizers import clip_factor, make_slots, squared_norm, update_variables
 from trainer.engines.oneflow.passes import Passes
-from trainer.engines.oneflow.placed_model import place_model
 from trainer.engines.oneflow.stages import WORDS, cut, describe
 from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
@@ -49,7 +46,7 @@ def open_engine(settings: EngineSettings) -> OneFlowEngine:
     return OneFlowEngine(settings, open_devices(settings))
 
 
-class OneFlowEngine:
+class OneFlowEngine(Engine):
     """Steps of one model on the devices of all processes, each of which has one."""
 
     def __init__(self, settings: EngineSettings, devices: Devices) -> None:
@@ -66,10 +63,6 @@ class OneFlowEngine:
         self.versions = {"oneflow": flow.__version__, "python": platform.python_version()}
 
     @property
-    def precision(self) -> str:
-        return self.execution.precision
-
-    @property
     def _is_scaled(self) -> bool:
         return self.precision == "fp16"
 
@@ -83,6 +76,7 @@ class OneFlowEngine:
             model,
             initial_values(model, seed),
             self._local,
+            task,
             compute_dtype=_COMPUTE_DTYPES[self.precision],
             is_global=self._local.process.world_size > 1 and not self._settings.eager,
         )
@@ -100,28 +94,29 @@ class OneFlowEngine:
     def train(
         self, examples: Examples, *, step: int, learning_rate: float, accumulation: int, stop: bool
     ) -> Callable[[], StepResult]:
-        batch = _to_batch(examples, np.ones(len(examples), np.float32))
-        counted = self._count(batch)
+        batch = {**features(examples), "row_weights": np.ones(len(examples), np.float32)}
+        totals = self._totals(batch)
         scale, loss_scale = 1.0, self._loss_scale.scale
         if self._is_scaled:
             scale = loss_scale * parts_factor(accumulation * self.devices)
         draws = self._draw(examples, step, accumulation)
-        sums, gradients = self._passes.gradients(batch, draws, scale / counted.clamp(min=1e-5), accumulation)
-        told = self._local.sum_over_all(flow.cat([sums, self._squared_norm(gradients), self._own_flag(stop)]))
-        norm = flow.sqrt(told[4:5]) / scale
+        sums, gradients = self._passes.gradients(batch, draws, scale / totals.clamp(min=1e-5), accumulation)
+        flag = self._local.tensor(np.array([stop], np.float32))
+        told = self._local.sum_over_all(flow.cat([sums, self._squared_norm(gradients), flag]))
+        norm = flow.sqrt(told[-2:-1]) / scale
         self._update(gradients, clip_factor(norm, self._optimizer.clip_norm) / scale, norm, learning_rate)
 
         def wait() -> StepResult:
             *of_sums, _, stops = told.numpy().tolist()
-            is_stop_wanted = stops > 0
-            return StepResult(_to_sums(of_sums, counted), float(norm.numpy()[0]), loss_scale, is_stop_wanted)
+            found = task.to_sums(of_sums, totals.numpy().tolist())
+            return StepResult(found, float(norm.numpy()[0]), loss_scale, is_stop_wanted=stops > 0)
 
         return wait
 
     def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> PretrainingSums:
-        batch = _to_batch(examples, row_weights)
-        counted = self._count(batch)
-        return _to_sums(self._local.sum_over_all(self._passes.sums(batch)).numpy().tolist(), counted)
+        batch = {**features(examples), "row_weights": row_weights}
+        totals = self._totals(batch)
+        return task.to_sums(self._local.sum_over_all(self._passes.sums(batch)).numpy().tolist(), totals.numpy().tolist())
 
     def state(self) -> State:
         counts = {"updates": self._updates, "loss_scale": self._loss_scale.scale, "good_steps": self._loss_scale.good_steps}
@@ -154,10 +149,9 @@ class OneFlowEngine:
             named.update(zip(_slot_names(name), slots, strict=True))
         return named
 
-    def _count(self, batch: Mapping[str, NDArray[Any]]) -> Tensor:
-        """(2,): the masked-LM weight and the sequences of the global batch, of which each pipeline has a share."""
-        own = np.array([batch["masked_lm_weights"].sum(), batch["row_weights"].sum()], np.float32)
-        return self._local.sum_over_all(self._local.tensor(own * (self._local.stage == 0)))
+    def _totals(self, batch: Mapping[str, NDArray[Any]]) -> Tensor:
+        """What the task divides its losses by, of the global batch, of which each pipeline has some rows."""
+        return self._local.sum_over_all(self._local.tensor(task.totals(batch) * (self._local.stage == 0)))
 
     def _draw(self, examples: Examples, step: int, accumulation: int) -> list[NDArray[np.float32]]:
         """The numbers that dropout's masks follow from, for each part of the model; each micro-batch has a key of its own."""
@@ -165,7 +159,7 @@ class OneFlowEngine:
         of_parts = draws_of_parts(self._model, seq)
         if not of_parts:
             return []
-        keys = [dropout_key(self._seed, step, self.data_rank * accumulation + part) for part in range(accumulation)]
+        keys = dropout_keys(self._seed, step, range(self.data_rank * accumulation, (self.data_rank + 1) * accumulation))
         drawn = np.concatenate([draw(key, (sequences // accumulation, seq, sum(of_parts))) for key in keys])
         return np.split(drawn, np.cumsum(of_parts[:-1]), axis=2)
 
@@ -175,13 +169,10 @@ class OneFlowEngine:
         counted = [gradient for name, gradient in gradients.items() if not (name == WORDS and is_counted_elsewhere)]
         return squared_norm(counted).reshape(1) * float(self._local.pipeline == 0)
 
-    def _own_flag(self, flag: bool) -> Tensor:
-        return self._local.tensor(np.array([flag], np.float32))
-
-    def _update(self, gradients: Mapping[str, Tensor], factor: Tensor, norm: Tensor, rate: float) -> None:
+    def _update(self, gradients: Mapping[str, Tensor], factor: Tensor, norm: Tensor, learning_rate: float) -> None:
         if self._is_scaled:
             is_finite = math.isfinite(float(norm.numpy()[0]))
-            self._loss_scale = next_loss_scale(self._loss_scale, is_finite=is_finite)
+            self._loss_scale = self._loss_scale.after(is_finite, lambda condition, one, other: one if condition else other)
             if not is_finite:
                 return
         self._updates += 1
@@ -190,20 +181,10 @@ class OneFlowEngine:
             gradients,
             self._slots,
             factor=factor,
-            rate=rate,
+            learning_rate=learning_rate,
             update=self._updates,
             settings=self._optimizer,
         )
-
-
-def _to_batch(examples: Examples, row_weights: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
-    return {**features(examples), "row_weights": row_weights}
-
-
-def _to_sums(of_sums: list[float], counted: Tensor) -> PretrainingSums:
-    masked_lm_loss, masked_lm_correct, next_sentence_loss, next_sentence_correct = of_sums
-    weight, sequences = counted.numpy().tolist()
-    return PretrainingSums(masked_lm_loss, masked_lm_correct, weight, next_sentence_loss, next_sentence_correct, sequences)
 
 
 def _slot_names(name: str) -> tuple[str, str]:

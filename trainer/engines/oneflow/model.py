@@ -1,30 +1,36 @@
-"""BERT with its two pretraining heads on OneFlow: what `trainer.engines.tensorflow.model` computes, as a chain of modules.
+"""BERT on OneFlow: what `trainer.engines.tensorflow.model` computes, as a chain of modules.
 
-    Embeddings -> EncoderLayer 0 -> EncoderLayer 1 -> ... -> Heads
+    Embeddings -> EncoderLayer 0 -> EncoderLayer 1 -> ... -> the heads of a task
 
-They are the parts that the stages of a pipeline are made of; where there is none, all of them run on one device. Between them
-goes (sequences * seq, hidden). Each operation leaves sequences where they are, so that data parallelism sums nothing but
-losses and gradients. OneFlow has no fused LayerNorm for CPUs, so it is written out.
+The stages of a pipeline are made of these parts; without one, all of them run on one device. Between them goes
+(sequences * seq, hidden). No operation mixes sequences, so data parallelism sums nothing but losses and gradients. OneFlow has
+no fused LayerNorm for CPUs, so it is written out. Variables are float32. Products run in `compute_dtype`; LayerNorm, softmax,
+logits and losses are always float32.
 
-Variables are float32. Products run in `compute_dtype`; LayerNorm, softmax, logits and losses are float32 always.
+In a graph over several processes each variable is a global tensor on the ranks of its stage, and what is updated is this
+process's copy of it, in the same memory. Otherwise it is a tensor of this process.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import numpy as np
 import oneflow as flow
+from numpy.typing import NDArray
 
-from trainer.engines.oneflow.dropout import coefficients_of, drop
+from trainer.engines.oneflow.devices import Devices
+from trainer.engines.oneflow.dropout import coefficients_of, drop, powers
+from trainer.engines.oneflow.stages import HEADS, WORDS, cut
 from trainer.model_config import LAYER_NORM_EPSILON, MASKED_OUT, ModelConfig
 
 Tensor: TypeAlias = Any
+Arrays: TypeAlias = Mapping[str, NDArray[np.float32]]
 INPUTS = ("input_ids", "input_mask", "segment_ids")
-LABELS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "next_sentence_labels", "row_weights")
-"""Of a batch, what the first part takes and what the last one takes, in this order."""
+"""Of a batch, what the encoder takes."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ class Held:
     """The variables of a part, by name, as tensors on its devices."""
 
     values: Mapping[str, Tensor]
-    gradients: Mapping[str, Tensor]  # what a pipeline adds gradients up in; empty where backward leaves them at the values
+    gradients: Mapping[str, Tensor]  # where a pipeline adds up gradients; empty where backward leaves them at the values
     powers: Tensor  # of trainer.engines.oneflow.dropout
 
 
@@ -72,8 +78,8 @@ class Part(flow.nn.Module):  # type: ignore[misc]
         values = self.drop(self.dense(f"{name}/dense", values), draws, self.bert.hidden_dropout_prob)
         return self.layer_norm(name, hidden + values)
 
-    def drop(self, values: Tensor, draws: Tensor | None, rate: float) -> Tensor:
-        return values if draws is None or rate == 0 else drop(values, draws, self.powers, rate)
+    def drop(self, values: Tensor, draws: Tensor | None, dropout_rate: float) -> Tensor:
+        return values if draws is None or dropout_rate == 0 else drop(values, draws, self.powers, dropout_rate)
 
 
 class Embeddings(Part):
@@ -81,7 +87,7 @@ class Embeddings(Part):
 
     def forward(self, input_ids: Tensor, segment_ids: Tensor, draws: Tensor | None = None) -> Tensor:
         sequences, seq = input_ids.shape
-        words = flow._C.gather(self.variable("bert/embeddings/word_embeddings"), input_ids, 0)
+        words = flow._C.gather(self.variable(WORDS), input_ids, 0)
         types = flow._C.gather(self.variable("bert/embeddings/token_type_embeddings"), segment_ids, 0)
         positions = flow.narrow(self.variable("bert/embeddings/position_embeddings"), 0, 0, seq)
         sums = flow.reshape(words + types + positions, (sequences * seq, self.bert.hidden_size))
@@ -129,54 +135,21 @@ class EncoderLayer(Part):
         return flow.reshape(flow.permute(context, (0, 2, 1, 3)), (sequences * seq, config.hidden_size))
 
 
-class Heads(Part):
-    """The two predictions, their losses and their hits: (masked-LM loss, hits, next-sentence loss, hits), as sums."""
-
-    def forward(self, hidden: Tensor, *labels: Tensor) -> tuple[Tensor, ...]:
-        positions, tokens, weights, next_sentence, row_weights = labels
-        masked_lm, of_rows = self.logits(hidden, positions)
-        tokens, weights = flow.reshape(tokens, (-1,)), flow.reshape(weights, (-1,))
-        return (
-            flow.sum(flow._C.sparse_softmax_cross_entropy(masked_lm, tokens) * weights),
-            flow.sum(_hits(masked_lm, tokens) * weights),
-            flow.sum(flow._C.sparse_softmax_cross_entropy(of_rows, next_sentence) * row_weights),
-            flow.sum(_hits(of_rows, next_sentence) * row_weights),
-        )
-
-    def logits(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """(sequences * pred, vocabulary) of the masked tokens, and (sequences, 2) of the next sentences."""
-        size = self.bert.hidden_size
-        tokens = flow.reshape(hidden, (positions.shape[0], -1, size))
-        first = flow.reshape(flow.narrow(tokens, 1, 0, 1), (-1, size))
-        masked = flow.reshape(flow._C.batch_gather(tokens, positions), (-1, size))
-        return self._masked_lm(masked), self._next_sentence(flow.tanh(self.dense("bert/pooler/dense", first)))
-
-    def _masked_lm(self, masked: Tensor) -> Tensor:
-        values = flow._C.gelu(self.dense("cls/predictions/transform/dense", masked))
-        values = self.layer_norm("cls/predictions/transform", values)
-        words = self.variable("bert/embeddings/word_embeddings").to(self.compute_dtype)
-        return flow._C.matmul(values, words, False, True).to(flow.float32) + self.variable("cls/predictions/output_bias")
-
-    def _next_sentence(self, pooled: Tensor) -> Tensor:
-        weights = self.variable("cls/seq_relationship/output_weights")
-        return flow._C.matmul(pooled.to(flow.float32), weights, False, True) + self.variable("cls/seq_relationship/output_bias")
-
-
 class Bert(flow.nn.Module):  # type: ignore[misc]
-    """The chain of parts."""
+    """The chain of parts; the last one is of a task, and takes those features of a batch which are `labels`."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[Part], labels: Sequence[str]) -> None:
         super().__init__()
-        self.parts = flow.nn.ModuleList(parts)
+        self.parts, self.labels = flow.nn.ModuleList(parts), labels
 
     def forward(self, batch: Mapping[str, Tensor], draws: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The four sums of a batch; draws are (sequences, seq, numbers) of each part but the last, or none."""
+        """The task's sums of a batch; draws are (sequences, seq, numbers) of each part but the last, or none."""
         embeddings, *layers, heads = self.parts
         of_part = [[each] for each in draws] or [[] for _ in range(len(layers) + 1)]
         hidden = embeddings(batch["input_ids"], batch["segment_ids"], *of_part[0])
         for layer, own in zip(layers, of_part[1:], strict=True):
             hidden = layer(hidden, batch["input_mask"], *own)
-        sums: tuple[Tensor, ...] = heads(hidden, *(batch[name] for name in LABELS))
+        sums: tuple[Tensor, ...] = heads(hidden, *(batch[name] for name in self.labels))
         return sums
 
 
@@ -205,13 +178,87 @@ def _across(column: Tensor, values: Tensor) -> Tensor:
     return flow._C.broadcast_like(column, values)
 
 
-def _hits(logits: Tensor, labels: Tensor) -> Tensor:
-    return flow.eq(flow.argmax(logits, dim=-1).to(labels.dtype), labels).to(flow.float32)
-
-
 def _attribute(name: str) -> str:
     return name.replace("/", "__")
 
 
 def _gradient_of(name: str) -> str:
     return f"{_attribute(name)}__gradient"
+
+
+@dataclass(frozen=True)
+class PlacedModel:
+    """A model on the devices of its stages: modules to compute with, and this process's variables to read and update."""
+
+    bert: Bert
+    stages: list[int]  # of each part
+    own: dict[str, Tensor]  # this process's variables
+    leaves: dict[str, Tensor]  # of its stage, where backward leaves gradients; with several stages, nowhere
+    own_gradients: dict[str, Tensor]  # with several stages: where a graph subtracts the gradients of `own`
+    gradients: list[Tensor]  # the same of all stages, as an optimizer takes them
+
+
+def place_model(
+    config: ModelConfig, arrays: Arrays, devices: Devices, task: Any, *, compute_dtype: Any, is_global: bool
+) -> PlacedModel:
+    """The model with these values, ending in the heads of a task."""
+    shelves = [_Shelf(devices, number, is_global) for number in range(devices.stages)]
+    of_layers = [number for number, stage in enumerate(cut(config, devices.stages)) for _ in stage.layers]
+    parts = [
+        Embeddings(config, compute_dtype, shelves[0].hold(arrays, "bert/embeddings/")),
+        *(
+            EncoderLayer(config, compute_dtype, shelves[stage].hold(arrays, f"bert/encoder/layer_{number}/"), number)
+            for number, stage in enumerate(of_layers)
+        ),
+        task.Heads(config, compute_dtype, shelves[-1].hold(arrays, *HEADS)),
+    ]
+    shelf = shelves[devices.stage]
+    return PlacedModel(
+        bert=Bert(parts, task.LABELS),
+        stages=[0, *of_layers, devices.stages - 1],
+        own={name: _own(value) for name, value in shelf.values.items()},
+        leaves=shelf.values if devices.stages == 1 else {},
+        own_gradients={name: _own(gradient) for name, gradient in shelf.gradients.items()},
+        gradients=[gradient for each in shelves for gradient in each.gradients.values()],
+    )
+
+
+@dataclass
+class _Shelf:
+    """The tensors of one stage, each made once, whichever of its parts share it."""
+
+    devices: Devices
+    stage: int
+    is_global: bool
+    values: dict[str, Tensor] = field(default_factory=dict)
+    gradients: dict[str, Tensor] = field(default_factory=dict)
+    powers: Tensor | None = None
+
+    def hold(self, arrays: Arrays, *prefixes: str) -> Held:
+        """The variables of a part."""
+        names = [name for name in arrays if name.startswith(prefixes)]
+        for name in names:
+            if name not in self.values:
+                self.values[name] = self._make(arrays[name])
+                if self.devices.stages > 1:
+                    self.gradients[name] = flow.nn.Parameter(self._make(np.zeros_like(arrays[name])))
+                else:
+                    self.values[name] = flow.nn.Parameter(self.values[name])
+        if self.powers is None:
+            self.powers = self._make(powers())
+        gradients = {name: self.gradients[name] for name in names if name in self.gradients}
+        return Held({name: self.values[name] for name in names}, gradients, self.powers)
+
+    def _make(self, array: NDArray[Any]) -> Tensor:
+        if not self.is_global:
+            return self.devices.tensor(array)
+        made = flow.zeros(*array.shape, placement=self.devices.placement(self.stage), sbp=flow.sbp.broadcast)
+        if self.stage == self.devices.stage:
+            _own(made).copy_(self.devices.tensor(array))
+        return made
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """This process's part of a tensor, in the same memory."""
+    data = tensor.data
+    return data.to_local() if data.is_global else data

@@ -1,9 +1,9 @@
 """Adam as Google's and NVIDIA's BERT have it, and NVIDIA's LAMB, on tensors of OneFlow, updated in place.
 
-The rules are those of `trainer.engines.tensorflow.optimizers`, which tells what they are, to the number. OneFlow's own classes
-are not taken: their rate and their count of updates are fixed in a graph when it is made, their second moment is off by 1.3e-5
-(they have 1 - 0.999 in float32), and on a CPU their LAMB adds up squares one by one, which puts the trust ratio of 23
-million equal weights 0.3% off.
+The rules are those of `trainer.engines.tensorflow.optimizers`, which describes them, to the number. OneFlow's own classes are
+not used: their learning rate and count of updates are fixed in a graph when it is made, their second moment is off by 1.3e-5
+(they have 1 - 0.999 in float32), and on a CPU their LAMB adds up squares one by one, which puts the trust ratio of 23 million
+equal weights 0.3% off.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def update_variables(
     slots: Mapping[str, Slots],
     *,
     factor: Tensor,
-    rate: float,
+    learning_rate: float,
     update: int,
     settings: OptimizerSettings,
 ) -> None:
@@ -57,7 +57,7 @@ def update_variables(
             towards = _direction(variable, slots[name], update=update, decayed=is_decayed(name), settings=settings)
             if settings.name == "lamb":
                 towards.mul_(_trust_ratio(variable, towards))
-            variable.sub_(towards.mul_(rate))
+            variable.sub_(towards.mul_(learning_rate))
 
 
 def _average(slots: Slots, gradient: Tensor, settings: OptimizerSettings) -> None:
@@ -66,7 +66,7 @@ def _average(slots: Slots, gradient: Tensor, settings: OptimizerSettings) -> Non
 
 
 def _direction(variable: Tensor, slots: Slots, *, update: int, decayed: bool, settings: OptimizerSettings) -> Tensor:
-    """Where a variable is to go, before the learning rate: both optimizers' common part."""
+    """The update of a variable before the learning rate, as both optimizers have it."""
     m, v = slots
     if settings.name == "lamb" or settings.bias_correction:  # 1 - beta ** update
         m = m * (1 / -math.expm1(update * math.log(settings.beta_1)))

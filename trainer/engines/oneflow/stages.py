@@ -1,7 +1,7 @@
 """Which layers a stage of a pipeline has, and which ranks are its processes.
 
 A model that one device cannot hold is cut into stages of whole layers: embeddings in the first, pooler and heads in the last.
-Processes are listed host by host (`intra_first`: a pipeline stays within a host, its copies are on others) or by their place
+Processes are listed host by host (`intra_first`: a pipeline stays within a host, its copies are on others) or by their number
 on the host (`inter_first`: a pipeline goes across hosts, its copies are within them), and the list is cut into pipelines.
 Here with two hosts of two processes:
 
@@ -23,6 +23,8 @@ from trainer.weights import variable_shapes
 
 WORDS = "bert/embeddings/word_embeddings"
 """The variable that the first stage and the last both have: the masked-LM head multiplies by it."""
+HEADS = ("bert/pooler/", "cls/", WORDS)
+"""What the names of the last part's variables begin with."""
 Pipelines = list[list[int]]
 """The rank of each stage of each pipeline."""
 _LAYER = "bert/encoder/layer_{}/"
@@ -30,7 +32,7 @@ _LAYER = "bert/encoder/layer_{}/"
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the model, which one process of each pipeline computes."""
+    """A run of layers, which one process of each pipeline computes."""
 
     layers: range
     variables: tuple[str, ...]
@@ -38,7 +40,7 @@ class Stage:
 
 
 def cut(config: ModelConfig, stages: int) -> list[Stage]:
-    """Whole layers to stages, so that the stage with the most parameters has as few as can be.
+    """Whole layers to stages, so that the largest stage has as few parameters as possible.
 
     The word embeddings count in the first stage and in the last, since both hold them.
 
@@ -53,7 +55,8 @@ def cut(config: ModelConfig, stages: int) -> list[Stage]:
     counts = [1] * stages
     for _ in range(config.num_hidden_layers - stages):
         sizes = [stage.parameters for stage in _stages_of(config, counts)]
-        counts[min(range(stages), key=lambda number: (sizes[number], -number))] += 1  # alike: to the later, which waits less
+        smallest = min(range(stages), key=lambda number: (sizes[number], -number))  # of equal ones the later: it waits less
+        counts[smallest] += 1
     return _stages_of(config, counts)
 
 
@@ -64,7 +67,7 @@ def _stages_of(config: ModelConfig, counts: Sequence[int]) -> list[Stage]:
         layers = range(first, first + count)
         prefixes = [_LAYER.format(layer) for layer in layers]
         prefixes += ["bert/embeddings/"] if number == 0 else []
-        prefixes += ["bert/pooler/", "cls/", WORDS] if number == len(counts) - 1 else []
+        prefixes += HEADS if number == len(counts) - 1 else []
         variables = tuple(name for name in shapes if name.startswith(tuple(prefixes)))
         stages.append(Stage(layers, variables, sum(math.prod(shapes[name]) for name in variables)))
         first += count
@@ -82,7 +85,7 @@ def place(*, hosts: int, per_host: int, stages: int, strategy: str) -> Pipelines
 
 
 def check_multiple(processes: int, stages: int) -> None:
-    """Raise where so many processes are not whole pipelines."""
+    """Raise where the processes are not whole pipelines."""
     if processes % stages:
         raise UsageError(
             f"--stages {stages}: must divide the number of processes, which is {processes}; start a multiple of {stages} with "

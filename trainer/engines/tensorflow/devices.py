@@ -15,13 +15,13 @@ import tensorflow as tf
 
 from bertprep.errors import BertprepError, UsageError
 from trainer.engines.execution import Execution, Processor, choose_execution, this_cpu
-from trainer.engines.tensorflow.checks import find_process
+from trainer.engines.tensorflow import find_process
 from trainer.settings import EngineSettings
 
 
 @dataclass(frozen=True)
 class Devices:
-    """What this process computes on, and its place among the processes of the run."""
+    """What this process computes on, and its rank among the processes of the run."""
 
     strategy: Any
     names: tuple[str, ...]  # of this process's devices
@@ -60,7 +60,7 @@ def _processor(gpu: Any) -> Processor:
 
 
 def find_xla_fault(device: str, probe: Callable[[Any], Any] = tf.math.erf) -> str:
-    """Why XLA does not compile a function for a device, or nothing where it does; for GPUs it needs files of CUDA."""
+    """Why XLA does not compile a function for a device, or nothing where it does; for GPUs it needs CUDA's files."""
     try:
         with tf.device(device):
             tf.function(probe, jit_compile=True, autograph=False)(tf.ones(2)).numpy()
@@ -70,7 +70,7 @@ def find_xla_fault(device: str, probe: Callable[[Any], Any] = tf.math.erf) -> st
 
 
 def _join(settings: EngineSettings) -> tuple[int, int]:
-    """This process's rank and the number of all; --hosts is told to TensorFlow as the TF_CONFIG that it reads."""
+    """This process's rank and the number of all; TensorFlow reads --hosts from TF_CONFIG."""
     if settings.hosts:
         cluster = {"cluster": {"worker": list(settings.hosts)}, "task": {"type": "worker", "index": settings.host_rank}}
         os.environ["TF_CONFIG"] = json.dumps(cluster)
@@ -78,10 +78,9 @@ def _join(settings: EngineSettings) -> tuple[int, int]:
 
 
 def _communication(*, has_gpus: bool) -> Any:
-    """NCCL where there are GPUs: left to itself TensorFlow sums over hosts by rings of its own, through the CPU."""
+    """NCCL where there are GPUs: by default TensorFlow sums over hosts by rings of its own, through the CPU."""
     kinds = tf.distribute.experimental.CommunicationImplementation
-    kind = kinds.NCCL if has_gpus else kinds.RING
-    return tf.distribute.experimental.CommunicationOptions(implementation=kind)
+    return tf.distribute.experimental.CommunicationOptions(implementation=kinds.NCCL if has_gpus else kinds.RING)
 
 
 def _choose_gpus(settings: EngineSettings) -> list[Any]:
@@ -100,7 +99,7 @@ def _choose_gpus(settings: EngineSettings) -> list[Any]:
 
 
 def _make_logical_cpus(count: int) -> list[str]:
-    """So many devices that are one processor: what there is to try several devices on without them."""
+    """This many devices that are all the one processor: what multi-device runs are tested on."""
     cpu = tf.config.list_physical_devices("CPU")[0]
     have = tf.config.get_logical_device_configuration(cpu)
     if count > 1 and (have is None or len(have) < count):

@@ -5,22 +5,19 @@ decay to the result of that, times the learning rate, and spare biases and Layer
 global norm of 1. What differs from the optimizers of those names elsewhere:
 
     Adam    has no bias correction, so its first steps are about three times as long; `bias_correction` makes it AdamW
-    LAMB    takes |variable| / |update| as the trust ratio of every variable, biases and LayerNorm too, with no bounds
+    LAMB    takes |variable| / |update| as the trust ratio of every variable, biases and LayerNorm too, without bounds
 
-The rules are functions of tensors; `update_variables` puts them to work, once the gradients of all micro-batches and replicas
-are summed: the norm must be that of the sum. An update is counted from 1 and never has the number 0, with which NVIDIA's code
-divides 0 by 0.
+Gradients are those summed over all micro-batches and replicas: the norm must be that of the sum. Updates are counted from 1:
+with an update 0 NVIDIA's code divides 0 by 0.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-import keras
 import tensorflow as tf
-from keras import ops
 
 from trainer.settings import OptimizerSettings, is_decayed
 
@@ -34,93 +31,66 @@ class Slots(NamedTuple):
     v: Any
 
 
-def make_slots(variables: Sequence[Any]) -> list[Slots]:
-    """Moments of 0 for Keras variables, as variables that are not trained."""
-    return [
-        Slots(*(keras.Variable(ops.zeros(v.shape), dtype="float32", trainable=False, name=f"{v.name}_{slot}") for slot in "mv"))
-        for v in variables
-    ]
-
-
-def global_norm(gradients: Sequence[Tensor]) -> Tensor:
-    """The Euclidean norm of all entries of all gradients."""
-    # Stacked, since a chain of additions becomes one of TensorFlow's that takes them in any order: another last digit each run
-    return ops.sqrt(2 * ops.sum(ops.stack([tf.nn.l2_loss(gradient) for gradient in gradients])))
-
-
-def clip_factor(norm: Tensor, limit: float) -> Tensor:
-    """What to multiply gradients of that norm by, so that it is at most `limit`; NaN where the norm is not finite."""
-    factor = limit / ops.maximum(norm, limit)
-    return factor + (norm - norm)  # infinity would give a factor of 0, and hide what went wrong
-
-
-def shares(factor: Tensor, settings: OptimizerSettings) -> Slots:
-    """What a gradient that is to be multiplied by `factor` is multiplied by, once for all, as it enters its two averages."""
-    return Slots((1 - settings.beta_1) * factor, math.sqrt(1 - settings.beta_2) * factor)
-
-
-def moments(gradient: Tensor, share: Slots, slots: Slots, settings: OptimizerSettings) -> Slots:
-    """The moving averages with one more gradient."""
-    return Slots(
-        settings.beta_1 * slots.m + share.m * gradient,
-        settings.beta_2 * slots.v + ops.square(share.v * gradient),
-    )
-
-
-def corrections(update: Tensor, settings: OptimizerSettings) -> Slots:
-    """What the moments are divided by: 1 - beta ** update, without the cancellation that costs float32 five digits at first."""
-    count = ops.cast(update, "float32")
-    return Slots(*(-ops.expm1(count * math.log(beta)) for beta in (settings.beta_1, settings.beta_2)))
-
-
-def direction(variable: Tensor, slots: Slots, *, corrected: Slots | None, decayed: bool, settings: OptimizerSettings) -> Tensor:
-    """Where a variable is to go, before the learning rate: both optimizers' common part."""
-    m, v = slots
-    if corrected:
-        m, v = m / corrected.m, v / corrected.v
-    towards = m / (ops.sqrt(v) + settings.epsilon)
-    return towards + settings.weight_decay * variable if decayed else towards
-
-
-def adam(variable: Tensor, towards: Tensor, rate: Tensor) -> Tensor:
-    """The variable after an update by Adam in this direction."""
-    return variable - rate * towards
-
-
-def lamb(variable: Tensor, towards: Tensor, rate: Tensor) -> Tensor:
-    """The variable after an update by LAMB in this direction."""
-    of_variable, of_direction = tf.nn.l2_loss(variable), tf.nn.l2_loss(towards)  # halves of squared norms
-    both = ops.logical_and(of_variable > 0, of_direction > 0)
-    ratio = ops.sqrt(ops.where(both, of_variable / ops.where(both, of_direction, 1.0), 1.0))
-    return variable - ratio * rate * towards
+def make_slots(variables: Mapping[str, Any]) -> dict[str, Slots]:
+    """Moments of 0, as variables."""
+    return {name: Slots(*(tf.Variable(tf.zeros(variable.shape)) for _ in "mv")) for name, variable in variables.items()}
 
 
 def update_variables(
-    variables: Sequence[Any],
-    names: Sequence[str],
-    gradients: Sequence[Tensor],
-    slots: Sequence[Slots],
+    variables: Mapping[str, Any],
+    gradients: Mapping[str, Tensor],
+    slots: Mapping[str, Slots],
     *,
-    rate: Tensor,
+    learning_rate: Tensor,
     update: Tensor,
     settings: OptimizerSettings,
     scale: Tensor = 1.0,
     skips: bool = False,
 ) -> Tensor:
-    """Clip the summed gradients, update variables and slots in place; returns the norm before the clipping.
+    """Clip the summed gradients, update variables and slots in place; returns the norm before clipping.
 
-    `update` counts from 1. `scale` is what the gradients were multiplied by, and is taken out of them again. Where the norm is
-    not finite nothing is changed if it `skips`; if not, the variables are NaN, as in the originals.
+    `update` counts from 1. `scale` is what the gradients were multiplied by, and is taken out of them again. With a norm that
+    is infinite or NaN nothing is changed if it `skips`; if not, the variables become NaN, as in the originals.
     """
-    rule, is_corrected = (adam, settings.bias_correction) if settings.name == "adam" else (lamb, True)
-    norm = global_norm(gradients) / scale
-    share, is_finite = shares(clip_factor(norm, settings.clip_norm) / scale, settings), ops.isfinite(norm)
-    corrected = corrections(update, settings) if is_corrected else None
-    for variable, name, gradient, slot in zip(variables, names, gradients, slots, strict=True):
-        value = ops.convert_to_tensor(variable)
-        averages = moments(gradient, share, slot, settings)
-        towards = direction(value, averages, corrected=corrected, decayed=is_decayed(name), settings=settings)
-        value = rule(value, towards, rate)
-        for target, new in ((slot.m, averages.m), (slot.v, averages.v), (variable, value)):
-            target.assign(ops.where(is_finite, new, target) if skips else new)
+    norm = _global_norm([gradients[name] for name in variables]) / scale
+    is_finite = tf.math.is_finite(norm)
+    factor = settings.clip_norm / tf.maximum(norm, settings.clip_norm)
+    factor = (factor + (norm - norm)) / scale  # an infinite norm gives a factor of 0, which would hide it: make it NaN
+    m_weight, v_weight = (1 - settings.beta_1) * factor, math.sqrt(1 - settings.beta_2) * factor
+    is_lamb = settings.name == "lamb"
+    corrections = _bias_corrections(update, settings) if is_lamb or settings.bias_correction else None
+    for name, variable in variables.items():
+        value, gradient = tf.convert_to_tensor(variable), gradients[name]
+        m = settings.beta_1 * slots[name].m + m_weight * gradient
+        v = settings.beta_2 * slots[name].v + tf.square(v_weight * gradient)
+        direction = _direction(m, v, corrections, settings)
+        if is_decayed(name):
+            direction += settings.weight_decay * value
+        length = _trust_ratio(value, direction) * learning_rate if is_lamb else learning_rate
+        for target, new in ((slots[name].m, m), (slots[name].v, v), (variable, value - length * direction)):
+            target.assign(tf.where(is_finite, new, target) if skips else new)
     return norm
+
+
+def _global_norm(gradients: list[Tensor]) -> Tensor:
+    # Stacked, since a chain of additions becomes one of TensorFlow's that takes them in any order: another last digit each run
+    return tf.sqrt(2 * tf.reduce_sum(tf.stack([tf.nn.l2_loss(gradient) for gradient in gradients])))
+
+
+def _bias_corrections(update: Tensor, settings: OptimizerSettings) -> Slots:
+    """What moments are divided by: 1 - beta ** update, without the cancellation that costs float32 five digits at first."""
+    count = tf.cast(update, tf.float32)
+    return Slots(*(-tf.math.expm1(count * math.log(beta)) for beta in (settings.beta_1, settings.beta_2)))
+
+
+def _direction(m: Tensor, v: Tensor, corrections: Slots | None, settings: OptimizerSettings) -> Tensor:
+    if corrections:
+        m, v = m / corrections.m, v / corrections.v
+    return m / (tf.sqrt(v) + settings.epsilon)
+
+
+def _trust_ratio(variable: Tensor, direction: Tensor) -> Tensor:
+    """|variable| / |direction|, or 1 where one of them is 0."""
+    of_variable, of_direction = tf.nn.l2_loss(variable), tf.nn.l2_loss(direction)  # halves of squared norms
+    both = tf.logical_and(of_variable > 0, of_direction > 0)
+    return tf.sqrt(tf.where(both, of_variable / tf.where(both, of_direction, 1.0), 1.0))

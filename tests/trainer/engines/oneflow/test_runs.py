@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.golden import GOLDEN
-from tests.trainer.oneflow.launching import SECONDS, finish_in_time, kill, launch
+from tests.trainer.engines.oneflow.launching import SECONDS, finish_in_time, kill, launch
 from tests.trainer.small_runs import SEQ, command, damage_record_of, finish, losses, start, train, training_log, wait_for
 from trainer.checkpoint import find_checkpoints, read
 

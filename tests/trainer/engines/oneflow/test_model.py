@@ -24,23 +24,25 @@ def place(**settings: Any) -> tuple[Any, Any]:
     """Hugging Face's weights in a model, and its passes."""
     import oneflow as flow
 
+    from trainer.engines.oneflow import pretraining
     from trainer.engines.oneflow.devices import open_devices
+    from trainer.engines.oneflow.model import place_model
     from trainer.engines.oneflow.passes import Passes
-    from trainer.engines.oneflow.placed_model import place_model
 
     chosen = EngineSettings(engine="oneflow", **settings)
     devices = open_devices(chosen)
-    placed = place_model(CONFIG, read_initial_weights(WEIGHTS, CONFIG), devices, compute_dtype=flow.float32, is_global=False)
+    weights = read_initial_weights(WEIGHTS, CONFIG)
+    placed = place_model(CONFIG, weights, devices, pretraining, compute_dtype=flow.float32, is_global=False)
     return placed, Passes(placed, devices, chosen)
 
 
 def sums_and_gradients(batch: dict[str, Any] = BATCH, **settings: Any) -> tuple[Any, dict[str, Any]]:
-    """The four sums of a part of the golden batch, and the gradients of its share in the loss of the whole."""
+    """The sums of a part of the golden batch, and the gradients of what it adds to the loss of the whole."""
     import oneflow as flow
 
     placed, passes = place(**settings)
-    shares = flow.tensor(np.array([1 / WEIGHT, 1 / SEQUENCES], np.float32))
-    sums, gradients = passes.gradients(batch, [], shares, 1)
+    loss_weights = flow.tensor(np.array([1 / WEIGHT, 1 / SEQUENCES], np.float32))
+    sums, gradients = passes.gradients(batch, [], loss_weights, 1)
     assert list(gradients) == list(placed.own)
     return sums.numpy(), {name: gradient.numpy() for name, gradient in gradients.items()}
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.trainer.oneflow.launching import run_layout
-from tests.trainer.oneflow.layout_steps import STEPS, parse, train
+from tests.trainer.engines.oneflow.launching import run_layout
+from tests.trainer.engines.oneflow.layout_steps import STEPS, parse, train
 
 pytestmark = pytest.mark.oneflow
 LAYOUTS = {

@@ -1,32 +1,37 @@
-"""Dropout's masks follow from a key alone, drop the share that they should, and are independent."""
+"""Dropout's masks follow from a key alone, drop the fraction that they should, and are independent."""
 
 import numpy as np
 import pytest
 
-from trainer.engines.dropout_key import dropout_key
+from trainer.engines import dropout_keys
 
 pytestmark = pytest.mark.oneflow
 ROWS, WIDTH = 2000, 768
 
 
-def dropped(key: tuple[int, ...], width: int = WIDTH, rate: float = 0.1) -> "np.ndarray":  # type: ignore[type-arg]
+def dropout_key(seed: int, step: int, part: int = 0) -> "np.ndarray":  # type: ignore[type-arg]
+    (key,) = dropout_keys(seed, step, range(part, part + 1))
+    return key  # type: ignore[no-any-return]
+
+
+def dropped(key: tuple[int, ...], width: int = WIDTH, dropout_rate: float = 0.1) -> "np.ndarray":  # type: ignore[type-arg]
     """Ones with dropout, (ROWS, width)."""
     import oneflow as flow
 
     from trainer.engines.oneflow.dropout import coefficients_of, draw, drop, powers
 
     drawn = flow.tensor(draw(dropout_key(*key), (ROWS, coefficients_of(width))))
-    values: np.ndarray = drop(flow.ones(ROWS, width), drawn, flow.tensor(powers()), rate).numpy()  # type: ignore[type-arg]
+    values: np.ndarray = drop(flow.ones(ROWS, width), drawn, flow.tensor(powers()), dropout_rate).numpy()  # type: ignore[type-arg]
     return values
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5])
-def test_the_share_is_dropped_and_the_mean_kept(rate: float) -> None:
-    values = dropped((3, 1), rate=rate)
-    share = np.ceil(rate * 2039) / 2039
-    assert share == pytest.approx(rate, abs=5e-4)
-    assert (values == 0).mean() == pytest.approx(share, abs=0.001)
-    np.testing.assert_allclose(values[values != 0], 1 / (1 - share), rtol=1e-6)
+@pytest.mark.parametrize("dropout_rate", [0.1, 0.5])
+def test_the_fraction_is_dropped_and_the_mean_kept(dropout_rate: float) -> None:
+    values = dropped((3, 1), dropout_rate=dropout_rate)
+    fraction = np.ceil(dropout_rate * 2039) / 2039
+    assert fraction == pytest.approx(dropout_rate, abs=5e-4)
+    assert (values == 0).mean() == pytest.approx(fraction, abs=0.001)
+    np.testing.assert_allclose(values[values != 0], 1 / (1 - fraction), rtol=1e-6)
 
 
 def test_a_mask_is_that_of_its_polynomial() -> None:

@@ -11,7 +11,7 @@ import pytest
 from bertprep.errors import UsageError
 from tests.trainer.test_data import write_data
 from trainer.engines import check_engine
-from trainer.engines.oneflow.processes import Process, read_process
+from trainer.engines.oneflow import Process, read_process
 from trainer.model_config import ModelConfig
 from trainer.settings import EngineSettings
 
@@ -25,10 +25,7 @@ TINY = ModelConfig.preset("tiny")  # of 2 layers
         ({"stages": 3}, "--stages 3: the model has 2 layers"),
         ({"deterministic": "off"}, "--deterministic off: OneFlow has no such choice"),
         ({"xla": "on"}, "--xla: OneFlow has none; leave it out"),
-        (
-            {"hosts": ("a:1", "b:1"), "host_rank": 0},
-            "--hosts: OneFlow is told of its processes by its launcher; start them with python -m one",
-        ),
+        ({"hosts": ("a:1", "b:1")}, "--hosts: OneFlow learns of its processes from its launcher; start them with python -m on"),
         ({"devices": 4}, "--devices 4: OneFlow has one device in a process; start 4 processes with python -m oneflow.distr"),
         ({"eager": True, "stages": 2}, "--eager --stages 2: a pipeline is a graph; leave --eager out"),
         ({"eager": True, "checkpoint_activations": True}, "--eager --checkpoint-activations: only a graph computes"),
@@ -115,7 +112,7 @@ def test_without_oneflow_its_installation_is_told(alias: str, tmp_path: Path) ->
     write_data(tmp_path / "a", records=128)
     (tmp_path / "hidden" / "oneflow").mkdir(parents=True)  # as where a library of it is missing
     (tmp_path / "hidden" / "oneflow" / "__init__.py").write_text("raise ImportError('libcublas.so.11: cannot open it')")
-    paths = f"{tmp_path / 'hidden'}:{Path(__file__).parents[3]}"
+    paths = f"{tmp_path / 'hidden'}:{Path(__file__).parents[4]}"
     ended = run_trainer(tmp_path / "a", alias, "1", "--out", str(tmp_path / "out"), PYTHONPATH=paths)
     assert ended.returncode == 2
     assert ended.stderr.splitlines()[-1] == (

@@ -27,7 +27,7 @@ def test_every_update_of_the_originals(name: str) -> None:
         assert float(norm) == pytest.approx(expected["global_norm"], rel=1e-6)
         rate = trace.schedule.learning_rate(number + trace.rate_offset)
         factor = clip_factor(norm, settings.clip_norm)
-        update_variables(variables, gradients, slots, factor=factor, rate=rate, update=number, settings=settings)
+        update_variables(variables, gradients, slots, factor=factor, learning_rate=rate, update=number, settings=settings)
         for each, value in trace.arrays(expected["variables"]).items():
             np.testing.assert_allclose(variables[each].numpy(), value, rtol=0, atol=1e-6)
         for slot in ("m", "v") if "adam_m" in expected else ():
@@ -43,7 +43,7 @@ def update_one(gradient: float, number: int, variable: Any, slots: Any, settings
     gradients = {"kernel": flow.tensor([gradient])}
     factor = flow.tensor([1.0])
     update_variables(
-        {"kernel": variable}, gradients, {"kernel": slots}, factor=factor, rate=0.01, update=number, settings=settings
+        {"kernel": variable}, gradients, {"kernel": slots}, factor=factor, learning_rate=0.01, update=number, settings=settings
     )
 
 
