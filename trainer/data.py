@@ -176,7 +176,7 @@ def _read_folder(path: Path, record_format: str | None, vocabulary: Path | None)
 
 
 def _vocabulary_of(data_set: DataSet, given: Path | None) -> tuple[Path | None, int | None, str | None]:
-    """(file, tokens, sha256) of the vocabulary that is given or lies beside the records, which must be the manifest's."""
+    """(file, tokens, sha256) of the vocabulary that is given or beside the records, which must be the manifest's."""
     manifest = data_set.manifest
     expected = sha256_of_vocabulary(manifest) if manifest else None
     path = given or data_set.vocabulary

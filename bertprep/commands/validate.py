@@ -147,7 +147,7 @@ def _validate_text(data_set: DataSet, *, workers: int, sample: int | None, shown
 
 
 def finding_lines(outcomes: Sequence[Outcome]) -> list[str]:
-    """The findings of all data sets, errors first, each with the folder that its file lies in."""
+    """The findings of all data sets, errors first, each with the folder of its file."""
     lines = []
     found = [(outcome, finding) for outcome in outcomes for finding in outcome.findings]
     shown: dict[tuple[Path, str], int] = {}
@@ -241,7 +241,7 @@ def _tally_as_json(tally: Tally) -> dict[str, Any]:
 
 
 def _share(count: int, of: int) -> dict[str, Any]:
-    """With the interval in which the true share lies, but once in a million times."""
+    """With the interval that misses the true fraction once in a million times."""
     from bertprep.check.expectations import share_interval
 
     return {"count": count, "share": count / max(of, 1), "interval": share_interval(count, of)}

@@ -108,7 +108,7 @@ class AtomicFile:
 def atomic_file(path: Path, *, direct: bool = False, mode: int = 0o666) -> Iterator[AtomicFile]:
     """Write `path` whole or not at all; a new file has the permissions `mode`, less the umask.
 
-    Raises `BertprepError` where the system refuses a write, or the name is a device's. On any exception nothing is left behind,
+    Raises `BertprepError` where the system refuses a write, or the name is a device's. On any exception nothing is left,
     and a previous file of that name is untouched.
     """
     try:

@@ -23,7 +23,7 @@ Document = list[Sentence]
 
 @dataclass
 class ReferenceInstance:
-    """One example, in tokens: what the model sees, and what it shall say."""
+    """One example, in tokens: what the model sees, and what it should predict."""
 
     tokens: list[str]  # [CLS] A [SEP] B [SEP], with the replacements in place
     segment_ids: list[int]

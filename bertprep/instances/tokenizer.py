@@ -86,7 +86,7 @@ class Tokenizer:
     def _tokenize(self, path: Path, file: io.RawIOBase, size_bytes: int) -> TokenizedShard:
         text_crc32c = text_bytes = 0
         state = np.zeros(TOKENIZER_STATE_SIZE, np.int64)
-        # room for the worst case, all tokens and sentences of one byte: the system gives memory only for what is written
+        # capacity for the worst case, all tokens and sentences of one byte: the system gives memory only for what is written
         tokens = np.empty(size_bytes + 1 + TOKEN_SLACK, np.int32)
         sentence_ends, document_ends = (np.empty(size_bytes // 2 + 1, np.int64) for _ in range(2))
         buffer = bytearray(_BLOCK_BYTES + TEXT_SLACK)

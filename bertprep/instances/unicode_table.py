@@ -18,7 +18,7 @@ def load_unicode_table(*, lower: bool) -> tuple[NDArray[np.uint32], NDArray[np.u
         name = "uncased" if lower else "cased"
         entries = np.repeat(table[f"{name}_run_kinds"], table[f"{name}_run_lengths"]).astype(np.uint32)
         sizes, counts = table[f"{name}_sizes"], table[f"{name}_counts"]
-        # entry 0 means "no replacement", so the first one starts behind two spare bytes
+        # entry 0 means "no replacement", so the first one starts after two spare bytes
         ends = 2 + np.cumsum(sizes.astype(np.int64) + 2)
         starts = ends - sizes - 2
         replacements = np.zeros((ends[-1] if len(ends) else 2) + 8, np.uint8)

@@ -4,7 +4,7 @@
     OFRecord                         { 1: entry { 1: name, 2: Feature }, ... }    1 bytes, 2 float, 3 double, 4 int32, 5 int64
 
 Entries and the fields in them may come in any order, numbers packed or one by one, and what is unknown is skipped. First all
-features are located, as ranges of bytes; every length is checked against the range that it lies in before it is used.
+features are located, as ranges of bytes; every length is checked against the range around it before it is used.
 """
 
 import numpy as np

@@ -27,7 +27,7 @@ _LONGEST_MATCH = 258
 class RecordBuffer:
     """Records on their way to a file: page-aligned memory, emptied in whole pages, so that it can be written directly.
 
-    What lies in it before `filled_bytes` follows what was written; less than a page of that is left after `take_pages`.
+    What is in it before `filled_bytes` follows what was written; less than a page of that is left after `take_pages`.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class RecordBuffer:
         return self._memory[self._hashed_bytes : self.filled_bytes]
 
     def append(self, data: bytes) -> None:
-        """Add bytes that are no encoder's; there must be room."""
+        """Add bytes that no encoder wrote; there must be capacity for them."""
         self.room[: len(data)] = np.frombuffer(data, np.uint8)
         self.filled_bytes += len(data)
 

@@ -32,7 +32,7 @@ class FileBytes:
     """The bytes of one file, until `close`."""
 
     def __init__(self, path: Path) -> None:
-        """Raises `BertprepError` where the file cannot be read or is no sound gzip file."""
+        """Raises `BertprepError` if the file cannot be read or its gzip is damaged."""
         self._mapping: mmap.mmap | None = None
         self.is_compressed = False
         content: bytes | mmap.mmap = b""

@@ -1,6 +1,6 @@
 """Text shards to record files: each shard is one task, to tokenize, generate, encode and write one file a format.
 
-Every finished file is in the journal beside the manifest that will list it, so a killed run goes on with the shards it lacks,
+Every finished file is in the journal beside the manifest that will list it, so a killed run resumes with the shards it lacks,
 with any number of workers, and the bytes are the same. A folder of the user's own has one manifest for both formats, which may
 be made one after the other.
 """
@@ -193,7 +193,7 @@ def _finish(
 
 
 def _check_same_text(shard: TextShard, done: dict[str, Any], folder: Path) -> None:
-    """Raise where a finished record file was made from another text than lies there now."""
+    """Raise where a finished record file was made from a text other than the one there now."""
     size_bytes, crc32c = identify_text(shard.path)
     if (size_bytes, crc32c) != (done["text"]["bytes"], done["text"]["crc32c"]):
         raise BertprepError(

@@ -1,6 +1,6 @@
 """Where the records of a folder's files begin: found once, by a walk over all lengths, and kept.
 
-    CORPUS/.record-index.training    above the files, since other trainers read all that lies with them
+    CORPUS/.record-index.training    above the files, since other trainers read everything beside them
     DIR/.record-index.tfrecord
     FOLDER/.record-index             with the files, where the folder above is not of the data set
 
@@ -68,7 +68,7 @@ class RecordIndex:
 
 
 def index_records(paths: Sequence[Path], kept_at: Path) -> RecordIndex:
-    """The index of files of one folder, the kept one where it holds; raises `BertprepError` for what is no record file."""
+    """The index of files of one folder, the kept one if it is still valid; raises `BertprepError` for anything but a record file."""
     kept = _read(kept_at, paths[0].parent)
     if kept and [(file.name, file.size_bytes, file.changed_ns) for file in kept.files] == [_identity(path) for path in paths]:
         return kept
@@ -90,13 +90,13 @@ def index_place(folder: Path) -> Path:
 
 
 def check_unchanged(path: Path, file: IndexedFile) -> None:
-    """Raise `BertprepError` where a file is no more what the index says."""
+    """Raise `BertprepError` if a file has changed since it was indexed."""
     if _identity(path) != (file.name, file.size_bytes, file.changed_ns):
         raise changed(path)
 
 
 def changed(path: Path) -> BertprepError:
-    """What is wrong with a file that is no longer as it was when its records were found."""
+    """The error for a file that has changed since it was indexed."""
     return BertprepError(f"{path}: was changed since its records were found; leave the data alone, and start again")
 
 
@@ -140,7 +140,7 @@ def _read(path: Path, folder: Path) -> RecordIndex | None:
 
 
 def _write(path: Path, files: Sequence[IndexedFile], offsets: NDArray[np.int64]) -> None:
-    """Keep an index; several processes may do so at once, and one that cannot is no worse off than without."""
+    """Keep an index; several processes may do so at once, and one that cannot goes without."""
     checksum = masked_checksum(offsets.view(np.uint8))
     line = json.dumps({"version": _VERSION, "checksum": checksum, "files": [asdict(file) for file in files]})
     with contextlib.suppress(BertprepError), atomic_file(path) as file:

@@ -154,7 +154,7 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     restarts = int.from_bytes(block[-4:], "little")
     end = len(block) - 4 * (restarts + 1)
     if end < 0:
-        raise ValueError(f"a block of {len(block):,} bytes has no place for {restarts:,} restarts")
+        raise ValueError(f"a block of {len(block):,} bytes is too short for {restarts:,} restarts")
     key, position = b"", 0
     while position < end:
         shared, position = read_varint(block, position)

@@ -54,7 +54,7 @@ class Entry:
 
 
 def find_prefix(path: Path) -> Path | None:
-    """The prefix that a user means by `path`, or by the name of one of its files; None where there is no such bundle."""
+    """The prefix that a user means by `path`, or by the name of one of its files; None if there is none."""
     prefix = Path(re.sub(r"\.(index|data-\d{5}-of-\d{5})$", "", str(path)))
     return prefix if _index_of(prefix).is_file() else None
 
@@ -160,7 +160,7 @@ def _read_size(dimension: int | bytes) -> int:
     sizes = [value for field, value in read_fields(dimension) if field == 1] if isinstance(dimension, bytes) else [b""]
     size = sizes[-1] if sizes else 0
     if not isinstance(size, int):
-        raise ValueError("a shape has a size that is no number")
+        raise ValueError("a shape has a size that is not a number")
     return size
 
 

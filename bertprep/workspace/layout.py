@@ -23,7 +23,7 @@
     DIR/ofrecord/part-0
 
 The names are those of the field: NVIDIA's bertPrep for shards, TFRecords and SETTINGS; part-0, part-1, ... are what OneFlow's
-readers open unless told otherwise. A folder of record files holds nothing else, since trainers read all that lies in it.
+readers open unless told otherwise. A folder of record files holds nothing else, since trainers read everything in it.
 """
 
 import re

@@ -134,7 +134,7 @@ def _tells_of(folder: Path, prefix: str) -> bool:
     try:
         content = read_bounded(folder / MANIFEST)
         manifest = read_manifest(folder) if b'"made_with"' in content or not content.strip() else None
-    except (OSError, ValueError):  # not a file, or larger than any of ours
+    except (OSError, ValueError):  # not a file, or too large to be a manifest
         return False
     except BertprepError:
         return True

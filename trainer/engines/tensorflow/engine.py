@@ -6,7 +6,7 @@
 
 Each device has variables of its own rather than mirrored ones, whose every assignment would go through all devices again. A
 loss is divided by the totals of the whole global batch, so that nothing depends on how the batch is split. Sums are float32 in
-every precision. With XLA, what lies between two collectives is compiled.
+every precision. With XLA, everything between two collectives is compiled.
 """
 
 from __future__ import annotations
