@@ -68,7 +68,7 @@ class RecordIndex:
 
 
 def index_records(paths: Sequence[Path], kept_at: Path) -> RecordIndex:
-    """The index of files of one folder, the kept one if it is still valid; raises `BertprepError` for a file without records."""
+    """The index of files of one folder, the kept one if still valid; raises `BertprepError` for a file without records."""
     kept = _read(kept_at, paths[0].parent)
     if kept and [(file.name, file.size_bytes, file.changed_ns) for file in kept.files] == [_identity(path) for path in paths]:
         return kept
