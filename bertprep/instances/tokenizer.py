@@ -118,7 +118,7 @@ class Tokenizer:
                 if wrong >= 0:
                     raise BertprepError(
                         f"{path}: byte {offset + wrong} (0x{buffer[wrong]:02x}) is not UTF-8; "
-                        "convert the file, for instance with iconv, or mend it there"
+                        "convert the file, for instance with iconv, or fix it there"
                     )
             del array  # a bytearray cannot grow while an array looks at it
             buffer[: filled - whole] = buffer[whole:filled]
