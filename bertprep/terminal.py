@@ -148,7 +148,7 @@ def _explain_missing(error: ModuleNotFoundError) -> BertprepError:
     package = (error.name or "").partition(".")[0]
     if package in ("", "bertprep", "trainer"):
         raise error
-    return BertprepError(f"the Python package {package} is not installed; pip install bertprep installs all that is needed")
+    return BertprepError(f"the Python package {package} is not installed; pip install . in a clone installs it")
 
 
 class _Results(io.FileIO):

@@ -253,6 +253,6 @@ def test_a_package_that_is_not_installed_is_one_line(program: str, package: str,
     name = program.split()[0]
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1] == (
-        f"{name}: error: the Python package {package} is not installed; pip install bertprep installs all that is needed"
+        f"{name}: error: the Python package {package} is not installed; pip install . in a clone installs it"
     )
     assert "Traceback" not in ended.stderr

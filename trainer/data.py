@@ -144,10 +144,7 @@ def _nothing_found(
 ) -> str:
     asked = f"records of --seq {seq}" + (f" and --format {record_format}" if record_format else "")
     if unfinished:
-        return (
-            f"{workdir}: has no finished {asked}, {unfinished[0]} is not finished; "
-            "run bertprep create again, it continues where it was"
-        )
+        return f"{workdir}: has no finished {asked}, {unfinished[0]} is not finished; run bertprep create again, it resumes"
     others = f", only of {', '.join(map(str, sorted(other_lengths)))}" if other_lengths else ""
     made_by = f"bertprep create --seq {seq}" + (f" --format {record_format}" if record_format else "")
     return f"{workdir}: has no {asked}{others}; {made_by} --workdir {workdir} makes them, --data names others"

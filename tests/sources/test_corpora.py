@@ -123,7 +123,7 @@ def test_own_text_does_not_mix_with_that_of_a_download(left: str, tmp_path: Path
     for folder in {"download", "formatted", "sharded"} - {left}:
         shutil.rmtree(workspace.root / folder)
     before = sums(workspace.root / left)
-    with pytest.raises(BertprepError, match=r"cannot have that name there|was made with inputs"):
+    with pytest.raises(BertprepError, match=r"cannot have that name there|was made with another --input"):
         shard([tmp_path / "own.jsonl"], workdir=workspace.root, corpus="wikipedia")
     assert sums(workspace.root / left) == before
 

@@ -346,15 +346,6 @@ def test_a_framework_that_is_not_installed_is_said_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_package_that_is_missing_is_one_line(tmp_path: Path) -> None:
-    code = "import runpy, sys; sys.modules['numpy'] = None; runpy.run_module('trainer', run_name='__main__')"
-    environment = {**os.environ, "PYTHONPATH": str(Path(pretrain.__file__).parents[1])}
-    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert ended.returncode == 1
-    assert ended.stderr.startswith("trainer: error: numpy is not installed; pip install '.[tensorflow]' in a clone")
-    assert ended.stderr.count("\n") == 1
-
-
 def test_export_and_bench_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[Any] = []
 

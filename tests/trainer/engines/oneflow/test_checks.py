@@ -25,7 +25,10 @@ TINY = ModelConfig.preset("tiny")  # of 2 layers
         ({"stages": 3}, "--stages 3: the model has 2 layers"),
         ({"deterministic": "off"}, "--deterministic off: OneFlow has no such choice"),
         ({"xla": "on"}, "--xla: OneFlow has none; leave it out"),
-        ({"hosts": ("a:1", "b:1")}, "--hosts: OneFlow learns of its processes from its launcher; start them with python -m on"),
+        (
+            {"hosts": ("a:1", "b:1"), "host_rank": 0},
+            "--hosts: OneFlow learns of its processes from its launcher; start them with python -m on",
+        ),
         ({"devices": 4}, "--devices 4: OneFlow has one device in a process; start 4 processes with python -m oneflow.distr"),
         ({"eager": True, "stages": 2}, "--eager --stages 2: a pipeline is a graph; leave --eager out"),
         ({"eager": True, "checkpoint_activations": True}, "--eager --checkpoint-activations: only a graph computes"),
