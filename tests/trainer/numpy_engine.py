@@ -244,4 +244,4 @@ def checkpoints(out: Path) -> dict[str, bytes]:
 
 
 def saved_steps(out: Path) -> list[int]:
-    return [read_checkpoint(path).step for path in find_checkpoints(out)]
+    return [read_checkpoint(path).run.step for path in find_checkpoints(out)]

@@ -235,7 +235,7 @@ def test_a_run_resumes_in_the_precision_of_its_checkpoint(
     assert main(arguments) == 0
     assert training.engine.execution.precision == "bf16"
     assert "precision      bf16: NVIDIA H100 has it (--amp off for float32)" in capsys.readouterr().err.splitlines()
-    checkpoint.save(tmp_path / "run", 1, 0, {}, {"precision": "off", "model": {}}, keep=1)
+    checkpoint.save(tmp_path / "run", checkpoint.RunState({"precision": "off", "model": {}}, 1), {}, keep=1)
     assert main(arguments) == 0
     assert training.engine.execution.precision == "off"
     assert "precision      float32: as the checkpoint has it" in capsys.readouterr().err.splitlines()

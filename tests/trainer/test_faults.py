@@ -128,7 +128,7 @@ def test_bad_records_are_skipped_and_named_once(
         assert (
             f"step {entry['step']}: without a bad record: {entry['file']}: record {entry['record']}: {entry['what']}\n" in said
         )
-    assert {number for _, _, number in read_checkpoint(out / LAST).bad_records} == set(bad)
+    assert {number for _, _, number in read_checkpoint(out / LAST).run.bad_records} == set(bad)
 
 
 def test_a_bad_record_is_replaced_by_the_next_good_one(data: Data) -> None:

@@ -153,7 +153,7 @@ def test_an_overflow_is_counted_and_left_out_of_the_means(data: Data, tmp_path: 
     trained = entries(tmp_path / "out", "train")
     assert [(entry["skipped"], entry["loss_scale"]) for entry in trained] == [(1, 1024), (2, 1024), (2, 1024)]
     assert [entry["gradient_norm"] for entry in trained] == [(1 + 2 + 4) / 3, (5 + 6 + 8) / 3, (9 + 10 + 11 + 12) / 4]
-    assert (read(tmp_path / "out" / LAST).skipped, engine.updates) == (2, 10)
+    assert (read(tmp_path / "out" / LAST).run.skipped, engine.updates) == (2, 10)
     train_with(settings_of(data, tmp_path / "each"), norms=norms, loss_scale=2.0**10)
     assert [entry["step"] for entry in entries(tmp_path / "each", "train") if entry["gradient_norm"] is None] == [3, 7]
 
@@ -291,7 +291,7 @@ def test_the_best_checkpoint_is_that_of_the_lowest_loss_on_the_test_split(data: 
     train_with(settings_of(data, out, eval_every=2, keep_best=True), test_loss=lambda updates: abs(updates - 6))
     losses = {entry["step"]: entry["loss"] for entry in entries(out, "evaluation")}
     best = read(out / BEST)
-    assert (best.step, best.state["updates"]) == (6, 6)
+    assert (best.run.step, best.state["updates"]) == (6, 6)
     assert losses[6] == min(losses.values()) == read_header(out / BEST)["test"]["loss"]
 
 
