@@ -81,7 +81,7 @@ def train(settings: RunSettings, engine: Engine) -> Outcome:
         )
         signal = opened.enter_context(StopSignal())
         log.note(**state.made_with, devices=engine.device_name, versions=dict(engine.versions))
-        faults = Faults(settings, engine, phases, signal, state.bad_records)
+        faults = Faults(settings, engine, phases, signal, set(state.bad_records))
         run = _Run(settings, engine, phases, state, log, faults)
         for step in _make_steps(settings, engine, phases, state.step, faults):
             run.finish(step)
