@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bertprep.errors import BertprepError
-from bertprep.files.atomic import remove_leftovers
 from bertprep.untrusted import COUNT, LIST, OBJECT, SHA256, Rule, check_values, parse_json
 from bertprep.weights.hugging_face import Weights
 from bertprep.weights.safetensors import read_metadata, read_safetensors, write_safetensors
@@ -189,9 +188,3 @@ def precision_of(folder: Path) -> str | None:
 def find_checkpoints(folder: Path) -> list[Path]:
     """All checkpoints of a folder, by their steps."""
     return sorted(folder.glob(_PATTERN))
-
-
-def clear_leftovers(folder: Path) -> None:
-    """Remove what a killed run left half-written."""
-    if folder.is_dir():
-        remove_leftovers(folder)

@@ -43,14 +43,6 @@ BATCH_FILE = "not_finite.txt"
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Where a run was left."""
-
-    step: int
-    is_finished: bool
-
-
-@dataclass(frozen=True)
 class Step:
     """A step that was begun; its result is waited for when it is first asked for."""
 
@@ -66,8 +58,8 @@ class Step:
         return self.wait()
 
 
-def train(settings: RunSettings, engine: Engine) -> Outcome:
-    """Train from where `settings.out`, which is locked, stands to the end of the last phase, or until a signal says to stop."""
+def train(settings: RunSettings, engine: Engine) -> bool:
+    """Train from where `settings.out`, which is locked, stands; returns whether to the end, and not until a signal to stop."""
     engine.build(settings.model, settings.optimizer, seed=settings.seed)
     with ExitStack() as opened:
         phases = [opened.enter_context(open_phase(settings, phase, engine)) for phase in settings.phases]
@@ -75,7 +67,7 @@ def train(settings: RunSettings, engine: Engine) -> Outcome:
         state = resume(settings, engine, describe_run(settings, records, devices=engine.devices, precision=engine.precision))
         if state.step == settings.steps:
             say(describe_finished(settings))
-            return Outcome(state.step, is_finished=True)
+            return True
         log = opened.enter_context(
             RunLog(settings.out, settings.task, steps=settings.steps, first_step=state.step, is_shown=engine.is_first)
         )
@@ -89,7 +81,7 @@ def train(settings: RunSettings, engine: Engine) -> Outcome:
                 break
         run.save_unsaved()
         faults.raise_any(state.step)
-    return Outcome(state.step, is_finished=state.step == settings.steps)
+    return state.step == settings.steps
 
 
 def _make_steps(

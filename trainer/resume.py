@@ -17,7 +17,7 @@ from zlib import crc32
 import numpy as np
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.atomic import atomic_file
+from bertprep.files.atomic import atomic_file, remove_leftovers
 from bertprep.progress import say
 from bertprep.records.record_set import RecordSet
 from bertprep.workspace.layout import TRAINING, VOCABULARY
@@ -116,7 +116,7 @@ def resume(settings: RunSettings, engine: Engine, made_with: Mapping[str, Any]) 
         engine.restore(read_initial_weights(settings.init, settings.model))
     _check_ranks(engine, run)
     if engine.is_first:
-        checkpoint.clear_leftovers(settings.out)
+        remove_leftovers(settings.out)
         _write_model_files(settings)
         if newest:
             say(f"{newest}: resuming after step {run.step:,}" + (", not from what --init names" if settings.init else ""))

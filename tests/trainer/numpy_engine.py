@@ -182,7 +182,7 @@ def settings_of(data: Data, out: Path, *, devices: int = 1, accumulation: int = 
 
 
 def train_on_ranks(settings: RunSettings, count: int, monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The outcome of each rank, or the message of its error."""
+    """Whether each rank finished, or the message of its error."""
     monkeypatch.setattr(loop, "StopSignal", NoSignal)  # which threads cannot be sent
     ranks = Ranks(count)
 
@@ -219,7 +219,7 @@ def stopped_at(step: int, engine: NumPyEngine) -> Iterator[None]:
         yield
 
 
-def run(settings: RunSettings, **engine: Any) -> loop.Outcome:
+def run(settings: RunSettings, **engine: Any) -> bool:
     of_numpy: Any = NumPyEngine(**engine)
     return train(settings, of_numpy)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError
 from bertprep.weights.safetensors import write_safetensors
-from trainer.checkpoint import RunState, clear_leftovers, find_checkpoints, newest, read, save
+from trainer.checkpoint import RunState, find_checkpoints, newest, read, save
 
 State = dict[str, NDArray[np.float32]]
 MADE_WITH = {"model": {"hidden_size": 2}, "phases": [{"seq": 128, "schedule": {"peak": 1e-4}}], "seed": 1, "cased": None}
@@ -80,15 +80,6 @@ def test_other_files_are_no_checkpoints_and_are_left_alone(tmp_path: Path) -> No
 
 def test_a_folder_that_is_not_there_has_none(tmp_path: Path) -> None:
     assert newest(tmp_path / "nowhere") is None
-    clear_leftovers(tmp_path / "nowhere")
-
-
-def test_what_a_kill_left_half_written_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    save_steps(tmp_path, 1)
-    (tmp_path / "checkpoint-000000002.safetensors.1f2e3d4c.tmp").write_text("half")
-    (tmp_path / "notes.tmp").write_text("the user's own")
-    clear_leftovers(tmp_path)
-    assert names(tmp_path) == ["checkpoint-000000001.safetensors", "notes.tmp"]
 
 
 def test_a_save_that_fails_takes_no_older_one_away(tmp_path: Path) -> None:

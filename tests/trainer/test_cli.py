@@ -157,7 +157,7 @@ class FakeTraining:
             has_accelerator=False,
         )
         self.processor = Processor("Abacus")
-        self.outcome = SimpleNamespace(step=1, is_finished=True)
+        self.is_finished = True
         self.engine_settings = EngineSettings()
         self.runs: list[RunSettings] = []
         monkeypatch.setattr(pretrain, "open_engine", self._open)
@@ -170,10 +170,10 @@ class FakeTraining:
         self.engine.execution = choose_execution(settings, [self.processor])
         return self.engine
 
-    def _train(self, settings: RunSettings, engine: Any) -> Any:
+    def _train(self, settings: RunSettings, engine: Any) -> bool:
         assert engine is self.engine
         self.runs.append(settings)
-        return self.outcome
+        return self.is_finished
 
     @property
     def run(self) -> RunSettings:
@@ -319,7 +319,7 @@ def test_one_process_of_several_speaks(training: FakeTraining, folder: Path, cap
 
 
 def test_a_run_that_was_told_to_stop_has_a_status_of_its_own(training: FakeTraining, folder: Path) -> None:
-    training.outcome.is_finished = False
+    training.is_finished = False
     assert main(["--data", str(folder / "a")]) == pretrain.STOPPED == 3
 
 

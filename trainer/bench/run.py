@@ -31,7 +31,6 @@ from bertprep.records import Examples
 from bertprep.records.record_set import RecordSet
 from bertprep.terminal import tell
 from trainer.batches import GlobalBatch, TrainingBatches
-from trainer.bench.synthetic import synthetic_records
 from trainer.bench.table import TABLE, Row, keep_row, read_rows, to_markdown
 from trainer.data import check_fits_model, name_data
 from trainer.engines import Engine, check_engine, check_installed, open_engine, steps_ahead
@@ -255,3 +254,18 @@ def _open_batches(settings: BenchSettings, model: ModelConfig, batch: GlobalBatc
     rng = np.random.default_rng([_SEED, batch.data_rank])
     shape = {"seq": settings.seq, "pred": settings.pred, "vocab_size": model.vocab_size}
     yield cycle([synthetic_records(rng, batch.rank_size, **shape) for _ in range(_SYNTHETIC)])
+
+
+def synthetic_records(rng: np.random.Generator, count: int, *, seq: int, pred: int, vocab_size: int) -> Examples:
+    """Records without padding, of random tokens, each with all of its predictions."""
+    shape = (count, seq)
+    is_second = np.arange(seq, dtype=np.int32) >= seq // 2  # (seq,): half of the tokens are each sentence's
+    return Examples(
+        input_ids=rng.integers(0, vocab_size, shape, np.int32),
+        input_mask=np.ones(shape, np.int32),
+        segment_ids=np.tile(is_second.astype(np.int32), (count, 1)),
+        masked_lm_positions=np.sort(rng.random(shape).argsort(axis=1)[:, :pred], axis=1).astype(np.int32),
+        masked_lm_ids=rng.integers(0, vocab_size, (count, pred), np.int32),
+        masked_lm_weights=np.ones((count, pred), np.float32),
+        next_sentence_labels=rng.integers(0, 2, count, np.int32),
+    )
