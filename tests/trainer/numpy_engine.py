@@ -156,7 +156,7 @@ class Data:
 def phase_of(
     data: Data, steps: int = STEPS, *, warmup_steps: int = 2, batch_size: int = BATCH, accumulation: int = 1, **more: Any
 ) -> Phase:
-    schedule = Schedule.google(peak=0.5, steps=steps, warmup_steps=warmup_steps)
+    schedule = Schedule(peak=0.5, steps=steps, warmup_steps=warmup_steps)
     return Phase(data=(data.folder,), seq=8, batch_size=batch_size, accumulation=accumulation, schedule=schedule, **more)
 
 

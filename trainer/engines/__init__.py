@@ -39,8 +39,7 @@ State = Mapping[str, NDArray[np.float32]]
 class Machine:
     """What is known of an engine's devices before its framework is loaded; None is for what only the framework can tell."""
 
-    processes: int  # of the run
-    is_first: bool
+    is_first: bool  # of all processes
     devices: int | None
     has_accelerator: bool | None
 
@@ -129,8 +128,8 @@ def _not_installed(engine: str, what: str) -> UsageError:
 def look_at_machine(settings: EngineSettings) -> Machine:
     """What can be known of a run's devices without the framework; raises `UsageError` for processes that make no sense."""
     has_accelerator = None if _may_have_gpus() else False
-    rank, processes, devices = _import(settings.engine).look(settings, has_accelerator=has_accelerator)
-    return Machine(processes=processes, is_first=rank == 0, devices=devices, has_accelerator=has_accelerator)
+    rank, devices = _import(settings.engine).look(settings, has_accelerator=has_accelerator)
+    return Machine(is_first=rank == 0, devices=devices, has_accelerator=has_accelerator)
 
 
 def _may_have_gpus() -> bool:

@@ -53,10 +53,10 @@ def read_process(environment: Mapping[str, str]) -> Process:
     return process
 
 
-def look(settings: EngineSettings, *, has_accelerator: bool | None) -> tuple[int, int, int]:  # noqa: ARG001 - as for any engine
-    """This process's rank, the number of all, and that of the pipelines that a global batch is split over."""
+def look(settings: EngineSettings, *, has_accelerator: bool | None) -> tuple[int, int]:  # noqa: ARG001 - as for any engine
+    """This process's rank, and the number of pipelines that a global batch is split over."""
     process = read_process(os.environ)
-    return process.rank, process.world_size, process.world_size // settings.stages
+    return process.rank, process.world_size // settings.stages
 
 
 def check(settings: EngineSettings, model: ModelConfig) -> None:
