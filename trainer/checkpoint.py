@@ -18,12 +18,11 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bertprep.errors import BertprepError
-from bertprep.files.atomic import remove_leftovers
 from bertprep.untrusted import COUNT, LIST, OBJECT, SHA256, Rule, check_values, parse_json
 from bertprep.weights.hugging_face import Weights
 from bertprep.weights.safetensors import read_metadata, read_safetensors, write_safetensors
@@ -47,19 +46,6 @@ def _is_bad_record(value: object) -> bool:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """What a file holds; `made_with` is what the loop says of a run, by name."""
-
-    path: Path
-    step: int
-    skipped: int  # updates of the run so far
-    state: Weights
-    made_with: dict[str, Any]
-    interval: tuple[float, ...] = ()  # see `trainer.metrics.Interval`
-    bad_records: frozenset[BadRecordKey] = frozenset()
-
-
-@dataclass(frozen=True)
 class Evaluated:
     """A loss on the test split, comparable within a phase and for the same number of sequences."""
 
@@ -73,37 +59,44 @@ class Evaluated:
         return math.isfinite(self.loss) and not (is_comparable and other is not None and self.loss >= other.loss)
 
 
-def save(
-    folder: Path,
-    step: int,
-    skipped: int,
-    state: Weights,
-    made_with: Mapping[str, Any],
-    *,
-    keep: int,
-    interval: Sequence[float] = (),
-    bad_records: Collection[BadRecordKey] = (),
-) -> Path:
+@dataclass
+class RunState:
+    """Where a run stands: what its checkpoints say besides the arrays; `made_with` is what the loop says of it, by name."""
+
+    made_with: Mapping[str, Any]
+    step: int = 0  # finished steps of the run
+    skipped: int = 0  # updates among them
+    interval: Sequence[float] = ()  # the sums since the last line of the log; see `trainer.metrics.Interval`
+    bad_records: Collection[BadRecordKey] = frozenset()
+    best: Evaluated | None = None  # of the best checkpoint
+
+
+class Checkpoint(NamedTuple):
+    """What a file holds."""
+
+    run: RunState
+    state: Weights
+
+
+def save(folder: Path, run: RunState, state: Weights, *, keep: int) -> Path:
     """Write the checkpoint of a step, then remove all but the newest `keep`.
 
-    The header has `interval`, the sums since the last line of the log, and the bad records met so far only where there are any.
+    The header has the interval and the bad records met so far only where there are any.
     """
-    header: dict[str, Any] = dict(made_with)
-    if any(interval):
-        header["interval"] = list(interval)
-    if bad_records:
-        header["bad_records"] = sorted(bad_records)
-    path = _write(folder / _NAME.format(step), step, skipped, state, header)
+    header: dict[str, Any] = dict(run.made_with)
+    if any(run.interval):
+        header["interval"] = list(run.interval)
+    if run.bad_records:
+        header["bad_records"] = sorted(run.bad_records)
+    path = _write(folder / _NAME.format(run.step), run, state, header)
     for old in find_checkpoints(folder)[:-keep]:
         old.unlink(missing_ok=True)
     return path
 
 
-def save_best(
-    folder: Path, step: int, skipped: int, state: Weights, made_with: Mapping[str, Any], test_loss: Evaluated
-) -> Path:
+def save_best(folder: Path, run: RunState, state: Weights, test_loss: Evaluated) -> Path:
     """Write the checkpoint of a step as the best one."""
-    return _write(folder / BEST, step, skipped, state, {**made_with, "test": asdict(test_loss)})
+    return _write(folder / BEST, run, state, {**run.made_with, "test": asdict(test_loss)})
 
 
 def read_best(folder: Path, step: int, made_with: Mapping[str, Any]) -> Evaluated | None:
@@ -122,8 +115,9 @@ def read_best(folder: Path, step: int, made_with: Mapping[str, Any]) -> Evaluate
         raise damaged(folder / BEST, f"its header does not say its test loss: {error!r}") from error
 
 
-def _write(path: Path, step: int, skipped: int, state: Weights, header: Mapping[str, Any]) -> Path:
-    metadata = json.dumps({"step": step, "skipped": skipped, "sha256": _sha256(state), **header}, sort_keys=True)
+def _write(path: Path, run: RunState, state: Weights, header: Mapping[str, Any]) -> Path:
+    known = {"step": run.step, "skipped": run.skipped, "sha256": _sha256(state)}
+    metadata = json.dumps({**known, **header}, sort_keys=True)
     write_safetensors(path, state, {_METADATA: metadata})
     return path
 
@@ -151,10 +145,9 @@ def read(path: Path) -> Checkpoint:
         raise damaged(path, error) from error
     if _sha256(state) != header["sha256"]:
         raise damaged(path, "its arrays are not those that were written, by their sha256")
-    interval = tuple(header.get("interval", ()))
     bad = frozenset((phase, split, number) for phase, split, number in header.get("bad_records", ()))
     made_with = {name: value for name, value in header.items() if name not in _NOT_MADE_WITH}
-    return Checkpoint(path, header["step"], header["skipped"], state, made_with, interval, bad)
+    return Checkpoint(RunState(made_with, header["step"], header["skipped"], header.get("interval", ()), bad), state)
 
 
 def _sha256(state: Weights) -> str:
@@ -195,9 +188,3 @@ def precision_of(folder: Path) -> str | None:
 def find_checkpoints(folder: Path) -> list[Path]:
     """All checkpoints of a folder, by their steps."""
     return sorted(folder.glob(_PATTERN))
-
-
-def clear_leftovers(folder: Path) -> None:
-    """Remove what a killed run left half-written."""
-    if folder.is_dir():
-        remove_leftovers(folder)

@@ -51,9 +51,9 @@ def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
     file = find_weights(source)
     if find_prefix(file) or not checkpoint.is_checkpoint(file):
         raise UsageError(f"{file}: is not a checkpoint of this trainer; name one, or the folder of a run")
-    saved = checkpoint.read(file)
+    saved, state = checkpoint.read(file)
     config = ModelConfig.from_settings(saved.made_with.get("model", {}))
-    weights = take_weights(file, saved.state, config)
+    weights = take_weights(file, state, config)
     vocabulary = _read_vocabulary(file.parent / VOCABULARY, config)
     is_cased = saved.made_with.get("cased")
     if to == GOOGLE:

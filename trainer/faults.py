@@ -11,7 +11,8 @@ stopped names the same records at the same steps, and its checkpoints say which 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from bertprep.errors import BertprepError
@@ -27,33 +28,29 @@ _SPLITS = (TRAINING, TEST)
 _SIGNAL, _FAULT, _MET = 1, 2, 4  # what a rank reports, as one number: the last is how many records
 
 
+@dataclass
 class Faults:
     """Those of a run; `counted` are the bad records of its steps so far."""
 
-    def __init__(
-        self,
-        settings: RunSettings,
-        engine: Engine,
-        phases: Sequence[PhaseData],
-        signal: StopSignal,
-        counted: Collection[BadRecordKey],
-    ) -> None:
-        self._settings, self._engine, self._phases, self._signal = settings, engine, phases, signal
-        self.counted = set(counted)
-        self._unreported: list[tuple[int, BadRecordKey]] = []  # steps and records that this rank met
-        self._coming: list[tuple[int, BadRecordKey]] = []  # that all ranks know, of steps that are not finished
-        self._fault: BertprepError | None = None  # of this rank
-        self._is_fault_elsewhere = False
+    settings: RunSettings
+    engine: Engine
+    phases: Sequence[PhaseData]
+    signal: StopSignal
+    counted: set[BadRecordKey]
+    _unreported: list[tuple[int, BadRecordKey]] = field(default_factory=list)  # steps and records that this rank met
+    _coming: list[tuple[int, BadRecordKey]] = field(default_factory=list)  # that all ranks know, of steps not finished
+    _fault: BertprepError | None = None  # of this rank
+    _is_fault_elsewhere: bool = False
 
     @property
     def is_to_report(self) -> bool:
         """Whether this rank's next step is to make all confer."""
-        return self._signal.has_come or bool(self._unreported) or self._fault is not None
+        return self.signal.has_come or bool(self._unreported) or self._fault is not None
 
     def meet(self, step: int, phase: int, split: str, bad: BadRecordError) -> None:
         """Note a bad record of the batch of a step, or of its evaluation."""
         key = phase, split, bad.number
-        if self._settings.skip_bad_records == 0:
+        if self.settings.skip_bad_records == 0:
             self.end(bad)
         elif key not in self.counted and key not in (known for _, known in (*self._coming, *self._unreported)):
             self._unreported.append((step, key))
@@ -65,7 +62,7 @@ class Faults:
     def confer(self) -> bool:
         """Exchange what ranks have to report; returns whether the run is to end. All call it at the same moment."""
         own, self._unreported = self._unreported, []
-        report = _SIGNAL * self._signal.has_come + _FAULT * (self._fault is not None) + _MET * len(own)
+        report = _SIGNAL * self.signal.has_come + _FAULT * (self._fault is not None) + _MET * len(own)
         of_all = self._gather(report)
         for number in range(max(of_all) // _MET):
             step, (phase, split, record) = own[number] if number < len(own) else (0, (0, TRAINING, 0))
@@ -75,10 +72,10 @@ class Faults:
                     self._coming.append((of_step, (of_phase, _SPLITS[of_split], of_record)))
         self._coming = sorted(set(self._coming))
         bad = list(dict.fromkeys(key for _, key in self._coming if key not in self.counted))
-        allowed = self._settings.skip_bad_records
+        allowed = self.settings.skip_bad_records
         if bad and len(self.counted) + len(bad) > allowed:
             phase, split, record = bad[max(0, allowed - len(self.counted))]
-            path, number, what = self._phases[phase].explain(split, record)
+            path, number, what = self.phases[phase].explain(split, record)
             self.end(
                 BertprepError(f"{path}: record {number}: {what}; it is one bad record more than --skip-bad-records {allowed}")
             )
@@ -86,7 +83,7 @@ class Faults:
         return self._fault is not None or any(each & (_SIGNAL | _FAULT) for each in of_all)
 
     def _gather(self, number: int) -> list[int]:
-        return self._engine.gather(number) if self._engine.processes > 1 else [number]
+        return self.engine.gather(number) if self.engine.processes > 1 else [number]
 
     def take_met(self, step: int) -> list[dict[str, Any]]:
         """Count the bad records of the steps up to this one, which is finished; returns a log entry for each new one."""
@@ -96,7 +93,7 @@ class Faults:
         for of_step, (phase, split, number) in met:
             if (phase, split, number) not in self.counted:
                 self.counted.add((phase, split, number))
-                file, record, what = self._phases[phase].explain(split, number)
+                file, record, what = self.phases[phase].explain(split, number)
                 entries.append(
                     {"step": of_step, "phase": phase + 1, "split": split, "file": file, "record": record, "what": what}
                 )
@@ -111,11 +108,11 @@ class Faults:
         """Raise `BertprepError` where the run had to end for a fault, after `step`, which is saved."""
         saved = f"step {step:,} is saved, and the same command resumes after it" if step else "no step was finished before"
         if self._fault is not None:
-            is_skippable = isinstance(self._fault, BadRecordError) and self._settings.skip_bad_records == 0
+            is_skippable = isinstance(self._fault, BadRecordError) and self.settings.skip_bad_records == 0
             advice = "; --skip-bad-records N skips up to N of them" if is_skippable else ""
             raise BertprepError(f"{self._fault}{advice}; {saved}") from self._fault
         if self._is_fault_elsewhere:
             raise BertprepError(
-                f"data rank {self._engine.data_rank} of {self._engine.data_world_size}: another process met data that it "
+                f"data rank {self.engine.data_rank} of {self.engine.data_world_size}: another process met data that it "
                 f"cannot read, and says which; {saved}"
             )

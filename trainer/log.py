@@ -27,6 +27,7 @@ from typing import Any
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import explain_write_error
 from bertprep.progress import Progress, say
+from bertprep.terminal import duration
 from trainer.log_file import EventFile, append, cut_log, log_line
 from trainer.plot import draw_losses
 from trainer.tasks import Task
@@ -130,7 +131,7 @@ def training_line(task: Task, entry: Entry, steps: int) -> str:
             f"{_short(entry['sequences_per_second'])} sequences/s",
             f"{_short(entry['tokens_per_second'])} tokens/s",
             f"{_short(entry['flops_per_second'], ' ')}FLOP/s",
-            f"{_duration(entry['seconds_left'])} left",
+            f"{duration(entry['seconds_left'])} left",
         ]
     )
 
@@ -151,17 +152,3 @@ def _short(value: float, space: str = "") -> str:
             return f"{value:.3g}{space}{prefix}"
         value /= 1000
     return f"{value:.3g}{space}P"
-
-
-def _duration(seconds: float) -> str:
-    """In the unit that fits.
-
-    >>> _duration(45), _duration(760), _duration(18_900), _duration(440_000)
-    ('45 s', '13 min', '5.2 h', '5 days')
-    """
-    minutes, hours = seconds / 60, seconds / 3600
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if minutes < 100:
-        return f"{minutes:.0f} min"
-    return f"{hours:.1f} h" if hours < 100 else f"{hours / 24:.0f} days"

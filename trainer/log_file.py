@@ -37,10 +37,11 @@ from bertprep.files.atomic import atomic_file, explain_write_error
 from bertprep.progress import say
 from bertprep.protobuf import fixed, integer, message
 from bertprep.records.formats import masked_checksum
-from bertprep.untrusted import parse_json
+from bertprep.untrusted import COUNT, TEXT, check_values, parse_json
 
 _VERSION = b"brain.Event:2"
 _START = 1
+_ENTRY = {"kind": TEXT, "step": COUNT}
 
 
 def append(file: BinaryIO, data: bytes) -> None:
@@ -84,11 +85,9 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 def _read_entry(line: bytes) -> dict[str, Any] | None:
     try:
-        entry = parse_json(line)
+        return check_values(parse_json(line), _ENTRY, needed=tuple(_ENTRY))
     except ValueError:
         return None
-    is_entry = isinstance(entry, dict) and isinstance(entry.get("kind"), str) and isinstance(entry.get("step"), int)
-    return entry if is_entry else None
 
 
 def _shown(line: bytes) -> str:

@@ -29,24 +29,17 @@ from bertprep.progress import say
 from bertprep.workspace.layout import TEST, TRAINING
 from trainer import checkpoint
 from trainer.batches import GlobalBatch, PhaseData, TrainingBatches, open_phase
+from trainer.checkpoint import RunState
 from trainer.engines import Engine, steps_ahead
 from trainer.faults import Faults
 from trainer.log import RunLog
 from trainer.metrics import Interval, StepResult, Throughput
 from trainer.prefetch import Lookahead
-from trainer.resume import RunState, describe_finished, describe_run, resume
+from trainer.resume import describe_finished, describe_run, resume
 from trainer.settings import RunSettings
 from trainer.signals import StopSignal
 
 BATCH_FILE = "not_finite.txt"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Where a run was left."""
-
-    step: int
-    is_finished: bool
 
 
 @dataclass(frozen=True)
@@ -65,8 +58,8 @@ class Step:
         return self.wait()
 
 
-def train(settings: RunSettings, engine: Engine) -> Outcome:
-    """Train from where `settings.out`, which is locked, stands to the end of the last phase, or until a signal says to stop."""
+def train(settings: RunSettings, engine: Engine) -> bool:
+    """Train from where `settings.out`, which is locked, stands; returns whether to the end, and not until a signal to stop."""
     engine.build(settings.model, settings.optimizer, seed=settings.seed)
     with ExitStack() as opened:
         phases = [opened.enter_context(open_phase(settings, phase, engine)) for phase in settings.phases]
@@ -74,13 +67,13 @@ def train(settings: RunSettings, engine: Engine) -> Outcome:
         state = resume(settings, engine, describe_run(settings, records, devices=engine.devices, precision=engine.precision))
         if state.step == settings.steps:
             say(describe_finished(settings))
-            return Outcome(state.step, is_finished=True)
+            return True
         log = opened.enter_context(
             RunLog(settings.out, settings.task, steps=settings.steps, first_step=state.step, is_shown=engine.is_first)
         )
         signal = opened.enter_context(StopSignal())
         log.note(**state.made_with, devices=engine.device_name, versions=dict(engine.versions))
-        faults = Faults(settings, engine, phases, signal, state.bad_records)
+        faults = Faults(settings, engine, phases, signal, set(state.bad_records))
         run = _Run(settings, engine, phases, state, log, faults)
         for step in _make_steps(settings, engine, phases, state.step, faults):
             run.finish(step)
@@ -88,7 +81,7 @@ def train(settings: RunSettings, engine: Engine) -> Outcome:
                 break
         run.save_unsaved()
         faults.raise_any(state.step)
-    return Outcome(state.step, is_finished=state.step == settings.steps)
+    return state.step == settings.steps
 
 
 def _make_steps(
@@ -142,35 +135,35 @@ def is_due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
+@dataclass
 class _Run:
     """What is done after each step; `state` is where the run stands."""
 
-    def __init__(
-        self,
-        settings: RunSettings,
-        engine: Engine,
-        phases: Sequence[PhaseData],
-        state: RunState,
-        log: RunLog,
-        faults: Faults,
-    ) -> None:
-        self._settings, self._engine, self._phases, self._log, self._faults = settings, engine, phases, log, faults
-        self._state, self._saved = state, state.step
-        self._throughput = Throughput([(data.phase.steps, data.flops) for data in phases])
-        self.is_to_end = False  # for what an evaluation met
+    settings: RunSettings
+    engine: Engine
+    phases: Sequence[PhaseData]
+    state: RunState
+    log: RunLog
+    faults: Faults
+    is_to_end = False  # for what an evaluation met
+
+    def __post_init__(self) -> None:
+        self._saved = self.state.step
+        self._interval = Interval.resumed(self.settings.task.sums, self.state.interval)
+        self._throughput = Throughput([(data.phase.steps, data.flops) for data in self.phases])
 
     def finish(self, step: Step) -> None:
         """Count a step, then log, evaluate and save where it is due."""
-        settings, state, data = self._settings, self._state, self._phases[step.phase]
+        settings, state, data = self.settings, self.state, self.phases[step.phase]
         state.step = step.number
         self._log_bad_records()
         if not step.result.is_finite:
             if step.result.loss_scale == 1:  # otherwise the engine has skipped the update, and the next scale is half
                 raise self._explain_not_finite(step, data)
             state.skipped += 1
-        state.interval = state.interval.plus(step.result)
+        self._interval = self._interval.plus(step.result)
         self._throughput.count()
-        self._log.advanced(data.batch.size, data.batch.size * data.records.seq)
+        self.log.advanced(data.batch.size, data.batch.size * data.records.seq)
         is_end = step.number_in_phase == data.phase.steps
         if is_end or is_due(step.number, settings.log_every):
             self._log_training(step, data)
@@ -185,10 +178,10 @@ class _Run:
 
     def _explain_not_finite(self, step: Step, data: PhaseData) -> BertprepError:
         """What to look at after NaN or overflow that no loss scale cures; the records of the batch are listed in a file."""
-        out, result = self._settings.out, step.result
-        whole = TrainingBatches(data.records, GlobalBatch(data.batch.size), seed=self._settings.seed)
+        out, result = self.settings.out, step.result
+        whole = TrainingBatches(data.records, GlobalBatch(data.batch.size), seed=self.settings.seed)
         places = [f"{path}: record {record}" for path, record in whole.places(step.number_in_phase - 1)]
-        if self._engine.is_first:  # all ranks know the whole batch, and end here
+        if self.engine.is_first:  # all ranks know the whole batch, and end here
             with atomic_file(out / BATCH_FILE) as file:
                 file.write(("\n".join(places) + "\n").encode())
         newest = checkpoint.newest(out)
@@ -200,15 +193,15 @@ class _Run:
         )
 
     def _log_bad_records(self) -> None:
-        for entry in self._faults.take_met(self._state.step):
-            self._log.skipped_record(entry)
+        for entry in self.faults.take_met(self.state.step):
+            self.log.skipped_record(entry)
 
     def _log_training(self, step: Step, data: PhaseData) -> None:
         steps_per_second = self._throughput.measure()
         sequences_per_second = steps_per_second * data.batch.size
-        metrics, gradient_norm = self._state.interval.means(step.result)
-        self._state.interval = Interval(self._settings.task.sums())
-        self._log.trained(
+        metrics, gradient_norm = self._interval.means(step.result)
+        self._interval = Interval(self.settings.task.sums())
+        self.log.trained(
             {
                 "step": step.number,
                 "phase": step.phase + 1,
@@ -217,7 +210,7 @@ class _Run:
                 "learning_rate": step.learning_rate,
                 "gradient_norm": gradient_norm,  # before clipping
                 "loss_scale": step.result.loss_scale,
-                "skipped": self._state.skipped,  # updates of the run so far, whose gradients were not finite
+                "skipped": self.state.skipped,  # updates of the run so far, whose gradients were not finite
                 "sequences_per_second": sequences_per_second,
                 "tokens_per_second": sequences_per_second * data.records.seq,
                 "flops_per_second": steps_per_second * data.flops,  # the model's, estimated
@@ -227,9 +220,9 @@ class _Run:
 
     def _evaluate(self, step: Step, data: PhaseData) -> None:
         """Log the losses on the test split; what was met there that cannot be taken may end the run."""
-        faults, batches, sums = self._faults, data.evaluation_batches, self._settings.task.sums()
+        faults, batches, sums = self.faults, data.evaluation_batches, self.settings.task.sums()
         for examples, row_weights in batches:
-            sums = sums.plus(self._engine.evaluate(examples, row_weights))
+            sums = sums.plus(self.engine.evaluate(examples, row_weights))
         if round(sums.sequences) != batches.sequences:  # some rank left something out
             for bad in batches.bad:
                 faults.meet(step.number, step.phase, TEST, bad)
@@ -240,34 +233,26 @@ class _Run:
             return
         sequences, metrics = round(sums.sequences), sums.metrics()
         entry = {"step": step.number, "phase": step.phase + 1, "sequences": sequences, **metrics, **data.baseline}
-        self._log.evaluated(entry)
+        self.log.evaluated(entry)
         found = checkpoint.Evaluated(step.phase + 1, sequences, sums.loss)
-        if self._settings.keep_best and found.is_below(self._state.best):
+        if self.settings.keep_best and found.is_below(self.state.best):
             self._save_best(found)
 
     def _save_best(self, found: checkpoint.Evaluated) -> None:
-        self._state.best = found
-        state, out, arrays = self._state, self._settings.out, self._engine.state()
-        if self._engine.is_first:
-            path = checkpoint.save_best(out, state.step, state.skipped, arrays, state.made_with, found)
+        self.state.best = found
+        state, arrays = self.state, self.engine.state()
+        if self.engine.is_first:
+            path = checkpoint.save_best(self.settings.out, state, arrays, found)
             say(f"step {state.step:,}: the lowest loss on the test split so far, {found.loss:.4f}: kept as {path}")
 
     def _save(self) -> None:
-        state, self._saved = self._state, self._state.step
-        arrays = self._engine.state()  # of stages in other processes too, which send it
-        if self._engine.is_first:
-            checkpoint.save(
-                self._settings.out,
-                state.step,
-                state.skipped,
-                arrays,
-                state.made_with,
-                keep=self._settings.keep,
-                interval=state.interval.numbers,
-                bad_records=self._faults.counted,
-            )
+        self._saved = self.state.step
+        self.state.interval, self.state.bad_records = self._interval.numbers, self.faults.counted
+        arrays = self.engine.state()  # of stages in other processes too, which send it
+        if self.engine.is_first:
+            checkpoint.save(self.settings.out, self.state, arrays, keep=self.settings.keep)
 
     def save_unsaved(self) -> None:
         """Save the last finished step where that was not due."""
-        if self._state.step != self._saved:
+        if self.state.step != self._saved:
             self._save()

@@ -48,6 +48,12 @@ class Interval:
         norm = self.gradient_norm_sum / self.gradient_norms if self.gradient_norms else last.gradient_norm
         return (self.sums if self.sums.sequences else last.sums).metrics(), norm
 
+    @classmethod
+    def resumed(cls, sums: Callable[..., Sums], numbers: Sequence[float]) -> Interval:
+        """That of a checkpoint with these numbers, or without any a new one."""
+        *of_sums, norm_sum, norms = numbers or (0.0, 0)
+        return cls(sums(*of_sums), norm_sum, int(norms))
+
     @property
     def numbers(self) -> list[float]:
         """As a checkpoint has them."""

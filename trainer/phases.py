@@ -179,7 +179,7 @@ def make_phases(
             )
         cut = {name: entry[name] for name in ("batch_size", "accumulation") if name in entry}
         numbers = {"peak": peak, "steps": steps, "warmup_steps": warmup_steps}
-        made = Schedule.google(**numbers) if schedule == "google" else Schedule.nvidia(optimizer, **numbers)
+        made = Schedule(**numbers) if schedule == "google" else Schedule.nvidia(optimizer, **numbers)
         phases.append(Phase(data=of_phase.folders, seq=of_phase.seq, schedule=made, has_test=of_phase.has_test, **cut))
     return tuple(phases)
 

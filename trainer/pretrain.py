@@ -159,8 +159,7 @@ def run(namespace: argparse.Namespace) -> int:
             say(f"one of {engine.processes} processes; the first one reports progress")
         from trainer.loop import train
 
-        outcome = train(settings, engine)
-    return FINISHED if outcome.is_finished else STOPPED
+        return FINISHED if train(settings, engine) else STOPPED
 
 
 def _say_rows(rows: Sequence[tuple[str, str]], width: int) -> None:

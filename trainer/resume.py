@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,14 @@ from zlib import crc32
 import numpy as np
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.atomic import atomic_file
+from bertprep.files.atomic import atomic_file, remove_leftovers
 from bertprep.progress import say
 from bertprep.records.record_set import RecordSet
 from bertprep.workspace.layout import TRAINING, VOCABULARY
 from bertprep.workspace.manifest import sha256_of
 from trainer import checkpoint
 from trainer.batches import empty_for
-from trainer.checkpoint import BadRecordKey
+from trainer.checkpoint import RunState
 from trainer.engines import Engine
 from trainer.metrics import Interval
 from trainer.schedule import LENGTHENED, find_lengthening, schedules_of
@@ -34,18 +34,6 @@ from trainer.weights import check_initial_weights, read_initial_weights
 MODEL_CONFIG = "bert_config.json"
 _FINGERPRINT = "records_sha256"
 _FINGERPRINT_RECORDS = 256
-
-
-@dataclass
-class RunState:
-    """Where a run stands: what its checkpoints say besides the arrays."""
-
-    made_with: dict[str, Any]
-    interval: Interval  # the steps since the last line of the log
-    step: int = 0  # finished steps of the run
-    skipped: int = 0  # updates among them
-    bad_records: frozenset[BadRecordKey] = frozenset()
-    best: checkpoint.Evaluated | None = None  # of the best checkpoint
 
 
 def describe_run(settings: RunSettings, records: Sequence[RecordSet], *, devices: int, precision: str) -> dict[str, Any]:
@@ -115,36 +103,26 @@ def describe_finished(settings: RunSettings) -> str:
 def resume(settings: RunSettings, engine: Engine, made_with: Mapping[str, Any]) -> RunState:
     """Give the engine what it starts from."""
     newest = _newest(settings)
-    state, message = RunState(dict(made_with), Interval(settings.task.sums())), ""
+    run, message = RunState(made_with), ""
     if newest:
-        found = checkpoint.read(newest)
-        now, message = _compare(settings, newest, found.step, found.made_with, made_with)
-        engine.restore(found.state)
-        best = checkpoint.read_best(settings.out, found.step, now) if settings.keep_best else None
-        state = RunState(now, _interval(settings, found), found.step, found.skipped, found.bad_records, best)
+        run, arrays = checkpoint.read(newest)
+        expected = len(Interval(settings.task.sums()).numbers)
+        if len(run.interval) not in (0, expected):
+            raise checkpoint.damaged(newest, f"its header has an interval of {len(run.interval)} numbers, expected {expected}")
+        run.made_with, message = _compare(settings, newest, run.step, run.made_with, made_with)
+        engine.restore(arrays)
+        run.best = checkpoint.read_best(settings.out, run.step, run.made_with) if settings.keep_best else None
     elif settings.init:
         engine.restore(read_initial_weights(settings.init, settings.model))
-    _check_ranks(engine, state)
+    _check_ranks(engine, run)
     if engine.is_first:
-        checkpoint.clear_leftovers(settings.out)
+        remove_leftovers(settings.out)
         _write_model_files(settings)
         if newest:
-            say(f"{newest}: resuming after step {state.step:,}" + (", not from what --init names" if settings.init else ""))
+            say(f"{newest}: resuming after step {run.step:,}" + (", not from what --init names" if settings.init else ""))
         if message:
             say(message)
-    return state
-
-
-def _interval(settings: RunSettings, found: checkpoint.Checkpoint) -> Interval:
-    nothing = Interval(settings.task.sums())
-    if not found.interval:
-        return nothing
-    if len(found.interval) != len(nothing.numbers):
-        raise checkpoint.damaged(
-            found.path, f"its header has an interval of {len(found.interval)} numbers, expected {len(nothing.numbers)}"
-        )
-    *sums, norm_sum, norms = found.interval
-    return Interval(settings.task.sums(*sums), norm_sum, int(norms))
+    return run
 
 
 def _newest(settings: RunSettings) -> Path | None:
@@ -180,14 +158,11 @@ def _compare(
 
 def _with_known_fingerprints(now: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of now with the checkpoint's fingerprints, where one of the two is not known for a bad record."""
-    before = then.get("phases", ())
-    phases = [
-        {**of_now, _FINGERPRINT: of_then.get(_FINGERPRINT)}
-        if None in (of_now[_FINGERPRINT], of_then.get(_FINGERPRINT))
-        else of_now
-        for of_now, of_then in zip(now["phases"], before, strict=False)
-    ]
-    return {**now, "phases": [*phases, *now["phases"][len(phases) :]]}
+    phases = [dict(phase) for phase in now["phases"]]
+    for phase, before in zip(phases, then.get("phases", ()), strict=False):
+        if None in (known := (phase[_FINGERPRINT], before.get(_FINGERPRINT))):
+            phase[_FINGERPRINT] = known[1]
+    return {**now, "phases": phases}
 
 
 def _differences(then: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -202,14 +177,14 @@ def _differences(then: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any
         yield name, then, now
 
 
-def _check_ranks(engine: Engine, state: RunState) -> None:
+def _check_ranks(engine: Engine, run: RunState) -> None:
     """All ranks must train the same: their --out is one folder, their data are equally many records."""
-    steps = engine.gather(state.step)
+    steps = engine.gather(run.step)
     if len(set(steps)) > 1:
         raise BertprepError(
             f"the processes stand at different steps, {', '.join(map(str, steps))}; --out must be one folder that all hosts see"
         )
-    if len(set(engine.gather(crc32(json.dumps(state.made_with, sort_keys=True).encode())))) > 1:
+    if len(set(engine.gather(crc32(json.dumps(run.made_with, sort_keys=True).encode())))) > 1:
         raise UsageError("the processes were given different settings or data; start all of them with the same command")
 
 

@@ -33,7 +33,7 @@ _MAY_DIFFER = ("steps", "warmup_steps")
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Learning rates of a run of `steps` updates; `Schedule.google` and `Schedule.nvidia` are the originals'."""
+    """Learning rates of a run of `steps` updates: those of google-research/bert by default, NVIDIA's by `Schedule.nvidia`."""
 
     peak: float
     steps: int
@@ -52,11 +52,6 @@ class Schedule:
             raise UsageError(f"decay power {self.power}: must be above 0")
 
     @classmethod
-    def google(cls, *, peak: float, steps: int, warmup_steps: int) -> Schedule:
-        """That of google-research/bert, whose only optimizer is Adam."""
-        return cls(peak=peak, steps=steps, warmup_steps=warmup_steps)
-
-    @classmethod
     def nvidia(cls, optimizer: str, *, peak: float, steps: int, warmup_steps: int) -> Schedule:
         """That of NVIDIA's BERT, which differs between adam and lamb."""
         if optimizer == "adam":
@@ -66,7 +61,7 @@ class Schedule:
     def starts_like(self, other: Schedule, updates: int) -> bool:
         """Whether the first `updates` learning rates are those of a schedule that may have other steps.
 
-        >>> short, long = (Schedule.google(peak=0.01, steps=steps, warmup_steps=4) for steps in (12, 24))
+        >>> short, long = (Schedule(peak=0.01, steps=steps, warmup_steps=4) for steps in (12, 24))
         >>> long.starts_like(short, 3), long.starts_like(short, 4)
         (True, False)
         """
@@ -76,7 +71,7 @@ class Schedule:
     def learning_rate(self, update: int) -> float:
         """The learning rate of update number `update`, counted from 1; 0 in the last update and after it.
 
-        >>> schedule = Schedule.google(peak=0.01, steps=12, warmup_steps=4)
+        >>> schedule = Schedule(peak=0.01, steps=12, warmup_steps=4)
         >>> [round(schedule.learning_rate(update), 5) for update in (1, 3, 4, 11, 12)]
         [0.0025, 0.0075, 0.00667, 0.00083, 0.0]
         """

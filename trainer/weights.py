@@ -8,7 +8,6 @@ Every variable must be there and fit: a model that is loaded in part is an accid
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -21,7 +20,7 @@ from bertprep.errors import UsageError
 from bertprep.weights import google_names
 from bertprep.weights.hugging_face import map_weights
 from bertprep.weights.safetensors import map_safetensors
-from bertprep.weights.tensor_bundle import INDEX_SUFFIX, TensorBundle, find_prefix
+from bertprep.weights.tensor_bundle import TensorBundle, find_prefix, newest_bundle
 from bertprep.workspace.layout import GOOGLE_PREFIX
 from trainer import checkpoint
 from trainer.model_config import ModelConfig
@@ -82,24 +81,9 @@ def find_weights(path: Path) -> Path:
     found = checkpoint.newest(path)
     if found is None and (path / HUGGING_FACE_FILE).is_file():
         found = path / HUGGING_FACE_FILE
-    if found := found or _newest_of_google(path):
+    if found := found or newest_bundle(path, GOOGLE_PREFIX):
         return found
     raise UsageError(f"{path}: holds neither a checkpoint nor a {HUGGING_FACE_FILE} nor a {GOOGLE_PREFIX}; name {kinds}")
-
-
-def _newest_of_google(folder: Path) -> Path | None:
-    """The prefix of the highest step in a folder, model.ckpt-300 as TensorFlow names them, or the one without a step."""
-    prefixes = [index.with_name(index.name.removesuffix(INDEX_SUFFIX)) for index in folder.glob(f"*{INDEX_SUFFIX}")]
-    steps = {int(match[1]): prefix for prefix in prefixes if (match := re.search(r"-(\d+)$", prefix.name))}
-    if steps:
-        return steps[max(steps)]
-    released = folder / GOOGLE_PREFIX
-    if released in prefixes or not prefixes:
-        return released if prefixes else None
-    if len(prefixes) > 1:
-        names = ", ".join(sorted(ascii(prefix.name) for prefix in prefixes))
-        raise UsageError(f"{folder}: holds several checkpoints of TensorFlow, {names}; name one of them")
-    return prefixes[0]
 
 
 def read_initial_weights(path: Path, config: ModelConfig) -> Weights:

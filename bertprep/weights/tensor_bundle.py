@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, explain_write_error
 from bertprep.protobuf import fixed, integer, message, read_fields
 from bertprep.records.formats import mask_checksum
@@ -57,6 +57,23 @@ def find_prefix(path: Path) -> Path | None:
     """The prefix that a user means by `path`, or by the name of one of its files; None if there is none."""
     prefix = Path(re.sub(r"\.(index|data-\d{5}-of-\d{5})$", "", str(path)))
     return prefix if _index_of(prefix).is_file() else None
+
+
+def newest_bundle(folder: Path, released: str) -> Path | None:
+    """The prefix of the highest step in a folder, model.ckpt-300 as TensorFlow names them.
+
+    Where none has a step, that of the name `released`, or the only one; raises `UsageError` where there are several.
+    """
+    prefixes = [index.with_name(index.name.removesuffix(INDEX_SUFFIX)) for index in folder.glob(f"*{INDEX_SUFFIX}")]
+    steps = {int(match[1]): prefix for prefix in prefixes if (match := re.search(r"-(\d+)$", prefix.name))}
+    if steps:
+        return steps[max(steps)]
+    if folder / released in prefixes:
+        return folder / released
+    if len(prefixes) > 1:
+        names = ", ".join(sorted(ascii(prefix.name) for prefix in prefixes))
+        raise UsageError(f"{folder}: holds several checkpoints of TensorFlow, {names}; name one of them")
+    return prefixes[0] if prefixes else None
 
 
 def _index_of(prefix: Path) -> Path:

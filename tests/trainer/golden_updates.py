@@ -41,7 +41,7 @@ class Trace:
     def schedule(self) -> Schedule:
         peak, steps, warmup = (self.settings[name] for name in ("init_lr", "num_train_steps", "num_warmup_steps"))
         if self.name.startswith("google"):
-            return Schedule.google(peak=peak, steps=steps, warmup_steps=warmup)
+            return Schedule(peak=peak, steps=steps, warmup_steps=warmup)
         return Schedule.nvidia(self.optimizer, peak=peak, steps=steps, warmup_steps=warmup)
 
     def arrays(self, values: dict[str, list[float]]) -> Arrays:

@@ -156,7 +156,7 @@ class Data:
 def phase_of(
     data: Data, steps: int = STEPS, *, warmup_steps: int = 2, batch_size: int = BATCH, accumulation: int = 1, **more: Any
 ) -> Phase:
-    schedule = Schedule.google(peak=0.5, steps=steps, warmup_steps=warmup_steps)
+    schedule = Schedule(peak=0.5, steps=steps, warmup_steps=warmup_steps)
     return Phase(data=(data.folder,), seq=8, batch_size=batch_size, accumulation=accumulation, schedule=schedule, **more)
 
 
@@ -182,7 +182,7 @@ def settings_of(data: Data, out: Path, *, devices: int = 1, accumulation: int = 
 
 
 def train_on_ranks(settings: RunSettings, count: int, monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The outcome of each rank, or the message of its error."""
+    """Whether each rank finished, or the message of its error."""
     monkeypatch.setattr(loop, "StopSignal", NoSignal)  # which threads cannot be sent
     ranks = Ranks(count)
 
@@ -219,7 +219,7 @@ def stopped_at(step: int, engine: NumPyEngine) -> Iterator[None]:
         yield
 
 
-def run(settings: RunSettings, **engine: Any) -> loop.Outcome:
+def run(settings: RunSettings, **engine: Any) -> bool:
     of_numpy: Any = NumPyEngine(**engine)
     return train(settings, of_numpy)
 
@@ -244,4 +244,4 @@ def checkpoints(out: Path) -> dict[str, bytes]:
 
 
 def saved_steps(out: Path) -> list[int]:
-    return [read_checkpoint(path).step for path in find_checkpoints(out)]
+    return [read_checkpoint(path).run.step for path in find_checkpoints(out)]

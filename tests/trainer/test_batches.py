@@ -201,7 +201,7 @@ def folder(tmp_path: Path) -> Path:
 def open_data(
     folder: Path, *, rank: int = 0, eval_sequences: int = 0, has_test: bool = True
 ) -> AbstractContextManager[PhaseData]:
-    schedule = Schedule.google(peak=1e-4, steps=10, warmup_steps=1)
+    schedule = Schedule(peak=1e-4, steps=10, warmup_steps=1)
     phase = Phase(data=(folder,), seq=8, batch_size=3, accumulation=2, schedule=schedule, has_test=has_test)
     settings: Any = SimpleNamespace(task=PRETRAINING, model=MODEL, seed=1, eval_sequences=eval_sequences, skip_bad_records=0)
     engine: Any = Counter(rank)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError
 from bertprep.weights.safetensors import write_safetensors
-from trainer.checkpoint import clear_leftovers, find_checkpoints, newest, read, save
+from trainer.checkpoint import RunState, find_checkpoints, newest, read, save
 
 State = dict[str, NDArray[np.float32]]
 MADE_WITH = {"model": {"hidden_size": 2}, "phases": [{"seq": 128, "schedule": {"peak": 1e-4}}], "seed": 1, "cased": None}
@@ -27,7 +27,7 @@ def a_state() -> State:
 
 def save_steps(folder: Path, *steps: int, keep: int = 3) -> None:
     for step in steps:
-        save(folder, step, 0, a_state(), MADE_WITH, keep=keep)
+        save(folder, RunState(MADE_WITH, step, 0), a_state(), keep=keep)
 
 
 def names(folder: Path) -> list[str]:
@@ -35,30 +35,30 @@ def names(folder: Path) -> list[str]:
 
 
 def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
-    path = save(tmp_path / "new" / "folder", 1000, 7, a_state(), MADE_WITH, keep=3)
+    path = save(tmp_path / "new" / "folder", RunState(MADE_WITH, 1000, 7), a_state(), keep=3)
     assert path == tmp_path / "new" / "folder" / "checkpoint-000001000.safetensors"
-    found = read(path)
-    assert (found.path, found.step, found.skipped, found.made_with) == (path, 1000, 7, MADE_WITH)
-    assert found.state.keys() == a_state().keys()
+    run, state = read(path)
+    assert run == RunState(MADE_WITH, 1000, 7)
+    assert state.keys() == a_state().keys()
     for name, value in a_state().items():
-        assert (found.state[name].shape, found.state[name].dtype) == (value.shape, np.float32)  # () is not (1,)
-        assert found.state[name].tobytes() == value.tobytes()
+        assert (state[name].shape, state[name].dtype) == (value.shape, np.float32)  # () is not (1,)
+        assert state[name].tobytes() == value.tobytes()
 
 
 def test_the_same_state_is_the_same_bytes_in_whatever_order(tmp_path: Path) -> None:
-    one = save(tmp_path / "one", 5, 0, a_state(), MADE_WITH, keep=3)
+    one = save(tmp_path / "one", RunState(MADE_WITH, 5, 0), a_state(), keep=3)
     reordered: State = dict(reversed(a_state().items()))
-    other = save(tmp_path / "another name", 5, 0, reordered, dict(reversed(MADE_WITH.items())), keep=1)
+    other = save(tmp_path / "another name", RunState(dict(reversed(MADE_WITH.items())), 5, 0), reordered, keep=1)
     assert other.read_bytes() == one.read_bytes()
 
 
 @pytest.mark.parametrize("change", ["state", "step", "skipped", "settings"])
 def test_whatever_differs_is_other_bytes(change: str, tmp_path: Path) -> None:
-    before = save(tmp_path / "before", 5, 0, a_state(), MADE_WITH, keep=3)
+    before = save(tmp_path / "before", RunState(MADE_WITH, 5, 0), a_state(), keep=3)
     state = {**a_state(), "updates": np.array(4, np.float32)} if change == "state" else a_state()
     made_with: dict[str, Any] = {**MADE_WITH, "seed": 2} if change == "settings" else MADE_WITH
     step, skipped = 5 + (change == "step"), int(change == "skipped")
-    assert save(tmp_path / "after", step, skipped, state, made_with, keep=3).read_bytes() != before.read_bytes()
+    assert save(tmp_path / "after", RunState(made_with, step, skipped), state, keep=3).read_bytes() != before.read_bytes()
 
 
 def test_the_newest_are_kept(tmp_path: Path) -> None:
@@ -80,15 +80,6 @@ def test_other_files_are_no_checkpoints_and_are_left_alone(tmp_path: Path) -> No
 
 def test_a_folder_that_is_not_there_has_none(tmp_path: Path) -> None:
     assert newest(tmp_path / "nowhere") is None
-    clear_leftovers(tmp_path / "nowhere")
-
-
-def test_what_a_kill_left_half_written_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    save_steps(tmp_path, 1)
-    (tmp_path / "checkpoint-000000002.safetensors.1f2e3d4c.tmp").write_text("half")
-    (tmp_path / "notes.tmp").write_text("the user's own")
-    clear_leftovers(tmp_path)
-    assert names(tmp_path) == ["checkpoint-000000001.safetensors", "notes.tmp"]
 
 
 def test_a_save_that_fails_takes_no_older_one_away(tmp_path: Path) -> None:
@@ -96,7 +87,7 @@ def test_a_save_that_fails_takes_no_older_one_away(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-000000002.safetensors").mkdir()  # in the way
     with pytest.raises(BertprepError, match=r"checkpoint-000000002\.safetensors: cannot be written"):
         save_steps(tmp_path, 2, keep=1)
-    assert read(tmp_path / "checkpoint-000000001.safetensors").step == 1
+    assert read(tmp_path / "checkpoint-000000001.safetensors").run.step == 1
     assert not list(tmp_path.glob("*.tmp"))
 
 
@@ -109,7 +100,7 @@ def test_weights_of_another_tool_are_no_checkpoint(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [0, 7, 100, -1])
 def test_a_file_that_is_cut_off_is_named(size: int, tmp_path: Path) -> None:
-    path = save(tmp_path, 1, 0, a_state(), MADE_WITH, keep=3)
+    path = save(tmp_path, RunState(MADE_WITH, 1, 0), a_state(), keep=3)
     path.write_bytes(path.read_bytes()[:size])
     with pytest.raises(BertprepError, match=r"checkpoint-000000001\.safetensors: .*(not a whole|cut off or damaged)"):
         read(path)
@@ -139,7 +130,7 @@ def test_a_header_that_is_nested_deeply_is_one_line(tmp_path: Path) -> None:
 
 def test_a_byte_that_changed_is_noticed_and_the_one_before_named(tmp_path: Path) -> None:
     for step in (1, 2):
-        save(tmp_path, step, 0, a_state(), {}, keep=2)
+        save(tmp_path, RunState({}, step, 0), a_state(), keep=2)
     path = tmp_path / "checkpoint-000000002.safetensors"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1

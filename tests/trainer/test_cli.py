@@ -157,7 +157,7 @@ class FakeTraining:
             has_accelerator=False,
         )
         self.processor = Processor("Abacus")
-        self.outcome = SimpleNamespace(step=1, is_finished=True)
+        self.is_finished = True
         self.engine_settings = EngineSettings()
         self.runs: list[RunSettings] = []
         monkeypatch.setattr(pretrain, "open_engine", self._open)
@@ -170,10 +170,10 @@ class FakeTraining:
         self.engine.execution = choose_execution(settings, [self.processor])
         return self.engine
 
-    def _train(self, settings: RunSettings, engine: Any) -> Any:
+    def _train(self, settings: RunSettings, engine: Any) -> bool:
         assert engine is self.engine
         self.runs.append(settings)
-        return self.outcome
+        return self.is_finished
 
     @property
     def run(self) -> RunSettings:
@@ -235,7 +235,7 @@ def test_a_run_resumes_in_the_precision_of_its_checkpoint(
     assert main(arguments) == 0
     assert training.engine.execution.precision == "bf16"
     assert "precision      bf16: NVIDIA H100 has it (--amp off for float32)" in capsys.readouterr().err.splitlines()
-    checkpoint.save(tmp_path / "run", 1, 0, {}, {"precision": "off", "model": {}}, keep=1)
+    checkpoint.save(tmp_path / "run", checkpoint.RunState({"precision": "off", "model": {}}, 1), {}, keep=1)
     assert main(arguments) == 0
     assert training.engine.execution.precision == "off"
     assert "precision      float32: as the checkpoint has it" in capsys.readouterr().err.splitlines()
@@ -319,7 +319,7 @@ def test_one_process_of_several_speaks(training: FakeTraining, folder: Path, cap
 
 
 def test_a_run_that_was_told_to_stop_has_a_status_of_its_own(training: FakeTraining, folder: Path) -> None:
-    training.outcome.is_finished = False
+    training.is_finished = False
     assert main(["--data", str(folder / "a")]) == pretrain.STOPPED == 3
 
 

@@ -29,7 +29,6 @@ from tests.trainer.numpy_engine import (
     train_on_ranks,
 )
 from trainer import log as run_log
-from trainer import loop
 from trainer.batches import GlobalBatch, TrainingBatches, empty_for
 from trainer.checkpoint import find_checkpoints
 from trainer.checkpoint import read as read_checkpoint
@@ -61,7 +60,7 @@ def test_the_last_step_before_a_damaged_record_is_saved(data: Data, tmp_path: Pa
         )
         assert saved_steps(tmp_path / "out") == [3]
     repair()
-    assert run(settings, has_accelerator=has_accelerator).is_finished
+    assert run(settings, has_accelerator=has_accelerator)
     assert lasting(tmp_path / "out") == lasting(tmp_path / "whole")
     # the first began with a record that it could not know: its fingerprint is not known either
     found, expected = (read_checkpoint(tmp_path / name / LAST) for name in ("out", "whole"))
@@ -77,7 +76,7 @@ def test_a_record_damaged_under_way(data: Data, tmp_path: Path) -> None:
         train(settings_of(data, tmp_path / "out", has_test=False), engine)
     (step,) = saved_steps(tmp_path / "out")[-1:]
     assert 4 <= step <= 8
-    assert run(settings_of(data, tmp_path / "out", has_test=False, skip_bad_records=1)).is_finished
+    assert run(settings_of(data, tmp_path / "out", has_test=False, skip_bad_records=1))
     assert [(entry["step"], entry["record"]) for entry in entries(tmp_path / "out", "bad_record")] == [
         (step + 1, number % SHARDS[0])
     ]
@@ -113,7 +112,7 @@ def test_bad_records_are_skipped_and_named_once(
     for number in bad:
         data.damage(number)
     out = tmp_path / "out"
-    assert run(settings_of(data, out, skip_bad_records=3), has_accelerator=has_accelerator).is_finished
+    assert run(settings_of(data, out, skip_bad_records=3), has_accelerator=has_accelerator)
     named = entries(out, "bad_record")
     assert sorted((entry["step"], entry["file"], entry["record"]) for entry in named) == sorted(
         (
@@ -128,7 +127,7 @@ def test_bad_records_are_skipped_and_named_once(
         assert (
             f"step {entry['step']}: without a bad record: {entry['file']}: record {entry['record']}: {entry['what']}\n" in said
         )
-    assert {number for _, _, number in read_checkpoint(out / LAST).bad_records} == set(bad)
+    assert {number for _, _, number in read_checkpoint(out / LAST).run.bad_records} == set(bad)
 
 
 def test_a_bad_record_is_replaced_by_the_next_good_one(data: Data) -> None:
@@ -153,7 +152,7 @@ def test_what_is_skipped_is_the_same_for_every_world_size(
     data.damage(4, "test")
     run(settings_of(data, tmp_path / "one", skip_bad_records=4))
     several = settings_of(data, tmp_path / "several", devices=ranks, accumulation=accumulation, skip_bad_records=4)
-    assert train_on_ranks(several, ranks, monkeypatch) == [loop.Outcome(STEPS, is_finished=True)] * ranks
+    assert train_on_ranks(several, ranks, monkeypatch) == [True] * ranks
     assert lasting(tmp_path / "several") == lasting(tmp_path / "one")
     assert (tmp_path / "several" / LAST).read_bytes() == (tmp_path / "one" / LAST).read_bytes()
 
@@ -171,8 +170,8 @@ def test_a_run_with_bad_records_that_is_stopped_ends_with_the_same_bytes(
     settings = settings_of(data, tmp_path / "stopped", **more)
     engine: Any = NumPyEngine(has_accelerator=has_accelerator)
     with stopped_at(stop_at, engine):
-        assert not train(settings, engine).is_finished
-    assert run(settings, has_accelerator=has_accelerator).is_finished
+        assert not train(settings, engine)
+    assert run(settings, has_accelerator=has_accelerator)
     assert checkpoints(tmp_path / "stopped")[LAST] == checkpoints(tmp_path / "whole")[LAST]
     assert lasting(tmp_path / "stopped") == lasting(tmp_path / "whole")
 
@@ -185,7 +184,7 @@ def test_one_bad_record_too_many_ends_a_run_saved(data: Data, tmp_path: Path) ->
         with pytest.raises(BertprepError, match="; it is one bad record more than --skip-bad-records 1; step 4 is saved"):
             run(settings)
     assert saved_steps(tmp_path / "out")[-1] == 4
-    assert run(replace(settings, skip_bad_records=2)).is_finished
+    assert run(replace(settings, skip_bad_records=2))
 
 
 def test_where_no_record_is_good_there_is_an_end(data: Data, tmp_path: Path) -> None:
@@ -220,10 +219,7 @@ def test_a_damaged_record_of_the_test_split(ranks: int, data: Data, tmp_path: Pa
     assert sum(f"{data.folder}/test/part-0: record 4: " in str(end) for end in ends) == 1
     assert all(str(end).endswith("; step 6 is saved, and the same command resumes after it") for end in ends)
     assert entries(tmp_path / "out", "evaluation") == []
-    assert (
-        train_on_ranks(replace(settings, skip_bad_records=1), ranks, monkeypatch)
-        == [loop.Outcome(STEPS, is_finished=True)] * ranks
-    )
+    assert train_on_ranks(replace(settings, skip_bad_records=1), ranks, monkeypatch) == [True] * ranks
     (evaluation,) = entries(tmp_path / "out", "evaluation")
     assert (evaluation["step"], evaluation["sequences"]) == (STEPS, 9)
     expected = np.mean([sum(record["input_ids"]) for number, record in enumerate(data.records[:10]) if number != 4])

@@ -26,7 +26,7 @@ def save_checkpoint(folder: Path, step: int, *, seed: int, config: ModelConfig =
     counts = {name: np.array(7, np.float32) for name in ("updates", "loss_scale", "good_steps")}
     made_with = {"model": asdict(config), **made_with}
     state = {**weights, **moments, **counts}
-    checkpoint.save(folder, step, skipped=0, state=state, made_with=made_with, keep=3)
+    checkpoint.save(folder, checkpoint.RunState(made_with, step), state, keep=3)
     return weights
 
 

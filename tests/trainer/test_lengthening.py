@@ -9,7 +9,7 @@ from trainer.schedule import Schedule, find_lengthening
 
 
 def made_with(*steps: int, warmup_steps: int = 4, peak: float = 0.01) -> dict[str, Any]:
-    schedules = [Schedule.google(peak=peak, steps=each, warmup_steps=warmup_steps) for each in steps]
+    schedules = [Schedule(peak=peak, steps=each, warmup_steps=warmup_steps) for each in steps]
     return {"phases": [{"schedule": asdict(each)} for each in schedules]}
 
 

@@ -209,7 +209,7 @@ def test_tensorboard_has_the_same_numbers(tmp_path: Path) -> None:
 def test_the_line_of_training() -> None:
     expected = (
         "step 600/6,000: loss 6.12 (masked LM 5.50, next sentence 0.62), accuracy 0.18/0.61, rate 9.50e-05, norm 1.5, "
-        "1.23k sequences/s, 158k tokens/s, 12.3 TFLOP/s, 62 min left"
+        "1.23k sequences/s, 158k tokens/s, 12.3 TFLOP/s, 1:02:05 left"
     )
     assert training_line(PRETRAINING, TRAINED, 6000) == expected
     in_fp16 = training_line(PRETRAINING, {**TRAINED, "loss_scale": 2.0**14, "skipped": 3}, 6000)

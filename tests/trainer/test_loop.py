@@ -20,7 +20,6 @@ from tests.trainer.numpy_engine import (
     BATCH,
     LAST,
     SEED,
-    STEPS,
     Data,
     NoSignal,
     NumPyEngine,
@@ -37,7 +36,7 @@ from trainer import log as run_log
 from trainer import loop
 from trainer.batches import GlobalBatch, TrainingBatches
 from trainer.checkpoint import BEST, find_checkpoints, read, read_header
-from trainer.loop import Outcome, train
+from trainer.loop import train
 from trainer.model_config import ModelConfig
 from trainer.settings import RunSettings
 from trainer.weights import initial_values
@@ -59,7 +58,7 @@ def data(tmp_path: Path) -> Data:
     return Data(tmp_path / "data")
 
 
-def train_with(settings: RunSettings, **attributes: Any) -> tuple[Outcome, NumPyEngine]:
+def train_with(settings: RunSettings, **attributes: Any) -> tuple[bool, NumPyEngine]:
     engine = NumPyEngine(has_accelerator=attributes.pop("has_accelerator", False))
     for name, value in attributes.items():
         setattr(engine, name, value)
@@ -153,7 +152,7 @@ def test_an_overflow_is_counted_and_left_out_of_the_means(data: Data, tmp_path: 
     trained = entries(tmp_path / "out", "train")
     assert [(entry["skipped"], entry["loss_scale"]) for entry in trained] == [(1, 1024), (2, 1024), (2, 1024)]
     assert [entry["gradient_norm"] for entry in trained] == [(1 + 2 + 4) / 3, (5 + 6 + 8) / 3, (9 + 10 + 11 + 12) / 4]
-    assert (read(tmp_path / "out" / LAST).skipped, engine.updates) == (2, 10)
+    assert (read(tmp_path / "out" / LAST).run.skipped, engine.updates) == (2, 10)
     train_with(settings_of(data, tmp_path / "each"), norms=norms, loss_scale=2.0**10)
     assert [entry["step"] for entry in entries(tmp_path / "each", "train") if entry["gradient_norm"] is None] == [3, 7]
 
@@ -190,12 +189,12 @@ def test_a_signal_saves_the_last_finished_step_and_the_run_resumes(
     run(settings_of(data, tmp_path / "whole"), has_accelerator=has_accelerator)
     settings = settings_of(data, tmp_path / "stopped")
     on_step = at_step(7, lambda: signal.raise_signal(number))
-    outcome, _ = train_with(settings, on_step=on_step, has_accelerator=has_accelerator)
+    is_finished, _ = train_with(settings, on_step=on_step, has_accelerator=has_accelerator)
     last = 9 if has_accelerator else 8  # step 8 tells all ranks, and by then step 9 is begun
-    assert outcome == Outcome(last, is_finished=False)
+    assert not is_finished
     assert saved_steps(tmp_path / "stopped") == [5, last]
     assert f"{number.name}: stopping after this step" in capfd.readouterr().err
-    assert run(settings, has_accelerator=has_accelerator).is_finished
+    assert run(settings, has_accelerator=has_accelerator)
     assert f"checkpoint-00000000{last}.safetensors: resuming after step {last}\n" in capfd.readouterr().err
     assert checkpoints(tmp_path / "stopped")[LAST] == checkpoints(tmp_path / "whole")[LAST]
     assert lasting(tmp_path / "stopped") == lasting(tmp_path / "whole")
@@ -204,8 +203,8 @@ def test_a_signal_saves_the_last_finished_step_and_the_run_resumes(
 def test_a_signal_before_the_first_step_makes_none(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NoSignal, "has_come", True)
     monkeypatch.setattr(loop, "StopSignal", NoSignal)
-    outcome, engine = train_with(settings_of(data, tmp_path / "out"))
-    assert (outcome, engine.events) == (Outcome(0, is_finished=False), [])
+    is_finished, engine = train_with(settings_of(data, tmp_path / "out"))
+    assert (is_finished, engine.events) == (False, [])
     assert find_checkpoints(tmp_path / "out") == []
 
 
@@ -222,7 +221,7 @@ def test_a_run_that_is_killed_ends_with_the_same_bytes(
     for step in steps:
         with pytest.raises(Killed):
             train_with(settings, on_step=at_step(step, kill), **engine)
-    assert train_with(settings, **engine)[0].is_finished
+    assert train_with(settings, **engine)[0]
     assert checkpoints(tmp_path / "killed") == checkpoints(tmp_path / "whole")
     assert lasting(tmp_path / "killed") == lasting(tmp_path / "whole")
     assert not list(tmp_path.rglob("*.tmp"))
@@ -241,8 +240,8 @@ def test_a_finished_run_is_left_alone_and_other_settings_are_refused(
     settings = settings_of(data, tmp_path / "out")
     run(settings)
     before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    outcome, engine = train_with(settings)
-    assert (outcome, engine.events) == (Outcome(STEPS, is_finished=True), [])
+    is_finished, engine = train_with(settings)
+    assert (is_finished, engine.events) == (True, [])
     assert "out: is finished, with 12 steps; " in capsys.readouterr().err
     with pytest.raises(
         UsageError, match="was made with seed 3, now it is 4; resume with the same settings, or name another --out"
@@ -291,7 +290,7 @@ def test_the_best_checkpoint_is_that_of_the_lowest_loss_on_the_test_split(data: 
     train_with(settings_of(data, out, eval_every=2, keep_best=True), test_loss=lambda updates: abs(updates - 6))
     losses = {entry["step"]: entry["loss"] for entry in entries(out, "evaluation")}
     best = read(out / BEST)
-    assert (best.step, best.state["updates"]) == (6, 6)
+    assert (best.run.step, best.state["updates"]) == (6, 6)
     assert losses[6] == min(losses.values()) == read_header(out / BEST)["test"]["loss"]
 
 

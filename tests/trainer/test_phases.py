@@ -30,7 +30,7 @@ def phases_of(
 def test_a_run_is_one_phase_of_one_pass_over_the_records() -> None:
     [phase] = phases_of(None, batch_size=(5,), accumulation=(4,), records=1039)
     assert (phase.data, phase.seq, phase.batch_size, phase.accumulation) == ((Path("data/128"),), 128, 5, 4)
-    assert phase.schedule == Schedule.google(peak=1e-4, steps=25, warmup_steps=2)  # 1039 // (5 x 2 x 4), and a tenth of it
+    assert phase.schedule == Schedule(peak=1e-4, steps=25, warmup_steps=2)  # 1039 // (5 x 2 x 4), and a tenth of it
 
 
 def test_a_phase_whose_learning_rate_never_leaves_0_is_refused() -> None:

@@ -58,7 +58,7 @@ def leave_checkpoint(step: int, monkeypatch: pytest.MonkeyPatch, *options: str, 
     with RecordSet(settings.phases[0].data) as records:
         made_with = describe_run(settings, [records], devices=1, precision="off")
     state = {"weight": np.zeros(1, np.float32)}
-    checkpoint.save(Path("out"), step, 0, state, {**made_with, **more}, keep=3)
+    checkpoint.save(Path("out"), checkpoint.RunState({**made_with, **more}, step), state, keep=3)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *options: str) -> str:
@@ -135,7 +135,7 @@ def test_initial_weights_that_are_none_are_refused(capsys: pytest.CaptureFixture
     Path("empty").mkdir()
     weights = initial_values(replace(MODEL, intermediate_size=8), seed=1)
     save_weights(Path("other.safetensors"), weights)
-    checkpoint.save(Path("run"), 1, 0, weights, {"model": asdict(MODEL)}, keep=1)
+    checkpoint.save(Path("run"), checkpoint.RunState({"model": asdict(MODEL)}, 1), weights, keep=1)
     assert refused(capsys, "--init", "text.txt").startswith("text.txt: is not a whole safetensors file")
     assert refused(capsys, "--init", "empty").startswith("--init empty: holds neither a checkpoint nor a ")
     assert "other.safetensors: " in refused(capsys, "--init", "other.safetensors")

@@ -16,7 +16,7 @@ def test_every_rate_of_the_originals(name: str) -> None:
 
 def test_where_warmup_ends() -> None:
     """Google's learning rate drops there, NVIDIA's for Adam reaches the peak, NVIDIA's for LAMB drops."""
-    google = Schedule.google(peak=0.01, steps=12, warmup_steps=4)
+    google = Schedule(peak=0.01, steps=12, warmup_steps=4)
     assert [google.learning_rate(3), google.learning_rate(4)] == pytest.approx([0.0075, 0.01 * 8 / 12])
     adam = Schedule.nvidia("adam", peak=0.01, steps=12, warmup_steps=4)
     assert [adam.learning_rate(3), adam.learning_rate(4), adam.learning_rate(8)] == pytest.approx([0.0075, 0.01, 0.005])

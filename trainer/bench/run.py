@@ -31,7 +31,6 @@ from bertprep.records import Examples
 from bertprep.records.record_set import RecordSet
 from bertprep.terminal import tell
 from trainer.batches import GlobalBatch, TrainingBatches
-from trainer.bench.synthetic import synthetic_records
 from trainer.bench.table import TABLE, Row, keep_row, read_rows, to_markdown
 from trainer.data import check_fits_model, name_data
 from trainer.engines import Engine, check_engine, check_installed, open_engine, steps_ahead
@@ -161,7 +160,7 @@ def fits(settings: BenchSettings, engine: EngineSettings, size: int) -> bool:
     last_line = (tried.stderr.strip().splitlines() or ["it said nothing"])[-1]
     if tried.returncode == UsageError.exit_status:
         raise UsageError(last_line.removeprefix("trainer: error: "))
-    if rows and not rows[0].has_accelerator:
+    if rows and not rows[0]["has_accelerator"]:
         raise UsageError(
             f"--batch-size {LARGEST}: there is no accelerator here, whose memory would be the limit; give a number"
         )
@@ -189,36 +188,36 @@ def measure(engine: Engine, engine_settings: EngineSettings, settings: BenchSett
                 say(f"repeat {repeat + 1} of {settings.repeats}: {global_batch / seconds[-1]:,.1f} sequences/s")
     throughputs = [global_batch / each for each in seconds]
     throughput = statistics.median(throughputs)
-    return Row(
-        engine=engine_settings.engine,
-        device=engine.device_name,
-        devices=engine.devices,
-        has_accelerator=engine.has_accelerator,
-        processor=this_cpu().name,
-        processes=engine.processes,
-        execution=_describe_execution(engine_settings),
-        model=settings.model,
-        vocab_size=model.vocab_size,
-        optimizer=settings.optimizer,
-        precision=_PRECISIONS[engine.execution.precision],
-        xla=engine.execution.xla,
-        batch_size=batch_size,
-        accumulation=settings.accumulation,
-        seq=settings.seq,
-        pred=settings.pred,
-        data="read" if settings.data else "synthetic",
-        skipped_steps=settings.skip,
-        timed_steps=settings.steps,
-        sequences_per_second=throughput,
-        sequences_per_second_of_repeats=throughputs,
-        tokens_per_second=throughput * settings.seq,
-        flops_per_second=throughput * PRETRAINING.flops(model, seq=settings.seq, pred=settings.pred),
-        milliseconds_per_step=1000 * statistics.median(seconds),
-        cpu_seconds_per_step=statistics.median(cpu_seconds),
-        date=str(date.today()),
-        versions=dict(engine.versions),
-        command=shlex.join(["python", "-m", "trainer", *bench_arguments(settings, engine_settings)]),
-    )
+    return {
+        "engine": engine_settings.engine,
+        "device": engine.device_name,  # all of them, for people
+        "devices": engine.devices,
+        "has_accelerator": engine.has_accelerator,
+        "processor": this_cpu().name,
+        "processes": engine.processes,
+        "execution": _describe_execution(engine_settings),
+        "model": settings.model,  # as it was asked for
+        "vocab_size": model.vocab_size,
+        "optimizer": settings.optimizer,
+        "precision": _PRECISIONS[engine.execution.precision],
+        "xla": engine.execution.xla,
+        "batch_size": batch_size,  # sequences of a device in a micro-batch
+        "accumulation": settings.accumulation,  # micro-batches in a step
+        "seq": settings.seq,
+        "pred": settings.pred,
+        "data": "read" if settings.data else "synthetic",
+        "skipped_steps": settings.skip,  # before each repeat
+        "timed_steps": settings.steps,  # of each repeat
+        "sequences_per_second": throughput,  # the median of the repeats, as are the others
+        "sequences_per_second_of_repeats": throughputs,
+        "tokens_per_second": throughput * settings.seq,
+        "flops_per_second": throughput * PRETRAINING.flops(model, seq=settings.seq, pred=settings.pred),  # the model's
+        "milliseconds_per_step": 1000 * statistics.median(seconds),
+        "cpu_seconds_per_step": statistics.median(cpu_seconds),  # of this process
+        "date": str(date.today()),
+        "versions": dict(engine.versions),
+        "command": shlex.join(["python", "-m", "trainer", *bench_arguments(settings, engine_settings)]),
+    }
 
 
 def _describe_execution(settings: EngineSettings) -> str:
@@ -255,3 +254,18 @@ def _open_batches(settings: BenchSettings, model: ModelConfig, batch: GlobalBatc
     rng = np.random.default_rng([_SEED, batch.data_rank])
     shape = {"seq": settings.seq, "pred": settings.pred, "vocab_size": model.vocab_size}
     yield cycle([synthetic_records(rng, batch.rank_size, **shape) for _ in range(_SYNTHETIC)])
+
+
+def synthetic_records(rng: np.random.Generator, count: int, *, seq: int, pred: int, vocab_size: int) -> Examples:
+    """Records without padding, of random tokens, each with all of its predictions."""
+    shape = (count, seq)
+    is_second = np.arange(seq, dtype=np.int32) >= seq // 2  # (seq,): half of the tokens are each sentence's
+    return Examples(
+        input_ids=rng.integers(0, vocab_size, shape, np.int32),
+        input_mask=np.ones(shape, np.int32),
+        segment_ids=np.tile(is_second.astype(np.int32), (count, 1)),
+        masked_lm_positions=np.sort(rng.random(shape).argsort(axis=1)[:, :pred], axis=1).astype(np.int32),
+        masked_lm_ids=rng.integers(0, vocab_size, (count, pred), np.int32),
+        masked_lm_weights=np.ones((count, pred), np.float32),
+        next_sentence_labels=rng.integers(0, 2, count, np.int32),
+    )

@@ -6,9 +6,9 @@ What is measured again replaces its older row, so that the table grows with what
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
@@ -21,50 +21,20 @@ _SUBJECT = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """What was measured, the result, and the command."""
+Row = Mapping[str, Any]
+"""What was measured, the result, and the command, by the names that `measure` gives them."""
 
-    engine: str
-    device: str  # all of them, for people
-    devices: int
-    has_accelerator: bool
-    processor: str
-    processes: int
-    execution: str  # which of the engine's options were not the defaults, for people
-    model: str  # as it was asked for
-    vocab_size: int
-    optimizer: str
-    precision: str  # fp32, fp16 or bf16
-    xla: bool
-    batch_size: int  # sequences of a device in a micro-batch
-    accumulation: int  # micro-batches in a step
-    seq: int
-    pred: int
-    data: str  # "read" or "synthetic"
-    skipped_steps: int  # before each repeat
-    timed_steps: int  # of each repeat
-    sequences_per_second: float  # the median of the repeats, as are the others
-    sequences_per_second_of_repeats: Sequence[float]
-    tokens_per_second: float
-    flops_per_second: float  # the model's, as `training_flops` counts them
-    milliseconds_per_step: float
-    cpu_seconds_per_step: float  # of this process
-    date: str
-    versions: dict[str, str]
-    command: str
 
-    @property
-    def subject(self) -> tuple[object, ...]:
-        """What was measured: the same is one row, whenever and for however many steps."""
-        return tuple(getattr(self, name) for name in _SUBJECT)
+def _subject(row: Row) -> tuple[object, ...]:
+    """What was measured: the same is one row, whenever and for however many steps."""
+    return tuple(row[name] for name in _SUBJECT)
 
 
 def keep_row(out: Path, row: Row) -> list[Row]:
     """Add a row, or replace an older one of the same subject, and rewrite the table; returns all rows."""
-    by_subject = {each.subject: each for each in [*read_rows(out), row]}
+    by_subject = {_subject(each): each for each in [*read_rows(out), row]}
     rows = list(by_subject.values())
-    for name, text in ((ROWS, json.dumps([asdict(each) for each in rows], indent=1) + "\n"), (TABLE, to_markdown(rows))):
+    for name, text in ((ROWS, json.dumps(rows, indent=1) + "\n"), (TABLE, to_markdown(rows))):
         with atomic_file(out / name) as file:
             file.write(text.encode())
     return rows
@@ -74,11 +44,11 @@ def read_rows(out: Path) -> list[Row]:
     """The rows in a folder, none where there is no file; raises `BertprepError` where the file holds something else."""
     path = out / ROWS
     try:
-        rows = [Row(**each) for each in parse_json(read_bounded(path))]
-        to_markdown(rows)  # shows that each value is of its kind
+        rows: list[Row] = parse_json(read_bounded(path))
+        to_markdown(rows), set(map(_subject, rows))  # shows that each value is there and of its kind
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise BertprepError(
             f"{path}: expected the rows that this command keeps, found something else ({error}); "
             "name another --out, or remove the file"
@@ -87,21 +57,21 @@ def read_rows(out: Path) -> list[Row]:
 
 
 _COLUMNS: dict[str, Callable[[Row], str]] = {
-    "engine": lambda row: row.engine,
-    "devices": lambda row: row.device,
-    "model": lambda row: row.model,
-    "optimizer": lambda row: row.optimizer,
-    "precision": lambda row: row.precision,
-    "XLA": lambda row: "on" if row.xla else "off",
-    "batch": lambda row: f"{row.batch_size:,}",
-    "accumulated": lambda row: f"{row.accumulation:,}",
-    "seq": lambda row: f"{row.seq}",
-    "sequences/s": lambda row: f"{row.sequences_per_second:,.1f}",
-    "from - to": lambda row: " - ".join(f"{of(row.sequences_per_second_of_repeats):,.1f}" for of in (min, max)),
-    "tokens/s": lambda row: f"{row.tokens_per_second:,.0f}",
-    "model TFLOP/s": lambda row: f"{row.flops_per_second / 1e12:,.3f}",
-    "ms a step": lambda row: f"{row.milliseconds_per_step:,.1f}",
-    "CPU s a step": lambda row: f"{row.cpu_seconds_per_step:,.3f}",
+    "engine": lambda row: row["engine"],
+    "devices": lambda row: row["device"],
+    "model": lambda row: row["model"],
+    "optimizer": lambda row: row["optimizer"],
+    "precision": lambda row: row["precision"],
+    "XLA": lambda row: "on" if row["xla"] else "off",
+    "batch": lambda row: f"{row['batch_size']:,}",
+    "accumulated": lambda row: f"{row['accumulation']:,}",
+    "seq": lambda row: f"{row['seq']}",
+    "sequences/s": lambda row: f"{row['sequences_per_second']:,.1f}",
+    "from - to": lambda row: " - ".join(f"{of(row['sequences_per_second_of_repeats']):,.1f}" for of in (min, max)),
+    "tokens/s": lambda row: f"{row['tokens_per_second']:,.0f}",
+    "model TFLOP/s": lambda row: f"{row['flops_per_second'] / 1e12:,.3f}",
+    "ms a step": lambda row: f"{row['milliseconds_per_step']:,.1f}",
+    "CPU s a step": lambda row: f"{row['cpu_seconds_per_step']:,.3f}",
 }
 
 
@@ -114,9 +84,10 @@ def to_markdown(rows: Sequence[Row]) -> str:
 
 
 def _describe(row: Row) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in row.versions.items())
-    repeats = len(row.sequences_per_second_of_repeats)
+    versions = ", ".join(f"{name} {version}" for name, version in row["versions"].items())
+    repeats = len(row["sequences_per_second_of_repeats"])
+    execution = f"; {row['execution']}" if row["execution"] else ""
     return (
-        f"`{row.command}`: {row.date}, {row.processor}; {versions}; median of {repeats} times {row.timed_steps} steps, "
-        f"{row.skipped_steps} skipped before each; batches {row.data}" + (f"; {row.execution}" if row.execution else "")
+        f"`{row['command']}`: {row['date']}, {row['processor']}; {versions}; median of {repeats} times {row['timed_steps']} "
+        f"steps, {row['skipped_steps']} skipped before each; batches {row['data']}{execution}"
     )

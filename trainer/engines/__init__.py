@@ -2,7 +2,7 @@
 
 The processes of a run are its ranks: each reads its rows of every global batch and gives them to its engine, which splits them
 over its own devices and sums over all. All make the same calls in the same order, and all get the same results. Below the
-interface is what both engines share: dropout keys and the loss scale.
+interface is what both engines share: dropout keys, moments and the loss scale.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ State = Mapping[str, NDArray[np.float32]]
 class Machine:
     """What is known of an engine's devices before its framework is loaded; None is for what only the framework can tell."""
 
-    processes: int  # of the run
-    is_first: bool
+    is_first: bool  # of all processes
     devices: int | None
     has_accelerator: bool | None
 
@@ -128,11 +127,9 @@ def _not_installed(engine: str, what: str) -> UsageError:
 
 def look_at_machine(settings: EngineSettings) -> Machine:
     """What can be known of a run's devices without the framework; raises `UsageError` for processes that make no sense."""
-    package = _import(settings.engine)
-    rank, processes = package.find_process(settings)
     has_accelerator = None if _may_have_gpus() else False
-    devices = package.count_devices(settings, processes, has_accelerator)
-    return Machine(processes=processes, is_first=rank == 0, devices=devices, has_accelerator=has_accelerator)
+    rank, devices = _import(settings.engine).look(settings, has_accelerator=has_accelerator)
+    return Machine(is_first=rank == 0, devices=devices, has_accelerator=has_accelerator)
 
 
 def _may_have_gpus() -> bool:
@@ -201,6 +198,13 @@ def dropout_keys(seed: int, step: int, parts: range) -> NDArray[np.int32]:
     """
     keys = [np.random.SeedSequence([seed, step, part]).generate_state(2) >> 2 for part in parts]  # 30 bits: leave some to count
     return np.array(keys).astype(np.int32)
+
+
+class Slots(NamedTuple):
+    """What an optimizer keeps of one variable: the moving averages of its gradient and of that squared."""
+
+    m: Any
+    v: Any
 
 
 GROWTH_STEPS = 1000

@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.errors import BertprepError
 from bertprep.records import Examples
 from bertprep.records.record_set import RecordSet
 
@@ -33,7 +32,10 @@ def unigram_loss(
 
 
 def _count_labels(records: RecordSet, first: int, *, vocab_size: int, most_records: int) -> NDArray[np.float64]:
-    """(vocabulary,): how often each token is a label in the `first` records, of which at most `most_records` are read."""
+    """(vocabulary,): how often each token is a label in the `first` records, of which at most `most_records` are read.
+
+    The records are opened for a model with that vocabulary, so that one with another label is bad.
+    """
     counts = np.zeros(vocab_size)
     numbers = _spread(first, most_records)
     examples = Examples.empty(min(_PORTION, len(numbers)), seq=records.seq, pred=records.pred)
@@ -42,9 +44,6 @@ def _count_labels(records: RecordSet, first: int, *, vocab_size: int, most_recor
         records.gather_good(examples, portion)  # without what is bad: the steps and evaluations that meet it name it
         labels, weights = examples.masked_lm_ids[: len(portion)], examples.masked_lm_weights[: len(portion)]
         is_counted = weights != 0  # what fills a record up may have any number
-        is_unknown = is_counted & (labels >= vocab_size)
-        if is_unknown.any():
-            raise _unknown_label(records, portion, labels, is_unknown, vocab_size)
         counts += np.bincount(labels[is_counted], weights[is_counted], minlength=vocab_size)
     return counts
 
@@ -57,14 +56,3 @@ def _spread(records: int, most: int) -> NDArray[np.int64]:
     """
     count = min(records, most)
     return np.arange(count, dtype=np.int64) * records // count
-
-
-def _unknown_label(
-    records: RecordSet, numbers: NDArray[np.int64], labels: NDArray[np.int32], is_unknown: NDArray[np.bool_], vocab_size: int
-) -> BertprepError:
-    row, column = (int(index) for index in np.argwhere(is_unknown)[0])
-    path, record = records.place_of(int(numbers[row]))
-    return BertprepError(
-        f"{path}: record {record}: has the label {labels[row, column]:,}, expected one below {vocab_size:,}, the size of the "
-        "vocabulary; train with the vocabulary that the data was made with"
-    )

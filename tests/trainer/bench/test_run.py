@@ -82,13 +82,13 @@ def test_steps_are_timed_without_those_that_are_skipped(engine: CountingEngine) 
     assert engine.steps == list(range(48))  # three times 6 and 10
     assert set(engine.sizes) == {24}  # 4 sequences x 2 devices x 3 micro-batches
     assert engine.begun == []  # each was waited for
-    assert row.sequences_per_second_of_repeats == [24.0, 24.0, 24.0]
-    assert row.tokens_per_second == 24 * 128
-    assert row.milliseconds_per_step == 1000
-    assert (row.precision, row.xla) == ("bf16", True)  # as the engine chose
-    assert row.cpu_seconds_per_step == 2
+    assert row["sequences_per_second_of_repeats"] == [24.0, 24.0, 24.0]
+    assert row["tokens_per_second"] == 24 * 128
+    assert row["milliseconds_per_step"] == 1000
+    assert (row["precision"], row["xla"]) == ("bf16", True)  # as the engine chose
+    assert row["cpu_seconds_per_step"] == 2
     tiny = ModelConfig.preset("tiny")
-    assert row.flops_per_second == 24 * PRETRAINING.flops(tiny, seq=128, pred=20)
+    assert row["flops_per_second"] == 24 * PRETRAINING.flops(tiny, seq=128, pred=20)
 
 
 @pytest.mark.parametrize(("has_accelerator", "most_begun"), [(True, 2), (False, 1)])
@@ -102,9 +102,9 @@ def test_the_median_of_the_repeats_counts(engine: CountingEngine) -> None:
     """With nothing skipped the slow steps are timed: 6 steps in 65 seconds, in 12 and in 6."""
     engine.slow = {0: 60, 6: 7}
     row = measure(engine, "--model", "tiny", "--accumulate", "3", "--steps", "6", "--skip", "0", "--batch-size", "1")
-    assert row.sequences_per_second_of_repeats == pytest.approx([6 * 6 / 65, 3, 6])
-    assert row.sequences_per_second == 3
-    assert row.milliseconds_per_step == 2000
+    assert row["sequences_per_second_of_repeats"] == pytest.approx([6 * 6 / 65, 3, 6])
+    assert row["sequences_per_second"] == 3
+    assert row["milliseconds_per_step"] == 2000
 
 
 def test_records_are_read_where_they_are_named(engine: CountingEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_records_are_read_where_they_are_named(engine: CountingEngine, tmp_path:
     config.write_text(ModelConfig.preset("tiny", vocab_size=100_000).to_json())
     row = measure(engine, "--model", str(config), "--data", str(folder), "--repeats", "1", "--batch-size", "5")
     with bench.RecordSet([folder]) as records:
-        assert (row.seq, row.pred) == (records.seq, records.pred)
+        assert (row["seq"], row["pred"]) == (records.seq, records.pred)
         batches = bench.TrainingBatches(records, bench.GlobalBatch(10), seed=bench._SEED)
         assert len(seen) == 2
         for step, input_ids in enumerate(seen):
@@ -140,8 +140,8 @@ def test_the_command_measures_the_largest_batch_and_keeps_a_row(
     said = capsys.readouterr()
     assert "the largest batch that fits: 16 sequences of a device" in said.err
     (row,) = read_rows(tmp_path)
-    assert row.batch_size == 16
-    assert "--batch-size 16 --accumulate 3" in row.command
+    assert row["batch_size"] == 16
+    assert "--batch-size 16 --accumulate 3" in row["command"]
     assert said.out == to_markdown([row]) == (tmp_path / "bench.md").read_text()
 
 
@@ -179,9 +179,9 @@ def test_bench_on_tensorflow(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "| 1 | tensorflow | 2 x CPU | tiny | adam | fp32 | off | 2 | 2 | 16 |" in done.stdout
     (row,) = read_rows(tmp_path)
-    assert row.sequences_per_second * row.milliseconds_per_step == pytest.approx(8 * 1000)
-    assert row.cpu_seconds_per_step > 0
-    assert row.versions.keys() == {"tensorflow", "python"}
+    assert row["sequences_per_second"] * row["milliseconds_per_step"] == pytest.approx(8 * 1000)
+    assert row["cpu_seconds_per_step"] > 0
+    assert row["versions"].keys() == {"tensorflow", "python"}
 
 
 @pytest.mark.tensorflow

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from trainer.bench.synthetic import synthetic_records
+from trainer.bench.run import synthetic_records
 
 
 def test_synthetic_records_are_full_and_valid() -> None:

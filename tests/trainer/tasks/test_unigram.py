@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from bertprep.errors import BertprepError
 from bertprep.records.record_set import RecordSet
 from tests.records.handmade import FIRST, Record, file_of
 from tests.records.test_record_set import write_folder
@@ -69,13 +68,3 @@ def test_records_beyond_the_limit_are_left_out_evenly(tmp_path: Path) -> None:
     training = labelled(tmp_path / "training", (1, 1), (2, 2), (1, 1), (2, 2), (1, 1), (2, 2))  # of three, 1 has 7 of 10
     test = labelled(tmp_path / "test", (1, 1), (3, 3), (1, 1), (3, 3), (1, 1), (3, 3))
     assert unigram_loss(training, test, vocab_size=4, most_records=3) == pytest.approx(math.log(10 / 7))
-
-
-def test_a_label_that_the_vocabulary_lacks_is_named(tmp_path: Path) -> None:
-    training = labelled(tmp_path / "training", (1, 1), (1, 4))
-    with pytest.raises(BertprepError) as error:
-        unigram_loss(training, training, vocab_size=4)
-    assert str(error.value) == (
-        f"{tmp_path / 'training'}: record 1: has the label 4, expected one below 4, the size of the vocabulary; "
-        "train with the vocabulary that the data was made with"
-    )

@@ -53,15 +53,10 @@ def read_process(environment: Mapping[str, str]) -> Process:
     return process
 
 
-def find_process(settings: EngineSettings) -> tuple[int, int]:  # noqa: ARG001 - as for any engine
-    """This process's rank and the number of all."""
+def look(settings: EngineSettings, *, has_accelerator: bool | None) -> tuple[int, int]:  # noqa: ARG001 - as for any engine
+    """This process's rank, and the number of pipelines that a global batch is split over."""
     process = read_process(os.environ)
-    return process.rank, process.world_size
-
-
-def count_devices(settings: EngineSettings, processes: int, has_accelerator: bool | None) -> int:  # noqa: ARG001
-    """How many pipelines a global batch is split over."""
-    return processes // settings.stages
+    return process.rank, process.world_size // settings.stages
 
 
 def check(settings: EngineSettings, model: ModelConfig) -> None:

@@ -33,29 +33,61 @@ INPUTS = ("input_ids", "input_mask", "segment_ids")
 """Of a batch, what the encoder takes."""
 
 
-@dataclass(frozen=True)
-class Held:
-    """The variables of a part, by name, as tensors on its devices."""
+@dataclass
+class Shelf:
+    """The tensors of one stage, each made once, whichever of its parts share it."""
 
-    values: Mapping[str, Tensor]
-    gradients: Mapping[str, Tensor]  # where a pipeline adds up gradients; empty where backward leaves them at the values
-    powers: Tensor  # of trainer.engines.oneflow.dropout
+    arrays: Arrays
+    devices: Devices
+    stage: int
+    is_global: bool
+    values: dict[str, Tensor] = field(default_factory=dict)
+    gradients: dict[str, Tensor] = field(default_factory=dict)  # with several stages: where a graph subtracts gradients
+
+    def __post_init__(self) -> None:
+        self.powers = self._make(powers())  # of trainer.engines.oneflow.dropout
+
+    def take(self, *prefixes: str) -> list[str]:
+        """Make the variables of a part, where they are not made; returns their names."""
+        names = [name for name in self.arrays if name.startswith(prefixes)]
+        for name in names:
+            if name not in self.values:
+                self.values[name] = self._make(self.arrays[name])
+                if self.devices.stages > 1:
+                    self.gradients[name] = flow.nn.Parameter(self._make(np.zeros_like(self.arrays[name])))
+                else:
+                    self.values[name] = flow.nn.Parameter(self.values[name])
+        return names
+
+    def _make(self, array: NDArray[Any]) -> Tensor:
+        if not self.is_global:
+            return self.devices.tensor(array)
+        made = flow.zeros(*array.shape, placement=self.devices.placement(self.stage), sbp=flow.sbp.broadcast)
+        if self.stage == self.devices.stage:
+            _own(made).copy_(self.devices.tensor(array))
+        return made
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """This process's part of a tensor, in the same memory."""
+    data = tensor.data
+    return data.to_local() if data.is_global else data
 
 
 class Part(flow.nn.Module):  # type: ignore[misc]
-    """A run of operations on one stage, and the variables that they use."""
+    """A run of operations on one stage, and the variables that they use, whose names begin with the prefixes."""
 
-    def __init__(self, config: ModelConfig, compute_dtype: Any, held: Held) -> None:
+    def __init__(self, config: ModelConfig, compute_dtype: Any, shelf: Shelf, *prefixes: str) -> None:
         super().__init__()
         self.bert, self.compute_dtype = config, compute_dtype
-        self.has_gradients = bool(held.gradients)
-        for name, value in held.values.items():
+        self.has_gradients = shelf.devices.stages > 1
+        for name in shelf.take(*prefixes):
             if self.has_gradients:
-                self.register_buffer(_attribute(name), value)
-                self.register_parameter(_gradient_of(name), held.gradients[name])
+                self.register_buffer(_attribute(name), shelf.values[name])
+                self.register_parameter(_gradient_of(name), shelf.gradients[name])
             else:
-                self.register_parameter(_attribute(name), value)
-        self.register_buffer("powers", held.powers)
+                self.register_parameter(_attribute(name), shelf.values[name])
+        self.register_buffer("powers", shelf.powers)
 
     def variable(self, name: str) -> Tensor:
         value = getattr(self, _attribute(name))
@@ -97,9 +129,10 @@ class Embeddings(Part):
 class EncoderLayer(Part):
     """Attention over a sequence's tokens, then two products for each token."""
 
-    def __init__(self, config: ModelConfig, compute_dtype: Any, held: Held, number: int) -> None:
-        super().__init__(config, compute_dtype, held)
-        self.layer = f"bert/encoder/layer_{number}"
+    def __init__(self, config: ModelConfig, compute_dtype: Any, shelf: Shelf, number: int) -> None:
+        layer = f"bert/encoder/layer_{number}"
+        super().__init__(config, compute_dtype, shelf, f"{layer}/")
+        self.layer = layer
 
     def forward(self, hidden: Tensor, input_mask: Tensor, draws: Tensor | None = None) -> Tensor:
         attention, output, inner = self._cut(draws, input_mask.shape[1])
@@ -202,15 +235,12 @@ def place_model(
     config: ModelConfig, arrays: Arrays, devices: Devices, task: Any, *, compute_dtype: Any, is_global: bool
 ) -> PlacedModel:
     """The model with these values, ending in the heads of a task."""
-    shelves = [_Shelf(devices, number, is_global) for number in range(devices.stages)]
+    shelves = [Shelf(arrays, devices, number, is_global) for number in range(devices.stages)]
     of_layers = [number for number, stage in enumerate(cut(config, devices.stages)) for _ in stage.layers]
     parts = [
-        Embeddings(config, compute_dtype, shelves[0].hold(arrays, "bert/embeddings/")),
-        *(
-            EncoderLayer(config, compute_dtype, shelves[stage].hold(arrays, f"bert/encoder/layer_{number}/"), number)
-            for number, stage in enumerate(of_layers)
-        ),
-        task.Heads(config, compute_dtype, shelves[-1].hold(arrays, *HEADS)),
+        Embeddings(config, compute_dtype, shelves[0], "bert/embeddings/"),
+        *(EncoderLayer(config, compute_dtype, shelves[stage], number) for number, stage in enumerate(of_layers)),
+        task.Heads(config, compute_dtype, shelves[-1], *HEADS),
     ]
     shelf = shelves[devices.stage]
     return PlacedModel(
@@ -221,44 +251,3 @@ def place_model(
         own_gradients={name: _own(gradient) for name, gradient in shelf.gradients.items()},
         gradients=[gradient for each in shelves for gradient in each.gradients.values()],
     )
-
-
-@dataclass
-class _Shelf:
-    """The tensors of one stage, each made once, whichever of its parts share it."""
-
-    devices: Devices
-    stage: int
-    is_global: bool
-    values: dict[str, Tensor] = field(default_factory=dict)
-    gradients: dict[str, Tensor] = field(default_factory=dict)
-    powers: Tensor | None = None
-
-    def hold(self, arrays: Arrays, *prefixes: str) -> Held:
-        """The variables of a part."""
-        names = [name for name in arrays if name.startswith(prefixes)]
-        for name in names:
-            if name not in self.values:
-                self.values[name] = self._make(arrays[name])
-                if self.devices.stages > 1:
-                    self.gradients[name] = flow.nn.Parameter(self._make(np.zeros_like(arrays[name])))
-                else:
-                    self.values[name] = flow.nn.Parameter(self.values[name])
-        if self.powers is None:
-            self.powers = self._make(powers())
-        gradients = {name: self.gradients[name] for name in names if name in self.gradients}
-        return Held({name: self.values[name] for name in names}, gradients, self.powers)
-
-    def _make(self, array: NDArray[Any]) -> Tensor:
-        if not self.is_global:
-            return self.devices.tensor(array)
-        made = flow.zeros(*array.shape, placement=self.devices.placement(self.stage), sbp=flow.sbp.broadcast)
-        if self.stage == self.devices.stage:
-            _own(made).copy_(self.devices.tensor(array))
-        return made
-
-
-def _own(tensor: Tensor) -> Tensor:
-    """This process's part of a tensor, in the same memory."""
-    data = tensor.data
-    return data.to_local() if data.is_global else data

@@ -10,20 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import oneflow as flow
 
+from trainer.engines import Slots
 from trainer.settings import OptimizerSettings, is_decayed
 
 Tensor: TypeAlias = Any
-
-
-class Slots(NamedTuple):
-    """What an optimizer keeps of one variable: the moving averages of its gradient and of that squared."""
-
-    m: Tensor
-    v: Tensor
 
 
 def make_slots(variable: Tensor) -> Slots:

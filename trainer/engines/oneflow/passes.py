@@ -10,7 +10,8 @@ nothing summed over them but what an optimizer changes. So it has SGD subtract t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from trainer.engines.oneflow import pretraining as task
 from trainer.engines.oneflow.devices import Devices
-from trainer.engines.oneflow.model import INPUTS, Bert, PlacedModel
+from trainer.engines.oneflow.model import INPUTS, PlacedModel
 from trainer.engines.oneflow.stages import WORDS
 from trainer.settings import EngineSettings
 
@@ -27,69 +28,53 @@ Tensor: TypeAlias = Any
 Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
 
-class GradientsGraph(flow.nn.Graph):  # type: ignore[misc]
-    """(sums..., a gradient of each parameter...) of one micro-batch."""
+class BatchGraph(flow.nn.Graph):  # type: ignore[misc]
+    """(sums..., a gradient of each leaf...) of a batch, or in a pipeline the sums of each of its micro-batches.
 
-    def __init__(self, model: Bert, parameters: Sequence[Tensor], *, checkpoint_activations: bool) -> None:
-        super().__init__()
-        self.model, self._leaves = model, list(parameters)
-        self.config._train(True)  # what an optimizer would set
-        if checkpoint_activations:
-            _checkpoint_activations(self.model)
-
-    def build(self, batch: Mapping[str, Tensor], draws: Sequence[Tensor], loss_weights: Sequence[Tensor]) -> list[Tensor]:
-        sums = self.model(batch, draws)
-        task.loss(sums, loss_weights).backward()
-        gradients = [leaf.grad for leaf in self._leaves]
-        for leaf in self._leaves:
-            leaf.grad = None  # it is of the graph, and none outside
-        return [*sums, *gradients]
-
-
-class PipelineGraph(flow.nn.Graph):  # type: ignore[misc]
-    """The sums of each micro-batch; gradients of all of them are subtracted from `gradients`, divided by their number."""
+    Given `micro_batches`, it goes backward: in a pipeline the gradients are subtracted from `placed.gradients`, divided by the
+    number of micro-batches. Without, there are only sums.
+    """
 
     def __init__(
-        self, model: Bert, gradients: Sequence[Tensor], stages: Sequence[int], devices: Devices, *,
-        micro_batches: int, checkpoint_activations: bool,
-    ) -> None:  # fmt: skip
+        self, placed: PlacedModel, devices: Devices, *, micro_batches: int = 0, checkpoint_activations: bool = False
+    ) -> None:
         super().__init__()
-        self.model = model
-        self.add_optimizer(flow.optim.SGD(list(gradients), lr=1.0))
+        self.model = placed.bert
+        self._leaves = list(placed.leaves.values()) if micro_batches else []
+        if self._leaves:
+            self.config._train(True)  # what an optimizer would set
+        elif micro_batches:
+            self.add_optimizer(flow.optim.SGD(placed.gradients, lr=1.0))
         if micro_batches > 1:
             self.config.set_gradient_accumulation_steps(micro_batches)
-        _set_stages(self.model, stages, devices)
-        if checkpoint_activations:
-            _checkpoint_activations(self.model)
+        parts = [part.to(flow.nn.graph.GraphModule) for part in self.model.parts]
+        if devices.stages > 1:
+            for part, stage in zip(parts, placed.stages, strict=True):
+                part.set_stage(stage, devices.placement(stage))
+        if checkpoint_activations:  # keep the input of each layer alone, and recompute the rest when backward comes to it
+            for part in parts[1:-1]:
+                part.activation_checkpointing = True
 
     def build(self, batch: Mapping[str, Tensor], draws: Sequence[Tensor], loss_weights: Sequence[Tensor]) -> list[Tensor]:
-        sums = self.model(batch, draws)
-        task.loss(sums, loss_weights).backward()
+        return compute(self.model, self._leaves, batch, draws, loss_weights)
+
+
+def compute(
+    model: Any,
+    leaves: Sequence[Tensor],
+    batch: Mapping[str, Tensor],
+    draws: Sequence[Tensor],
+    loss_weights: Sequence[Tensor],
+) -> list[Tensor]:
+    """The sums of a batch, and with weights of the losses the gradients of leaves."""
+    sums = model(batch, draws)
+    if not loss_weights:
         return list(sums)
-
-
-class SumsGraph(flow.nn.Graph):  # type: ignore[misc]
-    """The sums of a batch, without dropout."""
-
-    def __init__(self, model: Bert, stages: Sequence[int], devices: Devices) -> None:
-        super().__init__()
-        self.model = model
-        _set_stages(self.model, stages, devices)
-
-    def build(self, batch: Mapping[str, Tensor]) -> list[Tensor]:
-        return list(self.model(batch, []))
-
-
-def _set_stages(model: Any, stages: Sequence[int], devices: Devices) -> None:
-    if devices.stages > 1:
-        for part, stage in zip(model.parts, stages, strict=True):
-            part.to(flow.nn.graph.GraphModule).set_stage(stage, devices.placement(stage))
-
-
-def _checkpoint_activations(model: Any) -> None:
-    """Keep the input of each layer alone, and recompute the rest when backward comes to it."""
-    for layer in list(model.parts)[1:-1]:
-        layer.to(flow.nn.graph.GraphModule).activation_checkpointing = True
+    task.loss(sums, loss_weights).backward()
+    gradients = [leaf.grad for leaf in leaves]
+    for leaf in leaves:
+        leaf.grad = None  # in a graph it is the graph's, and none outside
+    return [*sums, *gradients]
 
 
 class Passes:
@@ -98,16 +83,13 @@ class Passes:
     def __init__(self, placed: PlacedModel, devices: Devices, settings: EngineSettings) -> None:
         self._placed, self._devices, self._settings = placed, devices, settings
         self._is_global = devices.process.world_size > 1 and not settings.eager
-        self._graphs: dict[Hashable, Any] = {}
+        self._graphs: dict[tuple[int, ...], BatchGraph] = {}  # one for each shape of batch
 
     def sums(self, batch: Arrays) -> Tensor:
         """The sums of this process, without dropout; those of all processes add up to those of the global batch."""
         placed = self._place_batch(batch)
-        if self._settings.eager:
-            with flow.no_grad():
-                return flow.stack(list(self._placed.bert(placed, [])))
-        graph = self._graph(("sums", *_shapes(batch)), lambda: SumsGraph(self._placed.bert, self._placed.stages, self._devices))
-        return self._own_sums(graph(placed))
+        with flow.no_grad():
+            return self._own_sums(self._pass(batch)(placed, [], []))
 
     def gradients(
         self, batch: Arrays, draws: Sequence[NDArray[np.float32]], loss_weights: Tensor, micro_batches: int
@@ -137,19 +119,7 @@ class Passes:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         leaves = self._placed.leaves
         inputs = self._place_batch(batch), self._place_draws(draws), self._place_loss_weights(loss_weights, 1)
-        if self._settings.eager:
-            sums = self._placed.bert(*inputs[:2])
-            task.loss(sums, inputs[2]).backward()
-            gradients = [leaf.grad for leaf in leaves.values()]
-            for leaf in leaves.values():
-                leaf.grad = None
-            return flow.stack([each.detach() for each in sums]), dict(zip(leaves, gradients, strict=True))
-        is_checkpointed = self._settings.checkpoint_activations
-        graph = self._graph(
-            ("gradients", *_shapes(batch)),
-            lambda: GradientsGraph(self._placed.bert, list(leaves.values()), checkpoint_activations=is_checkpointed),
-        )
-        outputs = graph(*inputs)
+        outputs = self._pass(batch, 1)(*inputs)
         return self._own_sums(outputs[: task.SUMS]), dict(zip(leaves, map(self._own, outputs[task.SUMS :]), strict=True))
 
     def _in_stages(
@@ -158,18 +128,8 @@ class Passes:
         placed = self._placed
         for gradient in placed.own_gradients.values():
             gradient.zero_()
-        graph = self._graph(
-            ("stages", micro_batches, *_shapes(batch)),
-            lambda: PipelineGraph(
-                placed.bert,
-                placed.gradients,
-                placed.stages,
-                self._devices,
-                micro_batches=micro_batches,
-                checkpoint_activations=self._settings.checkpoint_activations,
-            ),
-        )
-        sums = graph(self._place_batch(batch), self._place_draws(draws), self._place_loss_weights(loss_weights, micro_batches))
+        inputs = self._place_batch(batch), self._place_draws(draws), self._place_loss_weights(loss_weights, micro_batches)
+        sums = self._pass(batch, micro_batches)(*inputs)
         for leaf in placed.gradients:
             leaf.grad = None  # of the graph that was made, and in the way of the next
         for gradient in placed.own_gradients.values():
@@ -178,9 +138,16 @@ class Passes:
             self._devices.add_of_ends(placed.own_gradients[WORDS])
         return self._own_sums(sums), placed.own_gradients
 
-    def _graph(self, key: Hashable, make: Callable[[], Any]) -> Any:
+    def _pass(self, batch: Arrays, micro_batches: int = 0) -> Callable[..., list[Tensor]]:
+        """What computes this batch, or micro-batches of these shapes with their gradients."""
+        if self._settings.eager:
+            return partial(compute, self._placed.bert, list(self._placed.leaves.values()))
+        key = (micro_batches, *batch["input_ids"].shape, batch["masked_lm_ids"].shape[1])
         if key not in self._graphs:
-            self._graphs[key] = make()
+            is_checkpointed = micro_batches > 0 and self._settings.checkpoint_activations
+            self._graphs[key] = BatchGraph(
+                self._placed, self._devices, micro_batches=micro_batches, checkpoint_activations=is_checkpointed
+            )
         return self._graphs[key]
 
     def _place_batch(self, batch: Arrays) -> dict[str, Tensor]:
@@ -206,13 +173,8 @@ class Passes:
         own = [self._own(output) for output in outputs]
         if self._devices.stage < self._devices.stages - 1:
             return flow.zeros(task.SUMS, device=self._devices.device)
-        return flow.stack([flow.sum(each) for each in own])
+        return flow.stack([flow.sum(each.detach()) for each in own])
 
     def _own(self, output: Tensor) -> Tensor:
         """What this process adds to a sum over all."""
         return output.to_global(sbp=flow.sbp.partial_sum).to_local() if self._is_global else output
-
-
-def _shapes(batch: Arrays) -> tuple[int, ...]:
-    """What tells the shapes of a batch: sequences, their length, and that of predictions."""
-    return (*batch["input_ids"].shape, batch["masked_lm_ids"].shape[1])

@@ -28,11 +28,11 @@ def find_process(settings: EngineSettings) -> tuple[int, int]:
         raise UsageError(f"TF_CONFIG: is not as TensorFlow describes it ({error!r}): {text}; or use --hosts instead") from error
 
 
-def count_devices(settings: EngineSettings, processes: int, has_accelerator: bool | None) -> int | None:
-    """How many devices all processes have, where that does not depend on the GPUs that are found."""
-    if settings.devices is None and has_accelerator is None:
-        return None
-    return (settings.devices or 1) * processes
+def look(settings: EngineSettings, *, has_accelerator: bool | None) -> tuple[int, int | None]:
+    """This process's rank, and how many devices all processes have, where that does not depend on the GPUs."""
+    rank, processes = find_process(settings)
+    is_open = settings.devices is None and has_accelerator is None
+    return rank, None if is_open else (settings.devices or 1) * processes
 
 
 def check(settings: EngineSettings, model: ModelConfig) -> None:  # noqa: ARG001 - as for any engine

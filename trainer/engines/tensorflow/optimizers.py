@@ -15,20 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
+from trainer.engines import Slots
 from trainer.settings import OptimizerSettings, is_decayed
 
 Tensor: TypeAlias = Any
-
-
-class Slots(NamedTuple):
-    """What an optimizer keeps of one variable: the moving averages of its gradient and of that squared."""
-
-    m: Any
-    v: Any
 
 
 def make_slots(variables: Mapping[str, Any]) -> dict[str, Slots]:

@@ -20,7 +20,7 @@ from trainer.settings import EngineSettings, OptimizerSettings
 from trainer.weights import variable_shapes
 
 STEPS = 10
-SCHEDULE = Schedule.google(peak=0.01, steps=STEPS + 1, warmup_steps=3)
+SCHEDULE = Schedule(peak=0.01, steps=STEPS + 1, warmup_steps=3)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -48,7 +48,7 @@ def test_a_pipeline_that_is_killed_resumes_to_the_same_losses(workdir: Path, tmp
         wait_for(lambda: log.exists() and log.read_bytes().count(b'"train"') >= 8, runs[0])
     finally:
         kill(runs)
-    step = read(find_checkpoints(killed)[-1]).step
+    step = read(find_checkpoints(killed)[-1]).run.step
     assert 6 <= step < 26
     said = finish_in_time(run_pipeline(workdir, killed))
     assert said.count(f"resuming after step {step}\n") == 1  # one process speaks
@@ -76,7 +76,7 @@ def test_a_damaged_record_ends_both_processes_with_the_step_before_saved(workdir
         kill(runs)
     assert all(run.returncode != 0 for run in runs)
     assert f"trainer: error: {name}" in said
-    assert [read(path).step for path in find_checkpoints(out)] == [6]
+    assert [read(path).run.step for path in find_checkpoints(out)] == [6]
 
 
 def test_half_precision_needs_a_gpu(workdir: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from trainer.weights import initial_values
 pytestmark = pytest.mark.tensorflow
 STEPS = 10
 CUTS = {"1 device": (1, 1), "4 devices": (4, 1), "accumulation by 4": (1, 4), "4 devices, accumulation by 2": (4, 2)}
-SCHEDULE = Schedule.google(peak=0.01, steps=STEPS + 1, warmup_steps=3)
+SCHEDULE = Schedule(peak=0.01, steps=STEPS + 1, warmup_steps=3)
 
 
 def make_engine(devices: int, **settings: Any) -> Any:
