@@ -277,7 +277,7 @@ NASTY = [
 def assert_linear(text_of: Callable[[int], str]) -> None:
     """Four times as much text takes at most eight times as long, or 3 microseconds a character.
 
-    That is many times what linear code takes, even where a text outgrows the caches, and a fraction of what quadratic code does.
+    That is many times what linear code takes, even where a text outgrows the caches, and little for quadratic code.
     """
     for size in (16_000, 128_000):  # the smaller one finds slow code soon, the larger one quick code
         for _ in range(3):  # in case the processor was slowed down meanwhile
