@@ -71,7 +71,7 @@ def _load(kind: Any, result: Any) -> Any:
     @intrinsic
     def load(_context: Any, _pointer: Any, _index: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-            return loaded(builder, *arguments, kind)
+            return loaded(builder, arguments[0], arguments[1], kind)
 
         return result(u8_p, i64), generate
 
@@ -206,7 +206,7 @@ def word_bytes(_context: Any, _text: Any, _at: Any) -> Any:
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         vector, wide = ir.VectorType(ir.IntType(8), 32), ir.IntType(64)
-        value = loaded(builder, *arguments, vector)
+        value = loaded(builder, arguments[0], arguments[1], vector)
 
         def all_of(number: int) -> Any:
             return ir.Constant(vector, [number] * 32)

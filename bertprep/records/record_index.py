@@ -140,7 +140,7 @@ def _read(path: Path, folder: Path) -> RecordIndex | None:
 
 
 def _write(path: Path, files: Sequence[IndexedFile], offsets: NDArray[np.int64]) -> None:
-    """Keep an index; several processes may do so at once, and one that cannot is no worse off than without."""
+    """Keep an index; several processes may do so at once, and one that cannot is no worse off than without an index."""
     checksum = masked_checksum(offsets.view(np.uint8))
     line = json.dumps({"version": _VERSION, "checksum": checksum, "files": [asdict(file) for file in files]})
     with contextlib.suppress(BertprepError), atomic_file(path) as file:
