@@ -3,7 +3,7 @@
     TFRecord   u64 length, u32 masked CRC-32C of those 8 bytes, data, u32 checksum: recognized by the first checksum
     OFRecord   i64 length, data that begins with the tag of a map entry, 0x0A: recognized by that byte
 
-A TFRecord file whose first checksum is wrong is still taken for one where all else looks so, for the sake of its message.
+A TFRecord file whose first checksum is wrong is still taken for one if all else looks so, for the sake of its message.
 """
 
 from pathlib import Path
@@ -43,7 +43,7 @@ def find_format(path: Path, data: NDArray[np.uint8], *, is_whole: bool = True) -
 
 
 def masked_checksum(data: NDArray[np.uint8]) -> int:
-    """CRC-32C in TFRecord's disguise.
+    """The masked CRC-32C of TFRecord.
 
     >>> hex(masked_checksum(np.frombuffer(b"123456789", np.uint8)))
     '0xc78ab0e5'
@@ -52,5 +52,5 @@ def masked_checksum(data: NDArray[np.uint8]) -> int:
 
 
 def mask_checksum(checksum: int) -> int:
-    """TensorFlow's disguise of a CRC-32C, so that checksums of data that hold checksums stay sound."""
+    """A CRC-32C masked as TensorFlow does: a CRC of data that contains its own CRC would be weak."""
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -1,8 +1,8 @@
-"""All records of some data folders as one sequence, from which a batch is gathered in one call, whatever files it meets.
+"""All records of some data folders as one sequence, from which a batch is gathered in one call, whatever files it is in.
 
-Folders are concatenated, so that each has weight by its size. Files are mapped when a batch first meets them; where there are
-more than may be open at a time, the one used longest ago is closed for the next. A gzip file cannot be entered in the middle:
-it is held decompressed, a large one on disk, for as long as the set is open, up to a limit.
+Folders are concatenated, so that each has weight by its size. Files are mapped when a batch first needs them; where there are
+more than may be open at a time, the least recently used one is closed for the next. A gzip file cannot be entered in the
+middle: it is held decompressed, a large one on disk, as long as the set is open, up to a limit.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class RecordSet:
             )
         files = np.searchsorted(self._ends, numbers, side="right")
         records = numbers - self._starts[files]
-        # So many records meet at most that many files, and all fit beside one another.
+        # That many records are in at most as many files, which can all be open at once.
         portion = self._most_open if len(self._files) > self._most_open else max(1, len(numbers))
         with self._lock:
             for start in range(0, len(numbers), portion):
@@ -169,7 +169,7 @@ class RecordSet:
             raise BadRecordError(str(error), number=int(self._starts[file]) + record, row=row + wrong)
 
     def _open(self, numbers: NDArray[np.int64]) -> None:
-        """Open files, and close as many as there would be too many, those used longest ago."""
+        """Open files, and close as many as would be too many, the least recently used ones."""
         mapped = np.flatnonzero((self._rows[:, FILE_DATA] != 0) & ~self._is_compressed)
         excess = max(0, len(mapped) + len(numbers) - self._most_open)
         for number in mapped[np.argsort(self._used[mapped])[:excess]].tolist():

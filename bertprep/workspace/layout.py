@@ -30,7 +30,7 @@ import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from bertprep.config import DEFAULT_DIALECT, GZIP, TF2, Dialect, InstanceSettings
+from bertprep.config import DEFAULT_DIALECT, GZIP, TF2, Dialect, InstanceSettings, RecordFormat
 
 TRAINING, TEST = SPLITS = ("training", "test")
 SPLIT_NAMES = {TRAINING: TRAINING, "train": TRAINING, TEST: TEST, "eval": TEST, "validation": TEST, "dev": TEST}
@@ -68,13 +68,19 @@ def settings_name(settings: InstanceSettings, *, shards: int, test_fraction: flo
 
 
 def record_file_name(
-    record_format: str, corpus: str, split: str, shard: int, dialect: Dialect = DEFAULT_DIALECT, *, part_digits: int = 1
+    record_format: RecordFormat,
+    corpus: str,
+    split: str,
+    shard: int,
+    dialect: Dialect = DEFAULT_DIALECT,
+    *,
+    part_digits: int = 1,
 ) -> str:
     """The name of one record file: what trainers in the field look for.
 
     Compressed ones end in .gz, so that the pattern *.tfrecord of a program that does not decompress finds none of them.
     """
-    if record_format == "ofrecord":
+    if record_format == RecordFormat.OFRECORD:
         return f"part-{shard:0{part_digits}}"
     return f"{corpus}_{split}_{shard:05d}.tfrecord" + (".gz" if dialect.compress == GZIP else "")
 
