@@ -6,7 +6,7 @@
     with bertprep.records.open("data/.../part-0") as file:
         examples = file[0:8]  # arrays: examples.input_ids has shape (8, 128)
 
-Names are imported when they are first used, so that a command pays only for what it needs.
+Names are imported on first use, so a command loads only what it needs.
 """
 
 import importlib

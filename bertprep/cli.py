@@ -1,4 +1,4 @@
-"""The command line: find the command, parse its options, run it; what goes wrong is one line and an exit status."""
+"""The command line: find the command, parse its options, run it; an error becomes one line and an exit status."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMMANDS = {
     "shard": "text -> text shards: one sentence per line, documents spread over shards, a test split",
     "vocab": "train a vocabulary",
     "create": "text shards -> TFRecord and OFRecord files",
-    "plan": "forecast what create would make and cost here, and what a training run makes of it",
+    "plan": "forecast the output and cost of create on this machine, and what a training run makes of it",
     "convert": "records -> the other format, another dialect, or more or fewer files; lossless",
     "validate": "is this data right? findings, a table, exit status 0 or 1",
     "inspect": "show the examples of a record file in readable form",
@@ -29,7 +29,7 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0, 1 for data or machine, 2 for usage, 130 for Ctrl-C."""
-    # NumPy's linear algebra is not used here; starting its threads would cost more than reading a small file
+    # NumPy's linear algebra is not used; starting its threads would cost more than reading a small file
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return exit_status(
         lambda: _run(sys.argv[1:] if arguments is None else arguments),
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run() -> NoReturn:
-    """The process of the command line. Taking Python apart at its end would cost a tenth of a short run, so it is left out."""
+    """Entry point of the process. Skips the interpreter's shutdown, which would cost a tenth of a short run."""
     os._exit(run_program(main, "bertprep"))
 
 
@@ -49,7 +49,7 @@ def _run(arguments: Sequence[str]) -> None:
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    """A parser that knows all commands, and the options of the one that the arguments name; only that one is imported."""
+    """A parser that knows all commands but only the options of the given one, so that no other is imported."""
     asked = next((argument for argument in arguments if not argument.startswith("-")), None)
     parser = Parser(
         prog="bertprep",

@@ -1,1 +1,1 @@
-"""Is this data right? Looking at records, and checking them."""
+"""Validation of records and text shards, and the readable form of an example."""

@@ -1,13 +1,11 @@
-"""Repeated records: within a file, in another, and of the training split in the test split; also under other masks.
+"""Repeated records: within a file, across files, and across the training and test splits; also under other masks.
 
-A record has two hashes of its values, so that the formats do not matter: one of its text, one of all. Each round of the
-generator masks a text again, so that texts repeat, the more so the shorter documents are. How often a text has the same masks
-by chance is known, because the hash of a record includes how many choices there were. More than that means a file that was
-written twice, or made twice with the same seed.
-
-Under other masks, rounds of one run repeat texts within a file, or in any file if records were dealt. If a shard is there
-twice, two files have each text once, where dealing would leave half of the pairs of equal texts in one file. Costs 16 bytes a
-record, and 24 more while they are sorted.
+A record has two hashes, one of its text and one of all its values, so both formats compare equal. Each round of the generator
+masks a text again, so texts repeat, more often in short documents. How often a text gets the same masks by chance is known,
+because a record's hash includes the number of possible choices. A larger number means that a file was written twice, or made
+twice with the same seed. Under other masks, rounds of one run repeat texts within a file, or in any file if records were dealt.
+A shard that occurs twice puts each text once in either file, whereas dealing leaves half of the pairs of equal texts in one
+file. Costs 16 bytes a record, and 24 more while sorting.
 """
 
 from __future__ import annotations
@@ -25,14 +23,14 @@ from bertprep.workspace.layout import TEST
 
 ACROSS = "across"
 _MANY = 0.0001
-"""Of the records of a split, beyond those that chance repeats: an error."""
+"""Fraction of a split's records, beyond those repeated by chance, above which repeats are an error."""
 _TEXTS_WARNING, _TEXTS_ERROR = 0.01, 0.1
-"""Of the records of a file, whose texts another file has under other masks."""
+"""Fractions of a file's records whose texts another file has under other masks: warning and error."""
 _ACROSS_WARNING, _ACROSS_ERROR = 0.001, 0.01
-"""Of the records of the test split, whose texts training has under other masks."""
-_SMALL_CHANCE = 2.0**-32  # of a record that is preferred as an example
-_CHOICES = np.uint64(63)  # the bits of a record's second hash that give log2 of its choices
-_CERTAIN_TEXT = np.uint64(1)  # the bit of the first hash that says that equal texts cannot be chance
+"""Fractions of the test records whose texts training has under other masks: warning and error."""
+_SMALL_CHANCE = 2.0**-32  # tokens of a record that is preferred as an example
+_CHOICES = np.uint64(63)  # the bits of a record's second hash that hold log2 of its possible choices
+_CERTAIN_TEXT = np.uint64(1)  # the bit of the first hash that is set if equal texts cannot be chance
 
 
 @dataclass(frozen=True)
@@ -46,15 +44,15 @@ class HashedFile:
 
 @dataclass(frozen=True)
 class _SameTexts:
-    """Records whose text another has too, by text and then in order; numbered through all files."""
+    """Records whose text occurs more than once, sorted by text and then by number, counted over all files."""
 
     records: NDArray[np.int64]
-    text: NDArray[np.int64]  # which one, counted from 0
+    text: NDArray[np.int64]  # record number, from 0
     is_certain: NDArray[np.bool_]  # equal texts cannot be chance
-    chance: NDArray[np.float64]  # the probability that it has the same masks as another of its text
+    chance: NDArray[np.float64]  # the probability that it has the same masks as another record of its text
     file: NDArray[np.int64]
     split: NDArray[np.int64]
-    firsts: NDArray[np.int64]  # the first record that is the same in all, which may be itself
+    firsts: NDArray[np.int64]  # the first record with equal values, which may be this one
     split_of_first: NDArray[np.int64]
 
     @property
@@ -63,7 +61,7 @@ class _SameTexts:
         return repeats
 
     def count_before(self, is_member: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """For each record, how many of the members before it have its text."""
+        """For each record, how many earlier members have its text."""
         before = np.cumsum(is_member) - is_member
         is_start = np.diff(self.text, prepend=-1) != 0
         of_text: NDArray[np.int64] = before - before[is_start][self.text]
@@ -86,10 +84,10 @@ def find_identical_files(files: Sequence[HashedFile]) -> list[Finding]:
 
 
 def find_duplicates(files: Sequence[HashedFile]) -> tuple[list[Finding], dict[str, int]]:
-    """The findings, and how many records repeat an earlier one: by split, and in the test split of training under "across".
+    """The findings, and the number of records that repeat an earlier one, by split; "across" is test records found in training.
 
-    `files` come with the training split first. Of the records of a split, more repeated ones than chance explains are a
-    warning, and by 0.01 % of them more an error; of test records that are in training any more are an error.
+    `files` lists the training split first. More repeats in a split than chance explains are a warning, and an error if the
+    excess is above 0.01 % of its records; in the test split, any excess of records found in training is an error.
     """
     starts = np.cumsum([0, *(len(file.hashes) for file in files)])
     splits = list(dict.fromkeys(file.split for file in files))
@@ -100,7 +98,7 @@ def find_duplicates(files: Sequence[HashedFile]) -> tuple[list[Finding], dict[st
         is_here = same.split == number
         within = same.is_repeat & is_here & (same.split_of_first == number)
         crossing = same.is_repeat & is_here & (same.split_of_first != number)
-        # of several test records that equal one in training, all but the first repeat each other as well
+        # of several test records equal to one in training, all but the first also repeat each other
         counts[split] = int(within.sum()) + int(crossing.sum()) - len(np.unique(same.firsts[crossing]))
         rules = [(within, is_here, "duplicate-records", _MANY, "no record twice", "repeat an earlier one")]
         if split == TEST:
@@ -142,10 +140,10 @@ def _judge_texts_across(
 
 
 def _judge_texts_of_files(files: Sequence[HashedFile], starts: NDArray[np.int64], same: _SameTexts) -> list[Finding]:
-    """Files of a split with more texts in common than dealing gives: above 1 % of the later a warning, above 10 % an error.
+    """Pairs of files with more texts in common than dealing gives: a warning above 1 % of the later file, an error above 10 %.
 
-    Of two equal texts that were dealt to two files, each file gets one with a probability of about one half; if each file is a
-    shard of its own, both are in one. So the texts in common are compared with those that one of the files has twice.
+    If two equal texts are dealt over two files, they land in different files with a probability of about one half; if each file
+    is a shard of its own, both are in the same file. So the texts in common are compared with those that one file has twice.
     """
     chosen = np.flatnonzero(same.is_certain & ~same.is_repeat)
     here, after = chosen[:-1], chosen[1:]
@@ -167,17 +165,18 @@ def _judge_texts_of_files(files: Sequence[HashedFile], starts: NDArray[np.int64]
     for b, (count, a) in sorted(worst.items()):
         example = int(np.flatnonzero((first == a) & (second == b))[0])
         file, record, origin = _name(files, starts, same.records[after[example]], same.records[here[example]])
-        share = count / len(files[b].hashes)
+        fraction = count / len(files[b].hashes)
         found = (
-            f"{count:,} of {len(files[b].hashes):,} ({share:.1%}) with the text of one in {files[a].name}, this one of {origin}"
+            f"{count:,} of {len(files[b].hashes):,} ({fraction:.1%}) with the text of one in {files[a].name}, "
+            f"this one of {origin}"
         )
-        level = ERROR if share > _TEXTS_ERROR else WARNING
+        level = ERROR if fraction > _TEXTS_ERROR else WARNING
         findings.append(Finding(level, "repeated-texts", file, record, "texts of its own", found, count))
     return findings
 
 
 def _name(files: Sequence[HashedFile], starts: NDArray[np.int64], number: np.int64, origin: np.int64) -> tuple[str, int, str]:
-    """The file of a record, its number there, and in words those of the record that it repeats."""
+    """A record's file and its number in it, and a description of the record that it repeats."""
     file, before = np.searchsorted(starts, [number, origin], side="right") - 1
     return files[file].name, int(number - starts[file]), f"{files[before].name}, record {origin - starts[before]:,}"
 
@@ -186,7 +185,7 @@ def _find_same_texts(files: Sequence[HashedFile], starts: NDArray[np.int64], spl
     first = np.empty(int(starts[-1]), np.uint64)
     for file, start in zip(files, starts[:-1].tolist(), strict=True):
         first[start : start + len(file.hashes)] = file.hashes[:, 0]
-    order = np.argsort(first, kind="stable")  # so that of equal ones the earliest comes first
+    order = np.argsort(first, kind="stable")  # stable: the earliest of equal ones comes first
     first = first[order]
     is_next = first[1:] == first[:-1]
     is_member = np.append(is_next, False)
@@ -202,7 +201,7 @@ def _find_same_texts(files: Sequence[HashedFile], starts: NDArray[np.int64], spl
         of_file = by_file[start:end]
         whole[of_file] = files[number].hashes[records[of_file] - starts[number], 1]
     text = np.cumsum(np.append(False, texts[1:] != texts[:-1])) if len(texts) else np.empty(0, np.int64)
-    # of records of one text, those with equal second hashes are the same
+    # records of one text with equal second hashes are equal
     by_whole = np.lexsort((records, whole, text))
     is_first = np.ones(len(records), np.bool_)
     is_first[1:] = (text[by_whole][1:] != text[by_whole][:-1]) | (whole[by_whole][1:] != whole[by_whole][:-1])

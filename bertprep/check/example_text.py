@@ -1,6 +1,6 @@
-"""One example as a person reads it: its words, and at each masked position the original and what a model is shown.
+"""One example in readable form: its words, and at each masked position the original and what the model sees.
 
-`example_words` says what is to be shown, for a terminal (`write_words`) and for the page of a report alike. On a terminal a
+`example_words` yields what to show, both for a terminal (`write_words`) and for the page of a report. On a terminal a
 masked token is `[MASK→original]`, or `shown→original` where the generator put a random token, and `=original=` where it left
 the token as it was. Pieces of a word are joined: `gov [MASK→##ern] ##ment` is read as `gov[MASK→ern]ment`.
 """
@@ -19,7 +19,7 @@ from bertprep.records.examples import Examples
 from bertprep.terminal import Printable, printable, styled
 
 State = Literal["plain", "special", "masked", "kept", "replaced"]
-"""Of a token: not to predict; [CLS], [SEP] or [PAD]; to predict and shown as [MASK], as it was, as another token."""
+"""Kinds of tokens: plain; [CLS], [SEP] or [PAD]; and predicted ones, shown as [MASK], unchanged or as another token."""
 
 _CONTINUES = "##"
 _SPECIAL, _SEGMENT_A, _SEGMENT_B, _TO_PREDICT, _FOUND = "2", "36", "33", "1", "4"  # dim, cyan, yellow, bold, underlined
@@ -27,7 +27,7 @@ _SPECIAL, _SEGMENT_A, _SEGMENT_B, _TO_PREDICT, _FOUND = "2", "36", "33", "1", "4
 
 @dataclass(frozen=True)
 class Token:
-    """One token of an example; `text` is what stood there before masking, without ## where it is joined to the one before."""
+    """One token of an example; `text` is the original, without ## if it is joined to the token before."""
 
     text: str
     shown: str
@@ -41,7 +41,7 @@ Word = list[Token]
 
 
 def token_text(identity: int, vocabulary: Vocabulary | None) -> str:
-    """A token as its vocabulary writes it, or its number where that is unknown.
+    """A token as its vocabulary spells it, or `#` and its id if that is unknown.
 
     >>> token_text(2054, None)
     '#2054'
@@ -52,12 +52,12 @@ def token_text(identity: int, vocabulary: Vocabulary | None) -> str:
 
 
 def text_length(examples: Examples, row: int) -> int:
-    """The number of tokens that are not padding."""
+    """The number of tokens without padding."""
     return int(np.count_nonzero(examples.input_mask[row]))
 
 
 def describe(examples: Examples, row: int) -> str:
-    """The lengths of one example, its next-sentence label and the number of its predictions, in words."""
+    """A sentence with the lengths of one example, its next-sentence label and the number of predictions."""
     in_b = int(np.count_nonzero(examples.segment_ids[row]))
     predictions = int(np.count_nonzero(examples.masked_lm_weights[row]))
     label = "a random text" if examples.next_sentence_labels[row] else "the next sentence"
@@ -76,9 +76,9 @@ def example_words(
     found: Collection[int] = (),
     most: int | None = None,
 ) -> list[Word]:
-    """The words of one example without padding, or those of its first `most` tokens; without `join` each token is a word.
+    """The words of one example without padding, or of its first `most` tokens; without `join` each token is a word.
 
-    The positions `found` are marked as such. A replaced token is a word by itself, since two tokens are written there.
+    The positions in `found` are highlighted. A replaced token is a word of its own, since two tokens are printed for it.
     """
     labels = {
         position: label
@@ -116,7 +116,7 @@ def _state_of(shown: str, original: str | None) -> State:
 
 
 def write_words(words: list[Word], *, width: int | None, colour: bool) -> Printable:
-    """The words as text, in lines of at most `width` columns where a width is given."""
+    """The words as text, in lines of at most `width` columns if a width is given."""
     lines: list[list[str]] = [[]]
     used = 0
     for word in words:
@@ -140,7 +140,7 @@ def _with_mark(token: Token) -> str:
 
 
 def _look(token: Token) -> tuple[str, ...]:
-    """The codes of its look on a terminal."""
+    """The SGR codes of a word on a terminal."""
     if token.state == "special":
         look: tuple[str, ...] = (_SPECIAL,)
     else:
@@ -149,7 +149,7 @@ def _look(token: Token) -> tuple[str, ...]:
 
 
 def _columns(text: str) -> int:
-    """How wide a terminal shows the text: Chinese characters take two columns.
+    """The width of the text on a terminal, where Chinese characters take two columns.
 
     >>> _columns("word"), _columns("語")
     (4, 2)

@@ -1,4 +1,4 @@
-"""What is wrong with data: one `Finding` for each fault and file, however many records have it."""
+"""Faults in data: one `Finding` for each fault and file, however many records have it."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -8,10 +8,10 @@ ERROR, WARNING = LEVELS = ("error", "warning")
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault: where it appears first, what was expected there, and what was found.
+    """One fault: where it first occurs, what was expected and what was found.
 
-    `code` is its name for programs, such as "mask-on-special"; docs/validation.md lists all. `record` counts from 0 in the
-    file, lines of text from 1; None for a fault of a file or of the whole. `count` is the number of records that have it.
+    `code` is its machine-readable name, such as "mask-on-special"; docs/validation.md lists them. `record` counts from 0 in the
+    file, lines of text from 1; None for a fault of a file or of the data set. `count` is the number of records that have it.
     """
 
     level: str

@@ -1,4 +1,4 @@
-"""Does a folder hold what its manifest says: every file with its size, checksum and number of records, and no other?
+"""Checks a folder against its manifest: every file with its size, checksum and number of records, and no others.
 
 The checksum is the only protection of OFRecord files against changed bytes. Workers compute it, at the speed of the
 processor's sha256.
@@ -17,13 +17,13 @@ from bertprep.records.data_sets import DataSet
 from bertprep.workspace.layout import MANIFEST
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, Manifest, sha256_of, sha256_of_vocabulary
 
-_NUMBERED = re.compile(r"(.*?)(\d+)(-of-\d+\D*|\D*)")  # the last number of a name, but not the total number of files
+_NUMBERED = re.compile(r"(.*?)(\d+)(-of-\d+\D*|\D*)")  # the last number in a name, but not the total number of files
 
 
 def check_manifest(data_set: DataSet) -> list[Finding]:
-    """A manifest that cannot be read, and a run that has not finished."""
+    """Findings about a manifest that cannot be read and about an unfinished run."""
     home = data_set.home
-    name = str(home.folder.absolute() / MANIFEST) if home.prefix else MANIFEST  # relative to the records where it is with them
+    name = str(home.folder.absolute() / MANIFEST) if home.prefix else MANIFEST  # relative to the records if it is beside them
     if data_set.problem:
         found = str(data_set.problem).removeprefix(f"{home.folder / MANIFEST}: ")
         return [Finding(ERROR, "manifest", name, None, "a manifest of bertprep", found)]
@@ -34,7 +34,7 @@ def check_manifest(data_set: DataSet) -> list[Finding]:
 
 
 def check_names(manifest: Manifest, names: Iterable[str]) -> list[Finding]:
-    """Files that the manifest names but are missing, and files that it does not name."""
+    """Findings about files that the manifest names but are missing, and files that it does not name."""
     found = set(names)
     missing = [
         Finding(ERROR, "file-missing", name, None, f"a file of {facts['bytes']:,} bytes, as {MANIFEST} says", "none")
@@ -49,11 +49,11 @@ def check_names(manifest: Manifest, names: Iterable[str]) -> list[Finding]:
 
 
 def check_content(path: Path, name: str, facts: dict[str, Any]) -> list[Finding]:
-    """Whether a file has the size and the checksum of its entry; reads it whole if the size is right."""
+    """Findings about a file whose size or checksum differs from its entry; reads the whole file if the size is right."""
     try:
         size_bytes = path.stat().st_size
         sha256 = sha256_of(path) if size_bytes == facts["bytes"] else ""
-    except OSError:  # an unreadable file is a finding of its own
+    except OSError:  # an unreadable file is a separate finding
         return []
     if size_bytes != facts["bytes"]:
         return [Finding(ERROR, "file-changed", name, None, f"{facts['bytes']:,} bytes, as {MANIFEST} says", f"{size_bytes:,}")]
@@ -64,14 +64,14 @@ def check_content(path: Path, name: str, facts: dict[str, Any]) -> list[Finding]
 
 
 def check_records_number(name: str, records: int, facts: dict[str, Any]) -> list[Finding]:
-    """Whether a file has as many records as the manifest says."""
+    """A finding if a file has another number of records than the manifest says."""
     if records == facts.get("examples", records):
         return []
     return [Finding(ERROR, "manifest", name, None, f"{facts['examples']:,} records, as {MANIFEST} says", f"{records:,}")]
 
 
 def check_vocabulary(manifest: Manifest, vocabulary: Path, sha256: str) -> list[Finding]:
-    """Whether records were made with this vocabulary."""
+    """A finding if records were made with another vocabulary."""
     made_with = sha256_of_vocabulary(manifest)
     if made_with is None or made_with == sha256:
         return []
@@ -80,10 +80,10 @@ def check_vocabulary(manifest: Manifest, vocabulary: Path, sha256: str) -> list[
 
 
 def find_gaps(data_set: DataSet) -> list[Finding]:
-    """Numbers that are missing in the names of files, such as part-0, part-2 or x-00003-of-00010, and are not on the disk.
+    """Findings about gaps in numbered file names, such as part-0, part-2 or x-00003-of-00010.
 
-    A manifest says better which files there must be. A sequence starts at 0 or 1 and has at least half of its numbers, so that
-    names with a year or a length are none; one that tells how many files there are must have all.
+    Used without a manifest. A sequence starts at 0 or 1 and has at least half of its numbers, so names with a year or a length
+    do not count as one; one that gives the total number of files must be complete.
     """
     sequences: dict[tuple[str, str], list[str]] = {}
     for name in data_set.files if data_set.manifest is None else ():

@@ -1,6 +1,6 @@
-"""What `validate` finds out about one data set, and `report` shows: its files, counts, expectations and faults.
+"""The result of validating one data set, which `report` shows: its files, counts, expectations and faults.
 
-Counts add up, so that workers tally files and the whole is their sum, in any order and in the memory of a few arrays.
+Counts are additive: workers tally files, and their sum, in any order, takes the memory of a few arrays.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from bertprep.workspace.manifest import Manifest
 
 Counts = NDArray[np.int64]
 Range = tuple[float, float]
-"""The lowest and the highest value that are right."""
+"""The lowest and the highest correct value."""
 
 
 @dataclass
 class Tally:
     """Counts over records of seq tokens with up to pred predictions, and of a vocabulary of v tokens.
 
-    Text is a record's tokens with the labels put back at their positions, without padding. All arrays are int64.
+    Text is a record's tokens with the labels restored at their positions, without padding. All arrays are int64.
     """
 
     lengths: Counts  # (seq + 1,) records by tokens of text, [CLS] and both [SEP] included
@@ -38,13 +38,13 @@ class Tally:
 
     @classmethod
     def empty(cls, *, seq: int, pred: int, vocabulary: int) -> Tally:
-        """Nothing counted yet."""
+        """A tally of zeros."""
         sizes = (seq + 1, seq + 1, pred + 1, seq, vocabulary, vocabulary, 3, 2)
         return cls(*(np.zeros(size, np.int64) for size in sizes))
 
     @classmethod
     def total(cls, tallies: Iterable[Tally]) -> Tally:
-        """The counts of several tallies of the same shape; there must be at least one."""
+        """The sum of one or more tallies of the same shape."""
         first, *others = tallies
         total = cls(*(getattr(first, counted.name).copy() for counted in fields(first)))
         for tally in others:
@@ -75,16 +75,16 @@ class Tally:
 
 @dataclass(frozen=True)
 class Expected:
-    """What fair draws give for the records of a split, by their settings, vocabulary and lengths: see `check.expectations`.
+    """What fair draws give for the records of a split, from their settings, vocabulary and lengths: see `check.expectations`.
 
-    The last three are None where whole words are masked: predictions then depend on where words begin.
+    The last three are None with whole-word masking, where predictions depend on where words begin.
     """
 
     shown: tuple[Range, Range, Range]  # of the predictions, as in `Tally.shown`
     masked: Range  # predictions, of the tokens of text
     random_next: Range  # of the records
     short: Range  # records shorter than seq, of the records
-    streams: int  # files whose draws may run in step: that many times wider is an interval
+    streams: int  # files whose draws may be correlated, which widens intervals that many times
     predictions: Counts | None  # (pred + 1,) records by number of predictions
     positions: NDArray[np.float64] | None  # (seq,) predictions by position
     labels: NDArray[np.float64] | None  # (v,) predictions by label
@@ -92,10 +92,10 @@ class Expected:
 
 @dataclass(frozen=True)
 class FileFacts:
-    """One record file or text shard as found; `records` are documents where it is text."""
+    """One record file or text shard as found; `records` counts documents if it is text."""
 
     name: str  # relative to the data set's folder
-    split: str  # "training", "test", or "" where the folder has none
+    split: str  # "training", "test", or "" if the folder has no splits
     records: int
     size_bytes: int
 
@@ -104,8 +104,8 @@ class FileFacts:
 class Outcome:
     """One data set: records of one format and settings in one folder, or text shards.
 
-    `tallies` and `expected` are by split, empty for text shards. `sampled` says that only some records of each file were
-    read, so that what needs all of them (duplicates, checksums) was not checked.
+    `tallies` and `expected` are by split, empty for text shards. `sampled` means that only some records of each file were read,
+    so duplicates and checksums were not checked.
     """
 
     folder: Path

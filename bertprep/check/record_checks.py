@@ -1,7 +1,7 @@
-"""One record file against the rules: its findings, its counts, and a hash of each record.
+"""Checks one record file against the rules: its findings, its counts, and hashes of its records.
 
-This is what a worker does with a file. The loops are in `bertprep.kernels.record_checks`; here are the rules they are given,
-and the words for what they find. Nothing raises: a file that cannot be read is a finding like any other.
+A worker runs this for each file. The loops are in `bertprep.kernels.record_checks`; this module prepares their rules and words
+their findings. Nothing raises: a file that cannot be read is a finding like any other.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from bertprep.instances.generator import predictions_by_length
 from bertprep.kernels import numbers as faults
 from bertprep.records.examples import Examples
 
-_HASH_SEED = 20181011  # any number will do; changing it changes no result
-_MOST_PAIRS = 1024  # of neighbours in a file that are compared
+_HASH_SEED = 20181011  # arbitrary; changing it changes no result
+_MOST_PAIRS = 1024  # pairs of neighbours compared per file
 
 
 @dataclass(frozen=True)
 class RecordRules:
-    """What the records of a data set must be; `tokens` is 0 and `continues` empty where the vocabulary is unknown.
+    """The rules for the records of a data set; `tokens` is 0 and `continues` empty if the vocabulary is unknown.
 
-    `continues` has a byte for each token, 1 where it continues a word. With `may_round_up` a half number of predictions may be
-    rounded up, as Google's script does under Python 2.
+    `continues` has a byte for each token, 1 if it continues a word. With `may_round_up` half a prediction may be rounded up, as
+    Google's script does under Python 2.
     """
 
     seq: int
@@ -48,17 +48,17 @@ class RecordRules:
 
     @property
     def count_rule(self) -> int:
-        """How the number of predictions is judged: one of the three rules of `kernels.numbers`."""
+        """The rule for the number of predictions, one of the three in `kernels.numbers`."""
         if not self.whole_word:
             return faults.EXACT_COUNT
         return faults.WHOLE_WORDS if self.continues else faults.AT_MOST
 
     def predictions_by_length(self) -> Counts:
-        """How many predictions a record of n tokens has, for n = 0 to seq."""
+        """The number of predictions of a record of n tokens, for n = 0 to seq."""
         return predictions_by_length(self.seq, self.pred, self.masked_lm_prob)
 
     def rounded_up_by_length(self) -> Counts:
-        """The same where a half is rounded up, if it may be."""
+        """The same with halves rounded up, if they may be."""
         table = self.predictions_by_length()
         if self.may_round_up:
             halves = [n for n in range(self.seq + 1) if (n * self.masked_lm_prob) % 1 == 0.5]
@@ -74,19 +74,19 @@ class RecordRules:
 
 @dataclass
 class Counted:
-    """The counts of some records, and what fair draws would give for them, in units of 1 / SCALE.
+    """The counts of some records, and what fair draws would give, in units of 1 / SCALE.
 
-    What is drawn is a token, or with whole words a word, which counts at the position of its first token.
+    A draw is a token, or with whole words a word, counted at the position of its first token.
     """
 
     tally: Tally
-    position_steps: Counts  # (seq + 1,) expected draws by position, as differences from one position to the next
-    expected_labels: Counts  # (v,) expected draws by the token that stood there
-    word_positions: Counts  # (seq,) words drawn by position; empty where tokens are drawn
+    position_steps: Counts  # (seq + 1,) expected draws by position, as differences between adjacent positions
+    expected_labels: Counts  # (v,) expected draws by original token
+    word_positions: Counts  # (seq,) words drawn by position; empty if tokens are drawn
     word_labels: Counts  # (v,) and by their first token
     replaced: Counts  # (v,) predictions that show another token, by that token
     signs: Counts  # (SIGNS,) small counts: see kernels.numbers
-    wins: Counts  # (4,) of neighbours against records far apart: more and fewer tokens in common, closer and less close lengths
+    wins: Counts  # (4,) neighbours against distant records: more and fewer tokens in common, closer and less close lengths
 
     @classmethod
     def empty(cls, rules: RecordRules) -> Counted:
@@ -113,9 +113,10 @@ class Counted:
 
 @dataclass(frozen=True)
 class FileReport:
-    """What was found in a file; `hashes` are (records, 2), of those that could be read, or none for a sample.
+    """The result for a file.
 
-    `rounding` are faults only where the records of a data set were not all rounded alike.
+    `hashes`, (records, 2), are those of the readable records, none for a sample. `rounding` holds faults only if the records of
+    a data set were not all rounded alike.
     """
 
     facts: FileFacts
@@ -128,7 +129,7 @@ class FileReport:
 
 
 class RecordChecker:
-    """Checks blocks of `Examples` against rules and adds up what it finds; for a file of `records`, also their order."""
+    """Checks blocks of `Examples` and accumulates findings and counts; for a file of `records`, also their order."""
 
     def __init__(self, rules: RecordRules, records: int = 0) -> None:
         self.rules = rules
@@ -139,7 +140,7 @@ class RecordChecker:
         self._sketches = np.zeros((2 * self._pairs + 2, faults.SKETCH_WORDS), np.uint64)
         self._sketched_lengths = np.zeros(2 * self._pairs + 2, np.int64)
         sizes = [rules.seq, rules.pred, rules.tokens, rules.cls, rules.sep, rules.mask, rules.count_rule, step]
-        keys = rules.seq + 3 * rules.seq + 3 * rules.pred + 1  # of the text, of all values
+        keys = rules.seq + 3 * rules.seq + 3 * rules.pred + 1  # hashes of the text and of all values
         tally, counted = self.counted.tally, self.counted
         self._tables = (
             np.array(sizes, np.int64),
@@ -155,23 +156,23 @@ class RecordChecker:
         self._addresses = np.array([table.ctypes.data for table in self._tables], np.int64)
 
     def check(self, examples: Examples, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Check records, numbered `numbers` in their file; returns two hashes of each, of its text and of all, (n, 2)."""
+        """Check the records `numbers` of the file; returns two hashes of each, of its text and of all values, (n, 2)."""
         hashes = np.empty((len(examples), 2), np.uint64)
         numbers = np.ascontiguousarray(numbers, np.int64)
         kernels.load().check_records(examples.addresses, len(examples), numbers, self._addresses, hashes)
         return hashes
 
     def compare_order(self) -> None:
-        """Count how often neighbours are more alike than others, once all records are checked."""
+        """Count how often neighbours are more alike than other records; called after the last record."""
         kernels.load().compare_neighbours(self._sketches, self._sketched_lengths, self._pairs, self.counted.wins)
 
     def rounding(self, name: str) -> dict[str, Finding]:
-        """Half numbers of predictions that were rounded "up", and to the "even" neighbour, each as a finding."""
+        """A finding each for halves that were rounded "up" and to "even"."""
         ways = {"even": faults.HALF_TO_EVEN, "up": faults.HALF_UP}
         return {way: self._finding(fault, name) for way, fault in ways.items() if self._faults[fault, faults.FAULT_COUNT]}
 
     def findings(self, name: str) -> list[Finding]:
-        """One for each kind of fault met so far, in file `name`."""
+        """One finding for each kind of fault so far, in file `name`."""
         return [self._finding(fault, name) for fault in range(faults.HALF_TO_EVEN) if self._faults[fault, faults.FAULT_COUNT]]
 
     def _finding(self, fault: int, name: str) -> Finding:
@@ -183,7 +184,7 @@ class RecordChecker:
 
 
 def check_file(path: Path, name: str, split: str, rules: RecordRules, sample: int | None = None) -> FileReport:
-    """Check one file by itself."""
+    """Check one file."""
     size_bytes = path.stat().st_size if path.is_file() else 0
     try:
         scan = RecordScan(path, name)
@@ -204,7 +205,7 @@ def check_file(path: Path, name: str, split: str, rules: RecordRules, sample: in
         kept = np.concatenate([hashed for hashed, _ in hashes]) if hashes and sample is None else np.empty((0, 2), np.uint64)
         findings = [*scan.findings, *checker.findings(name)]
         return FileReport(facts, scan.format, findings, checker.counted, kept, read, checker.rounding(name))
-    except BertprepError as error:  # cut short while it was read
+    except BertprepError as error:  # truncated while it was read
         return FileReport(facts, scan.format, [_unreadable(path, name, size_bytes, error)])
     finally:
         scan.close()
@@ -214,11 +215,11 @@ def _unreadable(path: Path, name: str, size_bytes: int, error: BertprepError) ->
     if path.is_file() and size_bytes == 0:
         return Finding(ERROR, "empty-file", name, None, "records", "a file of 0 bytes")
     if isinstance(error.__cause__, EOFError):
-        return Finding(ERROR, "truncated", name, None, "a complete gzip file", "one that is cut off")
+        return Finding(ERROR, "truncated", name, None, "a complete gzip file", "a truncated one")
     return Finding(ERROR, "unreadable", name, None, "a TFRecord or OFRecord file", str(error).removeprefix(f"{path}: "))
 
 
-# fault -> code, what was expected, what was found; `at`, `expected` and `found` are what the kernel noted
+# fault -> code, what was expected, what was found; `at`, `expected` and `found` are reported by the kernel
 _WORDS = {
     faults.UNEVEN_MASK: ("padding", "input_mask 1 for the text, then 0 to the end", "{found} at position {at}"),
     faults.PADDING_IDS: ("padding", "input_ids 0 after the {expected} tokens of text", "{found} at position {at}"),
@@ -269,7 +270,7 @@ _WORDS = {
 def guess_special_tokens(examples: Examples) -> dict[str, Any]:
     """{"cls", "sep", "mask"}: the most frequent tokens at the first, the last and the predicted positions.
 
-    For records without a vocabulary; give a few hundred records, since a replacement may hide a token.
+    For records without a vocabulary; pass a few hundred records, since a replacement may hide a token.
     """
     rows = np.arange(len(examples))
     lengths = np.clip(examples.input_mask.sum(axis=1), 1, examples.seq)

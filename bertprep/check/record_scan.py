@@ -1,7 +1,7 @@
-"""All records of a file that can be read, and what is wrong with the others: a reader that continues where others stop.
+"""Reads all intact records of a file and reports the others: a reader that continues after a bad record.
 
-`records.open` raises at the first fault, as a trainer wants it. Here a bad record is counted and left out, and the next one is
-read. Only a wrong length or an early end of the file stops the scan, since it is unknown where a next record would begin.
+`records.open` raises at the first fault, as a trainer needs. Here a bad record is counted and skipped. Only a wrong length or
+an early end of the file ends the scan, since the start of the next record is then unknown.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from bertprep.records.formats import find_format
 from bertprep.records.reader import SMALLEST_RECORD, describe_file
 
 BLOCK = 256
-"""Records at a time: what stays in the processor's cache at 128 tokens."""
-_ODD_RECORDS = 1024  # smaller than SMALLEST_RECORD, that are still counted
-_TRIES = 100  # records, of which the first that can be read gives the sizes
+"""Records at a time; at 128 tokens they fit the processor's cache."""
+_ODD_RECORDS = 1024  # records smaller than SMALLEST_RECORD that are still counted
+_TRIES = 100  # the first readable one of these many records gives the sizes
 
 CODES = {
     faults.TRUNCATED: "truncated",
@@ -43,9 +43,10 @@ CODES = {
 
 
 class RecordScan:
-    """One file, open until `close`; `findings` grow while it is read. Raises `BertprepError` if it is not a record file.
+    """One file, open until `close`; `findings` grow while it is read.
 
-    `seq` and `pred` are those of the first record that can be read, 0 if none can.
+    Raises `BertprepError` if it is not a record file. `seq` and `pred` are those of the first readable record, 0 if there is
+    none.
     """
 
     def __init__(self, path: Path, name: str) -> None:
@@ -72,14 +73,14 @@ class RecordScan:
 
     @property
     def findings(self) -> list[Finding]:
-        """One for each kind of fault met so far."""
+        """One finding for each kind of fault so far."""
         return list(self._faults.values())
 
     def blocks(self, sample: int | None) -> Iterator[tuple[Examples, NDArray[np.int64]]]:
-        """The records that can be read and their numbers, at most `BLOCK` at a time, in arrays that the next block reuses.
+        """The readable records and their numbers, at most `BLOCK` at a time, in arrays that the next block reuses.
 
-        The longer the records, the fewer at a time, so that memory does not grow with them. With `sample`, only that many,
-        spread evenly over the file. Raises `BertprepError` if the file is cut short meanwhile.
+        The longer the records, the smaller the blocks, so memory does not grow with them. With `sample`, only that many
+        records, spread evenly over the file. Raises `BertprepError` if the file is truncated meanwhile.
         """
         rows = rows_in_block(BLOCK, seq=self.seq, pred=self.pred)
         buffer = Examples.empty(rows, seq=self.seq, pred=self.pred)
@@ -87,7 +88,7 @@ class RecordScan:
         files, at = np.zeros(rows, np.int64), 0
         while at < wanted:
             numbers = np.arange(at, min(at + rows, wanted)) * self.records // wanted
-            if wanted == self.records:  # in order, which lets the processor prefetch
+            if wanted == self.records:  # in order, so the processor can prefetch
                 done = kernels.load().decode(self._row, at, len(numbers), buffer.addresses, 0, self._notes)
             else:
                 done = kernels.load().gather(self._row, files, numbers, len(numbers), buffer.addresses, 0, self._notes)
@@ -101,11 +102,11 @@ class RecordScan:
             at += done + (fault < 0)
 
     def _describe(self, start: int) -> NDArray[np.int64]:
-        """The file from byte `start` on as kernels see it."""
+        """Address and size of the file from byte `start` on, for kernels."""
         return describe_file(self._bytes.array, self.format, self._offsets, start)
 
     def _find_records(self) -> int:
-        """The number of whole frames; notes what is wrong after them."""
+        """The number of complete frames; records a finding about what follows them."""
         found = 0
         while True:
             most = len(self._offsets) - 1
@@ -126,14 +127,14 @@ class RecordScan:
             return found
 
     def _measure(self) -> tuple[int, int]:
-        """(seq, pred) of the first record that can be read."""
+        """(seq, pred) of the first readable record."""
         counts = np.zeros(len(FEATURES), np.int64)
         for record in range(min(self.records, _TRIES)):
             fault = kernels.load().measure(self._describe(int(self._offsets[record])), counts, self._notes)
             seq, pred = int(counts[0]), int(counts[faults.POSITIONS])
             if fault >= 0 and seq > 0 and pred > 0 and max(seq, pred) <= MOST_VALUES:
                 return seq, pred
-        # None can: the first one's fault is reported for all
+        # none is readable: the first one's fault is reported for all
         if self.records:
             if fault < 0:
                 self._note(fault, 0)
@@ -161,7 +162,7 @@ def _words(fault: int, record_format: RecordFormat, notes: NDArray[np.int64]) ->
     found, expected = int(notes[faults.FOUND]), int(notes[faults.EXPECTED])
     feature = FEATURES[int(notes[faults.FEATURE])] if fault in _OF_FEATURES else ""
     if fault == faults.TRUNCATED:
-        return "as many bytes as its length says", f"{found:,} of {expected:,}: the file is cut off or damaged"
+        return "as many bytes as its length says", f"{found:,} of {expected:,}: the file is truncated or damaged"
     if fault == faults.LEFT_OVER:
         return "the end of the file or a whole record", f"{found:,} bytes"
     if fault in (faults.LENGTH_CHECKSUM, faults.DATA_CHECKSUM):

@@ -1,7 +1,7 @@
-"""One data set of records: its files are checked by workers, then their counts and hashes are judged together.
+"""Checks one data set of records: workers check its files, then their counts and hashes are judged together.
 
-The counts of a file are added to those of its split as they come and then dropped, so that a thousand files need the memory of
-one for each worker; 16 bytes a record are kept, to find repeated ones.
+The counts of a file are added to those of its split as they arrive and then dropped, so a thousand files need the memory of one
+per worker; 16 bytes a record are kept to find repeats.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from bertprep.records.examples import Examples
 from bertprep.workspace.layout import VOCABULARY
 
 DEFAULT_MASKED_LM_PROB = 0.15
-_FILES_TO_MEASURE = 10  # that give the sizes of a set without a manifest
-_RECORDS_TO_MEASURE = 1_000  # of each, that give the special tokens where there is no vocabulary
+_FILES_TO_MEASURE = 10  # files that give the sizes of a set without a manifest
+_RECORDS_TO_MEASURE = 1_000  # records of each that give the special tokens if there is no vocabulary
 
 
 @dataclass(frozen=True)
 class _FileTask:
-    """What a worker does with one file; `facts` is its entry in the manifest."""
+    """A worker's task, one file; `facts` is its entry in the manifest."""
 
     path: Path
     name: str
@@ -69,7 +69,7 @@ def validate_records(
     workers: int,
     shown: Progress,
 ) -> Outcome:
-    """Check the records of one data set; `vocabulary` is used instead of the one beside them."""
+    """Check the records of one data set; `vocabulary` replaces the one beside them."""
     findings = [*check_manifest(data_set), *find_gaps(data_set)]
     if vocabulary is None:
         vocabulary, about_vocabulary = _read_vocabulary(data_set)
@@ -84,9 +84,9 @@ def validate_records(
     expected, of_whole = _judge_splits(data_set, counted, rules)
     known = {finding.code for finding in of_whole}
     findings += of_whole
-    # what is wrong with the split and with most files is not repeated for each file
-    shares = Counter(finding.code for report in reports for finding in report.findings if finding.record is None)
-    known = {code for code in known if 2 * shares[code] > len(reports)}
+    # faults of the split and of most files are not repeated for each file
+    files_with = Counter(finding.code for report in reports for finding in report.findings if finding.record is None)
+    known = {code for code in known if 2 * files_with[code] > len(reports)}
     for report in reports:
         findings += [finding for finding in report.findings if finding.record is not None or finding.code not in known]
     findings += of_files
@@ -116,13 +116,13 @@ def validate_records(
 
 
 def _name_of(path: Path, folder: Path) -> Path:
-    """A file as findings name it: relative to the data set if it is inside."""
+    """A file's name in findings: relative to the data set if it is inside."""
     absolute, root = path.absolute(), folder.absolute()
     return absolute.relative_to(root) if absolute.is_relative_to(root) else absolute
 
 
 def _read_vocabulary(data_set: DataSet) -> tuple[Vocabulary | None, list[Finding]]:
-    """The vocabulary beside the records, or what is wrong with it."""
+    """The vocabulary beside the records, and a finding if it is missing or wrong."""
     if data_set.vocabulary is None:
         expected, found = f"a {VOCABULARY} beside the records, or --vocab FILE", "none, so what needs it is not checked"
         return None, [Finding(WARNING, "vocabulary", VOCABULARY, None, expected, found)]
@@ -134,7 +134,7 @@ def _read_vocabulary(data_set: DataSet) -> tuple[Vocabulary | None, list[Finding
 
 
 def _rules_for(data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob: float | None) -> RecordRules:
-    """What records must be by the manifest, the vocabulary and the request, or else like the first records."""
+    """The rules for records from the manifest, the vocabulary and the request, else inferred from the first records."""
     made_with = data_set.manifest.made_with if data_set.manifest else {}
     first = _first_examples(data_set)
     seq, pred = (first.seq, first.pred) if first is not None else (0, 0)
@@ -156,7 +156,7 @@ def _rules_for(data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob:
 
 
 def _first_examples(data_set: DataSet) -> Examples | None:
-    """The first records of a file that has the most frequent shape among the first files."""
+    """The first records of a file that has the most common shape among the first files."""
     found: list[Examples] = []
     for name in list(data_set.files)[:_FILES_TO_MEASURE]:
         with contextlib.suppress(BertprepError), contextlib.closing(RecordScan(data_set.folder / name, name)) as scan:
@@ -169,7 +169,7 @@ def _first_examples(data_set: DataSet) -> Examples | None:
 def _check_files(
     data_set: DataSet, rules: RecordRules, sample: int | None, workers: int, shown: Progress
 ) -> tuple[list[FileReport], dict[str, Counted], list[Finding]]:
-    """A report on each file, in order and without its counts; the counts of each split; files unlike the others."""
+    """A report on each file, in order and without counts; the counts of each split; findings about files unlike the others."""
     facts = data_set.manifest.files if data_set.manifest else {}
     tasks = [
         (str(data_set.folder / name), _FileTask(data_set.folder / name, name, split, rules, sample, facts.get(name)))
@@ -198,7 +198,7 @@ def _check_files(
 
 
 def _check(task: _FileTask) -> FileReport:
-    """Check one file by itself and against its entry in the manifest."""
+    """Check one file, also against its entry in the manifest."""
     report = check_file(task.path, task.name, task.split, task.rules, task.sample)
     if task.facts is None or not task.path.is_file():
         return report
@@ -211,7 +211,7 @@ def _check(task: _FileTask) -> FileReport:
 def _judge_splits(
     data_set: DataSet, counted: dict[str, Counted], rules: RecordRules
 ) -> tuple[dict[str, Expected], list[Finding]]:
-    """What is expected of each split, and what is wrong with it as a whole."""
+    """The expectations of each split, and findings about it as a whole."""
     made_with = data_set.manifest.made_with if data_set.manifest else {}
     # NVIDIA's tool gives every shard the same seed; for bertprep's the manifest says
     has_own_seeds = data_set.manifest is not None and not made_with.get("one_seed")
@@ -227,7 +227,7 @@ def _judge_splits(
 
 
 def _uses_of_documents(data_set: DataSet, names: Iterable[str]) -> int | None:
-    """The documents of some files, each counted as often as it is used; None if the manifest does not say."""
+    """The documents of some files times their uses; None if the manifest does not say."""
     if data_set.manifest is None:
         return None
     documents = [data_set.manifest.files.get(name, {}).get("documents") for name in names]
@@ -236,7 +236,7 @@ def _uses_of_documents(data_set: DataSet, names: Iterable[str]) -> int | None:
 
 
 def _judge_rounding(reports: list[FileReport]) -> list[Finding]:
-    """Half numbers of predictions that were not rounded as most of the set were; either way is right by itself."""
+    """Findings about halves that were not rounded as in most of the set; either way is right if it is consistent."""
     found = [(way, finding) for report in reports for way, finding in report.rounding.items()]
     counts: Counter[str] = Counter()
     for way, finding in found:
@@ -246,7 +246,7 @@ def _judge_rounding(reports: list[FileReport]) -> list[Finding]:
 
 
 def _check_formats(reports: list[FileReport]) -> list[Finding]:
-    """Files that do not have the format of most."""
+    """Findings about files that do not have the format of most."""
     formats = [(report.facts.name, report.format) for report in reports if report.format]
     counts = Counter(record_format for _, record_format in formats)
     usual = max(counts, key=counts.__getitem__, default="")

@@ -1,6 +1,6 @@
-"""Does a data set as a whole look as fair draws make it? Each test alarms falsely once in a million data sets at most.
+"""Tests of a data set as a whole against fair draws; each raises a false alarm at most once in a million data sets.
 
-What is expected, and the bound that all tests share, is in `expectations`.
+The expected values, and the bound used by all tests, are in `expectations`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from bertprep.check.expectations import (
     SHOWN,
     UNKNOWN_VOCABULARY_SLACK,
     Numbers,
-    fair_shares,
+    fair_fractions,
+    fraction_interval,
     limit_of_surprise,
     predictions_wanted,
     random_next_range,
-    share_interval,
     surprise,
     tossed,
 )
@@ -32,24 +32,24 @@ from bertprep.check.record_checks import Counted, RecordRules
 from bertprep.kernels import numbers as faults
 from bertprep.workspace.layout import TEST, TRAINING
 
-_FOLLOWS_ELSEWHERE = 0.2  # of the records of other files, from which a file without any differs
-_RANGES = 64  # of the vocabulary, in which the random tokens of a file are counted
+_FOLLOWS_ELSEWHERE = 0.2  # fraction in the other files above which a file without any is conspicuous
+_RANGES = 64  # ranges of the vocabulary in which the random tokens of a file are counted
 _FILES_FOR_SIZES = 4
 _SIZE_FACTOR = 2.0
 
 
 def judge(counted: Counted, rules: RecordRules, where: str, expected: Expected, *, uses: int | None = None) -> list[Finding]:
-    """What is wrong with the records of a split as a whole; findings name it as `where`. `uses` as in `expect`."""
+    """Findings about the records of a split as a whole, which is called `where` in them; `uses` as in `expect`."""
     if not counted.tally.records:
         return []
     streams = expected.streams
     masks = judge_masks(counted, rules, where, streams=streams)
     return [
         *masks,
-        # with other labels, other tokens seem random
+        # wrong labels make the wrong tokens look random
         *(judge_random_tokens(counted, rules, where, streams=streams) if not masks else []),
         *judge_labels(counted, rules, where, streams=streams),
-        *judge_masked_share(counted, rules, where, expected),
+        *judge_masked_fraction(counted, rules, where, expected),
         *judge_next_sentence(counted, where, streams=streams, uses=uses),
         *judge_order(counted, where, streams=streams),
         *judge_lengths(counted.tally, where, expected),
@@ -57,7 +57,7 @@ def judge(counted: Counted, rules: RecordRules, where: str, expected: Expected, 
 
 
 def judge_file(counted: Counted, rules: RecordRules, where: str, *, files: int, uses: int | None = None) -> list[Finding]:
-    """What is wrong with one of `files` files, seen by itself."""
+    """Findings about one of `files` files, judged separately."""
     masks = judge_masks(counted, rules, where, files=files)
     return [
         *masks,
@@ -68,7 +68,7 @@ def judge_file(counted: Counted, rules: RecordRules, where: str, *, files: int, 
 
 
 def judge_masks(counted: Counted, rules: RecordRules, where: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
-    """The 80/10/10 shares, the positions of the masks, and whether the labels belong to their positions."""
+    """Check the 80/10/10 replacements, the positions of the masks, and that labels belong to their positions."""
     return [
         *judge_replacements(counted.tally, rules, where, files=files, streams=streams),
         *judge_positions(counted, rules, where, files=files, streams=streams),
@@ -77,39 +77,39 @@ def judge_masks(counted: Counted, rules: RecordRules, where: str, *, files: int 
 
 
 def _find_worst(found: ArrayLike, draws: int, expected: Numbers, limit: float, *, slack: float = 0.0) -> int | None:
-    """The index of the count that is the most surprising, if it is more so than `limit`."""
-    surprises = surprise(found, draws, np.minimum(expected, draws), slack=slack)  # rounding may exceed the draws
+    """The index of the most surprising count, if it exceeds `limit`."""
+    surprises = surprise(found, draws, np.minimum(expected, draws), slack=slack)  # rounding may exceed the number of draws
     return int(np.argmax(surprises)) if surprises.size and np.max(surprises) > limit else None
 
 
 def judge_replacements(tally: Tally, rules: RecordRules, where: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
-    """Whether 80 % of predictions show [MASK], 10 % the token itself, 10 % a random one."""
+    """Check that 80 % of predictions show [MASK], 10 % the token itself, 10 % a random one."""
     draws = int(tally.shown.sum())
     if draws == 0:
         return []
-    fair = np.array(fair_shares(rules.tokens))
+    fair = np.array(fair_fractions(rules.tokens))
     slack = 0.0 if rules.tokens else UNKNOWN_VOCABULARY_SLACK
     worst = _find_worst(tally.shown, draws, fair * draws, limit_of_surprise(len(SHOWN) * files, streams), slack=slack)
     if worst is None:
         return []
-    low, high = share_interval(int(tally.shown[worst]), draws, tests=len(SHOWN), streams=streams)
+    low, high = fraction_interval(int(tally.shown[worst]), draws, tests=len(SHOWN), streams=streams)
     expected = f"{SHOWN[worst]} at {fair[worst]:.1%} of {draws:,} predictions"
-    found = f"{tally.shown[worst] / draws:.2%} (a true share of {low:.2%} to {high:.2%})"
+    found = f"{tally.shown[worst] / draws:.2%} (a true fraction of {low:.2%} to {high:.2%})"
     return [Finding(ERROR, "replacement-shares", where, None, expected, found)]
 
 
 def judge_positions(counted: Counted, rules: RecordRules, where: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
-    """Whether masks prefer no position: each position, and all up to each, against what the lengths of the records give."""
+    """Check that masks prefer no position: each position, and all up to each, against the lengths of the records."""
     seen, fair = counted.word_positions if rules.whole_word else counted.tally.positions, counted.expected_positions
     draws, what = int(seen.sum()), "words drawn" if rules.whole_word else "predictions"
-    if draws == 0:  # with whole words, also where it is unknown what a word is
+    if draws == 0:  # with whole words, also if it is unknown what a word is
         return []
-    fair = fair * (draws / fair.sum())  # the sums are equal except for the rounding of shares
+    fair = fair * (draws / fair.sum())  # the sums are equal except for rounding
     limit = limit_of_surprise(2 * len(seen) * files, streams)
     if (worst := _find_worst(seen, draws, fair, limit)) is not None:
         expected = f"{fair[worst]:,.0f} of {draws:,} {what} at position {worst}, as at others"
         return [Finding(ERROR, "position-shares", where, None, expected, f"{seen[worst]:,}")]
-    # the last positions say nothing, since all predictions are before them
+    # the last positions show nothing, since all predictions come before them
     seen, fair = np.cumsum(seen)[:-3], np.cumsum(fair)[:-3]
     if (worst := _find_worst(seen, draws, fair, limit)) is not None:
         expected = f"{fair[worst]:,.0f} of {draws:,} {what} at positions 0 to {worst}"
@@ -118,14 +118,14 @@ def judge_positions(counted: Counted, rules: RecordRules, where: str, *, files: 
 
 
 def judge_neighbours(counted: Counted, rules: RecordRules, where: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
-    """Whether labels belong to their positions and not to the next: they equal a neighbour no more often than other tokens."""
+    """Check that labels are not off by one: they equal a neighbour no more often than other tokens do."""
     signs = counted.signs
     draws = int((counted.word_positions if rules.whole_word else counted.tally.positions).sum())
     if draws == 0:
         return []
     seen = signs[[faults.RIGHT, faults.LEFT]]
     fair = signs[[faults.EXPECTED_RIGHT, faults.EXPECTED_LEFT]] / faults.SCALE
-    worst = _find_worst(seen, draws, np.minimum(fair, seen), limit_of_surprise(2 * files, streams))  # fewer is right
+    worst = _find_worst(seen, draws, np.minimum(fair, seen), limit_of_surprise(2 * files, streams))  # fewer is fine
     if worst is None:
         return []
     side = ("after", "before")[worst]
@@ -135,7 +135,7 @@ def judge_neighbours(counted: Counted, rules: RecordRules, where: str, *, files:
 
 
 def judge_random_tokens(counted: Counted, rules: RecordRules, where: str, *, streams: int = 1) -> list[Finding]:
-    """Whether random tokens come from the whole vocabulary: each one, the first, the rarest in the text, how many differ."""
+    """Check that random tokens are uniform: each token, the first ones, the rarest in the text, the number of distinct ones."""
     replaced, draws = counted.replaced, int(counted.replaced.sum())
     if draws == 0:
         return []
@@ -150,11 +150,11 @@ def judge_random_tokens(counted: Counted, rules: RecordRules, where: str, *, str
         if (worst := _find_worst(seen, draws, before, limit)) is not None:
             expected = f"{before[worst]:,.0f} of {draws:,} random tokens among the {worst + 1:,} {what} of the vocabulary"
             return [Finding(ERROR, "random-tokens", where, None, expected, f"{seen[worst]:,}")]
-    return _judge_different(replaced, fair, where, limit) if streams == 1 else []  # draws in step give fewer different tokens
+    return _judge_different(replaced, fair, where, limit) if streams == 1 else []  # correlated draws give fewer distinct tokens
 
 
 def judge_ranges(counted: Counted, rules: RecordRules, where: str, *, files: int) -> list[Finding]:
-    """The same for one file, in a few ranges of the vocabulary."""
+    """The same for one file, over a few ranges of the vocabulary."""
     draws = int(counted.replaced.sum())
     if draws == 0:
         return []
@@ -169,7 +169,7 @@ def judge_ranges(counted: Counted, rules: RecordRules, where: str, *, files: int
 
 
 def _fair_random_tokens(counted: Counted, rules: RecordRules) -> Numbers:
-    """(v,) predictions that should show each token, of those that show neither [MASK] nor their label."""
+    """(v,) the expected number of predictions that show each token, of those that show neither [MASK] nor their label."""
     labels = counted.tally.labels
     fair: Numbers = 1 - labels / max(int(labels.sum()), 1)
     fair[rules.mask] = 0.0
@@ -178,7 +178,7 @@ def _fair_random_tokens(counted: Counted, rules: RecordRules) -> Numbers:
 
 
 def _judge_different(replaced: Counts, fair: Numbers, where: str, limit: float) -> list[Finding]:
-    """Whether as many different tokens came as that many draws give; one excludes another, so the bound holds all the more."""
+    """Check the number of distinct random tokens; they are negatively correlated, so the bound still holds."""
     draws, tokens = int(replaced.sum()), len(replaced)
     different = int(np.count_nonzero(replaced))
     expected = float(np.sum(1 - np.exp(draws * np.log1p(-np.minimum(fair / draws, 1 - 1e-12)))))
@@ -189,7 +189,7 @@ def _judge_different(replaced: Counts, fair: Numbers, where: str, limit: float) 
 
 
 def judge_labels(counted: Counted, rules: RecordRules, where: str, *, streams: int = 1) -> list[Finding]:
-    """Whether the tokens expected most often as labels are labels as often as their positions in the text give."""
+    """Check that the most expected labels occur as often as their frequency in the text implies."""
     labels = counted.word_labels if rules.whole_word else counted.tally.labels
     draws, what = int(labels.sum()), "first label of words" if rules.whole_word else "label"
     if draws == 0:
@@ -199,12 +199,12 @@ def judge_labels(counted: Counted, rules: RecordRules, where: str, *, streams: i
     worst = _find_worst(seen, draws, fair, limit_of_surprise(len(most), streams))
     if worst is None:
         return []
-    expected = f"token {most[worst]} as the {what} of {fair[worst]:,.0f} of {draws:,} draws, by its share of the text"
+    expected = f"token {most[worst]} as the {what} of {fair[worst]:,.0f} of {draws:,} draws, by its frequency in the text"
     return [Finding(ERROR, "label-frequencies", where, None, expected, f"{seen[worst]:,}")]
 
 
-def judge_masked_share(counted: Counted, rules: RecordRules, where: str, expected: Expected) -> list[Finding]:
-    """Whether as many tokens are masked as the lengths ask for; with whole words, not more than that."""
+def judge_masked_fraction(counted: Counted, rules: RecordRules, where: str, expected: Expected) -> list[Finding]:
+    """Check that the lengths explain the number of masked tokens; with whole words, an upper bound."""
     tally, (low, high) = counted.tally, expected.masked
     predictions = int(tally.predictions @ np.arange(len(tally.predictions)))
     if low <= predictions / tally.text_tokens <= high:
@@ -218,7 +218,7 @@ def judge_masked_share(counted: Counted, rules: RecordRules, where: str, expecte
 def judge_next_sentence(
     counted: Counted, where: str, *, files: int = 1, streams: int = 1, uses: int | None = None
 ) -> list[Finding]:
-    """Whether B follows A in no more than half of the records, and in as many as must: see `random_next_range`."""
+    """Check that B follows A in at most half of the records, but in as many as it must: see `random_next_range`."""
     follows, random = map(int, counted.tally.next_sentence)
     draws, limit = follows + random, limit_of_surprise(files, streams)
     low, high = random_next_range(counted, uses)
@@ -245,7 +245,7 @@ def judge_next_sentence(
 
 
 def judge_labels_of_files(files: Sequence[tuple[FileFacts, Counts]]) -> list[Finding]:
-    """Files without a record whose B follows its A, although others have some; given with their counts of labels 0 and 1."""
+    """Findings about files in which no B follows its A although others have some; given with their counts of labels 0 and 1."""
     findings = []
     of_split: dict[str, Counts] = {}
     for facts, labels in files:
@@ -260,7 +260,7 @@ def judge_labels_of_files(files: Sequence[tuple[FileFacts, Counts]]) -> list[Fin
 
 
 def judge_order(counted: Counted, where: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
-    """Whether records are shuffled: neighbours then have no more tokens in common, and no closer lengths, than others.
+    """Check that records are shuffled: neighbours then have no more tokens in common, and no closer lengths, than others.
 
     Two pairs of neighbours are compared with the same four records paired the other way: in a shuffled file either is more
     alike with equal probability, whatever the records are.
@@ -274,7 +274,7 @@ def judge_order(counted: Counted, where: str, *, files: int = 1, streams: int = 
 
 
 def judge_lengths(tally: Tally, where: str, expected: Expected) -> list[Finding]:
-    """Whether documents explain how many records are shorter than seq; warnings only."""
+    """Check that documents explain the number of records shorter than seq; warnings only."""
     seq, (least, most) = len(tally.lengths) - 1, expected.short
     short = tally.records - int(tally.lengths[seq])
     found = f"{short / tally.records:.1%} of {tally.records:,}"
@@ -288,7 +288,7 @@ def judge_lengths(tally: Tally, where: str, expected: Expected) -> list[Finding]
 
 
 def judge_file_sizes(files: Iterable[FileFacts]) -> list[Finding]:
-    """Whether each file has about as many records as the others of its split; a warning for the one that differs most."""
+    """A warning if files of a split differ much in their number of records, for the one that differs most."""
     findings = []
     by_split: dict[str, list[FileFacts]] = {}
     for facts in files:
@@ -305,7 +305,7 @@ def judge_file_sizes(files: Iterable[FileFacts]) -> list[Finding]:
 
 
 def judge_split_sizes(files: Iterable[FileFacts]) -> list[Finding]:
-    """Whether the test split has no more records than training; a warning where the folders may have been exchanged."""
+    """A warning if the test split has more records than training: the folders may have been swapped."""
     sizes: dict[str, int] = {}
     for facts in files:
         sizes[facts.split] = sizes.get(facts.split, 0) + facts.records

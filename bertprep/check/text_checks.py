@@ -1,7 +1,7 @@
-"""Are text shards fit to make training data from: every document once, whole, in one split, in shards of one size?
+"""Checks text shards: every document once, whole, in one split, in shards of equal size.
 
-Each shard is read once, in parallel (`text_scan`); shards are compared by 16 bytes a document, and 33 more meanwhile. A
-document in both training and test makes the test worthless, so it is an error however the shards were made.
+Each shard is read once, in parallel (`text_scan`); shards are compared by 16 bytes a document, and 33 more during the
+comparison. A document in both training and test makes the test worthless, so it is an error however the shards were made.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from bertprep.text.documents import repeated_rows
 from bertprep.workspace.layout import MANIFEST, SPLITS
 from bertprep.workspace.manifest import Manifest
 
-MOST_ABOVE_MEAN = 0.02  # of a shard's size, beside one document
+MOST_ABOVE_MEAN = 0.02  # fraction of a shard's size, beyond one document
 
 
 def check_text_shards(folder: Path, manifest: Manifest | None, workers: int) -> list[Finding]:
-    """What is wrong with the text shards in `folder`, WORKDIR/sharded/CORPUS; files are named relative to it.
+    """Findings about the text shards in `folder`, WORKDIR/sharded/CORPUS; files are named relative to it.
 
-    Without a manifest, all files in the folders of the two splits are checked, and missing ones are not noticed.
+    Without a manifest, all files in the folders of the two splits are checked, and missing ones go unnoticed.
     """
     shards = scan_text_shards(folder, workers)
     keeps_duplicates = manifest is not None and bool(manifest.made_with.get("keep_duplicates"))
@@ -40,7 +40,7 @@ def check_text_shards(folder: Path, manifest: Manifest | None, workers: int) -> 
 
 
 def scan_text_shards(folder: Path, workers: int) -> list[ScannedShard]:
-    """All files of the two splits, training first, by name; without those that a stopped run left unfinished."""
+    """All files of the two splits, training first, by name; unfinished ones of a killed run are left out."""
     paths = [path for split in SPLITS for path in sorted((folder / split).glob("[!.]*"))]
     names = [path.relative_to(folder).as_posix() for path in paths if path.suffix != TEMPORARY_SUFFIX and path.is_file()]
     tasks = [(str(folder / name), (folder, name)) for name in names]
@@ -50,7 +50,7 @@ def scan_text_shards(folder: Path, workers: int) -> list[ScannedShard]:
 
 
 def _compare(shards: Sequence[ScannedShard], manifest: Manifest) -> list[Finding]:
-    """Findings about files that are not as the manifest says."""
+    """Findings about files that differ from the manifest."""
     found = check_names(manifest, (shard.name for shard in shards))
     for shard in shards:
         facts = manifest.files.get(shard.name)
@@ -87,7 +87,7 @@ def _find_repeated(folder: Path, shards: Sequence[ScannedShard], level: str) -> 
 
 
 def _check_balance(shards: Sequence[ScannedShard]) -> Iterator[Finding]:
-    """Findings about shards that exceed the mean by more than whole documents explain."""
+    """Findings about shards that exceed the mean by more than one document explains."""
     for split in SPLITS:
         of_split = [shard for shard in shards if Path(shard.name).parts[0] == split]
         if not of_split:

@@ -1,7 +1,7 @@
-"""One text shard, read once: 16 bytes of the hash of each document, its sha256, and what is wrong with its lines.
+"""Reads one text shard once: 16 bytes of each document's hash, the shard's sha256, and findings about its lines.
 
-The file is mapped and read in blocks, so that a shard of any size costs a few megabytes and 16 bytes a document. Only lines
-whose bytes look suspicious are decoded: the hashes limit the speed.
+The file is mapped and read in blocks, so a shard of any size costs a few megabytes and 16 bytes a document. Only lines with
+suspicious bytes are decoded; hashing limits the speed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ HASH_BYTES = 16
 _BLOCK_BYTES = 4_000_000
 _NEWLINE = 10
 _DOCUMENT_END = b"\n\n"
-_WITHOUT_ASCII = re.compile(rb"\n[^!-~\n]+(?=\n)")  # lines that could be white space of any kind
+_WITHOUT_ASCII = re.compile(rb"\n[^!-~\n]+(?=\n)")  # lines that could consist of any kind of white space
 
 
 @dataclass(frozen=True)
 class ScannedShard:
-    """What one shard holds; `findings` are those that need no other shard."""
+    """The content of one shard; `findings` are those that need no other shard."""
 
     name: str  # relative to the folder of shards
     size_bytes: int
@@ -46,7 +46,7 @@ class ScannedShard:
 
 
 def scan_shard(task: tuple[Path, str]) -> ScannedShard:
-    """Read the shard `name` of a folder, given as (folder, name); what is wrong with it is a finding, nothing raises."""
+    """Read the shard `name` of a folder, given as (folder, name); faults are findings, nothing raises."""
     folder, name = task
     try:
         with (folder / name).open("rb") as file:
@@ -133,7 +133,7 @@ def _check_end(name: str, text: mmap.mmap) -> Iterator[Finding]:
 
 
 def _check_blank_lines(name: str, text: mmap.mmap) -> Iterator[Finding]:
-    """One blank line ends a document; any other cuts a document in two or is one too many."""
+    """Check that each document ends with one blank line; any other splits a document or is one too many."""
     offsets = [match.start() + 1 for match in _WITHOUT_ASCII.finditer(text) if _is_space(match[0])]
     first_end = text.find(b"\n")
     if first_end == 0 or _is_space(text[: max(first_end, 0)]):
@@ -171,7 +171,7 @@ def _characters(line: bytes) -> int:
 
 
 def _lines_above(text: mmap.mmap, size_bytes: int) -> Iterator[tuple[int, int]]:
-    """Start and end of the lines of more bytes than `size_bytes`."""
+    """Start and end of the lines longer than `size_bytes`."""
     start = 0  # of the current line
     for at in range(0, len(text), _BLOCK_BYTES):
         block = np.frombuffer(text[at : at + _BLOCK_BYTES], np.uint8)

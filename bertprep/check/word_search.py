@@ -1,7 +1,7 @@
-"""Find the records whose text has a word, by its token ids: nothing is turned into text for it.
+"""Finds the records whose text contains a word, by token ids, without decoding any text.
 
-Text is what stood there before masking. Only whole words match: `state` is found neither in `states`, which may be one token,
-nor in `state ##s`. Several words must follow each other.
+Text is the original, before masking. Only whole words match: `state` is found neither in `states`, which may be one token, nor
+in `state ##s`. Several words must be adjacent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Phrase:
 
     pieces: tuple[str, ...]
     numbers: tuple[int, ...]
-    continues: NDArray[np.bool_]  # (vocabulary + 1,): the last for all ids beyond it
+    continues: NDArray[np.bool_]  # (vocabulary + 1,): the last entry is for all ids beyond it
 
     def __str__(self) -> str:
         return " ".join(self.pieces).replace(" ##", "")
@@ -44,7 +44,7 @@ def make_phrase(text: str, vocabulary: Vocabulary) -> Phrase:
 
 
 def restore(examples: Examples) -> NDArray[np.int32]:
-    """(n, seq) the tokens with the labels put back at their positions."""
+    """(n, seq) the tokens with the labels restored at their positions."""
     restored: NDArray[np.int32] = examples.input_ids.copy()
     is_label = (examples.masked_lm_weights > 0) & (examples.masked_lm_positions < examples.seq)
     rows, columns = np.nonzero(is_label)
@@ -53,10 +53,10 @@ def restore(examples: Examples) -> NDArray[np.int32]:
 
 
 def find_phrase(examples: Examples, phrase: Phrase) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(rows, columns) where the phrase begins, by rows."""
+    """(rows, columns) at which the phrase begins, ordered by row."""
     text = restore(examples)
     rows, columns = np.nonzero(text == phrase.numbers[0])
-    padded = np.pad(text, ((0, 0), (0, len(phrase.numbers))))  # [PAD], which is in no phrase and continues nothing
+    padded = np.pad(text, ((0, 0), (0, len(phrase.numbers))))  # [PAD], which no phrase contains and which continues no word
     for offset, number in enumerate(phrase.numbers[1:], 1):
         is_next = padded[rows, columns + offset] == number
         rows, columns = rows[is_next], columns[is_next]

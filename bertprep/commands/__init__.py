@@ -1,8 +1,7 @@
-"""The commands, one file each: its options (`add_options`), the public function behind it, and what it prints (`run`).
+"""The commands, one file each: options (`add_options`), the public function behind it, and its output (`run`).
 
-`bertprep.cli` imports only the command that is asked for, and a command imports what is slow to load (NumPy, readers, the
-network) in the functions that use it, so that `--help` and a mistyped option are answered at once. What several commands share
-stands here.
+`bertprep.cli` imports only the requested command, and a command imports slow modules (NumPy, readers, the network) in the
+functions that use them, so `--help` and a mistyped option are answered at once. This file holds what several commands use.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def add_workdir(parser: argparse.ArgumentParser) -> None:
 
 
 def add_corpus(parser: argparse.ArgumentParser) -> None:
-    """A corpus and the workspace that it is in."""
+    """Options for a corpus and its workspace."""
     add_workdir(parser)
     parser.add_argument(
         "--corpus", metavar="NAME",
@@ -45,14 +44,14 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
 
 
 def add_vocab(parser: argparse.ArgumentParser) -> None:
-    """The vocabulary of records that exist."""
+    """Options for the vocabulary of existing records."""
     parser.add_argument(
         "--vocab", type=existing_path, metavar="FILE", help="vocabulary (default: the vocab.txt beside the records)"
     )
 
 
 def add_record_options(parser: argparse.ArgumentParser) -> None:
-    """What decides the records that are made, and where they go."""
+    """Options that determine the records and where they are written."""
     add_options(parser, InstanceSettings)
     parser.add_argument(
         "--format", metavar="NAMES", default=",".join(RECORD_FORMATS), help="record formats (default: %(default)s)"
@@ -79,7 +78,7 @@ def add_record_options(parser: argparse.ArgumentParser) -> None:
 
 
 def record_arguments(options: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of `create` and `plan` that these options give."""
+    """The arguments for `create` and `plan` from these options."""
     return {
         "settings": read_options(InstanceSettings, options),
         "dialect": read_options(Dialect, options),

@@ -1,7 +1,7 @@
-"""Records of one format to the other's, in another dialect, or over another number of files: each new file is one task.
+"""Convert records to the other format, another dialect or another number of files; each new file is one task.
 
 The sources are read first: the new manifest lists the sha256 of each under `converted_from`, so a killed run resumes only from
-the same sources. The bytes do not depend on the number of workers. What the old manifest says of the records is kept.
+the same sources. The bytes do not depend on the number of workers. The old manifest's facts about the records are kept.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", type=Path, metavar="SRC", help="a record file, or a folder of them, by whatever tool")
+    parser.add_argument("source", type=Path, metavar="SRC", help="a record file or a folder of them, written by any tool")
     parser.add_argument("target", type=Path, metavar="DST", help="file or folder to write")
     parser.add_argument("--to", metavar="FORMAT", help="tfrecord or ofrecord (default: the other one)")
     add_settings(parser, Dialect)
@@ -47,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Convert, and print what each split has."""
+    """Convert, and print a summary of each split."""
     converted = convert(
         options.source,
         options.target,
@@ -69,9 +69,9 @@ def run(options: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class Converted:
-    """What `convert` leaves: a file, or a folder of files with the manifest's facts of each, and the seconds it took.
+    """The result of `convert`: a file, or a folder of files with the manifest's facts about each, and the seconds it took.
 
-    `made` is False where nothing was missing.
+    `made` is False if nothing was missing.
     """
 
     target: Path
@@ -96,12 +96,11 @@ def convert(
     TFRecords are written in `dialect`, whatever the source's; so `to="tfrecord"` also changes the dialect of TFRecords.
 
     A file becomes the file `target`. A folder becomes the folder `target`, with training/ and test/ in it as in the source, or
-    else with a folder named for the format: file for file, or with `shards` dealt in order over that many files for each
-    split, whose sizes differ by at most one record. With `shards` a single file becomes a folder too. The vocabulary is copied
-    beside the records. Other tools' records are read as well (docs/formats.md). Finished files are not made again.
-
-    Raises `UsageError` for a request that cannot be met, `BertprepError` for damaged records, files that differ from their
-    manifest, and a `target` that holds something else.
+    else with a folder named for the format: file for file, or with `shards` dealt in order over that many files for each split,
+    whose sizes differ by at most one record. With `shards` a single file becomes a folder too. The vocabulary is copied beside
+    the records. Other tools' records are read as well (docs/formats.md). Finished files are kept. Raises `UsageError` for a
+    request that cannot be met, `BertprepError` for damaged records, files that differ from their manifest, and a `target` that
+    holds something else.
 
         bertprep.convert("data/tfrecord/.../sample", "records/ofrecord", shards=8)
     """
@@ -124,7 +123,7 @@ def convert(
 
 
 def _check_request(source: Path, target: Path, to: RecordFormat | None, dialect: Dialect, shards: int | None) -> None:
-    """Raise `UsageError` for a request that no records could meet."""
+    """Raise `UsageError` for a request that is impossible whatever the records."""
     if to is not None:
         dialect.check_fits((to,), "--to")
     if shards is not None and shards < 1:
@@ -151,7 +150,7 @@ def _other_format(found: set[RecordFormat], source: Path) -> RecordFormat:
 def _convert_file(
     source: Path, target: Path, to: RecordFormat | None, dialect: Dialect
 ) -> tuple[RecordFormat, dict[str, dict[str, Any]]]:
-    """(format, facts of the file): a single file, without a manifest."""
+    """Convert a single file, without a manifest; returns (format, facts of the file)."""
     from bertprep.records.convert import RecordConverter, Span
     from bertprep.records.deal import identify
 
@@ -174,7 +173,7 @@ def _convert_data_set(
     workers: int,
     reporter: Reporter,
 ) -> tuple[RecordFormat, dict[str, dict[str, Any]], bool]:
-    """(format, facts of the files, whether any was made): a data set, with its manifest."""
+    """Convert a data set with its manifest; returns (format, facts of the files, whether any was made)."""
     from bertprep import kernels
     from bertprep.records.convert import RecordConverter
     from bertprep.records.deal import plan_outputs
@@ -250,7 +249,7 @@ def _facts(written: WrittenFile) -> dict[str, Any]:
 
 
 def _check_free(target: Path, outputs: Sequence[Output]) -> None:
-    """Raise where files of unknown origin, in no manifest, are in the way."""
+    """Raise if files of unknown origin, in no manifest, are in the way."""
     if (target / MANIFEST).exists() or (target / (MANIFEST + JOURNAL_SUFFIX)).exists():
         return
     for output in outputs:

@@ -1,4 +1,4 @@
-"""`bertprep create`: text shards become masked-LM record files, and the stages before it are run where they are missing."""
+"""`bertprep create`: text shards become masked-LM record files; earlier stages run first if their output is missing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Make the records, and print what each format and split has."""
+    """Make the records, and print a summary of each format and split."""
     created = create(**record_arguments(options), verify=options.verify, progress=True)
     rows: list[tuple[str, ...]] = [("format", "split", "files", "documents", "records", "MB")]
     for name, manifest in created.manifests.items():
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class Created:
-    """What `create` leaves: the folder of each format, what the manifest says of its files, and the seconds it took.
+    """The result of `create`: the folder of each format, the manifest's facts about its files, and the seconds it took.
 
     `made` is the number of shards whose records were missing.
     """
@@ -69,13 +69,13 @@ def create(
 
     With `inputs` and `output`, each given text file (one sentence per line, a blank line after each document) becomes one
     record file per format in output/FORMAT, with one manifest and vocabulary for both in `output`. Otherwise the text shards of
-    `corpus` in `workdir` do, both splits; those of the sample corpus and of what was downloaded are made first where they are
-    missing. `vocab` is a file or the name of a model whose vocabulary was downloaded; without it a vocabulary of `vocab_size`
-    tokens is trained, and kept. `dialect` is how TFRecords are written; with any but the default, TFRecord must be the only
-    format. What exists is not made again: a file that has its size, or with `verify`, which reads all of it, its sha256.
+    `corpus` in `workdir` do, both splits; those of the sample corpus and of downloads are made first if they are missing.
+    `vocab` is a file or the name of a model whose vocabulary was downloaded; without it a vocabulary of `vocab_size` tokens is
+    trained, and kept. `dialect` is the form of the TFRecords; with any but the default, TFRecord must be the only format.
+    Existing files are kept if their size is right, or with `verify`, which reads them, their sha256.
 
-    Raises `UsageError` for a request that cannot be met, `BertprepError` for wrong text, vocabulary or machine, and where
-    the output folder was made with other settings.
+    Raises `UsageError` for a request that cannot be met, `BertprepError` for invalid text or vocabulary, a failing machine, or
+    an output folder made with other settings.
 
         bertprep.create(settings=InstanceSettings(seq=512, pred=80), workdir="data", progress=True)
     """

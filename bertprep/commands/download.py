@@ -1,8 +1,8 @@
 """`bertprep download`: corpora, tasks, weights and vocabularies, into a workspace.
 
-A download is made of parts; each is one folder with its own listing, lock and files. All parts are listed before the first
-byte is fetched, so that a name that does not exist and a disk that is too small are reported at once. Existing files are
-checked by their checksums and not fetched again; where nothing is missing, no request is made at all.
+A download consists of parts, each a folder with its own listing, lock and files. All parts are listed before the first byte is
+fetched, so an unknown name or too small a disk is reported at once. Existing files are checked by their checksums and not
+fetched again; if nothing is missing, no request is made.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Download, and print what is in which folder and what to type next."""
+    """Download, and print the contents of each folder and the command to run next."""
     downloads = download(
         options.names,
         workdir=options.workdir,
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class Downloaded:
-    """One folder of a download: what it consists of, and how many bytes are still to come or to be made of it."""
+    """One folder of a download: its listing, and how many bytes are still to be fetched or made from it."""
 
     name: str
     folder: Path
@@ -100,13 +100,11 @@ def download(
     dry_run: bool = False,
     progress: bool = False,
 ) -> list[Downloaded]:
-    """Download `names` of `catalogue.NAMES`, or "all", into the workspace; what is there and right is left as it is.
+    """Download `names` of `catalogue.NAMES`, or "all", into the workspace; correct files are kept.
 
-    `language` and `date` choose a Wikipedia, `from_dump` (a file or an http(s) address) or `from_files` (a folder) replace
-    it or BookCorpus; `models` are those of "weights" and "vocab". With `dry_run` nothing is written.
-
-    Raises `UsageError` for a request that cannot be met, `BertprepError` where something cannot be had; the same call
-    resumes.
+    `language` and `date` choose a Wikipedia, `from_dump` (a file or an http(s) address) or `from_files` (a folder) replace it
+    or BookCorpus; `models` are those of "weights" and "vocab". With `dry_run` nothing is written. Raises `UsageError` for an
+    impossible request, `BertprepError` if something cannot be fetched; the same call resumes.
 
         bertprep.download(["vocab"], workdir="data")
     """
@@ -138,13 +136,13 @@ def download(
 
 
 def _listing_of(part: Part, hub: Hub, web: Web) -> Listing:
-    """What a part consists of: what its folder says, or else what the source says now."""
+    """The listing of a part: the one in its folder, or else what the source has now."""
     kept = _kept_listing(part)
     return part.list_files(hub, web) if kept is None else kept
 
 
 def _kept_listing(part: Part) -> Listing | None:
-    """The listing in the folder of a part, if it holds: one without sums does so only as long as its files are there."""
+    """The listing in the folder of a part if it is still valid; one without checksums is only while its files exist."""
     listing = load_listing(part.folder)
     if listing is None:
         return None
@@ -153,7 +151,7 @@ def _kept_listing(part: Part) -> Listing | None:
 
 
 def _provide(part: Part, listing: Listing, connections: int, reporter: Reporter) -> Listing:
-    """Bring one part into the workspace; returns what it consists of, which another run may have listed meanwhile."""
+    """Bring one part into the workspace; returns its listing, which a concurrent run may have written."""
     from bertprep.files.lock import locked
     from bertprep.sources.transfer.fetch import fetch
     from bertprep.sources.transfer.own_files import links_of, make_link
@@ -186,7 +184,7 @@ def _look_at(part: Part, listing: Listing) -> Downloaded:
 
 
 def _result_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
-    """The table of what is there: a row a folder."""
+    """The table of a finished download, one row per folder."""
     from bertprep.sources.parts import PARQUET
 
     rows: list[tuple[str, ...]] = [("name", "files", "MB", "folder")]
@@ -197,7 +195,7 @@ def _result_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
 
 
 def _plan_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
-    """The table of what a download would do: a row a file."""
+    """The table of a dry run, one row per file."""
     from bertprep.sources.transfer.partial import partial_bytes
 
     rows: list[tuple[str, ...]] = [("name", "file", "MB", "there")]
@@ -213,7 +211,7 @@ def _plan_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
 
 
 def _space_lines(downloads: Sequence[Downloaded]) -> list[str]:
-    """Whether the disks have the space for what is still to come, a line each."""
+    """One line per disk: whether it has space for the rest of the download."""
     return [
         f"{megabytes(disk.needed_bytes)} MB are still to come, {megabytes(disk.free_bytes)} MB are free in {disk.folder}: "
         + ("enough" if disk.enough else "not enough")
@@ -222,7 +220,7 @@ def _space_lines(downloads: Sequence[Downloaded]) -> list[str]:
 
 
 def _next_commands(downloads: Sequence[Downloaded], workdir: Path) -> list[str]:
-    """What to type next: text is sharded, a vocabulary is given to `create`."""
+    """The command to run next: `shard` for text, `create` for a vocabulary."""
     names = {part.name for part in downloads}
     workspace = "" if workdir == Path("data") else f" --workdir {shlex.quote(str(workdir))}"
     corpora = "+".join(name for name in ("wikipedia", "bookcorpus") if name in names)

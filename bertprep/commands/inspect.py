@@ -1,6 +1,6 @@
-"""`bertprep inspect`: the examples of a record file: the first ones, those from a given record on, or those with a word.
+"""`bertprep inspect`: the examples of a record file, from a given record on, or those that contain a word.
 
-A terminal gets colours and lines of its width; anything else, and a user who sets NO_COLOR, gets plain text, one line for each
+A terminal gets colours and lines of its width; otherwise, or if NO_COLOR is set, the output is plain text, one line per
 example.
 """
 
@@ -104,7 +104,7 @@ def show_examples(
 
 
 def _find_all(file: RecordFile, phrase: Phrase) -> Iterator[tuple[int, set[int]]]:
-    """The records that contain the phrase, in order, and the positions of its tokens in each."""
+    """The records that contain the phrase, in order, with the positions of its tokens."""
     from bertprep.check.word_search import find_phrase
     from bertprep.records.examples import rows_in_block
 
@@ -119,7 +119,7 @@ def _find_all(file: RecordFile, phrase: Phrase) -> Iterator[tuple[int, set[int]]
 
 
 def _check_vocabulary(file: RecordFile, vocabulary: Vocabulary, data_set: DataSet) -> None:
-    """Raise where the manifest names another vocabulary, or most of the first records cannot have been made with this one."""
+    """Raise if the manifest names another vocabulary, or most of the first records cannot have been made with this one."""
     import numpy as np
 
     made_with = sha256_of_vocabulary(data_set.manifest) if data_set.manifest else None

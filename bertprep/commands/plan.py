@@ -1,7 +1,7 @@
-"""`bertprep plan`: what `create` will make of a corpus with these settings, and what that costs on this machine.
+"""`bertprep plan`: forecasts the output of `create` for a corpus and these settings, and its cost on this machine.
 
-A few pieces of the text are made into records, exactly as `create` does, and scaled by bytes of text; a small corpus is
-measured whole. Shards and vocabulary are made first where they are missing, and kept, as `create` would; nothing else stays.
+A few pieces of the text are made into records exactly as `create` does, and scaled by bytes of text; a small corpus is measured
+whole. Missing shards and a missing vocabulary are made first and kept, as with `create`; nothing else is left behind.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ PHASES = ((128, 20), (512, 80))
 PUBLISHED_STEPS = 7_820
 PUBLISHED_GLOBAL_BATCHES = (65_536, 32_768)
 MEASURED_BYTES = 64_000_000
-"""How much text is measured by default: a second or two of work at the default settings."""
+"""Text measured by default: a second or two of work at the default settings."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_record_options(parser)
     parser.add_argument(
         "--records", nargs="+", type=Path, default=[], metavar="DIR",
-        help="existing records: show only what a training run makes of them (with --phases, one folder for each)",
+        help="existing records to plan a training run on, without measuring (with --phases, one folder for each)",
     )  # fmt: skip
     parser.add_argument("--steps", type=how_many, metavar="INT", help="steps of the training run")
     parser.add_argument(
@@ -55,7 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the plan of `create` with these options, or with --records only what a training run makes of those."""
+    """Print the plan for `create`, or with --records only that of a training run on them."""
     check_target("--json", options.json, ".json")
     runs = _training_runs(options.steps, options.global_batch, phases=options.phases)
     if options.records:
@@ -84,10 +84,10 @@ def run(options: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class Plan:
-    """What `create` will make of a text, and what it will take; measured on `measured_bytes` of `text_bytes`.
+    """The forecast output and cost of `create` for a text; measured on `measured_bytes` of `text_bytes`.
 
-    `size_bytes` is by format; `cpu_seconds` is user and system time of all processes together. `rooms` has for each file
-    system what these records still need there, without those that exist, and what is free.
+    `size_bytes` is by format; `cpu_seconds` is user and system time of all processes together. `rooms` has, for each file
+    system, the space that these records still need, without existing ones, and the free space.
     """
 
     settings: InstanceSettings
@@ -112,7 +112,7 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether the free space is enough."""
+        """Whether the free space suffices."""
         return all(room.enough for room in self.rooms)
 
     @property
@@ -148,10 +148,11 @@ def plan(
     measured_bytes: int = MEASURED_BYTES,
     progress: bool = False,
 ) -> Plan:
-    """What `create` with these arguments will make and cost on this machine, starting from nothing.
+    """Forecast the output and cost of `create` with these arguments on this machine, starting from nothing.
 
-    With `steps` and `global_batch`, in sequences, also what such a training run makes of the training records. Not more than
-    about `measured_bytes` of text are measured. `output` may be left out with `inputs`: the current folder's disk is taken.
+    With `steps` and `global_batch`, in sequences, also the passes of such a training run over the training records. At most
+    about `measured_bytes` of text are measured. `output` may be omitted with `inputs`; then the current folder's disk is
+    assumed.
 
         bertprep.plan(settings=bertprep.InstanceSettings(seq=512, pred=80), steps=1564, global_batch=32768)
     """
@@ -207,7 +208,7 @@ def plan(
 
 @contextlib.contextmanager
 def _temporary_folder(root: Path) -> Iterator[Path]:
-    """A folder on the disk of the records, whose speed counts; removed afterwards, or by the next plan after a kill."""
+    """A temporary folder on the disk of the records; removed afterwards, or by the next plan after a kill."""
     existing = next(path for path in (root.absolute(), *root.absolute().parents) if path.is_dir())
     with temporary_folder(existing / "bertprep-plan") as folder:
         yield folder
@@ -216,7 +217,7 @@ def _temporary_folder(root: Path) -> Iterator[Path]:
 def _scale(
     shards: Sequence[TextShard], sizes: Sequence[int], made: Sequence[MadePiece]
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """(records by split, bytes by format) of all shards: as measured where a shard was measured whole, else by its bytes."""
+    """(records by split, bytes by format) of all shards: as measured if whole, else scaled by bytes."""
     whole = {one.piece.shard.path: one for one in made if one.piece.is_whole}
     measured_bytes = sum(one.piece.size_bytes for one in made)
     records_per_byte = sum(one.records for one in made) / measured_bytes
@@ -233,26 +234,26 @@ def _scale(
 
 
 def _padding_fraction(made: Sequence[MadePiece], seq: int) -> float:
-    """The fraction of all positions that are padding: that of the records looked at of each piece, weighted by its records."""
+    """The fraction of all positions that are padding: that of each piece's sampled records, weighted by its records."""
     tokens = sum(one.records * one.tokens_looked_at / one.records_looked_at for one in made)
     return 1 - tokens / (seq * sum(one.records for one in made))
 
 
 def _with_training(planned: Plan, steps: int, global_batch: int) -> Plan:
-    """The plan, with what a training run makes of its records."""
+    """The plan as JSON values, with that of a training run on its records."""
     from bertprep.planning.training import TrainingUse
 
     return replace(planned, training=TrainingUse(planned.training_data, steps, global_batch))
 
 
 def _check_run(steps: int | None, global_batch: int | None) -> None:
-    """Raise `UsageError` where half of a training run is given."""
+    """Raise `UsageError` if only one of --steps and --global-batch is given."""
     if (steps is None) != (global_batch is None):
         raise UsageError("--steps and --global-batch go together: both describe the training run")
 
 
 def _training_runs(steps: int | None, global_batches: Sequence[int] | None, *, phases: bool) -> list[tuple[int, int]]:
-    """(steps, global batch) of each training run that is asked for."""
+    """(steps, global batch) of each requested training run."""
     if phases:
         if len(batches := global_batches or PUBLISHED_GLOBAL_BATCHES) > len(PHASES):
             raise UsageError(f"--global-batch: expected one number, or two with --phases, found {len(batches)}")
@@ -269,7 +270,7 @@ def _training_runs(steps: int | None, global_batches: Sequence[int] | None, *, p
 def published_phases(steps: int, global_batches: Sequence[int]) -> list[tuple[int, int]]:
     """(steps, global batch) of the two phases: nine tenths of the steps, then a tenth with the second batch.
 
-    As in NVIDIA's LAMB script `steps` counts steps of the first batch; a smaller second batch makes more steps of its tenth.
+    As in NVIDIA's LAMB script, `steps` counts steps of the first batch; a smaller second batch turns its tenth into more steps.
 
     >>> published_phases(7820, (65536, 32768))
     [(7038, 65536), (1564, 32768)]
@@ -279,7 +280,7 @@ def published_phases(steps: int, global_batches: Sequence[int]) -> list[tuple[in
 
 
 def _uses_of(folders: Sequence[Path], runs: Sequence[tuple[int, int]], *, phases: bool) -> list[TrainingUse]:
-    """What each run makes of the records in its folder."""
+    """The use that each run makes of the records in its folder."""
     from bertprep.planning.training import TrainingUse, read_training_records
 
     if not runs:
@@ -291,7 +292,7 @@ def _uses_of(folders: Sequence[Path], runs: Sequence[tuple[int, int]], *, phases
 
 
 def _plan_rows(plans: Sequence[Plan]) -> list[tuple[str, ...]]:
-    """A column for each plan: what is made, and what it takes."""
+    """The table of the plans, a column each: output and cost."""
     return [
         ("seq/pred", *(f"{plan.settings.seq}/{plan.settings.pred}" for plan in plans)),
         ("text, MB", *(megabytes(plan.text_bytes) for plan in plans)),
@@ -307,7 +308,7 @@ def _plan_rows(plans: Sequence[Plan]) -> list[tuple[str, ...]]:
 
 
 def space_lines(plans: Sequence[Plan]) -> list[str]:
-    """Whether the free space is enough, a line for each file system, for all plans together."""
+    """One line per file system: whether the free space suffices for all plans together."""
     needed: dict[str, int] = {}
     free: dict[str, int] = {}
     for room in (room for plan in plans for room in plan.rooms):
@@ -322,7 +323,7 @@ def space_lines(plans: Sequence[Plan]) -> list[str]:
 
 
 def _training_rows(uses: Sequence[TrainingUse]) -> list[tuple[str, ...]]:
-    """A row for each training run: what it makes of its records."""
+    """The table of the training runs, a row each: steps, passes, tokens."""
     head = (
         "seq/pred", "steps", "global batch", "sequences", "passes over records", "over text", "tokens, G", "padding, %",
     )  # fmt: skip
@@ -345,7 +346,7 @@ def _training_rows(uses: Sequence[TrainingUse]) -> list[tuple[str, ...]]:
 
 
 def _training_line(use: TrainingUse) -> str:
-    """What the passes mean: how often each mask is seen."""
+    """Explains the passes: how often each mask is seen."""
     line = (
         f"{use.data.seq}/{use.data.pred}: each of {use.data.records:,} records, with its mask, is seen "
         f"{use.epochs_over_records:,.2f} times"

@@ -1,4 +1,4 @@
-"""What `create` makes and `plan` measures: text shards, a vocabulary, and where the records go, found or made beforehand."""
+"""The input of `create` and `plan`: text shards, a vocabulary and the output folders, found or made beforehand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GENERATOR = "google-research/bert eedf5716"
 
 @dataclass(frozen=True)
 class RecordJob:
-    """Everything that decides the records, and where they go; `homes` is by format, `made_with` is what the manifest says."""
+    """Everything that determines the records and their paths; `homes` is by format, `made_with` goes into the manifest."""
 
     shards: list[TextShard]
     homes: dict[RecordFormat, RecordHome]
@@ -52,7 +52,7 @@ def resolve(
     verify: bool = False,
     reporter: Reporter,
 ) -> RecordJob:
-    """The job that the arguments of `create` describe; missing text shards and vocabulary are made now, and kept.
+    """The job that `create`'s arguments describe; missing text shards and a missing vocabulary are made and kept.
 
     With `inputs` and no `output` the records would go to the current folder. With `verify`, text shards are checked by their
     sha256.
@@ -100,7 +100,7 @@ def resolve(
 def _given_shards(
     inputs: Sequence[Path | str], corpus: str, homes: dict[RecordFormat, RecordHome], dialect: Dialect
 ) -> list[TextShard]:
-    """The user's own text files as shards, with the names of the record files that go to each format's home."""
+    """The user's text files as shards, with the names of the record files in each format's home."""
     digits = {name: part_digits(home.records) for name, home in homes.items()}
     return [
         TextShard(
@@ -120,7 +120,7 @@ def _homes_in_workspace(
     sharded: Manifest,
     formats: tuple[RecordFormat, ...],
 ) -> dict[RecordFormat, RecordHome]:
-    """Where the records of a corpus go, by format; with --one-seed, bertprep 0.1.0 gave the folder another name."""
+    """The home of a corpus's records, by format; with --one-seed, bertprep 0.1.0 gave the folder another name."""
     made_with = sharded.made_with
     name = settings_name(settings, shards=made_with["shards"], test_fraction=made_with["test_fraction"], dialect=dialect)
     homes = {}
@@ -133,7 +133,7 @@ def _homes_in_workspace(
 def _corpus_shards(
     workspace: Workspace, corpus: str, sharded: Manifest, homes: dict[RecordFormat, RecordHome], dialect: Dialect
 ) -> list[TextShard]:
-    """The text shards of a corpus, with the names of the record files that go to each format's home."""
+    """The text shards of a corpus, with the names of the record files in each format's home."""
     folder = workspace.sharded(corpus)
     digits = {name: part_digits(home.records) for name, home in homes.items()}
     counts = dict(zip(SPLITS, (sharded.made_with["shards"], sharded.made_with["test_shards"]), strict=True))

@@ -1,4 +1,4 @@
-"""`bertprep report`: find the data set, check it, draw examples from its files, write the page."""
+"""`bertprep report`: finds the data set, checks it, samples examples from its files and writes the page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, metavar="FILE", help="page to write (default: report.html beside the manifest)")
     add_vocab(parser)
     parser.add_argument(
-        "--sample", type=how_many, metavar="INT", help="check only this many records of each file, and not for duplicates"
+        "--sample", type=how_many, metavar="INT", help="check only this many records of each file, and skip duplicates"
     )
     add_workdir(parser)
     add_workers(parser)
@@ -62,8 +62,8 @@ def report(
     """Write a report on the records in a folder, or on the newest of a workspace; returns its path.
 
     Of several data sets in a folder it takes the newest. The page is written as report.html beside the manifest, or to
-    `output`. With `sample`, only that many records of each file are checked, and duplicates are not looked for. Findings do
-    not make it fail; that is what `validate` is for.
+    `output`. With `sample`, only that many records of each file are checked, and duplicates are not. Findings do not make it
+    fail; use `validate` for that.
 
     Raises `UsageError` if there are no records, `BertprepError` if the page cannot be written.
     """
@@ -103,6 +103,6 @@ def _record_sets(path: Path, *, is_default: bool) -> list[DataSet]:
 
 
 def _of_folder(outcomes: list[Outcome], folder: Path) -> Outcome:
-    """The outcome on the records of a folder, which may hold other data sets below it."""
+    """The outcome for the records of a folder, which may contain other data sets below it."""
     alike = [outcome for outcome in outcomes if outcome.folder.resolve() == folder.resolve()]
     return (alike or outcomes)[0]

@@ -1,4 +1,4 @@
-"""`bertprep shard`: text shards of files of your own, of what was downloaded, or of the sample corpus."""
+"""`bertprep shard`: text shards from your own files, downloads or the sample corpus."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Make the shards, and print what each split has, and what was dropped."""
+    """Make the shards, and print a summary of each split and of the dropped documents."""
     manifest = shard(
         options.input,
         read_options(ShardSettings, options),
@@ -81,11 +81,11 @@ def shard(
     verify: bool = False,
     progress: bool = False,
 ) -> Manifest:
-    """Make the text shards of `corpus`: of `inputs`, else of what was downloaded, else of the sample corpus.
+    """Make the text shards of `corpus` from `inputs`, else from downloads, else from the sample corpus.
 
     `inputs` are files, folders and URLs of text, JSON Lines, Parquet or Wikimedia dumps (`sources.local`), `field` the key or
     column that holds their text; with `one_document` each text file is one. Text that is not plain is cleaned and written to
-    the workspace first. What exists is not made again: a file that has its size, or with `verify` its sha256.
+    the workspace first. Existing files are kept if their size is right, or with `verify` their sha256.
 
     Raises `UsageError` for a request that cannot be met, `BertprepError` for incomplete data.
     """
@@ -134,7 +134,7 @@ def shard(
 
 
 def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -> str:
-    """The name of the corpus that is asked for, or of the only one that exists, which is then reported."""
+    """The name of the requested corpus, or of the only one that exists, which is then reported."""
     if asked is not None:
         return name_corpus(asked, workspace)
     corpus = name_made_corpus(workspace)
@@ -144,7 +144,7 @@ def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -
 
 
 def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Reporter) -> Manifest:
-    """The manifest of the text shards of a corpus; those of the sample and of downloads are made now where they are missing."""
+    """The manifest of a corpus's text shards; missing ones of the sample and of downloads are made first."""
     manifest = read_manifest(folder := workspace.sharded(corpus))
     if manifest and manifest.kind != TEXT_SHARDS:
         raise BertprepError(f"{folder}: holds {manifest.kind}, expected {TEXT_SHARDS}; remove it, and run bertprep shard again")
@@ -183,7 +183,7 @@ def is_own_text(manifest: Manifest | None) -> bool:
 
 
 def check_not_downloaded(workspace: Workspace, corpus: str) -> None:
-    """Raise `UsageError` where the workspace has the download whose name the user's own text has."""
+    """Raise `UsageError` if the user's text has the name of a download in the workspace."""
     from bertprep.sources.formatting import find_formatted
 
     if all((workspace.download(part) / LISTING).exists() or find_formatted(workspace, part) for part in parts_of(corpus)):
@@ -194,9 +194,9 @@ def check_not_downloaded(workspace: Workspace, corpus: str) -> None:
 
 
 def check_downloaded(workspace: Workspace, part: str) -> Listing | None:
-    """The listing of a complete download; None where only the cleaned text of it is left.
+    """The listing of a complete download; None if only its cleaned text is left.
 
-    Raises `BertprepError` where the download is incomplete, `UsageError` where there is neither it nor its text.
+    Raises `BertprepError` if the download is incomplete, `UsageError` if neither it nor its text exists.
     """
     from bertprep.sources.formatting import find_formatted
     from bertprep.sources.transfer.own_files import own_place
@@ -219,7 +219,7 @@ def check_downloaded(workspace: Workspace, part: str) -> Listing | None:
 
 
 def _downloaded_text(workspace: Workspace, part: str, *, workers: int, verify: bool, reporter: Reporter) -> FormattedText:
-    """The cleaned text of a download, made now where it is missing; raises as `check_downloaded` does."""
+    """The cleaned text of a download, made if it is missing; raises as `check_downloaded` does."""
     from bertprep.sources.formatting import find_formatted, format_corpus
 
     listing = check_downloaded(workspace, part)

@@ -1,7 +1,7 @@
-"""`bertprep validate`: is this data right? Checks every file, every record and the whole of each data set under some paths.
+"""`bertprep validate`: checks every file, every record and the statistics of each data set under some paths.
 
-Records are checked by `record_sets`, text by `text_checks`; docs/validation.md says what each finding means and how it is
-judged. One bad file or record never stops the others.
+Records are checked by `record_sets`, text by `text_checks`; docs/validation.md explains each finding and how it is judged. One
+bad file or record never stops the others.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _HEADER = (
     "data set", "split", "files", "records", "tokens", "padding", "[MASK]", "kept", "random", "random next",
     "errors", "warnings",
 )  # fmt: skip
-_MOST_OF_A_CODE = 20  # lines for findings of one code in one data set; JSON has all
+_MOST_OF_A_CODE = 20  # most lines for one code in one data set; JSON has all
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", nargs="*", type=Path, default=[Path("data")], metavar="PATH",
-        help="a workspace, a folder of records, or record files, by whatever tool (default: data)",
+        help="a workspace, a folder of records, or record files, written by any tool (default: data)",
     )  # fmt: skip
     add_vocab(parser)
     parser.add_argument(
@@ -46,12 +46,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="fraction of masked tokens in records without a manifest (default: 0.15)",
     )  # fmt: skip
     parser.add_argument("--sample", type=how_many, metavar="INT", help="check only this many records of each file")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was found to FILE too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the full result to FILE")
     add_workers(parser)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the findings, errors first, a table of what was checked; and write all of it as JSON where that is asked for."""
+    """Print the findings, errors first, and a table of what was checked; with --json also write all of it to a file."""
     check_target("--json", options.json, ".json")
     outcomes = validate(
         options.paths,
@@ -84,10 +84,10 @@ def validate(
 ) -> list[Outcome]:
     """Check all data sets under `paths`: workspaces, folders of records, or record files.
 
-    `vocab` is used instead of the vocab.txt beside the records, `masked_lm_prob` for records without a manifest (default
-    0.15). With `sample`, only that many records of each file are checked, and what needs all of them is left out. Findings are
-    in the outcomes, also those about files that cannot be read; raises `UsageError` if a path holds no data, and
-    `BertprepError` if `vocab` is not a vocabulary.
+    `vocab` is used instead of the vocab.txt beside the records, `masked_lm_prob` for records without a manifest (default 0.15).
+    With `sample`, only that many records of each file are read, and checks that need all of them are skipped. The outcomes hold
+    all findings, also those about unreadable files; raises `UsageError` if a path holds no data, and `BertprepError` if `vocab`
+    is not a vocabulary.
 
         errors = sum(outcome.errors for outcome in bertprep.validate(["data"]))
     """
@@ -119,7 +119,7 @@ def validate(
 
 
 def _validate_text(data_set: DataSet, *, workers: int, sample: int | None, shown: Progress) -> Outcome:
-    """Check text shards, against their manifest and as text; with `sample` only that they can be found."""
+    """Check text shards, against their manifest and as text; with `sample` only that they exist."""
     from bertprep.check.manifest_checks import check_manifest
     from bertprep.check.outcome import FileFacts, Outcome
     from bertprep.check.text_checks import check_text_shards
@@ -165,7 +165,7 @@ def finding_lines(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def table_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
-    """A row for each split; the findings of a data set stand in its first."""
+    """A row for each split; the first row of a data set has its findings."""
     rows: list[tuple[str, ...]] = [_HEADER]
     names = name_outcomes(outcomes)
     for outcome, name in zip(outcomes, names, strict=True):
@@ -174,13 +174,13 @@ def table_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
             counts = _count_levels(outcome.findings) if at == 0 else ("", "")
             files = [facts for facts in outcome.files if facts.split == split]
             records = f"{sum(facts.records for facts in files):,}" if outcome.kind != "text shards" else ""
-            shares = _shares_in_words(outcome.tallies[split]) if split in outcome.tallies else ("",) * 6
-            rows.append((name, split, f"{len(files):,}", records, *shares, *counts))
+            fractions = _fractions_in_words(outcome.tallies[split]) if split in outcome.tallies else ("",) * 6
+            rows.append((name, split, f"{len(files):,}", records, *fractions, *counts))
     return rows
 
 
 def name_outcomes(outcomes: Sequence[Outcome]) -> list[str]:
-    """A short name for each data set; those that would have the same are numbered."""
+    """A short name for each data set, numbered if several would be equal."""
     plain = [
         f"{outcome.folder.absolute().name}, {outcome.kind}{f' {outcome.seq}/{outcome.pred}' if outcome.seq else ''}"
         for outcome in outcomes
@@ -189,13 +189,13 @@ def name_outcomes(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def folder_lines(outcomes: Sequence[Outcome]) -> list[str]:
-    """Where the data sets lie whose names had to be numbered."""
+    """The paths of the data sets whose names had to be numbered."""
     names = name_outcomes(outcomes)
     return [f"{name}: {of.folder}" for name, of in zip(names, outcomes, strict=True) if name.endswith(")")]
 
 
 def write_json(outcomes: Sequence[Outcome], path: Path) -> None:
-    """All there is to know, as one JSON file."""
+    """Write all outcomes as one JSON file."""
     content = {"data_sets": [outcome_as_json(outcome) for outcome in outcomes]}
     with atomic_file(path) as file:
         file.write((json.dumps(content, indent=1) + "\n").encode())
@@ -230,9 +230,9 @@ def _tally_as_json(tally: Tally) -> dict[str, Any]:
         "tokens": tally.text_tokens,
         "padding_share": tally.padding_share,
         "predictions": predictions,
-        "shown": {name: _share(count, predictions) for name, count in zip(SHOWN, shown, strict=True)},
-        "random_next": _share(int(tally.next_sentence[1]), tally.records),
-        "short": _share(tally.records - int(tally.lengths[seq]), tally.records),
+        "shown": {name: _fraction(count, predictions) for name, count in zip(SHOWN, shown, strict=True)},
+        "random_next": _fraction(int(tally.next_sentence[1]), tally.records),
+        "short": _fraction(tally.records - int(tally.lengths[seq]), tally.records),
         "masked": predictions / max(tally.text_tokens, 1),
         "lengths": np.trim_zeros(tally.lengths, "b").tolist(),
         "predictions_per_record": tally.predictions.tolist(),
@@ -240,14 +240,14 @@ def _tally_as_json(tally: Tally) -> dict[str, Any]:
     }
 
 
-def _share(count: int, of: int) -> dict[str, Any]:
+def _fraction(count: int, of: int) -> dict[str, Any]:
     """With the interval that misses the true fraction once in a million times."""
-    from bertprep.check.expectations import share_interval
+    from bertprep.check.expectations import fraction_interval
 
-    return {"count": count, "share": count / max(of, 1), "interval": share_interval(count, of)}
+    return {"count": count, "share": count / max(of, 1), "interval": fraction_interval(count, of)}
 
 
-def _shares_in_words(tally: Tally) -> tuple[str, ...]:
+def _fractions_in_words(tally: Tally) -> tuple[str, ...]:
     predictions, records = max(int(tally.shown.sum()), 1), max(tally.records, 1)
     return (
         f"{tally.text_tokens:,}",

@@ -1,4 +1,4 @@
-"""`bertprep vocab train`, and the vocabulary that records are made with: a file, a downloaded one, or one trained here."""
+"""`bertprep vocab train`, and the choice of the vocabulary for records: a file, a download, or one trained here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bertprep.workspace.layout import TRAINING, VOCABULARY, Workspace
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Those of `vocab train`, the only command about vocabularies so far."""
+    """Options of `vocab train`, the only vocabulary command so far."""
     summary = "train a WordPiece vocabulary on the training shards of a corpus"
     train = parser.add_subparsers(title="commands", required=True, metavar="COMMAND").add_parser(
         "train", help=summary, description=summary
@@ -96,7 +96,7 @@ def find_vocabulary(workspace: Workspace, vocab: Path | str) -> Path:
 def trained_vocabulary(
     workspace: Workspace, corpus: str, training: Sequence[Path], *, size: int, cased: bool, reporter: Reporter
 ) -> Path:
-    """The vocabulary trained on these training shards; trained now where there is none."""
+    """The vocabulary trained on these training shards; trained first if there is none."""
     from bertprep.files.lock import locked
     from bertprep.instances.vocabulary import SPECIAL_TOKENS
     from bertprep.records.make import identify_text
@@ -115,7 +115,7 @@ def trained_vocabulary(
 
 
 def _train(files: Sequence[Path], path: Path, *, size: int, cased: bool, reporter: Reporter) -> None:
-    """Train a vocabulary, and say so where the text yields fewer tokens than were asked for."""
+    """Train a vocabulary, with a message if the text yields fewer tokens than requested."""
     from bertprep.instances import load_vocabulary
     from bertprep.text.train_vocabulary import train_vocabulary
 

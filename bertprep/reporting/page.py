@@ -110,7 +110,7 @@ def _statistics(outcome: Outcome, vocabulary: Vocabulary | None) -> list[Markup]
         figures.records_by_file(outcome.files) if outcome.files else None,
     ]
     return [
-        _section("Masking and next sentences", explained, tables.shares(outcome)),
+        _section("Masking and next sentences", explained, tables.fractions(outcome)),
         _section("Lengths and positions", element("div", *histograms, class_="figures")),
         *([_section("Masked tokens", masked_most, most)] if (most := tables.tokens(outcome, vocabulary)) else []),
     ]
@@ -126,8 +126,8 @@ def _duplicates(outcome: Outcome) -> Markup:
     lines = []
     for split, repeated in outcome.duplicates.items():
         what = "test records that are in training too" if split == "across" else f"{split} records that repeat another".strip()
-        share = f" ({percent(repeated / records[split], 3)})" if records.get(split) else ""
-        lines.append(element("li", f"{what}: {count(repeated)}{share}"))
+        fraction = f" ({percent(repeated / records[split], 3)})" if records.get(split) else ""
+        lines.append(element("li", f"{what}: {count(repeated)}{fraction}"))
     return element("ul", *lines)
 
 

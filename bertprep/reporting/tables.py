@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bertprep.check.example_text import token_text
-from bertprep.check.expectations import MOST_LABELS, SHOWN, share_interval
+from bertprep.check.expectations import MOST_LABELS, SHOWN, fraction_interval
 from bertprep.check.outcome import Expected, Outcome, Range, Tally
 from bertprep.instances.vocabulary import Vocabulary
 from bertprep.reporting.charts import Interval, draw_strip, scale_around
@@ -87,8 +87,8 @@ def _counts(name: str, numbers: list[int]) -> list[Child]:
 
 
 @dataclass(frozen=True)
-class Share:
-    """One fraction of what is counted; `tests` are those that share its false-alarm probability, 0 where nothing is drawn."""
+class Fraction:
+    """One fraction of a split; `tests` is how many divide its false-alarm probability among them, 0 if it is not random."""
 
     name: str
     of: str
@@ -99,16 +99,16 @@ class Share:
     def interval(self, tally: Tally, expected: Expected) -> Range:
         """The fractions that could have given what was found; it has one of those expected unless that is a finding."""
         hits, of = self.part(tally)
-        return share_interval(hits, of, tests=self.tests, streams=expected.streams) if self.tests else (hits / of, hits / of)
+        return fraction_interval(hits, of, tests=self.tests, streams=expected.streams) if self.tests else (hits / of, hits / of)
 
 
-SHARES = (
-    Share("shown as [MASK]", "of the predictions", lambda t: _shown(t, 0), lambda e: e.shown[0], len(SHOWN)),
-    Share("left as it was", "of the predictions", lambda t: _shown(t, 1), lambda e: e.shown[1], len(SHOWN)),
-    Share("another token", "of the predictions", lambda t: _shown(t, 2), lambda e: e.shown[2], len(SHOWN)),
-    Share("masked", "of the tokens of text", lambda t: (int(t.shown.sum()), t.text_tokens), lambda e: e.masked, 0),
-    Share("B is random", "of the records", lambda t: (int(t.next_sentence[1]), t.records), lambda e: e.random_next),
-    Share("shorter than seq", "of the records", lambda t: (t.records - int(t.lengths[-1]), t.records), lambda e: e.short),
+FRACTIONS = (
+    Fraction("shown as [MASK]", "of the predictions", lambda t: _shown(t, 0), lambda e: e.shown[0], len(SHOWN)),
+    Fraction("left as it was", "of the predictions", lambda t: _shown(t, 1), lambda e: e.shown[1], len(SHOWN)),
+    Fraction("another token", "of the predictions", lambda t: _shown(t, 2), lambda e: e.shown[2], len(SHOWN)),
+    Fraction("masked", "of the tokens of text", lambda t: (int(t.shown.sum()), t.text_tokens), lambda e: e.masked, 0),
+    Fraction("B is random", "of the records", lambda t: (int(t.next_sentence[1]), t.records), lambda e: e.random_next),
+    Fraction("shorter than seq", "of the records", lambda t: (t.records - int(t.lengths[-1]), t.records), lambda e: e.short),
 )
 
 
@@ -116,7 +116,7 @@ def _shown(tally: Tally, kind: int) -> tuple[int, int]:
     return int(tally.shown[kind]), int(tally.shown.sum())
 
 
-def shares(outcome: Outcome) -> Markup:
+def fractions(outcome: Outcome) -> Markup:
     """Each fraction by split, with its interval drawn over the range in which it is expected."""
     splits = list(outcome.tallies)
     head = element(
@@ -126,38 +126,38 @@ def shares(outcome: Outcome) -> Markup:
         *(element("th", split or "found", scope="col", class_=f"number {_kind(at)}") for at, split in enumerate(splits)),
         element("th", "found (dots, with intervals) against expected", scope="col"),
     )
-    rows = [_share_row(share, outcome) for share in SHARES]
-    return element("table", element("thead", head), element("tbody", *rows), class_="shares")
+    rows = [_fraction_row(fraction, outcome) for fraction in FRACTIONS]
+    return element("table", element("thead", head), element("tbody", *rows), class_="fractions")
 
 
 def _kind(number: int) -> str:
     return "first" if number == 0 else "second"
 
 
-def _share_row(share: Share, outcome: Outcome) -> Markup:
+def _fraction_row(fraction: Fraction, outcome: Outcome) -> Markup:
     found: list[Interval] = []
     ranges: list[Range] = []
     cells: list[Markup] = []
     for at, (split, tally) in enumerate(outcome.tallies.items()):
-        hits, of = share.part(tally)
+        hits, of = fraction.part(tally)
         if not of:
             cells.append(element("td", "none", class_="number"))
             continue
         expected = outcome.expected[split]
-        value, (low, high) = hits / of, share.interval(tally, expected)
-        half = element("small", f" ± {(high - low) * 50:.2f}") if share.tests else None
+        value, (low, high) = hits / of, fraction.interval(tally, expected)
+        half = element("small", f" ± {(high - low) * 50:.2f}") if fraction.tests else None
         found.append((value, low, high))
-        ranges.append(share.expected(expected))
+        ranges.append(fraction.expected(expected))
         text = element("span", percent(value, 2), half)
         cells.append(element("td", text, class_=f"number {_kind(at)}", data_label=split or "found"))
     of_all = min((low for low, _ in ranges), default=0.0), max((high for _, high in ranges), default=1.0)
     words = _range_in_words(*of_all)
     scale = scale_around(of_all, found)
-    description = f"{share.name}: expected {words}; found {', '.join(percent(row[0], 2) for row in found)}"
+    description = f"{fraction.name}: expected {words}; found {', '.join(percent(row[0], 2) for row in found)}"
     digits = 1 if scale[1] - scale[0] >= 0.01 else 2
     return element(
         "tr",
-        element("th", share.name, " ", element("small", share.of), scope="row"),
+        element("th", fraction.name, " ", element("small", fraction.of), scope="row"),
         element("td", words, class_="expected-text", data_label="expected"),
         *cells,
         element("td", draw_strip(found, ranges, scale=scale, description=description), _ends(scale, digits), class_="drawing"),
@@ -210,7 +210,7 @@ def tokens(outcome: Outcome, vocabulary: Vocabulary | None) -> Markup | None:
         wanted = np.sum(expected, axis=0)
         ratios: list[Interval] = []
         for token in most:
-            low, high = share_interval(int(labels[token]), draws, tests=MOST_LABELS, streams=streams)
+            low, high = fraction_interval(int(labels[token]), draws, tests=MOST_LABELS, streams=streams)
             ratios.append((float(labels[token] / wanted[token]), *(end * draws / wanted[token] for end in (low, high))))
         reach = nice_step(max(max(row[2] - 1, 1 - row[1]) for row in ratios), 1)
         for row, ratio in zip(rows, ratios, strict=True):

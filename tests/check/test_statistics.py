@@ -10,7 +10,7 @@ import pytest
 import bertprep
 from bertprep import records
 from bertprep.check import statistics
-from bertprep.check.expectations import expect, share_interval
+from bertprep.check.expectations import expect, fraction_interval
 from bertprep.check.outcome import FileFacts
 from bertprep.check.record_checks import Counted, RecordChecker, check_file
 from bertprep.commands.create import create
@@ -210,7 +210,7 @@ def test_a_file_of_another_size() -> None:
 
 
 def test_an_interval_holds_the_true_share() -> None:
-    assert share_interval(0, 0) == (0.0, 1.0)
-    low, high = share_interval(0, 10)
+    assert fraction_interval(0, 0) == (0.0, 1.0)
+    low, high = fraction_interval(0, 10)
     assert low == 0
     assert 0.7 < high < 0.8
