@@ -1,4 +1,4 @@
-"""The two errors a user can meet: bad data or a failing machine (exit status 1), a bad request (exit status 2).
+"""The two kinds of errors for users: bad data or a failing machine (exit status 1), a bad request (exit status 2).
 
 Everything that a user can cause is raised as one of these, as one line that says which file, what was expected, what was
 found and what to do. Any other exception is a bug in bertprep and keeps its traceback.
@@ -21,9 +21,10 @@ class UsageError(BertprepError):
 
 
 def explain_system_error(error: OSError) -> BertprepError | None:
-    """The one line for an error that is the machine's, wherever it occurred; None for one that would be a bug in bertprep.
+    """The one-line message for an error of the machine, wherever it occurred; None for one that would be a bug in bertprep.
 
-    That is the limit on open files, which any file, pipe or process may hit, and whatever the system says of a named file.
+    Machine errors are the limit on open files, which any file, pipe or process may hit, and any system error about a named
+    file.
     """
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return BertprepError(f"{error.strerror}: raise the limit (ulimit -n), or take fewer --workers")

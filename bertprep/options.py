@@ -12,8 +12,8 @@
     settings = read_options(Settings, parser.parse_args())
     command_line(settings)                             # ["--seed", "7"], which parses to the same settings
 
-A field is written once: its type, default and range are those of the option. Fields without `option` are not on the command
-line. `Parser` is argparse, except that whatever was mistyped is one line, with the name that was probably meant.
+A field is written once; the option takes its type, default and range. Fields without `option` are not on the command line.
+`Parser` is argparse, except that a mistake is one line, which suggests the name that was probably meant.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _IN_WORDS: dict[type, str] = {int: "a whole number", float: "a number", bool: "T
 @dataclass(frozen=True, kw_only=True)
 class _Option:
     help: str
-    name: str = ""  # where it is not that of the field
+    name: str = ""  # if it differs from the field's
     also: tuple[str, ...] = ()
     metavar: str | None = None
     choices: tuple[str, ...] = ()
@@ -67,26 +67,26 @@ class _Option:
         )
 
 
-def option(default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - the name argparse uses
+def option(default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - argparse's name
     """A field of a settings dataclass that is also a command-line option.
 
-    `help` gets "(default: ...)" unless it says so itself. Optional: `name`, where it is not the field's, as "--beta1"; `also`,
-    other spellings; `metavar`; `choices`, of a str; `least`, `above`, `most`, `below`, the range of a number; `parse`, a
-    function of the text that is given; `const`, the value of an option given without one; `separator` of a tuple's values in
-    one argument (without it, each value is an argument).
+    `help` gets "(default: ...)" unless it contains that. Optional: `name`, if it differs from the field's, such as "--beta1";
+    `also`, other spellings; `metavar`; `choices`, for a str; `least`, `above`, `most`, `below`, the range of a number; `parse`,
+    a function of the argument's text; `const`, the value of an option given without one; `separator` of a tuple's values in one
+    argument (without it, each value is an argument).
 
-    A bool is a flag: --NAME, or --no-NAME where the default is True. An `Enum` has the choices of its values.
+    A bool is a flag: --NAME, or --no-NAME if the default is True. The choices of an `Enum` are its values.
     """
     return field(default=default, metadata={"option": _Option(help=help, **more)})
 
 
 @dataclass(frozen=True)
 class _Field:
-    """A field that is an option: its name and types in Python, and what the command line needs to know."""
+    """A field that is an option: its name and types in Python, and the description for the command line."""
 
     name: str
     default: Any
-    kinds: tuple[type, ...]  # without None; of a tuple those of its values
+    kinds: tuple[type, ...]  # without None; for a tuple the types of its values
     is_tuple: bool
     option: _Option
 
@@ -109,7 +109,7 @@ class _Field:
 
 
 def _fields(settings: Any) -> Iterator[_Field]:
-    """The fields of a settings dataclass, or of one made, that are options."""
+    """The fields of a settings dataclass, or of an instance, that are options."""
     hints = typing.get_type_hints(settings if isinstance(settings, type) else type(settings))
     for each in fields(settings):
         if (described := each.metadata.get("option")) is None:
@@ -122,9 +122,9 @@ def _fields(settings: Any) -> Iterator[_Field]:
 
 
 def add_options(parser: Any, settings: type, *, without: Collection[str] = ()) -> None:
-    """An option for each field of a settings dataclass that is one, except those named in `without`.
+    """Add an option for each option field of a settings dataclass, except those in `without`.
 
-    `parser` is an `argparse.ArgumentParser` or a group of one.
+    `parser` is an `argparse.ArgumentParser` or one of its groups.
     """
     for each in _fields(settings):
         described, kind = each.option, each.kinds[0]
@@ -160,13 +160,13 @@ def add_options(parser: Any, settings: type, *, without: Collection[str] = ()) -
 
 
 def read_options(settings: type[Settings], namespace: argparse.Namespace, **more: Any) -> Settings:
-    """The settings that a parsed command line gives; `more` are fields that are not options, or not of this command."""
+    """The settings given by a parsed command line; `more` are fields that are not options, or not of this command."""
     found = {each.name: getattr(namespace, each.dest) for each in _fields(settings) if hasattr(namespace, each.dest)}
     return settings(**{**found, **more})
 
 
 def command_line(*settings: Any) -> list[str]:
-    """The arguments that give these settings; those that have their defaults are left out."""
+    """The arguments that give these settings; defaults are left out."""
     arguments: list[str] = []
     for one in settings:
         for each in _fields(one):
@@ -184,11 +184,11 @@ def command_line(*settings: Any) -> list[str]:
 
 
 def check_options(settings: Any) -> None:
-    """Check the options among the fields of a new settings dataclass, and give them the types that are annotated.
+    """Check the option fields of a new settings dataclass, and convert them to their annotated types.
 
-    Whatever is integral (NumPy's numbers too) becomes an int, numbers become floats, str becomes Path, lists become tuples; a
-    bool, a text or a fraction is not a whole number. Raises `UsageError` with the option's name for a value of another type,
-    not among the choices, or out of range.
+    Integral values (NumPy's too) become int, other numbers float, str becomes Path, lists become tuples; a bool, a text or a
+    fraction is not a whole number. Raises `UsageError` with the option's name for a value of another type, not among the
+    choices, or out of range.
     """
     for each in _fields(settings):
         value = getattr(settings, each.name)
@@ -224,7 +224,7 @@ def _unknown(each: _Field, given: Any) -> UsageError:
 
 
 def _as_kind(value: Any, kind: type) -> Any:
-    """The value as this type; raises where it is not one, or not without loss."""
+    """The value converted to this type; raises if that is impossible or loses information."""
     if kind is int and not isinstance(value, bool):
         return operator.index(value)
     if kind is float and not isinstance(value, (bool, str, bytes)):
@@ -237,7 +237,7 @@ def _as_kind(value: Any, kind: type) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """A value as it may be typed: 0.1, 1e-06, 32768."""
+    """A value as a user would type it: 0.1, 1e-06, 32768."""
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, float):
@@ -251,7 +251,7 @@ def _parse_separated(parse: Callable[[str], Any], separator: str) -> Callable[[s
 
 MOST = 10**12
 MOST_AT_ONCE = 4096
-"""The highest number of things (MOST), and of processes or connections at once; a higher one is a typing mistake."""
+"""The highest accepted count (MOST), and number of processes or connections; anything above is a typing mistake."""
 _NEGATIVE_NUMBER = re.compile(r"-\.?\d")
 
 
@@ -260,12 +260,12 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **{"formatter_class": _HelpFormatter, "allow_abbrev": False, **settings})
-        self._negative_number_matcher = _NEGATIVE_NUMBER  # values; argparse knows numbers without an exponent only
+        self._negative_number_matcher = _NEGATIVE_NUMBER  # values; argparse recognizes only numbers without an exponent
 
-    def parse_known_args(  # type: ignore[override]  # of the two forms argparse has, the one that it calls itself
+    def parse_known_args(  # type: ignore[override]  # argparse has two forms; this is the one it calls itself
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse all of `args`; what is left over, which argparse would leave to its caller, is an error."""
+        """Parse all of `args`; leftover arguments, which argparse would return, are an error."""
         arguments = sys.argv[1:] if args is None else args
         self._check_names(arguments)
         found, left = super().parse_known_args(arguments, namespace)
@@ -274,7 +274,7 @@ class Parser(argparse.ArgumentParser):
         return found, left
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong as one line, and exit with status 2."""
+        """Print the error as one line, and exit with status 2."""
         program = self.prog.removeprefix("python -m ").split()[0]
         message = " ".join(message.removeprefix("argument ").split())
         listed = "commands" if self._has_commands() else "options"
@@ -282,12 +282,12 @@ class Parser(argparse.ArgumentParser):
         self.exit(2)
 
     def _check_names(self, arguments: Sequence[str]) -> None:
-        """Reject unknown options first: argparse would rather complain of the arguments that it takes for their values."""
+        """Reject unknown options first: argparse would complain about the arguments that it takes for their values."""
         for argument in arguments:
             is_option = (
                 argument[:1] == "-" and len(argument) > 1 and " " not in argument and not _NEGATIVE_NUMBER.match(argument)
             )
-            if argument == "--" or (self._has_commands() and not is_option):  # what follows a command is the command's
+            if argument == "--" or (self._has_commands() and not is_option):  # the rest belongs to the command
                 return
             if is_option and (name := argument.partition("=")[0]) not in self._option_string_actions:
                 self.error(f"{name}: unknown option{_near(name, self._option_string_actions)}")
@@ -320,7 +320,7 @@ def _name(action: argparse.Action) -> str:
 
 
 def _near(name: str, there: Iterable[str]) -> str:
-    """The question whether a similar name was meant, if there is one.
+    """A suggestion of a similar name, if there is one.
 
     >>> _near("--sead", ["--seed", "--seq", "--workers"]), _near("--xyz", ["--seed"])
     (', did you mean --seed?', '')
@@ -333,7 +333,7 @@ def _near(name: str, there: Iterable[str]) -> str:
 
 
 def whole_number(text: str) -> int:
-    """The type of an option that takes a whole number."""
+    """The type of an option for a whole number."""
     try:
         return int(text)
     except ValueError:
@@ -341,7 +341,7 @@ def whole_number(text: str) -> int:
 
 
 def number(text: str) -> float:
-    """The type of an option that takes any number."""
+    """The type of an option for any number."""
     try:
         return float(text)
     except ValueError:
@@ -349,7 +349,7 @@ def number(text: str) -> float:
 
 
 def existing_path(text: str) -> Path:
-    """The type of an option that names a file or folder to read."""
+    """The type of an option for a file or folder to read."""
     path = Path(text)
     if not path.exists():
         raise argparse.ArgumentTypeError("does not exist")
@@ -357,7 +357,7 @@ def existing_path(text: str) -> Path:
 
 
 def how_many(text: str, most: int = MOST) -> int:
-    """The type of an option that says how many."""
+    """The type of an option for a count."""
     found = whole_number(text)
     if not 1 <= found <= most:
         raise argparse.ArgumentTypeError(f"must be at least 1 and at most {most:,}")
@@ -365,7 +365,7 @@ def how_many(text: str, most: int = MOST) -> int:
 
 
 def how_many_at_once(text: str) -> int:
-    """The type of an option that says how many processes or connections."""
+    """The type of an option for a number of processes or connections."""
     return how_many(text, MOST_AT_ONCE)
 
 

@@ -1,10 +1,10 @@
-"""Run one function over many shards, in worker processes.
+"""Runs one function over many shards in worker processes.
 
-Tasks are independent and named, and their results are small, so that a cluster engine fits here as well. Each worker is a
+Tasks are independent and named, and their results are small, so a cluster engine could replace this module. Each worker is a
 process with its own pipe, so the run knows which task a worker had when it died: a worker that dies, even of SIGKILL or out of
-memory, fails the run with the name of its task. One worker means no process at all.
+memory, fails the run with the name of its task. With one worker, everything runs in the calling process.
 
-Workers are forked where the system can, which takes 2 ms and shares what the parent has loaded (the compiled kernels).
+Workers are forked if the system supports it, which takes 2 ms and shares the parent's loaded modules and compiled kernels.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from bertprep.errors import BertprepError, explain_system_error
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 Task = tuple[str, Argument]
-"""The name of a task, for messages, and the argument of the function."""
+"""A task's name, for messages, and the argument of the function."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -34,11 +34,11 @@ def default_workers() -> int:
 def run(
     function: Callable[[Argument], Result], tasks: Iterable[Task[Argument]], *, workers: int
 ) -> Generator[tuple[str, Result], None, None]:
-    """Yield (name, result) of every task as it finishes, in any order.
+    """Yield (name, result) of every task as it finishes, in no particular order.
 
-    Tasks are taken as workers become free, so an iterator of large ones is never far ahead. The first failure stops all workers
-    and is raised: a `BertprepError` as it is, a dead worker as a `BertprepError` that names the task, any other exception with
-    the worker's traceback. Closing the iterator stops the workers too.
+    Tasks are drawn as workers become free, so an iterator of large ones is never far ahead. The first failure stops all workers
+    and is raised: a `BertprepError` unchanged, a dead worker as a `BertprepError` that names the task, any other exception with
+    the worker's traceback. Closing the iterator also stops the workers.
     """
     if isinstance(tasks, Sized):
         workers = min(workers, len(tasks))
@@ -95,12 +95,12 @@ def _give_next(pipe: Any, tasks: Iterator[Task[Any]], at_work: dict[Any, str]) -
     if (task := next(tasks, None)) is not None:
         name, argument = task
         at_work[pipe] = name
-        with contextlib.suppress(BrokenPipeError):  # the worker is dead, which reading from the pipe shows
+        with contextlib.suppress(BrokenPipeError):  # the worker is dead; reading from the pipe will show it
             pipe.send(argument)
 
 
 def _work(function: Callable[[Any], Any], pipe: Any, not_ours: list[Any]) -> None:
-    """A worker: receive an argument, send back a result, until the pipe closes."""
+    """A worker: receives arguments and sends back results until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which stops its workers
     for other in not_ours:
         other.close()
@@ -130,4 +130,4 @@ def _explain_death(name: str, exit_code: int | None) -> BertprepError:
         cause = f"died of {signal.Signals(-exit_code).name}"
     else:
         cause = f"ended with exit status {exit_code}"
-    return BertprepError(f"{name}: the worker {cause}; what is finished is kept, the same command continues")
+    return BertprepError(f"{name}: the worker {cause}; finished files are kept, the same command resumes")

@@ -1,7 +1,7 @@
-"""Progress of long work: a bar with throughput and the time left on a terminal, plain lines otherwise.
+"""Progress of long work: on a terminal a bar with throughput and time left, otherwise plain lines.
 
 Amounts are counted by unit ("records", "MB of text"); the throughput of each is shown. Plain lines come at most every five
-seconds, so that a log of a day's run stays readable.
+seconds, so the log of a day's run stays readable.
 """
 
 import sys
@@ -35,7 +35,7 @@ class Progress:
         return self
 
     def advance(self, count: int = 1, **amounts: float) -> None:
-        """Count `count` finished things and what they held, by unit; an underscore in a unit stands for a space."""
+        """Count `count` finished things and their contents by unit; an underscore in a unit stands for a space."""
         self._done += count
         for unit, amount in amounts.items():
             self._amounts[unit] = self._amounts.get(unit, 0) + amount
@@ -59,7 +59,7 @@ class Progress:
         )
 
     def _last_throughput(self, now: float) -> str:
-        """The throughput of the amount that is named last: all that fits beside a bar."""
+        """The throughput of the last amount, the only one that fits beside a bar."""
         unit, amount = next(reversed(self._amounts.items()), ("", 0.0))
         return f"{amount / max(now - self._started, 1e-9):,.0f} {unit.replace('_', ' ')}/s" if unit else ""
 
@@ -77,7 +77,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Reporter:
-    """Says what long work does and shows its progress, or is silent; made where the work is asked for, and passed on."""
+    """Reports on long work and its progress, or stays silent; created by the command and passed down."""
 
     enabled: bool = True
 
@@ -86,7 +86,7 @@ class Reporter:
             say(line)
 
     def progress(self, label: str, total: int | None, things: str = "shards", *, enabled: bool = True) -> Progress:
-        """Progress to be shown while it is entered, unless this is silent."""
+        """A context manager that shows progress, unless this is silent."""
         return Progress(label, total, things, enabled=enabled and self.enabled)
 
 

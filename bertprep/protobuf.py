@@ -1,18 +1,18 @@
-"""Protocol buffers' wire format, as far as the small messages of TensorFlow's files need it: docs at protobuf.dev/encoding.
+"""The part of protobuf's wire format that TensorFlow's small messages need (protobuf.dev/programming-guides/encoding).
 
 A field is its number and kind in one varint, then its value. Fields that are 0 or empty are not written, as in proto3.
-Reading takes bytes from anywhere: what is cut off or of a kind that does not exist raises `ValueError`.
+The bytes may be hostile: a truncated field or an unknown kind raises `ValueError`.
 """
 
 from collections.abc import Iterator
 
 INTEGER, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5
-"""The kinds of values: a varint, a fixed64 or double, bytes of a length, a fixed32 or float."""
+"""The wire types: a varint, a fixed64 or double, length-delimited bytes, a fixed32 or float."""
 _LONGEST_VARINT = 10  # bytes, for 64 bits
 
 
 def varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; all bytes but the last have their highest bit set.
+    """A varint: seven bits a byte, lowest first; all bytes but the last have the highest bit set.
 
     >>> varint(300).hex()
     'ac02'
@@ -30,7 +30,7 @@ def integer(field: int, value: int) -> bytes:
 
 
 def message(field: int, content: bytes) -> bytes:
-    """A field of bytes, of text or of a message within the message."""
+    """A field of bytes, text or a nested message."""
     return varint(field << 3 | LENGTH) + varint(len(content)) + content
 
 

@@ -53,7 +53,7 @@ def test_no_task_is_no_work() -> None:
     ("function", "message"),
     [
         (die, r"^shard 3: the worker was killed \(SIGKILL\), as the system does when memory runs out; "),
-        (leave, r"^shard 3: the worker ended with exit status 7; what is finished is kept, the same command continues$"),
+        (leave, r"^shard 3: the worker ended with exit status 7; finished files are kept, the same command resumes$"),
         (refuse, r"^three is not allowed$"),
     ],
 )

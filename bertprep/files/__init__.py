@@ -1,1 +1,1 @@
-"""Files that appear whole or not at all, are locked, decompressed, and mapped though another process may cut them short."""
+"""Atomic files, locks, decompression, free space, and mapped files that survive truncation by another process."""

@@ -1,11 +1,11 @@
-"""gzip, bzip2 and Zstandard as streams: in bounded memory, of any number of members, and strict to the last byte.
+"""gzip, bzip2 and Zstandard as streams: in bounded memory, with any number of members, and strict to the last byte.
 
-The libraries' own readers take an empty file for empty text and a truncated one for one that ends there (zstandard), and ignore
-everything after bytes that they do not recognize (bz2, indexed_bzip2). Here each is an error. A few bytes can expand to
-megabytes, so no more is decompressed at a time than was asked for, or than a few kilobytes expand to.
+The libraries' own readers treat an empty file as empty text and a truncated one as complete (zstandard), and ignore everything
+after bytes that they do not recognize (bz2, indexed_bzip2). Here each is an error. A few bytes can expand to megabytes, so no
+more is decompressed at a time than was requested, or than a few kilobytes expand to.
 
 Large bzip2 files on disk are read by indexed_bzip2, which takes half the standard library's time and can use several
-processors; the position at which it stopped is compared with the end of the file.
+processors; its final position is compared with the end of the file.
 """
 
 import bz2
@@ -20,7 +20,7 @@ GZIP, BZIP2, ZSTANDARD = ".gz", ".bz2", ".zst"
 COMPRESSIONS = (GZIP, BZIP2, ZSTANDARD)
 BUFFER_BYTES = 1 << 20
 _INPUT_BYTES = 1 << 17
-_ZSTANDARD_INPUT_BYTES = 1 << 10  # is decompressed at once, to 32,768 times as much at most, 32 MiB
+_ZSTANDARD_INPUT_BYTES = 1 << 10  # decompressed at once, to at most 32,768 times as much, 32 MiB
 _ZSTANDARD_WINDOW_BYTES = 1 << 27  # what `zstd --long` needs; a frame may ask for terabytes
 _INDEXED_BYTES = 1 << 20  # smaller bzip2 files are not worth threads
 _END_OF_STREAM, _END_OF_STREAM_BITS, _CHECKSUM_BITS = 0x177245385090, 48, 32  # of bzip2
@@ -30,7 +30,7 @@ _NAMES = {GZIP: "gzip", BZIP2: "bzip2", ZSTANDARD: "Zstandard"}
 
 
 class BrokenArchiveError(Exception):
-    """What is wrong with an archive."""
+    """An archive is truncated, damaged or followed by other bytes."""
 
 
 def decompress(raw: BinaryIO, compression: str, processors: int = 1) -> BinaryIO:
@@ -54,7 +54,7 @@ def _size_of(file: io.BufferedReader) -> int:
 
 
 class _Members(io.RawIOBase):
-    """The members (streams, frames) of an archive one after another, by a decompressor object for each."""
+    """The members (streams, frames) of an archive in sequence, each with its own decompressor object."""
 
     def __init__(self, raw: BinaryIO, compression: str) -> None:
         self._raw, self._name = raw, _NAMES[compression]
@@ -63,7 +63,7 @@ class _Members(io.RawIOBase):
         self._new_member, self._error = _decompressor(compression)
         self._member: Any = None
         self._members = 0
-        self._is_new = True  # nothing of the member was decompressed yet
+        self._is_new = True  # nothing of the member has been decompressed yet
         self._compressed = b""
         self._ready = memoryview(b"")
 
@@ -81,7 +81,7 @@ class _Members(io.RawIOBase):
         """The next decompressed bytes; none at the end."""
         while True:
             at_end = False
-            if not self._compressed and getattr(self._member, "needs_input", True):  # bz2 keeps what it has not used
+            if not self._compressed and getattr(self._member, "needs_input", True):  # bz2 keeps unused input
                 self._compressed = self._raw.read(self._input_bytes)
                 at_end = not self._compressed
             if self._member is None:
@@ -130,10 +130,10 @@ def _decompressor(compression: str) -> tuple[Callable[[], Any], type[Exception]]
 
 
 class _IndexedBzip2(io.RawIOBase):
-    """indexed_bzip2's reader with the errors of this module; some of its own are a RuntimeError without a message.
+    """indexed_bzip2's reader with the errors of this module; some of its own are RuntimeErrors without a message.
 
-    At bytes that it does not recognize it stops as if the file ended there. So the file must end with a stream's end, and one
-    that the reader has reached.
+    At bytes that it does not recognize it stops as if the file ended there. So the file must end with the end of a stream that
+    the reader has reached.
     """
 
     def __init__(self, raw: io.BufferedReader, processors: int) -> None:
@@ -161,7 +161,7 @@ class _IndexedBzip2(io.RawIOBase):
         return count
 
     def _is_at_end(self) -> bool:
-        """Whether the file ends with a stream's end, padded to whole bytes, and the reader has reached it."""
+        """Whether the file ends with the end of a stream, padded to whole bytes, that the reader has reached."""
         size, descriptor = _size_of(self._raw), self._raw.fileno()
         empty = _EMPTY_STREAM_BYTES  # such a stream has no block, and the reader does not always record its end
         while size >= empty and _EMPTY_STREAM.fullmatch(os.pread(descriptor, empty, size - empty)):

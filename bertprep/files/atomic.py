@@ -1,9 +1,9 @@
-"""Files that appear under their final name only when they are whole: temporary name, fsync, rename.
+"""Files that get their final name only when they are complete: temporary name, fsync, rename.
 
 The temporary name, `NAME.1f2e3d4c.tmp`, is the writer's own: several processes may write one file at once, and the last to
-finish wins. The file is always created, never opened, and not through a link, so nothing that somebody else put there is
-written to or read. Its writer holds a lock on it, which the system releases when the writer dies, however it dies: that tells
-leftovers of killed runs from files being written, and the next writer of the file removes them.
+finish wins. The file is always newly created, never through a link, so nothing that somebody else put there is written to or
+read. Its writer holds a lock on it, which the system releases when the writer dies, however it dies. That distinguishes
+leftovers of killed runs from files being written; the next writer of the file removes them.
 """
 
 import errno
@@ -24,7 +24,7 @@ _TEMPORARY = re.compile(rf"(.+)\.[0-9a-f]{{8}}{re.escape(TEMPORARY_SUFFIX)}")
 
 
 def explain_write_error(path: Path, error: OSError) -> BertprepError:
-    """The error for a write that the system refused: which file, why, how much space is free, and what to do."""
+    """The error for a failed write: which file, why, how much space is free, and what to do."""
     if in_the_way := _not_a_folder(path):
         return BertprepError(f"{path}: cannot be written: {in_the_way}")
     folder = next((p for p in path.parents if p.is_dir()), Path("/"))
@@ -40,7 +40,7 @@ def explain_write_error(path: Path, error: OSError) -> BertprepError:
 
 
 def _not_a_folder(path: Path) -> str | None:
-    """What is in the way where a folder above `path` should be, if anything is, and what to do."""
+    """What obstructs a folder above `path`, if anything does, and what to do."""
     for above in reversed(path.parents):
         if above.is_symlink() and not above.exists():
             return f"{above} is a link to {above.readlink()}, which does not exist; make that folder, or name another"
@@ -52,7 +52,7 @@ def _not_a_folder(path: Path) -> str | None:
 class AtomicFile:
     """A binary file being written; `write` takes any buffer and writes all of it.
 
-    A `direct` file bypasses the system's page cache where the system can, which takes a third of the processor time. It should
+    A `direct` file bypasses the page cache if the system supports it, which takes a third of the CPU time. It should
     be written in large blocks of whole pages from page-aligned memory; other writes, such as the end of a file, go through the
     cache.
     """
@@ -74,7 +74,7 @@ class AtomicFile:
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data).cast("B")
-        while len(view):  # os.write may write less: on a signal, or on a full disk
+        while len(view):  # os.write may write less, on a signal or on a full disk
             try:
                 written = os.write(self._descriptor, view)
             except OSError as error:
@@ -106,10 +106,10 @@ class AtomicFile:
 
 @contextmanager
 def atomic_file(path: Path, *, direct: bool = False, mode: int = 0o666) -> Iterator[AtomicFile]:
-    """Write `path` whole or not at all; a new file has the permissions `mode`, less the umask.
+    """Write `path` atomically; a new file has the permissions `mode`, less the umask.
 
-    Raises `BertprepError` where the system refuses a write, or the name is a device's. On any exception nothing is left,
-    and a previous file of that name is untouched.
+    Raises `BertprepError` if a write fails or the name is that of a device. On any exception nothing is left, and a previous
+    file of that name is untouched.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -132,9 +132,9 @@ def atomic_file(path: Path, *, direct: bool = False, mode: int = 0o666) -> Itera
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """A new folder to fill, which appears as `path` when the block ends; nothing is left of it where the block fails.
+    """A new folder to fill, which appears as `path` when the block ends; if the block fails, nothing is left of it.
 
-    Raises `BertprepError` where the system refuses that, or something else has the name by then.
+    Raises `BertprepError` if that fails, or something else has the name by then.
     """
     place = path.resolve()
     try:
@@ -155,7 +155,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(path: Path) -> Iterator[Path]:
-    """A new folder beside `path`, removed when the block ends; one that a killed run left under that name is removed first."""
+    """A new folder beside `path`, removed when the block ends; a leftover of a killed run is removed first."""
     try:
         folder, descriptor = _make_temporary(path, _make_folder)
     except OSError as error:
@@ -177,14 +177,14 @@ def sync_folder(folder: Path) -> None:
 
 
 def temporary_name(path: Path) -> Path:
-    """A name beside `path` that no other process has."""
+    """A unique name beside `path`."""
     return path.with_name(f"{path.name}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")
 
 
 def _make_temporary(path: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
-    """A new file or folder beside `path`, and a descriptor of it that holds its lock."""
+    """A new file or folder beside `path`, and a descriptor that holds its lock."""
     with suppress(OSError):  # a folder that can be written to but not listed
-        old_name = path.name + TEMPORARY_SUFFIX  # as bertprep 0.1.0 called it
+        old_name = path.name + TEMPORARY_SUFFIX  # the name that bertprep 0.1.0 used
         for beside in path.parent.iterdir():
             match = _TEMPORARY.fullmatch(beside.name)
             if beside.name == old_name or (match and match[1] == path.name):
@@ -195,7 +195,7 @@ def _make_temporary(path: Path, make: Callable[[Path], int]) -> tuple[Path, int]
             descriptor = make(temporary)
         except FileExistsError:
             continue
-        with suppress(OSError):  # a file system without locks: then leftovers of a kill stay
+        with suppress(OSError):  # a file system without locks, where leftovers of a kill stay
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if is_still(temporary, descriptor):
             return temporary, descriptor
@@ -212,7 +212,7 @@ def _make_folder(path: Path) -> int:
 
 
 def is_still(path: Path, descriptor: int) -> bool:
-    """Whether the open file is the one that has that name."""
+    """Whether the open file is the one at `path`."""
     try:
         return os.path.samestat(path.stat(follow_symlinks=False), os.fstat(descriptor))
     except FileNotFoundError:
@@ -228,9 +228,9 @@ def remove_leftovers(folder: Path) -> None:
 
 def _remove_if_dead(path: Path) -> None:
     """Remove a temporary file, link or folder whose writer is dead."""
-    with suppress(OSError):  # gone meanwhile, or not ours to remove
+    with suppress(OSError):  # already gone, or not ours to remove
         kind = path.lstat().st_mode
-        if stat.S_ISLNK(kind):  # links are made under the lock of their folder, and exist for a moment only
+        if stat.S_ISLNK(kind):  # links are made under the lock of their folder, and exist only for a moment
             path.unlink()
             return
         if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):

@@ -1,4 +1,4 @@
-"""Whether the disks have the space for what is still to be written: asked before the first byte, not found out at the last."""
+"""Checks that the disks have space for everything still to be written, before the first byte."""
 
 import shutil
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from bertprep.errors import BertprepError
 
 @dataclass(frozen=True)
 class FreeSpace:
-    """What is needed and what is free on one file system, the one that `folder` is on."""
+    """The needed and the free space on the file system of `folder`."""
 
     folder: Path
     needed_bytes: int
@@ -22,7 +22,7 @@ class FreeSpace:
 
 
 def free_space(needed_bytes: Mapping[Path, int]) -> list[FreeSpace]:
-    """The space on each of the file systems that these folders are on, or will be on."""
+    """The space on each file system on which these folders are, or will be."""
     needs: dict[int, tuple[Path, int]] = {}
     for folder, size_bytes in needed_bytes.items():
         absolute = folder.absolute()
@@ -34,7 +34,7 @@ def free_space(needed_bytes: Mapping[Path, int]) -> list[FreeSpace]:
 
 
 def check_free_space(needed_bytes: Mapping[Path, int]) -> None:
-    """Raise `BertprepError` where what is still to come does not fit."""
+    """Raise `BertprepError` if the rest does not fit."""
     for disk in free_space(needed_bytes):
         if not disk.enough:
             raise BertprepError(

@@ -1,6 +1,6 @@
 """One writer at a time: a lock on a file, which the system releases when its holder dies, however it dies.
 
-`locked` is for a folder without a manifest; the lock of one that has a manifest is that on its journal.
+`locked` is for folders without a manifest; a folder with a manifest is locked through its journal.
 """
 
 import fcntl
@@ -18,9 +18,9 @@ LOCK = ".lock"
 
 @contextmanager
 def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[None]:
-    """Hold the lock `name` of `folder`, which is created where it is missing.
+    """Hold the lock `name` of `folder`, which is created if it is missing.
 
-    Where another run holds the lock, raises `BertprepError`, or with `wait` says so and waits.
+    If another run holds the lock, raises `BertprepError`, or with `wait` prints a line and waits.
     """
     path = folder / name
     try:
@@ -36,9 +36,9 @@ def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[No
 
 
 def open_locked(path: Path, *, wait: bool) -> int:
-    """A descriptor of `path`, to read and to append, that holds the file's lock; the file is created where it is missing.
+    """A descriptor of `path`, for reading and appending, that holds the file's lock; a missing file is created.
 
-    The holder of the lock may remove the file; then the lock is taken on the file that has its name next.
+    The previous holder may remove the file; then the lock is taken on the next file of that name.
     """
     is_said = False
     taken = f"{path.parent}: another run is writing here"

@@ -1,8 +1,8 @@
 """Files mapped into memory that may be truncated while they are read.
 
 A page that is no longer in its file cannot be read: the system sends SIGBUS, which would end the process without a message. The
-handler that is installed here (`kernels.bus_errors`) maps zeros there instead and marks the file, so that reading ends, and
-`check` after it raises an error that names the file. Reading is not slower for it. Installed on 64-bit Linux only.
+handler installed here (`kernels.bus_errors`) maps zeros there instead and marks the file, so that reading finishes and `check`
+then raises an error that names the file. It does not slow down reading. Installed on 64-bit Linux only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class MappedFile(mmap.mmap):
     def __new__(cls, file: BinaryIO) -> MappedFile:
         try:
             return super().__new__(cls, file.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError as error:  # it is empty by now
+        except ValueError as error:  # it has become empty
             raise BertprepError(
                 f"{file.name}: was emptied while it was opened; see that nothing else writes there, make it again, and run the "
                 "same command"
@@ -43,9 +43,9 @@ class MappedFile(mmap.mmap):
         self._row = _watch(np.frombuffer(self, np.uint8)) if _IS_HANDLED else 0
 
     def check(self) -> None:
-        """Raise `BertprepError` where the file was truncated since it was mapped, so that zeros were read for its end.
+        """Raise `BertprepError` if the file was truncated since it was mapped, so that its end was read as zeros.
 
-        Takes a microsecond, most of it to ask for the size: without that the rest of a page that was cut would read as zeros.
+        Takes a microsecond, mostly for fstat, which detects a truncation within a page, where zeros appear without a signal.
         """
         if self.size() < len(self) or (self._row and _watched().table[self._row, MAPPING_IS_CUT]):
             raise BertprepError(
@@ -54,7 +54,7 @@ class MappedFile(mmap.mmap):
             )
 
     def close(self) -> None:
-        super().close()  # raises where an array still looks at the bytes
+        super().close()  # raises if an array still refers to the bytes
         self._release()
 
     def __exit__(self, *exception: object) -> None:
@@ -70,14 +70,14 @@ class MappedFile(mmap.mmap):
 
 
 def any_cut() -> bool:
-    """Whether a page of any mapped file was missing when it was read: one look instead of a `check` of thousands of files."""
+    """Whether any mapped file was truncated while it was read: one test instead of a `check` of thousands of files."""
     return _IS_HANDLED and bool(_watched().table[0, CUTS])
 
 
 def _watch(data: NDArray[np.uint8]) -> int:
-    """The row of the table that watches these bytes; 0 where there is none."""
+    """The row of the table that watches these bytes; 0 if there is none."""
     watched = _watched()
-    watched.install()  # each time: a framework that was loaded since may have installed its own handler
+    watched.install()  # each time: a framework loaded since may have installed its own handler
     return watched.take(data.ctypes.data, data.ctypes.data + data.size)
 
 
@@ -93,7 +93,7 @@ class _Action(ctypes.Structure):
 
 
 class _Watched:
-    """The table of mappings and the handler that reads it; there is one, for as long as the process lives."""
+    """The table of mappings and the handler that reads it; one per process."""
 
     def __init__(self) -> None:
         self.table = np.zeros((MAPPING_ROWS, MAPPING_WIDTH), np.int64)
@@ -105,7 +105,7 @@ class _Watched:
         kernels.load().take_table_of_mappings(self.table.ctypes.data)
 
     def install(self) -> None:
-        """Install this module's handler, whichever was there before."""
+        """Install this module's handler in place of any other."""
         current = _Action()
         self._sigaction(signal.SIGBUS, None, ctypes.byref(current))
         if current.handler != self._action.handler:

@@ -1,1 +1,1 @@
-"""Forecasts: records made of a few pieces of a text by a process like `create`'s, and what a training run makes of records."""
+"""Forecasts of `create` from records made of a few pieces of text, and of a training run on records."""

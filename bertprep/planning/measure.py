@@ -1,4 +1,4 @@
-"""What making records costs on this machine, measured by making some: in a new process with workers, as `create` does it.
+"""Measures the cost of making records on this machine by making some, in a new process with workers, as `create` does.
 
 Files are written where the records will go, and removed one by one. CPU time, wall time and memory are those of the process
 and its workers together, from starting Python to its end.
@@ -29,7 +29,7 @@ from bertprep.planning.pieces import Piece
 from bertprep.records.make import RecordMaker, ShardTask
 from bertprep.terminal import say
 
-_RECORDS_LOOKED_AT = 4_000  # of each piece, for the fraction of padding; records are in shuffled order
+_RECORDS_LOOKED_AT = 4_000  # records of each piece sampled for the fraction of padding; they are in shuffled order
 _BLOCK = 256
 _MADE, _USED = "made.pickle", "used.pickle"
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # the unit of ru_maxrss
@@ -39,7 +39,7 @@ _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # the unit of ru_maxrss
 class MadePiece:
     """What one piece of text became; the tokens are those of the first `records_looked_at` records.
 
-    `peak_bytes` is the most memory that the process which made it had had by then.
+    `peak_bytes` is the peak memory of its process so far.
     """
 
     piece: Piece
@@ -53,7 +53,7 @@ class MadePiece:
 
 @dataclass(frozen=True)
 class Measured:
-    """What making some pieces took; `peak_bytes` is the memory of the largest process, the first one included."""
+    """The cost of making some pieces; `peak_bytes` is the memory of the largest process, the first one included."""
 
     made: list[MadePiece]
     cpu_seconds: float
@@ -62,7 +62,7 @@ class Measured:
 
     @property
     def largest_first(self) -> MadePiece:
-        """Of the pieces that were the first of their process, the largest: its memory is not that of another piece."""
+        """The largest of the pieces that were the first of their process, whose memory is thus not another piece's."""
         firsts: dict[int, MadePiece] = {}
         for made in self.made:
             firsts.setdefault(made.process, made)
@@ -71,7 +71,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What making all shards takes."""
+    """The cost of making all shards."""
 
     cpu_seconds: float
     wall_seconds: float
@@ -81,7 +81,7 @@ class Forecast:
 def measure(
     pieces: Sequence[Piece], maker: RecordMaker, formats: Sequence[RecordFormat], folder: Path, workers: int
 ) -> Measured:
-    """Make the records of these pieces in `folder` and remove them, in a new process with so many workers."""
+    """Make the records of these pieces in `folder` and remove them, in a new process with `workers` workers."""
     started = time.monotonic()
     source = str(Path(bertprep.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])}
@@ -103,9 +103,9 @@ def measure(
 
 
 def serve() -> None:
-    """The process that `measure` starts: it reads what to make from standard input, and leaves its results in the folder.
+    """The process that `measure` starts: it reads its tasks from standard input and writes its results to the folder.
 
-    The work is done in a fork: a started process counts as its own the memory of the one that started it, a fork does not.
+    The work is done in a fork: a spawned process is charged the memory of its parent, a fork is not.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is for the parent
     pieces, maker, formats, folder, workers = pickle.loads(sys.stdin.buffer.read())
@@ -141,7 +141,7 @@ def _make_all(
 
 
 def _make(maker: RecordMaker, given: tuple[Piece, ShardTask]) -> MadePiece:
-    """Make the records of a piece, look at some of them, remove them."""
+    """Make the records of a piece, sample some of them, remove them."""
     piece, task = given
     try:
         made = maker.make(task)
@@ -158,7 +158,7 @@ def _make(maker: RecordMaker, given: tuple[Piece, ShardTask]) -> MadePiece:
 
 
 def count_tokens(path: Path, most: int) -> tuple[int, int]:
-    """(records, tokens in them that are not padding) of the first records of a file, `most` at the most."""
+    """(records, tokens without padding) of at most `most` first records of a file."""
     looked_at = tokens = 0
     with records.open(path) as file:
         for examples in file.blocks(_BLOCK):
@@ -170,9 +170,9 @@ def count_tokens(path: Path, most: int) -> tuple[int, int]:
 
 
 def forecast(sizes: Sequence[int], start: Measured, measured: Measured, workers: int) -> Forecast:
-    """What shards of these sizes in bytes will take, on the line through two measurements: of little text, and of much.
+    """The cost of shards of these sizes in bytes, on the line through two measurements: of little text, and of much.
 
-    Time goes by bytes of text, wall time by those of the busiest worker, and memory by those of the largest shard.
+    CPU time scales with the bytes of text, wall time with those of the busiest worker, memory with those of the largest shard.
     """
 
     def scaled(first: float, second: float, at_first: int, at_second: int, at: int) -> float:
@@ -194,7 +194,7 @@ def forecast(sizes: Sequence[int], start: Measured, measured: Measured, workers:
 
 
 def busiest_worker_bytes(sizes: Sequence[int], workers: int) -> int:
-    """The most bytes that one worker gets, where each takes the next shard when it is done with one.
+    """The most bytes that one worker gets if each takes the next shard when it becomes free.
 
     >>> busiest_worker_bytes([10, 10, 10], 2)
     20

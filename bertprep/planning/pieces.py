@@ -1,9 +1,9 @@
-"""Which text a plan is measured on: whole text shards, or whole documents of large ones, from all over the corpus.
+"""Selects the text that a plan is measured on: whole text shards, or whole documents of large ones, from all over the corpus.
 
-A small corpus is measured whole. Of a larger one, offsets are spread evenly over its bytes, at least two for each worker, so
-that most of the work is done by workers that are warm; the shard at an offset is taken whole where it is small enough, and
-otherwise stretches of it are copied to a file. Pieces are as large as the budget allows: a large shard costs more per byte than
-a small one, since its tokens fit no cache.
+A small corpus is measured whole. In a larger one, offsets are spread evenly over its bytes, at least two per worker, so that
+most of the work is done by warm workers. The shard at an offset is taken whole if it is small enough, otherwise stretches of it
+are copied to a file. Pieces are as large as the budget allows: a large shard costs more per byte than a small one, because its
+tokens fit no cache.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Piece:
 
 
 def size_of(shard: TextShard) -> int:
-    """The bytes of a text shard; raises `BertprepError` where it cannot be read or is empty."""
+    """The bytes of a text shard; raises `BertprepError` if it cannot be read or is empty."""
     try:
         size_bytes = shard.path.stat().st_size
     except OSError as error:
@@ -52,7 +52,7 @@ def choose_pieces(
     shards: Sequence[TextShard], sizes: Sequence[int], folder: Path, *, workers: int, dupe: int, budget_bytes: int
 ) -> list[Piece]:
     """The pieces to measure for shards of these sizes in bytes; those that are not whole shards are written to `folder`."""
-    budget_bytes = budget_bytes * _USUAL_DUPE // max(dupe, _USUAL_DUPE)  # for the same time and disk, however large --dupe is
+    budget_bytes = budget_bytes * _USUAL_DUPE // max(dupe, _USUAL_DUPE)  # so that time and disk do not depend on --dupe
     if sum(sizes) <= budget_bytes:
         return [Piece(shard, shard.path, size, True) for shard, size in zip(shards, sizes, strict=True)]
     wanted = max(FEWEST_PIECES, 2 * workers)
@@ -66,7 +66,7 @@ def choose_pieces(
         for at in range(count):
             path = folder / f"piece_{number:05d}_{at}.txt"
             text = cut_documents(shard.path, at * size // count, (at + 1) * size // count, piece_bytes)
-            if not text:  # lines of megabytes; this shard is not measured, unless no other is
+            if not text:  # lines of megabytes; this shard is measured only if no other is
                 continue
             try:
                 path.write_bytes(text)
@@ -77,7 +77,7 @@ def choose_pieces(
 
 
 def first_documents(piece: Piece, folder: Path, number: int) -> Piece:
-    """The beginning of a piece, as a file in `folder`: next to no work, so that it shows what starting costs."""
+    """The beginning of a piece, as a file in `folder`: so little work that it shows the startup cost."""
     text = cut_documents(piece.path, 0, piece.size_bytes, _FIRST_BYTES)
     if not text:
         return piece
@@ -95,7 +95,7 @@ def _shards_at(sizes: Sequence[int], count: int) -> list[int]:
     total, number, end = sum(sizes), 0, sizes[0]
     found = []
     for at in range(count):
-        while end * 2 * count <= total * (2 * at + 1):  # the offset is beyond this shard
+        while end * 2 * count <= total * (2 * at + 1):  # the offset is past this shard
             number += 1
             end += sizes[number]
         found.append(number)
@@ -105,7 +105,7 @@ def _shards_at(sizes: Sequence[int], count: int) -> list[int]:
 def cut_documents(path: Path, start: int, stop: int, size_bytes: int) -> bytes:
     """About `size_bytes` of the documents from byte `start` to byte `stop` of a text shard, in stretches evenly spread.
 
-    A stretch begins and ends where a document does, or where a line does if one document is larger than a stretch.
+    A stretch begins and ends with a document, or with a line if one document is larger than a stretch.
     """
     length = size_bytes // STRETCHES_A_PIECE
     step = (stop - start) // STRETCHES_A_PIECE

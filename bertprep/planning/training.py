@@ -1,7 +1,7 @@
-"""What a training run makes of records: how often it sees each, and so each mask and each text, and how much is padding.
+"""The use a training run makes of records: how often it sees each record, hence each mask and text, and how much is padding.
 
-A record is one cutting and one masking of a text, made `dupe` times over; so a run that passes over the records once passes
-over the text `dupe` times, and meets a mask again only in its second pass.
+Each text is cut and masked `dupe` times. So one pass over the records is `dupe` passes over the text, and a mask repeats only
+in the second pass.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from bertprep.planning.measure import count_tokens
 from bertprep.records.data_sets import find_training_records
 from bertprep.workspace.layout import TRAINING
 
-_RECORDS_LOOKED_AT = 20_000  # in a whole folder, for the fraction of padding
+_RECORDS_LOOKED_AT = 20_000  # records of a folder sampled for the fraction of padding
 _MOST_FILES_LOOKED_AT = 20
 
 
 @dataclass(frozen=True)
 class TrainingRecords:
-    """The records that a run trains on; `dupe` is None where no manifest tells it."""
+    """The records that a run trains on; `dupe` is None without a manifest."""
 
     records: int
     seq: int
@@ -34,7 +34,7 @@ class TrainingRecords:
 
 @dataclass(frozen=True)
 class TrainingUse:
-    """What so many steps of a global batch, in sequences, make of these records."""
+    """The use of these records in `steps` steps of a global batch, in sequences."""
 
     data: TrainingRecords
     steps: int
@@ -51,7 +51,7 @@ class TrainingUse:
 
     @property
     def epochs_over_records(self) -> float:
-        """How often each record is seen, and so each of its masks."""
+        """How often each record, hence each mask, is seen."""
         return self.sequences / self.data.records
 
     @property
@@ -61,12 +61,12 @@ class TrainingUse:
 
     @property
     def tokens(self) -> int:
-        """All tokens that the model computes, padding too."""
+        """All tokens that the model processes, padding included."""
         return self.sequences * self.data.seq
 
     @property
     def text_tokens(self) -> int:
-        """Those that are not padding."""
+        """The tokens without padding."""
         return round(self.tokens * (1 - self.data.padding_share))
 
     def as_json(self) -> dict[str, Any]:
@@ -75,9 +75,9 @@ class TrainingUse:
 
 
 def read_training_records(folder: Path) -> TrainingRecords:
-    """The training records of a folder: those of its `training` folder where it has one; ours or other tools'.
+    """The training records of a folder, or of its `training` folder; bertprep's or another tool's.
 
-    Numbers come from the manifest where there is one, and else from the files; padding from records spread over the files.
+    Counts come from the manifest if there is one, else from the files; padding from records spread over the files.
     """
     if not folder.is_dir():
         raise UsageError(f"--records {folder}: is not a folder; name one with record files, or with training/ in it")

@@ -18,7 +18,7 @@ from bertprep.config import InstanceSettings, ShardSettings
 from bertprep.instances import Tokenizer, generate_instances
 from bertprep.kernels import numbers as faults
 from bertprep.records import Examples, RecordEncoder, write_records
-from bertprep.reporting.tables import SHARES
+from bertprep.reporting.tables import FRACTIONS
 from tests.check.clean_sets import SETS, validated_sets
 from tests.check.tallied import RULES, VOCABULARY
 from tests.golden import GOLDEN
@@ -61,7 +61,7 @@ def test_clean_sets_of_all_settings_have_no_finding(golden_corpus: Path, tmp_pat
     assert len(SETS) == 58
     for clean, outcome in validated_sets(range(len(SETS)), golden_corpus, tmp_path):
         assert outcome.findings == [], clean
-        for share, (split, tally) in itertools.product(SHARES, outcome.tallies.items()):
+        for share, (split, tally) in itertools.product(FRACTIONS, outcome.tallies.items()):
             low, high = share.interval(tally, outcome.expected[split])
             least, most = share.expected(outcome.expected[split])
             assert low <= most, (clean, share)
@@ -73,7 +73,7 @@ def test_clean_records_are_fair(examples: Examples) -> None:
 
 
 @pytest.mark.parametrize("shown", ["mask to kept", "kept to mask", "random to mask"])
-def test_replacement_shares_off_by_one_point_are_found(examples: Examples, shown: str) -> None:
+def test_replacement_fractions_off_by_one_point_are_found(examples: Examples, shown: str) -> None:
     rows, columns, places = predictions(examples)
     labels, now = examples.masked_lm_ids[rows, columns], examples.input_ids[rows, places]
     source, target = {
@@ -87,7 +87,7 @@ def test_replacement_shares_off_by_one_point_are_found(examples: Examples, shown
     assert codes(count(examples)) == ["replacement-shares"]
 
 
-def test_masks_that_never_take_the_first_place_are_found(examples: Examples) -> None:
+def test_masks_that_never_use_the_first_position_are_found(examples: Examples) -> None:
     rows, columns, places = predictions(examples)
     at_first = (columns == 0) & (places == 1) & (examples.masked_lm_positions[rows, 1] != 2)
     at_first &= examples.input_ids[rows, 2] != VOCABULARY.sep
@@ -109,7 +109,7 @@ def test_a_token_that_is_never_predicted_is_found(golden: Examples) -> None:
 @pytest.mark.parametrize(
     ("random", "level"), [(0, ["error"]), (0.3, ["error"]), (0.47, ["error"]), (0.59, []), (0.9, ["warning"]), (1, ["warning"])]
 )
-def test_the_share_of_random_next_sentences(golden: Examples, random: float, level: list[str]) -> None:
+def test_the_fraction_of_random_next_sentences(golden: Examples, random: float, level: list[str]) -> None:
     """Without a manifest it is unknown that documents have more than one sentence."""
     assert [finding.level for finding in statistics.judge_next_sentence(with_random_next(golden, random), "x")] == level
 
@@ -209,7 +209,7 @@ def test_a_file_of_another_size() -> None:
     assert statistics.judge_file_sizes(files[:3]) == []
 
 
-def test_an_interval_holds_the_true_share() -> None:
+def test_an_interval_contains_the_true_fraction() -> None:
     assert fraction_interval(0, 0) == (0.0, 1.0)
     low, high = fraction_interval(0, 10)
     assert low == 0

@@ -135,7 +135,7 @@ class Patience:
         if self._tries >= self._allowed:
             raise BertprepError(
                 f"{self._what}: {trouble}; given up after {self._allowed} tries without progress; "
-                "what has arrived is kept, the same command continues"
+                "what has arrived is kept, the same command resumes"
             )
         unit = first_wait_seconds()
         seconds = min(2 ** (self._tries - 1), LONGEST_WAIT) * unit
