@@ -1,1 +1,1 @@
-"""A data set as one HTML page to read: how it was made, how much there is, whether it is right, and what it looks like."""
+"""A data set as one HTML page: how it was made, how much there is, whether it is valid, and examples."""

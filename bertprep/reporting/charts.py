@@ -1,9 +1,9 @@
-"""Histograms, and strips beside a number, as inline SVG: found and expected in one picture.
+"""Histograms and small interval strips as inline SVG, which show found and expected values together.
 
-A histogram has filled columns for the first series, an outline for the second, a dashed line for what is expected. It is 340
-units wide, about what it gets on a phone and in one of three columns of a desktop page, so that its text has the size of the
-page's small print everywhere. A series is one path, whatever its number of columns. A strip shows intervals on a short axis;
-it holds no text and keeps its size, so that it fits in a row of a table on any screen.
+A histogram has filled columns for the first series, an outline for the second, and a dashed line for the expected values. It is
+340 units wide, about the width available on a phone and in one of three columns of a desktop page, so its text always has the
+size of the page's small print. A series is one path, whatever its number of columns. A strip shows intervals on a short axis;
+it has no text and a fixed size, so it fits a table row on any screen.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Interval = tuple[float, float, float]
 MOST_COLUMNS = 70
 _WIDTH, _HEIGHT = 340, 216
 _TOP, _BOTTOM, _RIGHT = 30, 178, 332
-_CHARACTER = 6.2  # width of a character of the labels, roughly
-_TOWERS = 3.0  # a column this many times as high as all others is cut, so that these can be seen
+_CHARACTER = 6.2  # approximate width of a character in labels
+_TOWERS = 3.0  # a column this many times as high as all others is cut off, so that those remain visible
 _STRIP_WIDTH, _STRIP_ROW, _STRIP_PADDING = 168, 12, 5
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What a histogram shows: the value of each column of each series, between n + 1 edges."""
+    """The data of a histogram: the value of each column of each series, between n + 1 edges."""
 
     edges: Values  # (n + 1,)
     series: dict[str, Values]  # (n,) by name; at most two
@@ -46,7 +46,7 @@ class Columns:
 
 
 def group(counts: Sequence[int] | NDArray[np.int64], most: int = MOST_COLUMNS) -> tuple[NDArray[np.int64], Values, int]:
-    """Counts by whole number in at most `most` columns of equal width, the last of which ends with the highest number.
+    """Counts by integer, grouped into at most `most` columns of equal width, the last of which ends with the highest number.
 
     >>> group([1, 2, 3, 4, 5], most=3)
     (array([1, 5, 9]), array([-1.5,  0.5,  2.5,  4.5]), 2)
@@ -60,7 +60,7 @@ def group(counts: Sequence[int] | NDArray[np.int64], most: int = MOST_COLUMNS) -
 
 
 def draw(columns: Columns, description: str) -> Markup:
-    """The chart; `description` says in words what it shows, to those who do not see it."""
+    """The chart; `description` is its text alternative."""
     top, cut = _top_of(columns)
     step = nice_step(top, 4)
     ticks = np.arange(0, top + step * 1e-6, step)
@@ -91,7 +91,7 @@ def draw(columns: Columns, description: str) -> Markup:
 
 
 def _top_of(columns: Columns) -> tuple[float, int | None]:
-    """The value at the upper end, and the column that is cut there: one that would flatten all others."""
+    """The value at the upper end, and the column that is cut off there because it would flatten all others."""
     highest = np.max(columns.all_values, axis=0)  # (n,)
     tower = int(np.argmax(highest))
     others = max(np.delete(highest, tower).tolist(), default=0.0)
@@ -101,7 +101,7 @@ def _top_of(columns: Columns) -> tuple[float, int | None]:
 
 
 def _steps(values: Values, edges: Values, x: Callable[[float], float], y: Callable[[float], float], *, closed: bool) -> str:
-    """A path along the tops of the columns; down to the axis at both ends if it is to be filled."""
+    """A path along the tops of the columns, closed to the axis at both ends if it is filled."""
     path = [f"M{x(edges[0]):.1f} {_BOTTOM}" if closed else f"M{x(edges[0]):.1f} {y(values[0]):.1f}"]
     height = float("nan")
     for right, value in zip(edges[1:], values, strict=True):
@@ -113,7 +113,7 @@ def _steps(values: Values, edges: Values, x: Callable[[float], float], y: Callab
 
 
 def _mark_cut(columns: Columns, edges: Values, x: Callable[[float], float], tower: int) -> Markup:
-    """A gap through the cut column, and beside it how high it is, on the side that has space."""
+    """A gap in the cut column, and its height as a label on the side that has space."""
     begin, end = x(float(edges[tower])), x(float(edges[tower + 1]))
     heights = [columns.y_text(round(float(values[tower]), 3)) for values in columns.series.values()]
     first, last = edges[tower] + 0.5, edges[tower + 1] - 0.5
@@ -142,7 +142,7 @@ def _x_axis(edges: Values, x: Callable[[float], float]) -> list[Markup]:
 
 
 def draw_strip(rows: Sequence[Interval], ranges: Sequence[Range], *, scale: Range, description: str) -> Markup:
-    """One line for each interval on an axis from scale[0] to scale[1], before the range that is expected of it."""
+    """One line per interval on an axis from scale[0] to scale[1], in front of its expected range."""
     height = 2 * _STRIP_PADDING + _STRIP_ROW * len(rows)
 
     def x(value: float) -> float:
@@ -169,9 +169,9 @@ def draw_strip(rows: Sequence[Interval], ranges: Sequence[Range], *, scale: Rang
 
 
 def scale_around(expected: Range, rows: Sequence[Interval]) -> Range:
-    """An axis on which the expected range and all intervals can be seen, with a point expected in its middle."""
+    """An axis that shows the expected range and all intervals, centred on an expected point."""
     ends = [end for row in rows for end in row]
-    if expected == (0.0, 1.0):  # any fraction is right, so only the intervals must be seen
+    if expected == (0.0, 1.0):  # any fraction is right, so only the intervals must be visible
         expected = min(ends, default=0.0), max(ends, default=1.0)
     low, high = min([expected[0], *ends]), max([expected[1], *ends])
     if expected[0] == expected[1]:

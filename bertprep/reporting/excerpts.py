@@ -1,4 +1,4 @@
-"""Examples to read: drawn evenly from the files of a data set, each a block of the page."""
+"""Readable examples, spread evenly over the files of a data set, each a block of the page."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from bertprep.records.examples import Examples
 from bertprep.reporting.markup import Markup, count, element, join
 
 MOST_TOKENS = 512
-"""Of one excerpt; those after them are only counted."""
+"""Tokens shown of one excerpt; the rest are only counted."""
 _TITLES = {
-    "masked": "to predict; shown as [MASK]",
-    "kept": "to predict; left as it was",
-    "replaced": "to predict; another token is shown",
+    "masked": "predicted; shown as [MASK]",
+    "kept": "predicted; unchanged",
+    "replaced": "predicted; another token is shown",
 }
 
 
 @dataclass(frozen=True)
 class Excerpt:
-    """One record, with its file and its number there."""
+    """One record, with its file and its number in it."""
 
     file: str
     record: int
@@ -36,7 +36,7 @@ class Excerpt:
 
 
 def draw_excerpts(folder: Path, files: Sequence[FileFacts], number: int) -> list[Excerpt]:
-    """Records spread evenly over all files; what cannot be read is left out, since a finding tells of it."""
+    """Records spread evenly over all files; unreadable ones are skipped, since a finding reports them."""
     excerpts: list[Excerpt] = []
     for name, chosen in groupby(choose(files, number), key=lambda pair: pair[0]):
         try:
@@ -50,7 +50,7 @@ def draw_excerpts(folder: Path, files: Sequence[FileFacts], number: int) -> list
 
 
 def choose(files: Sequence[FileFacts], number: int) -> list[tuple[str, int]]:
-    """(file, record) of `number` records that are spread evenly over all; the same on every run.
+    """(file, record) of `number` records spread evenly over all; the same on every run.
 
     >>> choose([FileFacts("a", "", 100, 0), FileFacts("b", "", 50, 0)], 3)
     [('a', 25), ('a', 75), ('b', 25)]
@@ -85,7 +85,7 @@ def _word(word: Word) -> Markup:
 
 
 def _token(token: Token) -> Markup | str:
-    """A token; one to predict as what stood there, marked by what is shown."""
+    """A token; a predicted one as the original, marked by its kind."""
     if token.state == "plain":
         return token.text
     if token.state == "special":

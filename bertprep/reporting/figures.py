@@ -1,4 +1,4 @@
-"""The figures of a report: which counts go into which chart, and what is said beneath it."""
+"""The figures of a report: the counts in each chart, and its caption."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ def segments(tallies: dict[str, Tally]) -> Markup:
 
 
 def predictions(tallies: dict[str, Tally], expected: dict[str, Expected]) -> Markup:
-    """Records by number of predictions, against the numbers that their lengths ask for."""
+    """Records by number of predictions, against the expected numbers."""
     numbers = [of_split.predictions for of_split in expected.values() if of_split.predictions is not None]
     wanted = np.sum(numbers, axis=0) if numbers else None
-    asked = "Whole words are masked: a record has at most what its length asks for."
+    asked = "Whole words are masked: a record has at most as many as its length allows."
     if wanted is not None:
-        asked = "Expected is what the length of each record asks for."
+        asked = "The expected number follows from the length of each record."
     by_split = {split: tally.predictions for split, tally in tallies.items()}
     caption = f"{_mean(Tally.total(tallies.values()).predictions):.2f} a record on average. {asked}"
     return figure("Predictions", _histogram(by_split, "predictions", wanted), caption)
 
 
 def positions(tallies: dict[str, Tally], expected: dict[str, Expected]) -> Markup:
-    """The fraction of maskable tokens at each position that are predictions: flat where masking prefers no position."""
+    """The fraction of maskable tokens at each position that are predicted: flat if masking prefers no position."""
     series: dict[str, Values] = {}
     edges, width = np.zeros(0), 1
     for split, tally in tallies.items():
@@ -75,12 +75,14 @@ def positions(tallies: dict[str, Tally], expected: dict[str, Expected]) -> Marku
         maskable = maskable_by_position(Tally.total(tallies.values()))
         wanted = group(thousandths)[0] / 1000 / np.maximum(group(maskable)[0], 1)
     columns = Columns(edges, series, wanted, _in_steps("position in the record", width), "masked of the tokens there")
-    caption = "No position is preferred or avoided: all columns have one height, except by chance. [CLS] is never masked."
+    caption = (
+        "If no position is preferred or avoided, all columns have the same height, except by chance. [CLS] is never masked."
+    )
     return figure("Position", columns, caption)
 
 
 def records_by_file(files: Sequence[FileFacts]) -> Markup:
-    """Records of each file where these are few; otherwise files by their records."""
+    """Records of each file if there are few files; otherwise files by their number of records."""
     splits = list(dict.fromkeys(file.split for file in files))
     numbers = np.array([file.records for file in files], np.int64)
     names = {split: split or "files" for split in splits}
@@ -106,7 +108,7 @@ def _whole(value: float) -> str:
 
 
 def _histogram(by_split: dict[str, Counts], x_label: str, expected: NDArray[np.int64] | None = None) -> Columns:
-    """Shares of each split's records by a whole number."""
+    """Fractions of each split's records by an integer."""
     series: dict[str, Values] = {}
     edges, width = np.zeros(0), 1
     for split, counts in by_split.items():
@@ -121,17 +123,17 @@ def _in_steps(label: str, width: int) -> str:
 
 
 def _median(counts: Counts) -> int:
-    """The value that half of what was counted by value reaches."""
+    """The median of values given as counts by value."""
     return int(np.searchsorted(np.cumsum(counts), counts.sum() / 2))
 
 
 def _mean(counts: Counts) -> float:
-    """The mean of what was counted by value."""
+    """The mean of values given as counts by value."""
     return float(counts @ np.arange(len(counts))) / max(int(counts.sum()), 1)
 
 
 def maskable_by_position(tally: Tally) -> Counts:
-    """(seq,) records whose token at the position may be masked: of text, neither [CLS] nor [SEP]."""
+    """(seq,) records whose token at the position may be masked: text other than [CLS] and [SEP]."""
     seq = len(tally.positions)
     longer = tally.records - np.cumsum(tally.lengths)[:seq]  # (seq,): records with more than p tokens
     text = np.append(longer[1:], 0)  # the last token is a [SEP]

@@ -1,8 +1,7 @@
-"""The page's elements as strings, in which nothing that data says can be taken for markup, and its numbers as text.
+"""The page's elements and numbers as strings, in which no data can be taken for markup.
 
-Whatever is not `Markup` is escaped when it enters an element. The result is well-formed XML as well as HTML, so that a test
-can parse it, and holds no character that XML forbids, nor one that changes the direction of the text around it: vocabularies
-do hold control characters.
+Everything but `Markup` is escaped when it enters an element. The result is well-formed XML as well as HTML, so a test can parse
+it, and has no characters that XML forbids or that change text direction: vocabularies do contain control characters.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _SPACE = "\N{NO-BREAK SPACE}"  # a number and its unit stay on one line
 
 
 class Markup(str):
-    """Text that is markup already."""
+    """Text that is already markup."""
 
     __slots__ = ()
 
@@ -27,7 +26,7 @@ Child = str | int | None
 
 
 def escape(text: Child) -> Markup:
-    """Text as it must stand in an element or an attribute.
+    """Text escaped for an element or an attribute.
 
     >>> escape('<a title="&">')
     '&lt;a title=&quot;&amp;&quot;&gt;'
@@ -38,7 +37,7 @@ def escape(text: Child) -> Markup:
 
 
 def element(name: str, /, *children: Child, **attributes: str | float | None) -> Markup:
-    """One element; None stands for a child or an attribute that is left out, `class_` for `class`, `x_y` for `x-y`.
+    """One element; None is an omitted child or attribute, `class_` stands for `class`, `x_y` for `x-y`.
 
     >>> element("td", "a<b", None, class_="number")
     '<td class="number">a&lt;b</td>'
@@ -54,7 +53,7 @@ def element(name: str, /, *children: Child, **attributes: str | float | None) ->
 
 
 def join(*parts: Child) -> Markup:
-    """Parts one after the other."""
+    """The concatenation of parts."""
     return Markup("".join(escape(part) for part in parts if part is not None))
 
 
@@ -71,7 +70,7 @@ def table(header: list[Child], rows: list[list[Child]], caption: str) -> Markup:
 
 
 def count(number: int) -> str:
-    """A number of things, whole as long as its digits can be read.
+    """A count, in full as long as it is readable.
 
     >>> count(1234567), count(3_210_000_000)
     ('1,234,567', '3.21 billion')
@@ -107,7 +106,7 @@ def percent(fraction: float, digits: int = 1) -> str:
 
 
 def plain_percent(fraction: float) -> str:
-    r"""A fraction in percent with as many digits as it needs: for the marks of an axis.
+    r"""A fraction in percent with as many digits as it needs, for axis labels.
 
     >>> plain_percent(0.05), plain_percent(0.0025)
     ('5\xa0%', '0.25\xa0%')
@@ -116,7 +115,7 @@ def plain_percent(fraction: float) -> str:
 
 
 def nice_step(extent: float, steps: int) -> float:
-    """The least of 1, 2, 2.5 or 5 times a power of ten that covers `extent` in `steps` steps.
+    """The smallest step of 1, 2, 2.5 or 5 times a power of ten that covers `extent` in `steps` steps.
 
     >>> nice_step(97, 4), nice_step(0.3, 4)
     (25.0, 0.1)

@@ -1,7 +1,7 @@
-"""A report as one HTML page: a pure function of what was found, so that the same data gives the same bytes.
+"""A report as one HTML page: a pure function of the outcome, so the same data gives the same bytes.
 
-The page needs nothing else: no script, no font, no request, which its content security policy forbids. It can be read on a
-phone, on paper, in a light and in a dark scheme. docs/decisions/0016 says why no template engine or plotting library is used.
+The page is self-contained: its content security policy forbids scripts, fonts and requests. It works on a phone, on paper, and
+in light and dark schemes. docs/decisions/0016 explains why no template engine or plotting library is used.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from bertprep.reporting.markup import Child, Markup, count, counted, element, es
 _STYLE = Path(__file__).with_name("style.css")
 _FORMAT_NAMES = {"tfrecord": "TFRecord", "ofrecord": "OFRecord"}
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-_MOST_LISTED = 20  # findings of one kind; the others are counted
+_MOST_LISTED = 20  # findings shown of one kind; the others are counted
 
 
 def page(outcome: Outcome, excerpts: Sequence[Excerpt], vocabulary: Vocabulary | None) -> str:
-    """The whole report on one data set; without a vocabulary tokens are shown by number."""
+    """The whole report on one data set; without a vocabulary tokens are shown by id."""
     title = f"{_name(outcome)}: BERT pretraining data"
     head = element(
         "head",
@@ -81,8 +81,8 @@ def _header(title: str, outcome: Outcome) -> Markup:
 def _how_it_was_made(outcome: Outcome) -> Markup:
     if outcome.manifest is None:
         text = (
-            "There is no manifest.json beside the files, so their settings are unknown. What is expected below is what the "
-            "defaults of BERT's generator give."
+            "There is no manifest.json beside the files, so their settings are unknown. The expected values below are those of "
+            "the defaults of BERT's generator."
         )
         return _section("How it was made", element("p", text))
     return _section("How it was made", tables.provenance(outcome.manifest))
@@ -92,14 +92,14 @@ def _statistics(outcome: Outcome, vocabulary: Vocabulary | None) -> list[Markup]
     expected, tallies = outcome.expected, outcome.tallies
     explained = element(
         "p",
-        "The dashed line or the shaded range is what is expected. An interval misses it by chance once in a million times; one "
+        "The dashed line or the shaded range is the expectation. An interval misses it by chance once in a million times; one "
         "that does is among the findings.",
         class_="note",
     )
     masked_most = element(
         "p",
-        "The tokens masked most. Drawn is how often each is masked, with its interval, as a multiple of how often it should be "
-        "by its share of the text.",
+        "The tokens masked most. The drawing shows how often each is masked, with its interval, as a multiple of its expected "
+        "count by its frequency in the text.",
         class_="note",
     )
     histograms = [
@@ -118,7 +118,7 @@ def _statistics(outcome: Outcome, vocabulary: Vocabulary | None) -> list[Markup]
 
 def _duplicates(outcome: Outcome) -> Markup:
     if outcome.sampled:
-        return element("p", "Duplicates were not looked for, since that needs all records, and this report is on a sample.")
+        return element("p", "Duplicates were not checked, because that needs all records and this report covers a sample.")
     if not any(outcome.duplicates.values()):
         return element("p", "No record repeats another.")
     records = {split: tally.records for split, tally in outcome.tallies.items()}
@@ -134,15 +134,15 @@ def _duplicates(outcome: Outcome) -> Markup:
 def _examples(excerpts: Sequence[Excerpt], vocabulary: Vocabulary | None) -> Markup:
     key = element(
         "p",
-        "The tokens to predict are put back and marked: ",
+        "The original tokens at predicted positions are restored and marked: ",
         element("mark", "shown as [MASK]"), ", ",
-        element("mark", "left as it was", class_="kept"), ", ",
+        element("mark", "unchanged", class_="kept"), ", ",
         element("mark", element("s", "shown"), " replaced by another token", class_="replaced"), ". ",
         element("span", "Segment A", class_="a"), " and ", element("span", "segment B", class_="b"),
         " have a colour each, and the pieces of a word are joined.",
         class_="note",
     )  # fmt: skip
-    by_number = element("p", "No vocabulary is known, so each token is shown by its number, [MASK] too.", class_="note")
+    by_number = element("p", "No vocabulary is known, so each token is shown by its id, [MASK] included.", class_="note")
     return _section(
         "Examples", key, None if vocabulary else by_number, *(join("\n", show(excerpt, vocabulary)) for excerpt in excerpts)
     )
@@ -155,7 +155,7 @@ def _all_findings(outcome: Outcome) -> Markup:
 
 
 def verdict(findings: Sequence[Finding]) -> str:
-    """One line on all of them.
+    """One line that sums up all findings.
 
     >>> verdict([])
     'Nothing was found wrong.'
@@ -167,7 +167,7 @@ def verdict(findings: Sequence[Finding]) -> str:
 
 
 def show_findings(findings: Sequence[Finding]) -> Markup:
-    """All findings, grouped by level and code in the order in which they come."""
+    """All findings, grouped by level and code in their order."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for finding in sorted(findings, key=lambda finding: LEVELS.index(finding.level)):
         groups.setdefault((finding.level, finding.code), []).append(finding)

@@ -1,4 +1,4 @@
-"""The tables of a report: how the data was made, how much there is, how it is masked and paired, what is masked most."""
+"""The tables of a report: how the data was made, how much there is, its masking and pairing, the tokens masked most."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bertprep.reporting.markup import Child, Markup, count, element, megabytes, 
 from bertprep.workspace.manifest import Manifest
 
 _TOKENS_SHOWN = 20
-_MILLIONS = 10_000_000  # from here on counts are shown in millions
-_LONG_CHECKSUM = 20  # characters; checksums are shown by their first 8, which tell them apart
+_MILLIONS = 10_000_000  # larger counts are shown in millions
+_LONG_CHECKSUM = 20  # characters; of checksums the first 8 are shown
 
 
 def provenance(manifest: Manifest) -> Markup:
-    """The settings of a manifest, and the versions that it was made with, as pairs of a name and a value."""
+    """The settings and versions of a manifest, as pairs of a name and a value."""
     pairs = [*_flat(manifest.made_with), *((f"version of {name}", version) for name, version in manifest.versions.items())]
     texts = [facts["text"] for facts in manifest.files.values() if "text" in facts]
     if texts:
@@ -43,7 +43,7 @@ def _flat(made_with: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 
 def _plain(value: object) -> str:
-    """A value of a manifest as one would say it.
+    """A value of a manifest in readable form.
 
     >>> _plain(True), _plain(8000), _plain("ad748cb7cbe4ab16987b9facbe414932")
     ('yes', '8,000', 'ad748cb7…')
@@ -57,9 +57,9 @@ def _plain(value: object) -> str:
 
 
 def counts_by_split(outcome: Outcome) -> Markup:
-    """Files, records, documents, tokens, padding and size; a column for each split, and one for all."""
+    """Files, records, documents, tokens, padding and size; a column for each split and one for all."""
     splits = list(dict.fromkeys(file.split for file in outcome.files))
-    columns: list[str | None] = [*splits] if len(splits) == 1 else [*splits, None]  # None is all together
+    columns: list[str | None] = [*splits] if len(splits) == 1 else [*splits, None]  # None: all splits together
     facts_of = outcome.manifest.files if outcome.manifest else {}
     documents = {name: int(facts["documents"]) for name, facts in facts_of.items() if "documents" in facts}
     is_known = all(file.name in documents for file in outcome.files)
@@ -80,7 +80,7 @@ def counts_by_split(outcome: Outcome) -> Markup:
 
 
 def _counts(name: str, numbers: list[int]) -> list[Child]:
-    """A row of counts; in millions where whole numbers would be too long to be compared."""
+    """A row of counts; in millions if whole numbers would be too long to compare."""
     if max(numbers) < _MILLIONS:
         return [name, *(f"{number:,}" for number in numbers)]
     return [f"{name}, millions", *(f"{number / 1e6:,.2f}" for number in numbers)]
@@ -92,12 +92,12 @@ class Fraction:
 
     name: str
     of: str
-    part: Callable[[Tally], tuple[int, int]]  # how many, of how many
+    part: Callable[[Tally], tuple[int, int]]  # (hits, of how many)
     expected: Callable[[Expected], Range]
     tests: int = 1
 
     def interval(self, tally: Tally, expected: Expected) -> Range:
-        """The fractions that could have given what was found; it has one of those expected unless that is a finding."""
+        """The fractions that could have given the found one; some are in the expected range unless that is a finding."""
         hits, of = self.part(tally)
         return fraction_interval(hits, of, tests=self.tests, streams=expected.streams) if self.tests else (hits / of, hits / of)
 
@@ -117,7 +117,7 @@ def _shown(tally: Tally, kind: int) -> tuple[int, int]:
 
 
 def fractions(outcome: Outcome) -> Markup:
-    """Each fraction by split, with its interval drawn over the range in which it is expected."""
+    """Each fraction by split, with its interval drawn over the expected range."""
     splits = list(outcome.tallies)
     head = element(
         "tr",
@@ -182,9 +182,9 @@ def _range_in_words(low: float, high: float) -> str:
 
 
 def tokens(outcome: Outcome, vocabulary: Vocabulary | None) -> Markup | None:
-    """The tokens masked most: how often they are in the text and among the labels, and against what is expected.
+    """The tokens masked most: how often they are in the text and among the labels, against the expected counts.
 
-    Without a vocabulary the validator counts no tokens, and there is nothing to show. With whole words nothing is drawn.
+    Without a vocabulary the validator counts no tokens, and the table is omitted. With whole words there is no drawing.
     """
     total = Tally.total(outcome.tallies.values())
     labels, text, draws = total.labels, total.tokens, int(total.labels.sum())

@@ -1,1 +1,1 @@
-"""Where text and task data come from."""
+"""The sources of text and task data: downloads, local files, dumps and the sample corpus."""

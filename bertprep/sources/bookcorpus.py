@@ -1,8 +1,8 @@
 """BookCorpus from the Hub: one lower-cased, tokenized sentence a row, 74 million of them, joined back into documents.
 
-The rows stand in the order of the books, but nothing says where a book ends. What the data does allow is to know a book's
-beginning by its front matter, the lines on copyright and editions that nearly every one of these books opens with. A book
-without them is taken for more of the one before, so that no document is longer than MOST_SENTENCES; the mean book has 6,700.
+The rows are in the order of the books, but book boundaries are not marked. A book can be recognized by its front matter, the
+lines on copyright and editions with which nearly all of these books open. A book without them is appended to the one before,
+and MOST_SENTENCES limits the length of a document; the mean book has 6,700.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from bertprep.text.documents import MOST_DOCUMENT_BYTES
 
-FEWEST_SENTENCES = 500  # front matter has many such lines, and so may the end of a book
+FEWEST_SENTENCES = 500  # front matter has many such lines, as may the end of a book
 MOST_SENTENCES = 10_000
 
 _FRONT_MATTER = re.compile(

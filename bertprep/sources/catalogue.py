@@ -1,19 +1,19 @@
-"""Which repository and revision of the Hub each download comes from; no other file names a repository.
+"""The Hub repository and revision of each download; no other file names a repository.
 
-A download is the files of one repository that match some patterns. All are Parquet, safetensors or small text: nothing that is
-fetched is ever executed. docs/sources.md gives the content, licence, size and known faults of each.
+A download is the files of one repository that match some patterns. All are Parquet, safetensors or small text files; nothing
+that is fetched is ever executed. docs/sources.md gives the content, licence, size and known faults of each.
 """
 
 from dataclasses import dataclass
 
 NAMES = ("wikipedia", "bookcorpus", "squad", "glue", "weights", "vocab")
-"""What `bertprep download` takes, besides "all"."""
+"""The names that `bertprep download` takes, besides "all"."""
 
 WIKIPEDIA_DATE = "20231101"
 DEFAULT_MODEL = "google-bert/bert-base-uncased"
 MODELS = (DEFAULT_MODEL, "google-bert/bert-large-uncased")
 
-# Google's name for the release of a model on the Hub: letters, layers, hidden size, attention heads
+# Google's name for the release of a model on the Hub: casing, layers, hidden size, attention heads
 GOOGLE_RELEASES = {
     "google-bert/bert-base-uncased": "uncased_L-12_H-768_A-12",
     "google-bert/bert-large-uncased": "uncased_L-24_H-1024_A-16",
@@ -34,7 +34,7 @@ NVIDIA_MODELS = {
 
 
 def releases_with_vocabulary_of(model: str) -> list[str]:
-    """Google's releases with the vocabulary of a model: all sizes of the same letters.
+    """Google's releases with the vocabulary of a model: all sizes with the same casing.
 
     >>> releases_with_vocabulary_of(DEFAULT_MODEL)
     ['uncased_L-12_H-768_A-12', 'uncased_L-24_H-1024_A-16']
@@ -45,7 +45,7 @@ def releases_with_vocabulary_of(model: str) -> list[str]:
 
 @dataclass(frozen=True)
 class HubFiles:
-    """The files of a repository that match one of `patterns` (of fnmatch, against the whole path)."""
+    """The files of a repository whose whole path matches one of `patterns` (as in fnmatch)."""
 
     repo: str
     patterns: tuple[str, ...]
@@ -58,7 +58,7 @@ def wikipedia(language: str, date: str) -> HubFiles:
     return HubFiles("wikimedia/wikipedia", (f"{date}.{language}/*.parquet",))
 
 
-# Its main branch is a script that fetched from a host which is gone; the Hub's own conversion is what remains.
+# Its main branch is a script for a host that is gone; only the Hub's own conversion remains.
 BOOKCORPUS = HubFiles("bookcorpus/bookcorpus", ("plain_text/train/*.parquet",), revision="refs/convert/parquet")
 
 SQUAD = {
@@ -66,7 +66,7 @@ SQUAD = {
     "v2.0": HubFiles("rajpurkar/squad_v2", ("*.parquet",)),
 }
 
-# Folder, as trainers in the field name it -> configuration on the Hub
+# folder name that trainers use -> configuration on the Hub
 GLUE = {
     "CoLA": "cola", "SST-2": "sst2", "MRPC": "mrpc", "QQP": "qqp", "STS-B": "stsb", "MNLI": "mnli", "QNLI": "qnli",
     "RTE": "rte", "WNLI": "wnli", "diagnostic": "ax",
@@ -79,18 +79,18 @@ def glue(task: str) -> HubFiles:
 
 
 def weights(model: str) -> HubFiles:
-    """Weights, configuration and vocabulary of a model; the copies of the weights for other frameworks are left out."""
+    """Weights, configuration and vocabulary of a model, without the copies of the weights for other frameworks."""
     return HubFiles(
         model, ("*.safetensors", "*.safetensors.index.json", "config.json", "vocab.txt", "tokenizer*.json"), "model"
     )
 
 
 def vocab(model: str) -> HubFiles:
-    """The vocabulary of a model alone."""
+    """Only the vocabulary of a model."""
     return HubFiles(model, ("vocab.txt",), "model")
 
 
-# What these must be whatever the Hub says: (repository, path) -> sha256
+# checksums that hold whatever the Hub reports: (repository, path) -> sha256
 KNOWN_SHA256 = {
     (DEFAULT_MODEL, "vocab.txt"): "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
 }

@@ -5,7 +5,7 @@
     bookcorpus                bookscorpus              BookCorpus
     wikipedia+bookcorpus      books_wiki_en_corpus     both, the books first
 
-Either column may be given. Any other name is that of a corpus of the user's own.
+Either name is accepted. Any other name is a corpus of the user's own.
 """
 
 import re
@@ -17,26 +17,26 @@ from bertprep.workspace.layout import LISTING, MANIFEST, Workspace
 
 BOOKS = "bookscorpus"
 GIVEN = "corpus"
-"""The name of a corpus that the user gave as files and did not name."""
+"""The name of a corpus given as files without a name."""
 _BOTH = re.compile(r"books_wiki_([a-z-]+)_corpus")
 _WIKI = re.compile(r"wikicorpus_([a-z-]+)")
 
 
 def wiki(language: str) -> str:
-    """The name of the corpus of one Wikipedia."""
+    """The corpus name of one Wikipedia."""
     return f"wikicorpus_{language}"
 
 
 def books_and_wiki(language: str) -> str:
-    """The name of the corpus of BookCorpus and one Wikipedia together."""
+    """The corpus name of BookCorpus and one Wikipedia together."""
     return f"books_wiki_{language}_corpus"
 
 
 def name_corpus(asked: str | None, workspace: Workspace, language: str | None = None) -> str:
-    """The name of the corpus that is asked for; without one, of what was downloaded, or else the sample.
+    """The name of the requested corpus; by default the one that was downloaded, or else the sample.
 
-    Without a language, "wikipedia" is the one in the workspace. Raises `UsageError` for what cannot name a file, and where the
-    workspace has Wikipedia in several languages and none is named.
+    Without a language, "wikipedia" is the one in the workspace. Raises `UsageError` for a name that cannot be part of a file
+    name, and if the workspace has Wikipedia in several languages and none is named.
     """
     if asked is None:
         asked = "+".join(_downloaded(workspace)) or SAMPLE
@@ -61,9 +61,9 @@ def name_corpus(asked: str | None, workspace: Workspace, language: str | None = 
 
 
 def name_made_corpus(workspace: Workspace) -> str:
-    """The corpus that records are made of where none is named: what was downloaded or sharded, or else the sample.
+    """The default corpus for records: the one that was downloaded or sharded, or else the sample.
 
-    Raises `UsageError` where that is more than one.
+    Raises `UsageError` if there are several.
     """
     made = {path.parent.name for path in workspace.sharded("").glob(f"*/{MANIFEST}")} - {SAMPLE}
     found = sorted(made | ({name_corpus(None, workspace)} - {SAMPLE}))
@@ -73,13 +73,13 @@ def name_made_corpus(workspace: Workspace) -> str:
 
 
 def language_of(corpus: str) -> str | None:
-    """The language that the name of a Wikipedia tells."""
+    """The language in the corpus name of a Wikipedia."""
     match = _BOTH.fullmatch(corpus) or _WIKI.fullmatch(corpus)
     return match[1] if match else None
 
 
 def parts_of(corpus: str) -> list[str]:
-    """The downloads that a corpus consists of, in the order in which their documents stand; none for a user's own."""
+    """The downloads that a corpus consists of, in the order of their documents; none for a user's own."""
     if match := _BOTH.fullmatch(corpus):
         return [BOOKS, wiki(match[1])]
     return [corpus] if corpus == BOOKS or _WIKI.fullmatch(corpus) else []
@@ -91,6 +91,6 @@ def _downloaded(workspace: Workspace) -> list[str]:
 
 
 def _languages(workspace: Workspace) -> list[str]:
-    """Of the Wikipedias that the workspace has, as downloads or as shards."""
+    """The languages of the Wikipedias in the workspace, as downloads or as shards."""
     folders = [*workspace.download("").glob("wikicorpus_*"), *workspace.sharded("").glob("*wiki*")]
     return sorted({language for folder in folders if (language := language_of(folder.name))})

@@ -1,8 +1,8 @@
-"""Source files of any kind -> cleaned plain text: a paragraph a line, a blank line after each document.
+"""Converts source files of any kind to cleaned plain text: one paragraph per line, a blank line after each document.
 
 Text that cannot be read by seeking (compressed, Parquet, JSON Lines, a dump, behind a URL) is written out once, one text file
-for each source file, in worker processes; the sharder then indexes these as any other text. Every finished file is in a
-journal, so a killed run resumes with the files it lacks. A plain text file on disk is used in place.
+for each source file, in worker processes; the sharder then indexes these as any other text. Finished files are listed in a
+journal, so a killed run resumes with the missing ones. A plain text file on disk is read in place.
 """
 
 import json
@@ -31,9 +31,9 @@ from bertprep.workspace.verification import remove_damaged
 
 KIND = CLEANED_TEXT
 MADE_WITH = {"rules": 1}
-"""The version of all rules that decide what cleaned text looks like; each file has in its facts of which source it is."""
+"""The version of the cleaning rules; the facts of each file identify its source."""
 OWN_TEXT = {"own_text": True}
-"""In the manifest of the user's own text under the name of a download, so that the two never mix."""
+"""Marks, in a manifest, the user's own text under the name of a download, so that the two never mix."""
 DUMP = "dump"
 """A Wikimedia dump, which has no entry in READERS: one process reads it for all workers."""
 BATCH_CHARACTERS = 8_000_000
@@ -45,11 +45,11 @@ class SourceFile:
 
     location: str  # a path or a URL
     reader: str  # one of READERS, or DUMP
-    identity: dict[str, Any]  # its name, and what changes with its content
-    field: str = "text"  # column or key that holds the text, where the reader needs one
+    identity: dict[str, Any]  # its name, and a value that changes with its content
+    field: str = "text"  # column or key that holds the text, if the reader needs one
 
     def facts(self) -> dict[str, Any]:
-        """Everything that decides its cleaned text, apart from the rules."""
+        """Everything that determines its cleaned text, apart from the rules."""
         return {**self.identity, "reader": self.reader, "field": self.field}
 
 
@@ -62,12 +62,12 @@ READERS: dict[str, Callable[[SourceFile], Iterable[str]]] = {
     "bookcorpus": lambda source: join_books(readers.read_parquet(source.location, source.field)),
 }
 SPLITTERS = {"bookcorpus": "lines"}
-"""By reader, where each line is known to be a sentence."""
+"""The splitter by reader, for readers whose lines are known to be sentences."""
 
 
 @dataclass(frozen=True)
 class FormattedText:
-    """What the sharder takes: files of plain text, and how many documents were empty and are not in them."""
+    """The sharder's input: files of plain text, and the number of empty documents that were dropped from them."""
 
     inputs: list[TextInput]
     empty: int
@@ -75,7 +75,7 @@ class FormattedText:
 
 @dataclass(frozen=True)
 class FileTask:
-    """All a worker needs to write the cleaned text of a source file."""
+    """A worker's task: the cleaned text of one source file."""
 
     path: Path
     number: int  # of the source file
@@ -87,7 +87,7 @@ class FileTask:
 
 @dataclass(frozen=True)
 class PagesTask:
-    """Some pages of a dump: it can only be read from its start, so one process reads it and the workers clean."""
+    """A worker's task: some pages of a dump, which one process reads sequentially while the workers clean."""
 
     path: Path
     number: int
@@ -111,10 +111,10 @@ def format_corpus(
     verify: bool = False,
     reporter: Reporter,
 ) -> FormattedText:
-    """Write the cleaned text of the `sources` that are not plain text; returns all as plain text, in their order.
+    """Write the cleaned text of the `sources` that are not plain text; returns plain text for all, in their order.
 
-    Text of sources that have changed since is written again, and with `verify` text whose own sha256 has changed. `about` goes
-    into the manifest. Raises `BertprepError` where the folder's manifest says otherwise, and for a source that cannot be read.
+    Text of changed sources is rewritten, and with `verify` text whose own sha256 has changed. `about` goes into the manifest.
+    Raises `BertprepError` if the folder was made with other settings or a source cannot be read.
     """
     numbered = {number: source for number, source in enumerate(sources) if isinstance(source, SourceFile)}
     if not numbered:
@@ -134,7 +134,7 @@ def format_corpus(
 
 
 def _is_of(manifest: Manifest, sources: dict[int, SourceFile]) -> bool:
-    """Whether finished text was made from these sources as they are now."""
+    """Whether finished text was made from these sources in their present state."""
     found = {(facts["source"], json.dumps(facts["made_of"])) for facts in manifest.files.values()}
     return found == {(number, json.dumps(source.facts())) for number, source in sources.items()}
 
@@ -205,7 +205,7 @@ def _tasks(folder: Path, corpus: str, sources: dict[int, SourceFile]) -> Iterato
 
 
 def _batches(pages: Iterable[Page]) -> Iterator[list[Page]]:
-    """The pages in lists of about `BATCH_CHARACTERS` each."""
+    """The pages in batches of about `BATCH_CHARACTERS` each."""
     batch: list[Page] = []
     characters = 0
     for page in pages:

@@ -1,4 +1,4 @@
-"""What `--input` takes: files, folders and URLs, each read by the ending of its name.
+"""The files, folders and URLs that `--input` accepts, each read according to its suffix.
 
     .txt and any other name   plain text: a blank line ends a document
     .jsonl .ndjson .json      JSON Lines: a field of each line is a document
@@ -19,7 +19,7 @@ from bertprep.workspace.manifest import sha256_of
 
 READER_OF = {".jsonl": "json lines", ".ndjson": "json lines", ".json": "json lines", ".parquet": "parquet", ".xml": DUMP}
 IN_FOLDERS = (".txt", *READER_OF)
-"""The files of a folder that are read; a file that is named itself is read whatever its ending, but for those of NO_TEXT."""
+"""Suffixes of the files of a folder that are read; a file given by name is read unless its suffix is in NO_TEXT."""
 NO_TEXT = (
     ".csv", ".tsv", ".html", ".htm", ".pdf", ".doc", ".docx", ".epub", ".tar", ".tgz", ".zip", ".7z", ".xz", ".rar", ".npz",
     ".arrow",
@@ -29,10 +29,10 @@ NO_TEXT = (
 def find_sources(
     locations: Sequence[str | Path], *, field: str, one_document: bool, fetch: Callable[[str], Path] | None = None
 ) -> list[TextInput | SourceFile]:
-    """The source files that `locations` name, in their order, those of a folder by name.
+    """The source files that `locations` name, in their order; those of a folder are sorted by name.
 
-    With `one_document` each text file is one document. `fetch` downloads from http and https addresses; other URLs are
-    streamed. Raises `UsageError` for what does not exist.
+    With `one_document` each text file is one document. `fetch` downloads from http and https addresses; other URLs are streamed.
+    Raises `UsageError` for what does not exist.
     """
     local = (str(fetch(str(location)) if fetch and is_web(str(location)) else location) for location in locations)
     return [source for location in local for source in _find(location, field, one_document)]

@@ -52,7 +52,7 @@ def in_manifest(change: Callable[[dict[str, Any], str], object]) -> Plant:
 
 
 def redraw(masked: float, kept: float) -> Plant:
-    """[MASK] and the token itself at these shares of all training predictions."""
+    """[MASK] and the token itself in these fractions of all training predictions."""
     rng = random.Random(1)
     return in_all(lambda values: draw_shown(values, rng, masked, kept))
 

@@ -61,11 +61,11 @@ def test_clean_sets_of_all_settings_have_no_finding(golden_corpus: Path, tmp_pat
     assert len(SETS) == 58
     for clean, outcome in validated_sets(range(len(SETS)), golden_corpus, tmp_path):
         assert outcome.findings == [], clean
-        for share, (split, tally) in itertools.product(FRACTIONS, outcome.tallies.items()):
-            low, high = share.interval(tally, outcome.expected[split])
-            least, most = share.expected(outcome.expected[split])
-            assert low <= most, (clean, share)
-            assert high >= least, (clean, share)
+        for fraction, (split, tally) in itertools.product(FRACTIONS, outcome.tallies.items()):
+            low, high = fraction.interval(tally, outcome.expected[split])
+            least, most = fraction.expected(outcome.expected[split])
+            assert low <= most, (clean, fraction)
+            assert high >= least, (clean, fraction)
 
 
 def test_clean_records_are_fair(examples: Examples) -> None:
