@@ -1,13 +1,12 @@
-r"""All that is printed, and the process that prints it: results to standard output, everything else to standard error.
+r"""Everything that is printed: results to standard output, everything else to standard error.
 
-Names, tokens and servers' answers come from outside. A terminal would obey the control characters in them, a bidirectional
-mark would show another text than there is, and a newline could forge a line of the program's. So each of these is shown as its
-escape, such as `\x1b` or `\u202e`; letters of all languages stay as they are.
+Names, tokens and servers' answers come from outside. A terminal would obey their control characters, a bidirectional mark would
+disguise the text, and a newline could forge a line of output. So each of these is shown as an escape such as `\x1b` or
+`\u202e`; letters of all languages stay as they are.
 
-The streams may lead to a full disk, to nobody, or nowhere at all. Results that cannot be written are an error, reported once,
-in one line; messages that cannot be written are lost, and change nothing of what the command does. A stream that was closed
-before the start (`>&-`) gets a descriptor all the same, so that no file is opened under its number and then written to by
-whoever means the stream.
+The streams may lead to a full disk, a closed pipe, or nowhere. Results that cannot be written are an error, reported once in
+one line; messages that cannot be written are lost without affecting the command. A stream that was closed at the start (`>&-`)
+gets a descriptor, so that no file can be opened under its number and be written to by mistake.
 """
 
 from __future__ import annotations
@@ -48,18 +47,18 @@ def printable(text: str) -> Printable:
 
 
 def styled(text: str, codes: Sequence[str]) -> Printable:
-    """Text in the colours that the codes (of SGR, such as "36" for cyan) stand for."""
+    """Text with SGR codes applied, such as "36" for cyan."""
     return Printable(f"\x1b[{';'.join(codes)}m{printable(text)}\x1b[0m")
 
 
 def tell(*lines: str) -> None:
-    """Lines of a result, to standard output."""
+    """Print lines of a result to standard output."""
     for line in lines:
         _write(line, sys.stdout)
 
 
 def say(text: str) -> None:
-    """One line to whoever watches, on standard error; cut at `LONGEST_LINE` characters."""
+    """Print a one-line message to standard error, cut at `LONGEST_LINE` characters."""
     _write(text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}...", sys.stderr)
     sys.stderr.flush()
 
@@ -77,7 +76,7 @@ def tell_table(rows: Sequence[Sequence[str]]) -> None:
 
 
 def megabytes(size_bytes: int | None) -> str:
-    """A number of bytes in MB, for a table or a sentence that names the unit.
+    """A number of bytes in MB, without the unit.
 
     >>> megabytes(1_234_567), megabytes(12_345_678_901), megabytes(None)
     ('1.2', '12,346', '?')
@@ -88,7 +87,7 @@ def megabytes(size_bytes: int | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Hours, minutes and seconds; below a minute with tenths.
+    """A duration as hours, minutes and seconds; with tenths below a minute.
 
     >>> duration(3725), duration(2.34), duration(59.97)
     ('1:02:05', '0:00:02.3', '0:01:00')
@@ -100,7 +99,7 @@ def duration(seconds: float) -> str:
 
 
 def exit_status(command: Callable[[], int | None], program: str, *, interrupted: str) -> int:
-    """Run a command; returns its exit status, that of an error after one line that says what is wrong."""
+    """Run a command; returns its exit status, after an error with a one-line message."""
     try:
         return command() or 0
     except BertprepError as error:
@@ -108,7 +107,7 @@ def exit_status(command: Callable[[], int | None], program: str, *, interrupted:
     except KeyboardInterrupt:
         say(f"{program}: {interrupted}")
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of the output went away, as `head` does
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
         return 0
     except OSError as error:
         if (explained := explain_system_error(error)) is None:
@@ -121,7 +120,7 @@ def exit_status(command: Callable[[], int | None], program: str, *, interrupted:
 
 
 def run_program(main: Callable[[], int], program: str) -> int:
-    """Run the command of a process; returns its exit status, that of a failure to write its results included."""
+    """Run the command of a process; returns its exit status, which is 1 if its results could not be written."""
     say_warnings()
     _open_closed()
     sys.stdout = _writer(_Results(_OUTPUT, "wb", closefd=False), sys.stdout)
@@ -144,7 +143,7 @@ def run_program(main: Callable[[], int], program: str) -> int:
 
 
 def _explain_missing(error: ModuleNotFoundError) -> BertprepError:
-    """The one line for a package that is not installed; raises the error again where it is a module of this program."""
+    """The message for a missing package; raises the error again if the module belongs to this program."""
     package = (error.name or "").partition(".")[0]
     if package in ("", "bertprep", "trainer"):
         raise error
@@ -152,7 +151,7 @@ def _explain_missing(error: ModuleNotFoundError) -> BertprepError:
 
 
 class _Results(io.FileIO):
-    """Standard output; after the first write that fails it takes anything and writes nothing."""
+    """Standard output; after the first failed write it discards everything."""
 
     _has_failed = False
 
@@ -161,7 +160,7 @@ class _Results(io.FileIO):
             return len(data)
         try:
             return super().write(data)
-        except BrokenPipeError:  # whoever read it has enough, as `head` does
+        except BrokenPipeError:  # the reader has had enough, as `head` does
             self._has_failed = True
             raise
         except OSError as error:
@@ -190,16 +189,16 @@ def say_warnings() -> None:
 
 
 def _open_closed() -> None:
-    """Give the standard streams that are closed a descriptor: one that nothing can be written to as output."""
+    """Give closed standard streams a descriptor; output streams get one that cannot be written to."""
     for number, flags in ((_INPUT, os.O_RDONLY), (_OUTPUT, os.O_RDONLY), (_ERROR, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, flags)  # gets the lowest number that is free
+            os.open(os.devnull, flags)  # gets the lowest free number
 
 
 def _writer(raw: io.FileIO, before: Any) -> io.TextIOWrapper:
-    """A text stream like the one before; what its encoding lacks is shown as "?"."""
+    """A text stream like the given one that shows characters outside its encoding as "?"."""
     by_lines = raw.fileno() == _ERROR or getattr(before, "line_buffering", False) or getattr(before, "write_through", False)
     encoding = getattr(before, "encoding", None)
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, errors="replace", line_buffering=by_lines)

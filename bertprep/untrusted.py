@@ -1,8 +1,8 @@
-"""Untrusted input, checked once where it enters: names that become paths, JSON, and the values in it.
+"""Checks untrusted input at the point of entry: names that become paths, JSON, and the values in it.
 
 Manifests, journals, listings, the Hub's answers and model configurations come from archives, mirrors and shared folders. The
-rest of bertprep relies on what `check_name`, `parse_json` and `check_values` accept; what they refuse is a `ValueError` of one
-line, to which the reader of the file adds its path. Unknown keys are ignored, so that files of later versions stay readable.
+rest of bertprep relies on `check_name`, `parse_json` and `check_values`, which raise a one-line `ValueError`; the reader of the
+file adds its path. Unknown keys are ignored, so files of later versions stay readable.
 """
 
 import json
@@ -22,19 +22,18 @@ from bertprep.terminal import printable
 from bertprep.workspace.layout import LISTING, MANIFEST, SPLITS
 
 MOST_BYTES = 64 << 20
-"""The largest JSON file or answer that is read into memory: the size of a manifest of 200,000 files."""
+"""The largest JSON file or response that is read: the size of a manifest of 200,000 files."""
 MOST_LEVELS = 64
-LONGEST_NAME, LONGEST_PATH = 255, 1024  # bytes; the first is what file systems take
+LONGEST_NAME, LONGEST_PATH = 255, 1024  # bytes; the first is the limit of file systems
 LARGEST_COUNT = (1 << 63) - 1
 _OUR_SUFFIXES = (TEMPORARY_SUFFIX, ".journal", ".part", ".part.json")
 _CORPUS = re.compile(r"\w[\w.-]*")
 
 
 def check_name(name: object) -> str:
-    """A name that a file in a folder of bertprep may have; raises `ValueError` for any other.
+    """Return a name that a file in a folder of bertprep may have; raises `ValueError` for any other.
 
-    No separator, nothing that leads elsewhere, only printable characters, and none of the names of bertprep's own files, in
-    upper or lower case.
+    Allowed are printable characters without a separator; not `.` or `..`, nor a name of bertprep's own files in any case.
 
     >>> check_name("train-00000-of-00041.parquet")
     'train-00000-of-00041.parquet'
@@ -73,9 +72,9 @@ def check_corpus(name: object) -> str:
 
 
 def check_splits_inside(folder: Path) -> None:
-    """Raise `ValueError` where a split or a format's folder in `folder` is a link to another place, where nothing is written.
+    """Raise `ValueError` if the folder of a split or format in `folder` is a link to elsewhere, since nothing is written there.
 
-    The folder itself may be a link, and so may the files: they are read, and replaced instead of written to.
+    The folder itself and the files may be links: files are read through them, and replaced rather than written to.
     """
     inside = folder.resolve()
     for below in (*SPLITS, *RECORD_FORMATS, *(f"{each}/{split}" for each in RECORD_FORMATS for split in SPLITS)):
@@ -84,7 +83,7 @@ def check_splits_inside(folder: Path) -> None:
 
 
 def read_bounded(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """The bytes of a regular file; raises `OSError` as `open` does, `ValueError` where it is something else or larger."""
+    """The bytes of a regular file; raises `OSError` as `open` does, `ValueError` if it is something else or too large."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for a FIFO
     try:
         status = os.fstat(descriptor)
@@ -99,7 +98,7 @@ def read_bounded(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def parse_json(data: bytes) -> Any:
-    """JSON in UTF-8; raises `ValueError` where it is not, or has a key twice, NaN or Infinity, or too many levels.
+    """Parse JSON in UTF-8; raises `ValueError` if it is invalid, or has repeated keys, NaN, Infinity or too many levels.
 
     >>> parse_json(b'{"seq": 128}')
     {'seq': 128}
@@ -136,7 +135,7 @@ def _finite(text: str) -> float:
 
 @dataclass(frozen=True)
 class Rule:
-    """What a value must be, in words and as a test."""
+    """A condition on a value, in words and as a test."""
 
     words: str
     holds: Callable[[Any], bool]
@@ -178,14 +177,14 @@ def optional(rule: Rule) -> Rule:
 
 
 def one_of(*values: str) -> Rule:
-    """The rule for one of these texts."""
+    """The rule for one of these strings."""
     return Rule(" or ".join(values), lambda value: isinstance(value, str) and value in values)
 
 
 def check_values(
     content: object, rules: Mapping[str, Rule], *, needed: tuple[str, ...] = (), place: str = ""
 ) -> dict[str, Any]:
-    """`content` where it is an object whose known values keep to their rules and whose `needed` ones are there.
+    """Return `content` if it is an object whose known values satisfy their rules and whose `needed` ones are present.
 
     Raises `ValueError`, which names the value by `place` and key.
 
@@ -205,7 +204,7 @@ def check_values(
 
 
 def _shown(value: object) -> str:
-    """The beginning of a value, for an error; a large one is not printed whole."""
+    """A value for an error message, shortened if it is large."""
     if isinstance(value, dict | list):
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value):,}"
     if isinstance(value, str):

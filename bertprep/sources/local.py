@@ -31,7 +31,7 @@ def find_sources(
 ) -> list[TextInput | SourceFile]:
     """The source files that `locations` name, in their order; those of a folder are sorted by name.
 
-    With `one_document` each text file is one document. `fetch` downloads from http and https addresses; other URLs are streamed.
+    With `one_document` each text file is one document. `fetch` downloads from http(s) addresses; other URLs are streamed.
     Raises `UsageError` for what does not exist.
     """
     local = (str(fetch(str(location)) if fetch and is_web(str(location)) else location) for location in locations)

@@ -1,8 +1,8 @@
-"""Rows of Parquet files that others made, in bounded memory, with one line for whatever is wrong with them.
+"""Reads rows of other people's Parquet files in bounded memory, with one-line errors for any fault.
 
-A column is stored in pages, with repeated values once in a dictionary page, so that a small file can expand to gigabytes. How
-many rows are read at a time therefore follows from their mean size, by the footer, and from the size of the dictionary page,
-since a single value may be as long as that page.
+A column is stored in pages, with repeated values once in a dictionary page, so a small file can expand to gigabytes. The number
+of rows read at a time therefore follows from their mean size in the footer and from the size of the dictionary page, since a
+single value may be as long as that page.
 """
 
 import io
@@ -24,7 +24,7 @@ _CHUNKS, _ROWS = 1, 3  # of RowGroup
 _CHUNK_FACTS = 3  # of ColumnChunk
 _PATH, _UNCOMPRESSED_BYTES, _PAGE_AT, _DICTIONARY_PAGE_AT = 3, 6, 9, 11  # of ColumnMetaData
 _PAGE_KIND, _PAGE_UNCOMPRESSED_BYTES, _DICTIONARY_PAGE = 1, 2, 2  # of PageHeader, and the kind that a dictionary page has
-_HEADER_BYTES = 1024  # of a dictionary page, which has no statistics
+_HEADER_BYTES = 1024  # a dictionary page without statistics
 _TRUE, _BINARY, _DOUBLE, _STRUCT = 1, 8, 7, 12
 _BOOLEANS, _BYTES, _NUMBERS, _LISTS = (1, 2), (3,), (4, 5, 6), (9, 10)
 _MOST_DEPTH = 16
@@ -38,7 +38,7 @@ class ParquetRows:
         self.schema = file.schema_arrow
 
     def read(self, columns: list[str]) -> Iterator[tuple[Any, ...]]:
-        """The values of `columns` in each row, as Python has them."""
+        """The values of `columns` in each row, as Python objects."""
         start = 0
         for batch in self._file.iter_batches(self._rows_at_a_time(columns), columns=columns, use_threads=False):
             values = [self._to_python(batch.column(column), column, start) for column in columns]
@@ -63,7 +63,7 @@ class ParquetRows:
     def _rows_at_a_time(self, columns: Iterable[str]) -> int:
         """As many rows as fit in about `MOST_DOCUMENT_BYTES`."""
         largest = 1
-        with suppress(OSError, ValueError, LookupError, TypeError):  # of a damaged file; reading it says so
+        with suppress(OSError, ValueError, LookupError, TypeError):  # a damaged file; reading it will report that
             for group in _footer(self._raw)[_ROW_GROUPS]:
                 for chunk in (chunk[_CHUNK_FACTS] for chunk in group[_CHUNKS]):
                     if chunk[_PATH][0].decode() in columns:
@@ -78,7 +78,7 @@ class ParquetRows:
         return max(1, min(_MOST_ROWS, MOST_DOCUMENT_BYTES // largest))
 
     def _dictionary_bytes(self, chunk: dict[int, Any]) -> int:
-        """The size of the dictionary page that a column may begin with; 0 where it has none."""
+        """The size of the dictionary page that a column may begin with; 0 if it has none."""
         self._raw.seek(min(chunk.get(_DICTIONARY_PAGE_AT, chunk[_PAGE_AT]), chunk[_PAGE_AT]))
         header, _ = _read_struct(self._raw.read(_HEADER_BYTES), 0, 0)
         return int(header[_PAGE_UNCOMPRESSED_BYTES]) if header[_PAGE_KIND] == _DICTIONARY_PAGE else 0
@@ -153,7 +153,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def show_names(names: Iterable[str]) -> str:
-    r"""The names of fields for an error message, in one line whatever they hold; only the first of many.
+    r"""The names of fields for a one-line error message, whatever they contain; only the first of many.
 
     >>> show_names(["id", "te\nxt"]), show_names([])
     ("'id', 'te\\nxt'", 'none')
@@ -165,8 +165,8 @@ def show_names(names: Iterable[str]) -> str:
 
 @contextmanager
 def open_parquet(location: str) -> Iterator[ParquetRows]:
-    """A file at a path or URL. Raises `BertprepError` where it cannot be read, also while it is read."""
-    import pyarrow as pa  # 0.1 s that commands without Parquet are spared
+    """Open a file at a path or URL. Raises `BertprepError` if it cannot be read, also during reading."""
+    import pyarrow as pa  # takes 0.1 s, which commands without Parquet need not pay
     import pyarrow.parquet as pq
 
     try:

@@ -1,4 +1,4 @@
-"""The parts of a download: for each folder what is fetched from where, and what is made from it.
+"""The parts of a download: for each folder what is fetched, from where, and what is made from it.
 
 Nothing is fetched or written here; `download` does that, part by part.
 """
@@ -25,12 +25,12 @@ from bertprep.workspace.layout import GOOGLE_PREFIX, VOCABULARY, Workspace
 ALL = "all"
 ENGLISH = "en"
 PARQUET = "parquet"
-"""The folder of a task's files as they are on the Hub, below that of the files that are made of them."""
+"""The folder of a task's files as they are on the Hub, below the folder of the files made from them."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One folder of a download. A `fixed` listing, that of a commit, is never renewed once it is written."""
+    """One folder of a download. A `fixed` listing, that of a commit, is never renewed."""
 
     name: str
     label: str
@@ -40,12 +40,12 @@ class Part:
     finish: Callable[[], None] = lambda: None
     fixed: bool = True
     makes_bytes: Callable[[Listing], int] = lambda _: 0
-    """The bytes that `finish` will write, where they are many."""
+    """The bytes that `finish` will write, if they are many."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a user asks to download, checked when built."""
+    """A request to download, checked when built."""
 
     names: tuple[str, ...]
     language: str = ENGLISH
@@ -180,7 +180,7 @@ def _finish_weights(folder: Path, release: str | None, workspace: Workspace) -> 
 
 
 def _release_bytes(release: str | None, workspace: Workspace, listing: Listing) -> int:
-    """How much is still to be written as Google's files: the weights once more."""
+    """The bytes still to be written as Google's files, which repeat the weights."""
     if release is None or (workspace.google_release(release) / f"{GOOGLE_PREFIX}.index").exists():
         return 0
     return sum(file.size_bytes or 0 for file in listing.files if file.name.endswith(".safetensors"))

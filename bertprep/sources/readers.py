@@ -1,7 +1,7 @@
-"""The documents of one source file, unchanged and in order: plain text, JSON Lines, Parquet.
+"""Readers of the documents of one source file, unchanged and in order: plain text, JSON Lines, Parquet.
 
-Each reader is a stream that holds one document in memory (Parquet: several), none longer than `MOST_DOCUMENT_BYTES`. It yields
-empty documents too, so that what is dropped can be counted.
+Each reader streams, with one document in memory (Parquet: several), none longer than `MOST_DOCUMENT_BYTES`. It also yields
+empty documents, so that dropped ones can be counted.
 """
 
 import codecs
@@ -63,7 +63,7 @@ def _lines(location: str) -> Iterator[str]:
 
 
 def _split_lines(location: str, file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file with their ends; read by blocks, since a line may be the whole file."""
+    """The lines of a file with their ends; read in blocks, since a line may be the whole file."""
     number, rest = 1, b""
     while block := file.read(BUFFER_BYTES):
         end = block.rfind(b"\n") + 1

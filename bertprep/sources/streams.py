@@ -1,4 +1,4 @@
-"""A file's bytes as a stream, decompressed by the ending of its name, from a path or any URL that fsspec knows.
+"""A file's bytes as a stream, decompressed according to its suffix, from a path or any URL that fsspec supports.
 
 A broken, truncated or empty archive is an error, never a shorter text.
 """
@@ -14,7 +14,7 @@ from bertprep.files.archives import COMPRESSIONS, BrokenArchiveError, decompress
 
 
 def is_url(location: str) -> bool:
-    """Whether fsspec is to open it: `s3://bucket/a.jsonl`, `hf://datasets/...`, but no path."""
+    """Whether it is a URL for fsspec, such as `s3://bucket/a.jsonl` or `hf://datasets/...`, not a path."""
     return "://" in location
 
 
@@ -24,18 +24,18 @@ def is_web(location: str) -> bool:
 
 
 def suffixes(location: str) -> tuple[str, str]:
-    """The ending of the name and that of its compression: ('.jsonl', '.gz'); '' for either where there is none."""
+    """The suffixes of the name and its compression: ('.jsonl', '.gz'); '' for a missing one."""
     name = PurePosixPath(location.partition("?")[0] if is_url(location) else location)
     compression = name.suffix.lower() if name.suffix.lower() in COMPRESSIONS else ""
     kind = (PurePosixPath(name.stem) if compression else name).suffix.lower()
-    return kind.partition("-")[0], compression  # the parts of a dump are called ....xml-p1p41242.bz2
+    return kind.partition("-")[0], compression  # parts of a dump are named ....xml-p1p41242.bz2
 
 
 @contextmanager
 def open_stream(location: str, processors: int = 1) -> Iterator[BinaryIO]:
-    """The decompressed bytes of a file, to be read once and in order.
+    """The decompressed bytes of a file, for one sequential read.
 
-    Raises `BertprepError` where the file cannot be read or the archive is broken, also while it is read.
+    Raises `BertprepError` if the file cannot be read or the archive is broken, also during reading.
     """
     try:
         with open_raw(location) as raw, decompress(raw, suffixes(location)[1], processors) as stream:
@@ -61,7 +61,7 @@ def open_raw(location: str) -> Iterator[BinaryIO]:
 
 
 def identify(location: str) -> dict[str, Any]:
-    """Size and identity of a file at a URL, as its file system gives them, without reading it."""
+    """Size and identity of a file at a URL, as reported by its file system, without reading it."""
     file_system, path = _file_system(location)
     try:
         info = file_system.info(path)

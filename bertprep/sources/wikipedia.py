@@ -1,14 +1,13 @@
-"""Wikipedia from the Hub: articles without markup, but with section headings, link lists and category names as lines.
+"""Extracts prose from the Hub's Wikipedia, whose articles still contain section headings, link lists and category names.
 
-Only what reads as prose is kept: a line that ends as a sentence does, or that is too long for a heading. That drops "See
-also", "External links" and the names below them in any language, which would otherwise be sentences for the next-sentence
-task. The rule looks at one line at a time.
+A line is kept if it ends like a sentence or is too long for a heading. That drops "See also", "External links" and the names
+below them in any language, which would otherwise become sentences of the next-sentence task. Each line is judged alone.
 """
 
 from bertprep.text.sentences import ends_sentence
 
 LONGEST_HEADING = 80
-"""Characters; a line that is longer is kept whatever it ends with, so that a script without full stops loses nothing."""
+"""Characters; a longer line is kept whatever its end, so that a script without full stops loses nothing."""
 
 
 def prose_of(article: str) -> str:
@@ -21,5 +20,5 @@ def prose_of(article: str) -> str:
 
 
 def is_prose(line: str) -> bool:
-    """Whether a line ends as a sentence does, or is too long for a heading or an entry of a list."""
+    """Whether a line ends like a sentence, or is too long for a heading or a list item."""
     return ends_sentence(line) or len(line) > LONGEST_HEADING

@@ -1,1 +1,1 @@
-"""From text files to sentences in shards, and to a vocabulary."""
+"""Text files to sentences in shards, and to a vocabulary."""

@@ -1,8 +1,8 @@
-"""How many shards, and which document goes to which: whole documents, balanced shards, training and test kept apart.
+"""Chooses the number of shards and assigns whole documents to them: balanced, with training and test kept apart.
 
-Documents go one by one, in their order, to the shard that is least full, relative to the fraction of the text it is to get. So
-every shard holds documents from all over the corpus and is off its size by one document at most, and the test data is a
-cross-section of the text, not its end. Depends on the documents' sizes only; costs a microsecond a document.
+Each document in turn goes to the shard that is least full, relative to its target fraction of the text. So every shard has
+documents from all over the corpus and misses its target by at most one document, and the test data is a cross-section of the
+text, not its end. Depends only on the documents' sizes; costs a microsecond a document.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from bertprep.config import ShardSettings
 from bertprep.errors import UsageError
 
 BYTES_PER_SHARD = 4_000_000
-FEWEST_SHARDS, MOST_SHARDS = 4, 1_024  # where --shards does not say
+FEWEST_SHARDS, MOST_SHARDS = 4, 1_024  # without --shards
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ShardCounts:
     test_fraction: float
 
     def fractions(self) -> list[float]:
-        """The fraction of the text that each shard is to get: the training shards, then the test shards."""
+        """The target fraction of the text of each shard: the training shards, then the test shards."""
         training = (1 - self.test_fraction) / self.training
         return [training] * self.training + [self.test_fraction / max(self.test, 1)] * self.test
 
@@ -36,8 +36,8 @@ class ShardCounts:
 def count_shards(size_bytes: npt.NDArray[np.int64], settings: ShardSettings) -> ShardCounts:
     """The number of shards for documents of these sizes.
 
-    Every shard gets at least one document. Test shards are as large as training shards, as far as whole numbers allow; there
-    is at least one if any text is held out. Raises `UsageError` if there are too few documents.
+    Every shard gets at least one document. Test shards are as large as training shards, up to rounding; there is at least one
+    if any text is held out. Raises `UsageError` if there are too few documents.
     """
     documents, fraction = len(size_bytes), settings.test_fraction
     fewest_for_test = 1 if fraction else 0
@@ -61,7 +61,7 @@ def count_shards(size_bytes: npt.NDArray[np.int64], settings: ShardSettings) -> 
 
 
 def assign_documents(size_bytes: npt.NDArray[np.int64], fractions: list[float]) -> npt.NDArray[np.int32]:
-    """The shard of each document; of shards that are equally full the first one takes the next.
+    """The shard of each document; among equally full shards the first one gets it.
 
     >>> assign_documents(np.array([50, 50, 10, 10, 40, 5, 5, 10]), [0.45, 0.45, 0.1])
     array([0, 1, 2, 2, 0, 1, 1, 1], dtype=int32)
@@ -72,7 +72,7 @@ def assign_documents(size_bytes: npt.NDArray[np.int64], fractions: list[float]) 
 def _choose_shards(size_bytes: npt.NDArray[np.int64], fractions: list[float]) -> Iterator[int]:
     filled_bytes = [0] * len(fractions)
     least_filled = [(0.0, shard) for shard in range(len(fractions))]  # a heap
-    for size in size_bytes.data:  # one int at a time, where tolist would make one for each document
+    for size in size_bytes.data:  # one int at a time; tolist would create one for each document
         shard = least_filled[0][1]
         filled_bytes[shard] += size
         heapreplace(least_filled, (filled_bytes[shard] / fractions[shard], shard))

@@ -1,13 +1,13 @@
-"""How every document is normalized before it is split: a paragraph a line, single spaces, no blank line within.
+"""Normalizes documents before they are split: one paragraph per line, single spaces, no blank lines.
 
-Characters are left as they are: BERT's tokenizer drops control characters and normalizes the rest itself.
+Characters are unchanged: BERT's tokenizer drops control characters and normalizes the rest.
 """
 
 from bertprep.text.sentences import split_lines
 
 
 def clean_document(text: str) -> str:
-    r"""The document without blank lines, or '' where it has no letter and no digit.
+    r"""The document without blank lines, or '' if it has no letter and no digit.
 
     >>> clean_document("One  line.\r\n\n \tAnother.\n")
     'One line.\nAnother.'

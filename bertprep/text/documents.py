@@ -1,9 +1,9 @@
-"""An index of the documents of some text files: where each begins and ends, and nothing of the text itself.
+"""An index of the documents of some text files: the start and end of each, without the text.
 
-A blank line, one that `str.strip` leaves empty, ends a document; so does the end of a file. Each file is read once, in
-blocks, which finds its documents, checks that it is UTF-8, and takes its sha256 and 16 bytes of the sha256 of each document, by
-which duplicates are found and dropped: about 300 MB a second and 36 bytes of memory a document, whatever its
-length. Workers then read the documents of their shard, and only those, by seeking.
+A blank line, one that `str.strip` leaves empty, ends a document; so does the end of a file. Each file is read once, in blocks,
+which finds its documents, checks that it is UTF-8, and takes its sha256 and 16 bytes of the sha256 of each document, by which
+duplicates are found and dropped: about 300 MB a second and 36 bytes of memory a document, whatever its length. Workers then
+seek to the documents of their shard.
 """
 
 import codecs
@@ -25,11 +25,11 @@ from bertprep.errors import BertprepError, UsageError
 
 BLOCK_BYTES = 4_000_000
 MOST_DOCUMENT_BYTES = 64 << 20
-"""Of a document, or a line: no book is longer. What is longer lacks blank lines, or is not text."""
+"""The longest document or line; no book is longer. Longer input lacks blank lines, or is not text."""
 HASH_BYTES = 16
 
-# What stands between two documents, from the last line end of the one to the first byte of the next: blank lines, of
-# characters for which str.isspace is true. Written without nested repeats of one byte, which could take exponential time.
+# The gap between two documents, from the last line end of one to the first byte of the next: blank lines, of characters for
+# which str.isspace is true. No nested repeats of one byte, which could take exponential time.
 _ASCII_SPACE = rb"[\t-\r\x1c-\x20]*"
 _OTHER_SPACE = rb"\xc2[\x85\xa0]|\xe1\x9a\x80|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|\xe3\x80\x80"
 _BLANK_LINES = re.compile(rb"\n%b(?:(?:%b)%b)*\n" % (_ASCII_SPACE, _OTHER_SPACE, _ASCII_SPACE))
@@ -38,16 +38,16 @@ _LETTER_OR_DIGIT = re.compile(rb"[0-9A-Za-z]")
 
 @dataclass(frozen=True)
 class TextInput:
-    """A file of plain text, and how it is to be read."""
+    """A file of plain text, and how to read it."""
 
     path: Path
-    one_document: bool = False  # the whole file is one; else a blank line ends a document
-    splitter: str | None = None  # "lines" where a line is known to be a sentence, whatever the settings say
+    one_document: bool = False  # the whole file is one document; else a blank line ends one
+    splitter: str | None = None  # "lines" if each line is known to be a sentence, whatever the settings
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file of text as it was when it was indexed."""
+    """The state of a text file when it was indexed."""
 
     input: TextInput
     size_bytes: int
@@ -57,7 +57,7 @@ class TextFile:
 
 @dataclass(frozen=True)
 class Documents:
-    """The positions of n documents: each the bytes `start` to `end` of a file. None is blank."""
+    """The positions of n documents, none blank: each the bytes `start` to `end` of a file."""
 
     file: npt.NDArray[np.int32]  # (n,) number of the file in a list of files
     start: npt.NDArray[np.int64]  # (n,)
@@ -71,23 +71,23 @@ class Documents:
         return self.end - self.start
 
     def take(self, which: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> "Documents":
-        """The documents with the numbers `which`, or where the mask `which` is true."""
+        """The documents selected by the indices or the boolean mask `which`."""
         return Documents(self.file[which], self.start[which], self.end[which])
 
 
 @dataclass(frozen=True)
 class TextIndex:
-    """The files of a text, the documents that are kept, and how many were dropped, by cause."""
+    """The files of a text, the documents that are kept, and the number dropped by reason."""
 
     files: tuple[TextFile, ...]
     documents: Documents
     empty: int  # without a letter or a digit
-    duplicates: int  # the same as one before
+    duplicates: int  # equal to an earlier one
 
 
 @dataclass(frozen=True)
 class _FileIndex:
-    """What one file holds."""
+    """The index of one file."""
 
     file: TextFile
     start: npt.NDArray[np.int64]  # (n,)
@@ -105,8 +105,8 @@ def index_documents(
 ) -> TextIndex:
     """The files `inputs` and their documents, in the order given; `advance` is called for each file that is done.
 
-    Of documents that are the same but for line ends the first is kept. Raises `UsageError` for an input that is missing or
-    given twice, `BertprepError` where the text is not UTF-8 or has no document.
+    Of documents that are equal except for line ends the first is kept. Raises `UsageError` for an input that is missing or
+    given twice, `BertprepError` if the text is not UTF-8 or has no document.
     """
     seen: set[Path] = set()
     for given in inputs:
@@ -149,7 +149,7 @@ def find_first(digests: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
 
 
 def repeated_rows(digests: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The numbers of the rows that came before, ascending, and for each the number of the first row like it.
+    """The indices of rows that repeat an earlier one, ascending, and for each the index of its first occurrence.
 
     >>> repeated_rows(np.array([[7, 1], [3, 4], [7, 1], [7, 2], [7, 1]], np.uint64))
     (array([2, 4]), array([0, 0]))
@@ -183,7 +183,7 @@ def _index_file(given: TextInput) -> _FileIndex:
 
 
 class _DocumentCollector:
-    """Takes the text of a file piece by piece, document after document, and keeps of each what the index needs."""
+    """Takes the text of a file piece by piece, and keeps the index entry of each document."""
 
     def __init__(self) -> None:
         self.start, self.end = array("q"), array("q")
@@ -192,13 +192,13 @@ class _DocumentCollector:
         self._open(0)
 
     def _open(self, start: int) -> None:
-        self.started = start  # where the one that is open does
+        self.started = start  # start of the open document
         self._digest = hashlib.sha256()
-        self._held_back = b""  # white space that counts only if text follows it
+        self._held_back = b""  # white space that belongs to the document only if text follows
         self._has_word = False
 
     def add(self, text: bytes) -> None:
-        """More text of the document that is open."""
+        """Add text to the open document."""
         text = text.replace(b"\r", b"")
         body = text.rstrip()
         if body:
@@ -209,12 +209,12 @@ class _DocumentCollector:
             self._held_back += text
 
     def end_document(self, end: int, next_start: int) -> None:
-        """The document ends before the byte `end`, where it has any bytes; the next one begins at `next_start`."""
+        """End the open document before the byte `end`, if it has any bytes; the next one begins at `next_start`."""
         if self._has_word:
             self.start.append(self.started)
             self.end.append(end)
             self.digests += self._digest.digest()[:HASH_BYTES]
-        elif end > self.started:  # not so before a gap that opens a file or continues in the next block
+        elif end > self.started:  # false before a gap that opens a file or continues in the next block
             self.empty += 1
         self._open(next_start)
 
@@ -240,7 +240,7 @@ def _read_index(given: TextInput) -> _FileIndex:
             if position == 0 and block.startswith(codecs.BOM_UTF8):
                 skipped = len(codecs.BOM_UTF8)
                 found.end_document(0, skipped)
-            # The line end before the block and, in a file that lacks it, after the last line make every blank line match.
+            # A line end before the block and, if the file lacks one, after the last line makes every blank line match.
             lines = b"".join((b"\n", block[skipped:] if skipped else block, b"" if block.endswith(b"\n") else b"\n"))
             text_start, offset = 1, position + skipped - 1
             for gap in () if given.one_document else _BLANK_LINES.finditer(lines):
@@ -263,7 +263,7 @@ def _read_index(given: TextInput) -> _FileIndex:
 
 
 def too_long(where: str, what: str) -> BertprepError:
-    """The error for a document or a line that is too long to be read."""
+    """The error for a document or a line that is too long."""
     return BertprepError(
         f"{where}: {what} is longer than {MOST_DOCUMENT_BYTES:,} bytes, which no book is; a document must be one text, "
         "and in a text file end with a blank line"
@@ -271,7 +271,7 @@ def too_long(where: str, what: str) -> BertprepError:
 
 
 def check_encoding(name: Path | str, start: bytes) -> None:
-    """Raise where a file begins as UTF-16 or UTF-32 does, which may be valid UTF-8 too: letters with zeros between them."""
+    """Raise if a file begins like UTF-16 or UTF-32, which may also be valid UTF-8: letters with zeros in between."""
     start = start[:4096]
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or 3 * start.count(0) > len(start):
         raise BertprepError(
@@ -291,15 +291,15 @@ def _check_utf8(path: Path, block: bytes, position: int) -> None:
 
 
 def version_of(file: BinaryIO) -> tuple[int, ...]:
-    """By which an open file is known to be unchanged: device, inode, size and time of modification."""
+    """The values that show that an open file is unchanged: device, inode, size and time of modification."""
     status = os.fstat(file.fileno())
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def read_documents(files: Mapping[int, TextFile], documents: Documents) -> Iterator[tuple[int, str]]:
-    """The number of the file and the text of each document; one file is open at a time.
+    """Yield the file number and the text of each document; one file is open at a time.
 
-    Raises `BertprepError` where a file is not the one that was indexed: its documents would lie elsewhere.
+    Raises `BertprepError` if a file has changed since it was indexed, since its offsets would be wrong.
     """
     for number in np.unique(documents.file).tolist():
         path = files[number].input.path

@@ -1,11 +1,11 @@
-"""A document's text cut into sentences, each one line without a line break of any kind.
+"""Splits a document's text into sentences, each on one line without line breaks of any kind.
 
-Runs of white space, among them all characters at which Python or another tool may break a line (vertical tab, form feed,
-next line, U+2028, ...), become one space. Nothing else is changed and nothing is lost. A line ends at a newline only.
+Runs of white space, including all characters at which Python or another tool may break a line (vertical tab, form feed, next
+line, U+2028, ...), become one space. Nothing else is changed or lost. Only a newline ends a line.
 
-sentencex lets no sentence end between quotation marks or brackets, so that an unpaired mark can swallow everything up to
-the next one, 90 KB later in the sample; where lines are paragraphs it is therefore given one at a time. It does 50 to 100 MB of
-text a second and holds the GIL, so that only processes work in parallel.
+sentencex ends no sentence within quotation marks or brackets, so an unpaired mark can swallow everything up to the next one, 90
+KB later in the sample; if lines are paragraphs, it therefore gets one at a time. It processes 50 to 100 MB a second and holds
+the GIL, so only processes run in parallel.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ CLOSING_MARKS = "\"'”’»)]」』）"
 
 
 def choose_splitter(splitter: str, language: str) -> Callable[[str], list[str]]:
-    """The function from a document's text to its sentences: one of `config.SPLITTERS`."""
+    """The function that splits a document into sentences: one of `config.SPLITTERS`."""
     return split_lines if splitter == "lines" else partial(split_sentences, language=language)
 
 
@@ -29,19 +29,19 @@ def split_lines(text: str) -> list[str]:
     >>> split_lines("It is\u00a0so. Or not?\r\n \x0cYes.\u2028No.\n")
     ['It is so. Or not?', 'Yes. No.']
     """
-    # By line, not at once: the list of all words of a long document would take ten times its size.
+    # line by line: the list of all words of a long document would take ten times its size
     return [tidied for line in text.split("\n") if (tidied := _with_single_spaces(line))]
 
 
 def _with_single_spaces(line: str) -> str:
-    # White space but for the space is not printable, so most lines are seen to need nothing, in a fifth of the time.
+    # white space other than the space is not printable, so most lines pass this test, which takes a fifth of the time
     if line.isprintable() and "  " not in line:
         return line.strip(" ")
     return " ".join(line.split())
 
 
 def split_sentences(text: str, language: str) -> list[str]:
-    r"""Sentences by the rules of the language, in text with a paragraph a line as in text wrapped at a width.
+    r"""Sentences by the rules of the language, in text with one paragraph per line or wrapped at a width.
 
     >>> split_sentences("Mr. Jay was\nsent. He left at 3 p.m. and\n  came back.", "en")
     ['Mr. Jay was sent.', 'He left at 3 p.m. and came back.']
@@ -54,19 +54,19 @@ def split_sentences(text: str, language: str) -> list[str]:
 
 
 def are_paragraphs(lines: list[str]) -> bool:
-    """Whether lines are whole paragraphs or sentences, not text wrapped at a width: most then end as a sentence does."""
-    ends = sum(map(ends_sentence, lines[:-1]))  # the last does in either case
+    """Whether lines are whole paragraphs or sentences, most of which then end like a sentence, and not wrapped text."""
+    ends = sum(map(ends_sentence, lines[:-1]))  # the last one does in either case
     return 2 * ends > len(lines) - 1
 
 
 def ends_sentence(line: str) -> bool:
-    """Whether a line ends in a mark that ends sentences, but for closing quotation marks and brackets."""
+    """Whether a line ends with a sentence-final mark, closing quotation marks and brackets aside."""
     return line.rstrip(CLOSING_MARKS).endswith(SENTENCE_ENDS)
 
 
 def split_paragraph(text: str, language: str) -> list[str]:
     """The sentences of text without line ends."""
-    # Of sentencex's answer only the cuts are used, so that no text can be lost whatever it holds.
+    # only the boundaries of sentencex's result are used, so no text can be lost
     cuts = [0, *(boundary["end_index"] for boundary in get_sentence_boundaries(language, text)), len(text)]
     sentences = (text[start:end].strip() for start, end in pairwise(cuts))
     return [sentence for sentence in sentences if sentence]

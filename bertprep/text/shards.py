@@ -1,8 +1,8 @@
-"""Text files -> text shards: one sentence a line, a blank line after each document, UTF-8.
+"""Makes text shards from text files: one sentence per line, a blank line after each document, UTF-8.
 
-The files are indexed once; then each shard is a task of its own, in which a worker reads the shard's documents where they
-lie, splits them into sentences and writes the shard. So memory is bounded by the largest document, whatever the size of the
-corpus; a killed run continues with the shards it lacks; and the bytes do not depend on the number of workers.
+The files are indexed once; then each shard is a separate task, in which a worker reads the shard's documents from the input
+files, splits them into sentences and writes the shard. So memory is bounded by the largest document, whatever the size of the
+corpus; a killed run resumes with the missing shards; and the bytes do not depend on the number of workers.
 """
 
 from collections.abc import Sequence
@@ -30,10 +30,10 @@ KIND = TEXT_SHARDS
 
 @dataclass(frozen=True)
 class ShardTask:
-    """All a worker needs to write one shard."""
+    """A worker's task: one shard."""
 
     path: Path
-    inputs: dict[int, TextFile]  # only those that hold documents of the shard: a corpus may have very many
+    inputs: dict[int, TextFile]  # only files with documents of the shard: a corpus may have very many
     documents: Documents
     settings: ShardSettings
 
@@ -50,13 +50,13 @@ def shard_corpus(
     already_empty: int = 0,
     about: dict[str, Any] | None = None,
 ) -> Manifest:
-    """Write the shards of `corpus` that are not there yet.
+    """Write the missing shards of `corpus`.
 
     The manifest's `made_with` holds the resolved numbers of shards, as "shards" and "test_shards", the identity of the text, by
     content, and the entries of `about`; its `files` the documents, sentences, words, bytes and sha256 of each shard; its
-    `counts` the documents that were dropped, with those that were `already_empty` when `inputs` were made. With `verify` a
-    shard whose sha256 has changed counts as missing. Raises `UsageError` for a request and `BertprepError` for text that
-    cannot be sharded, and where the folder holds shards of other text or settings.
+    `counts` the dropped documents, including those that were `already_empty` when `inputs` were made. With `verify` a shard
+    whose sha256 has changed counts as missing. Raises `UsageError` for an impossible request, and `BertprepError` for text that
+    cannot be sharded or a folder with shards of other text or settings.
     """
     language = settings.language or "en"
     index = _index(corpus, inputs, settings, workers, reporter)
@@ -85,7 +85,7 @@ def shard_corpus(
     shards = [text_shard(TRAINING, corpus, i) for i in range(counts.training)]
     shards += [text_shard(TEST, corpus, i) for i in range(counts.test)]
     assigned = assign_documents(documents.size_bytes, counts.fractions())
-    order = np.argsort(assigned, kind="stable")  # by shard, and within a shard as they stand in the text
+    order = np.argsort(assigned, kind="stable")  # by shard, and within a shard in text order
     of_shard = np.split(order, np.searchsorted(assigned[order], np.arange(1, len(shards))))
     with Journal(folder, KIND, made_with, wait=True) as journal:
         if journal.found:
@@ -117,7 +117,7 @@ def _index(corpus: str, inputs: Sequence[TextInput], settings: ShardSettings, wo
 
 
 def _identity(file: TextFile) -> dict[str, Any]:
-    """What decides the documents of a file: its bytes, and how they are read where that is not the default."""
+    """What determines the documents of a file: its bytes, and how they are read if not by default."""
     identity: dict[str, Any] = {"bytes": file.size_bytes, "sha256": file.sha256}
     if file.input.one_document:
         identity["one_document"] = True

@@ -1,9 +1,9 @@
-"""A WordPiece vocabulary trained on text: byte-pair merges over counted words, the same file on every run.
+"""Trains a WordPiece vocabulary: byte-pair merges over counted words, the same file on every run.
 
-The words are those of `tokenizers`, the definition of BERT's, but its trainer is not used: it walks hash maps with random
-seeds, numbers the `##` characters in the order met and settles ties by number, so that of 35 runs on the sample corpus no
-two wrote the same file. Here ties go to the pair that sorts first, and nothing depends on an order of hashing.
-About 3 s for 12 MB of text; time and memory grow with the number of different words, not with the text.
+The words are those of `tokenizers`, which define BERT's, but its trainer is not used: it iterates over hash maps with random
+seeds, numbers the `##` characters in that order and breaks ties by number, so no two of 35 runs on the sample corpus wrote the
+same file. Here ties go to the pair that sorts first, and nothing depends on hash order. About 3 s for 12 MB of text; time and
+memory grow with the number of distinct words, not with the text.
 """
 
 from collections import Counter, defaultdict
@@ -30,9 +30,9 @@ Pair = tuple[str, str]
 def train_vocabulary(
     files: Sequence[Path], path: Path, *, size: int = 8000, cased: bool = False, workers: int = 1, reporter: Reporter = SILENT
 ) -> None:
-    """Write a vocabulary of at most `size` tokens, one a line: special tokens, characters, then merges as they were made.
+    """Write a vocabulary of at most `size` tokens, one a line: special tokens, characters, then merges in order.
 
-    It is shorter than `size` where the text holds no more pieces that occur twice. Raises `UsageError` for a size that
+    It is shorter than `size` if no more pairs of pieces occur twice. Raises `UsageError` for a size that
     the characters of the text alone exceed, `BertprepError` for text without a word.
     """
     words = count_words(files, cased=cased, workers=workers, reporter=reporter)
@@ -76,7 +76,7 @@ def _count_words_of_file(task: tuple[Path, bool]) -> dict[str, int]:
     path, cased = task
     normalizer, pre_tokenizer = BertNormalizer(lowercase=not cased), BertPreTokenizer()
     words: Counter[str] = Counter()
-    spelled: Counter[str] = Counter()  # far fewer than the words of the text, and the tokenizer is slow
+    spelled: Counter[str] = Counter()  # far fewer than the words of the text; the tokenizer is slow
     if path.exists() and not path.is_file():
         raise BertprepError(f"{path}: is not a plain file; give text files")
     try:
@@ -97,7 +97,7 @@ def _count_words_of_file(task: tuple[Path, bool]) -> dict[str, int]:
 
 
 def choose_alphabet(words: Mapping[str, int]) -> set[str]:
-    """The characters of the words; of very many, the most frequent ones."""
+    """The characters of the words; if there are very many, the most frequent ones."""
     characters: Counter[str] = Counter()
     for word, count in words.items():
         for character in word:
@@ -106,7 +106,7 @@ def choose_alphabet(words: Mapping[str, int]) -> set[str]:
 
 
 def split_characters(word: str) -> list[str]:
-    """The pieces a word begins as.
+    """The initial pieces of a word.
 
     >>> split_characters("bit")
     ['b', '##i', '##t']
@@ -115,10 +115,10 @@ def split_characters(word: str) -> list[str]:
 
 
 def merge_pairs(words: list[list[str]], counts: list[int]) -> Iterator[str]:
-    """Join the most frequent pair of neighbours, everywhere, again and again; yields what each merge makes.
+    """Merge the most frequent pair of neighbours everywhere, repeatedly; yields the token of each merge.
 
-    `words` are lists of pieces, and are changed; `counts` says how often each word occurs. Ends when no pair occurs twice.
-    Two merges may make the same token, as a + ##bc and ab + ##c do.
+    `words` are lists of pieces, modified in place; `counts` is how often each word occurs. Ends when no pair occurs twice. Two
+    merges may yield the same token, such as a + ##bc and ab + ##c.
 
     >>> list(merge_pairs([["a", "##b", "##c"], ["b", "##c"], ["a", "##b"]], [3, 2, 1]))
     ['ab', 'abc', 'bc']
@@ -129,8 +129,8 @@ def merge_pairs(words: list[list[str]], counts: list[int]) -> Iterator[str]:
         for pair in pairwise(pieces):
             pair_counts[pair] += counts[number]
             words_with[pair].add(number)
-    # The top is the most frequent pair, of equals the one that sorts first. Every change of a count pushes a new entry; an
-    # entry whose count is not that of the pair any more is stale.
+    # The top is the most frequent pair, among ties the one that sorts first. Every change of a count pushes a new entry; an
+    # entry whose count is no longer the pair's is stale.
     heap = [(-count, pair) for pair, count in pair_counts.items()]
     heapify(heap)
     while heap:

@@ -1,4 +1,4 @@
-"""A text file written document by document: cleaned text and text shards alike have a blank line after each."""
+"""Writes a text file document by document, with a blank line after each: cleaned text and text shards."""
 
 import hashlib
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ WRITE_BYTES = 1_000_000
 
 
 class TextWriter:
-    """Takes documents; the file gets them a megabyte at a time."""
+    """Collects documents and writes them a megabyte at a time."""
 
     def __init__(self, file: AtomicFile) -> None:
         self._file = file
@@ -20,25 +20,25 @@ class TextWriter:
         self._lines = bytearray()
 
     def add(self, document: str) -> None:
-        """One document, lines separated by newlines. Half a surrogate pair, which JSON can hold, becomes a question mark."""
+        """Add one document, lines separated by newlines. Half a surrogate pair, possible in JSON, becomes a question mark."""
         self._lines += document.encode(errors="replace") + b"\n\n"
         if len(self._lines) >= WRITE_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is still in the buffer."""
+        """Write the rest of the buffer."""
         self._digest.update(self._lines)
         self._file.write(self._lines)
         self._lines.clear()
 
     def facts(self) -> dict[str, Any]:
-        """The size and the checksum of what was written, for a manifest."""
+        """The size and the checksum of the file, for a manifest."""
         return {"bytes": self._file.size_bytes, "sha256": self._digest.hexdigest()}
 
 
 @contextmanager
 def text_file(path: Path) -> Iterator[TextWriter]:
-    """Write `path` whole or not at all, as `atomic_file` does."""
+    """Write `path` atomically, as `atomic_file` does."""
     with atomic_file(path) as file:
         writer = TextWriter(file)
         yield writer

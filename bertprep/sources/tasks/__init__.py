@@ -1,1 +1,1 @@
-"""Task data and weights, in the files that trainers in the field read."""
+"""Task data and weights, as the files that the field's trainers read."""

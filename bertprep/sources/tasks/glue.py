@@ -1,9 +1,9 @@
-"""GLUE's tasks from the Hub's Parquet to the TSV files that they were published as, and that trainers read by position.
+"""Converts GLUE's tasks from the Hub's Parquet to the published TSV files, which trainers read by column position.
 
-Trainers take column 3 or 8 or the last, whatever its name, with no quoting at all. So every column of the published files is
-there, in its place, and what the Hub lacks is blank: parse trees, ids of pairs, single annotators' labels. Labels are the
-published words. A tab, line break or NUL in a sentence would move columns or stop the reader, and becomes a space; all
-else, quotes and spaces at the ends too, stays as it is. The files of a test split have no labels: the Hub has only -1 there.
+Trainers take column 3 or 8 or the last, whatever its name, without quoting. So every column of the published files is present
+at its position, and those that the Hub lacks are blank: parse trees, ids of pairs, single annotators' labels. Labels are the
+published words. A tab, line break or NUL in a sentence would shift columns or stop the reader, and becomes a space; everything
+else, quotes and outer spaces included, is unchanged. Test files have no labels: the Hub has only -1 there.
 """
 
 import re
@@ -19,7 +19,7 @@ BREAKS = re.compile("\r\n|[\t\n\r\0]")
 
 @dataclass(frozen=True)
 class File:
-    """One TSV file: the split it is made of, its columns in order, and whether they are named in the first line."""
+    """One TSV file: its split, its columns in order, and whether the first line names them."""
 
     split: str
     name: str
@@ -31,8 +31,8 @@ class File:
 class Task:
     """The files of a task, and where their columns come from; a column that is not in `source` stays blank.
 
-    `words` says what a label is called on the Hub, in the order of its integers, and in the file. Without words the label
-    is a score from 0 to 5, which the published file has with three decimals.
+    `words` maps a label's name on the Hub, in the order of its integers, to its name in the file. Without words the label is a
+    score from 0 to 5, which the published file has with three decimals.
     """
 
     files: tuple[File, ...]
@@ -114,7 +114,7 @@ TASKS = {
 
 
 def write_glue(task: str, parquet_folder: Path, output_folder: Path) -> None:
-    """Write the TSV files of a task (a folder name of `catalogue.GLUE`) from its Parquet files; leave right ones alone."""
+    """Write the TSV files of a task (a folder name of `catalogue.GLUE`) from its Parquet files; keep correct ones."""
     if task not in TASKS:
         raise UsageError(f"GLUE has no task {task!r}; choose one of {', '.join(TASKS)}")
     for file in TASKS[task].files:
@@ -152,7 +152,7 @@ def _field(value: Any) -> str:
 
 
 def _words(task: Task, path: Path) -> list[str]:
-    """What to write for the labels 0, 1, ..., by the names in the file where it has them; empty where they are scores."""
+    """The words for the labels 0, 1, ..., from the names in the file if it has them; empty for scores."""
     names = class_names(path, "label") if task.words else None
     if names is None:
         return list(task.words.values())

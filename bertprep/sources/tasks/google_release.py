@@ -1,4 +1,4 @@
-"""A model of the Hub in the folders and files of Google's release, where scripts of the field look for it.
+"""Writes a model of the Hub in the folders and files of Google's release, where the field's scripts look for it.
 
     download/google_pretrained_weights/uncased_L-12_H-768_A-12/
         bert_model.ckpt.{index,data-00000-of-00001}     written here, of the model's safetensors
@@ -7,8 +7,8 @@
     download/nvidia_pretrained/bert_tf_pretraining_large_lamb/
         bert_config.json, vocab.txt                     links; weights of NVIDIA's own training are not made of Google's
 
-Links are relative, since such scripts run in containers, to which the workspace has another path. What is there and right is
-left as it is, so a repeated run repairs; memory is bounded by the largest variable.
+Links are relative, since such scripts run in containers, in which the workspace has another path. Correct files are kept, so a
+repeated run repairs; memory is bounded by the largest variable.
 """
 
 import filecmp
@@ -35,13 +35,13 @@ _MOST = {
     "hidden_size": 1 << 20, "intermediate_size": 1 << 20, "max_position_embeddings": 1 << 20, "num_hidden_layers": 1000,
     "type_vocab_size": 1 << 20, "vocab_size": 1 << 24,
 }  # fmt: skip
-"""The sizes of a model, and what they may be at most: they come from outside, and name as many variables."""
+"""The sizes of a model with their upper limits: they are untrusted, and determine the number of variables."""
 
 
 def write_release(source: Path, release: Path, namesakes: Iterable[Path]) -> None:
-    """Make `release` hold the model that was downloaded to `source`, and `namesakes` its configuration and vocabulary."""
+    """Fill `release` with the model downloaded to `source`, and `namesakes` with its configuration and vocabulary."""
     config = source / BERT_CONFIG
-    if not config.is_file():  # not a BERT's, which was said
+    if not config.is_file():  # not a BERT model, which was reported
         return
     shapes = variable_shapes(_read_sizes(config))
     prefix = release / GOOGLE_PREFIX
@@ -66,14 +66,14 @@ def _read_sizes(path: Path) -> dict[str, Any]:
 
 
 def link_into(folder: Path, *targets: Path) -> None:
-    """Make `folder` hold the files `targets` by their names."""
+    """Link the files `targets` into `folder` under their names."""
     with locked(folder):
         for target in targets:
             _link(folder / target.name, target)
 
 
 def _link(link: Path, target: Path) -> None:
-    """A relative link to `target`, unless what is there leads to the same bytes."""
+    """Make a relative link to `target`, unless `link` already leads to the same bytes."""
     try:
         if link.is_file() and (link.samefile(target) or filecmp.cmp(link, target, shallow=False)):
             return

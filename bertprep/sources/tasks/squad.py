@@ -1,11 +1,11 @@
-"""SQuAD from the Hub's Parquet to the JSON files that it was published as, and that trainers read.
+"""Converts SQuAD from the Hub's Parquet to the published JSON files, which trainers read.
 
 The Hub has a row for each question; the published files have articles, their paragraphs and the questions of each. Questions
-are put together again by title and context, in the order in which each came first. Keys stand in the order, and characters
-outside ASCII in the form, of the published files, so that the two can be compared. What the Hub lacks is left out:
-`plausible_answers` of v2.0. An answer that is not in its context where it says is an error, for no trainer would notice.
+are grouped by title and context, in the order of first occurrence. Key order and the form of non-ASCII characters are those of
+the published files, so the two can be compared. `plausible_answers` of v2.0 is omitted, because the Hub lacks it. An answer
+that is not at its offset in the context is an error, because no trainer would notice.
 
-Beside them goes evaluate-VERSION.py, which NVIDIA's run_squad.sh calls: `squad_metric`, as a program of its own.
+Beside them it writes evaluate-VERSION.py, which NVIDIA's run_squad.sh calls: `squad_metric` as a standalone program.
 """
 
 import inspect
@@ -28,7 +28,7 @@ Article = dict[str, list[dict[str, Any]]]  # context -> questions
 def write_squad(parquet_folder: Path, output_folder: Path, version: str) -> None:
     """Write train-VERSION.json and dev-VERSION.json from train-*.parquet and validation-*.parquet, and evaluate-VERSION.py.
 
-    Files that are right already are left alone.
+    Correct files are kept.
     """
     if version not in VERSIONS:
         raise UsageError(f"SQuAD has no version {version!r}; choose {' or '.join(VERSIONS)}")
@@ -55,7 +55,7 @@ def _group(rows: Iterable[Row], version: str) -> dict[str, Article]:
         if version == "v1.1":
             if not answers:
                 raise row.fault(f"question {identifier!r} has no answer, and v1.1 has one for each; is this v2.0?")
-            # The published v1.1 has its keys in other orders than v2.0, inside a question too.
+            # The published v1.1 has its keys in another order than v2.0, also within a question.
             answers = [{"answer_start": answer["answer_start"], "text": answer["text"]} for answer in answers]
             entry = {"answers": answers, "question": question, "id": identifier}
         else:
@@ -65,7 +65,7 @@ def _group(rows: Iterable[Row], version: str) -> dict[str, Article]:
 
 
 def _answers(row: Row) -> list[dict[str, Any]]:
-    """The answers to one question, each found at its place; an offset counts characters, as Python does."""
+    """The answers to one question, each checked against its offset, which counts characters as Python does."""
     identifier, _, context, _, answers = row.values
     texts, starts = answers.get("text"), answers.get("answer_start")
     if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):

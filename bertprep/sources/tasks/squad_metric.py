@@ -1,8 +1,8 @@
-"""The metric of SQuAD, exact match and F1 of answers, and the command lines by which trainers have predictions scored.
+"""The metric of SQuAD, exact match and F1 of answers, and the command lines that trainers call to score predictions.
 
-`bertprep download squad` writes this file beside the data of each version, as evaluate-v1.1.py and evaluate-v2.0.py: what is
-given, what is printed, and every digit of it, are those of the programs that the task was published with. So it needs nothing
-but the standard library, of Python 3.6 or later (whence annotations in quotes), and matplotlib for the plots alone.
+`bertprep download squad` writes this file beside the data of each version, as evaluate-v1.1.py and evaluate-v2.0.py: arguments,
+output and every digit are those of the published programs. So it needs only the standard library of Python 3.6 or later (hence
+the quoted annotations), and matplotlib only for plots.
 
 Before answers are compared they are normalized: lower case; no ASCII punctuation; no articles; words joined by one space.
 Part of bertprep, Apache-2.0.
@@ -21,15 +21,15 @@ PUNCTUATION = str.maketrans("", "", string.punctuation)
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 Questions = List[Tuple[str, List[str]]]
-"""The id and the gold answers of each question, in order; none is for one that has no answer."""
+"""The id and the gold answers of each question, in order; an unanswerable one has none."""
 
 
 class EvaluationError(Exception):
-    """What is wrong with a file; the command line prints it and exits with status 1."""
+    """An invalid file; the command line prints the message and exits with status 1."""
 
 
 def normalize(answer: str) -> str:
-    """The form in which answers are compared; punctuation goes before articles do.
+    """The form in which answers are compared; punctuation is removed before articles.
 
     >>> normalize("The  U.S. on a well-kept the-apple")
     'us on wellkept theapple'
@@ -57,8 +57,8 @@ def f1(gold: str, prediction: str) -> float:
 
 
 def f1_or_blank(gold: str, prediction: str) -> float:
-    """F1 as v2.0 has it, where saying nothing can be right: two answers without a word are equal."""
-    # an int, as it was published: since Python 3.12 sum() rounds ints and floats differently, which moves the last digit
+    """F1 of v2.0, in which a blank answer can be right: two answers without a word are equal."""
+    # an int, as published: since Python 3.12 sum() rounds ints and floats differently, which changes the last digit
     return f1(gold, prediction) or int(not normalize(gold) and not normalize(prediction))
 
 
@@ -73,7 +73,7 @@ def questions_of(articles: "list[Any]") -> Questions:
 
 
 def evaluate_v1(questions: Questions, predictions: "dict[str, str]") -> "dict[str, Any]":
-    """Exact match and F1 in percent; a question without a prediction counts as wrong, which is said on standard error."""
+    """Exact match and F1 in percent; a question without a prediction counts as wrong, with a line on standard error."""
     matches, f1_sum = 0, 0.0
     for question, golds in questions:
         if question not in predictions:
@@ -87,9 +87,9 @@ def evaluate_v1(questions: Questions, predictions: "dict[str, str]") -> "dict[st
 
 
 class EvaluationV2:
-    """The scores of predictions for v2.0, question by question; a question without a gold answer is right to leave blank.
+    """The scores of predictions for v2.0 by question; for a question without a gold answer, blank is right.
 
-    `no_answer` is the model's probability for each question that it has none: above a threshold the prediction counts as blank.
+    `no_answer` is the model's no-answer probability for each question: above a threshold the prediction counts as blank.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class EvaluationV2:
             self.f1[question] = max(f1_or_blank(gold, predictions[question]) for gold in wanted)
 
     def averages(self, threshold: float) -> "dict[str, Any]":
-        """In percent: of all questions, of those with an answer and of those without, as far as there are any."""
+        """Scores in percent: of all questions, of those with an answer and of those without, if there are any."""
         exact, f1_scores = self._blanked(self.exact, threshold), self._blanked(self.f1, threshold)
         has_answer = [question for question, golds in self.golds.items() if golds]
         has_none = [question for question, golds in self.golds.items() if not golds]
@@ -138,7 +138,7 @@ class EvaluationV2:
         }
 
     def best(self) -> "dict[str, Any]":
-        """The best that any threshold gives, and that threshold."""
+        """The best score over all thresholds, and its threshold."""
         found = {}
         for name, scores in (("exact", self.exact), ("f1", self.f1)):
             best = total = float(sum(not golds for golds in self.golds.values()))  # everything blank
@@ -155,7 +155,7 @@ class EvaluationV2:
         return found
 
     def _surest_first(self) -> "list[str]":
-        """The questions, those that the model is surest to have an answer first; equal ones as in the file of probabilities."""
+        """The questions by ascending no-answer probability; ties in the order of the file of probabilities."""
         return sorted((question for question in self.no_answer if question in self.golds), key=lambda q: self.no_answer[q])
 
     def curves(self) -> "dict[str, list[tuple[float, float]]]":
@@ -177,7 +177,7 @@ class EvaluationV2:
 
 
 def average_precision(curve: "list[tuple[float, float]]") -> float:
-    """The area below a curve of recall and precision, in percent."""
+    """The area under a precision-recall curve, in percent."""
     area = 0.0
     for (before, _), (recall, precision) in zip(curve, curve[1:]):
         area += precision * (recall - before)
@@ -185,7 +185,7 @@ def average_precision(curve: "list[tuple[float, float]]") -> float:
 
 
 def plot_all(evaluation: EvaluationV2, folder: Path) -> None:
-    """The curves and the distribution of the probabilities as PNG files; without matplotlib a line that says so."""
+    """Write the curves and the distribution of the probabilities as PNG files; without matplotlib print a line that says so."""
     try:
         import matplotlib
     except ImportError:
@@ -230,7 +230,7 @@ def _percent(total: float, count: int) -> float:
 
 
 def _read(path: str, what: str) -> Any:
-    """What a JSON file holds, which is to be an object."""
+    """The content of a JSON file, which must be an object."""
     try:
         with Path(path).open(encoding="utf-8") as file:
             content = json.load(file)
@@ -290,7 +290,7 @@ def run_v2(arguments: "list[str]") -> None:
         "--na-prob-thresh", "-t", type=float, default=1.0, help='Predict "" where that is above this (default: 1.0).'
     )
     parser.add_argument("--out-image-dir", "-p", metavar="out_images", help="Save precision-recall curves to this folder.")
-    parser.add_argument("--verbose", "-v", action="store_true", help="Is taken, and changes nothing.")
+    parser.add_argument("--verbose", "-v", action="store_true", help="Accepted, and ignored.")
     if not arguments:
         parser.print_help()
         sys.exit(1)
@@ -313,7 +313,7 @@ def run_v2(arguments: "list[str]") -> None:
 
 
 def main(version: str) -> None:
-    """Score the predictions that the command line names; `version` is "v1.1" or "v2.0"."""
+    """Score the predictions given on the command line; `version` is "v1.1" or "v2.0"."""
     try:
         {"v1.1": run_v1, "v2.0": run_v2}[version](sys.argv[1:])
     except (EvaluationError, OSError) as error:

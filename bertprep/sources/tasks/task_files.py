@@ -1,8 +1,8 @@
-"""The two ends of every conversion of task data: rows of the Hub's Parquet files in, one finished file out.
+"""Input and output of all task data conversions: rows of the Hub's Parquet files in, one finished file out.
 
-Each row is checked when it is read, so that a conversion deals with values of the right type only, and knows its file and
-number, for errors. Files are read some rows at a time in the calling thread.
-A finished file is rewritten only where it differs from what it should be, which is how a repeated run repairs it.
+Each row is checked when it is read, so a conversion sees only values of the right type, and knows its file and number, for
+errors. Files are read some rows at a time in the calling thread. A finished file is rewritten only if it is wrong, so a
+repeated run repairs.
 """
 
 import hashlib
@@ -28,12 +28,12 @@ class Row(NamedTuple):
     values: tuple[Any, ...]
 
     def fault(self, text: str) -> BertprepError:
-        """The error that says where it is."""
+        """An error that names the file and row."""
         return BertprepError(f"{self.path}: row {self.number} (from 0): {text}")
 
 
 def split_files(folder: Path, split: str) -> list[Path]:
-    """The files SPLIT-00000-of-00002.parquet, ... in `folder` or below, in order; all of them, or an error."""
+    """The files SPLIT-00000-of-00002.parquet, ... in `folder` or below, in order; raises if one is missing."""
     paths = sorted(folder.rglob(f"{split}-*.parquet"), key=lambda path: path.name)
     if not paths:
         raise BertprepError(f"{folder}: has no file {split}-*.parquet, in it or below; download it again")
@@ -49,7 +49,7 @@ def split_files(folder: Path, split: str) -> list[Path]:
 
 
 def read_rows(path: Path, columns: Mapping[str, type]) -> Iterator[Row]:
-    """The rows of a file with the values of `columns`, in that order, each of the type given there."""
+    """The rows of a file with the values of `columns`, in that order and of the types given there."""
     with open_parquet(str(path)) as file:
         there = file.schema.names
         if missing := [name for name in columns if name not in there]:
@@ -68,7 +68,7 @@ def read_rows(path: Path, columns: Mapping[str, type]) -> Iterator[Row]:
 
 
 def class_names(path: Path, column: str) -> list[str] | None:
-    """What the integers 0, 1, ... of `column` mean, by the description the Hub puts in its files; None without one."""
+    """The meaning of the integers 0, 1, ... of `column` by the Hub's metadata in the file; None without it."""
     with open_parquet(str(path)) as file:
         description = (file.schema.metadata or {}).get(b"huggingface")
     try:
@@ -79,11 +79,11 @@ def class_names(path: Path, column: str) -> list[str] | None:
 
 
 def write_if_different(path: Path, content: bytes | bytearray) -> None:
-    """Make `path` hold `content`; a file that already does is not touched."""
+    """Write `content` to `path` unless it already has it."""
     try:
         if path.stat().st_size == len(content) and sha256_of(path) == hashlib.sha256(content).hexdigest():
             return
-    except OSError:  # none there, or one that cannot be read
+    except OSError:  # missing or unreadable
         pass
     with atomic_file(path) as file:
         file.write(content)

@@ -1,7 +1,7 @@
-"""`bert_config.json` beside a model's `config.json`: the file by which BERT's trainers know a model.
+"""Writes `bert_config.json`, the model configuration of BERT trainers, beside a model's `config.json`.
 
-Google's `BertConfig` has eleven fields, and `config.json` has them among others of its own. A model of another family has
-other fields or means something else by them, so none is made up for it.
+Google's `BertConfig` has eleven fields, which `config.json` has among others. A model of another family lacks some or uses them
+differently, so it gets no such file.
 """
 
 import json
@@ -22,7 +22,7 @@ BERT_FIELDS = (
 
 
 def write_bert_config(folder: Path) -> None:
-    """Write `bert_config.json` from `config.json`; a model that is not BERT's gets none, and a line that says so."""
+    """Write `bert_config.json` from `config.json`; for a model that is not a BERT, only print a line that says so."""
     path = folder / CONFIG
     try:
         config = check_values(parse_json(read_bounded(path)), {"model_type": TEXT})

@@ -1,1 +1,1 @@
-"""Downloads over an unreliable network: listed once, fetched by ranges, verified by checksums."""
+"""Downloads over an unreliable network: listed once, fetched in ranges, verified by checksums."""

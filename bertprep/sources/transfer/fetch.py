@@ -1,8 +1,8 @@
-"""Downloads the files of a listing, several at once, whatever the network does meanwhile.
+"""Downloads the files of a listing, several at once, over an unreliable network.
 
-Each file resumes after a cut connection, and after a killed process: at most what was in flight is sent twice. A file that is
-there is kept if its checksum is right, and fetched again if not. A file whose bytes are not those of the listing is fetched a
-second time from the start, and never gets its final name.
+Each file resumes after a cut connection or a killed process; at most the bytes in flight are sent twice. An existing file is
+kept if its checksum is right, else fetched again. A file whose bytes differ from the listing is fetched once more from the
+start, and never gets its final name.
 """
 
 import re
@@ -22,15 +22,15 @@ from bertprep.sources.transfer.partial import PartialFile, partial_bytes, proble
 from bertprep.sources.transfer.progress import TransferProgress
 
 FETCHES = 2
-"""Attempts at one file from the start, when its bytes are wrong."""
+"""Attempts at one file from the start if its bytes are wrong."""
 
 SECONDS_TO_STOP = 2.0
 WORTH_A_LINE_BYTES = 1_000_000_000
-"""Checking that much takes seconds, which should not pass in silence."""
+"""Checking that many bytes takes seconds, so it is announced."""
 
 
 class _WrongBytesError(Exception):
-    """What the server has is not the file of the listing."""
+    """The server's file is not the one in the listing."""
 
 
 class _StoppedError(Exception):
@@ -42,7 +42,7 @@ def fetch(
 ) -> None:
     """Download every file of `listing` to `folder`, verified; the caller holds the folder's lock (`locked`).
 
-    Raises `BertprepError` where a file cannot be downloaded; what has arrived is kept for the next call.
+    Raises `BertprepError` if a file cannot be downloaded; received bytes are kept for the next call.
     """
     check_free_space({folder: missing_bytes(listing, folder)})
     there_bytes = sum(path.stat().st_size for file in listing.files if (path := folder / file.name).is_file())
@@ -54,7 +54,7 @@ def fetch(
         futures = [pool.submit(transfer.provide, file, folder / file.name) for file in listing.files]
         try:
             wait(futures, return_when=FIRST_EXCEPTION)
-        finally:  # one failed file ends the run, as Ctrl-C does; the other threads see it when next something arrives
+        finally:  # one failed file ends the run, as Ctrl-C does; the other threads notice when their next bytes arrive
             transfer.stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
             wait([future for future in futures if future.running()], timeout=SECONDS_TO_STOP)
@@ -69,14 +69,14 @@ def missing_bytes(listing: Listing, folder: Path) -> int:
 
 
 class _Transfer:
-    """The state that the threads of one `fetch` share, and what each does with a file."""
+    """The shared state of the threads of one `fetch`, and their work on a file."""
 
     def __init__(self, web: Web, shown: TransferProgress, reporter: Reporter) -> None:
         self._web, self._shown, self._reporter = web, shown, reporter
         self.stop = threading.Event()
 
     def provide(self, file: RemoteFile, path: Path) -> None:
-        """Keep a file that is right, fetch any other."""
+        """Keep a correct file, fetch any other."""
         if path.is_file():
             problem = problem_of(path, file)
             if problem is None:
@@ -98,7 +98,7 @@ class _Transfer:
         )
 
     def _receive(self, file: RemoteFile, partial: PartialFile) -> str | None:
-        """Receive all bytes, over as many connections as it takes; returns what is wrong with them, or None."""
+        """Receive all bytes, over as many connections as needed; returns the fault in them, or None."""
         patience = Patience(str(partial.path), stop=self.stop, reporter=self._reporter)
         patience.note_progress(partial.size_bytes)
         self._shown.begin(file, partial.size_bytes)
@@ -115,7 +115,7 @@ class _Transfer:
         return partial.problem()
 
     def _receive_some(self, file: RemoteFile, partial: PartialFile, patience: Patience) -> None:
-        """Receive over one connection; returns when the file is there, raises `TroubleError` when another try is needed."""
+        """Receive over one connection; returns when the file is complete, raises `TroubleError` if another try is needed."""
         first = partial.size_bytes
         headers = {"Range": f"bytes={first}-"} if first else {}
         if first and file.etag:
@@ -123,7 +123,7 @@ class _Transfer:
         with self._web.get(file.url, headers, expect={HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE}) as response:
             _check_answer(response, file, first)
             if first and response.status_code != HTTPStatus.PARTIAL_CONTENT:
-                partial.restart()  # the server cannot continue files, or this one has changed
+                partial.restart()  # the server does not support ranges, or the file has changed
             for data in response.iter_raw():
                 partial.append(data)
                 patience.note_progress(partial.size_bytes)
@@ -140,13 +140,13 @@ class _Transfer:
 
 
 def validator_of(headers: httpx2.Headers) -> str | None:
-    """What identifies a version of a file: a strong ETag, or the date of its last change."""
+    """The identity of a version of a file: a strong ETag, or the date of its last change."""
     etag = headers.get("ETag", "")
     return etag if etag.startswith('"') else headers.get("Last-Modified")
 
 
 def _check_answer(response: httpx2.Response, file: RemoteFile, first: int) -> None:
-    """Raise where an answer cannot be the bytes from `first` on of the file that is wanted."""
+    """Raise if a response cannot be the bytes of the wanted file from `first` on."""
     if file.etag and (found := validator_of(response.headers)) != file.etag:
         raise _WrongBytesError(f"has changed since it was listed (it is {found}, expected {file.etag})")
     if response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:

@@ -1,4 +1,4 @@
-"""Requests over an unreliable network: failures that a retry may overcome are told apart from those that it cannot.
+"""HTTP requests over an unreliable network, with transient failures distinguished from permanent ones.
 
 `Web.get` raises `TroubleError` for transient failures (a cut or stalled connection, too many requests, a failing server) and
 `RefusedError` for permanent ones. `Patience` backs off exponentially, or for as long as the server asks, and gives up after
@@ -26,14 +26,14 @@ from bertprep.progress import SILENT, Reporter
 from bertprep.untrusted import MOST_BYTES, parse_json
 
 TRIES, TRIES_TO_LIST = 8, 6
-"""In a row, without progress; fewer for a listing, so that a missing network is reported soon."""
+"""Consecutive tries without progress; fewer for a listing, so that a missing network is reported soon."""
 
-# Times in units of the first wait, which is one second: 127 or 31 seconds in all before giving up.
+# times in units of the first wait, one second: 127 or 31 seconds in all before giving up
 LONGEST_WAIT, LONGEST_RETRY_AFTER, SILENCE = 64, 300, 30
 LEAST_SILENCE = 2.0
-"""Seconds that a server may always take to answer, however short the first wait: the machine may be busy."""
+"""Least timeout for a response in seconds, however short the first wait: the machine may be busy."""
 FIRST_WAIT = "BERTPREP_RETRY_SECONDS"
-"""The environment variable that sets the first wait, and scales all other times with it."""
+"""The environment variable for the first wait, with which all other times scale."""
 
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -41,7 +41,7 @@ Result = TypeVar("Result")
 
 
 class TroubleError(Exception):
-    """A transient failure; `after_seconds` is how long the server asked to wait."""
+    """A transient failure; `after_seconds` is the wait that the server asked for."""
 
     def __init__(self, message: str, after_seconds: float | None = None) -> None:
         super().__init__(message)
@@ -57,7 +57,7 @@ class RefusedError(BertprepError):
 
 
 class Web:
-    """Makes requests; may be used by many threads at once. The Hub's token goes to the Hub's endpoint alone."""
+    """Makes requests; thread-safe. The Hub's token is sent only to the Hub's endpoint."""
 
     def __init__(self, connections: int = 1) -> None:
         seconds = max(SILENCE * first_wait_seconds(), LEAST_SILENCE)
@@ -66,7 +66,7 @@ class Web:
                 timeout=seconds,
                 follow_redirects=True,  # to another host without the Authorization header
                 limits=httpx2.Limits(max_connections=connections),
-                # Not compressed on the way: sizes and ranges are those of the files themselves
+                # no compression in transit: sizes and ranges are those of the files
                 headers={"Accept-Encoding": "identity", "User-Agent": f"bertprep/{__version__}"},
             )
         except (httpx2.InvalidURL, ValueError, OSError) as error:
@@ -87,7 +87,7 @@ class Web:
         """The JSON at an address, and the address of the next page; raises `ValueError` for anything else."""
         with self.get(url) as response:
             data = bytearray()
-            for block in response.iter_raw():  # not decompressed: it was requested without compression
+            for block in response.iter_raw():  # raw: it was requested without compression
                 data += block
                 if len(data) > MOST_BYTES:
                     raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
@@ -98,7 +98,7 @@ class Web:
     def get(
         self, url: str, headers: dict[str, str] | None = None, *, method: str = "GET", expect: Container[int] = ()
     ) -> Iterator[httpx2.Response]:
-        """One request; its body is read inside the `with`. Error statuses are raised, but for those in `expect`."""
+        """One request; its body is read inside the `with`. Error statuses raise, except those in `expect`."""
         url = absolute(url)
         if constants.is_offline_mode():
             raise BertprepError(f"{url}: is needed, and HF_HUB_OFFLINE forbids any request; unset it")
@@ -125,7 +125,7 @@ class Patience:
         self._tries = self._best = 0
 
     def note_progress(self, reached: int) -> None:
-        """Reset the count if more was reached than ever before, so that two steps forward and two back come to an end."""
+        """Reset the count only on a new maximum, so that repeated progress and loss come to an end."""
         if reached > self._best:
             self._best, self._tries = reached, 0
 
@@ -135,7 +135,7 @@ class Patience:
         if self._tries >= self._allowed:
             raise BertprepError(
                 f"{self._what}: {trouble}; given up after {self._allowed} tries without progress; "
-                "what has arrived is kept, the same command resumes"
+                "received bytes are kept, the same command resumes"
             )
         unit = first_wait_seconds()
         seconds = min(2 ** (self._tries - 1), LONGEST_WAIT) * unit
@@ -178,7 +178,7 @@ def first_wait_seconds() -> float:
 def _explain_answer(url: str, response: httpx2.Response) -> TroubleError | RefusedError:
     status = response.status_code
     answer = f"the server answers {status} {response.reason_phrase}".rstrip()
-    # A redirect to a store is signed for a while; once that is over, asking the first server again gets a new one.
+    # a redirect to a store is signed for a limited time; after that, asking the first server again gives a new one
     expired = status == HTTPStatus.FORBIDDEN and bool(response.history)
     if status in PASSING or expired:
         return TroubleError(answer, _retry_after_seconds(response.headers.get("Retry-After", "")))
@@ -210,7 +210,7 @@ def _explain_failure(url: str, error: httpx2.TransportError) -> TroubleError | B
 
 
 def _retry_after_seconds(text: str) -> float | None:
-    """The seconds of a Retry-After header, which holds a number of them or a date.
+    """The seconds of a Retry-After header, which holds a number or a date.
 
     >>> _retry_after_seconds("120")
     120.0

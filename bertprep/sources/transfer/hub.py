@@ -1,8 +1,8 @@
-"""Lists a download from the Hub: the commit that a revision names now, and the files of that commit.
+"""Lists a download from the Hub: the commit to which a revision now points, and its files.
 
 The Hub's two routes are called here rather than through `HfApi`, whose requests have no read timeout and whose retries cannot
-be configured: a listing should be as patient as the download that follows. The Hub gives the sha256 of large files and git's
-sha1 of small ones, so that each can be verified.
+be configured: a listing should be as robust as the download that follows. The Hub gives the sha256 of large files and git's
+sha1 of small ones, so each can be verified.
 """
 
 import difflib
@@ -22,7 +22,7 @@ from bertprep.untrusted import COUNT, LIST, OBJECT, SHA1, SHA256, TEXT, check_pa
 MANY = 12
 """The most configurations that an error lists."""
 MOST_PAGES, MOST_ENTRIES = 1_000, 100_000
-"""Of one repository's listing; the largest that is asked for has some 1,000 files."""
+"""Most pages of one repository's listing; the largest one used has some 1,000 files."""
 _COMMIT = {"sha": SHA1}
 _LARGE = {"oid": SHA256}
 _ENTRY = {"type": TEXT, "path": TEXT, "size": COUNT, "oid": SHA1, "lfs": optional(OBJECT)}
@@ -30,7 +30,7 @@ _ENTRY = {"type": TEXT, "path": TEXT, "size": COUNT, "oid": SHA1, "lfs": optiona
 
 @dataclass(frozen=True)
 class Entry:
-    """A file of a repository: large ones have a sha256, of the others git's sha1 is known."""
+    """A file of a repository: large ones have a sha256, others git's sha1."""
 
     path: str
     size_bytes: int
@@ -44,14 +44,14 @@ def source_of(files: HubFiles) -> dict[str, Any]:
 
 
 class Hub:
-    """Lists repositories, each once, so that all downloads from one are of the same commit."""
+    """Lists each repository once, so that all downloads from it are of the same commit."""
 
     def __init__(self, web: Web, *, reporter: Reporter = SILENT) -> None:
         self._web, self.reporter = web, reporter
         self._trees: dict[tuple[str, str, str], tuple[str, list[Entry]]] = {}
 
     def list_files(self, wanted: HubFiles) -> Listing:
-        """The files that are `wanted`, at the commit that the revision names now."""
+        """The `wanted` files at the commit to which the revision now points."""
         commit, tree = self._tree(wanted)
         entries = [entry for entry in tree if any(_matches(entry.path, pattern) for pattern in wanted.patterns)]
         if not entries:
@@ -76,7 +76,7 @@ class Hub:
         return self._trees[key]
 
     def _files(self, page: str) -> Iterator[Entry]:
-        """The files of a listing from one page on; raises `ValueError` for what is not a listing, or has no end."""
+        """The files of a listing from one page on; raises `ValueError` for an invalid or endless listing."""
         asked: set[str] = set()
         count = 0
         following: str | None = page
@@ -108,7 +108,7 @@ def _entry(content: dict[str, Any]) -> Entry:
 
 
 def _matches(path: str, pattern: str) -> bool:
-    """Whether a path matches a pattern, and its file name the pattern's last component: `*` would match across folders."""
+    """Whether a path matches a pattern and its file name the pattern's last component; fnmatch's `*` crosses folders."""
     return fnmatchcase(path, pattern) and fnmatchcase(path.rpartition("/")[2], pattern.rpartition("/")[2])
 
 
@@ -124,7 +124,7 @@ def _remote_file(wanted: HubFiles, commit: str, entry: Entry) -> RemoteFile:
         url=f"{_page(wanted)}/resolve/{commit}/{quote(path)}",
         size_bytes=entry.size_bytes,
         sha256=sha256 or known,
-        git_sha1=None if sha256 else entry.git_sha1,  # of a large file, git knows only a pointer to it
+        git_sha1=None if sha256 else entry.git_sha1,  # of a large file git has only a pointer
     )
 
 
@@ -138,7 +138,7 @@ def _name(wanted: HubFiles) -> str:
 
 
 def _what_there_is(wanted: HubFiles, tree: list[Entry]) -> str:
-    """The configurations that a repository has: its folders, the nearest by name if there are many."""
+    """The configurations of a repository, which are its folders; the nearest by name if there are many."""
     folders = sorted({entry.path.split("/")[0] for entry in tree if "/" in entry.path})
     if "/" not in wanted.patterns[0] or not folders:
         return "; choose another repository"

@@ -1,7 +1,7 @@
 """The files of a download: `listing.json` in its folder, written before the first byte is fetched.
 
 Once written it is authoritative: a later run needs no request to know what to fetch, and stays on one revision even if the
-remote moves on. `source` is what was asked for, and distinguishes the kinds of downloads:
+remote moves on. `source` is the request, and distinguishes the kinds of downloads:
 
     {"hub": "datasets/REPO" or "models/REPO", "patterns": [...], "revision": "main"}   files of a repository on the Hub
     {"dump": "https://..." or "/absolute/path"}     one dump file; for a path, a symbolic link to it
@@ -52,11 +52,11 @@ _SOURCES = {"hub": {"hub": _WORD, "patterns": _WORDS, "revision": _WORD}, "dump"
 
 @dataclass(frozen=True)
 class RemoteFile:
-    r"""One file: its name below the download's folder, where it comes from, and what is known of its bytes.
+    r"""One file: its name below the download's folder, its origin, and what is known about its bytes.
 
-    A `url` without a scheme is below the Hub's endpoint, so that a download can be finished from a mirror (HF_ENDPOINT).
-    `git_sha1` is git's name for the content, the sha1 of "blob SIZE\0" and the content. `etag` is kept where there is no
-    checksum: the ETag (or Last-Modified date) by which the server recognizes the version.
+    A `url` without a scheme is relative to the Hub's endpoint, so a download can be finished from a mirror (HF_ENDPOINT).
+    `git_sha1` is git's name for the content, the sha1 of "blob SIZE\0" and the content. `etag` is kept if there is no checksum:
+    the ETag (or Last-Modified date) by which the server identifies the version.
     """
 
     name: str
@@ -67,7 +67,7 @@ class RemoteFile:
     etag: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for values that no file can have: names become paths, sizes and checksums are compared."""
+        """Raise `ValueError` for invalid values: names become paths, sizes and checksums are compared."""
         check_values(vars(self), _FILE, place=f"file {self.name!r}: ")
 
 
@@ -80,7 +80,7 @@ class Listing:
     files: tuple[RemoteFile, ...]
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` where the source is invalid, there is no file, or two have one name."""
+        """Raise `ValueError` if the source is invalid, there is no file, or two have the same name."""
         rules = next((rules for kind, rules in _SOURCES.items() if kind in self.source), _SOURCES["hub"])
         check_values(self.source, rules, needed=tuple(rules), place="source.")
         if len({file.name for file in self.files}) < len(self.files):
@@ -94,7 +94,7 @@ class Listing:
 
 
 def load_listing(folder: Path) -> Listing | None:
-    """The listing of the download in `folder`, or None where there is none."""
+    """The listing of the download in `folder`, or None if there is none."""
     path = folder / LISTING
     try:
         return _listing_in(parse_json(read_bounded(path)))
@@ -122,7 +122,7 @@ def save_listing(listing: Listing, folder: Path) -> None:
 
 
 def check_source(listing: Listing, source: dict[str, Any], folder: Path) -> None:
-    """Raise `BertprepError` where the download in `folder` is not the one asked for."""
+    """Raise `BertprepError` if the download in `folder` is not the requested one."""
     if listing.source != source:
         raise BertprepError(
             f"{folder}: holds a download of {describe(listing.source)}, asked for is {describe(source)}; "
@@ -142,10 +142,10 @@ def describe(source: dict[str, Any]) -> str:
 
 
 def missing(listing: Listing, folder: Path) -> Sequence[RemoteFile]:
-    """The files that are missing or have the wrong size; quick, since none is read."""
+    """The files that are missing or have the wrong size; fast, since none is read."""
     return [file for file in listing.files if not has_size(folder / file.name, file.size_bytes)]
 
 
 def has_size(path: Path, size_bytes: int | None) -> bool:
-    """Whether a file exists, with that size if it is known."""
+    """Whether a file exists, with the right size if it is known."""
     return path.is_file() and size_bytes in (None, path.stat().st_size)

@@ -1,8 +1,8 @@
-"""What a user has, or has the address of, instead of a download from the Hub.
+"""The user's own files or addresses, instead of a download from the Hub.
 
 A dump file or a folder of text is linked, not copied: it may be large, and it is the user's. A file at an http or https address
-is brought into the workspace before it is read, so that it resumes and retries as every download does. It is listed by what its
-server says of it, size and ETag; no checksum is known, so the formats' own checks must do.
+is downloaded to the workspace before it is read, with the same resuming and retries as any download. It is listed with the
+server's size and ETag; no checksum is known, so only the formats' own checks apply.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ def list_url(url: str, web: Web, *, reporter: Reporter = SILENT) -> Listing:
             return response.headers
 
     def ask_by_get() -> httpx2.Headers:
-        with web.get(url) as response:  # left before its body is read
+        with web.get(url) as response:  # closed before its body is read
             return response.headers
 
     patience = Patience(url, tries=TRIES_TO_LIST, reporter=reporter)
@@ -45,7 +45,7 @@ def list_url(url: str, web: Web, *, reporter: Reporter = SILENT) -> Listing:
     except RefusedError as refusal:
         if refusal.status not in (403, 405, 501):
             raise
-        headers = patience.persist(ask_by_get)  # some servers know no HEAD, signed addresses forbid it
+        headers = patience.persist(ask_by_get)  # some servers lack HEAD, signed addresses forbid it
     length = headers.get("Content-Length", "")
     etag = validator_of(headers)
     size_bytes = int(length) if re.fullmatch("[0-9]{1,18}", length) else None
@@ -54,10 +54,10 @@ def list_url(url: str, web: Web, *, reporter: Reporter = SILENT) -> Listing:
 
 
 def fetch_web_file(url: str, workspace: Workspace, *, reporter: Reporter) -> Path:
-    """The file at `url`, in a folder of its own.
+    """The file at `url`, downloaded to a separate folder.
 
-    A file that is there is fetched again where the server says that it has changed; where the server cannot be reached, it is
-    taken as it is, with a line that says so.
+    An existing file is fetched again if the server says that it has changed; if the server cannot be reached, it is used with a
+    message.
     """
     name_in_url(url)
     folder = workspace.download("web") / hashlib.sha256(url.encode()).hexdigest()[:16]
@@ -120,7 +120,7 @@ def list_folder(folder: Path) -> Listing:
 
 
 def links_of(listing: Listing) -> Mapping[str, Path]:
-    """What is linked rather than fetched: names in the download's folder, and their targets."""
+    """Files that are linked rather than fetched: names in the download's folder and their targets."""
     if "files" in listing.source:
         return {OWN_FILES: Path(listing.source["files"])}
     if "dump" in listing.source and not is_web(listing.source["dump"]):

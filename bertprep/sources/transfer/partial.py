@@ -1,7 +1,7 @@
 """A file that is being downloaded: `NAME.part`, with `NAME.part.json` beside it that identifies the content.
 
-What arrives is written at once, unbuffered, so that a killed process loses nothing that it had; the next one hashes what is
-there and resumes. The file gets its final name only when size and checksums are right.
+Received bytes are written at once, unbuffered, so a killed process loses none; the next one hashes them and resumes. The file
+gets its final name only if size and checksums are right.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ class Checksums:
             digest.update(data)
 
     def problem(self, size_bytes: int) -> str | None:
-        """What is wrong with a file of these bytes, or None."""
+        """The fault of a file with these bytes, or None."""
         if self._file.size_bytes not in (None, size_bytes):
             return f"has {size_bytes:,} bytes, expected {self._file.size_bytes:,}"
         for name, expected, digest in self._checksums:
@@ -45,7 +45,7 @@ class Checksums:
 
 
 def problem_of(path: Path, file: RemoteFile) -> str | None:
-    """What is wrong with an existing file, or None."""
+    """The fault of an existing file, or None."""
     size_bytes = path.stat().st_size
     if file.size_bytes not in (None, size_bytes):
         return Checksums(file).problem(size_bytes)
@@ -57,7 +57,7 @@ def problem_of(path: Path, file: RemoteFile) -> str | None:
 
 
 def partial_bytes(path: Path, file: RemoteFile) -> int:
-    """The bytes of a file that an earlier run received and this one can resume from."""
+    """The bytes of a file that an earlier run received and from which this one can resume."""
     part, note = _paths(path)
     try:
         if (identity := _identity(file)) and parse_json(read_bounded(note)) == identity:
@@ -68,7 +68,7 @@ def partial_bytes(path: Path, file: RemoteFile) -> int:
 
 
 class PartialFile:
-    """The first bytes of a file; use as a context manager, which only closes it: what has arrived is kept."""
+    """The first bytes of a file; a context manager that only closes it and keeps the received bytes."""
 
     def __init__(self, path: Path, file: RemoteFile) -> None:
         self.path, self._file = path, file
@@ -103,14 +103,14 @@ class PartialFile:
             self._checksums.update(block)
 
     def restart(self) -> None:
-        """Forget what has arrived."""
+        """Discard the received bytes and start over."""
         os.ftruncate(self._descriptor, 0)
         os.lseek(self._descriptor, 0, os.SEEK_SET)
         self.size_bytes = 0
         self._checksums = Checksums(self._file)
 
     def append(self, data: bytes) -> None:
-        """Write what arrived; returns when the operating system has it."""
+        """Write received bytes; returns when the operating system has them."""
         rest = memoryview(data)
         try:
             while rest:
@@ -122,12 +122,12 @@ class PartialFile:
             raise explain_write_error(self.path, error) from error
 
     def discard(self) -> None:
-        """Remove what has arrived."""
+        """Delete the received bytes."""
         self._part.unlink(missing_ok=True)
         self._note.unlink(missing_ok=True)
 
     def problem(self) -> str | None:
-        """What is wrong with it as the complete file, or None."""
+        """The fault of the complete file, or None."""
         return self._checksums.problem(self.size_bytes)
 
     def commit(self) -> None:
@@ -147,6 +147,6 @@ def _paths(path: Path) -> tuple[Path, Path]:
 
 
 def _identity(file: RemoteFile) -> dict[str, str] | None:
-    """What identifies the content; None where nothing does, so that it cannot be resumed."""
+    """The identity of the content; None if nothing identifies it, so that it cannot be resumed."""
     names = ("sha256", "git_sha1", "etag")
     return next(({name: value} for name in names if (value := getattr(file, name))), None)

@@ -1,8 +1,8 @@
-"""Progress of a download: a bar a file and one for all on a terminal, plain lines otherwise.
+"""Progress of a download: on a terminal a bar for each file and one for all, otherwise plain lines.
 
-Several threads receive files, which may restart from the beginning, so each reports how much of its file is there, not what it
-added. Throughput counts received bytes only, not those of an earlier run. There is a plain line at most every five seconds, and
-one for each file.
+Several threads receive files, which may restart from the beginning, so each reports the present size of its file, not
+increments. Throughput counts received bytes only, not those of an earlier run. A plain line is printed at most every five
+seconds, and one for each file.
 """
 
 import sys
@@ -18,7 +18,7 @@ from bertprep.terminal import duration, printable
 
 
 class TransferProgress:
-    """Shows on standard error how much of each file is there; may be called by many threads."""
+    """Shows the progress of each file on standard error; thread-safe."""
 
     def __init__(self, label: str, files: Sequence[RemoteFile], *, enabled: bool) -> None:
         self._label, self._files, self._enabled = label, files, enabled
@@ -44,7 +44,7 @@ class TransferProgress:
             self._bar.stop()
 
     def begin(self, file: RemoteFile, there_bytes: int) -> None:
-        """A file is about to be received, of which `there_bytes` are there already."""
+        """Announce a file of which `there_bytes` already exist."""
         with self._lock:
             self._started_at[file.name] = time.monotonic()
             self._there[file.name] = self._before[file.name] = there_bytes
@@ -52,9 +52,9 @@ class TransferProgress:
                 self._tasks[file.name] = self._bar.add_task(printable(file.name), total=file.size_bytes)
 
     def reach(self, file: RemoteFile, there_bytes: int) -> None:
-        """`there_bytes` of the file are there now."""
+        """Report that `there_bytes` of the file now exist."""
         with self._lock:
-            # A file that restarts had nothing before
+            # a restarted file counts from zero
             self._before[file.name] = min(self._before[file.name], there_bytes)
             self._there[file.name] = there_bytes
             now = time.monotonic()
@@ -66,7 +66,7 @@ class TransferProgress:
                 say(f"{self._label}: {self._summary(now)}")
 
     def finish(self, file: RemoteFile, size_bytes: int) -> None:
-        """The file is there, whole and right."""
+        """Report that the file is complete and verified."""
         with self._lock:
             now = time.monotonic()
             self._finished += 1

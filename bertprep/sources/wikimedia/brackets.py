@@ -1,8 +1,8 @@
-"""Templates, tables and links of wikitext, nested as they may be, each replaced by the words a reader sees.
+"""Replaces wikitext's templates, tables and links, however nested, by the words that a reader sees.
 
-One pass over the brackets with a stack: links and templates without brackets in them, nearly all, are matched whole. A closing
-bracket closes the nearest one it fits, those opened in between and never closed count as text; so unbalanced markup costs
-its brackets only, not the rest of the page. Nesting deeper than any page's is not followed, which keeps time linear.
+One pass over the brackets with a stack; links and templates without inner brackets, nearly all, are matched as a whole. A
+closing bracket closes the nearest matching one, and unclosed ones in between count as text, so unbalanced markup costs only its
+brackets, not the rest of the page. Nesting beyond that of any real page is not followed, which keeps time linear.
 """
 
 import re
@@ -11,7 +11,7 @@ from bertprep.sources.wikimedia.dump import SiteInfo
 from bertprep.sources.wikimedia.templates import template_words
 
 MAX_DEPTH = 40
-MAX_TITLE = 300  # longer than any: what stands before a bar that far on is no title
+MAX_TITLE = 300  # longer than any title
 
 _BRACKETS = re.compile(
     r"\[\[([^][{}|\n]*)(?:\|([^][{}|\n]*))?\]\]"  # 1, 2: a link, [[title]] or [[title|text]]
@@ -32,14 +32,14 @@ _DISAMBIGUATION = re.compile(r"\s*\([^()]*\)\s*$|, .*$")
 
 
 def replace_brackets(wikitext: str, site: SiteInfo) -> str:
-    """The text with every link, template and table replaced by its words; stray brackets may be left.
+    """The text with every link, template and table replaced by its words; stray brackets may remain.
 
     >>> replace_brackets("{{About|[[X]]}}A [[cat|tom]][[File:a.png|by [[B]]]] is {{nowrap|5 [[gram|g]]}}.", SiteInfo())
     'A tom is 5 g.'
     """
     words: list[str] = []
-    opened: list[tuple[str, int]] = []  # each bracket that is open, and how many words were there
-    count = {"[[": 0, "{{": 0, "{|": 0}  # of those open
+    opened: list[tuple[str, int]] = []  # each open bracket, and the number of words before it
+    count = {"[[": 0, "{{": 0, "{|": 0}  # of the open brackets
     too_deep = 0
     position = 0
     for token in _BRACKETS.finditer(wikitext):
@@ -86,7 +86,7 @@ def _begins_line(text: str, position: int) -> bool:
 
 
 def _enclosed_words(kind: str, inner: list[str], site: SiteInfo) -> str:
-    """The words of a table, a template or a link, given what it encloses, in which all brackets are replaced already."""
+    """The words of a table, a template or a link, given its content, in which all brackets are already replaced."""
     if kind == "{|":
         return "\n\n"
     if kind == "{{":
@@ -103,13 +103,13 @@ def _at_first_bar(text: str) -> tuple[str, str]:
 
 
 def _drop_open_file(words: list[str], first: int, site: SiteInfo) -> None:
-    """Of a file's link that was never closed, drop what stands before its first bracket, or the end of the line."""
+    """Drop the part of an unclosed file link before its first bracket or the end of the line."""
     if first < len(words) and link_words(words[first].partition("|")[0], None, site) == "":
         words[first] = "\n" + words[first].partition("\n")[2]
 
 
 def link_words(title: str, text: str | None, site: SiteInfo) -> str:
-    """What a reader sees of [[title|text]], or [[title]] where `text` is None; of files, categories and translations nothing.
+    """The visible words of [[title|text]], or of [[title]] if `text` is None; '' for files, categories and translations.
 
     >>> link_words("Mercury (planet)", "", SiteInfo()), link_words(":Category:Art", None, SiteInfo())
     ('Mercury', 'Category:Art')

@@ -1,9 +1,9 @@
-"""The articles of a Wikimedia dump, `pages-articles.xml` in any compression, as a stream.
+"""Streams the articles of a Wikimedia dump, `pages-articles.xml` in any compression.
 
-A dump is one XML document of up to 100 GB. It goes through expat in blocks, without a tree, so that memory is bounded by the
-largest page; parsing does some 300 MB a CPU-second, unpacking bzip2 40, on as many processors as there are. Articles are the
-pages of namespace 0 that are wikitext and no redirects. An export's version is not looked at: dumps from 0.3 (2006) on,
-which lack what later ones tell of each page, give their articles too.
+A dump is one XML document of up to 100 GB. It goes through expat in blocks, without a tree, so memory is bounded by the largest
+page. Parsing takes a CPU-second per 300 MB, decompressing bzip2 one per 40 MB, over all processors. Articles are the pages of
+namespace 0 that are wikitext and no redirects. The export's version is ignored: dumps from version 0.3 (2006) on, which have
+less information about each page, work too.
 """
 
 import re
@@ -20,13 +20,13 @@ BLOCK_BYTES = 1 << 18
 MOST_TAG_BYTES = 1 << 20
 MOST_DEPTH = 64
 MOST_NAMESPACES = 10_000
-"""Far beyond those of any wiki, which has some 40 namespaces, and elements at a depth of 5: what the parser holds in memory."""
+"""Limits on the parser's memory, far beyond those of any wiki, which has some 40 namespaces and elements at a depth of 5."""
 
 _WIKITEXT = ("wikitext", "")
-_MEDIA, _FILE, _CATEGORY = "-2", "6", "14"  # numbers of namespaces, the same on every wiki
+_MEDIA, _FILE, _CATEGORY = "-2", "6", "14"  # namespace numbers, the same on every wiki
 _REDIRECT = re.compile(r"\s*#\s*[^\W\d_]+\s*:?\s*\[\[")  # the word is localized: #REDIRECT, #WEITERLEITUNG, #重定向
 
-# What is read of the export, by its depth: elements of the same names lie deeper, in the parts of a page beside its text.
+# the elements that are read, by depth: deeper parts of a page contain others of the same names
 _READ = {"namespace": 4, "title": 3, "ns": 3, "model": 4, "text": 4}
 
 
@@ -35,7 +35,7 @@ class SiteInfo:
     """What cleaning needs to know about a wiki: its language, and its names for files and categories, in lower case."""
 
     language: str = "en"
-    file_namespaces: frozenset[str] = frozenset({"file", "image", "media"})  # these are understood on every wiki
+    file_namespaces: frozenset[str] = frozenset({"file", "image", "media"})  # valid on every wiki
     category_namespaces: frozenset[str] = frozenset({"category"})
 
 
@@ -48,10 +48,10 @@ class Page:
 
 
 class DumpReader:
-    """The articles of the export in `file`, to be iterated over once; `name` is what errors call it.
+    """The articles of the export in `file`, for a single iteration; errors call it `name`. `site` is available at once.
 
-    `site` is there from the start. Raises `BertprepError` where the file is no MediaWiki export, damaged or cut off; then the
-    articles before that place have been given.
+    Raises `BertprepError` if the file is not a MediaWiki export, or is damaged or truncated; the articles before that position
+    have then been yielded.
     """
 
     def __init__(self, file: BinaryIO, name: str) -> None:
@@ -67,7 +67,7 @@ class DumpReader:
         self._characters: list[str] = []  # of the element being read
         self._length = 0  # of those
         self._page: dict[str, str] = {}
-        self._parser = expat.ParserCreate("UTF-8")  # as every export is, whatever it declares
+        self._parser = expat.ParserCreate("UTF-8")  # the encoding of every export, whatever it declares
         self._parser.buffer_text = True
         self._parser.buffer_size = BLOCK_BYTES
         self._parser.StartElementHandler = self._start
@@ -84,11 +84,11 @@ class DumpReader:
             self._has_more = self._has_more and self._parse_block()
 
     def _parse_block(self) -> bool:
-        """Whether there was more to parse."""
+        """Parse the next block; returns False at the end."""
         parser = self._parser
         try:
             block = self._file.read(BLOCK_BYTES)
-        except Exception as error:  # each library that unpacks has exceptions of its own
+        except Exception as error:  # each decompression library has its own exceptions
             raise BertprepError(
                 f"{self._name}: cannot be decompressed beyond byte {max(parser.CurrentByteIndex, 0):,} of its XML ({error}); "
                 "it is damaged or cut off: fetch it again"
@@ -177,7 +177,7 @@ class DumpReader:
     def _add_page(self, page: dict[str, str]) -> None:
         title, wikitext = page.get("title", ""), page.get("text", "")
         prefix, colon, _ = title.partition(":")
-        # Before version 0.6 of the export the title alone told the namespace.
+        # before version 0.6 of the export only the title gave the namespace
         is_article = page["ns"] == "0" if "ns" in page else not (colon and prefix.lower() in self._other_namespaces)
         is_redirect = "redirect" in page or _REDIRECT.match(wikitext)
         if is_article and wikitext and not is_redirect and page.get("model", "") in _WIKITEXT:

@@ -1,8 +1,8 @@
-"""Text that was wikitext, its tags and brackets gone, made paragraphs of prose.
+"""Makes paragraphs of prose from wikitext without its tags and brackets.
 
-Headings, table debris, list items that are no sentences and the sections after the end of an article (references, links) are
-dropped. Lines that follow each other without a blank line are one paragraph, as MediaWiki shows them. What dropped markup
-leaves in a sentence is mended: "Bach (; 1685)" is "Bach (1685)".
+Headings, table debris, list items that are not sentences and the sections after the end of an article (references, links) are
+dropped. Consecutive lines are one paragraph, as in MediaWiki. Traces of dropped markup are repaired: "Bach (; 1685)" becomes
+"Bach (1685)".
 """
 
 import re
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 from bertprep.text.sentences import ends_sentence
 
-# A paragraph that does not end as a sentence does is prose if it is as long as this: for Thai and Lao, which have no mark at
-# the end of a sentence, and for those that lead to a list, a formula or a quotation. Captions, labels and cells are shorter.
+# A paragraph that does not end like a sentence is prose from this length on: for Thai and Lao, which do not mark the end of a
+# sentence, and for those that introduce a list, a formula or a quotation. Captions, labels and cells are shorter.
 MIN_CHARACTERS = 60
 
-# Sections after the article, in lower case. Their list items are no sentences, but for the dots of bibliographies.
+# Sections after the article, in lower case. Their list items are not sentences, despite the dots of bibliographies.
 _APPENDICES = frozenset(
     """references|external links|see also|further reading|notes|bibliography|footnotes|citations|sources|works cited|
     notes and references|references and notes|general references|explanatory notes|gallery|filmography|discography|
@@ -44,7 +44,7 @@ _HOLES = (
 _EMPTY_BRACKETS = re.compile(rf"(?<!\w)\({_EMPTY}\)|(?<!\w)\[{_EMPTY}\]|（{_EMPTY}）")
 _OPENING = re.compile(r"([(（])[ ,;:，；：、]+")
 _CLOSING = re.compile(r"(?<![ ,;:，；：、])[ ,;:，；：、]+([)）])")
-_DOUBLE = re.compile(r"((?<![,;:])(?<![,;:] )[,;]|:)(?: ?[,;])+(?= |$)")  # from the first of a row only: time is linear
+_DOUBLE = re.compile(r"((?<![,;:])(?<![,;:] )[,;]|:)(?: ?[,;])+(?= |$)")  # only from the first of a run, so time is linear
 _LEADING = re.compile(r"(?:[,;:.]+ |[，；：、])+")
 _SPACE_BEFORE = re.compile(r" ([,.)\]])(?![\w.])")
 _SPACE_BEFORE_COLON = re.compile(r" ([;:])(?= )")
@@ -62,8 +62,8 @@ def make_paragraphs(text: str, language: str) -> list[str]:
 def _gather(text: str) -> Iterator[tuple[str, bool]]:
     """The lines of each paragraph joined, and whether it is a list item.
 
-    Indented lines go on to the end of a sentence: they are verses of a quotation, or a formula and what follows it. So do items
-    of a list that end as parts of one sentence do.
+    Indented lines are joined up to the end of a sentence: they are verses of a quotation, or a formula and its continuation. So
+    are list items that end like parts of one sentence.
     """
     lines: list[str] = []
     indented: list[str] = []
@@ -78,7 +78,7 @@ def _gather(text: str) -> Iterator[tuple[str, bool]]:
             yield " ".join(indented), True
             indented.clear()
         if items and mark not in _ITEM_MARKS:
-            items.clear()  # they came to no end
+            items.clear()  # without an end
         if mark == "=" and line.rstrip().endswith("="):
             level = len(line) - len(line.lstrip("="))
             if not appendix or level <= appendix:
@@ -122,6 +122,6 @@ def _mend(text: str, language: str) -> str:
     text = _OPENING.sub(r"\1", text)
     text = _CLOSING.sub(r"\1", text)
     text = " ".join(text.split())
-    if language != "fr":  # where these marks stand after a space
+    if language != "fr":  # if these marks follow a space
         text = _SPACE_BEFORE_COLON.sub(r"\1", text)
     return _SPACE_BEFORE.sub(r"\1", text)

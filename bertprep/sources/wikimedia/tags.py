@@ -1,8 +1,8 @@
-"""Comments and tags of wikitext: what they enclose is dropped, protected or kept, and no tag is left.
+"""Removes wikitext's comments and tags; their content is dropped, protected or kept.
 
-Tags that enclose other languages than wikitext (references, formulas, code, galleries, scores) go with all that is in them,
-up to the first closing tag, as MediaWiki reads them. The HTML tags that MediaWiki lets through only go themselves; those of
-blocks leave a blank line. Other text between angle brackets is text. Every closing tag is looked for once, so time is linear.
+Tags whose content is not wikitext prose (references, formulas, code, galleries, scores) are removed with everything up to the
+first closing tag, as MediaWiki reads them. Of the HTML tags that MediaWiki allows, only the tags are removed; block tags leave
+a blank line. Other text between angle brackets is text. Every closing tag is searched for once, so time is linear.
 """
 
 import html
@@ -68,7 +68,7 @@ def _write_power(power: re.Match[str]) -> str:
 
 def _drop_enclosed(text: str) -> str:
     parts: list[str] = []
-    # What comes next of each closing tag, and the next heading: looked for again only when passed, so that time is linear.
+    # The next position of each closing tag, and of a heading: searched again only when passed, so time is linear.
     closing: dict[str, re.Match[str] | None] = {}
     heading = position = 0
     while opening := _OPENING.search(text, position):
@@ -85,8 +85,8 @@ def _drop_enclosed(text: str) -> str:
         if found and found.start() < end:
             found = closing[tag] = _CLOSING[tag].search(text, end)
         if heading < end:
-            heading = text.find("\n==", end) % (len(text) + 1)  # the end of the text where there is none
-        # A tag that is never closed is an empty one; so is a reference closed in another section: its slash was forgotten.
+            heading = text.find("\n==", end) % (len(text) + 1)  # the end of the text if there is none
+        # An unclosed tag is an empty one; so is a reference closed in another section, whose slash was forgotten.
         if found and (tag != "ref" or found.start() < heading):
             position = found.end()
             if keep := _KEPT.get(tag):
@@ -105,12 +105,12 @@ def _end_of_comment(text: str, start: int, end: int) -> int:
 
 
 def protect(text: str) -> str:
-    """Text without markup: its characters are written as entities, to be decoded at the end."""
+    """Protect text from further parsing: markup characters become entities, decoded at the end."""
     return _MARKUP.sub(lambda character: f"&#{ord(character[0])};", text)
 
 
 def _keep_plain_formula(formula: str) -> str:
-    """Formulas that read the same without TeX, as the n of "let n be"; nothing of others."""
+    """A formula that reads the same without TeX, such as the n of "let n be"; '' for others."""
     formula = formula.removesuffix("\\,").strip()
     return protect(formula) if _PLAIN_FORMULA.fullmatch(formula) else ""
 
@@ -121,7 +121,7 @@ _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]
 
 
 def decode_entities(text: str) -> str:
-    r"""Text with its entities decoded, those written twice (&amp;nbsp;) too; an & that begins none stays.
+    r"""Text with its entities decoded, also doubly escaped ones (&amp;nbsp;); an & that begins none is kept.
 
     >>> decode_entities("R&D &lt; 5&nbsp;km &amp;ndash; T&eacute;")
     'R&D < 5\xa0km – Té'

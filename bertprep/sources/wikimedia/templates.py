@@ -1,8 +1,9 @@
-"""The words that templates carry. What a template shows is its author's business, so nearly all are dropped with all in them.
+"""The words that templates carry.
 
-Kept are those that stand in the middle of sentences, which without them would have holes: words in another language,
-quantities, typographic marks, words set in some way, quotations. The names are those of the English Wikipedia, many of which
-other wikis share, and the common ones of some others. The tables are data: a wiki of your own needs a line or two more.
+A template can show anything, so nearly all are dropped with their content. Kept are those within sentences, which would
+otherwise have gaps: words in another language, quantities, typographic marks, styled words, quotations. The names are those of
+the English Wikipedia, many of which other wikis share, and the common ones of some others. The tables are data: another wiki
+may need a line or two more.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ Words = Callable[[Arguments], str]
 
 
 def template_words(name: str, arguments: str, site: SiteInfo) -> str:
-    """What a reader sees of {{name|arguments}}, with `arguments` from their first bar on; '' if unknown.
+    """The visible words of {{name|arguments}}, with `arguments` from the first bar on; '' if unknown.
 
     >>> template_words("lang", "|grc|ἀρχή", SiteInfo()), template_words("cvt", "|5|-|6|km|mi", SiteInfo())
     ('ἀρχή', '5–6 km')
@@ -107,7 +108,7 @@ _UNITS = {
 
 
 def _quantity(given: Arguments) -> str:
-    """The quantity as it was measured, not as it was converted: |5|ft|10|in and |5|-|6|km|mi, but of |5|km|mi only 5 km."""
+    """The original quantity without its conversion: all of |5|ft|10|in and |5|-|6|km, but only 5 km of |5|km|mi."""
     position = 1
 
     def take() -> str:

@@ -1,9 +1,9 @@
-"""Wikitext cleaned to prose: what a reader reads of an article, and nothing of how it looks.
+"""Cleans wikitext to prose: the sentences of an article without their presentation.
 
-Left out are templates (but for those that carry words), tables, references, files, categories, headings, list items that are
-no sentences, formulas and code; kept are the words of links and of all other markup. It is not MediaWiki: templates are not
-expanded, so a sentence may lack what one would have put there. All passes are linear in the length of the page, whatever the
-page, and nothing recurses: some 20 MB a CPU-second (scripts/benchmark_wikitext).
+Dropped are templates (except those that carry words), tables, references, files, categories, headings, list items that are not
+sentences, formulas and code; the words of links and of all other markup are kept. Templates are not expanded, so a sentence may
+have gaps. All passes are linear in the length of the page, whatever its content, and nothing recurses: some 20 MB a CPU-second
+(scripts/benchmark_wikitext).
 """
 
 import re
@@ -51,7 +51,7 @@ def to_prose(wikitext: str, site: SiteInfo) -> str:
 
 
 def _choose_variant(markup: re.Match[str]) -> str:
-    """Of -{zh-hans:A;zh-hant:B}- A, of -{text}- text, of rules that show nothing (flags H and T) nothing."""
+    """Chinese variants: -{zh-hans:A;zh-hant:B}- becomes A, -{text}- text, and hidden rules (flags H and T) nothing."""
     flags, bar, text = markup[1].rpartition("|")
     if bar and not {"A", "R", "N"}.issuperset(flags.upper().replace(";", "").strip()) and "zh" not in flags.lower():
         return ""
@@ -61,7 +61,7 @@ def _choose_variant(markup: re.Match[str]) -> str:
 
 
 def _remove_quotes(text: str) -> str:
-    """Text without the marks of bold and italic; apostrophes before and after them stay, as in l'''Iliade''."""
+    """Text without the marks of bold and italic; adjacent apostrophes stay, as in l'''Iliade''."""
     if _ELISION.search(text):
         text = "\n".join(_keep_apostrophe(line) if _ELISION.search(line) else line for line in text.split("\n"))
     if "''''" in text:
@@ -70,7 +70,7 @@ def _remove_quotes(text: str) -> str:
 
 
 def _keep_apostrophe(line: str) -> str:
-    """Where neither bold nor italic marks come in pairs, three quotes are an apostrophe and italics: MediaWiki's rule."""
+    """MediaWiki's rule: if neither bold nor italic marks come in pairs, three quotes are an apostrophe and italics."""
     runs = list(_QUOTES.finditer(line))
     lengths = [len(run[0]) for run in runs]
     bold = sum(length != 2 for length in lengths)
@@ -88,7 +88,7 @@ def _keep_apostrophe(line: str) -> str:
 
 
 def _remove_residue(paragraph: str) -> str:
-    """The paragraph with no bracket at all, for the few in which unbalanced markup left two together."""
+    """The paragraph without any bracket, for the few in which unbalanced markup left double ones."""
     if _RESIDUE.search(paragraph):
         paragraph = _WORDS_OF_MARKUP.sub(" ", _BRACKETS.sub("", paragraph))
     return " ".join(paragraph.split())

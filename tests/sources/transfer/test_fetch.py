@@ -131,7 +131,7 @@ def test_trouble_without_end_is_one_line_and_the_next_run_continues(
     hub.fail("/a.bin", times=None, **fault)
     text = complaint(listing_of(hub), tmp_path)
     assert text.startswith(f"{tmp_path}/a.bin: {why}")
-    assert text.endswith("tries without progress; what has arrived is kept, the same command resumes")
+    assert text.endswith("tries without progress; received bytes are kept, the same command resumes")
     assert names(tmp_path) == {"a.bin.part", "a.bin.part.json"}
     assert len(hub.asked) == TRIES
     hub.faults.clear()
