@@ -1,7 +1,7 @@
-"""The command line of the trainer: name of a command -> its module, which has its options and does it.
+"""The command line of the trainer: maps each command to the module that implements it.
 
-Pretraining is what the trainer is for, so that `python -m trainer --format ofrecord` is `python -m trainer pretrain ...`.
-Nothing that is imported here, or by a command before it has checked its options, loads a framework, which takes seconds.
+`pretrain` is the default, so `python -m trainer --format ofrecord` is `python -m trainer pretrain ...`. Nothing imported here,
+or by a command before it has checked its options, loads a framework, which takes seconds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def with_command(arguments: Sequence[str]) -> list[str]:
-    """The arguments with their command: options alone, or nothing, are pretrain's.
+    """The arguments with their command, which defaults to pretrain.
 
     >>> with_command(["--steps", "10"])
     ['pretrain', '--steps', '10']
@@ -46,7 +46,7 @@ def with_command(arguments: Sequence[str]) -> list[str]:
 
 
 def make_parser(command: str) -> argparse.ArgumentParser:
-    """The parser, with the options of one command; of the others it knows the names."""
+    """A parser that knows all commands but only the options of one."""
     parser = Parser(
         prog="python -m trainer",
         description="Pretrain BERT on TFRecord or OFRecord files. Options without a command are those of pretrain.",

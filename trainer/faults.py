@@ -1,12 +1,12 @@
-"""What stops training on any rank, known to all ranks before the step that it would stop: so none is left waiting.
+"""Agrees across ranks on faults and signals before the step that they would affect, so that no rank is left waiting.
 
     bad record    damaged, or with a value that the model cannot take; up to --skip-bad-records are skipped, counted once each
-    fault         data that cannot be read at all, or more bad records than may be skipped: the end
-    signal        to stop: the end
+    fault         data that cannot be read at all, or more bad records than may be skipped: ends the run
+    signal        ends the run
 
-A rank that has something to report raises a flag in the step that it begins; when that step is finished all ranks confer. Where
-nothing happens that costs nothing. A bad record counts from the step whose batch has it, or whose evaluation: so a run that was
-stopped names the same records at the same steps, and its checkpoints say which were counted.
+A rank with something to report raises a flag in its next step; after that step all ranks exchange reports, which costs nothing
+otherwise. A bad record counts from the step whose batch or evaluation contains it, so a resumed run reports the same records at
+the same steps, and its checkpoints list those counted.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from trainer.settings import RunSettings
 from trainer.signals import StopSignal
 
 _SPLITS = (TRAINING, TEST)
-_SIGNAL, _FAULT, _MET = 1, 2, 4  # what a rank reports, as one number: the last is how many records
+_SIGNAL, _FAULT, _MET = 1, 2, 4  # a rank's report as one number; the last is the number of records
 
 
 @dataclass
 class Faults:
-    """Those of a run; `counted` are the bad records of its steps so far."""
+    """The faults of a run; `counted` are the bad records of its steps so far."""
 
     settings: RunSettings
     engine: Engine
     phases: Sequence[PhaseData]
     signal: StopSignal
     counted: set[BadRecordKey]
-    _unreported: list[tuple[int, BadRecordKey]] = field(default_factory=list)  # steps and records that this rank met
-    _coming: list[tuple[int, BadRecordKey]] = field(default_factory=list)  # that all ranks know, of steps not finished
+    _unreported: list[tuple[int, BadRecordKey]] = field(default_factory=list)  # steps and records seen by this rank
+    _coming: list[tuple[int, BadRecordKey]] = field(default_factory=list)  # known to all ranks, of unfinished steps
     _fault: BertprepError | None = None  # of this rank
     _is_fault_elsewhere: bool = False
 
     @property
     def is_to_report(self) -> bool:
-        """Whether this rank's next step is to make all confer."""
+        """Whether this rank must request an exchange in its next step."""
         return self.signal.has_come or bool(self._unreported) or self._fault is not None
 
     def meet(self, step: int, phase: int, split: str, bad: BadRecordError) -> None:
-        """Note a bad record of the batch of a step, or of its evaluation."""
+        """Record a bad record of the batch of a step, or of its evaluation."""
         key = phase, split, bad.number
         if self.settings.skip_bad_records == 0:
             self.end(bad)
@@ -56,11 +56,11 @@ class Faults:
             self._unreported.append((step, key))
 
     def end(self, fault: BertprepError | None) -> None:
-        """Note what ends the run on this rank; the first counts."""
+        """Record the fault that ends the run on this rank; the first one counts."""
         self._fault = self._fault or fault
 
     def confer(self) -> bool:
-        """Exchange what ranks have to report; returns whether the run is to end. All call it at the same moment."""
+        """Exchange the reports of all ranks, a collective call; returns whether the run must end."""
         own, self._unreported = self._unreported, []
         report = _SIGNAL * self.signal.has_come + _FAULT * (self._fault is not None) + _MET * len(own)
         of_all = self._gather(report)
@@ -86,7 +86,7 @@ class Faults:
         return self.engine.gather(number) if self.engine.processes > 1 else [number]
 
     def take_met(self, step: int) -> list[dict[str, Any]]:
-        """Count the bad records of the steps up to this one, which is finished; returns a log entry for each new one."""
+        """Count the bad records up to this finished step; returns a log entry for each new one."""
         met = [(of_step, key) for of_step, key in self._coming if of_step <= step]
         self._coming = self._coming[len(met) :]
         entries = []
@@ -101,11 +101,11 @@ class Faults:
 
     @property
     def has_fault(self) -> bool:
-        """Whether the run ends for a fault of any rank."""
+        """Whether a fault of any rank ends the run."""
         return self._fault is not None or self._is_fault_elsewhere
 
     def raise_any(self, step: int) -> None:
-        """Raise `BertprepError` where the run had to end for a fault, after `step`, which is saved."""
+        """Raise `BertprepError` if the run ended because of a fault, after `step`, which is saved."""
         saved = f"step {step:,} is saved, and the same command resumes after it" if step else "no step was finished before"
         if self._fault is not None:
             is_skippable = isinstance(self._fault, BadRecordError) and self.settings.skip_bad_records == 0

@@ -1,17 +1,17 @@
-"""What a run reports: a line on standard error, a line in log.jsonl, scalars for TensorBoard, and a picture of its losses.
+"""Reports a run: lines on standard error, log.jsonl, scalars for TensorBoard, and a plot of its losses.
 
     OUT/log.jsonl                         one entry a line
     OUT/tensorboard/events.out.tfevents.* the same numbers, as training/NAME and test/NAME
-    OUT/loss.png                          drawn again after each evaluation and at the end
+    OUT/loss.png                          redrawn after each evaluation and at the end
 
-    "train"       metrics and the gradient norm as means over the steps since the entry before, without those that fp16
-                  skipped; throughput since then too; all else of the step itself
-    "evaluation"  metrics on the test split, and what a model must beat there
-    "bad_record"  a record that the batch of a step, or the evaluation after it, met for the first time in the run
-    "run"         at each start, what the run is made with
+    "train"       metrics and the gradient norm as means over the steps since the previous entry, without those that fp16
+                  skipped; throughput since then too; everything else for the step itself
+    "evaluation"  metrics on the test split, and the baseline that a model must beat
+    "bad_record"  a record met for the first time in the run, in the batch of a step or the evaluation after it
+    "run"         at each start, the settings of the run
 
-Each entry is in its files before the next step: a kill loses no more than the line that is being written. A resumed run first
-cuts off what the log says of the steps that it makes again.
+Each entry is written before the next step: a kill loses at most the line being written. A resumed run first removes the entries
+of the steps that it repeats.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ Entry = Mapping[str, Any]
 
 
 class RunLog:
-    """The log of a run of `steps` steps that has finished `first_step`; without `is_shown`, as in ranks but the first, none.
+    """The log of a run of `steps` steps that has finished `first_step`; none unless `is_shown`, as on the first rank.
 
-    Use as a context manager. Raises `BertprepError` where a file cannot be written, or a log that is there is none.
+    Use as a context manager. Raises `BertprepError` if a file cannot be written, or an existing log is something else.
     """
 
     def __init__(self, out: Path, task: Task, *, steps: int, first_step: int, is_shown: bool = True) -> None:
         self._out, self._task, self._steps, self._first_step, self._is_shown = out, task, steps, first_step, is_shown
         self._closing = ExitStack()
-        self._is_drawn = True  # the picture shows all that is in the log
+        self._is_drawn = True  # the plot already shows the whole log
         self._picture_error = ""
 
     def __enter__(self) -> RunLog:
@@ -67,29 +67,29 @@ class RunLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        self._closing.__exit__(kind, value, trace)  # the bar first, then the picture
+        self._closing.__exit__(kind, value, trace)  # the bar first, then the plot
 
     def note(self, **what: Any) -> None:
-        """Enter what the run is made with, at each start."""
+        """Log the settings of the run, at each start."""
         self._enter("run", {"step": self._first_step, **what})
 
     def trained(self, entry: Entry) -> None:
-        """Report where training is."""
+        """Report the progress of training."""
         self._report("train", "training", entry, training_line(self._task, entry, self._steps))
 
     def evaluated(self, entry: Entry) -> None:
-        """Report what an evaluation found, and draw the losses."""
+        """Report an evaluation, and plot the losses."""
         self._report("evaluation", "test", entry, evaluation_line(self._task, entry))
         self._draw()
 
     def skipped_record(self, entry: Entry) -> None:
-        """Report a bad record that training, or an evaluation, left out."""
+        """Report a bad record that training or an evaluation skipped."""
         if self._is_shown:
             self._enter("bad_record", entry)
-            say("step {step:,}: without a bad record: {file}: record {record}: {what}".format(**entry))
+            say("step {step:,}: skipped a bad record: {file}: record {record}: {what}".format(**entry))
 
     def advanced(self, sequences: int, tokens: int) -> None:
-        """Count a step that is finished, for whoever watches a terminal."""
+        """Advance the progress bar by a finished step."""
         if self._is_shown:
             self._bar.advance(tokens=tokens, sequences=sequences)
 
@@ -107,7 +107,7 @@ class RunLog:
             append(self._file, log_line({"kind": kind, **entry}))
 
     def _draw(self) -> None:
-        """Draw the losses; that a picture cannot be drawn is said once, and stops no run."""
+        """Plot the losses; a failure is reported once and does not stop the run."""
         if self._is_drawn:
             return
         try:
@@ -120,7 +120,7 @@ class RunLog:
 
 
 def training_line(task: Task, entry: Entry, steps: int) -> str:
-    """What the console shows of training, in less than 210 characters."""
+    """The console line of a training entry, less than 210 characters."""
     return ", ".join(
         [
             f"step {entry['step']:,}/{steps:,}: {task.describe_training(entry)}",
@@ -137,7 +137,7 @@ def training_line(task: Task, entry: Entry, steps: int) -> str:
 
 
 def evaluation_line(task: Task, entry: Entry) -> str:
-    """What the console shows of an evaluation."""
+    """The console line of an evaluation."""
     return f"step {entry['step']:,}: test split, {entry['sequences']:,} sequences: {task.describe_evaluation(entry)}"
 
 

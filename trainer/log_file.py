@@ -1,9 +1,9 @@
-"""The files of a run's numbers: log.jsonl, and TensorBoard's events, written here because the loop knows no framework.
+"""Writes a run's numbers to log.jsonl and TensorBoard's event files, without a framework, because the loop has none.
 
     {"kind": "run", "train", "evaluation" or "bad_record", "step": steps finished, ...}    one a line of log.jsonl
 
-A resumed run makes the steps after its checkpoint again: what the log says of those is cut off first, with a last line that a
-kill has torn off, so that it reads as that of a run which was never stopped.
+A resumed run repeats the steps after its checkpoint: their entries are removed first, with an incomplete last line of a killed
+run, so the log equals that of a run that was never stopped.
 
 An events file is TFRecord frames, each of one Event, a protobuf message:
 
@@ -13,8 +13,8 @@ An events file is TFRecord frames, each of one Event, a protobuf message:
     5  Summary     1  repeated Value: 1 string tag, 2 float simple_value
     7  SessionLog  1  status: 1 is START
 
-A START at step n makes TensorBoard forget what files before this one say of step n and of all after it. Each file begins with
-one, so that a resumed run shows the steps after its checkpoint once.
+A START at step n makes TensorBoard discard step n and all later ones from earlier files. Each file begins with one, so a
+resumed run shows the steps after its checkpoint once.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ _ENTRY = {"kind": TEXT, "step": COUNT}
 
 
 def append(file: BinaryIO, data: bytes) -> None:
-    """Write all of `data` to an unbuffered file; raises `BertprepError` where the system refuses."""
+    """Write all of `data` to an unbuffered file; raises `BertprepError` if that fails."""
     rest = memoryview(data)
     try:
-        while rest:  # a write may take a part only, as the last bytes of a full disk
+        while rest:  # a write may be partial, for instance on a full disk
             rest = rest[file.write(rest) :]
     except OSError as error:
         raise explain_write_error(Path(file.name), error) from error
 
 
 def log_line(entry: Mapping[str, Any]) -> bytes:
-    """JSON, which has no infinite numbers: such a gradient norm, of a step that was skipped, is null."""
+    """JSON, in which NaN and infinity, such as the gradient norm of a skipped step, become null."""
     finite = {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in entry.items()}
     return json.dumps(finite, default=str).encode() + b"\n"
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The entries of a log, without a last line that a kill has torn off.
+    """The entries of a log, without an incomplete last line of a killed run.
 
-    A line that is no entry, as a full disk or an editor leaves it, is named and left out; raises `BertprepError` where none is
-    one, since that is the file of something else.
+    An invalid line, left by a full disk or an editor, is reported and skipped; raises `BertprepError` if there is no valid one,
+    since the file is then something else.
     """
     try:
         content = path.read_bytes()
@@ -95,7 +95,7 @@ def _shown(line: bytes) -> str:
 
 
 def cut_log(path: Path, step: int) -> None:
-    """Remove from a log, where there is one, all that it says of steps after `step`, and every line that is not whole."""
+    """Remove all entries of a log after `step`, and every incomplete line."""
     if not path.exists():
         return
     kept = b"".join(log_line(entry) for entry in read_log(path) if entry["step"] <= step)
@@ -105,7 +105,7 @@ def cut_log(path: Path, step: int) -> None:
 
 
 class EventFile:
-    """An events file of its own for a run that has finished `first_step` steps; what is written can be read at once."""
+    """A new events file for a run that has finished `first_step` steps; entries can be read at once."""
 
     def __init__(self, folder: Path, *, first_step: int) -> None:
         try:
@@ -118,7 +118,7 @@ class EventFile:
         self._append(integer(2, first_step + 1) + message(7, integer(1, _START)))
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Enter the values of some scalars, by tag, after `step` steps."""
+        """Write scalars by tag for `step`."""
         values = (message(1, message(1, tag.encode()) + fixed(2, struct.pack("<f", value))) for tag, value in scalars.items())
         self._append(integer(2, step) + message(5, b"".join(values)))
 
@@ -143,7 +143,7 @@ def _checksum(data: bytes) -> bytes:
 
 
 def _new_name(folder: Path) -> str:
-    """TensorBoard reads files in the order of their names: the time goes first, and no two files have the same."""
+    """A unique file name that begins with the time, since TensorBoard reads files in the order of their names."""
     seconds = int(time.time())
     while any(folder.glob(f"events.out.tfevents.{seconds:010d}.*")):
         seconds += 1

@@ -1,8 +1,8 @@
-"""The shape of a model, as in `bert_config.json` and in Google's released models.
+"""The configuration of a model, as in `bert_config.json` and in Google's released models.
 
 The file is the one that Google's and Hugging Face's BERT share. Settings in it that change what the model computes and that
-this trainer does not support (another activation, relative positions) are errors: the model that is read must be the model that
-is trained. Settings that do not affect the computation are ignored.
+this trainer does not support (another activation, relative positions) are errors, since another model would be trained.
+Settings that do not affect the computation are ignored.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any
 from bertprep.errors import BertprepError, UsageError
 from bertprep.untrusted import parse_json, read_bounded
 
-LAYER_NORM_EPSILON = 1e-12  # as in Google's and Hugging Face's; Keras' default of 1e-3 changes the loss by 4e-3
+LAYER_NORM_EPSILON = 1e-12  # as in Google's and Hugging Face's code; Keras' default of 1e-3 changes the loss by 4e-3
 MASKED_OUT = -10_000.0
 """Added to an attention score so that its weight becomes 0; the same number as in Google's and NVIDIA's."""
 LARGEST_SIZE = 1 << 24
-"""Of any size in a model; anything above is a mistake, or an attempt to exhaust memory."""
-PRESETS = {  # layers and hidden size of the models that Google released; heads have 64 units each
+"""Limit on every size of a model; anything above is a mistake, or an attempt to exhaust memory."""
+PRESETS = {  # layers and hidden size of Google's released models; heads have 64 units each
     "tiny": (2, 128),
     "mini": (4, 256),
     "small": (4, 512),
     "base": (12, 768),
     "large": (24, 1024),
 }
-_FIXED = {  # the only values accepted for what is not a setting here
+_FIXED = {  # the only accepted values of options that this trainer does not have
     "model_type": "bert",
     "layer_norm_eps": LAYER_NORM_EPSILON,
     "position_embedding_type": "absolute",
@@ -77,7 +77,7 @@ class ModelConfig:
 
     @classmethod
     def preset(cls, name: str, *, vocab_size: int = 30522) -> ModelConfig:
-        """The model of that name in `PRESETS`, with a vocabulary of `vocab_size` tokens."""
+        """The preset of that name, with a vocabulary of `vocab_size` tokens."""
         if name not in PRESETS:
             raise UsageError(f"--model {name}: unknown; choose one of {', '.join(PRESETS)}, or name a bert_config.json")
         layers, hidden = PRESETS[name]
@@ -91,7 +91,7 @@ class ModelConfig:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> ModelConfig:
-        """The model that the contents of a `bert_config.json` describe; the six sizes must be there."""
+        """The model described by the contents of a `bert_config.json`, in which the six sizes are required."""
         for name, expected in _FIXED.items():
             if settings.get(name, expected) != expected:
                 raise UsageError(f"{name} {settings[name]!r}: only {expected!r} can be trained here")
@@ -122,7 +122,7 @@ class ModelConfig:
 
     @classmethod
     def load(cls, name_or_path: str, *, vocab_size: int = 30522) -> ModelConfig:
-        """What `--model` names: a preset, given the vocabulary's size, or a file, which knows its own."""
+        """The model given by `--model`: a preset, with the given vocabulary size, or a file, which has its own."""
         if name_or_path not in PRESETS and Path(name_or_path).is_file():
             return cls.from_file(Path(name_or_path))
         return cls.preset(name_or_path, vocab_size=vocab_size)
@@ -137,5 +137,5 @@ class ModelConfig:
         return replace(self, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
     def to_json(self) -> str:
-        """The text of a `bert_config.json` that this reads back, and Hugging Face's tools as well."""
+        """The text of a `bert_config.json`, readable by this module and by Hugging Face's tools."""
         return json.dumps({**asdict(self), **_FIXED}, indent=2, sort_keys=True) + "\n"

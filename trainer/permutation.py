@@ -1,12 +1,11 @@
-"""The order of an epoch as a pure function of the position in it: no array of the size of the set, no shuffle buffer.
+"""The order of an epoch as a pure function of the position in it, without an array of the set's size or a shuffle buffer.
 
-A position is written as two digits, of bases whose product is hardly more than the number of records. Each round adds to one
-digit a hash of the other: a Feistel network, which is one-to-one whatever the hash. The few results that lie outside the set
-are put through again until they fall inside ("cycle walking"), so the whole is a permutation of the set itself.
+A position is written as two digits, in bases whose product slightly exceeds the number of records. Each round adds to one digit
+a hash of the other: a Feistel network, which is one-to-one whatever the hash. The few results outside the set go through the
+network again until they fall inside ("cycle walking"), so the result is a permutation of the set.
 
-Any position of any epoch costs the same, 25 to 40 nanoseconds where thousands are asked for at once, so that resuming and
-cutting a batch over ranks are free. An array of 100 million numbers takes seconds and 800 MB an epoch, in every process:
-docs/benchmarks.md, Batches.
+Any position of any epoch costs the same, 25 to 40 nanoseconds in calls for thousands, so resuming and splitting a batch over
+ranks are free. An array of 100 million numbers takes seconds and 800 MB per epoch and process (scripts/benchmark_batches).
 """
 
 import hashlib
@@ -15,7 +14,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-_MULTIPLIERS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64)  # of splitmix64, David Stafford's mix 13
+_MULTIPLIERS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64)  # splitmix64's constants, David Stafford's mix 13
 _HALF = np.uint64(32)
 _ROUNDS = 8
 _FEW_RECORDS, _ROUNDS_FOR_FEW = 4096, 32  # few values of a digit mix slowly: 8 rounds favour some orders of 5 records
@@ -24,9 +23,9 @@ Numbers = NDArray[np.uint64]
 
 
 def permute(positions: NDArray[np.int64], size: int, *, seed: int, epoch: int) -> NDArray[np.int64]:
-    """The numbers of the records at `positions` of an epoch, all below `size`; a one-to-one function for each seed and epoch.
+    """The record numbers at `positions` of an epoch, all below `size`; a one-to-one function for each seed and epoch.
 
-    It depends on these numbers only, not on the machine or on the version of anything.
+    It depends only on these numbers, not on the machine or any version.
 
     >>> permute(np.arange(10), 10, seed=1, epoch=0)
     array([1, 5, 7, 3, 8, 0, 9, 4, 2, 6])
@@ -64,4 +63,4 @@ def _add_hash(digit: Numbers, other: Numbers, base: np.uint64, key: np.uint64) -
     mixed *= base
     mixed >>= _HALF  # below base
     digit += mixed
-    np.minimum(digit, digit - base, out=digit)  # the subtraction wraps round to a huge number where it must not be made
+    np.minimum(digit, digit - base, out=digit)  # the subtraction wraps around to a huge number if it does not apply

@@ -1,11 +1,11 @@
-"""The losses of runs as one picture, from their logs: masked LM above, next sentence below, over the steps of the run.
+"""Plots the losses of runs from their logs: masked LM above, next sentence below, over the steps of the run.
 
-    line      training; where there are many entries, a pale line of them and a strong one of moving means within each phase
+    line      training; if there are many entries, a pale line of them and a strong one of moving means within each phase
     points    the test split
     dashes    the masked-LM loss of predicting by the unigram frequencies of the training labels
 
-A run alone has a colour for training and one for the test split, several have one each; the colours are Okabe and Ito's,
-which colour-blind people tell apart. What is drawn depends on the logs alone.
+A single run has one colour for training and one for the test split, several have one each; the colours are Okabe and Ito's,
+which colour-blind people can distinguish. The plot depends only on the logs.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _STYLE: dict[Any, Any] = {
     "legend.frameon": False, "legend.labelcolor": _INK, "lines.markeredgecolor": "white", "text.color": _INK,
     "xtick.labelcolor": _INK, "ytick.labelcolor": _INK,
 }  # fmt: skip
-_FEW = 80  # training entries that a line shows well as they are
-_REACH = 0.02  # of a phase's entries: how many before and after one are in its moving mean
+_FEW = 80  # the most training entries that one line shows clearly
+_REACH = 0.02  # fraction of a phase's entries on either side in a moving mean
 
 
 @dataclass(frozen=True)
 class _Run:
-    """What a log says of a run, and how it is drawn."""
+    """The log of a run, and its style."""
 
     label: str
-    prefix: str  # of the names in the legend, where there are several runs
+    prefix: str  # prefix of the names in the legend if there are several runs
     colour: str
     test_colour: str
     training: Sequence[Entry]
@@ -63,7 +63,7 @@ class _Run:
 
     @property
     def summary(self) -> str:
-        """The last losses in words, those of the test split where there are any."""
+        """A sentence with the last losses, those of the test split if there are any."""
         last, where = (self.test[-1], "test split") if self.test else (self.training[-1], "training")
         return (
             f"{self.label}: {where} after {last['step']:,} steps: masked-LM loss {_value(last, 'masked_lm_loss'):.2f} "
@@ -85,7 +85,7 @@ def draw_losses(logs: Mapping[str, Path], picture: Path) -> None:
 
 
 def make_figure(logs: Mapping[str, Path]) -> Figure:
-    """The picture, 1200 x 720 pixels; without pyplot, which keeps figures and looks for a screen."""
+    """The figure, 1200 x 720 pixels; without pyplot, which retains figures and looks for a display."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -133,7 +133,7 @@ def _value(entry: Entry, name: str) -> float:
 
 
 def _curve(entries: Sequence[Entry], name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Steps and values, where there is one."""
+    """Steps and values of the entries that have one."""
     points = np.array([(entry["step"], _value(entry, name)) for entry in entries], np.float64).reshape(-1, 2)
     points = points[np.isfinite(points[:, 1])]
     return points[:, 0], points[:, 1]
@@ -157,7 +157,7 @@ def _draw_run(panel: Axes, run: _Run, loss: str) -> None:
 
 
 def _draw_unigram_loss(panel: Axes, runs: Sequence[_Run]) -> None:
-    """Of each run, from its start on; of runs on the same data these are one line."""
+    """A line for each run, from its start; runs on the same data have the same line."""
     label = "test split, by the training labels' frequencies"
     for run in runs:
         steps, values = _curve(run.test, "unigram_loss")
@@ -169,7 +169,7 @@ def _draw_unigram_loss(panel: Axes, runs: Sequence[_Run]) -> None:
 
 
 def moving_mean(values: NDArray[np.float64], reach: int) -> NDArray[np.float64]:
-    """The mean of each value with up to `reach` before and after it, fewer at the ends but as many on both sides.
+    """The mean of each value with up to `reach` before and after it, fewer at the ends but equally many on both sides.
 
     >>> moving_mean(np.array([1.0, 4.0, 7.0, 1.0, 1.0]), 1).tolist()
     [1.0, 4.0, 4.0, 3.0, 1.0]

@@ -1,7 +1,7 @@
-"""Batches read ahead by a thread into arrays that are made once and written again and again.
+"""Reads batches ahead in a thread, into arrays that are allocated once and reused.
 
-Reading is compiled and leaves Python's lock alone, so that it costs the training step nothing as long as a core is free. New
-arrays for each batch would cost a third more: the system must clear their memory.
+Reading is compiled and releases the GIL, so it costs the training step nothing as long as a core is free. New arrays for each
+batch would cost a third more, because the system must clear their memory.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from bertprep.errors import BertprepError
 from bertprep.records import Examples
 
 READY = 2
-"""Batches that are read ahead while the trainer works on one."""
+"""Batches read ahead while the trainer processes one."""
 
 
 class ReadyBatches(Iterator[Examples]):
-    """The batches of steps `first` to stop - 1 in order, or without end where `stop` is None.
+    """The batches of steps `first` to stop - 1 in order, or endlessly if `stop` is None.
 
-    `read_step(arrays, step)` fills arrays that `make_arrays` made. Those of a batch hold until the next one is asked for, or
-    the `held`-th after it: then they are written again. What must live longer, as where a framework takes arrays without
-    copying or copies them later, is to be copied or `held`. An error in reading is raised where its batch would have come, and
-    whenever one is asked for after that. Use as a context manager: leaving it, by an error too, ends the thread.
+    `read_step(arrays, step)` fills arrays from `make_arrays`. A batch's arrays are valid until the next one, or the `held`-th
+    after it, is requested, and are then overwritten. If a framework uses arrays without copying them or copies them later, copy
+    them or raise `held`. An error in reading is raised at its batch's turn, and on every later request. Use as a context
+    manager: leaving it, also by an exception, ends the thread.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ReadyBatches(Iterator[Examples]):
             self._coming.append((arrays, self._thread.submit(self._read, arrays, step)))
 
     def _read(self, arrays: Examples, step: int) -> None:
-        if self._has_failed:  # nobody will ask for this batch
+        if self._has_failed:  # nobody will request this batch
             return
         try:
             self._read_step(arrays, step)
@@ -78,10 +78,10 @@ class ReadyBatches(Iterator[Examples]):
 
 
 class Lookahead(Iterator[Examples]):
-    """Batches, each returned when the `ahead` after it have been read: a fault is known that many steps before its own.
+    """Batches, each returned after the next `ahead` have been read, so that a fault is known that many steps in advance.
 
-    `fault` is the error at which reading ended; the batches before it are returned still. They hold as long as those of
-    `ReadyBatches`, counted from when they were read: `ahead` must be allowed for in `held`.
+    `fault` is the error at which reading ended; the batches before it are still returned. They are valid as long as those of
+    `ReadyBatches`, counted from when they were read, so `held` must include `ahead`.
     """
 
     def __init__(self, batches: Iterator[Examples], ahead: int) -> None:
@@ -105,5 +105,5 @@ class Lookahead(Iterator[Examples]):
         except StopIteration:
             pass
         except BertprepError as error:
-            # Its frames hold the engine in a cycle, and OneFlow's processes must give up their graphs at the same moment
+            # its frames hold the engine in a cycle, and OneFlow's processes must release their graphs at the same moment
             self.fault = error.with_traceback(None)

@@ -1,18 +1,19 @@
-"""The learning rate of an update, as Google's and NVIDIA's BERT compute it: a pure function of the update's number.
+"""The learning rate of an update in Google's and NVIDIA's BERT: a pure function of the update's number.
 
-    warmup   from 0 to the peak in `warmup_steps` updates, in a straight line
+    warmup   linearly from 0 to the peak in `warmup_steps` updates
     decay    (1 - update / steps) ** power, counted from the first update and not from the end of the warmup
 
-So the learning rate drops where warmup ends: at update w the decay has already taken its w / steps. NVIDIA's Adam starts the
-decay from a higher peak that makes the two meet ("crossover"); Google's Adam and NVIDIA's LAMB have the drop, and so do we.
+So the learning rate drops where warmup ends: at update w the decay has already progressed by w / steps. NVIDIA's Adam starts
+the decay from a higher peak so that the two meet ("crossover"); Google's Adam and NVIDIA's LAMB have the drop, and so does this
+trainer.
 
-Updates are counted from 1, and update n uses the learning rate at n. The originals leave open whether it is that or the one at
-n - 1 (their counter grows at no fixed moment of the update); a first update with a learning rate of 0 would do nothing.
+Updates are counted from 1, and update n uses the learning rate at n. The originals do not define whether it is that at n or n -
+1 (their counter is incremented at no fixed point of the update); a first update with a learning rate of 0 would do nothing.
 
-A run may be resumed with more steps than its checkpoint was made with. As long as the updates so far had the learning rates
-of the longer run (in the warmup, or in a phase that has not started), the result is the very bytes of a run that was that
-long from the start. Otherwise it must be asked for (`--lengthen`), and every later checkpoint records the step, and the
-schedules in force until then:
+A run may be resumed with more steps than its checkpoint was made with. As long as the updates so far had the learning rates of
+the longer run (in the warmup, or in a phase that has not started), the result has the same bytes as a run of that length from
+the start. Otherwise `--lengthen` is required, and every later checkpoint records the step, and the schedules in force until
+then:
 
     "lengthened": [{"step": 1000, "schedules": [{"peak": 0.0001, "steps": 1000, "warmup_steps": 100, ...}]}]
 """
@@ -26,14 +27,14 @@ from typing import Any
 from bertprep.errors import UsageError
 
 MOST_STEPS = 10**10
-"""With a global batch of a million, the number of an example is still far from the end of 64 bits."""
+"""Most steps of a run; with a global batch of a million, the number of an example is still far below 2**64."""
 LENGTHENED = "lengthened"
 _MAY_DIFFER = ("steps", "warmup_steps")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Learning rates of a run of `steps` updates: those of google-research/bert by default, NVIDIA's by `Schedule.nvidia`."""
+    """Learning rates of a run of `steps` updates: google-research/bert's by default, NVIDIA's with `Schedule.nvidia`."""
 
     peak: float
     steps: int
@@ -53,13 +54,13 @@ class Schedule:
 
     @classmethod
     def nvidia(cls, optimizer: str, *, peak: float, steps: int, warmup_steps: int) -> Schedule:
-        """That of NVIDIA's BERT, which differs between adam and lamb."""
+        """The schedule of NVIDIA's BERT, which differs between adam and lamb."""
         if optimizer == "adam":
             return cls(peak=peak, steps=steps, warmup_steps=warmup_steps, crossover=True)
         return cls(peak=peak, steps=steps, warmup_steps=warmup_steps, power=0.5)
 
     def starts_like(self, other: Schedule, updates: int) -> bool:
-        """Whether the first `updates` learning rates are those of a schedule that may have other steps.
+        """Whether the first `updates` learning rates equal those of a schedule that may have another number of steps.
 
         >>> short, long = (Schedule(peak=0.01, steps=steps, warmup_steps=4) for steps in (12, 24))
         >>> long.starts_like(short, 3), long.starts_like(short, 4)
@@ -85,10 +86,10 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Lengthening:
-    """What a run of more steps changes, from a checkpoint after `step` steps on."""
+    """The change of schedule in a run with more steps, from a checkpoint after `step` steps on."""
 
     step: int
-    update: int  # the updates so far of the phase that the next step is of
+    update: int  # updates so far in the phase of the next step
     then: Schedule  # of that phase
     now: Schedule
     steps_then: int  # of the run
@@ -96,11 +97,11 @@ class Lengthening:
 
     @property
     def is_seamless(self) -> bool:
-        """Whether all updates so far had the learning rates that they have in the longer run."""
+        """Whether all updates so far had the learning rates of the longer run."""
         return self.now.starts_like(self.then, self.update)
 
     def describe(self) -> str:
-        """What changes, for people."""
+        """A description of the change."""
         steps = f"{self.steps_now:,} steps"
         change = f"lengthened from {self.steps_then:,} to {steps} after step {self.step:,}"
         if self.is_seamless:
@@ -113,7 +114,7 @@ class Lengthening:
         )
 
     def enter(self, made_with: Mapping[str, Any], schedules: list[Any]) -> dict[str, Any]:
-        """What checkpoints from here on are made with."""
+        """The `lengthened` entry of later checkpoints."""
         if self.is_seamless:
             return dict(made_with)
         entry = {"step": self.step, "schedules": schedules}
@@ -121,12 +122,12 @@ class Lengthening:
 
 
 def schedules_of(made_with: Mapping[str, Any]) -> list[Any]:
-    """The schedule of each phase as a checkpoint has it, None where it has none."""
+    """The schedule of each phase in a checkpoint, None for those without one."""
     return [phase.get("schedule") for phase in made_with.get("phases", [])]
 
 
 def find_lengthening(step: int, then: Mapping[str, Any], now: Mapping[str, Any]) -> Lengthening | None:
-    """The lengthening that leads from what a checkpoint was made with to what is asked for now, where there is one."""
+    """The lengthening that leads from a checkpoint's settings to the requested ones, if there is one."""
     old, new = schedules_of(then), schedules_of(now)
     if len(old) != len(new) or old == new or None in (*old, *new):
         return None

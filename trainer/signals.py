@@ -1,4 +1,4 @@
-"""Stopping by SIGTERM or Ctrl-C: the step is finished first, and a checkpoint written."""
+"""Stops a run on SIGTERM or Ctrl-C after finishing the step and writing a checkpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @contextmanager
 def exit_on_sigterm(status: int) -> Iterator[None]:
-    """While no step is under way SIGTERM raises `SystemExit`, so that locks are released; a `StopSignal` within takes over."""
+    """Outside a step SIGTERM raises `SystemExit`, so that locks are released; an inner `StopSignal` takes over."""
 
     def leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - what signal handlers are given
         os.write(2, b"SIGTERM: stopped while no step was under way\n")
@@ -28,7 +28,7 @@ def exit_on_sigterm(status: int) -> Iterator[None]:
 
 
 class StopSignal:
-    """Whether a signal to stop has come, while the block lasts; a second Ctrl-C stops at once."""
+    """Whether a signal to stop has arrived during the block; a second Ctrl-C stops at once."""
 
     def __init__(self) -> None:
         self.has_come = False
@@ -46,5 +46,5 @@ class StopSignal:
         if self.has_come and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.has_come = True
-        # Not by print: the signal may have come in the middle of one, which Python lets nobody enter again.
+        # not print: the signal may have interrupted one, which is not reentrant
         os.write(2, f"{signal.Signals(number).name}: stopping after this step, with a checkpoint\n".encode())

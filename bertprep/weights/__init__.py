@@ -1,1 +1,1 @@
-"""A BERT's weights as files: Hugging Face's safetensors, Google's TensorFlow checkpoints, the variables of both."""
+"""BERT weights as files: Hugging Face's safetensors, Google's TensorFlow checkpoints, and their variable names."""

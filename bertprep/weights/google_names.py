@@ -1,4 +1,4 @@
-"""The variables of a BERT for pretraining by Google's names, which are the names of everything here, and their shapes.
+"""The variables of a BERT for pretraining and their shapes, by Google's names, which all code here uses.
 
     bert/embeddings/{word,token_type,position}_embeddings, bert/embeddings/LayerNorm/{gamma,beta}
     bert/encoder/layer_0/attention/self/{query,key,value}/{kernel,bias}, .../attention/output/dense, .../intermediate/dense, ...
@@ -19,7 +19,7 @@ from bertprep.errors import BertprepError
 Shapes = Mapping[str, tuple[int, ...]]
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 _NAMED = 3
-"""How many of the wrong variables an error names."""
+"""The most variables that an error names."""
 
 
 def variable_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -46,7 +46,7 @@ def _variables(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]
     yield from _dense("cls/predictions/transform/dense", hidden, hidden)
     yield from _layer_norm("cls/predictions/transform", hidden)
     yield "cls/predictions/output_bias", (config["vocab_size"],)
-    yield "cls/seq_relationship/output_weights", (2, hidden)  # (out, in), alone of all
+    yield "cls/seq_relationship/output_weights", (2, hidden)  # (out, in), unlike all others
     yield "cls/seq_relationship/output_bias", (2,)
 
 
@@ -61,10 +61,10 @@ def _layer_norm(name: str, size: int) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def check_variables(file: Path, found: Shapes, expected: Shapes, called: Callable[[str], str] = str) -> None:
-    """Raise where a file has not exactly the variables of a model, each of its shape.
+    """Raise unless a file has exactly the variables of a model, with their shapes.
 
-    What is under a variable (`.../kernel/adam_m`) belongs to its optimizer, and what is outside of `bert/` and `cls/`, such as
-    `global_step`, is no model's; both may be there. `called` says what the file itself calls a variable.
+    Names below a variable (`.../kernel/adam_m`) belong to an optimizer, and names outside `bert/` and `cls/`, such as
+    `global_step`, to no model; both are allowed. `called` gives the file's own name of a variable.
     """
     _check_vocabulary(file, found.get(WORD_EMBEDDINGS, ()), expected[WORD_EMBEDDINGS])
     missing = [called(name) for name in expected if name not in found]
@@ -88,7 +88,7 @@ def check_variables(file: Path, found: Shapes, expected: Shapes, called: Callabl
 
 
 def _check_vocabulary(file: Path, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    """Raise where another vocabulary is all that is wrong, as where a trainer padded its own for its devices."""
+    """Raise if only the vocabulary size differs, for instance because a trainer padded it."""
     if found == expected or len(found) != 2 or found[1] != expected[1]:
         return
     why = "too few: it is of another vocabulary" if found[0] < expected[0] else "it is padded, or of another vocabulary"
@@ -108,5 +108,5 @@ def _list(names: list[str]) -> str:
 
 
 def sizes(shape: tuple[int, ...]) -> str:
-    """A shape as people read it: 8,000 x 128."""
+    """A shape in readable form: 8,000 x 128."""
     return " x ".join(f"{size:,}" for size in shape)

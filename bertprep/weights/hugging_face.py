@@ -1,6 +1,6 @@
-"""A model's weights in the files that Hugging Face's BertForPreTraining reads and writes.
+"""Reads and writes weights in the files of Hugging Face's BertForPreTraining.
 
-The names are Google's in other words, and dense layers keep (out, in) where Google's keep (in, out):
+Names map one to one to Google's; dense layers are (out, in) instead of Google's (in, out):
 
     bert/encoder/layer_0/output/dense/kernel     bert.encoder.layer.0.output.dense.weight    transposed
     bert/encoder/layer_0/output/LayerNorm/gamma  bert.encoder.layer.0.output.LayerNorm.weight; LayerNorm.gamma in old files
@@ -37,7 +37,7 @@ _COPIES = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "be
 
 
 def hugging_face_name(name: str) -> str:
-    """What Hugging Face calls the variable of this name.
+    """Hugging Face's name of a variable.
 
     >>> hugging_face_name("bert/encoder/layer_3/attention/self/query/kernel")
     'bert.encoder.layer.3.attention.self.query.weight'
@@ -50,7 +50,7 @@ def hugging_face_name(name: str) -> str:
 def map_weights(path: Path, shapes: Shapes, *, heads: bool = True) -> Iterator[dict[str, NDArray[np.float32]]]:
     """Values of all variables of these shapes, by Google's names, as views of a `model.safetensors`, which take no memory.
 
-    Raises `BertprepError` where the file is not of this model, and after the block where it was cut short meanwhile; without
+    Raises `BertprepError` if the file is not of this model, and after the block if it was truncated meanwhile; without
     `heads`, the heads' variables may be missing.
     """
     with map_safetensors(path) as found:
@@ -73,6 +73,6 @@ def _take_weights(path: Path, found: Weights, shapes: Shapes, heads: bool) -> di
 
 
 def save_weights(path: Path, weights: Weights) -> None:
-    """Write values of variables, by Google's names, as the file that `BertForPreTraining.from_pretrained` reads."""
+    """Write variables, given by Google's names, as the file that `BertForPreTraining.from_pretrained` reads."""
     theirs = {hugging_face_name(name): value.T if name.endswith("kernel") else value for name, value in weights.items()}
-    write_safetensors(path, theirs, {"format": "pt"})  # which is what transformers wants to see
+    write_safetensors(path, theirs, {"format": "pt"})  # transformers requires it

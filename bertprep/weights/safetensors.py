@@ -4,7 +4,7 @@
     header    JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ..., "__metadata__": {...}}
     data      the arrays, row-major, little-endian, at the offsets from here
 
-Written files hold float32, sorted by name, and are whole or not there; files of half the precision are read as well.
+Files are written atomically, in float32 and sorted by name; half-precision files can be read too.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from bertprep.files.atomic import atomic_file
 from bertprep.files.mapped_file import MappedFile
 from bertprep.untrusted import parse_json
 
-_LONGEST_HEADER = 100_000_000  # bytes, as the format's own library has it
-_ALIGNMENT = 8  # bytes; where other tools want the data to begin
+_LONGEST_HEADER = 100_000_000  # bytes, the limit of the format's own library
+_ALIGNMENT = 8  # bytes; the alignment of the data that other tools expect
 _STORED: dict[str, np.dtype[Any]] = {
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
@@ -36,16 +36,16 @@ _STORED: dict[str, np.dtype[Any]] = {
 
 
 def read_safetensors(path: Path) -> dict[str, NDArray[np.float32]]:
-    """The arrays of floating-point numbers in a file, as float32; other kinds, such as a list of positions, are left out."""
+    """The floating-point arrays in a file, as float32; others, such as a list of positions, are skipped."""
     with map_safetensors(path) as values:
         return {name: np.array(value) for name, value in values.items()}
 
 
 @contextmanager
 def map_safetensors(path: Path) -> Iterator[dict[str, NDArray[np.float32]]]:
-    """The same as views of the file where it holds float32, so that no memory is taken; they are read-only.
+    """The same as read-only views of the file if it has float32, which take no memory.
 
-    Raises `BertprepError` after the block where the file was cut short meanwhile, since the views then had zeros for its end.
+    Raises `BertprepError` after the block if the file was truncated meanwhile, since the views then had zeros for its end.
     """
     with _mapped(path) as data:
         header, start = _read_header(path, data)
@@ -57,14 +57,14 @@ def map_safetensors(path: Path) -> Iterator[dict[str, NDArray[np.float32]]]:
 
 
 def to_float32(values: NDArray[Any]) -> NDArray[np.float32]:
-    """Values of any floating-point type as float32; of bfloat16, which NumPy has not, the u16 that it is stored as."""
+    """Values of any floating-point type as float32; bfloat16, which NumPy lacks, is given as u16."""
     if values.dtype == "<u2":
         return (values.astype("<u4") << 16).view("<f4")
     return np.asarray(values, np.float32)
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """What the writer of a file said of it; nothing, in most files."""
+    """The metadata of a file; most have none."""
     with _mapped(path) as data:
         header, _ = _read_header(path, data)
     return dict(header.get("__metadata__", {}))
@@ -72,7 +72,7 @@ def read_metadata(path: Path) -> dict[str, str]:
 
 @contextmanager
 def _mapped(path: Path) -> Iterator[NDArray[np.uint8]]:
-    """The bytes of a file; raises after the block where it was cut short meanwhile."""
+    """The bytes of a file; raises after the block if it was truncated meanwhile."""
     try:
         with path.open("rb") as file:
             mapping = MappedFile(file) if path.stat().st_size else None
@@ -86,7 +86,7 @@ def _mapped(path: Path) -> Iterator[NDArray[np.uint8]]:
 
 
 def _read_header(path: Path, data: NDArray[np.uint8]) -> tuple[dict[str, Any], int]:
-    """The entries by name, and where the data begins."""
+    """The entries by name, and the offset of the data."""
     size = struct.unpack("<Q", data[:8].tobytes())[0] if len(data) >= 8 else 0
     if not 0 < size <= min(len(data) - 8, _LONGEST_HEADER):
         raise BertprepError(f"{path}: is not a whole safetensors file: {len(data):,} bytes, with a header of {size:,}")
@@ -116,7 +116,7 @@ def _view_array(path: Path, name: str, entry: Mapping[str, Any], data: NDArray[n
 
 
 def write_safetensors(path: Path, arrays: Mapping[str, NDArray[np.float32]], metadata: Mapping[str, str]) -> None:
-    """Write arrays by name as float32, and what there is to say of them."""
+    """Write arrays by name as float32, with metadata."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
     for name in sorted(arrays):

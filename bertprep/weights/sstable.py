@@ -1,13 +1,13 @@
 """LevelDB's table format, in which TensorFlow keeps the index of a checkpoint: sorted keys and values in one small file.
 
-    block ...   entries; then where each 16th of them begins, u32 each, and how many such, u32
-                an entry: varints of how much of the last key it shares, of the rest of its key and of its value; both
+    block ...   entries; then the offset of each 16th, u32 each, and the number of offsets, u32
+                an entry: varint lengths of the prefix shared with the last key, the rest of the key, and the value; both
     trailer     after each block: u8 compression (0: none), u32 masked CRC-32C of the block and that byte
-    last two    an empty block, and one of the position and size of all blocks before it, by a key not below their last
-    footer      position and size of these two as varints, zeros up to 40 bytes, u64 magic number
+    last two    an empty block, and the index: offset and size of all blocks before it, by a key not below their last
+    footer      offset and size of these two as varints, zeros up to 40 bytes, u64 magic number
 
-Written tables have the very bytes that TensorFlow's own writer gives them. Reading trusts nothing: any damage raises
-`ValueError`, and what it takes is bounded by `MOST_BYTES`.
+Written tables are byte-identical to those of TensorFlow's writer. Reading trusts nothing: any damage raises `ValueError`, and
+memory is bounded by `MOST_BYTES`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from bertprep.protobuf import read_varint, varint
 from bertprep.records.formats import masked_checksum
 
 MOST_BYTES = 1 << 26
-"""No table is larger, with its keys written in full: that of BERT large and its optimizer has 0.1 MB."""
+"""The largest table accepted, with keys written in full; that of BERT large and its optimizer has 0.1 MB."""
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _FOOTER_BYTES, _TRAILER_BYTES = 48, 5
-_BLOCK_BYTES = 1 << 18  # TensorFlow's; a block ends with the entry that reaches it
+_BLOCK_BYTES = 1 << 18  # TensorFlow's limit; a block ends with the entry that reaches it
 _RESTART_INTERVAL = 16
 
 
@@ -55,7 +55,7 @@ class _Block:
 
 
 def encode_table(items: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The bytes of a table of these keys, which are sorted, and their values."""
+    """The bytes of a table of these sorted keys and their values."""
     table, index, block = bytearray(), _Block(1), _Block(_RESTART_INTERVAL)
     last, full = b"", b""
     for key, value in items:
@@ -74,14 +74,14 @@ def encode_table(items: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def _append(table: bytearray, block: _Block) -> bytes:
-    """Append a block; returns its offset and size, as the index has them."""
+    """Append a block; returns its offset and size, as stored in the index."""
     content, position = block.finish(), len(table)
     table += content
     return varint(position) + varint(len(content) - _TRAILER_BYTES)
 
 
 def _separator(last: bytes, following: bytes) -> bytes:
-    """The shortest key from `last` on that is below `following`."""
+    """The shortest key not below `last` and below `following`."""
     shared = _shared_prefix(last, following)
     if shared < min(len(last), len(following)) and last[shared] < 0xFF and last[shared] + 1 < following[shared]:
         return last[:shared] + bytes([last[shared] + 1])
@@ -89,7 +89,7 @@ def _separator(last: bytes, following: bytes) -> bytes:
 
 
 def _successor(last: bytes) -> bytes:
-    """A short key above `last`."""
+    """A short key not below `last`."""
     for position, byte in enumerate(last):
         if byte < 0xFF:
             return last[:position] + bytes([byte + 1])
@@ -108,7 +108,7 @@ def _checksum(data: bytes | bytearray) -> int:
 
 
 def decode_table(table: bytes) -> dict[bytes, bytes]:
-    """The values of a table by their keys, in order; raises `ValueError` that says what is wrong with it."""
+    """The values of a table by key, in order; raises `ValueError` if it is damaged."""
     if len(table) < _FOOTER_BYTES or table[-len(_MAGIC) :] != _MAGIC:
         raise ValueError(f"its {len(table):,} bytes do not end as those of a table do")
     footer = table[-_FOOTER_BYTES:]
@@ -136,7 +136,7 @@ def _check_size(size_bytes: int) -> None:
 
 
 def _block(table: bytes, handle: bytes, first: int = 0) -> tuple[bytes, int]:
-    """The block at an offset of at least `first`, checked, and its end; so none is read twice."""
+    """The block at an offset of at least `first`, verified, and its end; so no block is read twice."""
     position, after = read_varint(handle, 0)
     size, _ = read_varint(handle, after)
     end = position + size

@@ -1,14 +1,14 @@
 """TensorFlow's checkpoint format, "V2" or TensorBundle: variables by name, read and written with NumPy alone.
 
     PREFIX.index                  a table (sstable.py): "" -> BundleHeaderProto, each variable's name -> BundleEntryProto
-    PREFIX.data-00000-of-00001    the variables' values, row-major, little-endian, one after another in the order of their names
+    PREFIX.data-00000-of-00001    the variables' values, row-major, little-endian, concatenated in the order of their names
 
     BundleHeaderProto   1 number of data files, 2 endianness (1: big), 3 version {1 producer}
     BundleEntryProto    1 type, 2 shape {2 dimension {1 size}}, 3 data file, 4 position, 5 size in bytes,
                         6 fixed32 masked CRC-32C of the values, 7 slices, of a variable that was saved in pieces
 
-Written is float32, with the very bytes that `tf.train.Saver` writes for the same variables. Read are the floating-point types,
-from any number of data files; a variable is read when it is asked for, after its offset, size and checksum are checked.
+Writes float32, byte-identical to `tf.train.Saver` for the same variables. Reads all floating-point types, from any number of
+data files; a variable is read on request, after its offset, size and checksum are verified.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STORED = {_FLOAT: "<f4", _DOUBLE: "<f8", _BFLOAT16: "<u2", _HALF: "<f2"}
 _HEADER = integer(1, 1) + message(3, integer(1, 1))  # one data file, version 1
 _MOST_DIMENSIONS = 254  # TensorFlow's limit
 _WRITTEN_BYTES = 1 << 22
-"""What is written at a time, so that a large table is never there twice."""
+"""Bytes written at a time, so that a large table is never copied as a whole."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,15 @@ class Entry:
 
 
 def find_prefix(path: Path) -> Path | None:
-    """The prefix that a user means by `path`, or by the name of one of its files; None if there is none."""
+    """The prefix for a `path` that is a prefix or one of its files; None if there is no such checkpoint."""
     prefix = Path(re.sub(r"\.(index|data-\d{5}-of-\d{5})$", "", str(path)))
     return prefix if _index_of(prefix).is_file() else None
 
 
 def newest_bundle(folder: Path, released: str) -> Path | None:
-    """The prefix of the highest step in a folder, model.ckpt-300 as TensorFlow names them.
+    """The prefix of the highest step in a folder, in TensorFlow's form model.ckpt-300.
 
-    Where none has a step, that of the name `released`, or the only one; raises `UsageError` where there are several.
+    If none has a step, the one named `released`, or the only one; raises `UsageError` if there are several.
     """
     prefixes = [index.with_name(index.name.removesuffix(INDEX_SUFFIX)) for index in folder.glob(f"*{INDEX_SUFFIX}")]
     steps = {int(match[1]): prefix for prefix in prefixes if (match := re.search(r"-(\d+)$", prefix.name))}
@@ -85,15 +85,15 @@ def _data_of(prefix: Path, shard: int, shards: int) -> Path:
 
 
 def bundle_files(prefix: Path) -> tuple[Path, Path]:
-    """The index and the data of a bundle as they are written, with one data file."""
+    """The paths of the index and the data of a written bundle, which has one data file."""
     return _index_of(prefix), _data_of(prefix, 0, 1)
 
 
 class TensorBundle:
-    """A checkpoint's variables: `entries` says where they lie, `read` reads one."""
+    """A checkpoint's variables: `entries` has their positions, `read` reads one."""
 
     def __init__(self, prefix: Path) -> None:
-        """Read the index; raises `BertprepError` where it is not sound."""
+        """Read the index; raises `BertprepError` if it is invalid."""
         self._prefix, self._index = prefix, _index_of(prefix)
         try:
             with self._index.open("rb") as file:
@@ -184,7 +184,7 @@ def _read_size(dimension: int | bytes) -> int:
 def write_bundle(prefix: Path, variables: Mapping[str, NDArray[np.float32]]) -> None:
     """Write variables by name as PREFIX.index and its one data file; arrays may be views of a mapped file.
 
-    The index goes first where there is one and comes last, so that a killed run leaves none rather than a wrong one.
+    An old index is removed first and the new one written last, so a killed run leaves none rather than a wrong one.
     """
     index, entries, offset = _index_of(prefix), {}, 0
     try:
@@ -206,7 +206,7 @@ def write_bundle(prefix: Path, variables: Mapping[str, NDArray[np.float32]]) -> 
 
 
 def holds(prefix: Path, variables: Mapping[str, NDArray[np.float32]]) -> bool:
-    """Whether a sound bundle of exactly these variables and values is there."""
+    """Whether an intact bundle of exactly these variables and values exists."""
     try:
         bundle = TensorBundle(prefix)
         return bundle.shapes == {name: values.shape for name, values in variables.items()} and all(

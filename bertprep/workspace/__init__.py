@@ -1,1 +1,1 @@
-"""Where things are in a workspace, what is said of them in manifests, and how data sets are found."""
+"""The layout of a workspace, its manifests and journals, and the checks of existing files."""

@@ -1,8 +1,8 @@
-"""The journal of a run: what it has finished so far, and that nobody else may write to its folder meanwhile.
+"""The journal of a run: its finished files, and an exclusive lock on its folder.
 
 While a run works, each finished file is one line in `manifest.json.journal`, synced to the disk; when all are there, the
-journal becomes `manifest.json`. A killed run finds its finished files in the journal. The first line carries the settings, as
-the manifest does, so files of two settings never mix.
+journal becomes `manifest.json`. The next run finds the finished files of a killed one in the journal. Its first line has the
+settings, as in the manifest, so files of two settings never mix.
 """
 
 import json
@@ -33,7 +33,7 @@ from bertprep.workspace.manifest import (
 )
 
 FAIL_AFTER = "BERTPREP_FAIL_AFTER"
-"""For tests, an environment variable: "3 SIGKILL" ends the process right after it has entered its third file in a journal."""
+"""Environment variable for tests: "3 SIGKILL" kills the process right after it has entered its third file in a journal."""
 
 
 def _options_of(*settings: type) -> dict[str, str]:
@@ -45,11 +45,11 @@ _OPTIONS = {
     TEXT_SHARDS: {**_options_of(ShardSettings), "inputs": "--input"},
     RECORDS: {**_options_of(InstanceSettings, Dialect), "corpus": "--corpus", "vocabulary": "--vocab"},
 }
-"""What is in `made_with`, by kind -> the option of the command that makes it; `convert` has some of its own."""
+"""The option for each field of `made_with`, by kind; `convert` has some of its own."""
 
 
 def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
-    """How two headers differ first, by the options of the command line where there are such.
+    """The first difference of two headers, as command line options if possible.
 
     >>> found, asked = ({"kind": RECORDS, "made_with": {"seq": seq}} for seq in (128, 512))
     >>> describe_difference(found, asked)
@@ -69,14 +69,14 @@ def describe_difference(found: dict[str, Any], asked: dict[str, Any]) -> str:
 
 
 def _with_option(option: str, value: Any) -> str:
-    """An option as it was given; "" where it was not."""
+    """An option and its value; "" if it was not given."""
     if value is None or value is False:
         return ""
     return f"with {option}" if value is True else f"with {option} {value}"
 
 
 def _first_difference(name: str, found: Any, wanted: Any) -> tuple[str, Any, Any]:
-    """The innermost name under which two values differ, and what stands there.
+    """The innermost name under which two values differ, and both values.
 
     >>> _first_difference("", {"made_with": {"inputs": [{"bytes": 5}]}}, {"made_with": {"inputs": [{"bytes": 6}]}})
     ('inputs[0].bytes', 5, 6)
@@ -100,14 +100,14 @@ def _shown(value: Any) -> str:
 
 
 class Journal:
-    """A manifest in the making, as a context manager; holds the lock of its folder while it is open.
+    """An unfinished manifest, as a context manager; holds the lock of its folder while it is open.
 
     `done` holds the files that earlier runs finished and that still have their size, `listed` those of the previous manifest;
-    `add` enters one more; `finish` turns the journal into the manifest. On an exception it keeps what is done for the next run
-    and removes unfinished files in `owned`, the folders in `folder` that only such runs write to, by default all of it.
-
-    Where another run has the folder, entering raises `BertprepError`; with `wait` it waits. Where another run has already made
-    everything, `found` is its manifest, and nothing need be done. `advice` is for a folder that was made with other settings.
+    `add` enters one more; `finish` turns the journal into the manifest. On an exception it keeps finished files for the next
+    run and removes unfinished ones in `owned`, the folders in `folder` that only such runs write to, by default all of it. If
+    another run holds the folder, entering raises `BertprepError`, or with `wait` waits. If another run has already made
+    everything, `found` is its manifest and nothing remains to do. `advice` is for the error about a folder made with other
+    settings.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Journal:
         try:
             self._load()
         except BaseException:
-            if not self._path.stat().st_size:  # there was no journal, and a refused run leaves none
+            if not self._path.stat().st_size:  # there was no journal, and a failed run leaves none
                 self._path.unlink()
             self._file.close()
             raise
@@ -167,9 +167,9 @@ class Journal:
             self.listed = finished.files
             recorded.update(finished.files)
         content = self._read()
-        whole = content.rfind(b"\n") + 1  # what follows the last newline was torn off by a kill
+        whole = content.rfind(b"\n") + 1  # the rest after the last newline is an incomplete write of a killed run
         lines = content[:whole].splitlines()
-        if len(lines) == 1 and not recorded:  # a run that made no file does not fix the settings
+        if len(lines) == 1 and not recorded:  # a run that made no file does not bind later ones to its settings
             whole, lines = 0, []
         if lines:
             recorded.update(self._read_entries(lines))
@@ -195,7 +195,7 @@ class Journal:
         return content
 
     def _read_entries(self, lines: list[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The files in the lines of a journal, with their facts; raises where its settings differ or it is damaged."""
+        """The files listed in a journal, with their facts; raises if its settings differ or it is damaged."""
         kind = KINDS[self._header["kind"]]
         for number, line in enumerate(lines, 1):
             try:
@@ -214,7 +214,7 @@ class Journal:
         return BertprepError(f"{self._path}: is damaged ({why}); remove it, and the files that it lists are made again")
 
     def _check_same(self, header: dict[str, Any]) -> None:
-        """Raise where the folder was made with other settings, with the first that differs."""
+        """Raise if the folder was made with other settings, naming the first that differs."""
         if header == self._header:
             return
         difference = describe_difference(header, self._header)
@@ -231,7 +231,7 @@ class Journal:
 
     def add(self, name: str, facts: dict[str, Any]) -> None:
         """Enter a finished file; `facts` holds at least `bytes` and `sha256`."""
-        if self.found:  # everything was there, and more is added
+        if self.found:  # everything existed, and more is added
             self.found = None
             self._begin()
         self.done[name] = facts

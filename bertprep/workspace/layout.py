@@ -1,4 +1,4 @@
-"""Every path and file name in a workspace; nothing else in bertprep knows them.
+"""Every path and file name in a workspace; they are defined nowhere else.
 
     WORKDIR/download/CORPUS/listing.json                      what a download consists of, with every file's sha256
     WORKDIR/download/CORPUS/...                               its files, as they are at their source
@@ -17,13 +17,13 @@
     WORKDIR/tfrecord/SETTINGS/CORPUS/{training,test}/CORPUS_training_00000.tfrecord
     WORKDIR/ofrecord/SETTINGS/CORPUS/{training,test}/part-0
 
-    DIR/manifest.json                                         of a folder of the user's own, for both formats
+    DIR/manifest.json                                         for --output DIR, for both formats
     DIR/vocab.txt
     DIR/tfrecord/CORPUS_training_00000.tfrecord
     DIR/ofrecord/part-0
 
-The names are those of the field: NVIDIA's bertPrep for shards, TFRecords and SETTINGS; part-0, part-1, ... are what OneFlow's
-readers open unless told otherwise. A folder of record files holds nothing else, since trainers read everything in it.
+The names are those of the field: NVIDIA's bertPrep for shards, TFRecords and SETTINGS; part-0, part-1, ... are the defaults of
+OneFlow's readers. A folder of record files holds nothing else, since trainers read everything in it.
 """
 
 import re
@@ -34,18 +34,18 @@ from bertprep.config import DEFAULT_DIALECT, GZIP, TF2, Dialect, InstanceSetting
 
 TRAINING, TEST = SPLITS = ("training", "test")
 SPLIT_NAMES = {TRAINING: TRAINING, "train": TRAINING, TEST: TEST, "eval": TEST, "validation": TEST, "dev": TEST}
-"""What other tools call the folders of splits."""
+"""Other tools' names for the folders of splits."""
 MANIFEST = "manifest.json"
 LISTING = "listing.json"
 VOCABULARY = "vocab.txt"
 GOOGLE_PREFIX = "bert_model.ckpt"
-"""Of the files of a model as Google releases it."""
+"""The file name prefix of a model in Google's releases."""
 
 
 def settings_name(settings: InstanceSettings, *, shards: int, test_fraction: float, dialect: Dialect = DEFAULT_DIALECT) -> str:
-    """The folder name that tells the settings, in NVIDIA's form; what that form lacks is appended where it is not default.
+    """The folder name for the settings, in NVIDIA's form; settings that it lacks are appended if they are not default.
 
-    But for `one_seed`, which NVIDIA's tool always has: its scripts find such records too. The manifest tells it.
+    `one_seed` is not, so that NVIDIA's scripts, whose tool always uses one seed, find such records; it is in the manifest.
 
     >>> settings_name(InstanceSettings(), shards=256, test_fraction=0.1)
     'lower_case_1_seq_len_128_max_pred_20_masked_lm_prob_0.15_random_seed_12345_dupe_factor_5_shard_256_test_split_10'
@@ -76,7 +76,7 @@ def record_file_name(
     *,
     part_digits: int = 1,
 ) -> str:
-    """The name of one record file: what trainers in the field look for.
+    """The name of one record file, as the field's trainers expect it.
 
     Compressed ones end in .gz, so that the pattern *.tfrecord of a program that does not decompress finds none of them.
     """
@@ -96,7 +96,7 @@ def by_number(name: str) -> list[tuple[int, str]]:
 
 @dataclass(frozen=True)
 class Workspace:
-    """The folder in which downloads, text, vocabularies and records lie."""
+    """The folder with downloads, text, vocabularies and records."""
 
     root: Path
 
@@ -104,7 +104,7 @@ class Workspace:
         return self.root / "download" / name
 
     def google_release(self, name: str) -> Path:
-        """Where scripts in the field look for a model by Google's name for it."""
+        """The folder in which the field's scripts look for a model of this name of Google's."""
         return self.download("google_pretrained_weights") / name
 
     def nvidia_model(self, name: str) -> Path:
@@ -117,7 +117,7 @@ class Workspace:
         return self.root / "sharded" / corpus
 
     def vocabulary(self, corpus: str, *, size: int, cased: bool, text: str) -> Path:
-        """Of the text with the digest `text`: another text under the same name has another vocabulary."""
+        """The vocabulary of the text with the digest `text`; another text under the same name has another vocabulary."""
         return self.root / "vocab" / f"{corpus}_{size}{'_cased' if cased else ''}_{text[:8]}.txt"
 
     def records(self, record_format: str, settings_folder: str, corpus: str) -> Path:

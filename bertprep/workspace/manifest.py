@@ -1,8 +1,8 @@
-"""What was made from what with which settings: `manifest.json` beside the files.
+"""`manifest.json` beside the files: their settings, sources, sizes and checksums.
 
-It holds no time and no machine's name: made again with the same versions, a manifest is the same. One may come from anywhere,
-so it is checked when it is read: file names stay in the folder, known values are of their kind, and code that holds a
-`Manifest` need not check again. Unknown values are kept.
+It has no time and no machine name, so remaking the files with the same versions gives the same manifest. It is untrusted and
+checked when it is read: file names stay in the folder, known values have the right types, and code that holds a `Manifest` need
+not check again. Unknown values are kept.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ CLEANED_TEXT, TEXT_SHARDS, RECORDS = "cleaned text", "text shards", "masked-LM r
 
 @dataclass(frozen=True)
 class Kind:
-    """The rules for `made_with` and for the facts of each file, and which of both are required."""
+    """The rules for `made_with` and for the facts of each file, and the required keys of both."""
 
     made_with: Mapping[str, Rule]
     needed: tuple[str, ...]
@@ -87,9 +87,9 @@ _TEXT = {"bytes": COUNT, "crc32c": TEXT}
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of a manifest: `made_with` decides every byte of the files; `files` maps relative names to facts.
+    """The content of a manifest: `made_with` determines every byte of the files; `files` maps relative names to facts.
 
-    `counts` holds what belongs to no file, such as the number of dropped documents.
+    `counts` has numbers that belong to no file, such as dropped documents.
     """
 
     kind: str
@@ -110,7 +110,7 @@ class Manifest:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of `folder`, or None where there is none (or no finished one)."""
+    """The manifest of `folder`, or None if there is none (or no finished one)."""
     path = folder / MANIFEST
     try:
         content = check_manifest(parse_json(read_bounded(path)))
@@ -125,7 +125,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def read_finished(folder: Path, kind: str, made_with: dict[str, Any], names: Collection[str] = ()) -> Manifest | None:
-    """The manifest of `folder` where it is finished: made with the same settings, all files there and of their size.
+    """The manifest of `folder` if it is finished: made with the same settings, with all files present and of the right size.
 
     It lists the files `names`, and may list others.
     """
@@ -141,19 +141,19 @@ def read_finished(folder: Path, kind: str, made_with: dict[str, Any], names: Col
 
 
 def is_in_place(folder: Path, files: dict[str, dict[str, Any]]) -> bool:
-    """Whether every file that a manifest lists is there and of its size."""
+    """Whether every file that a manifest lists exists with its size."""
     paths = ((folder / name, facts["bytes"]) for name, facts in files.items())
     return all(path.is_file() and path.stat().st_size == size for path, size in paths)
 
 
 def sha256_of_vocabulary(manifest: Manifest) -> str | None:
-    """The sha256 of the vocabulary that records were made with, where the manifest has it."""
+    """The sha256 of the records' vocabulary, if the manifest has it."""
     sha256: str | None = manifest.made_with.get("vocabulary", {}).get("sha256")
     return sha256
 
 
 def tokens_of_vocabulary(manifest: Manifest) -> int | None:
-    """The size of the vocabulary that records were made with, where the manifest has it."""
+    """The size of the records' vocabulary, if the manifest has it."""
     tokens: int | None = manifest.made_with.get("vocabulary", {}).get("tokens")
     return tokens
 
@@ -185,7 +185,7 @@ def _digest(file: Any) -> str:  # Python 3.10 lacks hashlib.file_digest
 
 
 def check_header(content: object) -> Kind:
-    """What a manifest and a journal begin with; returns the rules of its kind, or raises `ValueError`."""
+    """Check the header of a manifest or journal; returns the rules of its kind, or raises `ValueError`."""
     rules = {"schema": COUNT, "kind": TEXT, "made_with": OBJECT}
     header = check_values(content, rules, needed=tuple(rules))
     if header["schema"] > SCHEMA:
@@ -198,7 +198,7 @@ def check_header(content: object) -> Kind:
 
 
 def check_entry(name: object, facts: object, kind: Kind) -> None:
-    """The name of a file, relative to the folder, and its facts; raises `ValueError`."""
+    """Check a file's name, relative to the folder, and its facts; raises `ValueError`."""
     place = f"files.{check_path(name)}."
     checked = check_values(facts, kind.facts, needed=kind.needed_facts, place=place)
     if "text" in checked:
@@ -206,7 +206,7 @@ def check_entry(name: object, facts: object, kind: Kind) -> None:
 
 
 def check_manifest(content: object) -> dict[str, Any]:
-    """The content of a whole manifest; raises `ValueError` for anything else."""
+    """Check and parse a whole manifest; raises `ValueError`."""
     kind = check_header(content)
     rules = {"files": OBJECT, "versions": OBJECT, "counts": OBJECT}
     manifest = check_values(content, rules, needed=("files", "versions"))

@@ -1,6 +1,6 @@
-"""Which manifest and vocabulary belong to a folder of record files, and where those of new records go.
+"""Finds the manifest and vocabulary of a folder of record files, and chooses the paths for those of new records.
 
-Trainers read every file in such a folder (NVIDIA's scripts glob `*`), so manifest and vocabulary lie one level up: a manifest
+Trainers read every file in such a folder (NVIDIA's scripts glob `*`), so manifest and vocabulary are one level up: a manifest
 of DIR lists "tfrecord/..." and "ofrecord/...", that of a corpus "training/..." and "test/...". bertprep 0.1.0 put them among
 the records, and named files part-00000; such folders are read, and resumed under their own names.
 """
@@ -21,14 +21,14 @@ from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, SPLITS, VOCABULARY
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, Manifest, is_in_place, read_manifest, sha256_of
 
 _JOURNAL = MANIFEST + JOURNAL_SUFFIX
-_UNFINISHED = rf"((\.[0-9a-f]{{8}})?{re.escape(TEMPORARY_SUFFIX)})?"  # without the digits in 0.1.0
+_UNFINISHED = rf"((\.[0-9a-f]{{8}})?{re.escape(TEMPORARY_SUFFIX)})?"  # names without digits of 0.1.0
 _OLD_PART = re.compile(rf"part-0\d{{4}}{_UNFINISHED}")
 _OLD_CONVERTED = re.compile(rf"(part-\d{{5}}|.+_({'|'.join(SPLITS)})_\d{{5}}\.tfrecord){_UNFINISHED}")
 
 
 @dataclass(frozen=True)
 class RecordHome:
-    """The folder of the manifest and vocabulary of some records, and the prefix of their names in that manifest.
+    """The folder of the manifest and vocabulary of some records, and the prefix of their names in the manifest.
 
     >>> RecordHome(Path("DIR"), "ofrecord/").records
     PosixPath('DIR/ofrecord')
@@ -44,11 +44,11 @@ class RecordHome:
 
     @cached_property
     def manifest(self) -> Manifest | None:
-        """What the manifest says of these records, by their names in their folder; raises `BertprepError` for a bad one."""
+        """The manifest's part about these records, by names in their folder; raises `BertprepError` for an invalid one."""
         return self.part_of(read_manifest(self.folder))
 
     def part_of(self, manifest: Manifest | None) -> Manifest | None:
-        """What a manifest of the folder says of these records; None where it lists none of them."""
+        """The part of a manifest about these records; None if it lists none of them."""
         if manifest is None or not manifest.files:
             return manifest
         elsewhere = tuple(f"{name}/" for name in formats_in(manifest)) if not self.prefix else ()
@@ -58,14 +58,14 @@ class RecordHome:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a run that makes these records was stopped or is working; one for another format does not count."""
+        """Whether a run for these records is unfinished or in progress; one for another format does not count."""
         if not (self.folder / _JOURNAL).exists():
             return False
         return not (self.prefix and self.manifest and is_in_place(self.records, self.manifest.files))
 
 
 def find_home(folder: Path) -> RecordHome:
-    """The home of the records in `folder`: that folder, or the one above a format's folder where its manifest lists them."""
+    """The home of the records in `folder`: that folder, or the one above a format's folder if its manifest lists them."""
     if not _has_manifest(folder):
         for place in (folder, Path(os.path.realpath(folder))):  # resolve() raises on a loop of links
             if place.name in RECORD_FORMATS and _tells_of(place.parent, f"{place.name}/"):
@@ -74,7 +74,7 @@ def find_home(folder: Path) -> RecordHome:
 
 
 def find_vocabulary(folder: Path) -> Path | None:
-    """The vocabulary of the records in `folder`: beside their manifest, with them, or above them or their split."""
+    """The vocabulary of the records in `folder`: beside their manifest, among them, or above them or their split."""
     absolute = folder.absolute()
     above = [absolute, *absolute.parents][: 3 if absolute.name in SPLIT_NAMES else 2]
     places = (place / VOCABULARY for place in (find_home(folder).folder, *above))
@@ -82,32 +82,32 @@ def find_vocabulary(folder: Path) -> Path | None:
 
 
 def formats_in(manifest: Manifest | None) -> list[str]:
-    """The formats that have a folder of their own beside a manifest."""
+    """The formats that have a folder beside a manifest."""
     files = manifest.files if manifest else ()
     return [name for name in RECORD_FORMATS if any(file.startswith(f"{name}/") for file in files)]
 
 
 def home_for(folder: Path, record_format: str) -> RecordHome:
-    """Where records of a format go in an --output folder."""
+    """The home of a format's records in an --output folder."""
     inner = folder / record_format
     return RecordHome(inner) if _has_manifest(inner) else RecordHome(folder, f"{record_format}/")
 
 
 def home_for_converted(folder: Path, record_format: str) -> RecordHome:
-    """The same for converted records, which bertprep 0.1.0 put right into the folder."""
+    """The same for converted records, which bertprep 0.1.0 put directly into the folder."""
     is_old = _has_manifest(folder) and any(_OLD_CONVERTED.fullmatch(path.name) for path in folder.iterdir())
     return RecordHome(folder, "" if is_old else f"{record_format}/")
 
 
 def part_digits(folder: Path) -> int:
-    """How many digits number the OFRecord files of a folder and its splits: 5 where bertprep 0.1.0 began it, else 1."""
+    """The number of digits in the OFRecord names of a folder and its splits: 5 if bertprep 0.1.0 began it, else 1."""
     places = (folder / split for split in ("", *SPLITS))
     files = (path.name for place in places if place.is_dir() for path in place.iterdir())
     return 5 if any(map(_OLD_PART.fullmatch, files)) else 1
 
 
 def check_vocabulary_place(folder: Path, sha256: str | None) -> None:
-    """Raise where a folder that bertprep has not written to already has another vocabulary than that of `sha256`."""
+    """Raise if a folder that bertprep has not written to has a vocabulary other than that of `sha256`."""
     path = folder / VOCABULARY
     if not _has_manifest(folder) and path.exists() and sha256_of(path) != sha256:
         raise BertprepError(
@@ -116,7 +116,7 @@ def check_vocabulary_place(folder: Path, sha256: str | None) -> None:
 
 
 def keep_vocabulary(vocabulary: Path, folder: Path) -> None:
-    """Copy the vocabulary beside the manifest, unless it is there: the records mean nothing without it."""
+    """Copy the vocabulary beside the manifest if it is missing: the records are useless without it."""
     content, kept = vocabulary.read_bytes(), folder / VOCABULARY
     if not (kept.is_file() and kept.read_bytes() == content):
         with atomic_file(kept) as file:
@@ -128,7 +128,7 @@ def _has_manifest(folder: Path) -> bool:
 
 
 def _tells_of(folder: Path, prefix: str) -> bool:
-    """Whether `folder` has a manifest of bertprep that lists such files, one in the making, or a damaged one."""
+    """Whether `folder` has a manifest of bertprep that lists such files, an unfinished one, or a damaged one."""
     if (folder / _JOURNAL).exists():
         return True
     try:

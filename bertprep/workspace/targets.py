@@ -1,4 +1,4 @@
-"""Where a command may write its results: never over data, and checked before the work begins."""
+"""Checks output paths before the work begins, so that results never overwrite data."""
 
 from pathlib import Path
 
@@ -7,10 +7,10 @@ from bertprep.workspace.layout import LISTING, MANIFEST
 
 
 def check_target(option: str, path: Path | None, suffix: str) -> None:
-    """Raise `UsageError` where `path` cannot be written, or exists and is not a file that such a command wrote.
+    """Raise `UsageError` if `path` cannot be written, or exists and is not a file that such a command wrote.
 
-    An existing file is overwritten only if its name ends in `suffix` and is not one of bertprep's own; so an option whose value
-    was forgotten never turns a record file into a report.
+    An existing file is overwritten only if its name ends in `suffix` and is not one of bertprep's own; so a forgotten option
+    value never turns a record file into a report.
     """
     if path is None:
         return

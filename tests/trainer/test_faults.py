@@ -125,7 +125,7 @@ def test_bad_records_are_skipped_and_named_once(
     said = capsys.readouterr().err
     for entry in named:
         assert (
-            f"step {entry['step']}: without a bad record: {entry['file']}: record {entry['record']}: {entry['what']}\n" in said
+            f"step {entry['step']}: skipped a bad record: {entry['file']}: record {entry['record']}: {entry['what']}\n" in said
         )
     assert {number for _, _, number in read_checkpoint(out / LAST).run.bad_records} == set(bad)
 

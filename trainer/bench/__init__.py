@@ -1,1 +1,1 @@
-"""`python -m trainer bench`: throughput and memory on this machine, and tables of them."""
+"""`python -m trainer bench`: measures throughput and memory on this machine, and tabulates them."""

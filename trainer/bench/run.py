@@ -1,7 +1,7 @@
 """`python -m trainer bench`: skip steps, time steps, repeat, take the median, as reports in the field do.
 
-The batches are synthetic, full and in memory, so that steps alone are measured; with --data they are read as in training. As
-there, an accelerator is given each step before the one before it is waited for; the clock is read when all are done.
+The batches are synthetic, full and in memory, so that only steps are measured; with --data they are read as in training. As in
+training, each step is queued on an accelerator before the previous one is awaited; the clock is read when all are done.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from trainer.tasks.pretraining import PRETRAINING
 
 LARGEST = "largest"
 _NOT_MEASURED = ("hosts", "host_rank", "loss_scale")  # of the engine's settings
-_MOST_SEQUENCES = 1 << 16  # of a device; whatever fits beyond was not meant
-_HELD = 2  # batches in use: that of the step that runs, and that of the next one
-_SYNTHETIC = 4  # batches in memory, taken in turn
-_LEARNING_RATE = 1e-6  # which leads nowhere
+_MOST_SEQUENCES = 1 << 16  # most sequences per device to try; more was not intended
+_HELD = 2  # batches in use: those of the current and the next step
+_SYNTHETIC = 4  # batches in memory, used in turn
+_LEARNING_RATE = 1e-6  # an --out that is never written
 _SEED = 12345
 _PRECISIONS = {"off": "fp32", "fp16": "fp16", "bf16": "bf16"}
 
@@ -55,21 +55,21 @@ def _batch_size(text: str) -> int | str:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchSettings:
-    """What is measured, and how often."""
+    """The settings of a measurement."""
 
     model: str = option("base", "as in pretrain", metavar="NAME|FILE")
     seq: int = option(128, "tokens in a sequence", least=1)
     pred: int = option(20, "predictions in a sequence", least=1)
     data: tuple[Path, ...] = option((), "folders of records (default: synthetic batches in memory)", metavar="DIR")
     batch_size: int | str = option(
-        32, "sequences of a device in a micro-batch, or the most that fit", metavar="INT|largest", parse=_batch_size, least=1
+        32, "sequences per device in a micro-batch, or the most that fit", metavar="INT|largest", parse=_batch_size, least=1
     )
-    accumulation: int = option(1, "micro-batches in a step", name="--accumulate", least=1)
+    accumulation: int = option(1, "micro-batches per step", name="--accumulate", least=1)
     optimizer: str = option("adam", "optimizer", choices=OPTIMIZERS)
     steps: int = option(100, "steps that are timed", least=1)
-    skip: int = option(20, "steps before these", least=0)
-    repeats: int = option(3, "how often, for the median", least=1)
-    out: Path = option(Path("data/bench"), "where the table goes", metavar="DIR")
+    skip: int = option(20, "steps skipped before these", least=0)
+    repeats: int = option(3, "repeats, for the median", least=1)
+    out: Path = option(Path("data/bench"), "folder for the table", metavar="DIR")
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(namespace: argparse.Namespace) -> int:
-    """Measure, keep the row and print it; returns the exit status."""
+    """Measure, store the row and print it; returns the exit status."""
     engine_settings = read_options(EngineSettings, namespace)
     settings, model = resolve(read_options(BenchSettings, namespace))
     check_engine(engine_settings, model)
@@ -102,7 +102,7 @@ def run(namespace: argparse.Namespace) -> int:
 
 
 def resolve(settings: BenchSettings) -> tuple[BenchSettings, ModelConfig]:
-    """The settings with the lengths of the records that they name, and the model; raises where they do not go together."""
+    """The settings with the lengths of the given records, and the model; raises if they are inconsistent."""
     if settings.data:
         data = name_data(settings.data)
         model = ModelConfig.load(settings.model, **({"vocab_size": data.vocabulary_size} if data.vocabulary_size else {}))
@@ -118,14 +118,14 @@ def resolve(settings: BenchSettings) -> tuple[BenchSettings, ModelConfig]:
 
 
 def bench_arguments(settings: BenchSettings, engine: EngineSettings) -> list[str]:
-    """What gives these settings to `python -m trainer`."""
+    """The arguments of `python -m trainer` for these settings."""
     return ["bench", *command_line(engine, settings)]
 
 
 def find_largest(fits: Callable[[int], bool], *, unit: int = 8) -> int:
-    """The largest multiple of `unit` that fits, by doubling and then halving what is between; below `unit`, any number.
+    """The largest multiple of `unit` that fits, by doubling and then bisection; below `unit`, any number.
 
-    Memory is used by too many parts to predict it.
+    Memory has too many consumers to be predicted.
 
     >>> tried = []
     >>> find_largest(lambda size: tried.append(size) or size <= 100), tried
@@ -147,10 +147,9 @@ def find_largest(fits: Callable[[int], bool], *, unit: int = 8) -> int:
 
 
 def fits(settings: BenchSettings, engine: EngineSettings, size: int) -> bool:
-    """Whether a few steps go through with this batch size.
+    """Whether a few steps run with this batch size.
 
-    They do so in a process of their own: one that ran out of memory has none left to try again with, and is killed where the
-    system runs out.
+    They run in a separate process: one that ran out of memory cannot try again, and is killed if the system runs out.
     """
     with tempfile.TemporaryDirectory() as folder:
         few = replace(settings, batch_size=size, steps=2, skip=2, repeats=1, out=Path(folder))
@@ -190,30 +189,30 @@ def measure(engine: Engine, engine_settings: EngineSettings, settings: BenchSett
     throughput = statistics.median(throughputs)
     return {
         "engine": engine_settings.engine,
-        "device": engine.device_name,  # all of them, for people
+        "device": engine.device_name,  # all of them, readable
         "devices": engine.devices,
         "has_accelerator": engine.has_accelerator,
         "processor": this_cpu().name,
         "processes": engine.processes,
         "execution": _describe_execution(engine_settings),
-        "model": settings.model,  # as it was asked for
+        "model": settings.model,  # as requested
         "vocab_size": model.vocab_size,
         "optimizer": settings.optimizer,
         "precision": _PRECISIONS[engine.execution.precision],
         "xla": engine.execution.xla,
-        "batch_size": batch_size,  # sequences of a device in a micro-batch
-        "accumulation": settings.accumulation,  # micro-batches in a step
+        "batch_size": batch_size,  # sequences per device in a micro-batch
+        "accumulation": settings.accumulation,  # micro-batches per step
         "seq": settings.seq,
         "pred": settings.pred,
         "data": "read" if settings.data else "synthetic",
         "skipped_steps": settings.skip,  # before each repeat
         "timed_steps": settings.steps,  # of each repeat
-        "sequences_per_second": throughput,  # the median of the repeats, as are the others
+        "sequences_per_second": throughput,  # the median of the repeats, like the others
         "sequences_per_second_of_repeats": throughputs,
         "tokens_per_second": throughput * settings.seq,
         "flops_per_second": throughput * PRETRAINING.flops(model, seq=settings.seq, pred=settings.pred),  # the model's
         "milliseconds_per_step": 1000 * statistics.median(seconds),
-        "cpu_seconds_per_step": statistics.median(cpu_seconds),  # of this process
+        "cpu_seconds_per_step": statistics.median(cpu_seconds),  # of this process only
         "date": str(date.today()),
         "versions": dict(engine.versions),
         "command": shlex.join(["python", "-m", "trainer", *bench_arguments(settings, engine_settings)]),
@@ -221,7 +220,7 @@ def measure(engine: Engine, engine_settings: EngineSettings, settings: BenchSett
 
 
 def _describe_execution(settings: EngineSettings) -> str:
-    """What of a step's execution the settings change, for people."""
+    """A description of the non-default execution settings of a step."""
     asked = {
         "eager": settings.eager,
         "activations recomputed": settings.checkpoint_activations,
@@ -232,7 +231,7 @@ def _describe_execution(settings: EngineSettings) -> str:
 
 
 def _run_steps(engine: Engine, batches: Iterator[Examples], first: int, count: int, accumulation: int) -> None:
-    """Make `count` steps, and wait for the last of them."""
+    """Run `count` steps, and wait for the last one."""
     started: deque[Callable[[], Any]] = deque()
     for step in range(first, first + count):
         examples = next(batches)
@@ -245,7 +244,7 @@ def _run_steps(engine: Engine, batches: Iterator[Examples], first: int, count: i
 
 @contextmanager
 def _open_batches(settings: BenchSettings, model: ModelConfig, batch: GlobalBatch) -> Iterator[Iterator[Examples]]:
-    """This rank's part of batches, without end."""
+    """This rank's rows of an endless sequence of batches."""
     if settings.data:
         records = RecordSet(settings.data, vocab_size=model.vocab_size, type_vocab_size=model.type_vocab_size)
         with records, TrainingBatches(records, batch, seed=_SEED).from_step(0, held=_HELD) as ready:
@@ -257,7 +256,7 @@ def _open_batches(settings: BenchSettings, model: ModelConfig, batch: GlobalBatc
 
 
 def synthetic_records(rng: np.random.Generator, count: int, *, seq: int, pred: int, vocab_size: int) -> Examples:
-    """Records without padding, of random tokens, each with all of its predictions."""
+    """Records of random tokens without padding, each with the maximum number of predictions."""
     shape = (count, seq)
     is_second = np.arange(seq, dtype=np.int32) >= seq // 2  # (seq,): half of the tokens are each sentence's
     return Examples(

@@ -1,6 +1,6 @@
-"""The field's table of throughput: rows kept in OUT/bench.json by what was measured, and shown in OUT/bench.md.
+"""The field's table of throughput: rows stored in OUT/bench.json by measured settings, and shown in OUT/bench.md.
 
-What is measured again replaces its older row, so that the table grows with what was tried, not with how often.
+A repeated measurement replaces its older row.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _SUBJECT = (
 
 
 Row = Mapping[str, Any]
-"""What was measured, the result, and the command, by the names that `measure` gives them."""
+"""The settings measured, the result and the command, under the names that `measure` gives them."""
 
 
 def _subject(row: Row) -> tuple[object, ...]:
-    """What was measured: the same is one row, whenever and for however many steps."""
+    """The key of a row: the settings measured, without the date and the number of steps."""
     return tuple(row[name] for name in _SUBJECT)
 
 
@@ -41,11 +41,11 @@ def keep_row(out: Path, row: Row) -> list[Row]:
 
 
 def read_rows(out: Path) -> list[Row]:
-    """The rows in a folder, none where there is no file; raises `BertprepError` where the file holds something else."""
+    """The rows in a folder, none if there is no file; raises `BertprepError` if the file is something else."""
     path = out / ROWS
     try:
         rows: list[Row] = parse_json(read_bounded(path))
-        to_markdown(rows), set(map(_subject, rows))  # shows that each value is there and of its kind
+        to_markdown(rows), set(map(_subject, rows))  # checks that each value is present and of its type
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
@@ -76,7 +76,7 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
 
 
 def to_markdown(rows: Sequence[Row]) -> str:
-    """The rows as a table, and below it what each was measured with."""
+    """The rows as a table, followed by the settings of each."""
     lines = [["", *_COLUMNS], ["---"] * (1 + len(_COLUMNS))]
     lines += [[str(number), *(show(row) for show in _COLUMNS.values())] for number, row in enumerate(rows, 1)]
     table = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
