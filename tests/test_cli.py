@@ -38,7 +38,7 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         (["--format", ""], "--format : choose from tfrecord, ofrecord"),
     ],
 )
-def test_a_request_that_cannot_be_met_is_usage(
+def test_an_impossible_request_is_a_usage_error(
     options: list[str], message: str, golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
@@ -62,7 +62,7 @@ def test_input_and_output_go_together(golden_corpus: Path, capsys: pytest.Captur
     ],
     ids=["missing", "empty", "no document", "not UTF-8"],
 )
-def test_text_that_is_none_is_named(
+def test_invalid_text_is_named(
     content: bytes | None, status: int, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = tmp_path / "text.txt"
@@ -85,9 +85,7 @@ def test_a_wrong_vocabulary_is_named(golden_corpus: Path, tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize("command", ["validate", "inspect", "report"])
-def test_a_vocabulary_that_does_not_exist_is_a_mistake_of_the_command_line(
-    command: str, golden_corpus: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_vocabulary_is_a_usage_error(command: str, golden_corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([command, str(golden_corpus), "--vocab", "none.txt"])
     assert ended.value.code == 2
@@ -103,7 +101,7 @@ def test_a_folder_made_with_other_settings_is_left_alone(
     assert "was made with --seq 128, asked for is --seq 64; choose another --output, or remove this folder" in complaint(capsys)
 
 
-def test_shard_create_and_inspect_lead_from_text_to_examples(
+def test_shard_create_and_inspect_turn_text_into_examples(
     golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = ["--workdir", str(tmp_path / "data"), "--corpus", "gold"]
@@ -140,7 +138,7 @@ def test_more_shards_than_documents(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "documents" in complaint(capsys)
 
 
-def test_a_vocabulary_is_trained_where_it_is_asked_for(golden_corpus: Path, tmp_path: Path) -> None:
+def test_vocab_train_writes_the_requested_file(golden_corpus: Path, tmp_path: Path) -> None:
     path = tmp_path / "vocab.txt"
     assert main(["vocab", "train", "--input", str(golden_corpus), "--size", "400", "--output", str(path)]) == 0
     tokens = path.read_text(encoding="utf-8").splitlines()
@@ -149,7 +147,7 @@ def test_a_vocabulary_is_trained_where_it_is_asked_for(golden_corpus: Path, tmp_
 
 
 @pytest.mark.parametrize("record", ["99999", "-1"])
-def test_a_record_that_is_not_there(
+def test_inspecting_a_record_number_past_the_end(
     golden_corpus: Path, record: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     [text] = deal(golden_corpus, tmp_path / "text", 1)
@@ -173,14 +171,14 @@ def test_a_record_that_is_not_there(
     assert complaint(capsys).startswith(f"--record {record}: ")
 
 
-def test_inspecting_what_is_no_record_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspecting_a_file_that_is_not_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("These are notes, and no records at all.\n")
     assert main(["inspect", str(path)]) == 1
     assert complaint(capsys).startswith(f"{path}: ")
 
 
-def test_output_that_nobody_reads_to_its_end_is_no_error() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     shown = subprocess.run(
         f"{sys.executable} -m bertprep --help | head -1", shell=True, capture_output=True, text=True, check=True
     )
@@ -217,7 +215,7 @@ def test_mistakes_are_one_line(
     assert complaint(capsys).startswith(message)
 
 
-def test_a_vocabulary_smaller_than_asked_for_is_said_to_be(
+def test_a_vocabulary_smaller_than_requested_is_reported(
     golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "vocab.txt"
@@ -244,7 +242,7 @@ NEEDED_BY = {"vocab": ("shard",), "report": ("validate",)}
 
 
 @pytest.mark.parametrize(("program", "package"), [("bertprep create", "numpy"), ("trainer --data a", "numpy")])
-def test_a_package_that_is_not_installed_is_one_line(program: str, package: str, tmp_path: Path) -> None:
+def test_a_missing_package_is_one_line(program: str, package: str, tmp_path: Path) -> None:
     hidden = f"import sys, runpy; sys.modules[{package!r}] = None; sys.argv = {program.split()!r}"
     ended = subprocess.run(
         [sys.executable, "-c", f"{hidden}; runpy.run_module({program.split()[0]!r}, run_name='__main__')"],

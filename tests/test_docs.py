@@ -127,17 +127,17 @@ def dumps() -> list[list[str]]:
     return [block.splitlines() for block in blocks(FORMATS, "text") if block.startswith("   0  ")]
 
 
-def test_the_tfrecord_dump_is_that_of_the_file(example: Path) -> None:
+def test_the_tfrecord_dump_matches_the_file(example: Path) -> None:
     lines = tfrecord_lines((example / "out/tfrecord/corpus_training_00000.tfrecord").read_bytes())
     assert dumps()[0] == lines
 
 
-def test_the_ofrecord_dump_is_that_of_the_file(example: Path) -> None:
+def test_the_ofrecord_dump_matches_the_file(example: Path) -> None:
     lines = ofrecord_lines((example / "out/ofrecord/part-0").read_bytes())
     assert dumps()[1] == lines
 
 
-def test_the_manifest_is_that_of_the_example(example: Path) -> None:
+def test_the_manifest_matches_the_example(example: Path) -> None:
     def without_versions(text: str) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads(text)
         return {**manifest, "versions": sorted(manifest["versions"])}
@@ -151,12 +151,12 @@ def test_the_table_of_features_is_in_the_order_of_writing() -> None:
     assert tuple(rows[: len(FEATURES)]) == FEATURES
 
 
-def test_the_folder_name_is_that_of_the_settings() -> None:
+def test_the_folder_name_matches_the_settings() -> None:
     name = settings_name(InstanceSettings(), shards=1472, test_fraction=0.1)
     assert name in FORMATS.read_text(encoding="utf-8")
 
 
-def test_the_commands_that_check_sums_find_damage(example: Path, tmp_path: Path) -> None:
+def test_the_checksum_commands_find_damage(example: Path, tmp_path: Path) -> None:
     command = blocks(DETERMINISM, "sh")[0]
     assert run(command, example / "out") == "ofrecord/part-0: OK\ntfrecord/corpus_training_00000.tfrecord: OK\n"
     shutil.copytree(example / "out", tmp_path / "out")
@@ -168,7 +168,7 @@ def test_the_commands_that_check_sums_find_damage(example: Path, tmp_path: Path)
         run(command, tmp_path / "out")
 
 
-def test_the_version_of_unicode_is_that_of_the_table() -> None:
+def test_the_unicode_version_matches_the_table() -> None:
     import numpy as np
 
     with np.load(Path(unicode_table).with_name("unicode_table.npz")) as table:
@@ -184,5 +184,5 @@ def links() -> Iterator[tuple[Path, str]]:
 
 
 @pytest.mark.parametrize(("document", "target"), list(links()), ids=lambda value: getattr(value, "name", value))
-def test_links_lead_somewhere(document: Path, target: str) -> None:
+def test_links_resolve(document: Path, target: str) -> None:
     assert (document.parent / target).exists()

@@ -86,7 +86,7 @@ def test_a_run_killed_after_any_file_is_finished_by_the_same_command(
 
 
 @pytest.mark.parametrize("kill", range(KILLS))
-def test_so_is_one_killed_at_a_random_moment(
+def test_a_run_killed_at_a_random_moment_is_finished_by_the_same_command(
     kill: int, inputs: list[Path], undisturbed: tuple[dict[str, str], float], tmp_path: Path
 ) -> None:
     expected, seconds = undisturbed
@@ -100,7 +100,7 @@ def test_so_is_one_killed_at_a_random_moment(
     assert sums(tmp_path / "out") == expected
 
 
-def test_so_is_one_that_compresses(inputs: list[Path], tmp_path: Path) -> None:
+def test_a_killed_run_that_compresses_is_finished_by_the_same_command(inputs: list[Path], tmp_path: Path) -> None:
     whole, killed = (
         [*command(inputs, tmp_path / name, formats="tfrecord"), "--compress", "gzip"] for name in ("whole", "killed")
     )
@@ -125,7 +125,7 @@ def test_ctrl_c_leaves_a_state_that_can_be_resumed(inputs: list[Path], tmp_path:
     assert all((tmp_path / name).stat().st_mtime_ns == made for name, made in finished.items())
 
 
-def test_a_parent_that_is_killed_alone_takes_its_workers_along(inputs: list[Path], tmp_path: Path) -> None:
+def test_workers_die_with_their_killed_parent(inputs: list[Path], tmp_path: Path) -> None:
     run = start_and_stop(command(inputs, tmp_path), after=1)
     run.kill()
     run.communicate()  # ends when the last process that holds the pipes is gone
@@ -156,7 +156,7 @@ def test_a_limit_on_file_sizes_is_one_clear_line(inputs: list[Path], workers: in
     assert left <= {"manifest.json.journal", "vocab.txt"}
 
 
-def test_a_disk_without_room_for_a_line_is_one_clear_line(inputs: list[Path], tmp_path: Path) -> None:
+def test_a_disk_full_to_the_last_line_is_one_clear_line(inputs: list[Path], tmp_path: Path) -> None:
     run = start(command(inputs, tmp_path / "out"), file_size_limit=0)
     _, complaint = run.communicate()
     assert run.returncode == 1

@@ -62,7 +62,7 @@ def test_a_failed_task_fails_the_run(function: object, message: str) -> None:
         list(pool.run(function, TASKS, workers=2))  # type: ignore[arg-type]
 
 
-def test_a_fault_of_ours_keeps_its_traceback() -> None:
+def test_a_bug_keeps_its_traceback() -> None:
     with pytest.raises(RuntimeError, match=r"(?s)shard 3: failed in a worker.*in break_down.*ZeroDivisionError"):
         list(pool.run(break_down, TASKS, workers=2))
 

@@ -24,7 +24,7 @@ def run(script: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("option", ["-h", "--help"])
-def test_help_is_the_header_and_no_error(script: str, option: str) -> None:
+def test_help_prints_the_header(script: str, option: str) -> None:
     done = run(script, option)
     assert (done.returncode, done.stderr) == (0, "")
     assert f"scripts/{script}" in done.stdout
@@ -40,7 +40,7 @@ def test_an_unknown_option_is_one_line(script: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--suite", "none"], ["--suite"], ["--python", "2.7"], ["--python"]])
-def test_there_are_no_other_suites_and_pythons(arguments: list[str]) -> None:
+def test_unknown_suites_and_pythons_are_refused(arguments: list[str]) -> None:
     assert run("test", *arguments).returncode == 2
 
 
@@ -54,7 +54,7 @@ def test_the_suites_name_tests_that_exist() -> None:
 
 
 @pytest.mark.parametrize("name", DOCKERFILES)
-def test_a_dockerfile_names_what_is_there(name: str) -> None:
+def test_paths_in_dockerfiles_exist(name: str) -> None:
     dockerfile = (ROOT / name).read_text(encoding="utf-8")
     copied = [path for line in re.findall(r"^COPY (.*) \S+$", dockerfile, re.MULTILINE) for path in line.split()]
     assert {"bertprep", "trainer", "constraints", "pyproject.toml"} <= set(copied)

@@ -19,5 +19,5 @@ def course(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Cou
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks the process of the tests")
 @pytest.mark.parametrize(("name", "runs"), ROUNDS, ids=[name for name, _ in ROUNDS])
-def test_runs_at_once_leave_what_one_alone_leaves(name: str, runs: int, course: Course) -> None:
+def test_concurrent_runs_leave_the_bytes_of_one(name: str, runs: int, course: Course) -> None:
     assert course.run(RACES[name], runs) == []

@@ -247,7 +247,7 @@ def test_the_trainer_refuses_in_one_line_before_it_opens_an_engine(
     refuse("trainer", line, trainer.cli.main)
 
 
-def test_there_are_many_ways_to_be_wrong() -> None:
+def test_the_number_of_broken_inputs_is_large() -> None:
     assert len(set(lines_of(BERTPREP))) > 400
     assert len(set(lines_of(TRAINER))) > 200
 
@@ -281,7 +281,7 @@ def test_there_are_many_ways_to_be_wrong() -> None:
         ("convert loop made", "loop: does not exist; name a record file or a folder of them"),
     ],
 )  # fmt: skip
-def test_what_bertprep_says(line: str, says: str, refuse: Callable[..., str]) -> None:
+def test_messages_of_bertprep(line: str, says: str, refuse: Callable[..., str]) -> None:
     assert refuse("bertprep", line, cli.main).startswith(f"bertprep: error: {says}")
 
 
@@ -301,7 +301,7 @@ def test_what_bertprep_says(line: str, says: str, refuse: Callable[..., str]) ->
         ("--data a --accumulate 1048577", "--batch-size 32, --accumulate 1048577: must be at least 1 and at most 1048576"),
     ],
 )
-def test_what_the_trainer_says(line: str, says: str, refuse: Callable[..., str]) -> None:
+def test_messages_of_the_trainer(line: str, says: str, refuse: Callable[..., str]) -> None:
     assert refuse("trainer", line, trainer.cli.main).startswith(f"trainer: error: {says}")
 
 

@@ -54,7 +54,7 @@ def whole(create: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, st
         ("2>&-", 0, None),
     ],
 )
-def test_records_are_made_all_the_same(
+def test_records_are_made_with_broken_streams(
     streams: str, status: int, message: str | None, create: str, whole: dict[str, str], tmp_path: Path
 ) -> None:
     found, lines = run(f"{create} {streams}", tmp_path)
@@ -64,19 +64,19 @@ def test_records_are_made_all_the_same(
 
 
 @pytest.mark.parametrize(("program", "name"), [("bertprep", "bertprep"), ("trainer", "trainer")])
-def test_both_command_lines_say_so(program: str, name: str, tmp_path: Path) -> None:
+def test_both_command_lines_report_it(program: str, name: str, tmp_path: Path) -> None:
     assert run(f"{PYTHON} {program} --version >/dev/full", tmp_path) == (1, [f"{name}: error: {NO_SPACE}"])
     assert run(f"{PYTHON} {program} --version >&-", tmp_path) == (1, [f"{name}: error: {CLOSED}"])
 
 
-def test_a_reader_that_has_enough_is_no_error(tmp_path: Path) -> None:
+def test_a_reader_that_closes_early_is_not_an_error(tmp_path: Path) -> None:
     status = "PIPESTATUS"
     command = f"{PYTHON} bertprep create --help | true; exit ${{{status}[0]}}"
     assert run(f"bash -c '{command}'", tmp_path) == (0, [])
 
 
 @pytest.mark.parametrize("files", [8, 10])
-def test_few_files_that_may_be_open_are_one_line(files: int, create: str, tmp_path: Path) -> None:
+def test_a_low_limit_on_open_files_is_one_line(files: int, create: str, tmp_path: Path) -> None:
     for name in ("1.txt", "2.txt"):
         (tmp_path / name).write_text("One sentence.\nAnother one.\n\n" * 20)
     more = f"{create} --input 1.txt 2.txt --workers 2"

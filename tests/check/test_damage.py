@@ -21,7 +21,7 @@ def examiner(tmp_path_factory: pytest.TempPathFactory) -> Examiner:
     return Examiner(tmp_path_factory.mktemp("damaged"))
 
 
-def test_undamaged_files_are_sound(targets: list[Target], examiner: Examiner, tmp_path: Path) -> None:
+def test_undamaged_files_are_valid(targets: list[Target], examiner: Examiner, tmp_path: Path) -> None:
     for number, target in enumerate(targets):
         assert examiner.examine(Damaged(target, target.content, has_checksums=True)) is None
         path = tmp_path / f"part-{number}"

@@ -21,7 +21,7 @@ def masked_again(records: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return np.stack([records[:, 0], hashes(len(records))[:, 1]], axis=1)
 
 
-def test_records_of_their_own() -> None:
+def test_distinct_records() -> None:
     files = [HashedFile("a", "training", hashes(1000)), HashedFile("b", "test", hashes(100))]
     assert find_duplicates(files) == ([], {"training": 0, "test": 0, "across": 0})
     assert find_identical_files(files) == []
@@ -33,7 +33,7 @@ def test_no_records() -> None:
     assert find_identical_files([HashedFile("a", "", hashes(0)), HashedFile("b", "", hashes(0))]) == []
 
 
-def test_one_unmistakable_record_that_came_before_is_a_warning() -> None:
+def test_one_certain_repeat_is_a_warning() -> None:
     made = hashes(20_000)
     made[12_345] = made[678]
     (finding,), counts = find_duplicates([HashedFile("a", "", made[:10_000]), HashedFile("b", "", made[10_000:])])
@@ -42,7 +42,7 @@ def test_one_unmistakable_record_that_came_before_is_a_warning() -> None:
     assert "a, record 678" in finding.found
 
 
-def test_many_are_an_error() -> None:
+def test_many_repeats_are_an_error() -> None:
     made = hashes(20_000)
     made[10_000:10_010] = made[5]
     (finding,), counts = find_duplicates([HashedFile("a", "", made)])
@@ -98,7 +98,7 @@ def test_a_test_record_in_training_is_an_error() -> None:
     assert counts == {"training": 0, "test": 1, "across": 2}
 
 
-def test_equal_first_halves_are_no_duplicates() -> None:
+def test_equal_first_halves_are_not_duplicates() -> None:
     made = hashes(10)
     made[1, 0] = made[0, 0]
     assert find_duplicates([HashedFile("a", "", made)]) == ([], {"": 0})

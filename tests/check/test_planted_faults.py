@@ -160,7 +160,7 @@ def findings_of(folder: Path) -> list[Finding]:
 
 
 @pytest.mark.parametrize("record_format", FORMATS)
-def test_sound_data_has_no_finding(sound: dict[tuple[str, int], Path], record_format: str) -> None:
+def test_valid_data_has_no_finding(sound: dict[tuple[str, int], Path], record_format: str) -> None:
     for seq in (128, 32):
         assert findings_of(sound[record_format, seq]) == []
         assert all((sound[record_format, seq] / split).is_dir() for split in SPLITS)

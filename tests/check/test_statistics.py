@@ -68,7 +68,7 @@ def test_clean_sets_of_all_settings_have_no_finding(golden_corpus: Path, tmp_pat
             assert high >= least, (clean, fraction)
 
 
-def test_clean_records_are_fair(examples: Examples) -> None:
+def test_clean_records_pass(examples: Examples) -> None:
     assert codes(count(examples)) == []
 
 
@@ -115,7 +115,7 @@ def test_the_fraction_of_random_next_sentences(golden: Examples, random: float, 
 
 
 @pytest.mark.parametrize(("random", "level"), [(0.9, ["error"]), (1, ["error"]), (0.59, [])])
-def test_documents_tell_how_many_random_next_sentences_there_are(golden: Examples, random: float, level: list[str]) -> None:
+def test_document_counts_bound_random_next_sentences(golden: Examples, random: float, level: list[str]) -> None:
     counted = with_random_next(golden, random)
     uses = 1000
     assert [finding.level for finding in statistics.judge_next_sentence(counted, "x", uses=uses)] == level
@@ -131,7 +131,7 @@ def with_random_next(golden: Examples, random: float) -> Counted:
     return counted
 
 
-def test_a_file_where_no_sentence_follows_is_not_like_the_others() -> None:
+def test_a_file_without_following_sentences_is_found() -> None:
     files = [
         (FileFacts(f"part-{number}", "", 1000, 0), np.array(labels)) for number, labels in enumerate([(400, 600), (0, 900)])
     ]
@@ -171,7 +171,7 @@ def test_records_in_the_order_of_documents_are_found(tmp_path: Path) -> None:
         assert [finding.code for finding in statistics.judge_order(counted, "x", files=1000)] == found
 
 
-def test_files_of_one_seed_draw_in_step(golden: Examples) -> None:
+def test_draws_of_files_with_one_seed_are_correlated(golden: Examples) -> None:
     """What is much for as many draws of their own may be chance of the draws that they share."""
     counted = count(golden)
     counted.tally.shown += np.array([3000, -3000, 0])
@@ -186,7 +186,7 @@ def test_test_records_are_fewer_than_those_of_training() -> None:
     assert statistics.judge_split_sizes(files[1:]) == statistics.judge_split_sizes([files[0], files[0], files[1]]) == []
 
 
-def test_records_that_are_all_full_or_nearly_all_short(golden: Examples) -> None:
+def test_all_full_or_nearly_all_short_records(golden: Examples) -> None:
     counted = count(golden)
 
     def levels(short_seq_prob: float, uses: int | None = None) -> list[str]:

@@ -30,7 +30,7 @@ def short(finding: Finding) -> tuple[str, str, str, int, int]:
     return finding.level, finding.code, finding.file, finding.record or 0, finding.count
 
 
-def test_sound_shards(tmp_path: Path) -> None:
+def test_valid_shards_have_no_finding(tmp_path: Path) -> None:
     assert check(tmp_path, {}) == []
 
 
@@ -58,7 +58,7 @@ def test_each_fault_is_found(tmp_path: Path, changes: dict[str, str | bytes], ex
     assert short(finding) == expected
 
 
-def test_a_finding_says_where_and_what(tmp_path: Path) -> None:
+def test_a_finding_names_position_and_fault(tmp_path: Path) -> None:
     (finding,) = check(tmp_path, {B: TEXTS[B] + "Three.\n\n"})
     assert (finding.expected, finding.found) == ("each document once", f"the document of {A}, line 4")
     (finding,) = check(tmp_path, {B: b"Six.\n\xff\n\nBy the way.\n\n"})
@@ -67,7 +67,7 @@ def test_a_finding_says_where_and_what(tmp_path: Path) -> None:
     assert finding.found == r"white space alone, '\xa0'"
 
 
-def test_one_large_document_is_no_imbalance(tmp_path: Path) -> None:
+def test_one_large_document_is_not_an_imbalance(tmp_path: Path) -> None:
     assert check(tmp_path, {A: "A sentence.\n" * 1000 + "\n"}) == []
 
 
@@ -90,21 +90,21 @@ def sharded(text: Path, workdir: Path, *, twice: bool = False) -> Path:
     return Workspace(workdir).sharded("golden")
 
 
-def test_what_bertprep_shards_is_sound(golden_corpus: Path, tmp_path: Path) -> None:
+def test_shards_of_bertprep_are_valid(golden_corpus: Path, tmp_path: Path) -> None:
     folder = sharded(golden_corpus, tmp_path)
     manifest = read_manifest(folder)
     for workers in (1, 2):
         assert check_text_shards(folder, manifest, workers) == []
 
 
-def test_duplicates_that_were_asked_for_are_warnings(golden_corpus: Path, tmp_path: Path) -> None:
+def test_requested_duplicates_are_warnings(golden_corpus: Path, tmp_path: Path) -> None:
     """Not so where a test document is in training: no setting asks for that."""
     folder = sharded(golden_corpus, tmp_path, twice=True)
     levels = {(found.code, found.level) for found in check_text_shards(folder, read_manifest(folder), 1)}
     assert levels == {("document-twice", "warning"), ("document-in-both-splits", "error")}
 
 
-def test_files_that_are_not_those_of_the_manifest(golden_corpus: Path, tmp_path: Path) -> None:
+def test_files_that_differ_from_the_manifest(golden_corpus: Path, tmp_path: Path) -> None:
     folder = sharded(golden_corpus, tmp_path)
     names = ["training/golden_training_00000.txt", "training/golden_training_00001.txt", "training/notes.txt"]
     content = (folder / names[0]).read_bytes()

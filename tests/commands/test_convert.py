@@ -68,7 +68,7 @@ def assert_same_values(found: list[Path], expected: list[Path]) -> None:
 
 
 @pytest.mark.parametrize("source", ["tfrecord", "ofrecord"])
-def test_a_data_set_becomes_what_create_writes(created: dict[str, Path], tmp_path: Path, source: str) -> None:
+def test_a_converted_data_set_equals_that_of_create(created: dict[str, Path], tmp_path: Path, source: str) -> None:
     converted = bertprep.convert(created[source], tmp_path / "converted", workers=1)
     assert converted.format == OTHER[source]
     assert contents(tmp_path / "converted") == contents(created[OTHER[source]])
@@ -85,7 +85,7 @@ def test_a_data_set_becomes_what_create_writes(created: dict[str, Path], tmp_pat
     }
 
 
-def test_a_file_becomes_what_create_writes(created: dict[str, Path], tmp_path: Path) -> None:
+def test_a_converted_file_equals_that_of_create(created: dict[str, Path], tmp_path: Path) -> None:
     tfrecord, ofrecord = (
         created["tfrecord"] / "training/gold_training_00001.tfrecord",
         created["ofrecord"] / "training/part-1",
@@ -98,7 +98,7 @@ def test_a_file_becomes_what_create_writes(created: dict[str, Path], tmp_path: P
 
 
 @pytest.mark.parametrize("source", ["tfrecord", "ofrecord"])
-def test_a_dialect_is_what_create_writes_and_comes_back(created: dict[str, Path], tmp_path: Path, source: str) -> None:
+def test_a_dialect_equals_that_of_create_and_converts_back(created: dict[str, Path], tmp_path: Path, source: str) -> None:
     dialect = bertprep.Dialect(feature_names="tf2", compress="gzip")
     made = bertprep.create(
         settings=bertprep.InstanceSettings(dupe=1), dialect=dialect, formats="tfrecord", vocab=GOLDEN / "vocab.txt",
@@ -129,7 +129,7 @@ def test_a_dialect_of_one_file_and_of_dealt_ones(created: dict[str, Path], tmp_p
 
 
 @pytest.mark.parametrize("to", [[], ["--to", "ofrecord"]])
-def test_ofrecord_has_one_form_only(
+def test_ofrecord_has_only_one_form(
     created: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], to: list[str]
 ) -> None:
     for source in (created["tfrecord"], created["tfrecord"] / "training/gold_training_00000.tfrecord"):
@@ -202,7 +202,7 @@ def test_a_compressed_folder_without_a_manifest(tmp_path: Path) -> None:
     assert b"".join(path.read_bytes() for path in ours) == file_of(*expected, dialect=Dialect("ofrecord"))
 
 
-def test_a_killed_run_goes_on(created: dict[str, Path], tmp_path: Path) -> None:
+def test_a_killed_run_resumes(created: dict[str, Path], tmp_path: Path) -> None:
     """Killed as soon as something is in its journal; what was finished is not made again."""
     target, command = tmp_path / "target", [sys.executable, "-m", "bertprep", "convert", str(created["tfrecord"])]
     options = ["--shards", "40", "--workers", "2"]
@@ -221,7 +221,7 @@ def test_a_killed_run_goes_on(created: dict[str, Path], tmp_path: Path) -> None:
     assert read_manifest(target) == read_manifest(tmp_path / "at once")
 
 
-def test_the_same_command_again_makes_nothing_again(
+def test_the_same_command_again_does_nothing(
     created: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["convert", str(created["tfrecord"]), str(tmp_path / "target")]
@@ -264,7 +264,7 @@ def flip_a_byte(folder: Path) -> None:
     ],
     ids=["damaged", "missing", "unfinished", "empty", "something else"],
 )
-def test_a_source_that_is_not_what_its_manifest_says(
+def test_a_source_that_differs_from_its_manifest(
     created: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Change, message: str
 ) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
@@ -326,7 +326,7 @@ def test_mistakes_are_one_line(
     assert contents(tmp_path) == before
 
 
-def test_a_target_that_was_made_of_something_else(
+def test_a_target_made_from_another_source(
     created: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["convert", str(created["tfrecord"]), str(created["ofrecord"])]) == 1
@@ -342,7 +342,7 @@ def test_a_target_that_was_made_of_something_else(
     assert "was made with --to ofrecord, asked for is --to tfrecord" in complaint(capsys)
 
 
-def test_a_vocabulary_beside_a_split_goes_along(tmp_path: Path) -> None:
+def test_a_vocabulary_beside_a_split_is_copied(tmp_path: Path) -> None:
     write(tmp_path / "source" / "training" / "part-0", file_of(FIRST))
     write(tmp_path / "source" / "vocab.txt", b"[PAD]\n")
     assert find_records(tmp_path / "source").files == {"training/part-0": "training"}

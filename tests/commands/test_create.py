@@ -24,7 +24,7 @@ SETTINGS = bertprep.InstanceSettings(dupe=2)
 NAME = "lower_case_1_seq_len_128_max_pred_20_masked_lm_prob_0.15_random_seed_12345_dupe_factor_2_shard_4_test_split_10"
 
 
-def test_given_text_files_become_record_files_in_their_order(golden_corpus: Path, tmp_path: Path) -> None:
+def test_input_files_become_record_files_in_order(golden_corpus: Path, tmp_path: Path) -> None:
     inputs = deal(golden_corpus, tmp_path / "text", 3)
     created = create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, workers=1)
     assert sorted(sums(tmp_path / "out")) == [
@@ -124,7 +124,7 @@ def test_a_corpus_has_both_splits_under_the_names_of_the_field(golden_corpus: Pa
     assert documents == 150
 
 
-def test_the_manifest_tells_of_one_seed_and_the_name_of_the_folder_does_not(golden_corpus: Path, tmp_path: Path) -> None:
+def test_one_seed_is_in_the_manifest_and_not_in_the_folder_name(golden_corpus: Path, tmp_path: Path) -> None:
     """So that NVIDIA's scripts, whose tool gives all shards one seed, find the folder that they look for."""
     shard([golden_corpus], bertprep.ShardSettings(splitter="lines"), workdir=tmp_path, corpus="gold", workers=2)
     asked = {"workdir": tmp_path, "corpus": "gold", "vocab": VOCABULARY, "formats": "ofrecord", "workers": 1}
@@ -149,7 +149,7 @@ def test_a_folder_of_records_holds_nothing_else(golden_corpus: Path, tmp_path: P
     assert sorted(path.name for path in (tmp_path / "stopped/ofrecord").iterdir()) == ["part-0"]
 
 
-def test_a_format_that_is_added_leaves_the_other_as_it_is(golden_corpus: Path, tmp_path: Path) -> None:
+def test_adding_a_format_keeps_the_other(golden_corpus: Path, tmp_path: Path) -> None:
     inputs = deal(golden_corpus, tmp_path / "text", 2)
     asked = {"inputs": inputs, "output": tmp_path / "out", "vocab": VOCABULARY, "settings": SETTINGS, "workers": 1}
     listed = {
@@ -175,7 +175,7 @@ def test_a_format_that_is_added_leaves_the_other_as_it_is(golden_corpus: Path, t
     assert names() == listed["ofrecord"]
 
 
-def test_a_format_that_was_stopped_waits_for_its_own_run(golden_corpus: Path, tmp_path: Path) -> None:
+def test_an_unfinished_format_waits_for_its_own_run(golden_corpus: Path, tmp_path: Path) -> None:
     """And is not taken for finished where the other is."""
     inputs = deal(golden_corpus, tmp_path / "text", 2)
     text = inputs[1].read_bytes()
@@ -196,7 +196,7 @@ def test_a_format_that_was_stopped_waits_for_its_own_run(golden_corpus: Path, tm
     assert sums(tmp_path / "out") == sums(tmp_path / "at once")
 
 
-def test_what_lies_in_the_folder_of_the_user_stays(golden_corpus: Path, tmp_path: Path) -> None:
+def test_the_users_files_in_the_folder_stay(golden_corpus: Path, tmp_path: Path) -> None:
     """It is not bertprep's alone: another's temporary files and vocabulary may lie there."""
     inputs = deal(golden_corpus, tmp_path / "text", 1)
     asked = {"inputs": inputs, "output": tmp_path / "out", "vocab": VOCABULARY, "settings": SETTINGS, "workers": 1}
@@ -211,7 +211,7 @@ def test_what_lies_in_the_folder_of_the_user_stays(golden_corpus: Path, tmp_path
     assert kept[0].read_text() == "mine\n"
 
 
-def test_files_are_in_the_order_of_their_numbers(golden_corpus: Path, tmp_path: Path) -> None:
+def test_files_are_sorted_by_number(golden_corpus: Path, tmp_path: Path) -> None:
     inputs = deal(golden_corpus, tmp_path / "text", 11)
     made = create(inputs=inputs, output=tmp_path, vocab=VOCABULARY, settings=SETTINGS, formats="ofrecord", workers=2)
     expected = [f"part-{number}" for number in range(11)]
@@ -222,7 +222,7 @@ def test_files_are_in_the_order_of_their_numbers(golden_corpus: Path, tmp_path: 
     assert [file.name for file in outcome.files] == expected
 
 
-def test_what_is_there_is_not_made_again_and_what_is_gone_is(golden_corpus: Path, tmp_path: Path) -> None:
+def test_existing_files_are_kept_and_missing_ones_made(golden_corpus: Path, tmp_path: Path) -> None:
     inputs = deal(golden_corpus, tmp_path / "text", 3)
 
     def run() -> dict[str, int]:
@@ -291,7 +291,7 @@ def test_dialects_have_folders_of_their_own(golden_corpus: Path, tmp_path: Path)
 
 @pytest.mark.parametrize("formats", [(), ("--format", "ofrecord"), ("--format", "tfrecord,ofrecord")])
 @pytest.mark.parametrize("command", ["create", "plan"])
-def test_ofrecord_has_one_form_only(
+def test_ofrecord_has_only_one_form(
     command: str, formats: tuple[str, ...], golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ["--input", str(golden_corpus), "--output", str(tmp_path / "out"), "--vocab", str(VOCABULARY), *formats]
@@ -303,7 +303,7 @@ def test_ofrecord_has_one_form_only(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_dialect_that_nobody_knows() -> None:
+def test_an_unknown_dialect_is_refused() -> None:
     with pytest.raises(UsageError, match="--compress zstd: unknown; choose one of none, gzip"):
         bertprep.Dialect(compress="zstd")
     with pytest.raises(UsageError, match="--feature-names keras: unknown; choose one of google, tf2"):
@@ -379,7 +379,7 @@ def test_another_text_has_another_vocabulary(golden_corpus: Path, tmp_path: Path
     assert sums(tmp_path / "text_0_data") != sums(tmp_path / "text_1_data")
 
 
-def test_a_manifest_that_is_none_is_named(golden_corpus: Path, tmp_path: Path) -> None:
+def test_an_invalid_manifest_is_named(golden_corpus: Path, tmp_path: Path) -> None:
     inputs = deal(golden_corpus, tmp_path / "text", 1)
     (tmp_path / "out").mkdir()
     (tmp_path / "out/manifest.json").write_text(json.dumps({"hello": 1}))
@@ -387,13 +387,13 @@ def test_a_manifest_that_is_none_is_named(golden_corpus: Path, tmp_path: Path) -
         create(inputs=inputs, output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, workers=1)
 
 
-def test_a_corpus_that_was_not_sharded_says_what_to_do(tmp_path: Path) -> None:
+def test_an_unsharded_corpus_gives_advice(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"make them first: bertprep shard --input FILES --corpus mine"):
         create(workdir=tmp_path, corpus="mine", vocab=VOCABULARY)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_name_that_leaves_the_workspace_is_refused(golden_corpus: Path, tmp_path: Path) -> None:
+def test_a_name_outside_the_workspace_is_refused(golden_corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--corpus \.\./mine: must be wikipedia, bookcorpus"):
         create(inputs=[golden_corpus], output=tmp_path / "out", corpus="../mine", vocab=VOCABULARY)
 
@@ -404,7 +404,7 @@ def test_the_sample_corpus_is_made_once(tmp_path: Path) -> None:
     assert len(made[0].manifests["ofrecord"].files) == 5
 
 
-def test_a_finished_folder_is_not_taken_for_that_of_another_text(golden_corpus: Path, tmp_path: Path) -> None:
+def test_a_finished_folder_is_not_reused_for_another_text(golden_corpus: Path, tmp_path: Path) -> None:
     a, b = deal(golden_corpus, tmp_path / "text", 2)
     create(inputs=[a], output=tmp_path / "out", vocab=VOCABULARY, settings=SETTINGS, formats="tfrecord", workers=1)
     before = sums(tmp_path / "out")

@@ -128,7 +128,7 @@ def test_a_download_stays_on_its_commit_when_the_hub_moves_on(hub: HubServer, tm
     assert (folder / "train-00002-of-00003.parquet").read_bytes() == wikipedia_files()[name]
 
 
-def test_a_killed_download_continues_where_it_was(hub: HubServer, tmp_path: Path) -> None:
+def test_a_killed_download_resumes(hub: HubServer, tmp_path: Path) -> None:
     size, files = 8_000_000, ("20231101.en/train-00000-of-00002.parquet", "20231101.en/train-00001-of-00002.parquet")
     contents = {path: noise(size, path) for path in files}
     hub.put("datasets/wikimedia/wikipedia", contents)
@@ -150,7 +150,7 @@ def test_a_killed_download_continues_where_it_was(hub: HubServer, tmp_path: Path
         assert hub.sent_of(path) - size < KILLS * 300_000
 
 
-def test_ctrl_c_is_one_line_and_keeps_what_has_arrived(hub: HubServer, tmp_path: Path) -> None:
+def test_ctrl_c_is_one_line_and_keeps_received_bytes(hub: HubServer, tmp_path: Path) -> None:
     content = noise(2_000_000, "one")
     hub.put("datasets/wikimedia/wikipedia", {"20231101.en/train-00000-of-00001.parquet": content})
     hub.bytes_per_second = 1_000_000
@@ -211,7 +211,7 @@ def test_the_token_goes_to_the_hub_and_not_where_it_redirects(hub: HubServer, tm
         assert {asked.headers["Authorization"] for asked in store.asked} == {None}
 
 
-def test_a_redirect_that_has_expired_is_asked_for_again(hub: HubServer, tmp_path: Path) -> None:
+def test_an_expired_redirect_is_requested_again(hub: HubServer, tmp_path: Path) -> None:
     with HubServer() as store:
         hub.store = store.url
         store.files["model.safetensors"] = model_files()["model.safetensors"]
@@ -263,12 +263,12 @@ def test_the_proxy_of_the_environment_is_used(hub: HubServer, proxy: tuple[str, 
     "environment",
     [{"HTTP_PROXY": "bogus:xx"}, {"HTTP_PROXY": "ftp://proxy"}, {"SSL_CERT_FILE": "/none"}],
 )
-def test_an_environment_that_cannot_be_used_is_one_line(hub: HubServer, environment: dict[str, str], tmp_path: Path) -> None:
+def test_an_unusable_environment_is_one_line(hub: HubServer, environment: dict[str, str], tmp_path: Path) -> None:
     text = refused(hub, tmp_path, "vocab", "--model", MODEL, env=environment)
     assert text.startswith("the environment's proxy or certificates cannot be used (")
 
 
-def test_a_certificate_that_is_not_trusted_is_told_at_once(tmp_path: Path) -> None:
+def test_an_untrusted_certificate_is_reported_at_once(tmp_path: Path) -> None:
     certificate, key = tmp_path / "certificate", tmp_path / "key"
     made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     names = ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
@@ -336,7 +336,7 @@ def test_a_model_that_is_not_bert_gets_no_bert_config(hub: HubServer, tmp_path: 
     assert "has no *.safetensors" in refused(hub, tmp_path, "weights", "--model", "some/old")
 
 
-def test_a_released_model_lies_where_scripts_of_the_field_look_for_it(hub: HubServer, tmp_path: Path) -> None:
+def test_a_released_model_is_where_the_fields_scripts_look(hub: HubServer, tmp_path: Path) -> None:
     first = tmp_path / "first"
     run(hub, first, "weights", "vocab", "--model", RELEASED)
     workdir = first.rename(tmp_path / "as a container has it")
@@ -373,7 +373,7 @@ def test_a_released_model_must_be_the_one_of_its_configuration(hub: HubServer, t
     assert not list(tmp_path.rglob("bert_model.ckpt*"))
 
 
-def test_a_release_counts_as_room(hub: HubServer, tmp_path: Path) -> None:
+def test_a_release_counts_towards_disk_space(hub: HubServer, tmp_path: Path) -> None:
     hub.put(f"models/{RELEASED}", {**release_files(), "model.safetensors": noise(3_000_000, "large")})
     assert "6.0 MB are still to come" in run(hub, tmp_path, "weights", "--model", RELEASED, "--dry-run")
     assert not list(tmp_path.iterdir())
@@ -400,7 +400,7 @@ def test_a_dump_at_an_address_is_fetched_and_refreshed_until_it_is_whole(hub: Hu
     assert not hub.asked
 
 
-def test_a_dump_that_the_user_has_is_linked(tmp_path: Path) -> None:
+def test_a_local_dump_is_linked(tmp_path: Path) -> None:
     dump = tmp_path / "mine" / "enwiki.xml.bz2"
     dump.parent.mkdir()
     dump.write_bytes(b"BZh9")
@@ -444,7 +444,7 @@ def test_a_folder_of_books_is_linked(tmp_path: Path) -> None:
         (["wikipedia", "--from-dump", "https://x/"], "https://x/: does not end with a file's name"),
     ],
 )
-def test_a_request_that_cannot_be_met_is_usage(
+def test_an_impossible_request_is_a_usage_error(
     arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from bertprep.cli import main

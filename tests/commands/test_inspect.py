@@ -69,16 +69,16 @@ def text(examples: Examples, row: int, vocabulary: Vocabulary, *, join: bool = T
     return write_words(example_words(examples, row, vocabulary, join=join), width=None, colour=False)
 
 
-def test_words_are_joined_and_masked_places_tell_what_stood_there(examples: Examples, vocabulary: Vocabulary) -> None:
+def test_words_are_joined_and_masks_show_the_original(examples: Examples, vocabulary: Vocabulary) -> None:
     assert [text(examples, row, vocabulary) for row in range(3)] == SHOWN
 
 
-def test_pieces_as_they_are(examples: Examples, vocabulary: Vocabulary) -> None:
+def test_pieces_are_not_joined(examples: Examples, vocabulary: Vocabulary) -> None:
     assert text(examples, 0, vocabulary, join=False) == "[CLS] the dog [MASK→bark] ##s , [SEP] =the= cat→dog [SEP]"
     assert text(examples, 2, vocabulary, join=False) == "[CLS] the bark [MASK→##ed] [SEP] cat→##s ##ed states [SEP]"
 
 
-def test_a_number_beyond_the_vocabulary_is_shown_as_what_it_is(examples: Examples, vocabulary: Vocabulary) -> None:
+def test_an_id_beyond_the_vocabulary_is_shown_as_such(examples: Examples, vocabulary: Vocabulary) -> None:
     examples.input_ids[0, 1] = 99
     assert text(examples, 0, vocabulary).startswith("[CLS] <99: not in the vocabulary> dog ")
 
@@ -91,7 +91,7 @@ def test_lines_end_before_the_width_of_the_terminal(examples: Examples, vocabula
     assert write_words(example_words(examples, 0, vocabulary), width=10, colour=False).split("\n")[0] == "[CLS] 語"
 
 
-def test_segments_have_a_colour_each(examples: Examples, vocabulary: Vocabulary) -> None:
+def test_each_segment_has_a_colour(examples: Examples, vocabulary: Vocabulary) -> None:
     shown = write_words(example_words(examples, 1, vocabulary, found={5}), width=None, colour=True)
     assert shown.split(" ") == [
         "\x1b[2m[CLS]\x1b[0m",
@@ -118,21 +118,21 @@ def test_segments_have_a_colour_each(examples: Examples, vocabulary: Vocabulary)
         ("barks, ", [(0, 3)]),
     ],
 )
-def test_words_are_found_whole_in_what_stood_there(
+def test_whole_words_are_found_in_the_original_text(
     examples: Examples, vocabulary: Vocabulary, word: str, places: list[tuple[int, int]]
 ) -> None:
     rows, columns = find_phrase(examples, make_phrase(word, vocabulary))
     assert list(zip(rows.tolist(), columns.tolist(), strict=True)) == places
 
 
-def test_positions_and_numbers_that_cannot_be_harm_nothing(examples: Examples, vocabulary: Vocabulary) -> None:
+def test_impossible_positions_and_ids_are_harmless(examples: Examples, vocabulary: Vocabulary) -> None:
     examples.masked_lm_positions[0, 0] = 2**31 - 1
     examples.input_ids[0, 3] = 2**31 - 1
     assert len(find_phrase(examples, make_phrase("dog", vocabulary))[0]) == 2
     assert text(examples, 0, vocabulary).startswith("[CLS] the dog <2147483647: not in the vocabulary>s ,")
 
 
-def test_what_the_vocabulary_cannot_write_is_in_no_record(vocabulary: Vocabulary) -> None:
+def test_words_outside_the_vocabulary_are_in_no_record(vocabulary: Vocabulary) -> None:
     for word in ("bird", "", "dog bird"):
         with pytest.raises(UsageError, match="cannot be written in the tokens of"):
             make_phrase(word, vocabulary)
@@ -198,7 +198,7 @@ def test_a_vocabulary_of_other_records(
     assert bool(out) == (message is None)
 
 
-def test_one_damaged_record_is_shown_all_the_same(examples: Examples, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_record_is_still_shown(examples: Examples, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     examples.input_ids[0] = 1_000_000
     write_examples([examples], path, "ofrecord")
     show_examples(path, count=1)

@@ -67,7 +67,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_part_of_the_text_tells_records_and_bytes_of_all_within_a_tenth(sample: Sample, workers: int, tmp_path: Path) -> None:
+def test_a_piece_of_text_predicts_all_records_and_bytes_within_a_tenth(sample: Sample, workers: int, tmp_path: Path) -> None:
     workdir = tmp_path / "data"
     shutil.copytree(sample.workdir / "sharded", workdir / "sharded")
     before = sums(workdir)
@@ -86,12 +86,12 @@ def padding_of(folder: Path) -> float:
     return 1 - tokens / (records * 128)
 
 
-def test_what_is_there_already_needs_no_room_again(sample: Sample) -> None:
+def test_existing_records_need_no_more_space(sample: Sample) -> None:
     planned = plan(workdir=sample.workdir, vocab=VOCABULARY, formats="tfrecord", workers=1)
     assert [room.needed_bytes for room in planned.rooms] == [0]
 
 
-def test_a_disk_that_is_too_small_is_told(golden_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_small_a_disk_is_reported(golden_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_000))
     planned = plan(inputs=[golden_corpus], output=tmp_path, vocab=VOCABULARY, workers=1)
@@ -99,7 +99,7 @@ def test_a_disk_that_is_too_small_is_told(golden_corpus: Path, tmp_path: Path, m
     assert "NOT ENOUGH" in space_lines([planned])[0]
 
 
-def test_a_text_that_cannot_be_made_into_records_is_told_as_create_tells_it(tmp_path: Path) -> None:
+def test_invalid_text_is_reported_as_by_create(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.txt"
     wrong.write_bytes(b"One sentence.\nAnother \xff one.\n\n")
     messages = []
@@ -168,7 +168,7 @@ def test_a_run_over_records() -> None:
     assert (use.tokens, use.text_tokens) == (512_000, 384_000)
 
 
-def test_the_second_phase_has_as_many_sequences_a_tenth_as_in_the_first() -> None:
+def test_each_tenth_of_the_steps_has_equally_many_sequences() -> None:
     assert published_phases(7_820, (65_536, 32_768)) == [(7_038, 65_536), (1_564, 32_768)]
     assert published_phases(100, (256,)) == [(90, 256), (10, 256)]
 
@@ -227,7 +227,7 @@ def test_the_command_shows_what_a_run_makes_of_records(sample: Sample, capsys: p
         (["--input", "nowhere.txt"], "--input nowhere.txt: does not exist"),
     ],
 )
-def test_a_request_that_cannot_be_met_is_told(
+def test_an_impossible_request_is_reported(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -128,7 +128,7 @@ def test_gzip(made: Path, tmp_path: Path) -> None:
     assert codes(packed, vocab=GOLDEN / "vocab.txt") == ["truncated"]
 
 
-def test_what_we_write_in_gzip_and_with_the_names_of_tensorflow_2(made: Path, tmp_path: Path) -> None:
+def test_our_gzip_and_tf2_dialects(made: Path, tmp_path: Path) -> None:
     dialect = bertprep.Dialect(feature_names="tf2", compress="gzip")
     bertprep.convert(made / "tfrecord", tmp_path / "made", to="tfrecord", dialect=dialect, workers=1)
     (outcome,) = bertprep.validate([tmp_path / "made"], workers=1)
@@ -156,7 +156,7 @@ def test_a_bad_file_does_not_stop_the_others(copy: Path) -> None:
     assert len(outcome.files) == 4
 
 
-def test_the_odd_file_is_the_one_that_is_named(copy: Path, golden_corpus: Path) -> None:
+def test_the_odd_file_is_named(copy: Path, golden_corpus: Path) -> None:
     settings = InstanceSettings(seq=64, pred=10)
     create(inputs=[golden_corpus], settings=settings, output=copy / "other", vocab=GOLDEN / "vocab.txt", workers=1)
     shutil.copy(copy / "other" / "ofrecord" / "part-0", copy / "ofrecord" / "part-0")  # the first of the files
@@ -170,7 +170,7 @@ def test_the_odd_file_is_the_one_that_is_named(copy: Path, golden_corpus: Path) 
     }
 
 
-def test_whole_words_and_other_rates(golden_corpus: Path, tmp_path: Path) -> None:
+def test_whole_words_and_other_masking_fractions(golden_corpus: Path, tmp_path: Path) -> None:
     settings = InstanceSettings(whole_word=True, dupe=1)
     create(
         inputs=[golden_corpus], settings=settings, output=tmp_path, vocab=GOLDEN / "vocab.txt", formats="tfrecord", workers=1
@@ -241,7 +241,7 @@ def test_a_half_may_be_rounded_up_as_by_python_2(golden_corpus: Path, tmp_path: 
         ("part-0", []),
     ],
 )
-def test_a_number_is_missing_in_the_names(names: str, missing: list[str], tmp_path: Path) -> None:
+def test_a_gap_in_numbered_names_is_found(names: str, missing: list[str], tmp_path: Path) -> None:
     for name in names.split():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
@@ -253,7 +253,7 @@ def test_a_number_is_missing_in_the_names(names: str, missing: list[str], tmp_pa
     assert [gap.file for gap in find_gaps(chosen)] == missing
 
 
-def test_names_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+def test_names_are_sorted_by_number(tmp_path: Path) -> None:
     for number in range(12):
         (tmp_path / f"part-{number}").touch()
     (data_set,) = find_data_sets([tmp_path])
@@ -291,7 +291,7 @@ def test_names_of_other_tools(made: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["[]", '{"kind": 1, "made_with": 2, "files": 3, "versions": 4}'])
-def test_a_manifest_that_is_none(copy: Path, content: str) -> None:
+def test_an_invalid_manifest(copy: Path, content: str) -> None:
     (copy / "ofrecord" / "manifest.json").write_text(content)
     assert codes(copy / "ofrecord") == ["manifest"]
 
@@ -309,7 +309,7 @@ def test_a_manifest_of_another_tool_above_the_records(copy: Path) -> None:
     assert codes(copy / "ofrecord") == []
 
 
-def test_a_format_whose_folder_is_gone(copy: Path) -> None:
+def test_a_format_without_its_folder(copy: Path) -> None:
     shutil.rmtree(copy / "ofrecord")
     assert set(codes(copy)) == {"file-missing"}
 
@@ -335,7 +335,7 @@ def test_the_command(copy: Path, capsys: pytest.CaptureFixture[str], tmp_path: P
     assert shown.err.splitlines()[-1].startswith("bertprep: error: ")
 
 
-def test_a_vocabulary_that_is_none(made: Path, tmp_path: Path) -> None:
+def test_an_invalid_vocabulary(made: Path, tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("a\nb\n")
     with pytest.raises(bertprep.BertprepError, match="lacks"):
         bertprep.validate([made], vocab=tmp_path / "vocab.txt")

@@ -84,7 +84,7 @@ def assert_loads_nothing(html: str) -> None:
     assert not re.search(r"url\(|@import|https?:", html)
 
 
-def test_the_page_says_what_there_is(outcome: Outcome, examples: Examples) -> None:
+def test_the_page_shows_all_counts(outcome: Outcome, examples: Examples) -> None:
     html = page(outcome, excerpts_of(examples), vocabulary_of(*WORDS))
     assert html == page(outcome, excerpts_of(examples), vocabulary_of(*WORDS))
     assert_loads_nothing(html)
@@ -102,7 +102,7 @@ def test_the_page_says_what_there_is(outcome: Outcome, examples: Examples) -> No
     assert text.count("and is the next sentence") + text.count("and is a random text") == 3
 
 
-def test_every_drawing_says_in_words_what_it_shows(outcome: Outcome) -> None:
+def test_every_chart_has_a_text_alternative(outcome: Outcome) -> None:
     drawings = list(parse(page(outcome, [], None)).iter("svg"))
     assert len(drawings) > 20
     assert all(drawing.get("role") == "img" and drawing.get("aria-label") for drawing in drawings)
@@ -111,7 +111,7 @@ def test_every_drawing_says_in_words_what_it_shows(outcome: Outcome) -> None:
     assert all(drawing.find("title") is None for drawing in charts)  # nothing pops up over a chart
 
 
-def test_errors_come_first_and_alike_are_together(outcome: Outcome) -> None:
+def test_errors_come_first_and_findings_are_grouped(outcome: Outcome) -> None:
     names = [f"training/{number:05d}" for number in range(5000)]
     findings = [Finding("warning", "file-sizes", "", None, "as many in each", "other numbers")]
     findings += [Finding("error", "weights", name, 3, "1 and then 0", "0.5", count=12) for name in names]
@@ -152,7 +152,7 @@ def test_file_names_and_findings_are_never_markup(outcome: Outcome) -> None:
     assert '<i>.tfrecord, record 1: expected <tag> 0A, found "&" \ufffd' in text_of(html)
 
 
-def test_an_example_is_set_as_text_with_its_predictions_marked() -> None:
+def test_an_example_is_text_with_marked_predictions() -> None:
     tokens = vocabulary_of(*SPECIAL, "the", "states", "ad", "##mit", "##ted", "of", "new")
     one = Examples(*(np.zeros_like(array) for array in Examples.empty(1, seq=12, pred=3).arrays))  # type: ignore[arg-type]
     one.input_ids[0, :9] = 2, 5, 4, 3, 7, 8, 10, 11, 3  # [CLS] the [MASK] [SEP] ad ##mit of new [SEP]
@@ -169,7 +169,7 @@ def test_an_example_is_set_as_text_with_its_predictions_marked() -> None:
     assert "<s>of</s> ##ted</mark> new <small>[SEP]</small></span>" in html
 
 
-def test_wrong_records_can_be_shown() -> None:
+def test_invalid_records_can_be_shown() -> None:
     one = Examples(*(np.full_like(array, 99) for array in Examples.empty(1, seq=8, pred=2).arrays))  # type: ignore[arg-type]
     assert "&lt;99: not in the vocabulary&gt;" in show(Excerpt("a", 0, one), vocabulary_of(*WORDS))
 
@@ -182,14 +182,14 @@ def test_without_manifest_and_vocabulary(outcome: Outcome, examples: Examples) -
     assert ">documents<" not in html
 
 
-def test_tokens_that_were_not_counted_are_not_shown(examples: Examples) -> None:
+def test_uncounted_tokens_are_not_shown(examples: Examples) -> None:
     outcome = outcome_of({"": examples}, vocabulary=len(WORDS))
     assert "Masked tokens" in page(outcome, [], None)
     outcome.tallies[""] = replace(outcome.tallies[""], labels=np.zeros(0, np.int64), tokens=np.zeros(0, np.int64))
     assert "Masked tokens" not in page(outcome, [], None)
 
 
-def test_long_records_make_no_large_page() -> None:
+def test_long_records_keep_the_page_small() -> None:
     examples = sound_examples(40, seq=1024, pred=160, vocabulary=len(WORDS))
     outcome = outcome_of({"training": examples}, vocabulary=len(WORDS))
     html = page(outcome, excerpts_of(examples, 20), vocabulary_of(*WORDS))
@@ -197,13 +197,13 @@ def test_long_records_make_no_large_page() -> None:
     assert len(html.encode()) < 300_000
 
 
-def test_of_a_sample(outcome: Outcome) -> None:
+def test_a_report_on_a_sample(outcome: Outcome) -> None:
     text = text_of(page(replace(outcome, sampled=True), [], None))
     assert "400 records were checked" in text
     assert "Duplicates were not looked for" in text
 
 
-def test_where_nothing_could_be_read() -> None:
+def test_a_report_on_unreadable_files() -> None:
     finding = Finding("error", "truncated", "a.tfrecord", 0, "a whole record", "its beginning")
     files = [FileFacts("a.tfrecord", "", 0, 3)]
     text = text_of(page(Outcome(Path("x"), "tfrecord", None, None, files=files, findings=[finding]), [], None))
@@ -217,7 +217,7 @@ def test_duplicates_are_listed_by_split(outcome: Outcome) -> None:
     assert "test records that are in training too: 1 (1.000 %)" in text
 
 
-def test_what_is_expected_is_counted_out(outcome: Outcome, examples: Examples) -> None:
+def test_expected_counts_are_computed(outcome: Outcome, examples: Examples) -> None:
     tally, expected = outcome.tallies["training"], outcome.expected["training"]
     maskable = (examples.input_mask == 1) & (examples.input_ids != 2) & (examples.input_ids != 3)
     assert maskable_by_position(tally).tolist() == maskable[:300].sum(axis=0).tolist()
@@ -255,12 +255,12 @@ def test_the_command_writes_a_page_beside_the_manifest(records_folder: Path, cap
     assert " the " in text.partition("Examples")[2]  # the vocabulary beside the records names the tokens
 
 
-def test_of_a_workspace_it_is_the_newest(records_folder: Path) -> None:
+def test_a_workspace_gives_the_newest_data_set(records_folder: Path) -> None:
     path = report(workdir=records_folder, workers=1, sample=10)
     assert path == records_folder / "report.html"
 
 
-def test_a_damaged_file_is_reported_with_the_others(records_folder: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_beside_the_others(records_folder: Path, tmp_path: Path) -> None:
     folder = tmp_path / "damaged"
     shutil.copytree(records_folder / "tfrecord", folder)
     damaged = sorted(folder.glob("*.tfrecord"))[1]
@@ -275,7 +275,7 @@ def test_a_damaged_file_is_reported_with_the_others(records_folder: Path, tmp_pa
     ("arguments", "message"),
     [(["nowhere"], "does not exist"), (["."], "holds no"), (["--workdir", "nowhere"], "does not exist")],
 )
-def test_what_cannot_be_reported_is_said_in_one_line(
+def test_an_impossible_report_is_one_line(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -27,7 +27,7 @@ def test_the_bytes_of_the_sample_are_pinned(tmp_path: Path) -> None:
     )
 
 
-def test_a_sample_that_is_there_is_left_as_it_is(tmp_path: Path) -> None:
+def test_an_existing_sample_is_kept(tmp_path: Path) -> None:
     path = Workspace(tmp_path).formatted("sample") / "sample_00000.txt"
     path.parent.mkdir(parents=True)
     path.write_text("A speech.\n\n")

@@ -32,6 +32,6 @@ def test_a_web_address_is_fetched_once_and_sharded(tmp_path: Path, monkeypatch: 
     assert shards.read_text() == "One sentence.\nAnother.\n\nA second document.\n\n"
 
 
-def test_an_address_that_has_nothing_is_named(tmp_path: Path) -> None:
+def test_an_address_without_a_file_is_named(tmp_path: Path) -> None:
     with HubServer() as server, pytest.raises(BertprepError, match=r"/files/none\.txt: the server answers 404 Not Found"):
         shard([f"{server.url}/files/none.txt"], workdir=tmp_path)

@@ -44,7 +44,7 @@ def test_test_shards_are_as_large_as_training_shards() -> None:
     assert counts(12, 1, shards=10, test_fraction=0.5) == (10, 2)  # as far as documents go
 
 
-def test_more_shards_than_documents_cannot_be() -> None:
+def test_more_shards_than_documents_is_an_error() -> None:
     assert counts(10, 1, shards=9) == (9, 1)
     with pytest.raises(UsageError) as error:
         counts(10, 1, shards=10)

@@ -54,7 +54,7 @@ def test_the_end_of_a_file_ends_a_document(tmp_path: Path) -> None:
     assert documents_of(write(tmp_path, "One.\n\nTwo.", "", "Three.\n")) == ["One.", "Two.", "Three.\n"]
 
 
-def test_the_index_tells_where_documents_lie(tmp_path: Path) -> None:
+def test_the_index_has_the_offsets_of_documents(tmp_path: Path) -> None:
     found_in_files = index(write(tmp_path, "Ä b.\n\nC.\n", "D.\n\n"))
     found = found_in_files.documents
 
@@ -81,9 +81,7 @@ def by_line(text: str) -> list[str]:
     text=st.text(st.sampled_from("ab\n\n\n \t\r\x0b\x1c\x85\xa0\u1680\u2005\u2028\u205f\u3000é€𝄞"), max_size=60),
     block_bytes=st.integers(1, 40),
 )
-def test_the_index_finds_what_reading_by_line_finds(
-    tmp_path_factory: pytest.TempPathFactory, text: str, block_bytes: int
-) -> None:
+def test_the_index_matches_reading_by_line(tmp_path_factory: pytest.TempPathFactory, text: str, block_bytes: int) -> None:
     (path,) = write(tmp_path_factory.mktemp("text"), text)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(documents, "BLOCK_BYTES", block_bytes)
@@ -94,7 +92,7 @@ def test_the_index_finds_what_reading_by_line_finds(
                 documents_of([path])
 
 
-def test_bytes_that_are_not_utf8_are_named_by_file_and_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_utf8_is_reported_with_file_and_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "BLOCK_BYTES", 4)  # the place counts from the start of the file, not of a block
     paths = write(tmp_path, "One.\n", b"One.\n\nNa\xefve.\n")
     with pytest.raises(BertprepError) as error:
@@ -105,7 +103,7 @@ def test_bytes_that_are_not_utf8_are_named_by_file_and_place(tmp_path: Path, mon
     )
 
 
-def test_a_file_that_ends_within_a_character_is_not_utf8(tmp_path: Path) -> None:
+def test_a_file_truncated_within_a_character_is_not_utf8(tmp_path: Path) -> None:
     with pytest.raises(BertprepError, match=r"0\.txt: byte 4: expected UTF-8, found 0xc3 \(unexpected end of data\)"):
         index(write(tmp_path, b"Caf\n\xc3"))
 
@@ -120,7 +118,7 @@ def test_text_without_a_document_is_an_error(tmp_path: Path) -> None:
     )
 
 
-def test_an_input_that_is_no_file_is_a_wrong_request(tmp_path: Path) -> None:
+def test_an_input_that_is_not_a_file_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"missing\.txt: no such file; --input takes text files"):
         index([tmp_path / "missing.txt"])
     with pytest.raises(UsageError, match=r"is not a file; --input takes text files"):
@@ -136,7 +134,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest
         index(write(tmp_path, "One.\n"))
 
 
-def test_a_file_given_twice_is_a_wrong_request(tmp_path: Path) -> None:
+def test_a_file_given_twice_is_a_usage_error(tmp_path: Path) -> None:
     paths = write(tmp_path, "One.\n\nTwo.\n")
     with pytest.raises(UsageError, match=r"0\.txt: is given twice; give each text once"):
         index([paths[0], tmp_path / ".." / tmp_path.name / "0.txt"])
@@ -156,7 +154,7 @@ def test_of_equal_documents_the_first_is_kept(tmp_path: Path) -> None:
     names=st.lists(st.text(st.sampled_from("abé\n"), min_size=1, max_size=6).filter(lambda t: t == t.strip()), min_size=1),
     block_bytes=st.integers(1, 20),
 )
-def test_what_is_kept_of_equal_documents_does_not_depend_on_blocks(
+def test_the_kept_duplicate_does_not_depend_on_blocks(
     tmp_path_factory: pytest.TempPathFactory, names: list[str], block_bytes: int
 ) -> None:
     texts = ["\n".join(line for line in name.split("\n") if line) for name in names]

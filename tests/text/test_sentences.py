@@ -16,7 +16,7 @@ split_lines = choose_splitter("lines", "en")
 LINE_BREAKS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"  # where str.splitlines breaks a line
 
 
-def test_sentences_end_where_the_language_says() -> None:
+def test_sentences_end_by_the_rules_of_the_language() -> None:
     text = "The U.S. paid $3.5 million, i.e. all of it. Mr. Jay (of New York) said: “It is done.” Was it? No! He left."
     assert split_sentences(text) == [
         "The U.S. paid $3.5 million, i.e. all of it.",
@@ -44,7 +44,7 @@ def test_a_line_end_within_a_sentence_is_a_space() -> None:
     ]
 
 
-def test_a_mark_without_its_twin_reaches_to_the_end_of_its_paragraph_at_most() -> None:
+def test_an_unpaired_mark_reaches_at_most_to_the_end_of_its_paragraph() -> None:
     paragraphs = ["(5) The tax is low (as is", "right. It stays so. Then it ends.", "It is fair) they say. It is.", "Is it?"]
     assert split_sentences("\n".join([paragraphs[0] + ".", *paragraphs[1:]])) == [
         "(5) The tax is low (as is.",
@@ -69,7 +69,7 @@ def test_a_mark_without_its_twin_reaches_to_the_end_of_its_paragraph_at_most() -
         (["I came and I saw.", "Then, I con-", "quered."], False),  # a sentence may end where a line does
     ],
 )
-def test_lines_are_paragraphs_where_most_end_as_sentences_do(lines: list[str], paragraphs: bool) -> None:
+def test_lines_are_paragraphs_if_most_end_like_sentences(lines: list[str], paragraphs: bool) -> None:
     assert are_paragraphs(lines) is paragraphs
 
 

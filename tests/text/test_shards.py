@@ -61,7 +61,7 @@ def test_a_shard_holds_a_sentence_a_line_and_a_blank_line_after_each_document(tm
     assert (folder / "test" / "tiny_test_00000.txt").read_text() == "Was it so?\n\n"
 
 
-def test_with_lines_a_sentence_is_what_was_a_line(tmp_path: Path) -> None:
+def test_with_lines_each_line_becomes_a_sentence(tmp_path: Path) -> None:
     shard(tmp_path, write(tmp_path / "tiny.txt", THREE_DOCUMENTS), shards=1, test_fraction=0, splitter="lines")
 
     folder = tmp_path / "sharded" / "tiny"
@@ -71,7 +71,7 @@ def test_with_lines_a_sentence_is_what_was_a_line(tmp_path: Path) -> None:
     assert not (folder / "test").exists()
 
 
-def test_the_manifest_tells_what_was_made_from_what(tmp_path: Path) -> None:
+def test_the_manifest_records_inputs_and_settings(tmp_path: Path) -> None:
     text = write(tmp_path / "tiny.txt", THREE_DOCUMENTS)
     manifest = shard(tmp_path, text)
 
@@ -180,7 +180,7 @@ shards.shard_corpus(Workspace(root), "sample", [TextInput(text)], ShardSettings(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the program hands its workers a function by forking")
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_killed_run_continues_with_the_same_command(tmp_path: Path, workers: int) -> None:
+def test_a_killed_run_resumes_with_the_same_command(tmp_path: Path, workers: int) -> None:
     text = write_sample(Workspace(tmp_path))
     command = [sys.executable, "-c", HANGS_IN_THE_LAST_SHARD, str(tmp_path / "killed"), str(text)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as run:
@@ -209,7 +209,7 @@ def test_a_finished_run_does_nothing(tmp_path: Path) -> None:
     assert identities(tmp_path) == before
 
 
-def test_a_shard_that_is_gone_or_cut_short_is_made_again(tmp_path: Path) -> None:
+def test_a_missing_or_truncated_shard_is_remade(tmp_path: Path) -> None:
     text = write(tmp_path / "tiny.txt", THREE_DOCUMENTS)
     shard(tmp_path, text)
     folder = tmp_path / "sharded" / "tiny"
@@ -221,14 +221,14 @@ def test_a_shard_that_is_gone_or_cut_short_is_made_again(tmp_path: Path) -> None
     assert files_in(folder) == before
 
 
-def test_where_the_text_lies_does_not_matter(tmp_path: Path) -> None:
+def test_the_path_of_the_text_does_not_matter(tmp_path: Path) -> None:
     shard(tmp_path, write(tmp_path / "tiny.txt", THREE_DOCUMENTS))
     before = identities(tmp_path / "sharded")
     shard(tmp_path, write(tmp_path / "moved.txt", THREE_DOCUMENTS))
     assert identities(tmp_path / "sharded") == before
 
 
-def test_other_settings_do_not_mix_with_shards_that_are_there(tmp_path: Path) -> None:
+def test_other_settings_do_not_mix_with_existing_shards(tmp_path: Path) -> None:
     text = write(tmp_path / "tiny.txt", THREE_DOCUMENTS)
     shard(tmp_path, text)
     before = identities(tmp_path / "sharded")
@@ -241,7 +241,7 @@ def test_other_settings_do_not_mix_with_shards_that_are_there(tmp_path: Path) ->
     assert identities(tmp_path / "sharded") == before
 
 
-def test_other_text_does_not_mix_with_shards_that_are_there(tmp_path: Path) -> None:
+def test_other_text_does_not_mix_with_existing_shards(tmp_path: Path) -> None:
     text = write(tmp_path / "tiny.txt", THREE_DOCUMENTS)
     shard(tmp_path, text)
     with pytest.raises(BertprepError, match=r"tiny: was made with another --input: inputs\[0\]\.bytes 54, asked for is 60; "):

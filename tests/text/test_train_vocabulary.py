@@ -50,7 +50,7 @@ def test_a_cased_vocabulary_keeps_capitals_and_accents(tmp_path: Path) -> None:
     assert train(tmp_path, "Été Été", cased=False)[5:] == ["##e", "##t", "e", "t", "##te", "ete"]
 
 
-def test_words_are_those_of_the_tokenizer(tmp_path: Path) -> None:
+def test_words_match_the_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("Don't—北京 co-op\u00a0co\u00adop. NAÏVE\n", encoding="utf-8")
     assert count_words([tmp_path / "text.txt"], cased=False) == Counter(
         ["don", "'", "t", "—", "北", "京", "co", "-", "op", "coop", ".", "naive"]
@@ -63,7 +63,7 @@ def test_very_rare_characters_of_a_text_with_very_many_are_left_out(tmp_path: Pa
     assert tokens[5:] == list(many[200:])
 
 
-def test_a_size_below_the_characters_is_a_wrong_request(tmp_path: Path) -> None:
+def test_a_size_below_the_characters_is_a_usage_error(tmp_path: Path) -> None:
     assert len(train(tmp_path, "ten tents", size=13)) == 13
     with pytest.raises(UsageError, match=r"vocabulary of 12 tokens: too small; .* alone are 13, ask for more"):
         train(tmp_path, "ten tents", size=12)
@@ -102,7 +102,7 @@ def slowly_merged(words: dict[str, int]) -> list[str]:
 
 
 @given(st.dictionaries(st.text("abc", min_size=1, max_size=9), st.integers(1, 4), min_size=1, max_size=12))
-def test_merges_are_those_of_the_slow_definition(words: dict[str, int]) -> None:
+def test_merges_match_the_slow_definition(words: dict[str, int]) -> None:
     assert list(merge_pairs([split_characters(word) for word in words], list(words.values()))) == slowly_merged(words)
 
 

@@ -94,7 +94,7 @@ def test_resuming_is_as_never_having_stopped(records: RecordSet) -> None:
             assert_equal(next(ready), whole[step])
 
 
-def test_arrays_hold_until_they_are_given_back(records: RecordSet) -> None:
+def test_arrays_are_valid_until_they_are_returned(records: RecordSet) -> None:
     batches = TrainingBatches(records, GlobalBatch(8), seed=1)
     with batches.from_step(0, 30, held=3) as ready:
         given: list[Examples] = []
@@ -113,7 +113,7 @@ def test_places_are_those_of_the_rows(records: RecordSet) -> None:
     assert {path.name for path, _ in batches.places(3)} <= {"part-0", "part-1", "part-2"}
 
 
-def test_an_error_comes_where_its_batch_would_have(tmp_path: Path) -> None:
+def test_an_error_is_raised_in_place_of_its_batch(tmp_path: Path) -> None:
     write_folder(tmp_path / "a", (20,))
     path = tmp_path / "a" / "training" / "part-0"
     content = bytearray(path.read_bytes())

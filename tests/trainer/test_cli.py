@@ -187,7 +187,7 @@ def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     return FakeTraining(monkeypatch)
 
 
-def test_what_is_not_asked_for_is_chosen_and_said(
+def test_defaults_are_chosen_and_printed(
     training: FakeTraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -215,7 +215,7 @@ def test_what_is_not_asked_for_is_chosen_and_said(
     ]
 
 
-def test_an_accelerator_is_given_the_base_model(training: FakeTraining, folder: Path) -> None:
+def test_an_accelerator_defaults_to_the_base_model(training: FakeTraining, folder: Path) -> None:
     training.engine.has_accelerator = True
     assert main(["--data", str(folder / "a"), "--workdir", "w"]) == 0
     assert training.run.model == ModelConfig.preset("base", vocab_size=10)
@@ -257,7 +257,7 @@ def test_devices_of_the_engine_make_the_global_batch(
     assert "devices        1 x Abacus, 2 processes" in lines
 
 
-def test_phases_are_told_apart(training: FakeTraining, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_phases_are_distinguished(training: FakeTraining, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     short = write_in_workspace(tmp_path, "short", time=1)
     long = write_in_workspace(tmp_path, "long", time=2, seq=16)
     workdir = ["--workdir", str(tmp_path)]
@@ -312,18 +312,18 @@ def test_every_option_arrives(training: FakeTraining, folder: Path, tmp_path: Pa
     )
 
 
-def test_one_process_of_several_speaks(training: FakeTraining, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_one_process_prints(training: FakeTraining, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     training.engine.is_first, training.engine.processes = False, 2
     assert main(["--data", str(folder / "a"), "--hosts", "one:1,two:1", "--host-rank", "1"]) == 0
     assert capsys.readouterr().err == "one of 2 processes; the first one reports progress\n"
 
 
-def test_a_run_that_was_told_to_stop_has_a_status_of_its_own(training: FakeTraining, folder: Path) -> None:
+def test_a_stopped_run_has_its_own_exit_status(training: FakeTraining, folder: Path) -> None:
     training.is_finished = False
     assert main(["--data", str(folder / "a")]) == pretrain.STOPPED == 3
 
 
-def test_control_c_is_no_traceback(
+def test_control_c_prints_no_traceback(
     training: FakeTraining, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupt(*_: Any) -> None:
@@ -335,7 +335,7 @@ def test_control_c_is_no_traceback(
     assert training.runs == []
 
 
-def test_a_framework_that_is_not_installed_is_said_before_anything_is_written(
+def test_a_missing_framework_is_reported_before_anything_is_written(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)  # type: ignore[arg-type]  # an import of what is None fails

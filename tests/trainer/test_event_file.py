@@ -42,7 +42,7 @@ def test_a_file_begins_with_its_version_and_the_step_from_which_earlier_files_ar
     assert (start.session_log.status, start.step) == (SessionLog.START, 601)
 
 
-def test_what_is_written_lies_in_the_file_at_once(tmp_path: Path) -> None:
+def test_events_are_in_the_file_immediately(tmp_path: Path) -> None:
     with EventFile(tmp_path, first_step=0) as file:
         before = file.path.stat().st_size
         file.write(1, {"loss": 1.0})

@@ -28,7 +28,7 @@ def made_with(*steps: int, warmup_steps: int = 4, peak: float = 0.01) -> dict[st
         (12, made_with(12, 6), made_with(24, 6), False),
     ],
 )
-def test_learning_rates_so_far_are_those_of_the_longer_run_or_not(
+def test_learning_rates_so_far_decide_whether_lengthening_is_seamless(
     step: int, then: dict[str, Any], now: dict[str, Any], is_seamless: bool
 ) -> None:
     found = find_lengthening(step, then, now)
@@ -51,11 +51,11 @@ def test_learning_rates_so_far_are_those_of_the_longer_run_or_not(
         (5, made_with(12), {"phases": [{}]}),
     ],
 )
-def test_what_is_no_lengthening(step: int, then: dict[str, Any], now: dict[str, Any]) -> None:
+def test_changes_that_are_not_a_lengthening(step: int, then: dict[str, Any], now: dict[str, Any]) -> None:
     assert find_lengthening(step, then, now) is None
 
 
-def test_what_was_is_said_and_entered() -> None:
+def test_a_lengthening_is_printed_and_recorded() -> None:
     then, now = made_with(12), made_with(24)
     found = find_lengthening(11, then, now)
     assert found is not None

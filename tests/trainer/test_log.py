@@ -70,7 +70,7 @@ def run(out: Path, *, first: int, last: int) -> None:
                 log.evaluated({**EVALUATED, "step": step})
 
 
-def test_an_entry_is_a_line_of_json_at_once(tmp_path: Path) -> None:
+def test_an_entry_is_written_as_json_immediately(tmp_path: Path) -> None:
     with RunLog(tmp_path, PRETRAINING, steps=6000, first_step=0) as log:
         log.note(seed=1, out=tmp_path)
         log.trained(TRAINED)
@@ -83,7 +83,7 @@ def test_an_entry_is_a_line_of_json_at_once(tmp_path: Path) -> None:
     assert list(evaluated.items()) == list(EVALUATED.items())
 
 
-def test_a_gradient_norm_that_is_not_finite_is_null(tmp_path: Path) -> None:
+def test_an_infinite_gradient_norm_is_null(tmp_path: Path) -> None:
     with RunLog(tmp_path, PRETRAINING, steps=6000, first_step=0) as log:
         log.trained({**TRAINED, "gradient_norm": float("inf")})
     assert read_entries(tmp_path)[0]["gradient_norm"] is None
@@ -115,7 +115,7 @@ def test_losses_are_drawn_after_an_evaluation_and_at_the_end_if_something_is_new
     assert len(drawn) == 3
 
 
-def test_a_picture_that_cannot_be_made_is_said_once(
+def test_a_failing_plot_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object) -> None:
@@ -127,7 +127,7 @@ def test_a_picture_that_cannot_be_made_is_said_once(
     assert len(read_entries(tmp_path)) == 7
 
 
-def test_without_a_terminal_there_are_the_lines_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_there_are_only_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with RunLog(tmp_path, PRETRAINING, steps=6000, first_step=599) as log:
         log.note(seed=1)
         log.advanced(sequences=32, tokens=4096)
@@ -139,7 +139,7 @@ def test_without_a_terminal_there_are_the_lines_alone(tmp_path: Path, capsys: py
     ]
 
 
-def test_on_a_terminal_lines_stand_whole_above_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_lines_are_complete_above_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -157,7 +157,9 @@ def test_on_a_terminal_lines_stand_whole_above_a_bar(tmp_path: Path, monkeypatch
     assert "600/6000" in after
 
 
-def test_other_ranks_leave_and_say_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str], drawn: list[list[int]]) -> None:
+def test_other_ranks_write_and_print_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], drawn: list[list[int]]
+) -> None:
     with RunLog(tmp_path / "out", PRETRAINING, steps=6000, first_step=0, is_shown=False) as log:
         log.note(seed=1)
         log.advanced(sequences=32, tokens=4096)
@@ -176,7 +178,7 @@ def test_a_log_of_something_else_is_refused_and_kept(tmp_path: Path) -> None:
     assert (tmp_path / "log.jsonl").read_text() == "my notes\n"
 
 
-def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
     with (
         pytest.raises(BertprepError, match=r"out.*: cannot be written: "),

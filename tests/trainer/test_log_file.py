@@ -26,7 +26,7 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
-def test_a_number_that_json_has_not_is_null(value: float) -> None:
+def test_nan_and_infinity_are_null(value: float) -> None:
     assert log_line({"kind": "train", "step": 7, "loss": value}) == b'{"kind": "train", "step": 7, "loss": null}\n'
 
 
@@ -38,14 +38,14 @@ def test_entries_are_read_as_they_were_written(log: Path) -> None:
     assert read_log(log) == ENTRIES
 
 
-def test_a_line_that_a_kill_tore_off_is_passed_over(log: Path) -> None:
+def test_an_incomplete_last_line_is_skipped(log: Path) -> None:
     with log.open("a") as file:
         file.write('{"kind": "train", "st')
     assert read_log(log) == ENTRIES
 
 
 @pytest.mark.parametrize("line", ["loss 7.2", "[1, 2]", '{"kind": "train"}'])
-def test_a_line_that_is_no_entry_is_named_and_costs_no_other(line: str, log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_line_is_reported_and_skipped(line: str, log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, *others = log.read_text().splitlines(keepends=True)
     log.write_text(first + line + "\n" + "".join(others))
     assert read_log(log) == ENTRIES
@@ -56,13 +56,13 @@ def test_a_line_that_is_no_entry_is_named_and_costs_no_other(line: str, log: Pat
     assert capsys.readouterr().err == ""  # it is gone
 
 
-def test_a_file_of_something_else_is_no_log(log: Path) -> None:
+def test_a_file_that_is_not_a_log_is_refused(log: Path) -> None:
     log.write_text("my notes\non losses\n")
     with pytest.raises(BertprepError, match=r"log\.jsonl: line 1: expected an entry .* remove it$"):
         read_log(log)
 
 
-def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_log_is_named(tmp_path: Path) -> None:
     with pytest.raises(BertprepError, match=r"none\.jsonl: cannot be read: No such file"):
         read_log(tmp_path / "none.jsonl")
 
@@ -73,13 +73,13 @@ def test_a_log_is_cut_after_a_step(step: int, kept: int, log: Path) -> None:
     assert read_log(log) == ENTRIES[:kept]
 
 
-def test_a_torn_line_is_cut_off_and_the_rest_left_as_it_is(log: Path) -> None:
+def test_an_incomplete_line_is_removed_and_the_rest_kept(log: Path) -> None:
     whole = log.read_bytes()
     log.write_bytes(whole + b'{"kind": "train", "st')
     cut_log(log, 300)
     assert log.read_bytes() == whole
 
 
-def test_where_there_is_no_log_there_is_nothing_to_cut(tmp_path: Path) -> None:
+def test_cutting_a_missing_log_does_nothing(tmp_path: Path) -> None:
     cut_log(tmp_path / "log.jsonl", 100)
     assert list(tmp_path.iterdir()) == []

@@ -39,7 +39,7 @@ def config_file(folder: Path, content: str) -> Path:
 
 
 @pytest.mark.parametrize("settings", [GOOGLE, HUGGING_FACE], ids=["google", "hugging face"])
-def test_both_kinds_of_file_are_base(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_both_kinds_of_configuration_give_base(settings: dict[str, Any], tmp_path: Path) -> None:
     path = config_file(tmp_path, json.dumps(settings))
     assert ModelConfig.load(str(path)) == ModelConfig.from_file(path) == ModelConfig.preset("base")
 
@@ -78,7 +78,7 @@ def test_sizes_of_the_released_models(name: str, millions: float) -> None:
         ({"model_type": "roberta"}, "model_type 'roberta': only 'bert' can be trained here"),
     ],
 )
-def test_a_file_of_another_model_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_configuration_of_another_model_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = config_file(tmp_path, json.dumps({**GOOGLE, **changes}))
     with pytest.raises(BertprepError, match=f"^{path}: {message}"):
         ModelConfig.from_file(path)
@@ -95,7 +95,7 @@ def test_a_file_of_another_model_is_refused(changes: dict[str, Any], message: st
         ('{"hidden_size": 128}', "intermediate_size, max_position_embeddings, num_attention_heads, .*: missing"),
     ],
 )
-def test_a_file_that_is_no_configuration_is_refused(content: str, message: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_configuration_is_refused(content: str, message: str, tmp_path: Path) -> None:
     path = config_file(tmp_path, content)
     with pytest.raises(BertprepError, match=f"^{path}: {message}"):
         ModelConfig.from_file(path)

@@ -8,7 +8,7 @@ from trainer.schedule import Schedule
 
 
 @pytest.mark.parametrize("name", AFTER + BEFORE)
-def test_every_rate_of_the_originals(name: str) -> None:
+def test_every_learning_rate_of_the_originals(name: str) -> None:
     trace = read_trace(name)
     rates = [trace.schedule.learning_rate(number + trace.rate_offset) for number in range(1, 13)]
     assert rates == pytest.approx([step["learning_rate"] for step in trace.steps], rel=1e-6, abs=1e-12)

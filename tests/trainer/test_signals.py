@@ -12,7 +12,7 @@ from trainer.signals import StopSignal
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_noted_and_the_block_goes_on(number: signal.Signals, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_signal_is_recorded_and_the_block_continues(number: signal.Signals, capfd: pytest.CaptureFixture[str]) -> None:
     with StopSignal() as stop:
         assert not stop.has_come
         signal.raise_signal(number)
@@ -36,7 +36,7 @@ def test_a_second_sigterm_changes_nothing() -> None:
         assert stop.has_come
 
 
-def test_outside_the_block_signals_do_what_they_did() -> None:
+def test_outside_the_block_signals_have_their_old_handlers() -> None:
     def handlers() -> list[object]:
         return [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
 
@@ -65,9 +65,7 @@ class Interrupting(io.RawIOBase):
         return len(data)
 
 
-def test_a_signal_in_the_middle_of_a_print_is_no_error(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_signal_during_a_print_is_not_an_error(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """Which a second print from the signal's handler would be."""
     monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(io.BufferedWriter(Interrupting()), line_buffering=True))
     with StopSignal() as stop:

@@ -165,7 +165,7 @@ def test_trainers_find_texts_and_labels_at_their_positions(tmp_path: Path, task:
     assert test_b is None or [line[test_b] for line in test] == ["B0", "B1"]
 
 
-def test_what_would_break_a_line_becomes_a_space_and_the_rest_stays(tmp_path: Path) -> None:
+def test_line_breaks_become_spaces_and_the_rest_stays(tmp_path: Path) -> None:
     nasty = 'He said "tab\there", \'and\r\nlines\n\rend\0 \\t ünï “x” 漢字 😀 \u2028\x85 '
     parquet = hub(tmp_path / "parquet", "MRPC")
     write_split(parquet / "train-00000-of-00001.parquet", "MRPC", [(nasty, '"', 1, 0), ("", "b", 0, 1)])
@@ -175,7 +175,7 @@ def test_what_would_break_a_line_becomes_a_space_and_the_rest_stays(tmp_path: Pa
     assert read_as_trainers_do(tmp_path / "train.tsv")[1:] == [["1", "", "", clean, '"'], ["0", "", "", "", "b"]]
 
 
-def test_three_decimals_bring_the_published_score_back_from_single_precision(tmp_path: Path) -> None:
+def test_three_decimals_restore_the_published_score_from_float32(tmp_path: Path) -> None:
     parquet = hub(tmp_path / "parquet", "STS-B")
     scores = ["0.000", "0.056", "1.222", "2.615", "3.769", "4.999"]
     rows = [("a", "b", float(score), number) for number, score in enumerate(scores)]
@@ -231,7 +231,7 @@ def test_a_wrong_row_is_named_with_its_file(tmp_path: Path, task: str, row: tupl
     assert not (tmp_path / "out").exists()
 
 
-def test_a_second_run_leaves_right_files_alone_and_mends_others(tmp_path: Path) -> None:
+def test_a_second_run_keeps_correct_files_and_repairs_others(tmp_path: Path) -> None:
     parquet = hub(tmp_path / "parquet", "SST-2")
     train, dev, test = (tmp_path / name for name in ("train.tsv", "dev.tsv", "test.tsv"))
     write_glue("SST-2", parquet, tmp_path)
@@ -245,7 +245,7 @@ def test_a_second_run_leaves_right_files_alone_and_mends_others(tmp_path: Path) 
     assert test.read_text() == "index\tsentence\n0\tA0\n7\tA1\n"
 
 
-def test_splits_that_are_missing_broken_empty_or_of_another_task_are_one_line(tmp_path: Path) -> None:
+def test_missing_broken_empty_and_foreign_splits_are_one_line(tmp_path: Path) -> None:
     parquet = hub(tmp_path / "parquet", "MNLI")
     dev = parquet / "validation_mismatched-00000-of-00001.parquet"
 

@@ -111,7 +111,7 @@ def test_a_title_or_context_that_comes_again_joins_its_group_and_titles_share_no
     assert groups == [("A", "One.", ["1", "4"]), ("A", "Two.", ["3"]), ("B", "One.", ["2", "5"])]
 
 
-def test_a_second_run_leaves_right_files_alone_and_mends_others(tmp_path: Path) -> None:
+def test_a_second_run_keeps_correct_files_and_repairs_others(tmp_path: Path) -> None:
     parquet = hub(tmp_path / "parquet", rows_of(PUBLISHED_V1))
     train, dev, program = tmp_path / "train-v1.1.json", tmp_path / "dev-v1.1.json", tmp_path / "evaluate-v1.1.py"
     write_squad(parquet, tmp_path, "v1.1")
@@ -190,7 +190,7 @@ def test_several_files_of_a_split_are_read_in_order_and_all_must_be_there(tmp_pa
     assert [qa["id"] for qa in article["paragraphs"][0]["qas"]] == ["1", "2"]
 
 
-def test_files_that_are_missing_broken_empty_or_of_something_else_are_one_line(tmp_path: Path) -> None:
+def test_missing_broken_empty_and_foreign_files_are_one_line(tmp_path: Path) -> None:
     parquet = hub(tmp_path / "parquet", [row("1", "T", "One.")])
     train = parquet / "plain_text" / "train-00000-of-00001.parquet"
 

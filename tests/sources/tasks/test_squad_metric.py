@@ -122,7 +122,7 @@ def test_the_curves_are_plotted_where_matplotlib_is(tmp_path: Path) -> None:
         (["evaluate-v2.0.py", "2.0.json", "answers.json", "-o", "none/out.json"], "No such file or directory"),
     ],
 )
-def test_what_cannot_be_scored_is_one_line(folder: Path, arguments: list[str], says: str) -> None:
+def test_unscorable_input_is_one_line(folder: Path, arguments: list[str], says: str) -> None:
     write(folder / "few.json", {"0": "a", "1": "b"})
     write(folder / "numbers.json", {"1": 2, "2": 0})
     write_data(folder / "empty.json", "v2.0", {})
@@ -139,7 +139,7 @@ def test_without_arguments_the_program_of_v2_0_shows_its_help(folder: Path) -> N
     assert "data.json pred.json" in done.stdout
 
 
-def test_the_programs_need_python_3_6_alone() -> None:
+def test_the_programs_need_only_python_3_6() -> None:
     for version in VERSIONS:
         tree = ast.parse(evaluation_program(version), feature_version=(3, 6))
         imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}

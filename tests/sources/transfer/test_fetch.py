@@ -76,7 +76,7 @@ def test_an_empty_file_needs_no_request(hub: HubServer, tmp_path: Path) -> None:
     assert not hub.asked
 
 
-def test_a_cut_connection_is_continued_where_it_was(hub: HubServer, tmp_path: Path) -> None:
+def test_a_cut_connection_resumes_at_its_offset(hub: HubServer, tmp_path: Path) -> None:
     hub.fail("a.bin", times=3, cut_after=100_000)
     fetch(listing_of(hub), tmp_path)
     assert (tmp_path / "a.bin").read_bytes() == CONTENT
@@ -87,27 +87,27 @@ def test_a_cut_connection_is_continued_where_it_was(hub: HubServer, tmp_path: Pa
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
-def test_a_server_in_trouble_is_asked_again(status: int, hub: HubServer, tmp_path: Path) -> None:
+def test_a_failing_server_is_retried(status: int, hub: HubServer, tmp_path: Path) -> None:
     hub.fail("a.bin", status=status)
     fetch(listing_of(hub), tmp_path)
     assert (tmp_path / "a.bin").read_bytes() == CONTENT
 
 
-def test_a_stalled_connection_is_left(hub: HubServer, tmp_path: Path) -> None:
+def test_a_stalled_connection_is_abandoned(hub: HubServer, tmp_path: Path) -> None:
     hub.fail("a.bin", stall_after=30_000)
     fetch(listing_of(hub), tmp_path)
     assert (tmp_path / "a.bin").read_bytes() == CONTENT
     assert hub.sent.total() == SIZE
 
 
-def test_retry_after_is_waited_for(hub: HubServer, tmp_path: Path) -> None:
+def test_retry_after_is_obeyed(hub: HubServer, tmp_path: Path) -> None:
     hub.fail("a.bin", status=429, retry_after="1")
     started = time.monotonic()
     fetch(listing_of(hub), tmp_path)
     assert 1 <= time.monotonic() - started < 5
 
 
-def test_retry_after_may_be_a_date_and_is_not_waited_for_without_end(hub: HubServer, tmp_path: Path) -> None:
+def test_retry_after_may_be_a_date_and_is_limited(hub: HubServer, tmp_path: Path) -> None:
     assert 50 < (retry_after_seconds(formatdate(time.time() + 60, usegmt=True)) or 0) <= 60
     assert retry_after_seconds("soon") is None
     hub.fail("a.bin", status=503, retry_after="86400")
@@ -124,7 +124,7 @@ def test_retry_after_may_be_a_date_and_is_not_waited_for_without_end(hub: HubSer
         ({"cut_after": 0}, "the connection to 127.0.0.1:"),
     ],
 )
-def test_trouble_without_end_is_one_line_and_the_next_run_continues(
+def test_endless_trouble_is_one_line_and_the_next_run_resumes(
     fault: dict[str, int], why: str, hub: HubServer, tmp_path: Path
 ) -> None:
     hub.fail("a.bin", cut_after=250_000)
@@ -141,18 +141,18 @@ def test_trouble_without_end_is_one_line_and_the_next_run_continues(
     assert hub.sent.total() == SIZE
 
 
-def test_progress_starts_the_count_of_tries_anew(hub: HubServer, tmp_path: Path) -> None:
+def test_progress_resets_the_count_of_tries(hub: HubServer, tmp_path: Path) -> None:
     hub.fail("a.bin", times=3 * TRIES, cut_after=SIZE // (4 * TRIES))
     fetch(listing_of(hub), tmp_path)
     assert hub.sent.total() == SIZE
 
 
-def test_steps_forward_and_back_come_to_an_end(hub: HubServer, tmp_path: Path) -> None:
+def test_alternating_progress_and_loss_ends(hub: HubServer, tmp_path: Path) -> None:
     hub.fail("a.bin", times=None, cut_after=100_000, ignore_range=True)
     assert "given up after" in complaint(listing_of(hub), tmp_path)
 
 
-def test_a_server_that_cannot_continue_files_sends_them_again(hub: HubServer, tmp_path: Path) -> None:
+def test_a_server_without_ranges_sends_files_again(hub: HubServer, tmp_path: Path) -> None:
     hub.fail("a.bin", cut_after=100_000)
     hub.fail("/a.bin", ignore_range=True)
     fetch(listing_of(hub), tmp_path)
@@ -161,13 +161,13 @@ def test_a_server_that_cannot_continue_files_sends_them_again(hub: HubServer, tm
 
 
 @pytest.mark.parametrize("length", [SIZE - 1000, SIZE + 1000])
-def test_a_length_that_lies_once_is_mended(length: int, hub: HubServer, tmp_path: Path) -> None:
+def test_one_wrong_length_is_recovered(length: int, hub: HubServer, tmp_path: Path) -> None:
     hub.fail("a.bin", length=length)
     fetch(listing_of(hub), tmp_path)
     assert (tmp_path / "a.bin").read_bytes() == CONTENT
 
 
-def test_a_part_of_another_place_in_the_file_is_not_taken(hub: HubServer, tmp_path: Path) -> None:
+def test_bytes_from_another_offset_are_not_accepted(hub: HubServer, tmp_path: Path) -> None:
     hub.fail("a.bin", cut_after=100_000)
     hub.fail("/a.bin", content_range=f"bytes 0-{SIZE - 1}/{SIZE}")
     fetch(listing_of(hub), tmp_path)
@@ -192,14 +192,14 @@ def test_wrong_bytes_are_fetched_twice_and_never_get_the_name(content: bytes, wh
     assert hub.sent.total() == 2 * len(content)
 
 
-def test_wrong_bytes_once_are_mended(hub: HubServer, tmp_path: Path) -> None:
+def test_wrong_bytes_once_are_recovered(hub: HubServer, tmp_path: Path) -> None:
     hub.fail("a.bin", replace_with=noise(SIZE, "other"))
     fetch(listing_of(hub), tmp_path)
     assert (tmp_path / "a.bin").read_bytes() == CONTENT
     assert len(hub.asked) == 2
 
 
-def test_git_sums_are_checked_as_well(hub: HubServer, tmp_path: Path) -> None:
+def test_git_checksums_are_verified_too(hub: HubServer, tmp_path: Path) -> None:
     sha1 = hashlib.sha1(b"blob %d\0" % SIZE + CONTENT).hexdigest()
     for expected, right in ((sha1, True), ("0" * 40, False)):
         file = RemoteFile("a.bin", f"{hub.url}/files/a.bin", SIZE, git_sha1=expected)
@@ -217,7 +217,7 @@ def test_a_damaged_file_is_repaired(damage: bytes, hub: HubServer, tmp_path: Pat
     assert (tmp_path / "a.bin").read_bytes() == CONTENT
 
 
-def test_a_right_file_is_left_without_a_request(hub: HubServer, tmp_path: Path) -> None:
+def test_a_correct_file_needs_no_request(hub: HubServer, tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(CONTENT)
     made = (tmp_path / "a.bin").stat().st_mtime_ns
     fetch(listing_of(hub), tmp_path)
@@ -225,7 +225,7 @@ def test_a_right_file_is_left_without_a_request(hub: HubServer, tmp_path: Path) 
     assert (tmp_path / "a.bin").stat().st_mtime_ns == made
 
 
-def test_a_beginning_of_other_content_is_not_continued(hub: HubServer, tmp_path: Path) -> None:
+def test_a_part_of_other_content_is_not_resumed(hub: HubServer, tmp_path: Path) -> None:
     hub.fail("a.bin", cut_after=100_000)
     hub.fail("/a.bin", times=TRIES - 1, status=503)
     complaint(listing_of(hub), tmp_path)
@@ -236,7 +236,7 @@ def test_a_beginning_of_other_content_is_not_continued(hub: HubServer, tmp_path:
     assert [asked.headers["Range"] for asked in hub.asked] == [None]
 
 
-def test_a_beginning_that_was_damaged_costs_one_more_fetch(hub: HubServer, tmp_path: Path) -> None:
+def test_a_damaged_part_costs_one_more_fetch(hub: HubServer, tmp_path: Path) -> None:
     hub.fail("a.bin", cut_after=100_000)
     hub.fail("/a.bin", times=TRIES - 1, status=503)
     complaint(listing_of(hub), tmp_path)
@@ -246,7 +246,7 @@ def test_a_beginning_that_was_damaged_costs_one_more_fetch(hub: HubServer, tmp_p
     assert (tmp_path / "a.bin").read_bytes() == CONTENT
 
 
-def test_a_file_without_sums_is_continued_only_while_the_server_has_the_same(hub: HubServer, tmp_path: Path) -> None:
+def test_a_file_without_checksums_is_resumed_only_if_the_server_has_the_same(hub: HubServer, tmp_path: Path) -> None:
     def listed() -> Listing:
         with Web() as web:
             return list_url(f"{hub.url}/files/a.bin", web)
@@ -297,7 +297,7 @@ def test_a_server_need_not_know_head(hub: HubServer) -> None:
         (418, "check the address"),
     ],
 )
-def test_an_answer_that_stays_is_told_at_once(status: int, advice: str, hub: HubServer, tmp_path: Path) -> None:
+def test_a_permanent_failure_is_reported_at_once(status: int, advice: str, hub: HubServer, tmp_path: Path) -> None:
     hub.fail("a.bin", times=None, status=status)
     text = complaint(listing_of(hub), tmp_path)
     assert f"the server answers {status}" in text
@@ -306,12 +306,12 @@ def test_an_answer_that_stays_is_told_at_once(status: int, advice: str, hub: Hub
 
 
 @pytest.mark.parametrize("url", ["gopher://x/a", "http://", "http://[::1/a"])
-def test_an_address_that_is_none_is_told(url: str, tmp_path: Path) -> None:
+def test_an_invalid_address_is_reported(url: str, tmp_path: Path) -> None:
     text = complaint(Listing({"dump": "test"}, "", (RemoteFile("a", url, 5),)), tmp_path)
     assert "cannot be fetched" in text
 
 
-def test_one_failed_file_ends_the_run_and_keeps_what_the_others_have(hub: HubServer, tmp_path: Path) -> None:
+def test_one_failed_file_ends_the_run_and_keeps_received_bytes(hub: HubServer, tmp_path: Path) -> None:
     hub.files["b.bin"] = noise(SIZE, "b")
     hub.bytes_per_second = 1_000_000
     listing = listing_of(hub)
@@ -322,7 +322,7 @@ def test_one_failed_file_ends_the_run_and_keeps_what_the_others_have(hub: HubSer
     assert names(tmp_path) == {"a.bin", "b.bin"}
 
 
-def test_a_folder_that_another_run_writes_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_locked_by_another_run_is_refused(tmp_path: Path) -> None:
     with locked(tmp_path), pytest.raises(BertprepError, match="another run is writing here"), locked(tmp_path):
         pass
     with locked(tmp_path):
@@ -330,7 +330,7 @@ def test_a_folder_that_another_run_writes_is_left_alone(tmp_path: Path) -> None:
     assert names(tmp_path) == set()
 
 
-def test_too_small_a_disk_is_told_before_the_start(hub: HubServer, tmp_path: Path) -> None:
+def test_too_small_a_disk_is_reported_before_the_start(hub: HubServer, tmp_path: Path) -> None:
     listing = Listing({"dump": "test"}, "", (RemoteFile("huge", f"{hub.url}/files/huge", 10**18, sha256="0" * 64),))
     text = complaint(listing, tmp_path)
     assert text.startswith(f"{tmp_path}: 1,000,000,000,000 MB are still to come and ")
@@ -348,7 +348,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", folder], check=True)
 
 
-def test_a_disk_that_fills_on_the_way_is_one_line(hub: HubServer, small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fills_up_is_one_line(hub: HubServer, small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_module, "check_free_space", lambda _: None)  # as if another program filled the disk meanwhile
     text = complaint(listing_of(hub), small_disk)
     assert text.startswith(f"{small_disk}/a.bin: cannot be written: No space left on device; 0 MB are free in {small_disk}")
@@ -359,7 +359,7 @@ def test_a_disk_that_fills_on_the_way_is_one_line(hub: HubServer, small_disk: Pa
     assert any(asked.headers["Range"] for asked in hub.asked)
 
 
-def test_progress_is_plain_lines_where_there_is_no_terminal(
+def test_progress_is_plain_lines_without_a_terminal(
     hub: HubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer_progress, "SECONDS_BETWEEN_LINES", 0)

@@ -78,13 +78,13 @@ NO_JSON = [
 @pytest.mark.parametrize(
     "body", [*NO_JSON, b'{"sha": 7}', b'{"sha": "../../x"}', b'{"sha": null}', b'{"sha": "' + b"0" * 4000 + b'"}']
 )
-def test_what_a_revision_is_not(body: bytes, hub: HubServer, refuses: Callable[..., str]) -> None:
+def test_invalid_revisions(body: bytes, hub: HubServer, refuses: Callable[..., str]) -> None:
     hub.answers[REVISION] = says(body)
     assert "does not answer as the Hub does; check HF_ENDPOINT" in refuses("vocab", "--model", MODEL)
 
 
 @pytest.mark.parametrize("body", NO_JSON)
-def test_what_a_listing_is_not(body: bytes, hub: HubServer, refuses: Callable[..., str]) -> None:
+def test_invalid_listings(body: bytes, hub: HubServer, refuses: Callable[..., str]) -> None:
     hub.answers |= {REVISION: says({"sha": COMMIT}), TREE: says(body)}
     assert "does not answer as the Hub does; check HF_ENDPOINT" in refuses("vocab", "--model", MODEL)
 
@@ -99,19 +99,19 @@ def test_what_a_listing_is_not(body: bytes, hub: HubServer, refuses: Callable[..
         *(("lfs", value) for value in ("x", [1], {"oid": "zz"}, {"oid": None}, {"size": 1}, 7)),
     ],
 )
-def test_what_a_file_of_a_listing_is_not(key: str, value: object, hub: HubServer, refuses: Callable[..., str]) -> None:
+def test_invalid_files_of_a_listing(key: str, value: object, hub: HubServer, refuses: Callable[..., str]) -> None:
     hub.answers |= {REVISION: says({"sha": COMMIT}), TREE: listing({key: value})}
     assert f"{key}" in refuses("vocab", "--model", MODEL)
 
 
 @pytest.mark.parametrize("name", [name for name in BAD_NAMES if not name.endswith((HALF_A_PAIR, "/")) and name])
-def test_names_that_lead_elsewhere_or_are_ours_are_refused(name: str, hub: HubServer, refuses: Callable[..., str]) -> None:
+def test_escaping_and_reserved_names_are_refused(name: str, hub: HubServer, refuses: Callable[..., str]) -> None:
     path = f"20231101.en/{name}.parquet" if "." not in name else f"20231101.en/{name}/x.parquet"
     hub.answers |= {"/revision/main": says({"sha": COMMIT}), f"/tree/{COMMIT}": listing({"path": path})}
     assert "cannot be downloaded (" in refuses("wikipedia")
 
 
-def test_a_file_that_would_overwrite_ours_is_not_taken(hub: HubServer, tmp_path: Path) -> None:
+def test_a_file_with_a_reserved_name_is_refused(hub: HubServer, tmp_path: Path) -> None:
     """`tokenizer*.json` once took this one, whose names the next run joined to the folder."""
     evil = {"schema": 1, "source": {}, "revision": "", "files": [{"name": str(tmp_path / "mine"), "url": "x"}]}
     hub.put(f"models/{MODEL}", {**model_files(), "tokenizer/listing.json": json.dumps(evil).encode()})
@@ -136,7 +136,7 @@ def test_a_page_that_names_itself_as_the_next_is_asked_once(hub: HubServer, refu
     assert len(hub.asked_for(TREE)) == 2
 
 
-def test_pages_without_end_are_counted(hub: HubServer, refuses: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_pages_are_limited(hub: HubServer, refuses: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertprep.sources.transfer.hub.MOST_PAGES", MOST_PAGES)
 
     def following(query: str) -> Answer:
@@ -149,7 +149,7 @@ def test_pages_without_end_are_counted(hub: HubServer, refuses: Callable[..., st
 
 
 @pytest.mark.parametrize("address", ["file:///etc/passwd", "ftp://127.0.0.1/a", "gopher://x", "http://[", "data:,[]"])
-def test_the_next_page_is_of_the_web(address: str, hub: HubServer, refuses: Callable[..., str]) -> None:
+def test_the_next_page_must_be_http(address: str, hub: HubServer, refuses: Callable[..., str]) -> None:
     hub.answers |= {REVISION: says({"sha": COMMIT}), TREE: says([FILE], Link=f'<{address}>; rel="next"')}
     refuses("vocab", "--model", MODEL)
 
@@ -157,18 +157,18 @@ def test_the_next_page_is_of_the_web(address: str, hub: HubServer, refuses: Call
 @pytest.mark.parametrize(
     "address", ["file:///etc/passwd", "ftp://127.0.0.1/a", "http://[", "//", "/" + REVISION, "http://127.0.0.1:1/"]
 )
-def test_a_redirect_leads_to_the_web_and_ends(address: str, hub: HubServer, refuses: Callable[..., str]) -> None:
+def test_redirects_must_be_http_and_end(address: str, hub: HubServer, refuses: Callable[..., str]) -> None:
     hub.answers[REVISION] = lambda _: Answer(b"", {"Location": address}, 302)
     refuses("vocab", "--model", MODEL)
 
 
-def test_an_answer_without_end_is_left(hub: HubServer, refuses: Callable[..., str]) -> None:
+def test_an_endless_response_is_abandoned(hub: HubServer, refuses: Callable[..., str]) -> None:
     hub.answers[REVISION] = lambda _: Answer(repeat(b" " * (1 << 20)))
     assert f"more than {MOST_BYTES:,} bytes" in refuses("vocab", "--model", MODEL)
     assert hub.sent_of(REVISION) < MOST_BYTES + (16 << 20)  # what the sockets hold
 
 
-def test_a_packed_answer_is_not_unpacked(hub: HubServer, refuses: Callable[..., str]) -> None:
+def test_a_compressed_response_is_not_decompressed(hub: HubServer, refuses: Callable[..., str]) -> None:
     bomb = gzip.compress(b" " * (1 << 24), 1)
     hub.answers[REVISION] = says(bomb, **{"Content-Encoding": "gzip"})
     assert "does not answer as the Hub does" in refuses("vocab", "--model", MODEL)
@@ -176,7 +176,7 @@ def test_a_packed_answer_is_not_unpacked(hub: HubServer, refuses: Callable[..., 
 
 @pytest.mark.parametrize("length", ["1000000", "-1", "x", "9" * 5000, "1e400", str(10**30)])
 @pytest.mark.parametrize("of", [REVISION, f"/resolve/{COMMIT}/vocab.txt"])
-def test_a_length_that_is_a_lie_is_one_line(
+def test_a_false_length_is_one_line(
     of: str, length: str, hub: HubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hub.answers |= {REVISION: says({"sha": COMMIT}), TREE: listing({})}
@@ -186,7 +186,7 @@ def test_a_length_that_is_a_lie_is_one_line(
 
 
 @pytest.mark.parametrize("text", ["9" * 5000, "Mon, 01 Jan 0001 00:00:00 -0000", "-1", "\x1b", "nan"])
-def test_a_wait_that_is_no_time_is_one_line(text: str, hub: HubServer, refuses: Callable[..., str]) -> None:
+def test_an_invalid_wait_is_one_line(text: str, hub: HubServer, refuses: Callable[..., str]) -> None:
     hub.answers[REVISION] = lambda _: Answer(b"", {"Retry-After": text}, 503)
     assert "given up" in refuses("vocab", "--model", MODEL)
 
@@ -207,7 +207,7 @@ def test_an_address_must_end_with_a_name(
 @pytest.mark.parametrize(
     "address", ["http://x\udcff/a.xml", "http://x/\udcff/a.xml", "http://x/\x1b/a.xml", "http://x\n/a.xml"]
 )
-def test_an_address_is_of_characters_that_can_be_printed(
+def test_an_address_must_be_printable(
     address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], refuses: Callable[..., str]
 ) -> None:
     assert "is not an address" in refuses("wikipedia", "--from-dump", address)
@@ -215,7 +215,7 @@ def test_an_address_is_of_characters_that_can_be_printed(
 
 
 @pytest.mark.parametrize("length", ["9" * 5000, str(10**30), "-5", "٣", "x"])
-def test_a_dump_of_a_size_that_none_has(length: str, hub: HubServer, refuses: Callable[..., str]) -> None:
+def test_a_dump_of_an_impossible_size(length: str, hub: HubServer, refuses: Callable[..., str]) -> None:
     hub.answers["/files/a.xml"] = says(b"", **{"Content-Length": length})
     refuses("wikipedia", "--from-dump", f"{hub.url}/files/a.xml")
 
@@ -260,7 +260,7 @@ LISTINGS = {
 
 
 @pytest.mark.parametrize("content", LISTINGS.values(), ids=LISTINGS)
-def test_a_listing_that_is_none_is_one_line(content: object, tmp_path: Path) -> None:
+def test_an_invalid_listing_is_one_line(content: object, tmp_path: Path) -> None:
     (tmp_path / "listing.json").write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
     with pytest.raises(BertprepError, match=r"\A[^\n]*listing.json: is not a listing of bertprep \([^\n]{1,300}\Z"):
         load_listing(tmp_path)
@@ -274,7 +274,7 @@ def test_the_names_of_a_listing_are_not_followed(name: str, tmp_path: Path, refu
     assert f"{path}: is not a listing of bertprep (" in refuses("vocab", "--model", MODEL)
 
 
-def test_a_listing_with_more_than_is_known_is_read(tmp_path: Path) -> None:
+def test_a_listing_with_unknown_keys_is_read(tmp_path: Path) -> None:
     files = [{**LISTING["files"][0], "later": [1]}]
     (tmp_path / "listing.json").write_text(json.dumps({**LISTING, "files": files, "later": {}}))
     read = load_listing(tmp_path)
@@ -295,7 +295,7 @@ def test_a_download_does_not_write_through_links(name: str, tmp_path: Path, caps
 
 @pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize("name", ["vocab.txt.part.json.tmp", "listing.json.tmp"])
-def test_a_download_passes_by_links_in_the_place_of_unfinished_files(name: str, tmp_path: Path) -> None:
+def test_a_download_ignores_links_named_like_unfinished_files(name: str, tmp_path: Path) -> None:
     (tmp_path / "mine").write_bytes(b"mine")
     folder = tmp_path / "work" / "download" / "vocab" / MODEL
     folder.mkdir(parents=True)
@@ -316,7 +316,7 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_a_configuration_that_is_none_is_one_line(
+def test_an_invalid_configuration_is_one_line(
     config: bytes, hub: HubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hub.put(f"models/{MODEL}", {**model_files(), "config.json": config})

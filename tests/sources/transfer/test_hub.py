@@ -40,7 +40,7 @@ def complaint(files: HubFiles) -> str:
 
 
 @pytest.mark.usefixtures("server")
-def test_large_files_have_a_sha256_and_small_ones_that_of_git() -> None:
+def test_large_files_have_a_sha256_and_small_ones_gits_sha1() -> None:
     listing = listed(catalogue.weights(MODEL))
     files = {file.name: file for file in listing.files}
     content = model_files()
@@ -76,7 +76,7 @@ def test_one_repository_is_asked_once_for_all_its_downloads(server: HubServer) -
     assert len(server.asked_for("/revision/main")) == 1
 
 
-def test_a_language_or_date_that_is_not_there_tells_what_is(server: HubServer) -> None:
+def test_a_missing_language_or_date_lists_the_existing_ones(server: HubServer) -> None:
     text = complaint(catalogue.wikipedia("xx", "20231101"))
     assert text.endswith("has no file 20231101.xx/*.parquet; there are 20231101.de, 20231101.en, 20231101.simple")
     server.put("datasets/wikimedia/wikipedia", {f"20231101.{chr(97 + n)}x/0.parquet": b"" for n in range(26)})
@@ -85,20 +85,20 @@ def test_a_language_or_date_that_is_not_there_tells_what_is(server: HubServer) -
     assert "20231101.ex" in text
 
 
-def test_what_is_not_there_or_not_public_is_told(server: HubServer) -> None:
+def test_missing_and_private_repositories_are_reported(server: HubServer) -> None:
     text = complaint(catalogue.vocab("nobody/nothing"))
     assert text.startswith(f"{server.url}/nobody/nothing: there is no such model, or it is not public; check its name")
     text = complaint(HubFiles("wikimedia/wikipedia", ("*",), revision="v9"))
     assert text.startswith(f"{server.url}/datasets/wikimedia/wikipedia: has no revision v9")
 
 
-def test_a_server_in_trouble_is_asked_again(server: HubServer) -> None:
+def test_a_failing_server_is_retried(server: HubServer) -> None:
     server.fail("/revision/main", status=503)
     server.fail("/api/models/" + MODEL, status=429)
     assert len(listed(catalogue.vocab(MODEL)).files) == 1
 
 
-def test_trouble_without_end_is_one_line(server: HubServer) -> None:
+def test_endless_trouble_is_one_line(server: HubServer) -> None:
     server.fail("/revision/main", times=None, status=502)
     text = complaint(catalogue.vocab(MODEL))
     assert text.startswith(f"{server.url}/api/models/{MODEL}/revision/main: the server answers 502 Bad Gateway; given up")
@@ -115,15 +115,13 @@ def test_no_network_is_one_line(server: HubServer, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("answer", [b"<html>log in first</html>", b"{}", b"[]"])
-def test_an_answer_of_something_else_is_told(answer: bytes, server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_foreign_response_is_reported(answer: bytes, server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.files[f"api/models/{MODEL}/revision/main"] = answer
     monkeypatch.setattr(constants, "ENDPOINT", f"{server.url}/files")
     assert "does not answer as the Hub does; check HF_ENDPOINT" in complaint(catalogue.vocab(MODEL))
 
 
-def test_a_known_file_that_the_hub_lists_with_another_sum_is_refused(
-    server: HubServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_known_file_with_another_checksum_is_refused(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.put(f"models/{DEFAULT_MODEL}", model_files())
     known = listed(catalogue.vocab(DEFAULT_MODEL)).files[0]
     assert known.sha256 == "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"

@@ -54,7 +54,7 @@ def test_the_site_is_known_before_any_page_is_read() -> None:
     assert list(reader) == [Page("Hund", "x")]
 
 
-def test_only_articles_in_wikitext_are_given() -> None:
+def test_only_articles_in_wikitext_are_yielded() -> None:
     assert titles(
         page("Article", "text &amp;amp; more"),
         page("Diskussion:Article", "text", ns="<ns>1</ns>"),
@@ -86,7 +86,7 @@ def test_an_export_without_site_information_is_read_as_english() -> None:
     assert (reader.site, list(reader)) == (SiteInfo(), [Page("A", "text")])
 
 
-def test_every_packing_gives_the_same(tmp_path: Path) -> None:
+def test_every_compression_gives_the_same(tmp_path: Path) -> None:
     xml = f"{HEAD}{''.join(page(f'Seite {n}', f'Größe {n}. ' * 3000) for n in range(100))}</mediawiki>".encode()
     parts = [xml[start : start + 100_000] for start in range(0, len(xml), 100_000)]
     packed = {
@@ -148,7 +148,7 @@ def test_pages_and_the_site_go_to_other_processes() -> None:
         (f"{HEAD}{page('A', 'text')}\n", "line 4, column 0: expected the rest of the export, but the file is cut off"),
     ],
 )
-def test_a_file_that_is_no_whole_export_is_an_error(xml: str, said: str) -> None:
+def test_a_file_that_is_not_a_complete_export_is_an_error(xml: str, said: str) -> None:
     with pytest.raises(BertprepError) as raised:
         read(xml)
     assert str(raised.value).startswith(f"dump.xml: {said}")
@@ -156,7 +156,7 @@ def test_a_file_that_is_no_whole_export_is_an_error(xml: str, said: str) -> None
 
 
 @pytest.mark.parametrize("name", ["cut.bz2", "wrong.bz2", "cut.gz", "wrong.gz", "cut.zst", "wrong.zst"])
-def test_a_packed_file_that_is_cut_off_or_damaged_is_an_error(tmp_path: Path, name: str) -> None:
+def test_a_truncated_or_damaged_archive_is_an_error(tmp_path: Path, name: str) -> None:
     pack = {"bz2": bz2.compress, "gz": gzip.compress, "zst": zstandard.compress}[name.partition(".")[2]]
     numbers = " ".join(str(n * n) for n in range(200_000))
     content = bytearray(pack(f"{HEAD}{page('A', 'text')}{page('B', numbers)}</mediawiki>".encode()))
@@ -214,7 +214,7 @@ def test_an_export_without_a_page_has_none() -> None:
     assert read("<mediawiki></mediawiki>") == []
 
 
-def test_articles_before_the_damage_are_given() -> None:
+def test_articles_before_the_damage_are_yielded() -> None:
     pages = iter(DumpReader(io.BytesIO(f"{HEAD}{page('A', 'text')}{page('B', 'x')[:-9]}".encode()), "dump.xml"))
     assert next(pages) == Page("A", "text")
     with pytest.raises(BertprepError, match="cut off"):

@@ -34,7 +34,7 @@ def articles() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("title", ["Actrius", "Agnostida", "International Atomic Time"])
-def test_whole_articles_are_as_a_careful_editor_would_have_them(articles: dict[str, str], title: str) -> None:
+def test_whole_articles_match_hand_edited_text(articles: dict[str, str], title: str) -> None:
     expected = EXPECTED / f"{title.lower().replace(' ', '_')}.txt"
     assert articles[title] + "\n" == expected.read_text(encoding="utf-8")
 
@@ -105,7 +105,7 @@ def test_templates_in_the_middle_of_sentences_leave_their_words(wikitext: str, p
         (".NET is.", ".NET is."),
     ],
 )
-def test_what_dropped_markup_leaves_is_mended(wikitext: str, prose: str) -> None:
+def test_traces_of_dropped_markup_are_repaired(wikitext: str, prose: str) -> None:
     assert to_prose(wikitext, ENGLISH) == prose
 
 
