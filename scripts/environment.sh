@@ -1,9 +1,9 @@
-# Find a Python and make an environment with it. Sourced by the other scripts; needs bash, Python and nothing else.
+# Find a Python and make an environment with it. Sourced by the other scripts; needs only bash and Python.
 #
 # An environment holds bertprep itself, editable, with some of its extras, every version pinned by a file in constraints/.
 # It is made once and then left alone, until pyproject.toml, the constraints, the Python or the path of the checkout change.
 
-unset PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE # an environment is to see its own packages only, and keep them compiled
+unset PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE # an environment must see only its own packages, and keep them compiled
 
 # answer_help "$@": print a script's own header where its first argument is --help, and end.
 answer_help() {
@@ -51,7 +51,7 @@ make_environment() {
     rm -rf "$folder"
     "$python" -m venv "$folder" && echo "$made_for" >"$folder/place" || return 1
   fi
-  stamp="$folder/installed${extras:+-$extras}" # what was there when the installation ended well
+  stamp="$folder/installed${extras:+-$extras}" # the inputs of the last successful installation
   wanted=$(cat pyproject.toml "$constraints")
   [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || return 0
   log="$folder/install.log"

@@ -1,4 +1,4 @@
-"""What the benchmarks share: a command's cost, and the line that says where it was measured."""
+"""Shared by the benchmarks: the cost of a command, and a description of the machine."""
 
 import os
 import platform
@@ -45,7 +45,7 @@ def median_cpu(work: Callable[[], Any], runs: int, *, between: Callable[[], Any]
 
 
 def describe_machine(*packages: str) -> str:
-    """The date, the processor, the system, and the versions of the packages that matter."""
+    """The date, the processor, the system, and the versions of the relevant packages."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
@@ -54,6 +54,6 @@ def describe_machine(*packages: str) -> str:
 
 
 def remove(folder: Path) -> None:
-    """Take away all that is in a folder, and leave the folder."""
+    """Empty a folder."""
     for path in sorted(folder.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
