@@ -1,4 +1,4 @@
-"""A folder of all that can be wrong with what a command is given: vocabularies, record files, text, JSON, workspaces."""
+"""A folder of every kind of broken input: vocabularies, record files, text, JSON, workspaces."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What many tests need: the golden corpus, written by its own script, and devices."""
+"""Shared fixtures: the golden corpus, written by its own script, and devices."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Kinds of files that come from outside: small sound ones, ways to damage them, and what reads each.
+"""Kinds of untrusted files: small valid ones, ways to damage them, and their readers.
 
 Whatever the bytes are, reading ends in values or in a `BertprepError` of one line. A case is decided by its name alone, so that
 a failure can be reproduced. Bytes are damaged anywhere; JSON also in its values: other types, edge values, keys repeated or

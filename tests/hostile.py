@@ -1,4 +1,4 @@
-"""What must hold whatever others wrote: one line that says so, and nothing written where nobody asked for it."""
+"""Properties that hold for any hostile input: a one-line error, and nothing written elsewhere."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A Hub on 127.0.0.1: real HTTP with the Hub's routes, counting what it is asked and what it sends, and failing when told to.
+"""A Hub on 127.0.0.1: real HTTP with the Hub's routes, which counts requests and bytes, and fails on command.
 
     GET      /api/{datasets,models}/REPO/revision/REVISION
     GET      /api/{datasets,models}/REPO/tree/COMMIT?recursive=true     in pages, as the Hub's long ones

@@ -1,4 +1,4 @@
-"""What the Hub has for every name of `bertprep download`, in small: the same repositories, paths, columns, kinds of files."""
+"""A small version of the Hub for every name of `bertprep download`: the same repositories, paths, columns, kinds of files."""
 
 import hashlib
 import io

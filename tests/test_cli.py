@@ -1,4 +1,4 @@
-"""The command line: what is wrong is one line and an exit status, what is right is a table."""
+"""The command line: errors are one line and an exit status, results are tables."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Settings are of the types that they say, whoever builds them."""
+"""Settings have the types they declare, whoever builds them."""
 
 from typing import Any
 

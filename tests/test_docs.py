@@ -1,4 +1,4 @@
-"""The documents say what the code does: examples are run again, layouts decoded again, links followed."""
+"""The documents match the code: examples are run, layouts decoded, links resolved."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Damaged files of every kind that comes from outside are read, or refused in one line; scripts/fuzz goes on for longer."""
+"""Damaged files of every untrusted kind are read, or refused in one line; scripts/fuzz runs longer."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Whatever stops a run, the same command ends with the same bytes: real processes, really killed."""
+"""However a run is interrupted, the same command ends with the same bytes: real processes, really killed."""
 
 import json
 import os

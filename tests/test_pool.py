@@ -1,4 +1,4 @@
-"""Work spread over processes: results come back, failures name their task, the dead are noticed."""
+"""Work spread over processes: results come back, failures name their task, dead workers are noticed."""
 
 import os
 import signal

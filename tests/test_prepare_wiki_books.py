@@ -1,4 +1,4 @@
-"""The whole story, from nothing to the records of both phases, as a user runs it, against a small Hub."""
+"""The whole pipeline, from nothing to the records of both phases, as a user runs it, against a small Hub."""
 
 import os
 import subprocess

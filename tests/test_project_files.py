@@ -1,4 +1,4 @@
-"""What stands around the code names only what is there: scripts, container files, the citation."""
+"""Scripts, container files and the citation refer only to things that exist."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Several first runs at once leave what one alone leaves; `scripts/race` does more of the same."""
+"""Several first runs at once leave the bytes of one; `scripts/race` runs more."""
 
 import sys
 from pathlib import Path

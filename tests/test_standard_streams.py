@@ -1,4 +1,4 @@
-"""Wherever the standard streams of a command lead: one line where it can be told, the right exit status, whole files."""
+"""Wherever a command's standard streams lead: one line if possible, the right exit status, complete files."""
 
 import resource
 import subprocess

@@ -1,4 +1,4 @@
-"""Whatever is printed, a terminal shows it and does nothing else; and nothing is printed by another way."""
+"""A terminal shows everything that is printed and obeys none of it; and nothing is printed in another way."""
 
 import ast
 import contextlib

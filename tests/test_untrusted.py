@@ -1,4 +1,4 @@
-"""Names and JSON of others: what is let through can be relied on, and all else is refused in one line."""
+"""Untrusted names and JSON: what is accepted can be relied on, everything else is refused in one line."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""Clean data sets of 58 settings, made by the generator itself: what no check may call wrong.
+"""Clean data sets of 58 settings, made by the generator itself: no check may find a fault.
 
 The tests make each once; to make more, each with a seed of its own, and count the findings (1 s for 4 sets):
 

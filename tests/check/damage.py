@@ -1,4 +1,4 @@
-"""Small sound record files, ways to damage them, and what must hold of any bytes whatever when they are read and validated.
+"""Small valid record files, ways to damage them, and the properties that reading and validating any bytes must have.
 
 A third of the damage falls anywhere in a file; a third inside messages whose frames and checksums are made right for it; a
 third are other numbers in sound messages: so that what reads frames, decodes messages and judges records is reached alike. A

@@ -1,4 +1,4 @@
-"""Faults of a record: changes of its values, lists of numbers by feature, in position."""
+"""Faults of a record: edits of its values, lists of numbers by feature, in place."""
 
 from __future__ import annotations
 

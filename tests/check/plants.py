@@ -1,4 +1,4 @@
-"""Faults of a data set: of single records in it, of many, of a file's bytes, of the manifest."""
+"""Planted faults of a data set: in single records, in many, in a file's bytes, in the manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outcomes of records that are made in memory, as the validator finds them in files."""
+"""Outcomes of records in memory, as the validator computes them from files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever bytes a file has, reading and validating it end in values or in one clear line; scripts/fuzz tries more."""
+"""Reading and validating any bytes ends in values or in one clear line; scripts/fuzz tries more."""
 
 from pathlib import Path
 

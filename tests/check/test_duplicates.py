@@ -1,4 +1,4 @@
-"""Repeated records: within a split, across splits, in whole files; lawful ones are let pass."""
+"""Repeated records: within a split, across splits, in whole files; legitimate ones pass."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""Faults planted one at a time in sound data: each is found under its name, in its file and record, and nothing else is."""
+"""Faults planted one at a time in valid data: each gives its code, in its file and record, and nothing else."""
 
 from __future__ import annotations
 

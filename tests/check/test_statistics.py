@@ -1,4 +1,4 @@
-"""Faults of the whole are found, and clean sets of 58 settings alarm no one."""
+"""Faults of the whole are found, and clean sets of 58 settings raise no alarm."""
 
 import dataclasses
 import itertools

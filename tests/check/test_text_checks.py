@@ -1,4 +1,4 @@
-"""Text shards: what bertprep makes is clean, and every planted fault is found where it is, once."""
+"""Text shards: those of bertprep are clean, and every planted fault is found once, at its position."""
 
 from pathlib import Path
 

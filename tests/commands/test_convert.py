@@ -1,4 +1,4 @@
-"""Data sets are converted and dealt anew: byte for byte what `create` writes, whatever stops it, and nothing by mistake."""
+"""Data sets are converted and redistributed, with the bytes of `create`, after any interruption, and never by mistake."""
 
 import gzip
 import os

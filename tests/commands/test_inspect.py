@@ -1,4 +1,4 @@
-"""Examples are shown as a person reads them, and found by their words, on a vocabulary that can be checked by eye."""
+"""Examples are shown in readable form, and found by their words, on a vocabulary that can be checked by eye."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Plans against what is then made: records and bytes here; times are compared by scripts/benchmark_plan."""
+"""Forecasts against the records and bytes then made; times are compared by scripts/benchmark_plan."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Clean data of either format, whoever made it, has no finding; data of others, and what is odd about it, is understood.
+"""Clean data of either format, whoever made it, has no finding; other tools' data and its peculiarities are understood.
 
 Faults are planted in tests/check/test_planted_faults.py.
 """

@@ -1,4 +1,4 @@
-"""Archives give all of their bytes in bounded memory, or an error: none is shorter text."""
+"""Archives yield all of their bytes in bounded memory, or an error, never shorter text."""
 
 import bz2
 import gzip

@@ -1,4 +1,4 @@
-"""A file is there whole or not at all, also when the disk is full."""
+"""A file exists complete or not at all, also if the disk is full."""
 
 import mmap
 import os

@@ -1,4 +1,4 @@
-"""One writer at a time: who comes second is refused, or waits and takes what the first has made."""
+"""One writer at a time: the second is refused, or waits and uses the first one's result."""
 
 import queue
 import threading

@@ -1,4 +1,4 @@
-"""A file that is cut short while it is read is one line that names it, whoever reads it; any other SIGBUS is what it was."""
+"""A file truncated while it is read is one line that names it, in every reader; any other SIGBUS is unaffected."""
 
 import mmap
 import os

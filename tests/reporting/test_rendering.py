@@ -1,4 +1,4 @@
-"""The report in a browser: nothing reaches beyond the edge of a desktop, a phone or a small phone.
+"""The report in a browser: nothing overflows on a desktop, a phone or a small phone.
 
 Wherever a Chromium is installed these tests run.
 """

@@ -1,4 +1,4 @@
-"""The report says what was found, loads nothing, lets no data pass for markup, and fits every screen."""
+"""The report shows the outcome, loads nothing, escapes all data, and fits every screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that `--input` takes comes out as the same documents, and what is broken is named."""
+"""Everything that `--input` accepts gives the same documents, and broken input is named."""
 
 import bz2
 import gzip

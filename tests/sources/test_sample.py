@@ -1,4 +1,4 @@
-"""The sample corpus is there without a network, and it is the same text everywhere."""
+"""The sample corpus is available without a network, and the same text everywhere."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""An address given as input is fetched once, as every download, and then read as a file."""
+"""An address given as input is fetched once, like any download, and then read as a file."""
 
 import gzip
 from pathlib import Path

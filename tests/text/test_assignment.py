@@ -1,4 +1,4 @@
-"""How many shards a text gets, and which documents lie in which."""
+"""The number of shards of a text, and the assignment of documents to them."""
 
 import numpy as np
 import pytest

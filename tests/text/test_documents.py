@@ -1,4 +1,4 @@
-"""Which bytes of a text file are a document, and what is no text."""
+"""Which bytes of a text file are a document, and what is not text."""
 
 import errno
 from pathlib import Path

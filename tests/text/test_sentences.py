@@ -1,4 +1,4 @@
-"""Where sentences end, and that cutting loses nothing."""
+"""Where sentences end, and that splitting loses nothing."""
 
 import textwrap
 

@@ -1,4 +1,4 @@
-"""Text files become shards: the bytes, that nothing but text and settings decides them, and what a kill leaves behind."""
+"""Text files become shards: the bytes, that only text and settings determine them, and what a kill leaves behind."""
 
 import os
 import re

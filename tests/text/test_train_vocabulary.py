@@ -1,4 +1,4 @@
-"""A trained vocabulary: what is in it, by eye; that its merges are right; and the same file on every run."""
+"""A trained vocabulary: its content, checked by eye; its merges; and the same file on every run."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The trainer's command line: mistakes are one line, before a framework is loaded; what is not asked for is chosen and said."""
+"""The trainer's command line: errors are one line, before a framework is loaded; defaults are chosen and printed."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""Events are read back by TensorFlow, whose format they are; a resumed run makes TensorBoard forget what came after."""
+"""TensorFlow reads the events back; a resumed run makes TensorBoard discard later steps."""
 
 from pathlib import Path
 from typing import Any

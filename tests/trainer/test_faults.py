@@ -1,4 +1,4 @@
-"""Nothing that is wrong with the data costs more than the step that it would have been in."""
+"""Faulty data costs at most the step that would have used it."""
 
 from __future__ import annotations
 

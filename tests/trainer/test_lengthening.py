@@ -1,4 +1,4 @@
-"""A longer run goes on from a shorter one's checkpoint: as if it had always been that long, or with a record of what was."""
+"""A longer run resumes from a shorter one's checkpoint: as if it had always been that long, or with a record of the change."""
 
 from dataclasses import asdict
 from typing import Any

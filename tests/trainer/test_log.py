@@ -1,4 +1,4 @@
-"""What a run reports is the same whether it was stopped or not, on a terminal or not; other ranks are silent."""
+"""A run's reports are the same whether it was stopped or not, on a terminal or not; other ranks are silent."""
 
 import io
 import json

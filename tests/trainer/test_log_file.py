@@ -1,4 +1,4 @@
-"""A log is read as it was written, without what a kill tore off, and cut where a run resumes."""
+"""A log is read as it was written, without an incomplete last line, and cut where a run resumes."""
 
 import json
 from pathlib import Path

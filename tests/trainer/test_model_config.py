@@ -1,4 +1,4 @@
-"""What a model's configuration takes, and what it refuses."""
+"""Which model configurations are accepted, and which refused."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Each epoch's order is a permutation of the records, as good as drawn, and the same for ever."""
+"""Each epoch's order is a permutation of the records, as good as random, and never changes."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""The picture shows what the logs say: training, test split, the unigram loss, phases, one run or several."""
+"""The plot shows the logs: training, test split, the unigram loss, phases, one run or several."""
 
 import json
 import struct

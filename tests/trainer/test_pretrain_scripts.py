@@ -1,4 +1,4 @@
-"""The originals' arguments, in their order, become the trainer's options; what they mean there is what is run here."""
+"""The originals' arguments, in their order, become the trainer's options with the same meaning."""
 
 import os
 import shlex

@@ -1,4 +1,4 @@
-"""scripts/run_pipeline: the launcher's command for arguments that users of other trainers know, and what is refused."""
+"""scripts/run_pipeline: the launcher's command for the arguments of OneFlow's trainers, and refused requests."""
 
 import subprocess
 import sys

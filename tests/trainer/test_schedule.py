@@ -1,4 +1,4 @@
-"""The learning rates of the originals, in every update they made, and at the edges."""
+"""The learning rates of the originals, in every update and at the boundaries."""
 
 import pytest
 

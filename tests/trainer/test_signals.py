@@ -1,4 +1,4 @@
-"""A signal to stop is noted, once; a second Ctrl-C stops at once; outside the block all is as it was."""
+"""A signal to stop is recorded once; a second Ctrl-C stops at once; outside the block nothing changes."""
 
 import io
 import signal

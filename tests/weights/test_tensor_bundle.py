@@ -1,4 +1,4 @@
-"""Checkpoints are written with TensorFlow's bytes, read as TensorFlow reads them, and damaged ones are one line."""
+"""Checkpoints are written with TensorFlow's bytes and read as TensorFlow reads them; damaged ones are one line."""
 
 import json
 import struct

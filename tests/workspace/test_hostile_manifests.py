@@ -1,4 +1,4 @@
-"""Manifests and journals that others made or that a disk damaged, given to every command that reads them."""
+"""Manifests and journals made by others or damaged by a disk, given to every command that reads them."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Folders that bertprep 0.1.0 made are read, and gone on with as they are: tests/golden/README.md tells what is in them.
+"""Folders made by bertprep 0.1.0 are read and resumed: tests/golden/README.md describes them.
 
 It wrote part-00000, laid manifest and vocabulary of --output among the records, and ended the name of a folder in _one_seed.
 """

@@ -1,4 +1,4 @@
-"""What a command found out is never written over data, and a place it cannot be written to is known before the work."""
+"""Results never overwrite data, and an unwritable path is reported before the work."""
 
 import os
 from pathlib import Path

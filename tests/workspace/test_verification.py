@@ -1,4 +1,4 @@
-"""`--verify`: a file that has its size and not its bytes is found by its sha256, and is made again as it was."""
+"""`--verify`: a file with the right size but wrong bytes is found by its sha256, and remade identically."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""GLUE's TSV files: the published headers, each value where trainers take it, and nothing that breaks a line."""
+"""GLUE's TSV files: the published headers, each value at the trainers' column, and nothing that breaks a line."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""What a downloaded model becomes under Google's name for it, and what is not made of it."""
+"""The files written for a downloaded model under Google's name for it, and those that are not."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""SQuAD's published JSON comes back from the Hub's rows, character by character, and wrong rows are refused by name."""
+"""SQuAD's published JSON is restored from the Hub's rows, character by character, and wrong rows are refused by name."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""SQuAD's metric gives the published programs' numbers, imported and as the programs that lie beside the data."""
+"""SQuAD's metric gives the published programs' numbers, imported and as the programs written beside the data."""
 
 import ast
 import json

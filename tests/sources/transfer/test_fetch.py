@@ -1,4 +1,4 @@
-"""Fetching over a network that fails in every way we know: the right bytes, or one clear line and nothing half-made."""
+"""Fetching over a network that fails in every known way: the right bytes, or one clear line and no partial result."""
 
 import hashlib
 import subprocess

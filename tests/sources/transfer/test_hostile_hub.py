@@ -1,4 +1,4 @@
-"""A Hub, or what stands in its place, that means harm: each answer is refused in one line, and no file is touched."""
+"""A malicious Hub or impostor: each response is refused in one line, and no file is touched."""
 
 import gzip
 import json

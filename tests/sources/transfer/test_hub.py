@@ -1,4 +1,4 @@
-"""Listing what the Hub has: one commit, all pages, the sums of every file, and one clear line for what is not there."""
+"""Listing the Hub: one commit, all pages, the checksums of every file, and one clear line for missing things."""
 
 import hashlib
 from collections.abc import Iterator

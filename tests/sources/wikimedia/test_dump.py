@@ -1,4 +1,4 @@
-"""A dump gives its articles, whatever its packing, version and language, in bounded memory; a bad one says what is wrong."""
+"""A dump yields its articles, in any compression, version and language, in bounded memory; a bad one is reported."""
 
 import bz2
 import gzip

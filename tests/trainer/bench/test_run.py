@@ -1,4 +1,4 @@
-"""What is timed, and how: with an engine that only counts, and the real one."""
+"""What is timed, with an engine that only counts, and with the real one."""
 
 import subprocess
 import sys

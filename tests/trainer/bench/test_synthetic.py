@@ -1,4 +1,4 @@
-"""Synthetic records are what records of the best kind are: full, valid, and nowhere alike."""
+"""Synthetic records are full, valid and all different."""
 
 import numpy as np
 

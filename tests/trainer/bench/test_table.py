@@ -1,4 +1,4 @@
-"""The table says what was measured, and has one row for what was measured twice."""
+"""The table shows what was measured, with one row for repeated measurements."""
 
 import json
 from pathlib import Path
