@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -35,14 +36,23 @@ def noise(size_bytes: int, seed: str) -> bytes:
 
 def fill(hub: HubServer) -> None:
     """Put every repository on the hub that a download may ask for."""
-    hub.put("datasets/wikimedia/wikipedia", wikipedia_files())
-    hub.put("datasets/bookcorpus/bookcorpus", {"bookcorpus.py": b"raise SystemExit\n"})
-    hub.put("datasets/bookcorpus/bookcorpus", bookcorpus_files(), revision="refs/convert/parquet")
-    hub.put("datasets/rajpurkar/squad", squad_files(has_impossible=False))
-    hub.put("datasets/rajpurkar/squad_v2", squad_files(has_impossible=True))
-    hub.put("datasets/nyu-mll/glue", glue_files())
-    hub.put(f"models/{MODEL}", model_files())
-    hub.put(f"models/{RELEASED}", release_files())
+    for repository, revision, files in _all_repositories():
+        hub.put(repository, dict(files), revision=revision)
+
+
+@cache
+def _all_repositories() -> list[tuple[str, str, dict[str, bytes]]]:
+    """(repository, revision, files), made once: there are some fifty Parquet files."""
+    return [
+        ("datasets/wikimedia/wikipedia", "main", wikipedia_files()),
+        ("datasets/bookcorpus/bookcorpus", "main", {"bookcorpus.py": b"raise SystemExit\n"}),
+        ("datasets/bookcorpus/bookcorpus", "refs/convert/parquet", bookcorpus_files()),
+        ("datasets/rajpurkar/squad", "main", squad_files(has_impossible=False)),
+        ("datasets/rajpurkar/squad_v2", "main", squad_files(has_impossible=True)),
+        ("datasets/nyu-mll/glue", "main", glue_files()),
+        (f"models/{MODEL}", "main", model_files()),
+        (f"models/{RELEASED}", "main", release_files()),
+    ]
 
 
 def wikipedia_files() -> dict[str, bytes]:

@@ -7,7 +7,7 @@ import pytest
 from tests.check.damage import make_targets
 from tests.fuzzing import REFUSED, Kind, make_kinds
 
-CASES = 200
+CASES = 100
 PACKED = [f"{name}{packing}" for name in ("text", "json lines", "dump") for packing in ("", ".gz", ".bz2", ".zst")]
 
 

@@ -29,7 +29,7 @@ def inputs(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> lis
 
 def command(inputs: list[Path], output: Path, workers: int = 2, *, formats: str = "tfrecord,ofrecord") -> list[str]:
     texts = [str(path) for path in inputs]
-    settings = ["--dupe", "20", "--vocab", str(GOLDEN / "vocab.txt"), "--workers", str(workers), "--format", formats]
+    settings = ["--dupe", "5", "--vocab", str(GOLDEN / "vocab.txt"), "--workers", str(workers), "--format", formats]
     return [sys.executable, "-m", "bertprep", "create", "--input", *texts, "--output", str(output), *settings]
 
 
@@ -145,7 +145,7 @@ def test_two_runs_do_not_write_in_one_folder(inputs: list[Path], tmp_path: Path)
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_limit_on_file_sizes_is_one_clear_line(inputs: list[Path], workers: int, tmp_path: Path) -> None:
-    run = start(command(inputs, tmp_path / "out", workers), file_size_limit=1_000_000)
+    run = start(command(inputs, tmp_path / "out", workers), file_size_limit=250_000)
     _, complaint = run.communicate()
     assert run.returncode == 1
     last = complaint.splitlines()[-1]

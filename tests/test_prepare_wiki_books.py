@@ -45,20 +45,19 @@ def test_the_shards_are_as_many_as_nvidias_scripts_look_for(environment: dict[st
     assert " --shards 1472 --test-fraction 0.1 " in command
 
 
-@pytest.mark.parametrize(("arguments", "corpus"), [([], "books_wiki_en_corpus"), (["wiki_only"], "wikicorpus_en")])
-def test_one_command_leads_from_nothing_to_both_phases(
-    arguments: list[str], corpus: str, environment: dict[str, str], tmp_path: Path
-) -> None:
-    data = tmp_path / "data"
+def prepare(environment: dict[str, str], data: Path, *arguments: str) -> None:
     command = ["bash", str(SCRIPT), *arguments, "--workdir", str(data)]
-    run = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    run = subprocess.run(command, env=environment, cwd=data.parent, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    assert (data / "download" / "bookscorpus").exists() == (not arguments)
+
+
+def assert_prepared(data: Path, corpus: str, *, documents: int) -> None:
+    """There are the text of a corpus and the records of both phases in both formats."""
     text = read_manifest(data / "sharded" / corpus)
     assert text is not None
     assert text.made_with["shards"] == 2
     assert text.counts == {"dropped_empty": 0, "dropped_duplicates": 0}
-    assert sum(facts["documents"] for facts in text.files.values()) == (30 if arguments else 32)
+    assert sum(facts["documents"] for facts in text.files.values()) == documents
     for record_format in ("tfrecord", "ofrecord"):
         for seq, pred in ((128, 20), (512, 80)):
             (manifest,) = (data / record_format).glob(f"*_seq_len_{seq}_max_pred_{pred}_*_shard_2_*/{corpus}/manifest.json")
@@ -69,7 +68,19 @@ def test_one_command_leads_from_nothing_to_both_phases(
                 with bertprep.records.open(manifest.parent / name) as file:
                     assert (len(file), file.seq, file.pred) == (facts["examples"], seq, pred)
 
+
+def test_one_command_leads_from_nothing_to_both_phases(environment: dict[str, str], tmp_path: Path) -> None:
+    """Without BookCorpus, and then with it; the same command again needs no network and changes nothing."""
+    data = tmp_path / "data"
+    prepare(environment, data, "wiki_only")
+    assert not (data / "download" / "bookscorpus").exists()
+    assert_prepared(data, "wikicorpus_en", documents=30)
+    of_wikipedia = sums(data / "sharded" / "wikicorpus_en")
+    prepare(environment, data)
+    assert (data / "download" / "bookscorpus").exists()
+    assert_prepared(data, "books_wiki_en_corpus", documents=32)
+    assert sums(data / "sharded" / "wikicorpus_en") == of_wikipedia
+
     before = sums(data)
-    again = subprocess.run(command, env={**environment, "HF_HUB_OFFLINE": "1"}, cwd=tmp_path, capture_output=True, text=True)
-    assert again.returncode == 0, again.stderr
+    prepare({**environment, "HF_HUB_OFFLINE": "1"}, data)
     assert sums(data) == before

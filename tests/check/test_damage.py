@@ -30,13 +30,13 @@ def test_undamaged_files_are_valid(targets: list[Target], examiner: Examiner, tm
         assert outcome.findings == [], target.name
 
 
-@settings(max_examples=500)
+@settings(max_examples=100)
 @given(content=st.binary(max_size=300))
 def test_any_bytes(targets: list[Target], examiner: Examiner, content: bytes) -> None:
     assert examiner.examine(Damaged(targets[0], content, has_checksums=True)) is None
 
 
-@settings(max_examples=1000)
+@settings(max_examples=300)
 @given(seed=st.integers(0, 2**32))
 def test_any_damage(targets: list[Target], examiner: Examiner, seed: int) -> None:
     assert examiner.examine(damage_case(targets, seed)) is None

@@ -20,6 +20,7 @@ from bertprep.records.record_set import RecordSet
 from bertprep.workspace.layout import TRAINING
 from tests.golden import GOLDEN
 from trainer.batches import GlobalBatch, TrainingBatches
+from trainer.cli import main
 from trainer.log import LOG
 from trainer.model_config import ModelConfig
 from trainer.settings import RunSettings
@@ -66,12 +67,17 @@ def bertprep(*arguments: str) -> None:
 
 
 def command(workdir: Path, out: Path, *options: str) -> list[str]:
+    """A run of the small model, as a process."""
+    return [sys.executable, "-m", "trainer", *arguments_of(workdir, out, *options)]
+
+
+def arguments_of(workdir: Path, out: Path, *options: str) -> list[str]:
     """A run of the small model: 10 steps of 16 sequences with a log entry for each, unless options say otherwise."""
     model = workdir / "bert_config.json"
     model.write_text(MODEL.to_json())
     run = ["--workdir", str(workdir), "--out", str(out), "--model", str(model), "--seq", str(SEQ), "--format", "ofrecord"]
     settings = ["--steps", "10", "--batch-size", "16", "--lr", "0.01", "--warmup-steps", "2", "--log-every", "1"]
-    return [sys.executable, "-m", "trainer", *run, *settings, *options]
+    return [*run, *settings, *options]
 
 
 def start(arguments: Sequence[str]) -> "subprocess.Popen[str]":
@@ -104,6 +110,12 @@ def finish(*runs: "subprocess.Popen[str]", status: int = 0) -> str:
 def train(workdir: Path, out: Path, *options: str) -> list[dict[str, Any]]:
     """Run to the end; returns the log's entries of training."""
     finish(start(command(workdir, out, *options)))
+    return training_log(out)
+
+
+def train_here(workdir: Path, out: Path, *options: str) -> list[dict[str, Any]]:
+    """The same without a process of its own, for tests that have its framework loaded."""
+    assert main(arguments_of(workdir, out, *options)) == 0
     return training_log(out)
 
 

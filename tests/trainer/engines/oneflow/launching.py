@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.trainer.small_runs import free_ports, start
 
-SECONDS = 300
+SECONDS = 900
 STEPS_FILE = Path(__file__).with_name("layout_steps.py")
 
 
@@ -42,9 +42,9 @@ def kill(runs: "list[subprocess.Popen[str]]") -> None:
             run.communicate()
 
 
-def run_layout(processes: int, folder: Path, *options: str, hosts: int = 1) -> dict[str, Any]:
-    """The results of `layout_steps` in so many processes."""
+def run_layouts(processes: int, folder: Path, layouts: Sequence[str], *, hosts: int = 1) -> dict[str, dict[str, Any]]:
+    """The results of `layout_steps` for each layout, by its options, all in the same so many processes."""
     results = folder / "results.json"
-    finish_in_time(launch([str(STEPS_FILE), str(results), *options], processes, folder / "logs", hosts=hosts))
-    loaded: dict[str, Any] = json.loads(results.read_bytes())
+    finish_in_time(launch([str(STEPS_FILE), str(results), *layouts], processes, folder / "logs", hosts=hosts))
+    loaded: dict[str, dict[str, Any]] = json.loads(results.read_bytes())
     return loaded

@@ -1,6 +1,7 @@
-"""Ten steps on the processes that there are, for tests that compare layouts: FILE [OPTION...].
+"""Ten steps on the processes that there are, for tests that compare layouts: FILE OPTIONS [OPTIONS...].
 
-The global batch of a step is the same in every layout; the first process writes losses, norms and an evaluation to FILE.
+Each argument OPTIONS is a layout, which has an engine of its own; they are trained one after the other. The global batch of a
+step is the same in every layout; the first process writes the losses, norms and evaluation of each to FILE.
 """
 
 import argparse
@@ -23,7 +24,7 @@ STEPS = 10
 SCHEDULE = Schedule(peak=0.01, steps=STEPS + 1, warmup_steps=3)
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
+def parse(options: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--stages", type=int, default=1)
     parser.add_argument("--strategy", default="intra_first")
@@ -33,7 +34,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--optimizer", default="adam")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--dropout", action="store_true")
-    return parser.parse_args(arguments)
+    return parser.parse_args(options.split())
 
 
 def train(options: argparse.Namespace) -> dict[str, Any]:
@@ -65,6 +66,6 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    done = train(parse(sys.argv[2:]))
-    if done["is_first"]:
+    done = {options: train(parse(options)) for options in sys.argv[2:]}
+    if all(results["is_first"] for results in done.values()):
         Path(sys.argv[1]).write_text(json.dumps(done))

@@ -7,40 +7,42 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.trainer.engines.oneflow.launching import run_layout
+from tests.trainer.engines.oneflow.launching import run_layouts
 from tests.trainer.engines.oneflow.layout_steps import STEPS, parse, train
 
 pytestmark = pytest.mark.oneflow
-LAYOUTS = {
-    "2 processes, eager": (2, 1, "--eager --accumulate 2 --optimizer lamb"),
-    "2 processes": (2, 1, "--accumulate 2"),
-    "4 processes": (4, 1, "--optimizer lamb"),
-    "3 stages, one batch each": (3, 1, "--stages 3 --layers 3 --checkpoint-activations --optimizer lamb"),
-    "2 x 2, pipelines within hosts": (4, 2, "--stages 2 --accumulate 2 --strategy intra_first"),
-    "2 x 2, pipelines across hosts": (4, 2, "--stages 2 --accumulate 2 --strategy inter_first --optimizer lamb"),
+DROPOUT = "--accumulate 2 --dropout"
+LAUNCHES = {  # the layouts of a launch have an engine each, in the same processes
+    "2 processes": (2, 1, ("--eager --accumulate 2 --optimizer lamb", "--accumulate 2", f"{DROPOUT} --stages 2")),
+    "4 processes": (4, 1, ("--optimizer lamb",)),
+    "3 stages, one batch each": (3, 1, ("--stages 3 --layers 3 --checkpoint-activations --optimizer lamb",)),
+    "2 x 2, pipelines within hosts": (4, 2, ("--stages 2 --accumulate 2 --strategy intra_first",)),
+    "2 x 2, pipelines across hosts": (4, 2, ("--stages 2 --accumulate 2 --strategy inter_first --optimizer lamb",)),
 }
 
 
 @cache
 def alone(options: str) -> dict[str, Any]:
     """The results of one process."""
-    return train(parse(options.split()))
+    return train(parse(options))
 
 
 def whole(options: str) -> dict[str, Any]:
     """The results of one process that has the batch as a whole, with the same model and optimizer."""
+    if "--dropout" in options:
+        return alone(DROPOUT)  # whose masks are those of a micro-batch
     words = options.split()
     kept = [word for name in ("--optimizer", "--layers") if name in words for word in (name, words[words.index(name) + 1])]
     return alone(" ".join(kept))
 
 
-def assert_equal(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(found["norms"], expected["norms"], rtol=1e-4)
-    np.testing.assert_allclose(found["evaluation"], expected["evaluation"], rtol=1e-5)
-    assert found["sizes"].keys() == expected["sizes"].keys()
+def assert_equal(found: dict[str, Any], expected: dict[str, Any], layout: str) -> None:
+    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=0, atol=1e-5, err_msg=layout)
+    np.testing.assert_allclose(found["norms"], expected["norms"], rtol=1e-4, err_msg=layout)
+    np.testing.assert_allclose(found["evaluation"], expected["evaluation"], rtol=1e-5, err_msg=layout)
+    assert found["sizes"].keys() == expected["sizes"].keys(), layout
     for name, size in found["sizes"].items():
-        assert size == pytest.approx(expected["sizes"][name], rel=1e-3, abs=1e-5), name
+        assert size == pytest.approx(expected["sizes"][name], rel=1e-3, abs=1e-5), (layout, name)
 
 
 def test_something_is_learnt_and_each_optimizer_learns_other_things() -> None:
@@ -52,20 +54,21 @@ def test_something_is_learnt_and_each_optimizer_learns_other_things() -> None:
 
 @pytest.mark.parametrize("options", ["", "--eager", "--checkpoint-activations", "--optimizer lamb"])
 def test_micro_batches_are_as_their_whole(options: str) -> None:
-    assert_equal(alone(f"--accumulate 4 {options}"), whole(options))
+    assert_equal(alone(f"--accumulate 4 {options}"), whole(options), options)
 
 
-@pytest.mark.parametrize(("processes", "hosts", "options"), LAYOUTS.values(), ids=LAYOUTS)
-def test_processes_are_as_one(processes: int, hosts: int, options: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("processes", "hosts", "layouts"), LAUNCHES.values(), ids=LAUNCHES)
+def test_processes_are_as_one(processes: int, hosts: int, layouts: tuple[str, ...], tmp_path: Path) -> None:
     """Several hosts are several launchers on this one."""
-    assert_equal(run_layout(processes, tmp_path, *options.split(), hosts=hosts), whole(options))
+    found = run_layouts(processes, tmp_path, layouts, hosts=hosts)
+    assert tuple(found) == layouts
+    for options, results in found.items():
+        assert_equal(results, whole(options), options)
 
 
-def test_two_stages_and_dropout_that_is_of_a_micro_batch_wherever_it_is_computed(tmp_path: Path) -> None:
-    """In a graph, eagerly, computed again for the gradients, or in stages on other processes."""
-    options = "--accumulate 2 --dropout"
-    expected = alone(options)
+def test_dropout_is_that_of_a_micro_batch_wherever_it_is_computed() -> None:
+    """In a graph, eagerly, or computed again for the gradients; in stages on other processes it is above."""
+    expected = alone(DROPOUT)
     assert expected["losses"][0] != pytest.approx(alone("")["losses"][0], abs=1e-4)
-    assert_equal(alone(f"{options} --eager"), expected)
-    assert_equal(alone(f"{options} --checkpoint-activations"), expected)
-    assert_equal(run_layout(2, tmp_path, *options.split(), "--stages", "2"), expected)
+    for way in ("--eager", "--checkpoint-activations"):
+        assert_equal(alone(f"{DROPOUT} {way}"), expected, way)

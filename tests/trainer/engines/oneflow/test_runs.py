@@ -11,8 +11,18 @@ import pytest
 
 from tests.golden import GOLDEN
 from tests.trainer.engines.oneflow.launching import SECONDS, finish_in_time, kill, launch
-from tests.trainer.small_runs import SEQ, command, damage_record_of, finish, losses, start, train, training_log, wait_for
+from tests.trainer.small_runs import (
+    SEQ,
+    arguments_of,
+    command,
+    damage_record_of,
+    losses,
+    train_here,
+    training_log,
+    wait_for,
+)
 from trainer.checkpoint import find_checkpoints, read
+from trainer.cli import main
 
 pytestmark = pytest.mark.oneflow
 LOSSES = json.loads((GOLDEN / "losses_tiny.json").read_bytes())
@@ -23,7 +33,7 @@ def test_the_losses_are_tensorflows(optimizer: str, workdir: Path, tmp_path: Pat
     """Of the same weights and records, as scripts/make_loss_golden has trained on them."""
     golden = LOSSES[optimizer]
     options = ["--no-dropout", "--steps", str(len(golden["losses"])), "--optimizer", optimizer, "--lr", str(golden["lr"])]
-    found = losses(train(workdir, tmp_path, "--engine", "oneflow", *options))
+    found = losses(train_here(workdir, tmp_path, "--engine", "oneflow", *options))
     assert len(found) == 20
     np.testing.assert_allclose(found, golden["losses"], rtol=0, atol=1e-4)
     assert min(found) < found[0] - 0.05
@@ -59,9 +69,9 @@ def test_a_pipeline_that_is_killed_resumes_to_the_same_losses(workdir: Path, tmp
 def test_a_run_resumes_eagerly(workdir: Path, tmp_path: Path) -> None:
     """With the masks that a graph would have had."""
     options = ["--engine", "oneflow", "--steps", "12", "--accumulate", "2", "--batch-size", "8", "--save-every", "6"]
-    whole = losses(train(workdir, tmp_path, *options))
+    whole = losses(train_here(workdir, tmp_path, *options))
     find_checkpoints(tmp_path)[-1].unlink()
-    np.testing.assert_allclose(losses(train(workdir, tmp_path, *options, "--eager")), whole, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(losses(train_here(workdir, tmp_path, *options, "--eager")), whole, rtol=0, atol=1e-5)
 
 
 def test_a_damaged_record_ends_both_processes_with_the_step_before_saved(workdir: Path, tmp_path: Path) -> None:
@@ -79,8 +89,8 @@ def test_a_damaged_record_ends_both_processes_with_the_step_before_saved(workdir
     assert [read(path).run.step for path in find_checkpoints(out)] == [6]
 
 
-def test_half_precision_needs_a_gpu(workdir: Path, tmp_path: Path) -> None:
-    said = finish(start(command(workdir, tmp_path, "--engine", "oneflow", "--amp", "fp16")), status=2)
-    assert said.splitlines()[-1] == (
+def test_half_precision_needs_a_gpu(workdir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments_of(workdir, tmp_path, "--engine", "oneflow", "--amp", "fp16")) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
         "trainer: error: --amp fp16: OneFlow has no half-precision kernels for CPUs; leave --amp out, or take GPUs"
     )

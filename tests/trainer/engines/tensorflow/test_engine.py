@@ -1,6 +1,7 @@
 """A global batch gives the same step however it is cut over devices and micro-batches, in every precision."""
 
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from typing import Any
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 
 from bertprep.errors import UsageError
-from tests.trainer.small_runs import BATCH, MODEL, SEED, make_batch
+from tests.trainer import small_runs
+from tests.trainer.small_runs import BATCH, SEED, make_batch
 from trainer import engines
 from trainer.batches import features
 from trainer.engines import LossScale, open_engine
@@ -22,7 +24,10 @@ from trainer.weights import initial_values
 
 pytestmark = pytest.mark.tensorflow
 STEPS = 10
+MODEL = replace(small_runs.MODEL, num_hidden_layers=1)  # there are some thirty graphs of it below
 CUTS = {"1 device": (1, 1), "4 devices": (4, 1), "accumulation by 4": (1, 4), "4 devices, accumulation by 2": (4, 2)}
+# Tracing a step for four devices takes some 15 s, and the last cut covers what the second one does.
+FEWER_CUTS = {name: cut for name, cut in CUTS.items() if name != "4 devices"}
 SCHEDULE = Schedule(peak=0.01, steps=STEPS + 1, warmup_steps=3)
 
 
@@ -68,10 +73,10 @@ def assert_replicas_equal(engine: Any) -> None:
             np.testing.assert_array_equal(variable.numpy(), engine._replicas[0].all_variables[name].numpy(), err_msg=name)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "lamb"])
-def test_a_run_is_the_same_however_it_is_cut(optimizer: str) -> None:
+@pytest.mark.parametrize(("optimizer", "cuts"), [("adam", CUTS), ("lamb", FEWER_CUTS)], ids=["adam", "lamb"])
+def test_a_run_is_the_same_however_it_is_cut(optimizer: str, cuts: dict[str, tuple[int, int]]) -> None:
     losses, norms, states = {}, {}, {}
-    for name, (devices, accumulation) in CUTS.items():
+    for name, (devices, accumulation) in cuts.items():
         engine = make_engine(devices, optimizer=optimizer)
         results = [step(engine, number, accumulation) for number in range(STEPS)]
         losses[name] = [result.sums.loss for result in results]
@@ -95,7 +100,7 @@ def test_dropout_is_that_of_a_part_wherever_it_is_computed() -> None:
     assert losses["1 device"][0] != pytest.approx(losses["4 devices"][0], abs=1e-4)
 
 
-@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
+@pytest.mark.parametrize("cut", FEWER_CUTS.values(), ids=FEWER_CUTS)
 def test_an_overflow_skips_the_step_on_every_device(cut: tuple[int, int]) -> None:
     engine = make_engine(cut[0], amp="fp16")
     step(engine, 0, cut[1])
@@ -229,7 +234,7 @@ def test_a_step_has_the_same_bits_each_time() -> None:
     engine: Any = TensorFlowEngine(EngineSettings(), open_devices_once(1))
     engine.build(model, OptimizerSettings(), seed=SEED)
     examples, seen = make_batch(0, sequences=32, seq=128, pred=20), set()
-    for _ in range(60):
+    for _ in range(30):
         engine.restart()
         norm = engine.train(examples, step=0, learning_rate=0.0, accumulation=1, stop=False)().gradient_norm
         moments = [value.tobytes() for name, value in sorted(engine.state().items()) if name.endswith("adam_m")]

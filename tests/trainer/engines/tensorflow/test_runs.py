@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.trainer.small_runs import SEQ, command, finish, free_ports, losses, start, train, training_log, wait_for
+from tests.trainer.small_runs import SEQ, command, finish, free_ports, losses, start, train_here, training_log, wait_for
 from trainer.checkpoint import find_checkpoints, read
 
 pytestmark = pytest.mark.tensorflow
@@ -24,7 +24,7 @@ def start_two(workdir: Path, out: Path, *options: str) -> "list[subprocess.Popen
 
 def test_two_processes_are_as_one(workdir: Path, tmp_path: Path) -> None:
     """As are two micro-batches, which both have in common with both processes' four."""
-    one = train(workdir, tmp_path / "one", "--no-dropout")
+    one = train_here(workdir, tmp_path / "one", "--no-dropout")
     finish(*start_two(workdir, tmp_path / "two", "--no-dropout", "--batch-size", "4", "--accumulate", "2"))
     two = training_log(tmp_path / "two")
     np.testing.assert_allclose(losses(two), losses(one), rtol=0, atol=1e-5)
