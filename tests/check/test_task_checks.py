@@ -25,7 +25,7 @@ from bertprep.records import (
 )
 from bertprep.records.convert import write_examples
 from bertprep.workspace.layout import MANIFEST
-from bertprep.workspace.manifest import Manifest, sha256_of
+from bertprep.workspace.manifest import RECORDS, Manifest, read_manifest, sha256_of
 from tests.records.task_records import CLS, FIRST_WORD, LABELS, TASK_KINDS, TOKENS, task_examples
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{number}" for number in range(FIRST_WORD, TOKENS))]
@@ -44,8 +44,9 @@ def write_set(folder: Path, *files: Examples, made_with: dict[str, Any] | None =
         facts[f"training/{path.name}"] = {"examples": len(examples), "bytes": path.stat().st_size, "sha256": sha256_of(path)}
     if made_with is not None:
         vocabulary = {"tokens": TOKENS, "sha256": sha256_of(folder / "vocab.txt")}
-        manifest = Manifest("records", {"seq": 16, "pred": 1, "vocabulary": vocabulary, **made_with}, facts)
+        manifest = Manifest(RECORDS, {"seq": 16, "pred": 1, "vocabulary": vocabulary, **made_with}, facts)
         (folder / MANIFEST).write_text(json.dumps(manifest.as_json()))
+        assert read_manifest(folder)
     return folder
 
 
