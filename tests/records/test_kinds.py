@@ -26,6 +26,7 @@ from bertprep.records import (
     SquadExamples,
 )
 from bertprep.records.convert import write_examples
+from bertprep.records.reader import SMALLEST_RECORD
 from bertprep.records.record_set import BadRecordError, RecordSet, blank
 from tests.records.handmade import FIRST, Dialect, field, float_list, frame, message, number_list
 from tests.records.task_records import LABELS, TASK_KINDS, TOKENS, task_examples
@@ -268,3 +269,9 @@ def test_inspect_shows_any_kind(tmp_path: Path, kind: type[Examples], capsys: py
             assert f"{feature.name} {array[1]}" in shown
     length = int(examples.input_mask[1].sum())
     assert " ".join(tokens[number] for number in examples.input_ids[1, :length]) in shown
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=[kind.title for kind in KINDS])
+def test_no_record_is_smaller_than_the_smallest(kind: type[Examples]) -> None:
+    examples = kind(*(np.zeros_like(array) for array in kind.empty(1, seq=1, pred=1).arrays))
+    assert len(frame(plain_message(examples, 0, "ofrecord"), "ofrecord")) >= SMALLEST_RECORD
