@@ -17,11 +17,11 @@ from bertprep.check.findings import ERROR, Finding
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.kernels import numbers as faults
-from bertprep.kernels.numbers import FEATURES
-from bertprep.records.examples import MOST_VALUES, Examples, rows_in_block
+from bertprep.kernels.numbers import KNOWN_FEATURES
+from bertprep.records.examples import MOST_VALUES, Examples, PretrainingExamples, Shape, rows_in_block
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.formats import find_format
-from bertprep.records.reader import SMALLEST_RECORD, describe_file
+from bertprep.records.reader import SMALLEST_RECORD, describe_file, measure_record
 
 BLOCK = 256
 """Records at a time; at 128 tokens they fit the processor's cache."""
@@ -45,12 +45,13 @@ CODES = {
 class RecordScan:
     """One file, open until `close`; `findings` grow while it is read.
 
-    Raises `BertprepError` if it is not a record file. `seq` and `pred` are those of the first readable record, 0 if there is
-    none.
+    Raises `BertprepError` if it is not a record file. `kind`, `seq` and `pred`, together `shape`, are those of the first
+    readable record; the sizes are 0 if there is none.
     """
 
     def __init__(self, path: Path, name: str) -> None:
         self._name = name
+        self.kind: type[Examples] = PretrainingExamples  # until the first record tells
         self._notes = np.zeros(faults.NOTES_SIZE, np.int64)
         self._faults: dict[tuple[str, str], Finding] = {}
         self._bytes = FileBytes(path)
@@ -61,7 +62,8 @@ class RecordScan:
             self._offsets = np.zeros(self._bytes.array.size // SMALLEST_RECORD + _ODD_RECORDS, np.int64)
             self._row = self._describe(0)
             self.records = self._find_records()
-            self.seq, self.pred = self._measure()
+            self.shape = self._measure()
+            self.kind, self.seq, self.pred = self.shape
             self._bytes.check()
         except BaseException:
             self.close()
@@ -82,8 +84,8 @@ class RecordScan:
         The longer the records, the smaller the blocks, so memory does not grow with them. With `sample`, only that many
         records, spread evenly over the file. Raises `BertprepError` if the file is truncated meanwhile.
         """
-        rows = rows_in_block(BLOCK, seq=self.seq, pred=self.pred)
-        buffer = Examples.empty(rows, seq=self.seq, pred=self.pred)
+        rows = rows_in_block(BLOCK, seq=self.seq, pred=self.pred, kind=self.kind)
+        buffer = self.kind.empty(rows, seq=self.seq, pred=self.pred)
         wanted = self.records if sample is None else min(sample, self.records)
         files, at = np.zeros(rows, np.int64), 0
         while at < wanted:
@@ -126,14 +128,13 @@ class RecordScan:
             self._add("bad-message", found, f"records of {SMALLEST_RECORD} bytes or more", f"a mean of {size} before it")
             return found
 
-    def _measure(self) -> tuple[int, int]:
-        """(seq, pred) of the first readable record."""
-        counts = np.zeros(len(FEATURES), np.int64)
+    def _measure(self) -> Shape:
+        """The shape of the first readable record."""
         for record in range(min(self.records, _TRIES)):
-            fault = kernels.load().measure(self._describe(int(self._offsets[record])), counts, self._notes)
-            seq, pred = int(counts[0]), int(counts[faults.POSITIONS])
-            if fault >= 0 and seq > 0 and pred > 0 and max(seq, pred) <= MOST_VALUES:
-                return seq, pred
+            fault, self.kind, counts = measure_record(self._describe(int(self._offsets[record])), self._notes)
+            seq, pred = counts.get("input_ids", 0), counts.get("masked_lm_positions", 0)
+            if fault >= 0 and min(counts.values()) > 0 and max(counts.values()) <= MOST_VALUES:
+                return Shape(self.kind, seq, pred)
         # none is readable: the first one's fault is reported for all
         if self.records:
             if fault < 0:
@@ -141,10 +142,10 @@ class RecordScan:
             else:
                 expected = f"1 to {MOST_VALUES:,} values in input_ids and masked_lm_positions"
                 self._add("feature-shape", 0, expected, f"{seq:,} and {pred:,}")
-        return 0, 0
+        return Shape(self.kind, 0, 0)
 
     def _note(self, fault: int, record: int) -> None:
-        expected, found = _words(fault, self.format, self._notes)
+        expected, found = _words(fault, self.format, self.kind, self._notes)
         self._add(CODES[fault], record, expected, found)
 
     def _add(self, code: str, record: int, expected: str, found: str) -> None:
@@ -157,10 +158,10 @@ class RecordScan:
             )
 
 
-def _words(fault: int, record_format: RecordFormat, notes: NDArray[np.int64]) -> tuple[str, str]:
+def _words(fault: int, record_format: RecordFormat, kind: type[Examples], notes: NDArray[np.int64]) -> tuple[str, str]:
     """(what was expected, what was found)."""
     found, expected = int(notes[faults.FOUND]), int(notes[faults.EXPECTED])
-    feature = FEATURES[int(notes[faults.FEATURE])] if fault in _OF_FEATURES else ""
+    feature = KNOWN_FEATURES[int(notes[faults.FEATURE])] if fault in _OF_FEATURES else ""
     if fault == faults.TRUNCATED:
         return "as many bytes as its length says", f"{found:,} of {expected:,}: the file is truncated or damaged"
     if fault == faults.LEFT_OVER:
@@ -178,7 +179,8 @@ def _words(fault: int, record_format: RecordFormat, notes: NDArray[np.int64]) ->
     if fault == faults.TWICE:
         return f"feature {feature} once", "more than one"
     if fault == faults.WRONG_TYPE:
-        return f"feature {feature} as {'floats' if feature == 'masked_lm_weights' else 'integers'}", "a list of another type"
+        values = "floats" if kind.feature(feature).dtype == np.float32 else "integers"
+        return f"feature {feature} as {values}", "a list of another type"
     if fault == faults.WRONG_COUNT:
         return f"{expected:,} values of {feature}", f"{found:,}"
     return f"values of {feature} from 0 to 2147483647", "another value"

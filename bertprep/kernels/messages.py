@@ -1,10 +1,11 @@
-"""Find the seven features in a serialized record, whoever wrote it, and take their values out.
+"""Find features in a serialized record, whoever wrote it, and take their values out.
 
     Example (TFRecord)   1: Features { 1: entry { 1: name, 2: Feature }, ... }    Feature: 1 bytes, 2 float, 3 int64 list
     OFRecord                         { 1: entry { 1: name, 2: Feature }, ... }    1 bytes, 2 float, 3 double, 4 int32, 5 int64
 
-Entries and the fields in them may come in any order, numbers packed or one by one, and what is unknown is skipped. First all
-features are located, as ranges of bytes; every length is checked against the range around it before it is used.
+Entries and the fields in them may come in any order, numbers packed or one by one, and what is unknown or not asked for is
+skipped. First all features are located, as ranges of bytes; every length is checked against the range around it before it
+is used.
 """
 
 import numpy as np
@@ -16,27 +17,24 @@ from bertprep.kernels.numbers import (
     END,
     EXAMPLE_INT64_LIST,
     FEATURE,
-    FEATURE_COUNT,
-    FEATURES,
     FLOAT_LIST,
     FOUND,
     INT32_LIST,
     INT64_LIST,
     KIND,
+    KNOWN_FEATURES,
     MALFORMED,
     MISSING,
     OFRECORD,
     SPAN_SIZE,
     TF2_NAMES,
-    TFRECORD,
     TWICE,
-    WEIGHTS,
     WRONG_COUNT,
     WRONG_TYPE,
 )
 from bertprep.kernels.varints import count_numbers, read_number, read_varint, unpack
 
-_NAMES = {name: feature for feature, known in enumerate(FEATURES) for name in (known, TF2_NAMES.get(known, known))}
+_NAMES = {name: feature for feature, known in enumerate(KNOWN_FEATURES) for name in (known, TF2_NAMES.get(known, known))}
 _BY_SIZE = sorted(_NAMES, key=len)
 _SIZES = np.array([len(name) for name in _BY_SIZE])
 _LONGEST = len(_BY_SIZE[-1])
@@ -101,8 +99,8 @@ def _skip(data, tag, at, end):
 
 
 @subroutine
-def _locate_in_entry(data, at, end, spans, problem):
-    """Note where the feature of one map entry is; field 1 is its name, field 2 the Feature."""
+def _locate_in_entry(data, at, end, wanted, found, spans, problem):
+    """Note where the feature of one map entry is; field 1 is its name, field 2 the Feature. Returns `found` with its bit."""
     name, name_size = i64(0), i64(0)
     value, value_end = i64(-1), i64(-1)
     while at < end:
@@ -123,11 +121,11 @@ def _locate_in_entry(data, at, end, spans, problem):
             if at < 0:
                 return i64(MALFORMED)
     feature = _feature_named(data, name, name_size)
-    if feature < 0:
-        return i64(0)
+    if feature < 0 or not (wanted >> feature) & 1:
+        return found
     problem[FEATURE] = feature
     span = SPAN_SIZE * feature
-    if spans[span + BEGIN] >= 0:
+    if (found >> feature) & 1:
         return i64(TWICE)
     spans[span + KIND], spans[span + BEGIN], spans[span + END] = i64(0), name, name
     at, end = value, value_end
@@ -143,64 +141,79 @@ def _locate_in_entry(data, at, end, spans, problem):
             at = _skip(data, tag, at, end)
             if at < 0:
                 return i64(MALFORMED)
-    return i64(0)
+    return found | i64(1) << feature
 
 
 @subroutine
-def _locate_in_map(data, at, end, spans, problem):
+def _locate_in_map(data, at, end, wanted, found, spans, problem):
     while at < end:
         tag, at = read_varint(data, at, end)
         if tag == 0x0A:
             size, at = _read_size(data, at, end)
             if size < 0:
                 return i64(MALFORMED)
-            fault = _locate_in_entry(data, at, at + size, spans, problem)
-            if fault < 0:
-                return fault
+            found = _locate_in_entry(data, at, at + size, wanted, found, spans, problem)
+            if found < 0:
+                return found
             at += size
         else:
             at = _skip(data, tag, at, end)
             if at < 0:
                 return i64(MALFORMED)
-    return i64(0)
+    return found
 
 
 @subroutine
-def locate_features(data, at, end, record_format, spans, problem):
-    """Fill `spans` for all features of the record data[at:end]; 0 or a fault. All are there, with a list of a fitting type."""
-    for feature in range(FEATURE_COUNT):
-        spans[SPAN_SIZE * feature + KIND] = 0
-        spans[SPAN_SIZE * feature + BEGIN] = -1
+def find_features(data, at, end, record_format, wanted, spans, problem):
+    """Fill `spans` for the features that the record data[at:end] has of those wanted; returns which, as bits, or a fault."""
     if record_format == OFRECORD:
-        fault = _locate_in_map(data, at, end, spans, problem)
-        if fault < 0:
-            return fault
-    while record_format == TFRECORD and at < end:
+        return _locate_in_map(data, at, end, wanted, i64(0), spans, problem)
+    found = i64(0)
+    while at < end:
         tag, at = read_varint(data, at, end)
         if tag == 0x0A:
             size, at = _read_size(data, at, end)
             if size < 0:
                 return i64(MALFORMED)
-            fault = _locate_in_map(data, at, at + size, spans, problem)
-            if fault < 0:
-                return fault
+            found = _locate_in_map(data, at, at + size, wanted, found, spans, problem)
+            if found < 0:
+                return found
             at += size
         else:
             at = _skip(data, tag, at, end)
             if at < 0:
                 return i64(MALFORMED)
-    for feature in range(FEATURE_COUNT):
-        kind = spans[SPAN_SIZE * feature + KIND]
-        if feature == WEIGHTS:
-            fits = kind == FLOAT_LIST or (kind == DOUBLE_LIST and record_format == OFRECORD)
-        elif record_format == OFRECORD:
-            fits = kind in (INT32_LIST, INT64_LIST)
-        else:
-            fits = kind == EXAMPLE_INT64_LIST
-        if not fits:
-            problem[FEATURE], problem[FOUND] = feature, kind
-            return i64(MISSING) if spans[SPAN_SIZE * feature + BEGIN] < 0 else i64(WRONG_TYPE)
-    return i64(0)
+    return found
+
+
+@subroutine
+def locate_features(data, at, end, record_format, wanted, spans, problem):
+    """As `find_features`, and all are there; 0 or a fault."""
+    found = find_features(data, at, end, record_format, wanted, spans, problem)
+    if found < 0:
+        return found
+    if found == wanted:
+        return i64(0)
+    problem[FEATURE] = 0
+    while (found >> problem[FEATURE]) & 1 == (wanted >> problem[FEATURE]) & 1:
+        problem[FEATURE] += 1
+    return i64(MISSING)
+
+
+@subroutine
+def check_list(spans, feature, is_float, record_format, problem):
+    """Whether a feature's list is of a fitting type; 0 or a fault."""
+    kind = spans[SPAN_SIZE * feature + KIND]
+    if is_float:
+        fits = kind == FLOAT_LIST or (kind == DOUBLE_LIST and record_format == OFRECORD)
+    elif record_format == OFRECORD:
+        fits = kind in (INT32_LIST, INT64_LIST)
+    else:
+        fits = kind == EXAMPLE_INT64_LIST
+    if fits:
+        return i64(0)
+    problem[FEATURE], problem[FOUND] = feature, kind
+    return i64(WRONG_TYPE)
 
 
 @subroutine
@@ -260,10 +273,10 @@ def take_numbers(data, spans, feature, limit, out, start, count):
 
 
 @subroutine
-def take_weights(data, spans, out, start, count):
-    """The same for the weights, which are floats or, in an OFRecord, doubles."""
-    at, end = spans[SPAN_SIZE * WEIGHTS + BEGIN], spans[SPAN_SIZE * WEIGHTS + END]
-    width = i64(4) if spans[SPAN_SIZE * WEIGHTS + KIND] == FLOAT_LIST else i64(8)
+def take_floats(data, spans, feature, out, start, count):
+    """The same for floats, which are doubles in some OFRecords."""
+    at, end = spans[SPAN_SIZE * feature + BEGIN], spans[SPAN_SIZE * feature + END]
+    width = i64(4) if spans[SPAN_SIZE * feature + KIND] == FLOAT_LIST else i64(8)
     stop = start + count
     while at < end:
         begin, at = _next_values(data, at, end, width)
