@@ -114,7 +114,7 @@ class Dialect:
         "with use_v2_feature_names; TFRecord only", choices=FEATURE_NAMES,
     )  # fmt: skip
     compress: str = option(
-        NONE, "gzip writes .tfrecord.gz files of a little over a third of the size, which a reader must be told to decompress; "
+        NONE, "gzip writes .tfrecord.gz files of a little over a third of the size, which readers decompress only on request; "
         "TFRecord only", choices=COMPRESSIONS,
     )  # fmt: skip
 

@@ -54,7 +54,7 @@ class EngineSettings:
         choices=("auto", *SWITCHES), const="on",
     )  # fmt: skip
     deterministic: str = option(
-        "on", "tensorflow: off lets GPUs sum in any order, so that no two runs have the same last digits", choices=SWITCHES
+        "on", "tensorflow: off lets GPUs sum in any order, so the last digits may differ between runs", choices=SWITCHES
     )
     stages: int = option(
         1, "oneflow: cut the layers into this many pipeline stages, a process each", also=("--nums-split",), least=1

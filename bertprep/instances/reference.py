@@ -110,7 +110,7 @@ def truncate_pair(a: list[str], b: list[str], longest: int, rng: random.Random) 
 def mask_tokens(
     tokens: list[str], vocabulary: Sequence[str], settings: InstanceSettings, rng: random.Random
 ) -> tuple[list[int], list[str]]:
-    """Replace some tokens in place; returns their positions, ascending, and what they were."""
+    """Replace some tokens in place; returns their positions, ascending, and the original tokens."""
     groups: list[list[int]] = []
     for position, token in enumerate(tokens):
         if token in ("[CLS]", "[SEP]"):

@@ -167,7 +167,7 @@ def _put_ready_varint(out, at, varint):
 
 @intrinsic
 def _pack_16(_context, _out, _at, _sequence, _first):
-    """Write the bytes of 16 ready varints from sequence[first] to out[at], moved together; returns how many they are."""
+    """Write the bytes of 16 ready varints from sequence[first] to out[at], packed; returns their number."""
 
     def generate(_context, builder, _signature, arguments):
         out, at, sequence, first = arguments

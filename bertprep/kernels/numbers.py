@@ -43,7 +43,7 @@ TAG_AT, SIZE_AT = HEADER_WIDTH - 2, HEADER_WIDTH - 1
 KEY_WIDTH = 32
 """A feature's name with the protobuf bytes around it; byte 31 is the length of both."""
 VARINT_SIZE_SHIFT = 24
-"""A ready varint holds its bytes below this bit, and how many they are above it."""
+"""A ready varint has its bytes below this bit and their count above it."""
 SPARE_VARINTS = 64
 """Ready varints after the last one of an array, which copies may read and write."""
 WIDEST_VARINT = 3
@@ -71,7 +71,7 @@ SEEN_BITS = 15
 LENGTH_CODES, DISTANCE_CODES = 256, 256 + 259
 """`codes` holds those of 256 literals, then from here on those of matches of 0 to 258 bytes, and of 30 distances."""
 CODE_SIZE_SHIFT = 24
-"""A code holds the bits to write below this bit, and how many they are above it."""
+"""A code has the bits to write below this bit and their count above it."""
 
 # --- arrays of examples as kernels see them
 

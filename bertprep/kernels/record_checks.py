@@ -7,8 +7,8 @@ branch, so that the compiler makes them vector code; where a fault is, is looked
 Records with a fault are counted as such and left out of the statistics, but for a wrong number of predictions. A record has
 two hashes, sums of values each multiplied by a random 64-bit number of its position: of its text, and of all its values. Two
 different records agree in both with a chance below 2**-90, and the same text under other masks in the first. Their lowest
-bits are not of the sum: that of the first says that the text is long and varied, so that no other text is the same by chance;
-the six of the second are a number c, when draws of masks for the text agree with these with a chance of 2**-c at most.
+bits are not part of the hash: the first's is set if the text is long and varied, so that no other text equals it by chance; the
+second's six are a number c: other masks drawn for the text equal these with a probability of at most 2**-c.
 """
 
 from bertprep.kernels.language import (
@@ -408,7 +408,7 @@ def _expect_words(text, first_sep, length, positions, n, wanted, seq, tables, re
 
 @subroutine
 def _count_predictions(ids, positions, labels, n, mask, tokens, tables):
-    """Count predictions by position, by label, and by what is shown there; returns how many show [MASK]."""
+    """Count predictions by position, by label and by shown token; returns the number that show [MASK]."""
     positions_seen, labels_seen = pointer_at(i64_p, tables[AT_POSITIONS]), pointer_at(i64_p, tables[AT_LABELS])
     shown, replaced = pointer_at(i64_p, tables[AT_SHOWN]), pointer_at(i64_p, tables[AT_REPLACED])
     n_masks = i64(0)

@@ -107,7 +107,7 @@ def _unpack_16(_context, _out, _index, _data, _at, _starts, _count):
             "llvm.x86.avx512.mask.compress.v16i32", (), ir.FunctionType(wide, [wide, wide, chosen.type])
         )
         together = builder.call(function, [value, ir.Constant(wide, [0] * 16), chosen])
-        # as many lanes as bits were chosen, so that nothing after them is overwritten
+        # only the selected lanes, so that nothing after them is overwritten
         narrow = ir.IntType(32)
         lane = ir.Constant(wide, list(range(16)))
         one = builder.insert_element(ir.Constant(wide, ir.Undefined), builder.trunc(count, narrow), narrow(0))

@@ -1,6 +1,6 @@
 """What is wrong with a record file, in words: one line with the file, the record, what was expected, found, and what to do.
 
-Kernels answer with the numbers of `bertprep.kernels.numbers`; this is the only place that turns them into messages.
+Kernels return fault numbers (`bertprep.kernels.numbers`); only this module turns them into messages.
 """
 
 from pathlib import Path

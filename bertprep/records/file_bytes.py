@@ -1,6 +1,6 @@
 """The bytes of a file as an array: mapped into memory, or decompressed where it is gzip.
 
-A mapped file costs no memory of its own: the system holds its pages as long as it likes and drops them when room is needed.
+A mapped file needs no memory of its own: the system caches its pages and evicts them under memory pressure.
 Whoever reads the array calls `check` after it, since another process may cut the file short meanwhile; bertprep's own files
 never are, they are replaced whole. A compressed file is decompressed whole, since records are read in any order, and gzip
 cannot be entered in the middle: a small one in memory, a larger one to a file on disk that has no name and is gone when it is

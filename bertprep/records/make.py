@@ -75,7 +75,7 @@ class RecordMaker:
         return RecordEncoder(self.vocabulary, seq=self.settings.seq, pred=self.settings.pred, dialect=self.dialect)
 
     def prepare(self) -> None:
-        """Load all that workers share, so that a forked worker has it at once."""
+        """Preload what all workers use, so that forked workers inherit it."""
         kernels.load()
         _ = self.tokenizer, self.encoder
 

@@ -2,7 +2,7 @@
 
 The processes of a run are its ranks: each reads its rows of every global batch and gives them to its engine, which splits them
 over its own devices and sums over all. All make the same calls in the same order, and all get the same results. Below the
-interface is what both engines share: dropout keys, moments and the loss scale.
+interface is the code common to the engines: dropout keys, moments and the loss scale.
 """
 
 from __future__ import annotations
