@@ -188,7 +188,7 @@ class _Run:
         after = f"resumes from the newest checkpoint, {newest.name}" if newest else "starts again, since there is no checkpoint"
         return BertprepError(
             f"step {step.number:,}: the loss is {result.sums.loss}, the norm of the gradients {result.gradient_norm}; "
-            f"its batch is {places[0]}, and {len(places) - 1:,} more in {out / BATCH_FILE}; inspect them with bertprep "
+            f"its batch is {places[0]}, and {len(places) - 1:,} more in {out / BATCH_FILE}; look at them with bertprep "
             f"inspect, or lower --lr; the same command {after}"
         )
 
