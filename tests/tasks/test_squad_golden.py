@@ -107,7 +107,9 @@ def test_predictions(version: str, size: int) -> None:
     assert list(found.answers()) == list(wanted["predictions"])
     assert found.null_odds == wanted.get("null_odds")
     for name, entries in wanted["nbest"].items():
-        assert [{**entry, "probability": 0} for entry in found.nbest[name]] == [{**entry, "probability": 0} for entry in entries]
+        assert [{**entry, "probability": 0} for entry in found.nbest[name]] == [
+            {**entry, "probability": 0} for entry in entries
+        ]
         probabilities = [entry["probability"] for entry in entries]
         assert [entry["probability"] for entry in found.nbest[name]] == pytest.approx(probabilities, rel=1e-12)
 
@@ -131,7 +133,9 @@ def test_examples_that_google_drops_are_kept_beside_its_own(version: str, size: 
     is_googles = np.isin(ours.order, google.order)[ours.examples]
     for mine, theirs in zip(ours[:].arrays[1:], google[:].arrays[1:], strict=True):
         assert (mine[is_googles] == theirs).all()
-    rest = {name: ours[:].start_positions[ours.examples == ours.order.tolist().index(ours.data.ids.index(name))] for name in lost}
+    rest = {
+        name: ours[:].start_positions[ours.examples == ours.order.tolist().index(ours.data.ids.index(name))] for name in lost
+    }
     assert all(positions.any() for positions in rest.values())
 
 

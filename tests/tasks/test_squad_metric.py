@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bertprep.tasks import squad_metric
 from bertprep.sources.tasks.squad import evaluation_program
+from bertprep.tasks import squad_metric
 from bertprep.tasks.squad import VERSIONS
 from tests.golden import GOLDEN
 
