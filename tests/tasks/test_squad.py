@@ -66,15 +66,15 @@ MISTAKES: dict[str, tuple[Any, str]] = {
         one(answers=[{"text": " \u00a0", "answer_start": 1}]),
         'question "q1": its answer is " \u00a0", expected text of the context',
     ),
-    "no answer_start": (one(answers=[{"text": "b"}]), 'question "q1": answer_start is null, expected a whole number from 0 to 4'),
+    "no answer_start": (one(answers=[{"text": "b"}]), 'question "q1": answer_start is null, expected a whole number'),
     "answer_start is text": (one(answers=[{"text": "b", "answer_start": "2"}]), 'question "q1": answer_start is "2", expected'),
-    "answer_start is true": (one(answers=[{"text": "b", "answer_start": True}]), 'question "q1": answer_start is true, expected'),
+    "answer_start is true": (one(answers=[{"text": "b", "answer_start": True}]), 'question "q1": answer_start is true,'),
     "answer_start is NaN": ('{"data": [{"paragraphs": [{"context": "a", "qas": [{"id": "q1", "question": "", "answers": '
                             '[{"text": "a", "answer_start": NaN}]}]}]}]}', 'question "q1": answer_start is NaN, expected'),
     "answer_start is negative": (one(answers=[answer(CONTEXT, "b", -1)]), 'question "q1": answer_start is -1, expected'),
     "answer_start is beyond": (
         one(answers=[answer(CONTEXT, "b", 5)]),
-        'question "q1": answer_start is 5, expected a whole number from 0 to 4, as the context has 5 characters and the answer 1',
+        'question "q1": answer_start is 5, expected a whole number from 0 to 4, as the context has 5 characters',
     ),
     "the answer is too long": (
         one(answers=[answer(CONTEXT, "a b c d", 0)]),
@@ -157,7 +157,7 @@ def test_evaluation_needs_no_answers(tmp_path: Path) -> None:
     both = squad("1.1", (CONTEXT, [question("x"), question("y", answers=RIGHT)]))
     with pytest.raises(BertprepError, match="1 of 2 questions have no list of answers, expected all or none"):
         read(tmp_path, both, training=False)
-    with pytest.raises(BertprepError, match='question "q1": has no answer; v1.1 has one for each'):
+    with pytest.raises(BertprepError, match=r'question "q1": has no answer; v1\.1 has one for each'):
         read(tmp_path, one(answers=[]), training=False)
 
 

@@ -89,7 +89,7 @@ def test_best_of_n(tmp_path: Path) -> None:
     assert [entry["text"] for entry in found.nbest["q1"]] == [
         "a b",
         "a",
-    ]  # 4 and 3; "b" has 3 too, but starts at the lesser start
+    ]  # 4 and 3; "b" has 3 too, but from the lesser start
     assert found.nbest["q1"][0]["probability"] == pytest.approx(1 / (1 + np.exp(-1)))
 
 
