@@ -27,9 +27,9 @@ class Segments:
     sizes: NDArray[np.int64]
 
 
-def make_examples(rows: Rows, tokenizer: Tokenizer, vocabulary: Vocabulary, *, seq: int) -> (
-    ClassificationExamples | RegressionExamples
-):
+def make_examples(
+    rows: Rows, tokenizer: Tokenizer, vocabulary: Vocabulary, *, seq: int
+) -> ClassificationExamples | RegressionExamples:
     """The features of some rows, in their order; floating-point labels give `RegressionExamples`."""
     count = len(rows)
     tokens, a, b = _tokenize(rows, tokenizer)

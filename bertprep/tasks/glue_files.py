@@ -191,7 +191,7 @@ def _read_columns(file: TextFile, columns: Columns) -> Read:
         fields = line.split(b"\t")
         if len(fields) < least:
             found = f"has {len(fields)} column{'s' * (len(fields) > 1)}" if line else "is blank"
-            raise _fault(file, number, f"{found}, expected {least} or more, separated by tabs; fix or remove it")
+            raise _fault(file, number, f"{found}, expected {least} or more columns, separated by tabs; fix it")
         return (
             fields[text_a],
             b"" if text_b is None else fields[text_b],
@@ -221,7 +221,7 @@ def _parse_object(file: TextFile, number: int, line: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise _fault(file, number, f"is not JSON ({error}); expected one object a line") from error
     if not isinstance(values, dict):
-        raise _fault(file, number, "is not a JSON object; expected one a line, such as " '{"text": "...", "label": "..."}')
+        raise _fault(file, number, 'is not a JSON object; expected one a line, such as {"text": "...", "label": "..."}')
     return values
 
 
