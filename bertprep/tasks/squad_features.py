@@ -77,16 +77,21 @@ class SquadFeatures:
         if self.spans is None:
             return made
         impossible = (self.data.answer_starts[self.order[examples]] < 0).astype(np.int32)
-        return SquadExamples(*made.arrays, *self._positions(taken), impossible)
+        starts, ends = self._positions(taken, *self.spans)
+        return SquadExamples(
+            made.unique_ids, made.input_ids, made.input_mask, made.segment_ids,
+            start_positions=starts, end_positions=ends, is_impossible=impossible,
+        )  # fmt: skip
 
-    def _positions(self, rows: slice) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def _positions(
+        self, rows: slice, first_tokens: NDArray[np.int64], last_tokens: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The positions of the answers' first and last tokens in some rows; 0 where the window has not all of an answer."""
-        assert self.spans is not None
         starts = self.window_starts[rows]
-        firsts, lasts = (span[self.examples[rows]] for span in self.spans)
+        firsts, lasts = first_tokens[self.examples[rows]], last_tokens[self.examples[rows]]
         inside = (firsts >= starts) & (lasts < starts + self.window_sizes[rows])
         offsets = self.text_positions(rows) - starts
-        return tuple(np.where(inside, tokens + offsets, 0).astype(np.int32) for tokens in (firsts, lasts))  # type: ignore[return-value]
+        return np.where(inside, firsts + offsets, 0).astype(np.int32), np.where(inside, lasts + offsets, 0).astype(np.int32)
 
     def text_positions(self, rows: slice | NDArray[np.int64]) -> NDArray[np.int64]:
         """For some rows, the position of the first token of the context: after [CLS], the question and [SEP]."""
