@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import bertprep
-from bertprep.config import SPLITTERS
+from bertprep.config import GLUE, SPLITTERS, SQUAD, SQUAD_VERSIONS, TASKS
 from bertprep.errors import BertprepError
 from bertprep.untrusted import (
     CORPUS,
@@ -28,6 +28,7 @@ from bertprep.untrusted import (
     SHA256,
     SHARE,
     TEXT,
+    TEXTS,
     Rule,
     check_path,
     check_values,
@@ -41,7 +42,8 @@ from bertprep.workspace.layout import MANIFEST, by_number
 JOURNAL_SUFFIX = ".journal"
 
 SCHEMA = 1
-CLEANED_TEXT, TEXT_SHARDS, RECORDS = "cleaned text", "text shards", "masked-LM records"
+CLEANED_TEXT, TEXT_SHARDS, RECORDS, TASK_RECORDS = "cleaned text", "text shards", "masked-LM records", "task records"
+RECORD_KINDS = (RECORDS, TASK_RECORDS)
 
 
 @dataclass(frozen=True)
@@ -76,13 +78,25 @@ KINDS = {
             "seed": SEED, "one_seed": FLAG, "whole_word": FLAG, "cased": FLAG, "corpus": CORPUS, "text_sha256": SHA256,
             "vocabulary": OBJECT, "converted_to": OBJECT, "converted_from": OBJECT,
         },
-        needed=("seq", "pred"),
+        needed=("seq",),  # records of a task that another tool wrote have no pred
         facts={**_FILE, "examples": COUNT, "seed": SEED, "text": OBJECT},
+        needed_facts=("bytes", "sha256", "examples"),
+    ),
+    TASK_RECORDS: Kind(
+        made_with={
+            "task": one_of(*TASKS), "version": one_of(*SQUAD_VERSIONS), "name": CORPUS, "labels": TEXTS, "seq": _LENGTH,
+            "doc_stride": POSITIVE, "max_query": POSITIVE, "cased": FLAG, "corpus": CORPUS, "examples_per_file": POSITIVE,
+            "inputs": LIST, "vocabulary": OBJECT, "converted_to": OBJECT, "converted_from": OBJECT,
+        },
+        needed=("task", "seq", "inputs"),
+        facts={**_FILE, "examples": COUNT},
         needed_facts=("bytes", "sha256", "examples"),
     ),
 }  # fmt: skip
 _VOCABULARY = {"tokens": POSITIVE, "sha256": SHA256}
 _TEXT = {"bytes": COUNT, "crc32c": TEXT}
+_OF_TASK = {SQUAD: ("version", "doc_stride", "max_query"), GLUE: ("name", "labels")}
+"""What `made_with` needs of each task."""
 
 
 @dataclass(frozen=True)
@@ -194,6 +208,8 @@ def check_header(content: object) -> Kind:
     kind = KINDS[header["kind"]]
     made_with = check_values(header["made_with"], kind.made_with, needed=kind.needed, place="made_with.")
     check_values(made_with.get("vocabulary", {}), _VOCABULARY, place="made_with.vocabulary.")
+    if kind is KINDS[TASK_RECORDS]:
+        check_values(made_with, kind.made_with, needed=_OF_TASK[made_with["task"]], place="made_with.")
     return kind
 
 
