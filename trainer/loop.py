@@ -60,7 +60,7 @@ class Step:
 
 def train(settings: RunSettings, engine: Engine) -> bool:
     """Train from where `settings.out`, which is locked, stands; returns whether to the end, and not until a signal to stop."""
-    engine.build(settings.model, settings.optimizer, seed=settings.seed)
+    engine.build(settings.model, settings.optimizer, seed=settings.seed, task=settings.task)
     with ExitStack() as opened:
         phases = [opened.enter_context(open_phase(settings, phase, engine)) for phase in settings.phases]
         records = [data.records for data in phases]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -24,22 +23,24 @@ from bertprep.weights.tensor_bundle import TensorBundle, find_prefix, newest_bun
 from bertprep.workspace.layout import GOOGLE_PREFIX
 from trainer import checkpoint
 from trainer.model_config import ModelConfig
+from trainer.tasks import Task
+from trainer.tasks.pretraining import PRETRAINING
 
 HUGGING_FACE_FILE = "model.safetensors"
 Weights = dict[str, NDArray[np.float32]]
 
 
 def variable_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every variable, in the order in which they are kept everywhere.
+    """Name and shape of every variable of a model for pretraining, in the order in which they are kept everywhere.
 
     >>> shapes = variable_shapes(ModelConfig.preset("tiny"))
     >>> shapes["bert/encoder/layer_1/intermediate/dense/kernel"]
     (128, 512)
     """
-    return google_names.variable_shapes(asdict(config))
+    return PRETRAINING.variable_shapes(config)
 
 
-def initial_values(config: ModelConfig, seed: int) -> Weights:
+def initial_values(config: ModelConfig, seed: int, task: Task = PRETRAINING) -> Weights:
     """Random values of all variables, the same for every engine, in 4 bytes a parameter.
 
     Each variable is drawn from the seed and its index in the list: a normal distribution of the configuration's
@@ -47,7 +48,7 @@ def initial_values(config: ModelConfig, seed: int) -> Weights:
     """
     return {
         name: _initial_value(name, shape, config.initializer_range, np.random.default_rng([seed, index]))
-        for index, (name, shape) in enumerate(variable_shapes(config).items())
+        for index, (name, shape) in enumerate(task.variable_shapes(config).items())
     }
 
 

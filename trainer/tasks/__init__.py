@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from bertprep.records import Examples
 from bertprep.records.record_set import RecordSet
 from trainer.model_config import ModelConfig
 
@@ -38,11 +39,25 @@ class Sums(Protocol):
 
 
 class Task(Protocol):
-    """One kind of training."""
+    """One kind of training.
+
+    An engine has a module of the same name with the task's heads, `trainer.engines.tensorflow.pretraining` for example.
+    """
+
+    @property
+    def name(self) -> str:
+        """What engines, checkpoints and messages know it by: pretraining, squad or classification."""
+
+    @property
+    def examples(self) -> type[Examples]:
+        """The kind of the records that it trains on."""
 
     @property
     def sums(self) -> Callable[..., Sums]:
         """The type of its sums; all are 0 without arguments."""
+
+    def variable_shapes(self, model: ModelConfig) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every variable, its heads' last, in the order in which they are kept everywhere."""
 
     def open_records(self, data: Sequence[Path], split: str, model: ModelConfig) -> RecordSet:
         """The records of a split, whose values are held against the sizes of the model as they are read."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertprep.errors import BertprepError
 from bertprep.progress import say
+from bertprep.records import Examples
 from bertprep.records.record_set import RecordSet
+from bertprep.weights import google_names
 from trainer.model_config import ModelConfig
 from trainer.tasks import Task
 from trainer.tasks.unigram import unigram_loss
@@ -45,7 +48,12 @@ class PretrainingSums(NamedTuple):
 
 
 class _Pretraining:
+    name = "pretraining"
+    examples = Examples
     sums = PretrainingSums
+
+    def variable_shapes(self, model: ModelConfig) -> dict[str, tuple[int, ...]]:
+        return google_names.variable_shapes(asdict(model))
 
     def open_records(self, data: Sequence[Path], split: str, model: ModelConfig) -> RecordSet:
         return RecordSet(data, split, vocab_size=model.vocab_size, type_vocab_size=model.type_vocab_size)
