@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -231,12 +231,12 @@ def open_phase(settings: RunSettings, phase: Phase, engine: Engine) -> Iterator[
 
 def empty_for(records: RecordSet, count: int) -> Examples:
     """Arrays for `count` records of a set, to be read into."""
-    return Examples.empty(count, seq=records.seq, pred=records.pred)
+    return records.kind.empty(count, seq=records.seq, pred=records.pred)
 
 
 def features(examples: Examples) -> dict[str, NDArray[Any]]:
     """The arrays of examples by their names, as engines take them."""
-    return {field.name: getattr(examples, field.name) for field in fields(examples)}
+    return {feature.name: array for feature, array in zip(examples.features, examples.arrays, strict=True)}
 
 
 def _array(rows: range) -> NDArray[np.int64]:

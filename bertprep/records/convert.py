@@ -66,8 +66,8 @@ class RecordConverter:
         for span in spans:
             source = self._open(span.path)
             if room is None:
-                rows = rows_in_block(max(1, _BLOCK_TOKENS // source.seq), seq=source.seq, pred=source.pred)
-                room = Examples.empty(rows, seq=source.seq, pred=source.pred)
+                rows = rows_in_block(max(1, _BLOCK_TOKENS // source.seq), seq=source.seq, pred=source.pred, kind=source.kind)
+                room = source.kind.empty(rows, seq=source.seq, pred=source.pred)
             elif (source.seq, source.pred) != (room.seq, room.pred):
                 raise BertprepError(
                     f"{source.path}: has records of {source.seq} tokens and {source.pred} predictions, expected {room.seq} "
@@ -121,7 +121,7 @@ def encode_blocks(
         if not len(ready):
             ready = np.zeros(seq + SPARE_VARINTS, np.uint32)
             buffer.make_room(max(BUFFER_BYTES, 2 * widest_example(seq, pred)))
-        arrays = (*examples.arrays[:5], examples.masked_lm_weights.view(np.uint32), examples.next_sentence_labels)
+        arrays = [array.view(np.uint32) if array.dtype == np.float32 else array for array in examples.arrays]
         done = 0
         while done < len(examples):
             room = buffer.room

@@ -37,7 +37,7 @@ from bertprep.kernels.numbers import (
     ROW,
     WRONG_COUNT,
 )
-from bertprep.records.examples import MOST_VALUES, Examples
+from bertprep.records.examples import MOST_VALUES, Examples, PretrainingExamples
 from bertprep.records.faults import explain
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.formats import find_format
@@ -105,6 +105,7 @@ class RecordFile:
             if self._bytes.is_compressed and self.format == RecordFormat.OFRECORD:
                 raise BertprepError(f"{self.path}: is a compressed OFRecord file, which no trainer reads; decompress it")
             self._row = self._describe()
+            self.kind: type[Examples] = PretrainingExamples
             self.seq, self.pred = self._measure()
             self._bytes.check()
         except BaseException:
@@ -134,20 +135,20 @@ class RecordFile:
         """
         if isinstance(records, slice):
             chosen = range(len(self))[records]
-            examples = Examples.empty(len(chosen), seq=self.seq, pred=self.pred)
+            examples = self.kind.empty(len(chosen), seq=self.seq, pred=self.pred)
             if chosen.step == 1:
                 self.read_into(examples, chosen.start, chosen.stop)
             else:
                 self.gather_into(examples, np.array(chosen, np.int64))
             return examples
         numbers = select_records(records, len(self), self.path)
-        examples = Examples.empty(len(numbers), seq=self.seq, pred=self.pred)
+        examples = self.kind.empty(len(numbers), seq=self.seq, pred=self.pred)
         self.gather_into(examples, numbers)
         return examples
 
     def blocks(self, size: int) -> Iterator[Examples]:
         """All records in order, `size` at a time; the arrays are the same each time, so a block is valid until the next."""
-        room = Examples.empty(size, seq=self.seq, pred=self.pred)
+        room = self.kind.empty(size, seq=self.seq, pred=self.pred)
         start = 0
         while count := self.read_into(room, start, start + size):
             yield room[:count]

@@ -20,7 +20,7 @@ from bertprep import kernels
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.mapped_file import any_cut
 from bertprep.kernels.numbers import FILE_DATA, FILE_FORMAT, FILE_OFFSETS, FILE_SIZE, FILE_WIDTH, NOTES_SIZE, ROW
-from bertprep.records import Examples
+from bertprep.records import Examples, PretrainingExamples
 from bertprep.records.data_sets import find_records
 from bertprep.records.faults import explain
 from bertprep.records.file_bytes import FileBytes
@@ -69,6 +69,7 @@ class RecordSet:
         self._is_compressed = np.array([file.data_bytes != file.size_bytes for file in self._files])
         self._check_alike()
         self._check_compressed()
+        self.kind: type[Examples] = PretrainingExamples
         self.seq, self.pred = self._files[0].seq, self._files[0].pred
         records = np.array([file.records for file in self._files], np.int64)
         self._ends = np.cumsum(records)  # (files,): the number of the record after each file's last
