@@ -1,7 +1,8 @@
 """What a model is trained for: all that the loop, the log and the evaluation need to know of a task.
 
 A task opens its records, names the sums that an engine adds up over a batch, and turns these into metrics and words. How the
-sums are computed is in `trainer.engines`, since that takes a framework.
+sums are computed is in `trainer.engines`, since that takes a framework. An evaluation is of such sums, or, where a task is
+scored, of the outputs for all records together: no sum over batches makes an F1.
 """
 
 from __future__ import annotations
@@ -10,9 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.errors import BertprepError
 from bertprep.records import Examples
 from bertprep.records.record_set import RecordSet
 from trainer.model_config import ModelConfig
+
+Outputs = Mapping[str, NDArray[np.float32]]
+"""What a model says of many records, by the names of `Engine.predict`."""
 
 
 class Sums(Protocol):
@@ -53,6 +61,14 @@ class Task(Protocol):
         """The kind of the records that it trains on."""
 
     @property
+    def criterion(self) -> str:
+        """The metric by which evaluations are compared: the lowest loss is best, of anything else the highest."""
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether an evaluation is of outputs, by `score`, and not of sums."""
+
+    @property
     def sums(self) -> Callable[..., Sums]:
         """The type of its sums; all are 0 without arguments."""
 
@@ -70,8 +86,34 @@ class Task(Protocol):
     ) -> dict[str, float | None]:
         """Metrics on the test split that a model must beat, by their names in the log; None where one is not known."""
 
+    def score(self, outputs: Outputs, records: RecordSet, data: Path) -> dict[str, float]:
+        """Metrics, by their names in the log, of the outputs for the first records of the evaluated folder `data`."""
+
+    def made_with(self) -> dict[str, Any]:
+        """What a checkpoint says of the task: nothing for pretraining, else its name and what its heads mean."""
+
     def describe_training(self, entry: Mapping[str, Any]) -> str:
         """The metrics of an entry of the log, for the console's line of a step."""
 
     def describe_evaluation(self, entry: Mapping[str, Any]) -> str:
         """The metrics of an entry of the log, for the console's line of an evaluation."""
+
+
+def encoder_flops(model: ModelConfig, seq: int) -> int:
+    """Multiplications with additions of the layers' matrix products for a sequence, forward."""
+    hidden, inner = model.hidden_size, model.intermediate_size
+    layer = seq * (4 * hidden * hidden + 2 * hidden * inner) + 2 * seq * seq * hidden
+    return model.num_hidden_layers * layer
+
+
+def open_labelled(data: Sequence[Path], split: str, model: ModelConfig, kinds: tuple[type[Examples], ...]) -> RecordSet:
+    """The records of a split for fine-tuning, which must be of one of these kinds."""
+    records = RecordSet(data, split, vocab_size=model.vocab_size, type_vocab_size=model.type_vocab_size)
+    if records.kind not in kinds:
+        records.close()
+        expected = " or ".join(kind.title for kind in kinds)
+        raise BertprepError(
+            f"{data[0]}: its {split} split has {records.kind.title} records, expected {expected}; "
+            "bertprep create --task makes them"
+        )
+    return records

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from bertprep.errors import BertprepError
 from bertprep.progress import say
-from bertprep.records import Examples
+from bertprep.records import Examples, PretrainingExamples
 from bertprep.records.record_set import RecordSet
 from bertprep.weights import google_names
 from trainer.model_config import ModelConfig
-from trainer.tasks import Task
+from trainer.tasks import Outputs, Task, encoder_flops
 from trainer.tasks.unigram import unigram_loss
 
 
@@ -49,7 +49,8 @@ class PretrainingSums(NamedTuple):
 
 class _Pretraining:
     name = "pretraining"
-    examples = Examples
+    examples: type[Examples] = PretrainingExamples
+    criterion, is_scored = "loss", False
     sums = PretrainingSums
 
     def variable_shapes(self, model: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -64,10 +65,9 @@ class _Pretraining:
         >>> round(PRETRAINING.flops(ModelConfig.preset("base"), seq=128, pred=20) / 1e9, 1)
         69.9
         """
-        hidden, inner = model.hidden_size, model.intermediate_size
-        layer = seq * (4 * hidden * hidden + 2 * hidden * inner) + 2 * seq * seq * hidden  # multiplications with additions
+        hidden = model.hidden_size
         heads = pred * (hidden * hidden + hidden * model.vocab_size) + hidden * hidden + 2 * hidden
-        return 3 * 2 * (model.num_hidden_layers * layer + heads)  # backward takes twice what forward takes
+        return 3 * 2 * (encoder_flops(model, seq) + heads)  # backward takes twice what forward takes
 
     def baseline(
         self, training: RecordSet, test: RecordSet, model: ModelConfig, *, test_sequences: int
@@ -78,6 +78,12 @@ class _Pretraining:
             say(f"without the loss by unigram frequencies: {error}")
             return {"unigram_loss": None}
         return {"unigram_loss": loss}
+
+    def score(self, outputs: Outputs, records: RecordSet, data: Path) -> dict[str, float]:
+        raise NotImplementedError("pretraining is evaluated by its sums")
+
+    def made_with(self) -> dict[str, Any]:
+        return {}  # as in the checkpoints that were written before there were other tasks
 
     def describe_training(self, entry: Mapping[str, Any]) -> str:
         return (

@@ -70,7 +70,7 @@ class OneFlowEngine(Engine):
 
     def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task = PRETRAINING) -> None:
         if task is not PRETRAINING:
-            raise UsageError("--engine oneflow: cannot fine-tune yet; take --engine tensorflow")
+            raise _cannot_fine_tune()
         self._model, self._optimizer, self._seed = model, optimizer, seed
         self._stages = cut(model, self._local.stages)
         if len(self._stages) > 1 and self.is_first:
@@ -121,6 +121,9 @@ class OneFlowEngine(Engine):
         batch = {**features(examples), "row_weights": row_weights}
         totals = self._totals(batch)
         return heads.to_sums(self._local.sum_over_all(self._passes.sums(batch)).numpy().tolist(), totals.numpy().tolist())
+
+    def predict(self, examples: Examples) -> dict[str, NDArray[np.float32]]:
+        raise _cannot_fine_tune()
 
     def state(self) -> State:
         counts = {"updates": self._updates, "loss_scale": self._loss_scale.scale, "good_steps": self._loss_scale.good_steps}
@@ -189,6 +192,10 @@ class OneFlowEngine(Engine):
             update=self._updates,
             settings=self._optimizer,
         )
+
+
+def _cannot_fine_tune() -> UsageError:
+    return UsageError("--engine oneflow: cannot fine-tune yet; take --engine tensorflow")
 
 
 def _slot_names(name: str) -> tuple[str, str]:

@@ -65,7 +65,9 @@ class TensorFlowEngine(Engine):
         self._replicas = []
         for name in self._local.names:
             with tf.device(name):
-                self._replicas.append(_Replica(self._heads, model, optimizer, values, self.precision, self.execution.xla, function))
+                self._replicas.append(
+                    _Replica(self._heads, model, optimizer, values, self.precision, self.execution.xla, function)
+                )
         self._train, self._evaluate = function(self._train_on_all), function(self._evaluate_on_all)
         self._predict = function(self._predict_on_all)
         self.restart()
