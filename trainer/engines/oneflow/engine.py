@@ -122,7 +122,7 @@ class OneFlowEngine(Engine):
         totals = self._totals(batch)
         return heads.to_sums(self._local.sum_over_all(self._passes.sums(batch)).numpy().tolist(), totals.numpy().tolist())
 
-    def predict(self, examples: Examples) -> dict[str, NDArray[np.float32]]:
+    def predict(self, examples: Examples) -> dict[str, NDArray[np.float32]]:  # noqa: ARG002 - as for any engine
         raise _cannot_fine_tune()
 
     def state(self) -> State:
