@@ -72,7 +72,7 @@ def map_weights(path: Path, shapes: Shapes, *, heads: bool = True) -> Iterator[d
 
 @contextmanager
 def map_named(path: Path, names: Collection[str]) -> Iterator[dict[str, NDArray[np.float32]]]:
-    """All that a `model.safetensors` holds, as views: what is one of `names` by Google's name, the rest with slashes for dots."""
+    """All that a `model.safetensors` holds, as views: one of `names` by Google's name, the rest with slashes for dots."""
     with map_safetensors(path) as found:
         if "embeddings.word_embeddings.weight" in found:  # of BertModel
             found = {f"bert.{name}": value for name, value in found.items()}
