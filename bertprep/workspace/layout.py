@@ -35,6 +35,10 @@ from bertprep.config import DEFAULT_DIALECT, GZIP, TF2, Dialect, InstanceSetting
 TRAINING, TEST = SPLITS = ("training", "test")
 SPLIT_NAMES = {TRAINING: TRAINING, "train": TRAINING, TEST: TEST, "eval": TEST, "validation": TEST, "dev": TEST}
 """What other tools call the folders of splits."""
+DEV, DEV_MISMATCHED, SUBMISSION, SUBMISSION_MISMATCHED = TASK_SPLITS = (
+    "dev", "dev_mismatched", "submission", "submission_mismatched",
+)  # fmt: skip
+"""The splits of a fine-tuning task besides training: MNLI has two of each; those for submissions have no labels."""
 MANIFEST = "manifest.json"
 LISTING = "listing.json"
 VOCABULARY = "vocab.txt"
