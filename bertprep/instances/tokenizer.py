@@ -94,7 +94,7 @@ class Tokenizer:
     def tokenize_lines(self, text: bytes) -> TokenizedLines:
         """The tokens of each line by itself, empty ones too; `text` is UTF-8 and ends with a newline.
 
-        Texts with newlines or carriage returns of their own need others first: a newline ends a line, a carriage return vanishes.
+        In a text of several lines replace line ends first: a newline ends a line, and a carriage return vanishes.
         """
         size = len(text)
         if size == 0:

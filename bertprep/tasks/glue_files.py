@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError
+from bertprep.tasks import EXAMPLES_PER_FILE
 from bertprep.tasks.glue import HIGHEST_SCORE, UNLABELLED, Columns, GlueTask
 from bertprep.untrusted import parse_json
 from bertprep.workspace.layout import by_number
 
-LINES_IN_BLOCK = 8192
+LINES_IN_BLOCK = EXAMPLES_PER_FILE
 TEXT_A = ("text_a", "sentence1", "text", "sentence")
 TEXT_B = ("text_b", "sentence2")
 LABEL = ("label",)

@@ -1,7 +1,7 @@
 """A model's logits to answers: Google's `write_predictions`, whose texts are those that published scores were computed of.
 
-Of each window the best starts and ends are paired, and the pairs of all windows of a question ordered by the sum of their logits,
-equal ones as Google's stable sorts leave them. The text of a pair has quirks that are kept: words are joined by one space, and
+The best starts and ends of each window are paired, and the pairs of all windows of a question ordered by the sum of their
+logits, equal ones as Google's stable sorts leave them. The quirks of a pair's text are kept: words are joined by one space, and
 where normalizing has changed the number of characters the answer is whole words (`project`).
 The pairs of a block of rows are found with NumPy; texts are made for as many as are needed, 20 to 40 a question.
 """
@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,13 +57,20 @@ class SquadPredictions:
 
 
 class _Pairs(NamedTuple):
-    """The possible answers of one question: rows, first and last position, and their logits."""
+    """Possible answers, of one question or of a block of them: rows, first and last position, and their logits."""
 
     rows: NDArray[np.int64]
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
     start_logits: NDArray[np.float64]
     end_logits: NDArray[np.float64]
+
+    def between(self, start: int, end: int) -> "_Pairs":
+        """Those from number `start` to number `end` - 1."""
+        return _Pairs(
+            self.rows[start:end], self.starts[start:end], self.ends[start:end],
+            self.start_logits[start:end], self.end_logits[start:end],
+        )  # fmt: skip
 
 
 def predict_answers(
@@ -75,7 +83,7 @@ def predict_answers(
 ) -> SquadPredictions:
     """The answers to all questions from the logits of all rows, (rows, seq) each, in the order of the features for evaluation.
 
-    Raises `BertprepError` for a NaN, which no order exists for.
+    Raises `BertprepError` for a logit that is NaN or infinite.
     """
     if features.spans is not None:
         raise ValueError("answers are predicted for features that were made for evaluation")
@@ -85,10 +93,11 @@ def predict_answers(
     for logits in (start_logits, end_logits):
         if logits.shape != shape or logits.dtype != np.float32:
             raise ValueError(f"logits are {logits.dtype} {logits.shape}, expected float32 {shape}")
-        if np.isnan(logits).any():
-            row = int(np.argmax(np.isnan(logits).any(axis=1)))
+        if not np.isfinite(logits).all():
+            row = int(np.argmin(np.isfinite(logits).all(axis=1)))
             raise BertprepError(
-                f"{features.data.path}: the logits of unique_id {FIRST_UNIQUE_ID + row} are NaN; predict with another checkpoint"
+                f"{features.data.path}: the logits of unique_id {FIRST_UNIQUE_ID + row} are NaN or infinite; "
+                "predict with another checkpoint"
             )
     with_null = features.data.version == V2
     texts = _Texts(features)
@@ -116,9 +125,7 @@ def predict_answers(
 Entry = tuple[str, float, float]  # text, start_logit, end_logit
 
 
-def _order(
-    pairs: _Pairs, null: tuple[float, float] | None, example: int, texts: "_Texts", nbest_size: int
-) -> list[Entry]:
+def _order(pairs: _Pairs, null: tuple[float, float] | None, example: int, texts: "_Texts", nbest_size: int) -> list[Entry]:
     """The best entries of different texts; with `null` no answer is among them, or added after them."""
     scores = pairs.start_logits + pairs.end_logits
     if null is not None:
@@ -177,8 +184,8 @@ def _pairs_of_questions(
         rows = slice(row, int(features.first_rows[last]))
         pairs = _pairs(features, rows, start_logits[rows], end_logits[rows], nbest_size, max_answer_length)
         bounds = np.searchsorted(pairs.rows, features.first_rows[first : last + 1]).tolist()
-        for start, end in zip(bounds, bounds[1:], strict=False):
-            yield _Pairs(*(column[start:end] for column in pairs))
+        for start, end in pairwise(bounds):
+            yield pairs.between(start, end)
         first = last
 
 
@@ -224,7 +231,8 @@ def _best_positions(logits: NDArray[np.float32], count: int) -> NDArray[np.int64
     if count < logits.shape[1]:
         keys = np.partition(keys, count - 1, axis=1)[:, :count]
     keys.sort(axis=1)
-    return keys & 0xFFFFFFFF
+    positions: NDArray[np.int64] = keys & 0xFFFFFFFF
+    return positions
 
 
 class _Texts:

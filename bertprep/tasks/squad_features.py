@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.errors import BertprepError, UsageError
+from bertprep.config import SquadSettings
+from bertprep.errors import BertprepError
 from bertprep.instances.tokenizer import Tokenizer
 from bertprep.instances.vocabulary import Vocabulary
-from bertprep.options import check_options, option
 from bertprep.records.examples import SquadEvalExamples, SquadExamples
 from bertprep.tasks.squad import SquadData
 from bertprep.tasks.squad_words import Words, find_answers, split_contexts, tokenize_texts
@@ -24,24 +24,6 @@ from bertprep.tasks.squad_words import Words, find_answers, split_contexts, toke
 FIRST_UNIQUE_ID = 1_000_000_000
 SHUFFLE_SEED = 12345  # of run_squad.py
 BLOCK_ROWS = 1024
-
-
-@dataclass(frozen=True, kw_only=True)
-class SquadSettings:
-    """What decides the features of a file: the flags of Google's `run_squad.py`, with its defaults."""
-
-    seq: int = option(384, "sequence length in tokens, with [CLS] and two [SEP] (max_seq_length)", least=8, most=65_535)
-    doc_stride: int = option(128, "tokens from the start of a window to that of the next (doc_stride)", least=1)
-    max_query: int = option(64, "tokens of a question, of which the rest is cut off (max_query_length)", least=1)
-    cased: bool = option(False, "keep upper case and accents, for a cased vocabulary (do_lower_case=False)")
-
-    def __post_init__(self) -> None:
-        check_options(self)
-        if self.max_query > self.seq - 4:
-            raise UsageError(
-                f"--max-query {self.max_query}: must be at most {self.seq - 4}, the {self.seq} tokens of a sequence less "
-                "[CLS], two [SEP] and a token of the context"
-            )
 
 
 @dataclass(frozen=True)
@@ -95,16 +77,21 @@ class SquadFeatures:
         if self.spans is None:
             return made
         impossible = (self.data.answer_starts[self.order[examples]] < 0).astype(np.int32)
-        return SquadExamples(*made.arrays, *self._positions(taken), impossible)
+        starts, ends = self._positions(taken, *self.spans)
+        return SquadExamples(
+            made.unique_ids, made.input_ids, made.input_mask, made.segment_ids,
+            start_positions=starts, end_positions=ends, is_impossible=impossible,
+        )  # fmt: skip
 
-    def _positions(self, rows: slice) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def _positions(
+        self, rows: slice, first_tokens: NDArray[np.int64], last_tokens: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The positions of the answers' first and last tokens in some rows; 0 where the window has not all of an answer."""
-        assert self.spans is not None
         starts = self.window_starts[rows]
-        firsts, lasts = (span[self.examples[rows]] for span in self.spans)
+        firsts, lasts = first_tokens[self.examples[rows]], last_tokens[self.examples[rows]]
         inside = (firsts >= starts) & (lasts < starts + self.window_sizes[rows])
         offsets = self.text_positions(rows) - starts
-        return tuple(np.where(inside, tokens + offsets, 0).astype(np.int32) for tokens in (firsts, lasts))  # type: ignore[return-value]
+        return np.where(inside, firsts + offsets, 0).astype(np.int32), np.where(inside, lasts + offsets, 0).astype(np.int32)
 
     def text_positions(self, rows: slice | NDArray[np.int64]) -> NDArray[np.int64]:
         """For some rows, the position of the first token of the context: after [CLS], the question and [SEP]."""

@@ -9,6 +9,7 @@ import pytest
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import Tokenizer, load_vocabulary
+from bertprep.instances.vocabulary import SPECIAL_TOKENS
 from bertprep.records.examples import RegressionExamples
 from bertprep.sources.tasks.glue import TASKS as PUBLISHED
 from bertprep.tasks import glue_files
@@ -17,7 +18,7 @@ from bertprep.tasks.glue_features import make_examples, truncated_sizes
 from bertprep.tasks.glue_files import count_rows, find_labels, read_rows, scan_file
 from bertprep.workspace.layout import DEV, DEV_MISMATCHED, SUBMISSION, SUBMISSION_MISMATCHED, TRAINING
 
-WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on a mat dog ran cafe Cafe Café ##s \" ' . , 北 京 0 1".split()
+WORDS = [*SPECIAL_TOKENS, "the", "cat", "sat", "a", "dog", "cafe", "Cafe", "Café", "##s", '"', "北", "京"]
 REVIEWS = own_task("reviews", ["bad", "good"])
 
 
