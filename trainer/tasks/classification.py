@@ -22,7 +22,6 @@ from bertprep.weights import google_names
 from trainer.model_config import ModelConfig
 from trainer.tasks import Outputs, Sums, encoder_flops
 
-
 _BLOCK = 1024  # records read at a time
 
 

@@ -7,7 +7,7 @@ against the questions' file, which `bertprep create --task` keeps beside the rec
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,7 +56,9 @@ class SquadSums(NamedTuple):
 class Squad:
     """The task of one version; 2.0 has questions without an answer, whose start and end are the first token."""
 
-    version: str = "1.1"
+    version: str = V1
+    threshold: float | None = field(default=None, compare=False)
+    """Of no answer, for 2.0: a score above it is none; without it the one of the highest F1 is searched for."""
     name = "squad"
     examples: type[Examples] = SquadExamples
     criterion, is_scored = "f1", True
@@ -78,7 +80,7 @@ class Squad:
         return {}
 
     def scorer(self, data: Path, records: RecordSet) -> SquadScorer:
-        return SquadScorer(data, len(records))
+        return SquadScorer(data, len(records), self.threshold)
 
     def made_with(self) -> dict[str, Any]:
         return {"task": {"name": self.name, "version": self.version}}
@@ -94,8 +96,7 @@ class Squad:
 class SquadScorer:
     """The questions of a folder of records, whose windows are made again: they turn positions into words."""
 
-    def __init__(self, data: Path, rows: int, *, threshold: float | None = None) -> None:
-        """For version 2.0, `threshold` is that of no answer; without it the one of the highest F1 is searched for."""
+    def __init__(self, data: Path, rows: int, threshold: float | None = None) -> None:
         data_set = find_records(data)
         path = data_set.home.folder / QUESTIONS
         manifest, vocabulary = data_set.manifest, data_set.vocabulary
@@ -104,7 +105,7 @@ class SquadScorer:
                 f"{data}: lacks {path.name}, {VOCABULARY} or {MANIFEST}, which predictions are made of; make the records by "
                 "bertprep create --task squad"
             )
-        known = {field.name for field in fields(SquadSettings)}
+        known = {each.name for each in fields(SquadSettings)}
         settings = SquadSettings(**{name: value for name, value in manifest.made_with.items() if name in known})
         self._data = read_squad(path, manifest.made_with["version"], training=False)
         self._features = make_features(self._data, load_vocabulary(vocabulary), settings, training=False)
