@@ -1,8 +1,8 @@
 """What a user can ask for, as frozen dataclasses that are checked when they are built.
 
-`ShardSettings`, `InstanceSettings`, `SquadSettings`, `GlueSettings` and `Dialect` hold everything that decides the bytes of a file,
-and nothing else: they go into the manifest, and two runs with equal settings, text and vocabulary write equal files. What does not change the bytes
-(workers, folders) is an argument of the functions that do the work.
+`ShardSettings`, `InstanceSettings`, `Dialect`, and of tasks `SquadSettings` and `GlueSettings` hold everything that decides the
+bytes of a file, and nothing else: they go into the manifest, and two runs with equal settings, text and vocabulary write equal
+files. What does not change the bytes (workers, folders) is an argument of the functions that do the work.
 """
 
 import re
@@ -44,6 +44,8 @@ RECORD_FORMATS = tuple(RecordFormat)
 SPLITTERS = ("sentencex", "lines")
 FEATURE_NAMES = GOOGLE, TF2 = ("google", "tf2")
 COMPRESSIONS = NONE, GZIP = ("none", "gzip")
+TASKS = SQUAD, GLUE = ("squad", "glue")
+SQUAD_VERSIONS = ("1.1", "2.0")
 
 
 @dataclass(frozen=True, kw_only=True)

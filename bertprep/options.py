@@ -124,8 +124,8 @@ def _fields(settings: Any) -> Iterator[_Field]:
 def add_options(parser: Any, settings: type, *, without: Collection[str] = (), only_given: bool = False) -> None:
     """An option for each field of a settings dataclass that is one, except those named in `without`.
 
-    `parser` is an `argparse.ArgumentParser` or a group of one. With `only_given` a parsed command line has those that were given
-    and no others; `read_options` takes it too.
+    `parser` is an `argparse.ArgumentParser` or a group of one. With `only_given` a parsed command line has the options
+    that were given and no others; `read_options` takes it too.
     """
     for each in _fields(settings):
         described, kind = each.option, each.kinds[0]

@@ -8,14 +8,31 @@ stands here.
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertprep.config import RECORD_FORMATS, Dialect, InstanceSettings
 from bertprep.options import add_options, existing_path, how_many_at_once, read_options, whole_number
 from bertprep.workspace.layout import TRAINING
 
+if TYPE_CHECKING:
+    from bertprep.workspace.manifest import Manifest
+
 DEFAULT_VOCABULARY_SIZE = 8000
+
+
+@dataclass(frozen=True)
+class Created:
+    """What `create` leaves: the folder of each format, what the manifest says of its files, and the seconds it took.
+
+    `made` is the number of shards whose records were missing.
+    """
+
+    folders: dict[str, Path]
+    manifests: dict[str, Manifest]
+    seconds: float
+    made: int
 
 
 def add_workdir(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +112,7 @@ def record_arguments(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def split_rows(files: dict[str, dict[str, Any]], *counts: str) -> list[tuple[str, ...]]:
-    """A row for each split of a manifest's files, training first: its name, the number of files, the totals of `counts`, and megabytes."""
+    """A row for each split of a manifest's files, training first: name, files, the totals of `counts`, and megabytes."""
     splits: dict[str, list[dict[str, Any]]] = {}
     for name, facts in sorted(files.items(), key=lambda item: not item[0].startswith(TRAINING)):
         splits.setdefault(name.rpartition("/")[0], []).append(facts)

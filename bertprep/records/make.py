@@ -161,13 +161,11 @@ def make_records(
         }
         for folder in manifests:
             keep_vocabulary(maker.vocabulary.path, folder)
-            for name, path in (kept or {}).items():
-                keep_copy(path, folder / name)
+            for copy, path in (kept or {}).items():
+                keep_copy(path, folder / copy)
         listed = {folder: manifest.files if manifest else journals[folder].done for folder, manifest in manifests.items()}
         done = {name: listed[home.folder] for name, home in homes.items()}
-        tasks = [
-            (str(shard.path), maker.task(shard, paths)) for shard in shards if (paths := _missing(shard, homes, done))
-        ]
+        tasks = [(str(shard.path), maker.task(shard, paths)) for shard in shards if (paths := _missing(shard, homes, done))]
         if check_texts:
             for shard, (name, home) in product(shards, homes.items()):
                 if facts := done[name].get(home.prefix + shard.names[name]):
@@ -184,8 +182,8 @@ def make_records(
             for _, result in results:
                 for name, facts in result.facts.items():
                     journals[homes[name].folder].add(homes[name].prefix + result.shard.names[name], facts)
-                text = {"MB_of_text": result.text_bytes / 1e6} if result.text_bytes else {}
-                shown.advance(records=result.records, **text)
+                amounts: dict[str, float] = {"MB_of_text": result.text_bytes / 1e6} if result.text_bytes else {}
+                shown.advance(1, records=result.records, **amounts)
         versions = versions_of("llvmlite", "numpy") if journals else {}
         for folder, journal in journals.items():
             manifests[folder] = _finish(journal, names[folder], versions, homes, dict(counts or {}))

@@ -1,8 +1,8 @@
 """The examples of a fine-tuning task as record files: which examples are in which file, and the maker of them.
 
-A split is cut into files of `EXAMPLES_PER_FILE` in the order that Google writes: one after the other, its files are the one that
-Google's scripts make. For SQuAD that is a number of windows, all of which are known beforehand; for labelled texts a number of
-lines, which a worker reads by itself. So the files are the same for any number of workers.
+A split is cut into files of `EXAMPLES_PER_FILE` in the order in which Google's scripts write the one that they make. For SQuAD
+that is a number of windows, all of which are known beforehand; for labelled texts a number of lines, which a worker reads by
+itself. So the files are the same for any number of workers.
 """
 
 from __future__ import annotations
@@ -109,9 +109,7 @@ class SquadSource:
             yield features[start : min(start + BLOCK_ROWS, end)]
 
 
-def make_squad_source(
-    files: Mapping[str, Path], version: str, vocabulary: Vocabulary, settings: SquadSettings
-) -> SquadSource:
+def make_squad_source(files: Mapping[str, Path], version: str, vocabulary: Vocabulary, settings: SquadSettings) -> SquadSource:
     """Read SQuAD's files, by split, and make their features."""
     features = {}
     for split, path in files.items():

@@ -46,8 +46,13 @@ _OPTIONS = {
     TEXT_SHARDS: {**_options_of(ShardSettings), "inputs": "--input"},
     RECORDS: {**_options_of(InstanceSettings, Dialect), "corpus": "--corpus", "vocabulary": "--vocab"},
     TASK_RECORDS: {
-        **_options_of(SquadSettings, GlueSettings, Dialect), "task": "--task", "version": "--version", "name": "--name",
-        "labels": "--labels", "inputs": "--input", "vocabulary": "--vocab",
+        **_options_of(SquadSettings, GlueSettings, Dialect),
+        "task": "--task",
+        "version": "--version",
+        "name": "--name",
+        "labels": "--labels",
+        "inputs": "--input",
+        "vocabulary": "--vocab",
     },
 }
 """What is in `made_with`, by kind -> the option of the command that makes it; `convert` has some of its own."""

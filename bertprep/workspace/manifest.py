@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import bertprep
-from bertprep.config import SPLITTERS
+from bertprep.config import SPLITTERS, TASKS
 from bertprep.errors import BertprepError
 from bertprep.untrusted import (
     CORPUS,
@@ -84,9 +84,9 @@ KINDS = {
     ),
     TASK_RECORDS: Kind(
         made_with={
-            "task": one_of("squad", "glue"), "version": TEXT, "name": CORPUS, "labels": TEXTS, "seq": _LENGTH, "doc_stride": POSITIVE,
-            "max_query": POSITIVE, "cased": FLAG, "corpus": CORPUS, "examples_per_file": POSITIVE, "inputs": LIST,
-            "vocabulary": OBJECT,
+            "task": one_of(*TASKS), "version": TEXT, "name": CORPUS, "labels": TEXTS, "seq": _LENGTH,
+            "doc_stride": POSITIVE, "max_query": POSITIVE, "cased": FLAG, "corpus": CORPUS, "examples_per_file": POSITIVE,
+            "inputs": LIST, "vocabulary": OBJECT,
         },
         needed=("task", "seq", "inputs"),
         facts={**_FILE, "examples": COUNT},
