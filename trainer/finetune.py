@@ -17,6 +17,7 @@ from bertprep.errors import UsageError
 from bertprep.options import add_options, check_options, option, read_options
 from bertprep.records.data_sets import find_records
 from bertprep.tasks.glue import TASKS
+from bertprep.tasks.glue_metrics import check_metrics_installed
 from trainer.data import Data, check_fits_model, find_task_data, name_data
 from trainer.engines import Engine, Machine
 from trainer.pretrained import find_pretrained
@@ -133,6 +134,8 @@ class _Request:
             else name_data([options.data], None, options.format)
         )
         self._task = _task_of(self._data, kind, options)
+        if isinstance(self._task, Classification) and self._data.has_test:
+            check_metrics_installed()
         self._pretrained = find_pretrained(options.init, options.workdir, options.model, self._data)
         check_fits_model(self._data, self._pretrained.model, self._pretrained.name)
 

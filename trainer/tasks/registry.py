@@ -23,7 +23,7 @@ def task_of_records(data_set: DataSet) -> Task:
         return PRETRAINING
     made_with = manifest.made_with
     if made_with["task"] == Squad.name:
-        return Squad(made_with["version"])
+        return Squad(f"v{made_with['version'].removeprefix('v')}")
     return Classification(_glue_task(made_with["name"], made_with.get("labels", ())))
 
 

@@ -80,7 +80,7 @@ class Squad:
         return {}
 
     def scorer(self, data: Path, records: RecordSet) -> SquadScorer:
-        return SquadScorer(data, len(records), self.threshold)
+        return SquadScorer(self, data, len(records))
 
     def made_with(self) -> dict[str, Any]:
         return {"task": {"name": self.name, "version": self.version}}
@@ -96,7 +96,7 @@ class Squad:
 class SquadScorer:
     """The questions of a folder of records, whose windows are made again: they turn positions into words."""
 
-    def __init__(self, data: Path, rows: int, threshold: float | None = None) -> None:
+    def __init__(self, task: Squad, data: Path, rows: int) -> None:
         data_set = find_records(data)
         path = data_set.home.folder / QUESTIONS
         manifest, vocabulary = data_set.manifest, data_set.vocabulary
@@ -107,9 +107,9 @@ class SquadScorer:
             )
         known = {each.name for each in fields(SquadSettings)}
         settings = SquadSettings(**{name: value for name, value in manifest.made_with.items() if name in known})
-        self._data = read_squad(path, manifest.made_with["version"], training=False)
+        self._data = read_squad(path, task.version, training=False)
         self._features = make_features(self._data, load_vocabulary(vocabulary), settings, training=False)
-        self._threshold = threshold
+        self._threshold = task.threshold
         if len(self._features) != rows:
             raise BertprepError(
                 f"{path}: its questions have {len(self._features):,} windows, the records of the test split are {rows:,}; "
