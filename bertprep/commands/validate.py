@@ -93,8 +93,10 @@ def validate(
     """
     from bertprep import kernels
     from bertprep.check.record_sets import validate_records
+    from bertprep.check.task_sets import kind_of_data_set, validate_task_records
     from bertprep.instances import load_vocabulary
     from bertprep.records.data_sets import find_data_sets
+    from bertprep.records.examples import PretrainingExamples
 
     reporter = Reporter(enabled=progress)
     if masked_lm_prob is not None and not 0 < masked_lm_prob <= 1:
@@ -111,6 +113,8 @@ def validate(
         return [
             _validate_text(data_set, workers=workers, sample=sample, shown=shown)
             if data_set.kind == TEXT_SHARDS
+            else validate_task_records(data_set, vocabulary, sample=sample, workers=workers, shown=shown)
+            if kind_of_data_set(data_set) is not PretrainingExamples
             else validate_records(
                 data_set, vocabulary, masked_lm_prob=masked_lm_prob, sample=sample, workers=workers, shown=shown
             )
@@ -181,11 +185,12 @@ def table_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
 
 def name_outcomes(outcomes: Sequence[Outcome]) -> list[str]:
     """A short name for each data set; those that would have the same are numbered."""
-    plain = [
-        f"{outcome.folder.absolute().name}, {outcome.kind}{f' {outcome.seq}/{outcome.pred}' if outcome.seq else ''}"
-        for outcome in outcomes
-    ]
+    plain = [f"{outcome.folder.absolute().name}, {outcome.kind}{_sizes_in_words(outcome)}" for outcome in outcomes]
     return [name if plain.count(name) == 1 else f"{name} ({plain[:at].count(name) + 1})" for at, name in enumerate(plain)]
+
+
+def _sizes_in_words(outcome: Outcome) -> str:
+    return f" {outcome.seq}/{outcome.pred}" if outcome.pred else f" {outcome.seq}" if outcome.seq else ""
 
 
 def folder_lines(outcomes: Sequence[Outcome]) -> list[str]:
