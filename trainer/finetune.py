@@ -45,7 +45,7 @@ class FinetuneOptions:
     workdir: Path = option(Path("data"), "workspace", metavar="DIR")
     init: str | None = option(
         None, "weights to start from: a checkpoint, a model.safetensors or Google's bert_model.ckpt, a folder with one, or the "
-        "ID of a download, as google-bert/bert-base-uncased",
+        "ID of a download, as google-bert/bert-base-uncased (needed, or --model)",
         metavar="PATH|ID",
     )  # fmt: skip
     model: str | None = option(
