@@ -32,7 +32,6 @@ EPOCHS, BATCH = 3, 8
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("sklearn")
     folder = tmp_path_factory.mktemp("tasks")
     make_moods(folder)
     for version in ("1.1", "2.0"):
