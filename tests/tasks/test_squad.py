@@ -1,13 +1,17 @@
 """A file that is not as SQuAD's are is one line, with the file and the question; what is not used is not looked at."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.tasks.squad import SquadData, read_squad
-from tests.tasks.squad_files import answer, question, squad, write
+from bertprep.tasks.squad_features import SquadSettings, make_features
+from tests.tasks.squad_files import answer, question, squad, vocabulary, write
 
 CONTEXT = "a b c"
 RIGHT = [answer(CONTEXT, "b")]
@@ -165,3 +169,42 @@ def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
     path = write(tmp_path, one(answers=RIGHT))
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     assert read_squad(path, "v1.1", training=True).ids == ["q1"]
+
+
+def places_in(content: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The keys that lead to each value of a parsed file."""
+    children = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    return [path, *(place for key, child in children for place in places_in(child, (*path, key)))]
+
+
+ODD = [None, True, False, 0, 1, 10**30, 0.5, "", " ", "b", "\u200b", "\ud800", "v2.0", [], {}, [[]]]
+VALUES = st.one_of(st.sampled_from(ODD), st.integers(-9, 9), st.text(max_size=5))
+
+
+@given(data=st.data())
+def test_any_value_anywhere_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """A value of a right file is replaced or removed: what is not refused in one line has features."""
+    questions = [question("x", answers=RIGHT, is_impossible=False), question("y", answers=[], is_impossible=True)]
+    version, training = data.draw(st.sampled_from(["v1.1", "v2.0"])), data.draw(st.booleans())
+    content = copy.deepcopy(squad(version, (CONTEXT, questions[: 1 + (version == "v2.0")]), ("d", [])))
+    *parents, key = data.draw(st.sampled_from(places_in(content)[1:]))
+    parent: Any = content
+    for each in parents:
+        parent = parent[each]
+    if data.draw(st.booleans()):
+        parent[key] = data.draw(VALUES)
+    else:
+        del parent[key]
+    folder = tmp_path_factory.getbasetemp()
+    refusal = ""
+    try:
+        found = read(folder, content, version, training=training)
+        settings = SquadSettings(seq=8, doc_stride=2, max_query=4)
+        features = make_features(found, vocabulary(folder), settings, training=training)
+    except BertprepError as error:
+        refusal = str(error)
+    if refusal:
+        assert refusal.startswith(f"{folder / 'squad.json'}: ")
+        assert "\n" not in refusal
+    else:
+        assert len(features[:]) == len(features) > 0
