@@ -153,7 +153,7 @@ class TaskChecker:
         if known := self._found.get(expected):
             self._found[expected] = replace(known, count=known.count + count)
         else:
-            row = int(bad.argmax())
+            row = _first(bad)
             self._found[expected] = Finding(ERROR, code, self.name, int(self._numbers[row]), expected, found(row), count)
 
 

@@ -20,7 +20,7 @@ from bertprep.files.atomic import atomic_file
 from bertprep.options import how_many, number
 from bertprep.progress import Progress, Reporter
 from bertprep.terminal import tell, tell_table
-from bertprep.workspace.layout import TEST
+from bertprep.workspace.layout import split_order
 from bertprep.workspace.manifest import TEXT_SHARDS
 from bertprep.workspace.targets import check_target
 
@@ -173,7 +173,7 @@ def table_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [_HEADER]
     names = name_outcomes(outcomes)
     for outcome, name in zip(outcomes, names, strict=True):
-        splits = sorted({facts.split for facts in outcome.files}, key=lambda split: (split == TEST, split)) or [""]
+        splits = sorted({facts.split for facts in outcome.files}, key=split_order) or [""]
         for at, split in enumerate(splits):
             counts = _count_levels(outcome.findings) if at == 0 else ("", "")
             files = [facts for facts in outcome.files if facts.split == split]

@@ -78,7 +78,7 @@ KINDS = {
             "seed": SEED, "one_seed": FLAG, "whole_word": FLAG, "cased": FLAG, "corpus": CORPUS, "text_sha256": SHA256,
             "vocabulary": OBJECT, "converted_to": OBJECT, "converted_from": OBJECT,
         },
-        needed=("seq", "pred"),
+        needed=("seq",),  # records of a task that another tool wrote have no pred
         facts={**_FILE, "examples": COUNT, "seed": SEED, "text": OBJECT},
         needed_facts=("bytes", "sha256", "examples"),
     ),
@@ -86,7 +86,7 @@ KINDS = {
         made_with={
             "task": one_of(*TASKS), "version": one_of(*SQUAD_VERSIONS), "name": CORPUS, "labels": TEXTS, "seq": _LENGTH,
             "doc_stride": POSITIVE, "max_query": POSITIVE, "cased": FLAG, "corpus": CORPUS, "examples_per_file": POSITIVE,
-            "inputs": LIST, "vocabulary": OBJECT,
+            "inputs": LIST, "vocabulary": OBJECT, "converted_to": OBJECT, "converted_from": OBJECT,
         },
         needed=("task", "seq", "inputs"),
         facts={**_FILE, "examples": COUNT},

@@ -297,6 +297,30 @@ def test_a_changed_file_does_not_mix_either(workspace: Path, capsys: pytest.Capt
     assert "was made with another --input: inputs[0].bytes 1487, asked for is 1510" in capsys.readouterr().err
 
 
+def test_converted_records_are_still_the_task_s(workspace: Path, tmp_path: Path) -> None:
+    squad = bertprep.create_task("squad", workdir=workspace, formats="tfrecord").folders["tfrecord"]
+    there, back = tmp_path / "ofrecord", tmp_path / "tfrecord"
+    bertprep.convert(squad, there)
+    bertprep.convert(there, back)
+    manifests = [read_manifest(folder) for folder in (squad, there)]
+    assert [manifest and (manifest.kind, manifest.made_with["task"]) for manifest in manifests] == [
+        ("task records", "squad")
+    ] * 2
+    whole, converted = sums(squad), sums(back)
+    assert whole.keys() == converted.keys()
+    assert [name for name in whole if whole[name] != converted[name]] == ["manifest.json"]
+
+
+def test_another_tool_s_records_are_converted_too(workspace: Path, tmp_path: Path) -> None:
+    squad = bertprep.create_task("squad", workdir=workspace, formats="tfrecord").folders["tfrecord"]
+    (tmp_path / "theirs").mkdir()
+    shutil.copyfile(squad / "training/squad_v1.1_training_00000.tfrecord", tmp_path / "theirs/train.tf_record")
+    bertprep.convert(tmp_path / "theirs", tmp_path / "ours")
+    found = find_records(tmp_path / "ours/ofrecord")
+    assert found.manifest is not None
+    assert found.manifest.made_with["seq"] == 384
+
+
 MISTAKES = {
     "no name": (["--task", "glue"], 2, "--task glue: which? give --name"),
     "no such task": (["--task", "glue", "--name", "mrcp"], 2, "--name mrcp: GLUE has no such task; choose one of cola, sst2"),
