@@ -157,7 +157,7 @@ def test_a_record_that_cannot_be_scored_ends_the_run(workdir: Path, tmp_path: Pa
     data[-20:-4] = b"\xff" * 16
     path.write_bytes(data)
     options = ["--data", str(folder), "--out", str(tmp_path / "run"), "--batch-size", "8", "--skip-bad-records", "3"]
-    with pytest.raises(BertprepError, match=r"dev/.*: record 20: .*step 8 is saved"):
+    with pytest.raises(BertprepError, match=r"dev/.*: record 20: the checksum.* step 8 is saved"):
         train(settings_of("glue", workdir, *options), says_mood(0))
 
 
@@ -171,6 +171,8 @@ def test_squad_is_scored_by_its_answers(version: str, workdir: Path, tmp_path: P
         where = np.full((2, *input_ids.shape), -5, np.float32)
         live = tokens.index("in")
         for row, ids in enumerate(input_ids):
+            if not ids.any():  # what fills the last batch up
+                continue
             if question is not None and question in ids:
                 where[:, row, 0] = 5
             else:
@@ -200,7 +202,7 @@ def test_squad_is_scored_by_its_answers(version: str, workdir: Path, tmp_path: P
         ),
         ("squad --init {g}/hugging_face.safetensors --model {w}/small.json", "has 97 word embeddings for a vocabulary of"),
         ("squad --model tiny --batch-size 0", "--batch-size 0: must be at least 1"),
-        ("squad --model tiny --epochs 0", "--epochs 0.0: must be above 0"),
+        ("squad --model tiny --epochs 0", "--epochs 0: must be above 0"),
         ("squad --model {w}/few.json", "has records of 48 tokens, the model {w}/few.json has max_position_embeddings 8"),
         ("squad --model tiny --epochs 0.1", "the run has one step, of 12 sequences where there are 24 records"),
         (
@@ -235,16 +237,17 @@ def test_glue_from_pretraining_to_an_export(workdir: Path, tmp_path: Path) -> No
     """Train, evaluate on two devices, export, and start another run from what was exported, heads and all."""
     out = tmp_path / "run"
     common = ["--workdir", str(workdir), "--name", "mood", "--batch-size", "8", "--log-every", "8", "--lr", "3e-3"]
-    trainer("glue", *common, "--model", str(workdir / "small.json"), "--out", str(out), "--epochs", "6")
-    assert entries(out, "evaluation")[-1]["accuracy"] > 0.9
+    trainer("glue", *common, "--model", str(workdir / "small.json"), "--out", str(out))
+    last = entries(out, "evaluation")[-1]
     (folder,) = workdir.glob("tfrecord/*/glue_mood")
     said = trainer("evaluate", "--init", str(out), "--data", str(folder), "--devices", "2", "--out", str(tmp_path / "said"))
-    assert f"accuracy {entries(out, 'evaluation')[-1]['accuracy']:.6g}" in said
+    assert f"accuracy {last['accuracy']:.6g}" in said
     assert (tmp_path / "said" / "test" / "predictions.tsv").read_text().count("\n") == 22
     for to in ("transformers", "google"):
         trainer("export", "--to", to, str(out), str(tmp_path / to))
-        trainer("glue", *common, "--init", str(tmp_path / to), "--out", str(tmp_path / f"from {to}"), "--steps", "2")
-        assert entries(tmp_path / f"from {to}", "train")[-1]["loss"] < 0.4
+        again = ["--init", str(tmp_path / to), "--out", str(tmp_path / f"from {to}"), "--steps", "2", "--lr", "1e-9"]
+        trainer("glue", *common, *again)  # which changes nothing
+        assert entries(tmp_path / f"from {to}", "evaluation")[-1]["loss"] == pytest.approx(last["loss"], abs=1e-5)
     config = json.loads((tmp_path / "transformers" / "config.json").read_bytes())
     assert (config["architectures"], config["id2label"]) == (["BertForSequenceClassification"], {"0": "neg", "1": "pos"})
 

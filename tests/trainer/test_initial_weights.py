@@ -210,9 +210,7 @@ def test_only_a_task_that_needs_the_pooler_wants_it(tmp_path: Path) -> None:
     without = {name: value for name, value in BODY_OF_BERT.items() if "pooler" not in name}
     save_weights(tmp_path / "model.safetensors", without)
     check_equal(read_initial_weights(tmp_path, CONFIG, SQUAD), without)
-    with pytest.raises(
-        BertprepError, match=r"lacks 2 of the model's 23 variables: bert\.pooler\..*; give weights"
-    ):
+    with pytest.raises(BertprepError, match=r"lacks 2 of the model's 23 variables: bert\.pooler\..*; give weights"):
         read_initial_weights(tmp_path, CONFIG, THREE)
 
 
@@ -258,9 +256,7 @@ def test_the_sizes_of_a_model_come_with_its_weights(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "run", 10, seed=1)
     assert find_model(find_weights(tmp_path / "run")) == CONFIG
     write_bundle(tmp_path / "google" / "bert_model.ckpt", BODY_OF_BERT)
-    with pytest.raises(
-        UsageError, match=r"bert_model\.ckpt: has no bert_config\.json or config\.json beside it; name"
-    ):
+    with pytest.raises(UsageError, match=r"bert_model\.ckpt: has no bert_config\.json or config\.json beside it; name"):
         find_model(find_weights(tmp_path / "google"))
     (tmp_path / "google" / "config.json").write_text(CONFIG.to_json())
     assert find_model(find_weights(tmp_path / "google")) == CONFIG
