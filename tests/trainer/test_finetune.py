@@ -150,15 +150,38 @@ def test_ranks_score_all_rows_together(workdir: Path, tmp_path: Path, monkeypatc
     assert [entry["accuracy"] for entry in entries(tmp_path / "run", "evaluation")] == [0, 1, 1]
 
 
-def test_a_record_that_cannot_be_scored_ends_the_run(workdir: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_scored_is_refused_before_the_first_step(workdir: Path, tmp_path: Path) -> None:
     folder = make_moods(tmp_path / "spoilt")
     (path,) = (folder / "dev").iterdir()
     data = bytearray(path.read_bytes())
     data[-20:-4] = b"\xff" * 16
     path.write_bytes(data)
     options = ["--data", str(folder), "--out", str(tmp_path / "run"), "--batch-size", "8", "--skip-bad-records", "3"]
-    with pytest.raises(BertprepError, match=r"dev/.*: record 20: the checksum.* step 8 is saved"):
-        train(settings_of("glue", workdir, *options), says_mood(0))
+    engine: Any = NumPyEngine()
+    with pytest.raises(BertprepError, match=r"dev/.*: record 20: the checksum of its data"):
+        train(settings_of("glue", workdir, *options), says_mood(0), engine)
+    assert "begin 1" not in engine.events
+    folder = make_squad(tmp_path / "without questions")
+    (folder / "dev.json").unlink()
+    with pytest.raises(BertprepError, match=r"squad_v1\.1: lacks dev\.json, vocab\.txt or manifest\.json, which predictions"):
+        train(settings_of("squad", workdir, "--data", str(folder), "--out", str(tmp_path / "run")), says_mood(0), engine)
+
+
+def test_a_record_that_is_damaged_meanwhile_ends_the_run(workdir: Path, tmp_path: Path) -> None:
+    folder = make_moods(tmp_path / "spoilt")
+    (path,) = (folder / "dev").iterdir()
+    engine: Any = NumPyEngine()
+
+    def spoil(step: int) -> None:
+        if step == 7:
+            with path.open("r+b") as file:
+                file.seek(-20, 2)
+                file.write(b"\xff" * 16)
+
+    engine.on_step = spoil
+    options = ["--data", str(folder), "--out", str(tmp_path / "run"), "--batch-size", "8", "--skip-bad-records", "3"]
+    with pytest.raises(BertprepError, match=r"dev/.*: record 20: the checksum .*; step 8 is saved"):
+        train(settings_of("glue", workdir, *options), says_mood(0), engine)
 
 
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
