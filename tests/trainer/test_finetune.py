@@ -265,7 +265,7 @@ def test_glue_from_pretraining_to_an_export(workdir: Path, tmp_path: Path) -> No
     (folder,) = workdir.glob("tfrecord/*/glue_mood")
     said = trainer("evaluate", "--init", str(out), "--data", str(folder), "--devices", "2", "--out", str(tmp_path / "said"))
     assert f"accuracy {last['accuracy']:.6g}" in said
-    assert (tmp_path / "said" / "test" / "predictions.tsv").read_text().count("\n") == 22
+    assert (tmp_path / "said" / "dev" / "predictions.tsv").read_text().count("\n") == 22
     for to in ("transformers", "google"):
         trainer("export", "--to", to, str(out), str(tmp_path / to))
         again = ["--init", str(tmp_path / to), "--out", str(tmp_path / f"from {to}"), "--steps", "2", "--lr", "1e-9"]
