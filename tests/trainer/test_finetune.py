@@ -80,6 +80,8 @@ def test_the_task_of_records_and_of_checkpoints_is_the_same(workdir: Path) -> No
     assert task_of_checkpoint(known.made_with()) == known
     with pytest.raises(BertprepError, match="a checkpoint of the task 'poetry', which this version does not have"):
         task_of_checkpoint({"task": {"name": "poetry"}})
+    with pytest.raises(BertprepError, match="a checkpoint's task is not described as expected"):
+        task_of_checkpoint({"task": {"name": "classification", "of": "mood", "labels": ["one"]}})
 
 
 def says_mood(right_from: int) -> Callable[..., dict[str, Any]]:
