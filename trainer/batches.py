@@ -189,6 +189,9 @@ class PhaseData:
         size = phase.batch_size * engine.devices * phase.accumulation
         self.batch = GlobalBatch(size, engine.data_world_size, engine.data_rank)
         self.batches = TrainingBatches(records, self.batch, seed=settings.seed, skip_bad=settings.skip_bad_records)
+        task = settings.task
+        # At the start, which reads the labels or questions: a run must not end at its first evaluation for them
+        self.scorer = task.scorer(phase.data[0], test) if test is not None and task.is_scored else None
         self.flops = size * settings.task.flops(settings.model, seq=records.seq, pred=records.pred)  # of a step
 
     @property

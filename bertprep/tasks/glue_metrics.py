@@ -6,6 +6,7 @@ The metrics are scikit-learn's and SciPy's, as in the code that GLUE's results a
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +42,16 @@ def compute_metrics(
     return {name: _compute(name, labels, predictions) for name in task.metrics}
 
 
+def check_metrics_installed() -> None:
+    """Raise `BertprepError` where the packages that compute metrics are missing; they are not loaded."""
+    if missing := next((name for name in ("scipy", "sklearn") if find_spec(name) is None), None):
+        raise BertprepError(f"metrics need {missing}, which is not installed; pip install '.[finetune]' in a clone installs it")
+
+
 def _compute(name: str, labels: NDArray[Any], predictions: NDArray[Any]) -> float:
-    try:
-        import scipy.stats
-        import sklearn.metrics
-    except ModuleNotFoundError as error:
-        what = f"metrics need {error.name}, which is not installed"
-        raise BertprepError(f"{what}; pip install '.[finetune]' in a clone installs it") from error
+    check_metrics_installed()
+    import scipy.stats
+    import sklearn.metrics
 
     if name in _OF_CLASSES:
         of_classes: Callable[..., float] = getattr(sklearn.metrics, _OF_CLASSES[name])
