@@ -37,6 +37,7 @@ from trainer.engines import Engine
 from trainer.permutation import permute
 from trainer.prefetch import ReadyBatches
 from trainer.settings import Phase, RunSettings
+from trainer.tasks import Scorer
 
 _POSITIONS_AT_ONCE = 4096  # one by one, steps of few records would cost more for their numbers than for their bytes
 
@@ -207,6 +208,12 @@ class PhaseData:
             raise ValueError("there is no test split")
         settings = self._settings
         return settings.task.baseline(self.records, self.test, settings.model, test_sequences=settings.eval_sequences)
+
+    @cached_property
+    def scorer(self) -> Scorer | None:
+        """What the task holds its outputs against, if it is scored, made once."""
+        task = self._settings.task
+        return task.scorer(self.phase.data[0], self.test) if self.test is not None and task.is_scored else None
 
     def explain(self, split: str, number: int) -> tuple[str, int, str]:
         """(file, record in it, what is wrong) of a bad record, which another rank may have met."""

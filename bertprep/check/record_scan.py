@@ -21,7 +21,7 @@ from bertprep.kernels.numbers import FEATURES
 from bertprep.records.examples import MOST_VALUES, PretrainingExamples, rows_in_block
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.formats import find_format
-from bertprep.records.reader import SMALLEST_RECORD, describe_file
+from bertprep.records.reader import SMALLEST_RECORD, describe_file, measure_record
 
 BLOCK = 256
 """Records at a time: what stays in the processor's cache at 128 tokens."""
@@ -127,10 +127,9 @@ class RecordScan:
 
     def _measure(self) -> tuple[int, int]:
         """(seq, pred) of the first record that can be read."""
-        counts = np.zeros(len(FEATURES), np.int64)
         for record in range(min(self.records, _TRIES)):
-            fault = kernels.load().measure(self._describe(int(self._offsets[record])), counts, self._notes)
-            seq, pred = int(counts[0]), int(counts[faults.POSITIONS])
+            fault, _, counts = measure_record(self._describe(int(self._offsets[record])), self._notes)
+            seq, pred = counts.get("input_ids", 0), counts.get("masked_lm_positions", 0)
             if fault >= 0 and seq > 0 and pred > 0 and max(seq, pred) <= MOST_VALUES:
                 return seq, pred
         # None can: the first one's fault is reported for all

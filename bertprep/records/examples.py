@@ -10,14 +10,17 @@ training, without for evaluation), `run_classifier.py` (whose label is a float w
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.kernels.numbers import FEATURES
+from bertprep.errors import BertprepError
+from bertprep.kernels.numbers import FEATURES, NUMBER_OF_FEATURE
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -30,8 +33,10 @@ __all__ = [
     "Feature",
     "PretrainingExamples",
     "RegressionExamples",
+    "Shape",
     "SquadEvalExamples",
     "SquadExamples",
+    "kind_of",
     "rows_in_block",
 ]
 
@@ -78,9 +83,13 @@ class Examples:
         return cls(*(np.empty(shapes[feature.width], feature.dtype) for feature in cls.features))
 
     @classmethod
-    def bytes_of_record(cls, *, seq: int, pred: int) -> int:
-        """What a record of that shape takes in the arrays."""
-        return 4 * sum({"seq": seq, "pred": pred, "one": 1}[feature.width] for feature in cls.features)
+    def feature(cls, name: str) -> Feature:
+        """The feature of that name."""
+        return next(feature for feature in cls.features if feature.name == name)
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(type(self), self.seq, self.pred)
 
     @property
     def seq(self) -> int:
@@ -99,14 +108,14 @@ class Examples:
 
     @cached_property
     def addresses(self) -> NDArray[np.int64]:
-        """Where kernels read and write: the addresses of the arrays, then how many values a record has in each."""
-        for array, feature in zip(self.arrays, self.features, strict=True):
-            is_whole = array.flags.c_contiguous and array.flags.writeable and len(array) == len(self)
-            if array.dtype != feature.dtype or not is_whole:
-                raise TypeError(
-                    f"records are read into contiguous arrays of {feature.dtype.__name__}, all as long as the first"
-                )
-        return np.array([*(a.ctypes.data for a in self.arrays), *(math.prod(a.shape[1:]) for a in self.arrays)], np.int64)
+        """Where kernels read and write: how many arrays there are, and of each what ARRAY_WIDTH says in `kernels.numbers`."""
+        rows: list[int] = []
+        for array, (name, _, dtype) in zip(self.arrays, self.features, strict=True):
+            if array.dtype != dtype or not array.flags.c_contiguous or not array.flags.writeable or len(array) != len(self):
+                raise TypeError(f"records are read into contiguous arrays of {dtype.__name__}, all as long as the first")
+            rows += [NUMBER_OF_FEATURE[name], array.ctypes.data, math.prod(array.shape[1:]), dtype == np.float32]
+        wanted = sum(1 << NUMBER_OF_FEATURE[feature.name] for feature in self.features)
+        return np.array([len(self.features), wanted, *rows], np.int64)
 
     if TYPE_CHECKING:  # as the dataclasses below have it
 
@@ -216,6 +225,31 @@ class RegressionExamples(Examples):
     is_real_example: NDArray[np.int32]  # (n,)
 
 
+class Shape(NamedTuple):
+    """What all records of a file have in common: their kind, and how many tokens and predictions each has."""
+
+    kind: type[Examples]
+    seq: int
+    pred: int
+
+    @property
+    def counts(self) -> list[int]:
+        """How many values a record has in each feature."""
+        counts: dict[Width, int] = {"seq": self.seq, "pred": self.pred, "one": 1}
+        return [counts[feature.width] for feature in self.kind.features]
+
+    def check_same(self, path: Path, expected: Shape, other: Path, advice: str) -> None:
+        """Raise `BertprepError` where the records of `path`, which have this shape, have not that of the file `other`."""
+        if self.kind != expected.kind:
+            found, wanted = self.kind.title, expected.kind.title
+            raise BertprepError(f"{path}: has {found} records, expected {wanted} records as {other} has; {advice}")
+        if self != expected:
+            found, wanted = f"{self.seq} tokens", f"{expected.seq}"
+            if expected.pred:
+                found, wanted = f"{found} and {self.pred} predictions", f"{wanted} and {expected.pred}"
+            raise BertprepError(f"{path}: has records of {found}, expected {wanted} as {other} has; {advice}")
+
+
 KINDS: tuple[type[Examples], ...] = (
     PretrainingExamples,
     SquadExamples,
@@ -231,4 +265,22 @@ def rows_in_block(most: int, *, seq: int, pred: int, kind: type[Examples] = Pret
     >>> rows_in_block(256, seq=512, pred=80), rows_in_block(256, seq=65_535, pred=9_830)
     (256, 4)
     """
-    return max(1, min(most, BLOCK_BYTES // kind.bytes_of_record(seq=seq, pred=pred)))
+    return max(1, min(most, BLOCK_BYTES // (4 * sum(Shape(kind, seq, pred).counts))))
+
+
+def kind_of(lists: Mapping[str, bool]) -> type[Examples]:
+    """The kind of a record with these features, of which the values are true that are lists of floats.
+
+    That of which it has the most features: all of them, if there is such a kind, or else the one that it was to be.
+
+    >>> tokens = dict.fromkeys(["input_ids", "input_mask", "segment_ids"], False)
+    >>> kind_of({**tokens, "label_ids": True, "is_real_example": False}).title, kind_of(tokens).title
+    ('regression', 'pretraining')
+    """
+
+    def fitness(kind: type[Examples]) -> tuple[int, bool, int]:
+        found = [feature for feature in kind.features if feature.name in lists]
+        of_that_type = [feature for feature in found if lists[feature.name] == (feature.dtype == np.float32)]
+        return len(found), len(found) == len(kind.features), len(of_that_type)
+
+    return max(KINDS, key=fitness)  # of equals the first

@@ -82,18 +82,23 @@ def _layer_norm(name: str, size: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield f"{name}/LayerNorm/beta", (size,)
 
 
-def check_variables(file: Path, found: Shapes, expected: Shapes, called: Callable[[str], str] = str) -> None:
+PRETRAINING_ADVICE = "give the bert_config.json that belongs to it, and weights of a BERT for pretraining, with both heads"
+
+
+def check_variables(
+    file: Path, found: Shapes, expected: Shapes, called: Callable[[str], str] = str, advice: str = PRETRAINING_ADVICE
+) -> None:
     """Raise where a file has not exactly the variables of a model, each of its shape.
 
     What is under a variable (`.../kernel/adam_m`) belongs to its optimizer, and what is outside of `bert/` and `cls/`, such as
-    `global_step`, is no model's; both may be there. `called` says what the file itself calls a variable.
+    `global_step`, is no model's; both may be there. `called` says what the file itself calls a variable, `advice` what to do
+    where some are missing.
     """
     _check_vocabulary(file, found.get(WORD_EMBEDDINGS, ()), expected[WORD_EMBEDDINGS])
     missing = [called(name) for name in expected if name not in found]
     if missing:
         raise BertprepError(
-            f"{file}: lacks {len(missing)} of the model's {len(expected)} variables: {_list(missing)}; give the "
-            "bert_config.json that belongs to it, and weights of a BERT for pretraining, with both heads"
+            f"{file}: lacks {len(missing)} of the model's {len(expected)} variables: {_list(missing)}; {advice}"
         )
     unknown = [name for name in found if name not in expected and _is_model_variable(name, found)]
     if unknown:

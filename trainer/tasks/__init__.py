@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.errors import BertprepError
 from bertprep.records import Examples
 from bertprep.records.record_set import RecordSet
 from trainer.model_config import ModelConfig
@@ -44,6 +43,16 @@ class Sums(Protocol):
 
     def metrics(self) -> dict[str, float]:
         """Means, by their names in the log and in its order: the loss first."""
+
+
+class Scorer(Protocol):
+    """What outputs for all records of a split are held against."""
+
+    def metrics(self, outputs: Outputs) -> dict[str, float]:
+        """Metrics by their names in the log."""
+
+    def write(self, outputs: Outputs, out: Path) -> list[Path]:
+        """Write what is predicted, in the files that the field's scripts read; returns their paths."""
 
 
 class Task(Protocol):
@@ -86,8 +95,8 @@ class Task(Protocol):
     ) -> dict[str, float | None]:
         """Metrics on the test split that a model must beat, by their names in the log; None where one is not known."""
 
-    def score(self, outputs: Outputs, records: RecordSet, data: Path) -> dict[str, float]:
-        """Metrics, by their names in the log, of the outputs for the first records of the evaluated folder `data`."""
+    def scorer(self, data: Path, records: RecordSet) -> Scorer:
+        """What scores outputs for all records of the test split of a folder, if the task is scored."""
 
     def made_with(self) -> dict[str, Any]:
         """What a checkpoint says of the task: nothing for pretraining, else its name and what its heads mean."""
@@ -104,16 +113,3 @@ def encoder_flops(model: ModelConfig, seq: int) -> int:
     hidden, inner = model.hidden_size, model.intermediate_size
     layer = seq * (4 * hidden * hidden + 2 * hidden * inner) + 2 * seq * seq * hidden
     return model.num_hidden_layers * layer
-
-
-def open_labelled(data: Sequence[Path], split: str, model: ModelConfig, kinds: tuple[type[Examples], ...]) -> RecordSet:
-    """The records of a split for fine-tuning, which must be of one of these kinds."""
-    records = RecordSet(data, split, vocab_size=model.vocab_size, type_vocab_size=model.type_vocab_size)
-    if records.kind not in kinds:
-        records.close()
-        expected = " or ".join(kind.title for kind in kinds)
-        raise BertprepError(
-            f"{data[0]}: its {split} split has {records.kind.title} records, expected {expected}; "
-            "bertprep create --task makes them"
-        )
-    return records

@@ -5,16 +5,24 @@ Labels, their names and the metrics come from the manifest of the records; a tas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.files.atomic import atomic_file
 from bertprep.records import ClassificationExamples, Examples, RegressionExamples
 from bertprep.records.record_set import RecordSet
+from bertprep.tasks.glue import GlueTask
+from bertprep.tasks.glue_metrics import compute_metrics, predict
 from bertprep.weights import google_names
 from trainer.model_config import ModelConfig
-from trainer.tasks import Outputs, Sums, encoder_flops, open_labelled
+from trainer.tasks import Outputs, Sums, encoder_flops
+
+_BLOCK = 1024  # records read at a time
 
 
 class ClassificationSums(NamedTuple):
@@ -57,53 +65,93 @@ class RegressionSums(NamedTuple):
 
 @dataclass(frozen=True)
 class Classification:
-    """A task by name, as mrpc, with the names of its labels; one without any is a regression."""
+    """One of GLUE's tasks, or of the user's own, with the names of its labels; one without any is a regression."""
 
-    task: str
-    labels: tuple[str, ...]
-    metrics: tuple[str, ...] = ("accuracy",)
+    of: GlueTask
     name = "classification"
     is_scored = True
 
     @property
-    def is_regression(self) -> bool:
-        return not self.labels
-
-    @property
     def examples(self) -> type[Examples]:
-        return RegressionExamples if self.is_regression else ClassificationExamples
+        return RegressionExamples if self.of.is_regression else ClassificationExamples
 
     @property
     def sums(self) -> Callable[..., Sums]:
-        return RegressionSums if self.is_regression else ClassificationSums
+        return RegressionSums if self.of.is_regression else ClassificationSums
 
     @property
     def criterion(self) -> str:
-        return self.metrics[0]
+        return self.of.metrics[0]
+
+    @property
+    def outputs(self) -> int:
+        """Of the head: one for each label, or the number that a regression predicts."""
+        return max(1, len(self.of.labels))
 
     def variable_shapes(self, model: ModelConfig) -> dict[str, tuple[int, ...]]:
         sizes = asdict(model)
-        return {**google_names.body_shapes(sizes), **google_names.classification_heads(sizes, max(1, len(self.labels)))}
+        return {**google_names.body_shapes(sizes), **google_names.classification_heads(sizes, self.outputs)}
 
     def open_records(self, data: Sequence[Path], split: str, model: ModelConfig) -> RecordSet:
-        return open_labelled(data, split, model, (self.examples,))
+        labels = None if self.of.is_regression else self.outputs
+        sizes = {"vocab_size": model.vocab_size, "type_vocab_size": model.type_vocab_size}
+        return RecordSet(data, split, kind=self.examples, labels=labels, **sizes)
 
     def flops(self, model: ModelConfig, *, seq: int, pred: int) -> int:  # noqa: ARG002 - as for any task
-        heads = model.hidden_size * (model.hidden_size + max(1, len(self.labels)))
+        heads = model.hidden_size * (model.hidden_size + self.outputs)
         return 3 * 2 * (encoder_flops(model, seq) + heads)
 
     def baseline(self, *_: Any, **__: Any) -> dict[str, float | None]:
         return {}
 
-    def score(self, outputs: Outputs, records: RecordSet, data: Path) -> dict[str, float]:
-        raise NotImplementedError
+    def scorer(self, data: Path, records: RecordSet) -> ClassificationScorer:  # noqa: ARG002 - as for any task
+        return ClassificationScorer(self.of, records)
 
     def made_with(self) -> dict[str, Any]:
-        return {"task": {"name": self.name, "task": self.task, "labels": list(self.labels), "metrics": list(self.metrics)}}
+        return {"task": {"name": self.name, "of": self.of.name, "labels": list(self.of.labels)}}
 
     def describe_training(self, entry: Mapping[str, Any]) -> str:
-        accuracy = "" if self.is_regression else f", accuracy {entry['accuracy']:.2f}"
+        accuracy = "" if self.of.is_regression else f", accuracy {entry['accuracy']:.2f}"
         return f"loss {entry['loss']:.3f}{accuracy}"
 
     def describe_evaluation(self, entry: Mapping[str, Any]) -> str:
-        return ", ".join(f"{name} {entry[name]:.4f}" for name in dict.fromkeys(("loss", *self.metrics)))
+        return ", ".join(f"{name} {entry[name]:.4f}" for name in ("loss", *self.of.metrics))
+
+
+class ClassificationScorer:
+    """The labels of a split, but for those of records that only fill up a batch."""
+
+    def __init__(self, of: GlueTask, records: RecordSet) -> None:
+        self._of = of
+        blocks = [(block.label_ids.copy(), block.is_real_example.copy()) for block in read_blocks(records)]
+        labels, is_real = (np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
+        self._rows = np.flatnonzero(is_real)
+        self._labels = labels[self._rows]
+
+    def metrics(self, outputs: Outputs) -> dict[str, float]:
+        logits = outputs["logits"][self._rows]
+        return {"loss": self._loss(logits.astype(np.float64)), **compute_metrics(self._of, logits, self._labels)}
+
+    def write(self, outputs: Outputs, out: Path) -> list[Path]:
+        path = out / "predictions.tsv"
+        said = predict(self._of, outputs["logits"][self._rows]).tolist()
+        names = [f"{score:.3f}" for score in said] if self._of.is_regression else [self._of.labels[number] for number in said]
+        with atomic_file(path) as file:
+            file.write("".join(f"{index}\t{name}\n" for index, name in [("index", "prediction"), *enumerate(names)]).encode())
+        return [path]
+
+    def _loss(self, logits: NDArray[np.float64]) -> float:
+        if self._of.is_regression:
+            return float(np.mean((logits[:, 0] - self._labels) ** 2))
+        highest = logits.max(axis=1, keepdims=True)
+        of_label = np.take_along_axis(logits, self._labels[:, None].astype(np.int64), axis=1)
+        return float(np.mean(np.log(np.exp(logits - highest).sum(axis=1, keepdims=True)) + highest - of_label))
+
+
+def read_blocks(records: RecordSet) -> Iterator[Any]:
+    """All records in order; a block is valid until the next."""
+    block = records.kind.empty(min(_BLOCK, len(records)), seq=records.seq, pred=records.pred)
+    for start in range(0, len(records), _BLOCK):
+        numbers = np.arange(start, min(start + _BLOCK, len(records)))
+        records.gather_into(block, numbers)
+        yield block[: len(numbers)]

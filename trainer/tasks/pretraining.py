@@ -13,7 +13,7 @@ from bertprep.records import Examples, PretrainingExamples
 from bertprep.records.record_set import RecordSet
 from bertprep.weights import google_names
 from trainer.model_config import ModelConfig
-from trainer.tasks import Outputs, Task, encoder_flops
+from trainer.tasks import Scorer, Task, encoder_flops
 from trainer.tasks.unigram import unigram_loss
 
 
@@ -57,7 +57,8 @@ class _Pretraining:
         return google_names.variable_shapes(asdict(model))
 
     def open_records(self, data: Sequence[Path], split: str, model: ModelConfig) -> RecordSet:
-        return RecordSet(data, split, vocab_size=model.vocab_size, type_vocab_size=model.type_vocab_size)
+        sizes = {"vocab_size": model.vocab_size, "type_vocab_size": model.type_vocab_size}
+        return RecordSet(data, split, kind=self.examples, **sizes)
 
     def flops(self, model: ModelConfig, *, seq: int, pred: int) -> int:
         """Matrix products alone, as the field counts them.
@@ -79,7 +80,7 @@ class _Pretraining:
             return {"unigram_loss": None}
         return {"unigram_loss": loss}
 
-    def score(self, outputs: Outputs, records: RecordSet, data: Path) -> dict[str, float]:
+    def scorer(self, data: Path, records: RecordSet) -> Scorer:
         raise NotImplementedError("pretraining is evaluated by its sums")
 
     def made_with(self) -> dict[str, Any]:

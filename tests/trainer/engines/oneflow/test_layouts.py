@@ -17,6 +17,9 @@ LAYOUTS = {
     "4 processes": (4, 1, "--optimizer lamb"),
     "3 stages, one batch each": (3, 1, "--stages 3 --layers 3 --checkpoint-activations --optimizer lamb"),
     "2 x 2, pipelines within hosts": (4, 2, "--stages 2 --accumulate 2 --strategy intra_first"),
+    "2 processes, SQuAD": (2, 1, "--task squad --accumulate 2"),
+    "2 processes, eager, regression": (2, 1, "--task regression --eager"),
+    "2 x 2, pipelines of SQuAD": (4, 1, "--task squad --stages 2 --accumulate 2"),
     "2 x 2, pipelines across hosts": (4, 2, "--stages 2 --accumulate 2 --strategy inter_first --optimizer lamb"),
 }
 
@@ -30,7 +33,9 @@ def alone(options: str) -> dict[str, Any]:
 def whole(options: str) -> dict[str, Any]:
     """The results of one process that has the batch as a whole, with the same model and optimizer."""
     words = options.split()
-    kept = [word for name in ("--optimizer", "--layers") if name in words for word in (name, words[words.index(name) + 1])]
+    kept = [
+        word for name in ("--optimizer", "--layers", "--task") if name in words for word in (name, words[words.index(name) + 1])
+    ]
     return alone(" ".join(kept))
 
 
@@ -38,6 +43,9 @@ def assert_equal(found: dict[str, Any], expected: dict[str, Any]) -> None:
     np.testing.assert_allclose(found["losses"], expected["losses"], rtol=0, atol=1e-5)
     np.testing.assert_allclose(found["norms"], expected["norms"], rtol=1e-4)
     np.testing.assert_allclose(found["evaluation"], expected["evaluation"], rtol=1e-5)
+    assert found["outputs"].keys() == expected["outputs"].keys()
+    for name, rows in found["outputs"].items():
+        np.testing.assert_allclose(rows, expected["outputs"][name], rtol=0, atol=1e-4)
     assert found["sizes"].keys() == expected["sizes"].keys()
     for name, size in found["sizes"].items():
         assert size == pytest.approx(expected["sizes"][name], rel=1e-3, abs=1e-5), name
@@ -61,11 +69,12 @@ def test_processes_are_as_one(processes: int, hosts: int, options: str, tmp_path
     assert_equal(run_layout(processes, tmp_path, *options.split(), hosts=hosts), whole(options))
 
 
-def test_two_stages_and_dropout_that_is_of_a_micro_batch_wherever_it_is_computed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("task", ["pretraining", "classification"])
+def test_two_stages_and_dropout_that_is_of_a_micro_batch_wherever_it_is_computed(task: str, tmp_path: Path) -> None:
     """In a graph, eagerly, computed again for the gradients, or in stages on other processes."""
-    options = "--accumulate 2 --dropout"
+    options = f"--accumulate 2 --dropout --task {task}"
     expected = alone(options)
-    assert expected["losses"][0] != pytest.approx(alone("")["losses"][0], abs=1e-4)
+    assert expected["losses"][0] != pytest.approx(alone(f"--task {task}")["losses"][0], abs=1e-4)
     assert_equal(alone(f"{options} --eager"), expected)
     assert_equal(alone(f"{options} --checkpoint-activations"), expected)
     assert_equal(run_layout(2, tmp_path, *options.split(), "--stages", "2"), expected)
