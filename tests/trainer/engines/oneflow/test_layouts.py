@@ -39,15 +39,26 @@ def whole(options: str) -> dict[str, Any]:
     return alone(" ".join(kept))
 
 
+SHIFTING = ("cls/squad/output_bias", "bert/encoder/layer_1/output/LayerNorm/beta")
+"""What adds the same to all logits of a sequence, on which SQuAD's loss does not depend: Adam makes steps of rounding errors."""
+
+
+def centered(rows: list[list[float]]) -> np.ndarray[Any, Any]:
+    return np.array(rows) - np.mean(rows, axis=1, keepdims=True)
+
+
 def assert_equal(found: dict[str, Any], expected: dict[str, Any]) -> None:
     np.testing.assert_allclose(found["losses"], expected["losses"], rtol=0, atol=1e-5)
     np.testing.assert_allclose(found["norms"], expected["norms"], rtol=1e-4)
     np.testing.assert_allclose(found["evaluation"], expected["evaluation"], rtol=1e-5)
     assert found["outputs"].keys() == expected["outputs"].keys()
     for name, rows in found["outputs"].items():
-        np.testing.assert_allclose(rows, expected["outputs"][name], rtol=0, atol=1e-4)
+        np.testing.assert_allclose(centered(rows), centered(expected["outputs"][name]), rtol=0, atol=1e-4)
     assert found["sizes"].keys() == expected["sizes"].keys()
+    left_out = SHIFTING if "start_logits" in found["outputs"] else ()
     for name, size in found["sizes"].items():
+        if name.startswith(left_out):
+            continue
         assert size == pytest.approx(expected["sizes"][name], rel=1e-3, abs=1e-5), name
 
 
