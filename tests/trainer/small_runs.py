@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertprep.records import PretrainingExamples
+from bertprep.records import ClassificationExamples, Examples, PretrainingExamples, RegressionExamples, SquadExamples
 from bertprep.records.record_index import index_records
 from bertprep.records.record_set import RecordSet
+from bertprep.tasks.glue import TASKS
 from bertprep.workspace.layout import TRAINING
 from tests.golden import GOLDEN
 from trainer.batches import GlobalBatch, TrainingBatches
@@ -24,6 +25,10 @@ from trainer.cli import main
 from trainer.log import LOG
 from trainer.model_config import ModelConfig
 from trainer.settings import RunSettings
+from trainer.tasks import Task
+from trainer.tasks.classification import Classification
+from trainer.tasks.pretraining import PRETRAINING
+from trainer.tasks.squad import Squad
 
 VOCABULARY = GOLDEN / "vocab.txt"
 SEQ, PRED = 32, 5
@@ -52,6 +57,38 @@ def make_batch(step: int, *, sequences: int = BATCH, seq: int = SEQ, pred: int =
         masked_lm_weights=(np.arange(pred) < masked).astype(np.float32),
         next_sentence_labels=rng.integers(0, 2, sequences, np.int32),
     )
+
+
+FINE_TUNING: dict[str, Task] = {
+    "squad": Squad("1.1"),
+    "classification": Classification(TASKS["mnli"]),
+    "regression": Classification(TASKS["stsb"]),
+}
+"""A task of each kind of heads."""
+
+
+def make_task_batch(task: Task, step: int, *, sequences: int = BATCH, seq: int = SEQ) -> Examples:
+    """The same for any task: labels by chance."""
+    if task is PRETRAINING:
+        return make_batch(step, sequences=sequences, seq=seq)
+    rng = np.random.default_rng([SEED, step, 1])
+    length = rng.integers(4, seq + 1, (sequences, 1))
+    inputs: dict[str, Any] = {
+        "input_ids": rng.integers(0, MODEL.vocab_size, (sequences, seq), np.int32),
+        "input_mask": (np.arange(seq) < length).astype(np.int32),
+        "segment_ids": ((np.arange(seq) > length // 2) & (np.arange(seq) < length)).astype(np.int32),
+    }
+    if task.examples is SquadExamples:
+        ends = rng.integers(0, length[:, 0], dtype=np.int32)
+        starts = rng.integers(0, ends + 1, dtype=np.int32)
+        impossible = (ends == 0).astype(np.int32)
+        return SquadExamples(
+            np.arange(sequences, dtype=np.int32), **inputs, start_positions=starts, end_positions=ends, is_impossible=impossible
+        )
+    is_real = (np.arange(sequences) != 1).astype(np.int32)  # one that only fills the batch up
+    if task.examples is RegressionExamples:
+        return RegressionExamples(**inputs, label_ids=rng.random(sequences, np.float32) * 5, is_real_example=is_real)
+    return ClassificationExamples(**inputs, label_ids=rng.integers(0, 3, sequences, np.int32), is_real_example=is_real)
 
 
 def make_records(corpus: Path, workdir: Path, *, seq: int = SEQ, pred: int = PRED) -> None:

@@ -125,9 +125,7 @@ def heads_of(engine: str, task: Task) -> Any:
 
 def check_engine(settings: EngineSettings, model: ModelConfig, task: Task = PRETRAINING) -> None:
     """Raise `UsageError` for what the engine of that name cannot do, before its framework is loaded."""
-    _import(settings.engine).check(settings, model)
-    if importlib.util.find_spec(f"trainer.engines.{settings.engine}.{task.name}") is None:
-        raise UsageError(f"--engine {settings.engine}: cannot fine-tune yet; take --engine tensorflow")
+    _import(settings.engine).check(settings, model, task)
 
 
 def check_installed(settings: EngineSettings) -> None:

@@ -14,6 +14,8 @@ from bertprep.errors import UsageError
 from trainer.engines.oneflow.stages import check_multiple, cut
 from trainer.model_config import ModelConfig
 from trainer.settings import EngineSettings
+from trainer.tasks import Task
+from trainer.tasks.pretraining import PRETRAINING
 
 # Read when the library is first loaded, so here and no later: it warns of each driver that a machine without GPUs lacks.
 os.environ.setdefault("GLOG_minloglevel", "3")
@@ -59,7 +61,7 @@ def look(settings: EngineSettings, *, has_accelerator: bool | None) -> tuple[int
     return process.rank, process.world_size // settings.stages
 
 
-def check(settings: EngineSettings, model: ModelConfig) -> None:
+def check(settings: EngineSettings, model: ModelConfig, task: Task = PRETRAINING) -> None:
     """Raise `UsageError` for settings that this engine cannot meet, or that do not fit the number of processes."""
     process = read_process(os.environ)
     if settings.deterministic == "off":
@@ -77,5 +79,5 @@ def check(settings: EngineSettings, model: ModelConfig) -> None:
         raise UsageError(f"--eager --stages {settings.stages}: a pipeline is a graph; leave --eager out")
     if settings.eager and settings.checkpoint_activations:
         raise UsageError("--eager --checkpoint-activations: only a graph computes activations again; leave --eager out")
-    cut(model, settings.stages)
+    cut(model, settings.stages, task)
     check_multiple(process.world_size, settings.stages)

@@ -19,25 +19,23 @@ import numpy as np
 import oneflow as flow
 from numpy.typing import NDArray
 
-from bertprep.errors import UsageError
 from bertprep.progress import say
 from bertprep.records import Examples
 from trainer.batches import features
-from trainer.engines import Engine, LossScale, State, dropout_keys, parts_factor
+from trainer.engines import Engine, LossScale, State, dropout_keys, heads_of, parts_factor
 from trainer.engines.execution import choose_execution
-from trainer.engines.oneflow import pretraining as heads
 from trainer.engines.oneflow.devices import Devices, open_devices
 from trainer.engines.oneflow.dropout import draw
-from trainer.engines.oneflow.model import draws_of_parts, place_model
+from trainer.engines.oneflow.model import INPUTS, draws_of_parts, place_model
 from trainer.engines.oneflow.optimizers import clip_factor, make_slots, squared_norm, update_variables
 from trainer.engines.oneflow.passes import Passes
 from trainer.engines.oneflow.stages import WORDS, cut, describe
 from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
 from trainer.settings import EngineSettings, OptimizerSettings
-from trainer.tasks import Task
-from trainer.tasks.pretraining import PRETRAINING, PretrainingSums
-from trainer.weights import initial_values, variable_shapes
+from trainer.tasks import Sums, Task
+from trainer.tasks.pretraining import PRETRAINING
+from trainer.weights import initial_values
 
 Tensor: TypeAlias = Any
 _COMPUTE_DTYPES = {"off": flow.float32, "fp16": flow.float16, "bf16": flow.bfloat16}
@@ -69,18 +67,18 @@ class OneFlowEngine(Engine):
         return self.precision == "fp16"
 
     def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task = PRETRAINING) -> None:
-        if task is not PRETRAINING:
-            raise _cannot_fine_tune()
         self._model, self._optimizer, self._seed = model, optimizer, seed
-        self._stages = cut(model, self._local.stages)
+        self._task, self._heads = task, heads_of("oneflow", task)
+        self._stages = cut(model, self._local.stages, task)
         if len(self._stages) > 1 and self.is_first:
             for line in describe(self._stages, self._local.pipelines):
                 say(line)
         self._placed = place_model(
             model,
-            initial_values(model, seed),
+            initial_values(model, seed, task),
             self._local,
-            heads,
+            task,
+            self._heads,
             compute_dtype=_COMPUTE_DTYPES[self.precision],
             is_global=self._local.process.world_size > 1 and not self._settings.eager,
         )
@@ -112,24 +110,28 @@ class OneFlowEngine(Engine):
 
         def wait() -> StepResult:
             *of_sums, _, stops = told.numpy().tolist()
-            found = heads.to_sums(of_sums, totals.numpy().tolist())
+            found = self._heads.to_sums(of_sums, totals.numpy().tolist())
             return StepResult(found, float(norm.numpy()[0]), loss_scale, is_stop_wanted=stops > 0)
 
         return wait
 
-    def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> PretrainingSums:
+    def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> Sums:
         batch = {**features(examples), "row_weights": row_weights}
         totals = self._totals(batch)
-        return heads.to_sums(self._local.sum_over_all(self._passes.sums(batch)).numpy().tolist(), totals.numpy().tolist())
+        sums = self._local.sum_over_all(self._passes.sums(batch)).numpy().tolist()
+        found: Sums = self._heads.to_sums(sums, totals.numpy().tolist())
+        return found
 
-    def predict(self, examples: Examples) -> dict[str, NDArray[np.float32]]:  # noqa: ARG002 - as for any engine
-        raise _cannot_fine_tune()
+    def predict(self, examples: Examples) -> dict[str, NDArray[np.float32]]:
+        arrays = features(examples)
+        batch = {**{name: arrays[name] for name in INPUTS}, "row_weights": np.ones(len(examples), np.float32)}
+        return {name: rows.numpy() for name, rows in zip(self._heads.OUTPUTS, self._passes.outputs(batch), strict=True)}
 
     def state(self) -> State:
         counts = {"updates": self._updates, "loss_scale": self._loss_scale.scale, "good_steps": self._loss_scale.good_steps}
         arrays: dict[str, NDArray[np.float32]] = {name: np.array(value, np.float32) for name, value in counts.items()}
         kept = self._kept()
-        for name, shape in variable_shapes(self._model).items():
+        for name, shape in self._task.variable_shapes(self._model).items():
             owner = next(number for number, stage in enumerate(self._stages) if name in stage.variables)
             for kept_name in (name, *_slot_names(name)):
                 tensor = self._local.send_to_first(kept.get(kept_name), self._local.pipelines[0][owner], shape)
@@ -158,12 +160,12 @@ class OneFlowEngine(Engine):
 
     def _totals(self, batch: Mapping[str, NDArray[Any]]) -> Tensor:
         """What the task divides its losses by, of the global batch, of which each pipeline has some rows."""
-        return self._local.sum_over_all(self._local.tensor(heads.totals(batch) * (self._local.stage == 0)))
+        return self._local.sum_over_all(self._local.tensor(self._heads.totals(batch) * (self._local.stage == 0)))
 
     def _draw(self, examples: Examples, step: int, accumulation: int) -> list[NDArray[np.float32]]:
         """The numbers that dropout's masks follow from, for each part of the model; each micro-batch has a key of its own."""
         sequences, seq = examples.input_ids.shape
-        of_parts = draws_of_parts(self._model, seq)
+        of_parts = draws_of_parts(self._model, seq, of_heads=self._heads.DROPS_OUT)
         if not of_parts:
             return []
         keys = dropout_keys(self._seed, step, range(self.data_rank * accumulation, (self.data_rank + 1) * accumulation))
@@ -192,10 +194,6 @@ class OneFlowEngine(Engine):
             update=self._updates,
             settings=self._optimizer,
         )
-
-
-def _cannot_fine_tune() -> UsageError:
-    return UsageError("--engine oneflow: cannot fine-tune yet; take --engine tensorflow")
 
 
 def _slot_names(name: str) -> tuple[str, str]:

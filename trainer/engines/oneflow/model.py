@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from trainer.engines.oneflow.devices import Devices
 from trainer.engines.oneflow.dropout import coefficients_of, drop, powers
-from trainer.engines.oneflow.stages import HEADS, WORDS, cut
+from trainer.engines.oneflow.stages import WORDS, cut, heads_variables
 from trainer.model_config import LAYER_NORM_EPSILON, MASKED_OUT, ModelConfig
+from trainer.tasks import Task
 
 Tensor: TypeAlias = Any
 Arrays: TypeAlias = Mapping[str, NDArray[np.float32]]
@@ -114,6 +115,31 @@ class Part(flow.nn.Module):  # type: ignore[misc]
         return values if draws is None or dropout_rate == 0 else drop(values, draws, self.powers, dropout_rate)
 
 
+class Heads(Part):
+    """The last part, of a task: (hidden, the features that its module's `LABELS` name) -> sums, or outputs without labels."""
+
+    def pool(self, hidden: Tensor, sequences: int) -> Tensor:
+        """What the encoder says of each sequence as a whole, (sequences, hidden), by its first token."""
+        size = self.bert.hidden_size
+        first = flow.narrow(flow.reshape(hidden, (sequences, -1, size)), 1, 0, 1)
+        return flow.tanh(self.dense("bert/pooler/dense", flow.reshape(first, (-1, size))))
+
+    def multiply(self, name: str, values: Tensor) -> Tensor:
+        """float32 products with `name`_weights (outputs, hidden), and `name`_bias added."""
+        products = flow._C.matmul(values.to(flow.float32), self.variable(f"{name}_weights"), False, True)
+        return products + self.variable(f"{name}_bias")
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """The loss of each row, in nats."""
+    return flow._C.sparse_softmax_cross_entropy(logits, labels)
+
+
+def hits(logits: Tensor, labels: Tensor) -> Tensor:
+    """1 for each row whose highest logit is the label's, 0 for others."""
+    return flow.eq(flow.argmax(logits, dim=-1).to(labels.dtype), labels).to(flow.float32)
+
+
 class Embeddings(Part):
     """The sum of a token's three embeddings."""
 
@@ -169,29 +195,29 @@ class EncoderLayer(Part):
 
 
 class Bert(flow.nn.Module):  # type: ignore[misc]
-    """The chain of parts; the last one is of a task, and takes those features of a batch which are `labels`."""
+    """The chain of parts; the last one is of a task, and takes those features of a batch that are among `labels`."""
 
     def __init__(self, parts: Sequence[Part], labels: Sequence[str]) -> None:
         super().__init__()
         self.parts, self.labels = flow.nn.ModuleList(parts), labels
 
     def forward(self, batch: Mapping[str, Tensor], draws: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The task's sums of a batch; draws are (sequences, seq, numbers) of each part but the last, or none."""
+        """The task's sums of a batch; draws are (sequences, seq, numbers) of each part that drops anything, or none."""
         embeddings, *layers, heads = self.parts
-        of_part = [[each] for each in draws] or [[] for _ in range(len(layers) + 1)]
+        of_part = [[each] for each in draws] + [[] for _ in range(len(self.parts) - len(draws))]
         hidden = embeddings(batch["input_ids"], batch["segment_ids"], *of_part[0])
-        for layer, own in zip(layers, of_part[1:], strict=True):
+        for layer, own in zip(layers, of_part[1:-1], strict=True):
             hidden = layer(hidden, batch["input_mask"], *own)
-        sums: tuple[Tensor, ...] = heads(hidden, *(batch[name] for name in self.labels))
+        sums: tuple[Tensor, ...] = heads(hidden, *(batch[name] for name in self.labels if name in batch), *of_part[-1])
         return sums
 
 
-def draws_of_parts(config: ModelConfig, seq: int) -> list[int]:
-    """How many numbers a token's masks take in each part but the last; none where nothing is dropped."""
+def draws_of_parts(config: ModelConfig, seq: int, *, of_heads: bool) -> list[int]:
+    """How many numbers a token's masks take in each part, the heads last where they drop anything; empty without dropout."""
     if config.hidden_dropout_prob == 0 and config.attention_probs_dropout_prob == 0:
         return []
     hidden, attention = coefficients_of(config.hidden_size), config.num_attention_heads * coefficients_of(seq)
-    return [hidden] + [attention + 2 * hidden] * config.num_hidden_layers
+    return [hidden, *[attention + 2 * hidden] * config.num_hidden_layers, *[hidden] * of_heads]
 
 
 class _Through(flow.autograd.Function):  # type: ignore[misc]
@@ -229,25 +255,30 @@ class PlacedModel:
     leaves: dict[str, Tensor]  # of its stage, where backward leaves gradients; with several stages, nowhere
     own_gradients: dict[str, Tensor]  # with several stages: where a graph subtracts the gradients of `own`
     gradients: list[Tensor]  # the same of all stages, as an optimizer takes them
+    heads: Any  # the module of the task's heads
+    shares_words: bool  # the first and the last of several stages both have the word embeddings
 
 
 def place_model(
-    config: ModelConfig, arrays: Arrays, devices: Devices, task: Any, *, compute_dtype: Any, is_global: bool
+    config: ModelConfig, arrays: Arrays, devices: Devices, task: Task, heads: Any, *, compute_dtype: Any, is_global: bool
 ) -> PlacedModel:
-    """The model with these values, ending in the heads of a task."""
+    """The model with these values, ending in the heads of a task, which are those of the module `heads`."""
     shelves = [Shelf(arrays, devices, number, is_global) for number in range(devices.stages)]
-    of_layers = [number for number, stage in enumerate(cut(config, devices.stages)) for _ in stage.layers]
+    of_layers = [number for number, stage in enumerate(cut(config, devices.stages, task)) for _ in stage.layers]
+    of_heads = heads_variables(config, task)
     parts = [
         Embeddings(config, compute_dtype, shelves[0], "bert/embeddings/"),
         *(EncoderLayer(config, compute_dtype, shelves[stage], number) for number, stage in enumerate(of_layers)),
-        task.Heads(config, compute_dtype, shelves[-1], *HEADS),
+        heads.Heads(config, compute_dtype, shelves[-1], *of_heads),
     ]
     shelf = shelves[devices.stage]
     return PlacedModel(
-        bert=Bert(parts, task.LABELS),
+        bert=Bert(parts, heads.LABELS),
         stages=[0, *of_layers, devices.stages - 1],
         own={name: _own(value) for name, value in shelf.values.items()},
         leaves=shelf.values if devices.stages == 1 else {},
         own_gradients={name: _own(gradient) for name, gradient in shelf.gradients.items()},
         gradients=[gradient for each in shelves for gradient in each.gradients.values()],
+        heads=heads,
+        shares_words=devices.stages > 1 and WORDS in of_heads,
     )

@@ -18,7 +18,6 @@ import numpy as np
 import oneflow as flow
 from numpy.typing import NDArray
 
-from trainer.engines.oneflow import pretraining as task
 from trainer.engines.oneflow.devices import Devices
 from trainer.engines.oneflow.model import INPUTS, PlacedModel
 from trainer.engines.oneflow.stages import WORDS
@@ -39,7 +38,7 @@ class BatchGraph(flow.nn.Graph):  # type: ignore[misc]
         self, placed: PlacedModel, devices: Devices, *, micro_batches: int = 0, checkpoint_activations: bool = False
     ) -> None:
         super().__init__()
-        self.model = placed.bert
+        self.model, self._loss = placed.bert, placed.heads.loss
         self._leaves = list(placed.leaves.values()) if micro_batches else []
         if self._leaves:
             self.config._train(True)  # what an optimizer would set
@@ -56,11 +55,12 @@ class BatchGraph(flow.nn.Graph):  # type: ignore[misc]
                 part.activation_checkpointing = True
 
     def build(self, batch: Mapping[str, Tensor], draws: Sequence[Tensor], loss_weights: Sequence[Tensor]) -> list[Tensor]:
-        return compute(self.model, self._leaves, batch, draws, loss_weights)
+        return compute(self.model, self._loss, self._leaves, batch, draws, loss_weights)
 
 
 def compute(
     model: Any,
+    loss: Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor],
     leaves: Sequence[Tensor],
     batch: Mapping[str, Tensor],
     draws: Sequence[Tensor],
@@ -70,7 +70,7 @@ def compute(
     sums = model(batch, draws)
     if not loss_weights:
         return list(sums)
-    task.loss(sums, loss_weights).backward()
+    loss(sums, loss_weights).backward()
     gradients = [leaf.grad for leaf in leaves]
     for leaf in leaves:
         leaf.grad = None  # in a graph it is the graph's, and none outside
@@ -83,7 +83,7 @@ class Passes:
     def __init__(self, placed: PlacedModel, devices: Devices, settings: EngineSettings) -> None:
         self._placed, self._devices, self._settings = placed, devices, settings
         self._is_global = devices.process.world_size > 1 and not settings.eager
-        self._graphs: dict[tuple[int, ...], BatchGraph] = {}  # one for each shape of batch
+        self._graphs: dict[tuple[Any, ...], BatchGraph] = {}  # one for each shape of batch
 
     def sums(self, batch: Arrays) -> Tensor:
         """The sums of this process, without dropout; those of all processes add up to those of the global batch."""
@@ -91,12 +91,27 @@ class Passes:
         with flow.no_grad():
             return self._own_sums(self._pass(batch)(placed, [], []))
 
+    def outputs(self, batch: Arrays) -> list[Tensor]:
+        """What the heads give for the rows of all pipelines, without dropout, of a batch without labels."""
+        placed, devices = self._place_batch(batch), self._devices
+        with flow.no_grad():
+            found = self._pass(batch)(placed, [], [])
+        gathered = []
+        for output in found:
+            own = output.to_global(sbp=flow.sbp.split(0)).to_local() if self._is_global else output
+            shape = (len(batch["input_ids"]), *output.shape[1:])
+            of_all = flow.zeros(len(devices.pipelines), *shape, device=devices.device)  # of which each process adds its rows
+            if devices.stage == devices.stages - 1:
+                of_all[devices.pipeline] = own
+            gathered.append(devices.sum_over_all(of_all).reshape(-1, *shape[1:]))
+        return gathered
+
     def gradients(
         self, batch: Arrays, draws: Sequence[NDArray[np.float32]], loss_weights: Tensor, micro_batches: int
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The sums of this process, and the gradients of its variables, summed over all pipelines.
 
-        `loss_weights` (2,) is what the losses of a masked token and of a sequence count for.
+        `loss_weights` is what 1 is, divided by each of the task's totals.
         """
         if self._devices.stages > 1:
             return self._in_stages(batch, draws, loss_weights, micro_batches)
@@ -120,7 +135,8 @@ class Passes:
         leaves = self._placed.leaves
         inputs = self._place_batch(batch), self._place_draws(draws), self._place_loss_weights(loss_weights, 1)
         outputs = self._pass(batch, 1)(*inputs)
-        return self._own_sums(outputs[: task.SUMS]), dict(zip(leaves, map(self._own, outputs[task.SUMS :]), strict=True))
+        count = len(outputs) - len(leaves)
+        return self._own_sums(outputs[:count]), dict(zip(leaves, map(self._own, outputs[count:]), strict=True))
 
     def _in_stages(
         self, batch: Arrays, draws: Sequence[NDArray[np.float32]], loss_weights: Tensor, micro_batches: int
@@ -134,15 +150,15 @@ class Passes:
             leaf.grad = None  # of the graph that was made, and in the way of the next
         for gradient in placed.own_gradients.values():
             gradient.mul_(-float(micro_batches))  # the graph has subtracted their mean
-        if WORDS in placed.own_gradients:
+        if placed.shares_words and WORDS in placed.own_gradients:
             self._devices.add_of_ends(placed.own_gradients[WORDS])
         return self._own_sums(sums), placed.own_gradients
 
     def _pass(self, batch: Arrays, micro_batches: int = 0) -> Callable[..., list[Tensor]]:
         """What computes this batch, or micro-batches of these shapes with their gradients."""
         if self._settings.eager:
-            return partial(compute, self._placed.bert, list(self._placed.leaves.values()))
-        key = (micro_batches, *batch["input_ids"].shape, batch["masked_lm_ids"].shape[1])
+            return partial(compute, self._placed.bert, self._placed.heads.loss, list(self._placed.leaves.values()))
+        key = (micro_batches, *(batch[name].shape for name in self._taken(batch)))
         if key not in self._graphs:
             is_checkpointed = micro_batches > 0 and self._settings.checkpoint_activations
             self._graphs[key] = BatchGraph(
@@ -152,13 +168,17 @@ class Passes:
 
     def _place_batch(self, batch: Arrays) -> dict[str, Tensor]:
         last = self._devices.stages - 1
-        return {name: self._place(batch[name], last if name in task.LABELS else 0) for name in (*INPUTS, *task.LABELS)}
+        return {name: self._place(batch[name], 0 if name in INPUTS else last) for name in self._taken(batch)}
+
+    def _taken(self, batch: Arrays) -> list[str]:
+        """Of the names in a batch, those that the model takes."""
+        return [name for name in (*INPUTS, *self._placed.heads.LABELS) if name in batch]
 
     def _place_draws(self, draws: Sequence[NDArray[np.float32]]) -> list[Tensor]:
         return [self._place(array, stage) for array, stage in zip(draws, self._placed.stages, strict=False)]
 
     def _place_loss_weights(self, loss_weights: Tensor, micro_batches: int) -> list[Tensor]:
-        columns = [loss_weights[place : place + 1].repeat(micro_batches) for place in range(2)]
+        columns = [loss_weights[number : number + 1].repeat(micro_batches) for number in range(len(loss_weights))]
         return [self._to_stage(column, self._devices.stages - 1, flow.sbp.broadcast) for column in columns]
 
     def _place(self, array: NDArray[Any], stage: int) -> Tensor:
@@ -172,7 +192,7 @@ class Passes:
         """This process's part of the sums of all micro-batches: nothing outside of the last stage."""
         own = [self._own(output) for output in outputs]
         if self._devices.stage < self._devices.stages - 1:
-            return flow.zeros(task.SUMS, device=self._devices.device)
+            return flow.zeros(len(outputs), device=self._devices.device)
         return flow.stack([flow.sum(each.detach()) for each in own])
 
     def _own(self, output: Tensor) -> Tensor:

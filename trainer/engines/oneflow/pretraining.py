@@ -12,15 +12,16 @@ import numpy as np
 import oneflow as flow
 from numpy.typing import NDArray
 
-from trainer.engines.oneflow.model import Part
+from trainer.engines.oneflow import model
+from trainer.engines.oneflow.model import cross_entropy, hits
 from trainer.engines.oneflow.stages import WORDS
 from trainer.tasks.pretraining import PretrainingSums
 
 Tensor: TypeAlias = Any
 LABELS = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "next_sentence_labels", "row_weights")
 """Of a batch, what the heads take, in this order."""
-SUMS = 4
-"""Masked-LM loss and hits, next-sentence loss and hits."""
+DROPS_OUT = False
+"""Whether the heads have dropout of their own."""
 
 
 def totals(batch: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
@@ -39,7 +40,7 @@ def to_sums(sums: Sequence[float], totals: Sequence[float]) -> PretrainingSums:
     return PretrainingSums(masked_lm_loss, masked_lm_correct, weight, next_sentence_loss, next_sentence_correct, sequences)
 
 
-class Heads(Part):
+class Heads(model.Heads):
     """The two predictions, their losses and their hits: (masked-LM loss, hits, next-sentence loss, hits), as sums."""
 
     def forward(self, hidden: Tensor, *labels: Tensor) -> tuple[Tensor, ...]:
@@ -47,30 +48,21 @@ class Heads(Part):
         masked_lm, of_rows = self.logits(hidden, positions)
         tokens, weights = flow.reshape(tokens, (-1,)), flow.reshape(weights, (-1,))
         return (
-            flow.sum(flow._C.sparse_softmax_cross_entropy(masked_lm, tokens) * weights),
-            flow.sum(_hits(masked_lm, tokens) * weights),
-            flow.sum(flow._C.sparse_softmax_cross_entropy(of_rows, next_sentence) * row_weights),
-            flow.sum(_hits(of_rows, next_sentence) * row_weights),
+            flow.sum(cross_entropy(masked_lm, tokens) * weights),
+            flow.sum(hits(masked_lm, tokens) * weights),
+            flow.sum(cross_entropy(of_rows, next_sentence) * row_weights),
+            flow.sum(hits(of_rows, next_sentence) * row_weights),
         )
 
     def logits(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """(sequences * pred, vocabulary) of the masked tokens, and (sequences, 2) of the next sentences."""
-        size = self.bert.hidden_size
-        tokens = flow.reshape(hidden, (positions.shape[0], -1, size))
-        first = flow.reshape(flow.narrow(tokens, 1, 0, 1), (-1, size))
+        sequences, size = positions.shape[0], self.bert.hidden_size
+        tokens = flow.reshape(hidden, (sequences, -1, size))
         masked = flow.reshape(flow._C.batch_gather(tokens, positions), (-1, size))
-        return self._masked_lm(masked), self._next_sentence(flow.tanh(self.dense("bert/pooler/dense", first)))
+        return self._masked_lm(masked), self.multiply("cls/seq_relationship/output", self.pool(hidden, sequences))
 
     def _masked_lm(self, masked: Tensor) -> Tensor:
         values = flow._C.gelu(self.dense("cls/predictions/transform/dense", masked))
         values = self.layer_norm("cls/predictions/transform", values)
         words = self.variable(WORDS).to(self.compute_dtype)
         return flow._C.matmul(values, words, False, True).to(flow.float32) + self.variable("cls/predictions/output_bias")
-
-    def _next_sentence(self, pooled: Tensor) -> Tensor:
-        weights = self.variable("cls/seq_relationship/output_weights")
-        return flow._C.matmul(pooled.to(flow.float32), weights, False, True) + self.variable("cls/seq_relationship/output_bias")
-
-
-def _hits(logits: Tensor, labels: Tensor) -> Tensor:
-    return flow.eq(flow.argmax(logits, dim=-1).to(labels.dtype), labels).to(flow.float32)

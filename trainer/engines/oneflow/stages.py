@@ -19,12 +19,11 @@ from dataclasses import dataclass
 
 from bertprep.errors import UsageError
 from trainer.model_config import ModelConfig
-from trainer.weights import variable_shapes
+from trainer.tasks import Task
+from trainer.tasks.pretraining import PRETRAINING
 
 WORDS = "bert/embeddings/word_embeddings"
-"""The variable that the first stage and the last both have: the masked-LM head multiplies by it."""
-HEADS = ("bert/pooler/", "cls/", WORDS)
-"""What the names of the last part's variables begin with."""
+"""The variable that the first stage has, and in pretraining the last one too: the masked-LM head multiplies by it."""
 Pipelines = list[list[int]]
 """The rank of each stage of each pipeline."""
 _LAYER = "bert/encoder/layer_{}/"
@@ -39,10 +38,20 @@ class Stage:
     parameters: int
 
 
-def cut(config: ModelConfig, stages: int) -> list[Stage]:
+def heads_variables(config: ModelConfig, task: Task) -> tuple[str, ...]:
+    """The names of the variables of a task's heads and of the pooler, which the last stage has.
+
+    >>> heads_variables(ModelConfig.preset("tiny"), PRETRAINING)[-2:]
+    ('cls/seq_relationship/output_bias', 'bert/embeddings/word_embeddings')
+    """
+    names = [name for name in task.variable_shapes(config) if not name.startswith(("bert/embeddings/", "bert/encoder/"))]
+    return (*names, WORDS) if "cls/predictions/output_bias" in names else tuple(names)
+
+
+def cut(config: ModelConfig, stages: int, task: Task = PRETRAINING) -> list[Stage]:
     """Whole layers to stages, so that the largest stage has as few parameters as possible.
 
-    The word embeddings count in the first stage and in the last, since both hold them.
+    Word embeddings that the heads use too count in the first stage and in the last, since both hold them.
 
     >>> [len(stage.layers) for stage in cut(ModelConfig.preset("base"), 4)]
     [1, 5, 5, 1]
@@ -54,20 +63,20 @@ def cut(config: ModelConfig, stages: int) -> list[Stage]:
         )
     counts = [1] * stages
     for _ in range(config.num_hidden_layers - stages):
-        sizes = [stage.parameters for stage in _stages_of(config, counts)]
+        sizes = [stage.parameters for stage in _stages_of(config, counts, task)]
         smallest = min(range(stages), key=lambda number: (sizes[number], -number))  # of equal ones the later: it waits less
         counts[smallest] += 1
-    return _stages_of(config, counts)
+    return _stages_of(config, counts, task)
 
 
-def _stages_of(config: ModelConfig, counts: Sequence[int]) -> list[Stage]:
-    shapes = variable_shapes(config)
+def _stages_of(config: ModelConfig, counts: Sequence[int], task: Task) -> list[Stage]:
+    shapes = task.variable_shapes(config)
     first, stages = 0, []
     for number, count in enumerate(counts):
         layers = range(first, first + count)
         prefixes = [_LAYER.format(layer) for layer in layers]
         prefixes += ["bert/embeddings/"] if number == 0 else []
-        prefixes += HEADS if number == len(counts) - 1 else []
+        prefixes += heads_variables(config, task) if number == len(counts) - 1 else []
         variables = tuple(name for name in shapes if name.startswith(tuple(prefixes)))
         stages.append(Stage(layers, variables, sum(math.prod(shapes[name]) for name in variables)))
         first += count

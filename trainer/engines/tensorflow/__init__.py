@@ -8,6 +8,7 @@ from bertprep.errors import UsageError
 from bertprep.untrusted import parse_json
 from trainer.model_config import ModelConfig
 from trainer.settings import EngineSettings
+from trainer.tasks import Task
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when TensorFlow is loaded; its warnings are for those who build it
 
@@ -35,7 +36,7 @@ def look(settings: EngineSettings, *, has_accelerator: bool | None) -> tuple[int
     return rank, None if is_open else (settings.devices or 1) * processes
 
 
-def check(settings: EngineSettings, model: ModelConfig) -> None:  # noqa: ARG001 - as for any engine
+def check(settings: EngineSettings, model: ModelConfig, task: Task) -> None:  # noqa: ARG001 - as for any engine
     """Raise `UsageError` for settings that only the other engine has."""
     asked = {
         f"--stages {settings.stages}": settings.stages > 1,

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from tests.trainer.small_runs import BATCH, MODEL, SEED, make_batch
+from tests.trainer.small_runs import BATCH, FINE_TUNING, MODEL, SEED, make_task_batch
 from trainer.batches import GlobalBatch
 from trainer.engines import Engine, open_engine
 from trainer.schedule import Schedule
 from trainer.settings import EngineSettings, OptimizerSettings
-from trainer.weights import variable_shapes
+from trainer.tasks import Task
+from trainer.tasks.pretraining import PRETRAINING
 
 STEPS = 10
 SCHEDULE = Schedule(peak=0.01, steps=STEPS + 1, warmup_steps=3)
@@ -34,6 +35,7 @@ def parse(options: str) -> argparse.Namespace:
     parser.add_argument("--optimizer", default="adam")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--dropout", action="store_true")
+    parser.add_argument("--task", default="pretraining")
     return parser.parse_args(options.split())
 
 
@@ -43,23 +45,27 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
     engine: Engine = open_engine(EngineSettings(engine="oneflow", **settings))
     assert engine.gather(2**31 + 5) == [2**31 + 5] * engine.processes
     model = replace(MODEL, num_hidden_layers=options.layers)
-    engine.build(model if options.dropout else model.without_dropout(), OptimizerSettings(name=options.optimizer), seed=SEED)
+    task: Task = FINE_TUNING.get(options.task, PRETRAINING)
+    optimizer = OptimizerSettings(name=options.optimizer)
+    engine.build(model if options.dropout else model.without_dropout(), optimizer, seed=SEED, task=task)
     rows = GlobalBatch(BATCH, engine.data_world_size, engine.data_rank).rows
     share, accumulation = slice(rows.start, rows.stop), options.accumulate
     results = []
     for step in range(STEPS):
-        batch, learning_rate = make_batch(step)[share], SCHEDULE.learning_rate(step + 1)
+        batch, learning_rate = make_task_batch(task, step)[share], SCHEDULE.learning_rate(step + 1)
         results.append(
             engine.train(batch, step=step, learning_rate=learning_rate, accumulation=accumulation, stop=engine.is_first)()
         )
     assert all(result.is_stop_wanted for result in results)  # the first process alone said so
-    evaluation = engine.evaluate(make_batch(99)[share], np.ones(len(rows), np.float32))
+    evaluation = engine.evaluate(make_task_batch(task, 99)[share], np.ones(len(rows), np.float32))
+    outputs = {} if task is PRETRAINING else engine.predict(make_task_batch(task, 99)[share])
     state = engine.state()
-    assert not engine.is_first or set(variable_shapes(model)) < state.keys()
+    assert not engine.is_first or set(task.variable_shapes(model)) < state.keys()
     return {
         "losses": [result.sums.loss for result in results],
         "norms": [result.gradient_norm for result in results],
         "evaluation": [float(value) for value in evaluation],
+        "outputs": {name: rows.tolist() for name, rows in outputs.items()},
         "sizes": {name: float(np.sqrt(np.square(value, dtype=np.float64).sum())) for name, value in state.items()},
         "is_first": engine.is_first,
     }

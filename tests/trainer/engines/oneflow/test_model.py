@@ -9,6 +9,7 @@ import pytest
 from tests.trainer.golden_model import WEIGHTS, read_golden
 from trainer.model_config import ModelConfig
 from trainer.settings import EngineSettings
+from trainer.tasks.pretraining import PRETRAINING
 from trainer.weights import read_initial_weights
 
 pytestmark = pytest.mark.oneflow
@@ -32,7 +33,7 @@ def place(**settings: Any) -> tuple[Any, Any]:
     chosen = EngineSettings(engine="oneflow", **settings)
     devices = open_devices(chosen)
     weights = read_initial_weights(WEIGHTS, CONFIG)
-    placed = place_model(CONFIG, weights, devices, pretraining, compute_dtype=flow.float32, is_global=False)
+    placed = place_model(CONFIG, weights, devices, PRETRAINING, pretraining, compute_dtype=flow.float32, is_global=False)
     return placed, Passes(placed, devices, chosen)
 
 

@@ -1,0 +1,21 @@
+"""SQuAD, classification and regression train on TensorFlow as they did when the golden losses were written."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.trainer.engines.task_losses import PATH, fine_tune
+from tests.trainer.small_runs import FINE_TUNING
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.mark.parametrize("task", FINE_TUNING)
+def test_losses_and_outputs_are_those_of_tensorflow(task: str) -> None:
+    expected, found = json.loads(PATH.read_bytes())[task], fine_tune("tensorflow", task)
+    assert np.ptp(expected["losses"]) > 0.05  # so that equal ones say something
+    np.testing.assert_allclose(found["losses"], expected["losses"], rtol=0, atol=1e-4)
+    assert found["outputs"].keys() == expected["outputs"].keys()
+    for name, rows in found["outputs"].items():
+        np.testing.assert_allclose(rows, expected["outputs"][name], rtol=0, atol=1e-5)
