@@ -60,7 +60,7 @@ def resolve_weights(init: str, workdir: Path) -> Path:
         return find_weights(path)
     except UsageError as error:
         advice = (
-            "" if is_path else f"; nor is it in {downloads[0].parent}, where bertprep download weights --model ID puts models"
+            "" if is_path else f"; nor is it in {workspace.download('weights')}, where bertprep download weights --model ID puts models"
         )
         raise UsageError(f"--init {error}{advice}") from error
 
