@@ -1,7 +1,10 @@
 """Fine-tuning: what is asked for becomes a run on the loop that is there, scored at each epoch; mistakes are one line."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,11 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
+from bertprep.options import read_options
 from bertprep.records.data_sets import find_records
 from bertprep.tasks.glue import TASKS
-from tests.trainer.numpy_engine import NumPyEngine, Ranks, entries, stopped_at
+from bertprep.weights.hugging_face import save_weights
+from tests.trainer.numpy_engine import NoSignal, NumPyEngine, Ranks, entries, stopped_at
 from tests.trainer.small_runs import MODEL, VOCABULARY
 from tests.trainer.task_data import SEQ, make_moods, make_squad
 from trainer import checkpoint, loop
@@ -25,6 +30,7 @@ from trainer.settings import RunSettings
 from trainer.tasks.classification import Classification
 from trainer.tasks.registry import task_of_checkpoint, task_of_records
 from trainer.tasks.squad import Squad
+from trainer.weights import initial_values
 
 GOOD = load_vocabulary(VOCABULARY).tokens.index("good")
 EPOCHS, BATCH = 3, 8
@@ -40,19 +46,18 @@ def workdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def request(command: str, workdir: Path, *options: str) -> _Request:
-    arguments = [command, "--workdir", str(workdir), "--model", str(workdir / "small.json"), *options]
+def request(command: str, workdir: Path, *options: str, model: bool = True) -> _Request:
+    sizes = ["--model", str(workdir / "small.json")] if model else []
+    arguments = [command, "--workdir", str(workdir), *sizes, *options]
     namespace = make_parser(command).parse_args(arguments)
     of = SQUAD if command == "squad" else GLUE
-    from bertprep.options import read_options
-
     made: Any = read_options(of.options, namespace)
     return _Request(made, of.kind, namespace)
 
 
-def settings_of(command: str, workdir: Path, *options: str, devices: int = 1) -> RunSettings:
+def settings_of(command: str, workdir: Path, *options: str, devices: int = 1, model: bool = True) -> RunSettings:
     machine: Any = SimpleNamespace(devices=devices, has_accelerator=False)
-    return request(command, workdir, *options).settings_on(machine)
+    return request(command, workdir, *options, model=model).settings_on(machine)
 
 
 def test_a_run_is_one_phase_with_the_defaults_of_the_field(workdir: Path) -> None:
@@ -69,6 +74,19 @@ def test_a_run_is_one_phase_with_the_defaults_of_the_field(workdir: Path) -> Non
     assert settings.eval_every == 7  # the sixth step ends within the first epoch
     assert isinstance(settings.task, Classification)
     assert settings.task.of.labels == ("neg", "pos")
+
+
+def test_weights_are_named_by_the_id_of_their_download(workdir: Path) -> None:
+    folder = workdir / "download" / "weights" / "somebody" / "small-bert"
+    folder.mkdir(parents=True)
+    save_weights(folder / "model.safetensors", initial_values(MODEL, seed=1))
+    (folder / "config.json").write_text(MODEL.to_json())
+    settings = settings_of("squad", workdir, "--init", "somebody/small-bert", model=False)
+    assert (settings.init, settings.model) == (folder / "model.safetensors", MODEL)
+    assert settings.out == workdir / "models" / "squad_v1.1_small-bert"
+    (folder / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\n[MASK]\n[PAD]\n")
+    with pytest.raises(UsageError, match=r"small-bert/vocab\.txt: has sha256 \w+\.\.\., the records in .* were made with a"):
+        settings_of("squad", workdir, "--init", "somebody/small-bert", model=False)
 
 
 def test_the_task_of_records_and_of_checkpoints_is_the_same(workdir: Path) -> None:
@@ -139,10 +157,6 @@ def test_a_run_that_is_stopped_ends_with_the_same_checkpoints(workdir: Path, tmp
 
 def test_ranks_score_all_rows_together(workdir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """21 sequences in batches of 8 over two ranks: the last batch of one rank has but one, of the other none."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    from tests.trainer.numpy_engine import NoSignal
-
     monkeypatch.setattr(loop, "StopSignal", NoSignal)
     settings = mood_settings(workdir, tmp_path / "run")
     settings = replace(settings, phases=(replace(settings.phases[0], batch_size=4),))
@@ -291,9 +305,6 @@ def test_squad_writes_predictions(workdir: Path, tmp_path: Path) -> None:
 
 def trainer(*arguments: str) -> str:
     """Run a command of the trainer in a process of its own; returns what it prints."""
-    import subprocess
-    import sys
-
     done = subprocess.run([sys.executable, "-m", "trainer", *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
