@@ -1,8 +1,6 @@
 """Fine-tuning: what is asked for becomes a run on the loop that is there, scored at each epoch; mistakes are one line."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,7 +19,7 @@ from bertprep.tasks.glue import TASKS
 from bertprep.tasks.glue_metrics import compute_metrics
 from bertprep.weights.hugging_face import save_weights
 from tests.trainer.numpy_engine import NoSignal, NumPyEngine, Ranks, entries, stopped_at
-from tests.trainer.small_runs import MODEL, VOCABULARY
+from tests.trainer.small_runs import MODEL, VOCABULARY, make_records
 from tests.trainer.task_data import SEQ, make_moods, make_squad
 from trainer import checkpoint, loop
 from trainer.checkpoint import BEST, find_checkpoints
@@ -276,39 +274,50 @@ def test_mistakes_are_one_line_and_cost_no_engine(
 
 
 @pytest.mark.tensorflow
-def test_glue_from_pretraining_to_an_export(workdir: Path, tmp_path: Path) -> None:
-    """Train, evaluate on two devices, export, and start another run from what was exported, heads and all."""
-    out = tmp_path / "run"
-    common = ["--workdir", str(workdir), "--name", "mood", "--batch-size", "8", "--log-every", "8", "--lr", "3e-3"]
-    trainer("glue", *common, "--model", str(workdir / "small.json"), "--out", str(out))
+def test_glue_from_a_run_to_an_export_and_back(workdir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, folder = tmp_path / "run", next(workdir.glob("tfrecord/*/glue_mood"))
+    common = ["glue", "--workdir", str(workdir), "--name", "mood", "--batch-size", "8"]
+    assert main([*common, "--model", str(workdir / "small.json"), "--out", str(out), "--epochs", "1", "--lr", "3e-3"]) == 0
     last = entries(out, "evaluation")[-1]
-    (folder,) = workdir.glob("tfrecord/*/glue_mood")
-    said = trainer("evaluate", "--init", str(out), "--data", str(folder), "--devices", "2", "--out", str(tmp_path / "said"))
-    assert f"accuracy {last['accuracy']:.6g}" in said
+    capsys.readouterr()
+    assert main(["evaluate", "--init", str(out), "--data", str(folder), "--out", str(tmp_path / "said")]) == 0
+    assert f"dev, 21 sequences: loss {last['loss']:.6g}, accuracy {last['accuracy']:.6g}\n" in capsys.readouterr().out
     assert (tmp_path / "said" / "dev" / "predictions.tsv").read_text().count("\n") == 22
     for to in ("transformers", "google"):
-        trainer("export", "--to", to, str(out), str(tmp_path / to))
-        again = ["--init", str(tmp_path / to), "--out", str(tmp_path / f"from {to}"), "--steps", "2", "--lr", "1e-9"]
-        trainer("glue", *common, *again)  # which changes nothing
-        assert entries(tmp_path / f"from {to}", "evaluation")[-1]["loss"] == pytest.approx(last["loss"], abs=1e-5)
+        exported, again = tmp_path / to, tmp_path / f"from {to}"
+        assert main(["export", "--to", to, str(out), str(exported)]) == 0
+        assert main([*common, "--init", str(exported), "--out", str(again), "--steps", "2", "--lr", "1e-9"]) == 0
+        assert entries(again, "evaluation")[-1]["loss"] == pytest.approx(last["loss"], abs=1e-5)  # heads and all
     config = json.loads((tmp_path / "transformers" / "config.json").read_bytes())
     assert (config["architectures"], config["id2label"]) == (["BertForSequenceClassification"], {"0": "neg", "1": "pos"})
 
 
 @pytest.mark.tensorflow
-def test_squad_writes_predictions(workdir: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    model = str(workdir / "small.json")
-    trainer("squad", "--workdir", str(workdir), "--version", "2.0", "--model", model, "--out", str(out), "--lr", "1e-3")
-    (folder,) = workdir.glob("tfrecord/*/squad_v2.0")
-    said = trainer("evaluate", "--init", str(out / BEST), "--data", str(folder), "--out", str(tmp_path / "said"))
-    assert f"f1 {checkpoint.read_header(out / BEST)['test']['f1']:.6g}" in said
+def test_squad_writes_predictions(workdir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, folder = tmp_path / "run", next(workdir.glob("tfrecord/*/squad_v2.0"))
+    common = ["squad", "--workdir", str(workdir), "--version", "2.0", "--model", str(workdir / "small.json")]
+    assert main([*common, "--out", str(out), "--lr", "1e-3"]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", "--init", str(out / BEST), "--data", str(folder), "--out", str(tmp_path / "said")]) == 0
+    assert f"f1 {checkpoint.read_header(out / BEST)['test']['f1']:.6g}" in capsys.readouterr().out
     names = ["nbest_predictions.json", "null_odds.json", "predictions.json"]
     assert sorted(path.name for path in (tmp_path / "said").iterdir()) == names
+    predictions = json.loads((tmp_path / "said" / "predictions.json").read_bytes())
+    assert len(predictions) == 12
+    arguments = ["--init", str(out / BEST), "--data", str(folder), "--out", str(tmp_path / "blank")]
+    assert main(["evaluate", *arguments, "--null-threshold=-1000"]) == 0
+    assert set(json.loads((tmp_path / "blank" / "predictions.json").read_bytes()).values()) == {""}
 
 
-def trainer(*arguments: str) -> str:
-    """Run a command of the trainer in a process of its own; returns what it prints."""
-    done = subprocess.run([sys.executable, "-m", "trainer", *arguments], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.mark.tensorflow
+def test_pretraining_records_give_both_losses(golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_records(golden_corpus, tmp_path)
+    (folder,) = tmp_path.glob("tfrecord/*/golden")
+    weights = initial_values(MODEL, seed=1)
+    save_weights(tmp_path / "model.safetensors", weights)
+    (tmp_path / "config.json").write_text(MODEL.to_json())
+    assert main(["evaluate", "--init", str(tmp_path), "--data", str(folder), "--sequences", "10", "--batch-size", "4"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("test, 10 sequences: loss 8.")  # the log of the vocabulary's size, and of 2
+    assert "masked_lm_accuracy" in said
+    assert "next_sentence_loss 0.69" in said
