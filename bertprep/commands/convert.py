@@ -1,4 +1,4 @@
-"""Records of one format to the other's, in another dialect, or over another number of files: each new file is one task.
+"""Records of one format to the other's, in another dialect, over another number of files, or some of them: each file is a task.
 
 The sources are read first: the new manifest lists the sha256 of each under `converted_from`, so a killed run resumes only from
 the same sources. The bytes do not depend on the number of workers. What the old manifest says of the records is kept.
@@ -43,6 +43,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--shards", type=whole_number, metavar="INT",
         help="number of files of each split, written to a folder (default: as many as the source has)",
     )  # fmt: skip
+    parser.add_argument(
+        "--pick", type=whole_number, metavar="N",
+        help="take N records of each split, evenly spaced and in order, into one file or --shards of them (default: all)",
+    )  # fmt: skip
     add_workers(parser)
 
 
@@ -54,6 +58,7 @@ def run(options: argparse.Namespace) -> None:
         to=options.to,
         dialect=read_options(Dialect, options),
         shards=options.shards,
+        pick=options.pick,
         workers=options.workers,
         progress=True,
     )
@@ -88,6 +93,7 @@ def convert(
     to: str | None = None,
     dialect: Dialect = DEFAULT_DIALECT,
     shards: int | None = None,
+    pick: int | None = None,
     workers: int | None = None,
     progress: bool = False,
 ) -> Converted:
@@ -97,8 +103,10 @@ def convert(
 
     A file becomes the file `target`. A folder becomes the folder `target`, with training/ and test/ in it as in the source, or
     else with a folder named for the format: file for file, or with `shards` dealt in order over that many files for each
-    split, whose sizes differ by at most one record. With `shards` a single file becomes a folder too. The vocabulary is copied
-    beside the records. Other tools' records are read as well (docs/formats.md). Finished files are not made again.
+    split, whose sizes differ by at most one record. With `shards` a single file becomes a folder too. With `pick` only that
+    many records of each split are taken, of n records those of the numbers int(i * (n / pick)) from 0, in one file where
+    `shards` is not given. The vocabulary is copied beside the records. Other tools' records are read as well
+    (docs/formats.md). Finished files are not made again.
 
     Raises `UsageError` for a request that cannot be met, `BertprepError` for damaged records, files that differ from their
     manifest, and a `target` that holds something else.
@@ -111,24 +119,28 @@ def convert(
     started = time.monotonic()
     source, target, workers = Path(source), Path(target), workers or pool.default_workers()
     to = None if to is None else check_format(to, "--to")
-    _check_request(source, target, to, dialect, shards)
+    _check_request(source, target, to, dialect, shards, pick)
     data_set = find_records(source)
     for note in data_set.notes:
         reporter.say(note)
     if source.is_file() and shards is None:
-        (to, files), made = _convert_file(source, target, to, dialect), True
+        (to, files), made = _convert_file(source, target, to, dialect, pick), True
     else:
         data_set = data_set if data_set.is_whole else data_set.by_itself()
-        to, files, made = _convert_data_set(data_set, target, to, dialect, shards, workers, reporter)
+        to, files, made = _convert_data_set(data_set, target, to, dialect, shards, pick, workers, reporter)
     return Converted(target, to, files, time.monotonic() - started, made)
 
 
-def _check_request(source: Path, target: Path, to: RecordFormat | None, dialect: Dialect, shards: int | None) -> None:
+def _check_request(
+    source: Path, target: Path, to: RecordFormat | None, dialect: Dialect, shards: int | None, pick: int | None
+) -> None:
     """Raise `UsageError` for a request that no records could meet."""
     if to is not None:
         dialect.check_fits((to,), "--to")
     if shards is not None and shards < 1:
         raise UsageError(f"--shards {shards}: there must be at least 1 file")
+    if pick is not None and pick < 1:
+        raise UsageError(f"--pick {pick}: there must be at least 1 record")
     real_source, real_target = (Path(os.path.realpath(path)) for path in (source, target))  # resolve() fails on a symlink loop
     if real_source == real_target:
         raise UsageError(f"{target}: is the source itself; name another file or folder for the result")
@@ -149,19 +161,20 @@ def _other_format(found: set[RecordFormat], source: Path) -> RecordFormat:
 
 
 def _convert_file(
-    source: Path, target: Path, to: RecordFormat | None, dialect: Dialect
+    source: Path, target: Path, to: RecordFormat | None, dialect: Dialect, pick: int | None
 ) -> tuple[RecordFormat, dict[str, dict[str, Any]]]:
     """(format, facts of the file): a single file, without a manifest."""
-    from bertprep.records.convert import RecordConverter, Span
-    from bertprep.records.deal import identify
+    from bertprep.records.convert import RecordConverter
+    from bertprep.records.deal import contents_of, identify
 
     identified = identify(source)
     to = to or _other_format({identified.format}, source)
     dialect.check_fits((to,), "--to")
     if target.exists():
         identify(target)  # only records are replaced
+    (spans,) = contents_of([identified], None, pick)
     with contextlib.closing(RecordConverter(to, dialect)) as converter:
-        written = converter.convert([Span(source)], target)
+        written = converter.convert(spans, target)
     return to, {target.name: _facts(written)}
 
 
@@ -171,6 +184,7 @@ def _convert_data_set(
     to: RecordFormat | None,
     dialect: Dialect,
     shards: int | None,
+    pick: int | None,
     workers: int,
     reporter: Reporter,
 ) -> tuple[RecordFormat, dict[str, dict[str, Any]], bool]:
@@ -182,12 +196,12 @@ def _convert_data_set(
     sources = _identify_all(data_set, workers, reporter)
     to = to or _other_format({source.format for source in sources}, data_set.folder)
     dialect.check_fits((to,), "--to")
-    outputs = plan_outputs(data_set, sources, target, to, shards, dialect)
+    outputs = plan_outputs(data_set, sources, target, to, shards, dialect, pick)
     known = data_set.manifest.made_with if data_set.manifest else {"seq": sources[0].seq, "pred": sources[0].pred}
     made_with = {
         **{name: value for name, value in known.items() if name not in asdict(dialect)},
         **dialect.made_with,
-        "converted_to": {"format": to, "shards": shards},
+        "converted_to": {"format": to, "shards": shards, **({} if pick is None else {"pick": pick})},
         "converted_from": {source.name: source.sha256 for source in sources},
     }
     if finished := read_finished(target, RECORDS, made_with):
