@@ -115,7 +115,7 @@ def deal_picked(files: Sequence[IdentifiedFile], pick: int, shards: int) -> list
     """
     records = sum(file.records for file in files)
     if pick > records:
-        raise UsageError(f"--pick {pick:,}: the {_whose(files)} has {records:,} records")
+        raise UsageError(f"--pick {pick:,}: the {_whose(files)} has {records:,} records, so at most as many can be picked")
     if shards > pick:
         raise UsageError(f"--shards {shards:,}: --pick {pick:,} gives at most as many files")
     numbers = (np.arange(pick) * (records / pick)).astype(np.int64)
