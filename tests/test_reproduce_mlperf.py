@@ -4,6 +4,7 @@ The real text and checkpoint are not here, so what is compared with the publishe
 """
 
 import argparse
+import hashlib
 import math
 import os
 import random
@@ -20,6 +21,7 @@ from typing import Any
 
 import pytest
 
+import bertprep
 from bertprep.config import InstanceSettings
 from bertprep.instances import load_vocabulary
 from bertprep.options import read_options
@@ -176,6 +178,22 @@ def test_again_makes_nothing_again_and_some_parts_have_their_own_folder(made: An
         assert (folder / name).read_bytes() == whole.read_bytes()
     assert run(text, "--vocab", VOCABULARY, "--out", out, "--data-only").stdout == first.stdout
     assert sums(out) == {**before, **{name: sum_ for name, sum_ in sums(out).items() if name.startswith("some_parts")}}
+
+
+def test_mlperfs_own_scripts_leave_the_same_records(golden_corpus: Path, tmp_path: Path) -> None:
+    """Sizes and sha256 of all values that create_pretraining_data.py and pick_eval_samples.py leave (aa344c7f)."""
+    bertprep.create(
+        settings=SETTINGS, formats="tfrecord", vocab=VOCABULARY, inputs=[golden_corpus], output=tmp_path / "all", workers=1
+    )
+    bertprep.convert(tmp_path / "all", tmp_path / "picked", to="tfrecord", pick=1160, workers=1)
+    for name, records, size, sha256 in (
+        ("all", 3323, 8_068_900, "4540c4ce4678b5cde0be42584591058f666313ee0822fb45d4a248de9758cec8"),
+        ("picked", 1160, 2_820_155, "8998a74db390eb2f1147b4119e5b018f76086f86e52a69352a5c424ad71cf7d5"),
+    ):
+        (path,) = (tmp_path / name / "tfrecord").iterdir()
+        examples = bertprep.records.open(path)[:]
+        values = b"".join(array.tobytes() for array in examples.arrays)
+        assert (len(examples), path.stat().st_size, hashlib.sha256(values).hexdigest()) == (records, size, sha256)
 
 
 def test_published_sizes_are_equal_and_others_are_not(tmp_path: Path) -> None:
