@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bertprep
@@ -26,17 +27,19 @@ from bertprep.config import InstanceSettings
 from bertprep.instances import load_vocabulary
 from bertprep.options import read_options
 from bertprep.terminal import printable
+from bertprep.weights.tensor_bundle import write_bundle
 from bertprep.workspace.manifest import read_manifest
 from tests.corpora import sums
 from tests.golden import GOLDEN
 from tests.instances.examples import reference_examples
 from tests.records import handmade
+from tests.weights.tensorflow_checkpoints import save
 from trainer.cli import make_parser
 from trainer.data import name_data
 from trainer.model_config import ModelConfig
 from trainer.phases import PhaseOptions
 from trainer.settings import OptimizerSettings
-from trainer.weights import variable_shapes
+from trainer.weights import initial_values, variable_shapes
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "reproduce_mlperf"
 VOCABULARY = GOLDEN / "vocab.txt"
@@ -254,6 +257,38 @@ def test_the_training_command_has_mlperfs_settings(made: Any, capsys: pytest.Cap
     )  # fmt: skip
     assert (read.devices, read.model, read.out) == (2, "large", out / "model")
     assert (read.init, read.eval_every, read.eval_sequences) == (GOLDEN / "google_checkpoint", 98, 0)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("writer", ["bertprep", "tensorflow"])
+def test_the_accuracy_of_the_start_checkpoint(writer: str, made: Any, text: Path, tmp_path: Path) -> None:
+    """A model that always says the most frequent label: its accuracy follows from the records alone."""
+    out, first = made
+    examples = bertprep.records.open(out / "mlperf" / "test" / "eval_10k")[:]
+    labels = examples.masked_lm_ids[examples.masked_lm_weights > 0]
+    label = np.bincount(labels).argmax()
+    model = ModelConfig(
+        vocab_size=len(load_vocabulary(VOCABULARY)), hidden_size=8, num_hidden_layers=1, num_attention_heads=1,
+        intermediate_size=8, max_position_embeddings=512,
+    )  # fmt: skip
+    weights = initial_values(model, seed=1)
+    weights["cls/predictions/output_bias"][label] = 1000
+    if writer == "bertprep":
+        write_bundle(tmp_path / "model.ckpt-28252", weights)
+    else:  # as MLPerf's trainer does, with LAMB's moments
+        slots = {f"{name}/LAMB{end}": np.full_like(value, 7) for name, value in weights.items() for end in ("", "_1")}
+        others = {"global_step": np.int64(28252), "beta1_power": np.float32(0.1), "beta2_power": np.float32(0.1)}
+        save(tmp_path / "model.ckpt-28252", {**weights, **slots, **others})
+    (tmp_path / "bert_config.json").write_text(model.to_json())
+    options = ["--checkpoint", tmp_path / "model.ckpt-28252", "--model", tmp_path / "bert_config.json", "--batch-size", 64]
+    done = run(text, "--vocab", VOCABULARY, "--out", out, *options)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith(first.stdout)
+    accuracy = f"{np.mean(labels == label):.5f}"
+    assert table(done.stdout)["masked-LM accuracy of the start checkpoint"] == ["0.34085", accuracy, "NO"]
+    assert "not trained: parts are missing, or the checkpoint's accuracy differs; the command:" in done.stdout.splitlines()
+    assert " --batch-size 64 --accumulate 4 --out " in done.stdout.splitlines()[-1]
+    assert "reproduce_mlperf: error: 5 of 8 numbers differ" in done.stderr
 
 
 def test_the_first_evaluation_that_reaches_the_target_counts() -> None:
