@@ -301,7 +301,10 @@ def test_the_first_evaluation_that_reaches_the_target_counts() -> None:
     assert compare(log[:50]).here == "not reached"
 
 
-def test_mistakes_are_one_line(text: Path, tmp_path: Path) -> None:
+def test_mistakes_are_one_line(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = load_script()
     (tmp_path / "gaps").mkdir()
     (tmp_path / "gaps" / "part-00001-of-00003").write_text("A sentence.\n")
     (tmp_path / "few").mkdir()
@@ -324,8 +327,11 @@ def test_mistakes_are_one_line(text: Path, tmp_path: Path) -> None:
         ([text, *whole, "--checkpoint", "x", "--batch-size", "0"], 2, "--devices 1, --batch-size 0: must divide the 256"),
         ([text], 2, "the following arguments are required: --vocab, --out"),
     ):  # fmt: skip
-        done = run(*arguments)
-        assert (done.returncode, done.stdout) == (status, ""), done.stderr
-        (line,) = [line for line in done.stderr.splitlines() if "error" in line]
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            sys.exit(script.main())
+        shown = capsys.readouterr()
+        assert (ended.value.code, shown.out) == (status, ""), shown.err
+        (line,) = [line for line in shown.err.splitlines() if "error" in line]
         assert line.startswith(f"reproduce_mlperf: error: {printable(message)}")
-        assert done.stderr.splitlines()[-1] == line
+        assert shown.err.splitlines()[-1] == line
