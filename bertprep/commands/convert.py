@@ -1,4 +1,4 @@
-"""Convert records to the other format, another dialect or another number of files; each new file is one task.
+"""Convert records to the other format, another dialect or another number of files, all or some; each new file is one task.
 
 The sources are read first: the new manifest lists the sha256 of each under `converted_from`, so a killed run resumes only from
 the same sources. The bytes do not depend on the number of workers. The old manifest's facts about the records are kept.
@@ -44,6 +44,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--shards", type=whole_number, metavar="INT",
         help="number of files of each split, written to a folder (default: as many as the source has)",
     )  # fmt: skip
+    parser.add_argument(
+        "--pick", type=whole_number, metavar="N",
+        help="take N records of each split, evenly spaced and in order, into one file or --shards of them (default: all)",
+    )  # fmt: skip
     add_workers(parser)
 
 
@@ -55,6 +59,7 @@ def run(options: argparse.Namespace) -> None:
         to=options.to,
         dialect=read_options(Dialect, options),
         shards=options.shards,
+        pick=options.pick,
         workers=options.workers,
         progress=True,
     )
@@ -89,6 +94,7 @@ def convert(
     to: str | None = None,
     dialect: Dialect = DEFAULT_DIALECT,
     shards: int | None = None,
+    pick: int | None = None,
     workers: int | None = None,
     progress: bool = False,
 ) -> Converted:
@@ -98,10 +104,11 @@ def convert(
 
     A file becomes the file `target`. A folder becomes the folder `target`, with training/ and test/ in it as in the source, or
     else with a folder named for the format: file for file, or with `shards` dealt in order over that many files for each split,
-    whose sizes differ by at most one record. With `shards` a single file becomes a folder too. The vocabulary is copied beside
-    the records. Other tools' records are read as well (docs/formats.md). Finished files are kept. Raises `UsageError` for a
-    request that cannot be met, `BertprepError` for damaged records, files that differ from their manifest, and a `target` that
-    holds something else.
+    whose sizes differ by at most one record. With `shards` a single file becomes a folder too. With `pick` only that many of
+    the n records of each split are taken, those numbered int(i * (n / pick)) from 0, into one file unless `shards` is given.
+    The vocabulary is copied beside the records. Other tools' records are read as well (docs/formats.md). Finished files are
+    kept. Raises `UsageError` for a request that cannot be met, `BertprepError` for damaged records, files that differ from
+    their manifest, and a `target` that holds something else.
 
         bertprep.convert("data/tfrecord/.../sample", "records/ofrecord", shards=8)
     """
@@ -111,24 +118,28 @@ def convert(
     started = time.monotonic()
     source, target, workers = Path(source), Path(target), workers or pool.default_workers()
     to = None if to is None else check_format(to, "--to")
-    _check_request(source, target, to, dialect, shards)
+    _check_request(source, target, to, dialect, shards, pick)
     data_set = find_records(source)
     for note in data_set.notes:
         reporter.say(note)
     if source.is_file() and shards is None:
-        (to, files), made = _convert_file(source, target, to, dialect), True
+        (to, files), made = _convert_file(source, target, to, dialect, pick), True
     else:
         data_set = data_set if data_set.is_whole else data_set.by_itself()
-        to, files, made = _convert_data_set(data_set, target, to, dialect, shards, workers, reporter)
+        to, files, made = _convert_data_set(data_set, target, to, dialect, shards, pick, workers, reporter)
     return Converted(target, to, files, time.monotonic() - started, made)
 
 
-def _check_request(source: Path, target: Path, to: RecordFormat | None, dialect: Dialect, shards: int | None) -> None:
+def _check_request(
+    source: Path, target: Path, to: RecordFormat | None, dialect: Dialect, shards: int | None, pick: int | None
+) -> None:
     """Raise `UsageError` for a request that is impossible whatever the records."""
     if to is not None:
         dialect.check_fits((to,), "--to")
     if shards is not None and shards < 1:
         raise UsageError(f"--shards {shards}: there must be at least 1 file")
+    if pick is not None and pick < 1:
+        raise UsageError(f"--pick {pick}: there must be at least 1 record")
     real_source, real_target = (Path(os.path.realpath(path)) for path in (source, target))  # resolve() fails on a symlink loop
     if real_source == real_target:
         raise UsageError(f"{target}: is the source itself; name another file or folder for the result")
@@ -149,19 +160,20 @@ def _other_format(found: set[RecordFormat], source: Path) -> RecordFormat:
 
 
 def _convert_file(
-    source: Path, target: Path, to: RecordFormat | None, dialect: Dialect
+    source: Path, target: Path, to: RecordFormat | None, dialect: Dialect, pick: int | None
 ) -> tuple[RecordFormat, dict[str, dict[str, Any]]]:
     """Convert a single file, without a manifest; returns (format, facts of the file)."""
-    from bertprep.records.convert import RecordConverter, Span
-    from bertprep.records.deal import identify
+    from bertprep.records.convert import RecordConverter
+    from bertprep.records.deal import contents_of, identify
 
     identified = identify(source)
     to = to or _other_format({identified.format}, source)
     dialect.check_fits((to,), "--to")
     if target.exists():
         identify(target)  # only records are replaced
+    (spans,) = contents_of([identified], None, pick)
     with contextlib.closing(RecordConverter(to, dialect)) as converter:
-        written = converter.convert([Span(source)], target)
+        written = converter.convert(spans, target)
     return to, {target.name: _facts(written)}
 
 
@@ -171,6 +183,7 @@ def _convert_data_set(
     to: RecordFormat | None,
     dialect: Dialect,
     shards: int | None,
+    pick: int | None,
     workers: int,
     reporter: Reporter,
 ) -> tuple[RecordFormat, dict[str, dict[str, Any]], bool]:
@@ -182,13 +195,13 @@ def _convert_data_set(
     sources = _identify_all(data_set, workers, reporter)
     to = to or _other_format({source.format for source in sources}, data_set.folder)
     dialect.check_fits((to,), "--to")
-    outputs = plan_outputs(data_set, sources, target, to, shards, dialect)
+    outputs = plan_outputs(data_set, sources, target, to, shards, dialect, pick)
     kind = data_set.manifest.kind if data_set.manifest else RECORDS
     known = data_set.manifest.made_with if data_set.manifest else _sizes(sources[0].shape)
     made_with = {
         **{name: value for name, value in known.items() if name not in asdict(dialect)},
         **dialect.made_with,
-        "converted_to": {"format": to, "shards": shards},
+        "converted_to": {"format": to, "shards": shards, **({} if pick is None else {"pick": pick})},
         "converted_from": {source.name: source.sha256 for source in sources},
     }
     if finished := read_finished(target, kind, made_with):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertprep import kernels
 from bertprep.config import DEFAULT_DIALECT, GOOGLE, Dialect, RecordFormat
@@ -36,6 +37,14 @@ class Span:
     stop: int | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Picked:
+    """Single records of a file, by their numbers from 0."""
+
+    path: Path
+    records: NDArray[np.int64]
+
+
 class RecordConverter:
     """Writes spans of record files as files of one format, until `close`.
 
@@ -47,7 +56,7 @@ class RecordConverter:
         self._format, self._dialect = record_format, dialect
         self._source: RecordFile | None = None
 
-    def convert(self, spans: Sequence[Span], path: Path) -> WrittenFile:
+    def convert(self, spans: Sequence[Span | Picked], path: Path) -> WrittenFile:
         """Write the records of `spans`, in their order, to `path`, which appears whole or not at all.
 
         Raises `BertprepError` for a record that is damaged or has not the shape of the first, and for a write that the
@@ -61,7 +70,7 @@ class RecordConverter:
             self._source.close()
         self._source = None
 
-    def _blocks(self, spans: Sequence[Span]) -> Iterator[Examples]:
+    def _blocks(self, spans: Sequence[Span | Picked]) -> Iterator[Examples]:
         room: Examples | None = None
         for span in spans:
             source = self._open(span.path)
@@ -70,20 +79,31 @@ class RecordConverter:
                 room = source.kind.empty(rows, seq=source.seq, pred=source.pred)
             else:
                 source.shape.check_same(source.path, room.shape, spans[0].path, SAME_SETTINGS)
-            start = span.start
-            while span.stop is None or start < span.stop:
-                stop = start + len(room)
-                count = source.read_into(room, start, stop if span.stop is None else min(stop, span.stop))
-                if not count:
-                    break
-                yield room[:count]
-                start += count
+            yield from _read_picked(source, span, room) if isinstance(span, Picked) else _read_span(source, span, room)
 
     def _open(self, path: Path) -> RecordFile:
         if self._source is None or self._source.path != path:
             self.close()
             self._source = RecordFile(path)
         return self._source
+
+
+def _read_span(source: RecordFile, span: Span, room: Examples) -> Iterator[Examples]:
+    start = span.start
+    while span.stop is None or start < span.stop:
+        stop = start + len(room)
+        count = source.read_into(room, start, stop if span.stop is None else min(stop, span.stop))
+        if not count:
+            break
+        yield room[:count]
+        start += count
+
+
+def _read_picked(source: RecordFile, picked: Picked, room: Examples) -> Iterator[Examples]:
+    for start in range(0, len(picked.records), len(room)):
+        records = picked.records[start : start + len(room)]
+        source.gather_into(room, records)
+        yield room[: len(records)]
 
 
 def write_examples(

@@ -1,4 +1,4 @@
-"""Which records go into which file of a conversion: file for file, or dealt over another number of files.
+"""Which records go into which file of a conversion: file for file, dealt over another number of files, or some of them alone.
 
 Before anything is made, each source is read once: its sha256, and how many records of which shape it holds. The order of the
 records is kept, within a file and from file to file, so that a data set dealt over many files and back is the same data set.
@@ -7,12 +7,15 @@ The files have the names that trainers in the field look for.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bertprep.config import DEFAULT_DIALECT, Dialect, RecordFormat
 from bertprep.errors import BertprepError, UsageError
-from bertprep.records.convert import SAME_SETTINGS, Span
+from bertprep.records.convert import SAME_SETTINGS, Picked, Span
 from bertprep.records.data_sets import DataSet
 from bertprep.records.examples import Shape
 from bertprep.records.reader import RecordFile
@@ -68,7 +71,7 @@ class Output:
 
     name: str
     path: Path
-    spans: tuple[Span, ...]
+    spans: tuple[Span | Picked, ...]
     facts: dict[str, Any]
 
 
@@ -79,6 +82,7 @@ def plan_outputs(
     to: RecordFormat,
     shards: int | None,
     dialect: Dialect = DEFAULT_DIALECT,
+    pick: int | None = None,
 ) -> list[Output]:
     """The files to be made: in the folder of their split, or without splits in that of their format."""
     outputs = []
@@ -89,21 +93,52 @@ def plan_outputs(
         files = [source for source in sources if source.split == split]
         folder = DEV if split == TEST and is_task else split
         in_name = next((name for name in (folder, data_set.folder.name) if name in (*SPLITS, *TASK_SPLITS)), TRAINING)
-        spans = deal(files, shards) if shards else [(Span(source.path),) for source in files]
-        for number, of_file in enumerate(spans):
+        for number, of_file in enumerate(contents_of(files, shards, pick)):
             file_name = record_file_name(to, data_set.corpus, in_name, number, dialect, part_digits=digits)
             name = home.prefix + f"{folder}/{file_name}".lstrip("/")
-            known = data_set.manifest.files[files[number].name] if data_set.manifest and not shards else {}
+            known = data_set.manifest.files[files[number].name] if data_set.manifest and not (shards or pick) else {}
             outputs.append(Output(name, target / name, of_file, known))
     return outputs
+
+
+def contents_of(files: Sequence[IdentifiedFile], shards: int | None, pick: int | None) -> Sequence[tuple[Span | Picked, ...]]:
+    """What each file of a split is made of."""
+    if pick:
+        return deal_picked(files, pick, shards or 1)
+    return deal(files, shards) if shards else [(Span(source.path),) for source in files]
+
+
+def deal_picked(files: Sequence[IdentifiedFile], pick: int, shards: int) -> list[tuple[Picked, ...]]:
+    """`pick` records of the files, evenly spaced and in order, dealt over `shards` files as `deal` does.
+
+    Record i of them is that of number int(i * (records / pick)), in floating point, as MLPerf's pick_eval_samples.py has it.
+    """
+    records = sum(file.records for file in files)
+    if pick > records:
+        raise UsageError(f"--pick {pick:,}: the {_whose(files)} has {records:,} records, so at most as many can be picked")
+    if shards > pick:
+        raise UsageError(f"--shards {shards:,}: --pick {pick:,} gives at most as many files")
+    numbers = (np.arange(pick) * (records / pick)).astype(np.int64)
+    firsts = np.cumsum([0, *(file.records for file in files)])  # (files + 1,): which record of all is the first of each
+    dealt = []
+    for of_shard in np.array_split(numbers, shards):
+        cuts = pairwise(np.searchsorted(of_shard, firsts))
+        picked = (
+            (file.path, of_shard[start:stop] - first) for file, first, (start, stop) in zip(files, firsts, cuts, strict=False)
+        )
+        dealt.append(tuple(Picked(path, chosen) for path, chosen in picked if len(chosen)))
+    return dealt
+
+
+def _whose(files: Sequence[IdentifiedFile]) -> str:
+    return f"{split} split" if (split := files[0].split) else "source"
 
 
 def deal(files: Sequence[IdentifiedFile], shards: int) -> list[tuple[Span, ...]]:
     """The records of the files, in order, as `shards` runs whose sizes differ by one at most, the longer ones first."""
     records = sum(file.records for file in files)
     if shards > records:
-        whose = f"{split} split" if (split := files[0].split) else "source"
-        raise UsageError(f"--shards {shards:,}: the {whose} has {records:,} records, so at most as many files")
+        raise UsageError(f"--shards {shards:,}: the {_whose(files)} has {records:,} records, so at most as many files")
     dealt = []
     stop = 0
     for shard in range(shards):

@@ -41,7 +41,10 @@ def _options_of(*settings: type) -> dict[str, str]:
     return {field.name: "--" + field.name.replace("_", "-") for each in settings for field in fields(each)}
 
 
-_CONVERT_OPTIONS = {**_options_of(Dialect), "converted_to.format": "--to", "converted_to.shards": "--shards"}
+_CONVERT_OPTIONS = {
+    **_options_of(Dialect),
+    **{f"converted_to.{name}": option for name, option in (("format", "--to"), ("shards", "--shards"), ("pick", "--pick"))},
+}
 _OPTIONS = {
     TEXT_SHARDS: {**_options_of(ShardSettings), "inputs": "--input"},
     RECORDS: {**_options_of(InstanceSettings, Dialect), "corpus": "--corpus", "vocabulary": "--vocab"},

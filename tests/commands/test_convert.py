@@ -20,7 +20,7 @@ from bertprep.config import RecordFormat
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.records.convert import Span
 from bertprep.records.data_sets import find_records
-from bertprep.records.deal import IdentifiedFile, deal
+from bertprep.records.deal import IdentifiedFile, deal, deal_picked
 from bertprep.records.examples import PretrainingExamples, Shape
 from bertprep.workspace.layout import by_number
 from bertprep.workspace.manifest import read_manifest
@@ -174,10 +174,8 @@ def test_a_single_file_is_dealt_into_a_folder(created: dict[str, Path], tmp_path
 
 def identified(*sizes: int) -> list[IdentifiedFile]:
     named = zip("abcdefgh", sizes, strict=False)
-    return [
-        IdentifiedFile(Path(name), name, "", RecordFormat.TFRECORD, Shape(PretrainingExamples, 8, 2), size, 0, "")
-        for name, size in named
-    ]
+    shape = Shape(PretrainingExamples, 8, 2)
+    return [IdentifiedFile(Path(name), name, "", RecordFormat.TFRECORD, shape, size, 0, "") for name, size in named]
 
 
 def test_runs_of_records_cross_the_ends_of_files() -> None:
@@ -185,6 +183,79 @@ def test_runs_of_records_cross_the_ends_of_files() -> None:
     assert deal(identified(4, 3), 3) == [(Span(a, 0, 3),), (Span(a, 3, 4), Span(b, 0, 1)), (Span(b, 1, 3),)]
     assert deal(identified(2), 2) == [(Span(a, 0, 1),), (Span(a, 1, 2),)]
     assert deal(identified(1, 1, 1), 1) == [(Span(a, 0, 1), Span(b, 0, 1), Span(Path("c"), 0, 1))]
+
+
+@pytest.mark.parametrize("shards", [None, 3])
+@pytest.mark.parametrize("to", ["tfrecord", "ofrecord"])
+def test_records_are_picked_evenly_from_each_split(
+    created: dict[str, Path], tmp_path: Path, to: str, shards: int | None
+) -> None:
+    source, target = created["tfrecord"], tmp_path / "target"
+    converted = bertprep.convert(source, target, to=to, pick=7, shards=shards, workers=1)
+    for split in ("training", "test"):
+        expected = values(sorted((source / split).iterdir()))
+        count = len(expected[0])
+        assert count > 7
+        numbers = [int(i * (count / 7)) for i in range(7)]
+        made = sorted((target / split).iterdir())
+        assert [len(records.open(path)) for path in made] == ([3, 2, 2] if shards else [7])
+        for mine, all_of_them in zip(values(made), expected, strict=True):
+            np.testing.assert_array_equal(mine, all_of_them[numbers])
+    manifest = read_manifest(target)
+    assert manifest
+    assert manifest.made_with["converted_to"] == {"format": to, "shards": shards, "pick": 7}
+    assert manifest.files == converted.files
+    assert {facts["examples"] for facts in manifest.files.values()} == ({2, 3} if shards else {7})
+
+
+def test_records_of_a_single_file_are_picked(created: dict[str, Path], tmp_path: Path) -> None:
+    source = created["tfrecord"] / "training/gold_training_00000.tfrecord"
+    with records.open(source) as file:
+        count, offsets = len(file), file.offsets
+    bertprep.convert(source, tmp_path / "picked", to="tfrecord", pick=5)
+    content, numbers = source.read_bytes(), [int(i * (count / 5)) for i in range(5)]
+    assert (tmp_path / "picked").read_bytes() == b"".join(content[offsets[i] : offsets[i + 1]] for i in numbers)
+    bertprep.convert(source, tmp_path / "all", to="tfrecord", pick=count)
+    assert (tmp_path / "all").read_bytes() == content
+
+
+def test_a_pick_of_something_else_is_another_data_set(
+    created: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["convert", str(created["tfrecord"]), str(tmp_path / "target"), "--workers", "1"]
+    assert main([*command, "--pick", "7"]) == 0
+    before = contents(tmp_path / "target")
+    assert main([*command, "--pick", "7"]) == 0
+    for options, message in (
+        ([], "was made with --pick 7, asked for is without it"),
+        (["--pick", "8"], "asked for is --pick 8"),
+    ):
+        capsys.readouterr()
+        assert main([*command, *options]) == 1
+        assert message in complaint(capsys)
+    assert contents(tmp_path / "target") == before
+
+
+def picked(*sizes: int, pick: int, shards: int = 1) -> list[list[tuple[str, list[int]]]]:
+    """(file, numbers in it) of each span of each file to be made."""
+    return [
+        [(span.path.name, span.records.tolist()) for span in spans] for spans in deal_picked(identified(*sizes), pick, shards)
+    ]
+
+
+def test_picked_records_come_from_all_files() -> None:
+    assert picked(4, 1, 5, pick=5) == [[("a", [0, 2]), ("b", [0]), ("c", [1, 3])]]
+    assert picked(4, 1, 5, pick=2) == [[("a", [0]), ("c", [0])]]
+    assert picked(4, 1, 5, pick=5, shards=2) == [[("a", [0, 2]), ("b", [0])], [("c", [1, 3])]]
+    assert picked(2, 0, 1, pick=3) == [[("a", [0, 1]), ("c", [0])]]
+
+
+def test_picked_numbers_are_rounded_as_mlperfs_are() -> None:
+    """25 * (116 / 100) is just below 29 in floating point, so that MLPerf's record 25 is that of number 28."""
+    for count, pick in ((116, 100), (332_263, 10_000)):
+        (((_, numbers),),) = picked(count, pick=pick)
+        assert numbers == [int(i * (count / pick)) for i in range(pick)]
+    assert picked(116, pick=100)[0][0][1][25] == 28
 
 
 def write(path: Path, content: bytes) -> Path:
@@ -297,6 +368,10 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         (["RECORDS", "out", "--to", "parquet"], 2, "--to parquet: unknown; choose tfrecord or ofrecord"),
         (["RECORDS", "out", "--shards", "0"], 2, "--shards 0: there must be at least 1 file"),
         (["RECORDS", "out", "--shards", "3"], 2, "--shards 3: the source has 2 records, so at most as many files"),
+        (["RECORDS", "out", "--pick", "0"], 2, "--pick 0: there must be at least 1 record"),
+        (["RECORDS", "out", "--pick", "3"], 2, "--pick 3: the source has 2 records"),
+        (["ABOVE/a", "out", "--pick", "3"], 2, "--pick 3: the training split has 2 records"),
+        (["FOLDER", "out", "--pick", "1", "--shards", "2"], 2, "--shards 2: --pick 1 gives at most as many files"),
         (["RECORDS", "FOLDER"], 2, "FOLDER: is a folder; name the file to write, or give --shards"),
         (["FOLDER", "RECORDS"], 2, "RECORDS: is a file; name a folder for the records"),
         (["RECORDS", "NOTES"], 1, "NOTES: is neither TFRecord nor OFRecord"),

@@ -1,0 +1,337 @@
+"""scripts/reproduce_mlperf on small made text: its records, its table, its training, and what is refused.
+
+The real text and checkpoint are not here, so what is compared with the published numbers differs, and the exit status is 1.
+"""
+
+import argparse
+import hashlib
+import math
+import os
+import random
+import re
+import shlex
+import struct
+import subprocess
+import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bertprep
+from bertprep.config import InstanceSettings
+from bertprep.instances import load_vocabulary
+from bertprep.options import read_options
+from bertprep.terminal import printable
+from bertprep.weights.tensor_bundle import write_bundle
+from bertprep.workspace.manifest import read_manifest
+from tests.corpora import sums
+from tests.golden import GOLDEN
+from tests.instances.examples import reference_examples
+from tests.records import handmade
+from tests.weights.tensorflow_checkpoints import save
+from trainer.cli import make_parser
+from trainer.data import name_data
+from trainer.model_config import ModelConfig
+from trainer.phases import PhaseOptions
+from trainer.settings import OptimizerSettings
+from trainer.weights import initial_values, variable_shapes
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "reproduce_mlperf"
+VOCABULARY = GOLDEN / "vocab.txt"
+SETTINGS = InstanceSettings(seq=512, pred=76, dupe=10, one_seed=True)
+SEED = 12345
+PARTS = ("part-00000-of-00003", "part-00001-of-00003", "part-00002-of-00003")
+
+
+def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, SCRIPT, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+
+
+def load_script() -> ModuleType:
+    """The script as a module."""
+    loader = SourceFileLoader("reproduce_mlperf", str(SCRIPT))
+    spec = spec_from_loader(loader.name, loader)
+    assert spec
+    module = module_from_spec(spec)
+    sys.modules[loader.name] = module  # where dataclasses look for the names in annotations
+    loader.exec_module(module)
+    return module
+
+
+def table(shown: str) -> dict[str, list[str]]:
+    """The cells of each row after the first, by that."""
+    rows = [re.split(r"\s{2,}", line) for line in shown.splitlines()]
+    return {row[0]: row[1:] for row in rows if len(row) > 1}
+
+
+@pytest.fixture(scope="module")
+def text(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three parts of some documents each, and short documents enough for 10,000 records in eval.txt."""
+    folder = tmp_path_factory.mktemp("results4")
+    documents = golden_corpus.read_text(encoding="utf-8").strip("\n").split("\n\n")
+    for number, name in enumerate(PARTS):
+        (folder / name).write_text("\n\n".join(documents[number * 8 : number * 8 + 8]) + "\n", encoding="utf-8")
+    sentences = [line for document in documents for line in document.split("\n") if len(line) < 200]
+    rng = random.Random(0)
+    (folder / "eval.txt").write_text(
+        "\n\n".join("\n".join(rng.choices(sentences, k=2)) for _ in range(1010)) + "\n", encoding="utf-8"
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(text: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
+    """(DIR, the finished process) of --data-only."""
+    out = tmp_path_factory.mktemp("made") / "out"
+    return out, run(text, "--vocab", VOCABULARY, "--out", out, "--data-only", "--workers", 2)
+
+
+def expected_records(path: Path) -> list[bytes]:
+    """The messages of a text's records, by the readable generator and protobuf by hand."""
+    records = []
+    for example in reference_examples(path, load_vocabulary(VOCABULARY), SETTINGS, seed=SEED):
+        tokens, masks = len(example.input_ids), len(example.masked_lm_ids)
+        pad, pad_masks = [0] * (512 - tokens), [0] * (76 - masks)
+        record = {
+            "input_ids": example.input_ids + pad,
+            "input_mask": [1] * tokens + pad,
+            "segment_ids": example.segment_ids + pad,
+            "masked_lm_positions": example.masked_lm_positions + pad_masks,
+            "masked_lm_ids": example.masked_lm_ids + pad_masks,
+            "masked_lm_weights": [1.0] * masks + [0.0] * len(pad_masks),
+            "next_sentence_labels": [example.next_sentence_label],
+        }
+        records.append(handmade.message(record, handmade.Dialect()))
+    return records
+
+
+def split_records(content: bytes) -> list[bytes]:
+    """The records of a TFRecord file, with their frames."""
+    records, at = [], 0
+    while at < len(content):
+        end = at + 16 + struct.unpack_from("<Q", content, at)[0]
+        records.append(content[at:end])
+        at = end
+    return records
+
+
+def test_the_records_of_a_part_are_googles_and_their_size_is_in_the_table(made: Any, text: Path) -> None:
+    out, done = made
+    assert done.returncode == 1
+    assert (out / "parts" / "tfrecord" / "mlperf_training_00001.tfrecord").is_file()
+    messages = expected_records(text / PARTS[1])
+    link = out / "mlperf" / "training" / PARTS[1]
+    assert [record[12:-4] for record in split_records(link.read_bytes())] == messages
+    manifest = read_manifest(out / "parts")
+    assert manifest
+    facts = manifest.files["tfrecord/mlperf_training_00001.tfrecord"]
+    assert (facts["bytes"], facts["examples"]) == (sum(16 + len(message) for message in messages), len(messages))
+    assert {name: manifest.made_with[name] for name in ("seq", "pred", "dupe", "seed", "one_seed", "masked_lm_prob")} == {
+        "seq": 512, "pred": 76, "dupe": 10, "seed": SEED, "one_seed": True, "masked_lm_prob": 0.15,
+    }  # fmt: skip
+
+
+def test_the_evaluation_has_the_records_that_mlperfs_script_picks(made: Any) -> None:
+    out, done = made
+    (path,) = (out / "eval_intermediate" / "tfrecord").iterdir()
+    records = split_records(path.read_bytes())
+    ratio = len(records) / 10_000
+    assert ratio > 1
+    picked = b"".join(records[int(i * ratio)] for i in range(10_000))
+    assert (out / "mlperf" / "test" / "eval_10k").read_bytes() == picked
+    rows = table(done.stdout)
+    assert rows["bytes of eval_intermediate"] == ["843,343,183", f"{path.stat().st_size:,}", "NO"]
+    assert rows["bytes of eval_10k"] == ["25,382,591", f"{len(picked):,}", "NO"]
+    assert rows["bytes of part-00499-of-00500"] == ["898,392,312", "not made"]
+    assert rows["md5 of vocab.txt"][0] == "64800d5d8528ce344256daf115d4965e"
+    assert done.stderr.splitlines()[-1].startswith(
+        "reproduce_mlperf: error: 4 of 7 numbers differ, first md5 of vocab.txt; docs/"
+    )
+
+
+def test_the_links_are_a_data_set_that_the_trainer_finds(made: Any) -> None:
+    out, _ = made
+    assert sorted(path.name for path in (out / "mlperf" / "training").iterdir() if not path.name.startswith(".")) == list(PARTS)
+    data = name_data([out / "mlperf"])
+    assert (data.seq, data.pred, data.has_test, data.format) == (512, 76, True, "tfrecord")
+    assert data.vocabulary_size == len(load_vocabulary(VOCABULARY))
+    assert data.records == sum(len(split_records(path.read_bytes())) for path in (out / "parts" / "tfrecord").iterdir())
+
+
+def test_again_makes_nothing_again_and_some_parts_have_their_own_folder(made: Any, text: Path) -> None:
+    out, first = made
+    before = sums(out)
+    again = run(text, "--vocab", VOCABULARY, "--out", out, "--data-only")
+    assert again.stdout == first.stdout
+    assert "create: all 3 shards are made already" in again.stderr
+    assert sums(out) == before
+    some = run(text, "--vocab", VOCABULARY, "--out", out, "--data-only", "--parts", "2,0")
+    assert some.returncode == 1
+    folder = out / "mlperf" / "training"
+    assert sorted(path.name for path in folder.iterdir()) == [PARTS[0], PARTS[2]]
+    for name in (PARTS[0], PARTS[2]):
+        assert (folder / name).resolve().parents[1] == (out / "some_parts").resolve()
+        whole = out / "parts" / "tfrecord" / f"mlperf_training_{int(name[5:10]):05d}.tfrecord"
+        assert (folder / name).read_bytes() == whole.read_bytes()
+    assert run(text, "--vocab", VOCABULARY, "--out", out, "--data-only").stdout == first.stdout
+    assert sums(out) == {**before, **{name: sum_ for name, sum_ in sums(out).items() if name.startswith("some_parts")}}
+
+
+def test_mlperfs_own_scripts_leave_the_same_records(golden_corpus: Path, tmp_path: Path) -> None:
+    """Sizes and sha256 of all values that create_pretraining_data.py and pick_eval_samples.py leave (aa344c7f)."""
+    bertprep.create(
+        settings=SETTINGS, formats="tfrecord", vocab=VOCABULARY, inputs=[golden_corpus], output=tmp_path / "all", workers=1
+    )
+    bertprep.convert(tmp_path / "all", tmp_path / "picked", to="tfrecord", pick=1160, workers=1)
+    for name, records, size, sha256 in (
+        ("all", 3323, 8_068_900, "4540c4ce4678b5cde0be42584591058f666313ee0822fb45d4a248de9758cec8"),
+        ("picked", 1160, 2_820_155, "8998a74db390eb2f1147b4119e5b018f76086f86e52a69352a5c424ad71cf7d5"),
+    ):
+        (path,) = (tmp_path / name / "tfrecord").iterdir()
+        examples = bertprep.records.open(path)[:]
+        values = b"".join(array.tobytes() for array in examples.arrays)
+        assert (len(examples), path.stat().st_size, hashlib.sha256(values).hexdigest()) == (records, size, sha256)
+
+
+def test_published_sizes_are_equal_and_others_are_not(tmp_path: Path) -> None:
+    script = load_script()
+    published = {"eval_intermediate": 843_343_183, "eval_10k": 25_382_591}
+    parts = {f"part-{number:05d}-of-00500": 784_437_058 for number in range(500)}
+    parts |= {"part-00000-of-00500": 514_241_279, "part-00499-of-00500": 898_392_312}
+    parts["part-00001-of-00500"] += 391_434_110_129 - sum(parts.values())
+    paths = {}
+    for name, size in (published | parts).items():
+        paths[name] = tmp_path / name
+        paths[name].touch()
+        os.truncate(paths[name], size)  # a file of holes, that takes no space
+    evaluation = {name: paths[name] for name in published}
+    rows = script.compare_records(evaluation, {name: paths[name] for name in parts})
+    assert [row.is_equal for row in rows] == [True] * 5
+    os.truncate(paths["part-00007-of-00500"], 784_437_059)
+    rows = script.compare_records(evaluation, {name: paths[name] for name in parts})
+    assert [row.what for row in rows if not row.is_equal] == ["bytes of all 500 parts"]
+    rows = script.compare_records(evaluation, {name: paths[name] for name in ("part-00000-of-00500", "part-00003-of-00500")})
+    assert [row.is_equal for row in rows] == [True, True, True, None, None]
+
+
+def test_the_texts_whose_md5_is_published(tmp_path: Path) -> None:
+    script = load_script()
+    for name in ("my_vocabulary", "eval.txt", "part-00498-of-00500", "part-00003-of-00500"):
+        (tmp_path / name).write_bytes(b"abc")
+    rows = script.compare_texts(
+        [tmp_path / name for name in ("my_vocabulary", "eval.txt", "part-00003-of-00500", "part-00498-of-00500")]
+    )
+    assert [row.what for row in rows] == ["md5 of vocab.txt", "md5 of eval.txt", "md5 of part-00498-of-00500"]
+    assert {row.here for row in rows} == {"900150983cd24fb0d6963f7d28e17f72"}  # RFC 1321
+    assert not any(row.is_equal for row in rows)
+
+
+def test_the_large_model_has_the_published_size_of_the_checkpoint() -> None:
+    """4,034,713,312 bytes: each variable and LAMB's two moments of it in float32, global_step, and two powers of betas."""
+    parameters = sum(math.prod(shape) for shape in variable_shapes(ModelConfig.preset("large")).values())
+    assert 3 * 4 * parameters + 8 + 2 * 4 == 4_034_713_312
+
+
+def test_the_training_command_has_mlperfs_settings(made: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of rcps_bert.json, bert_ref_256; without a GPU, or with other records, the command is printed."""
+    out, _ = made
+    options = argparse.Namespace(checkpoint=GOLDEN / "google_checkpoint", model="large", devices=2, batch_size=16, out=out)
+    assert load_script().train(options, out / "mlperf", can_converge=False) == []
+    line, command = capsys.readouterr().out.splitlines()
+    assert line == "not trained: parts are missing, or the checkpoint's accuracy differs; the command:"
+    python, *module, name = shlex.split(command)[:4]
+    assert (python, module, name) == (sys.executable, ["-m", "trainer"], "pretrain")
+    read = make_parser("pretrain").parse_args(shlex.split(command)[3:])
+    assert read_options(OptimizerSettings, read) == OptimizerSettings(
+        name="lamb", beta_1=0.9, beta_2=0.999, epsilon=1e-6, weight_decay=0.01, clip_norm=1.0
+    )
+    assert read_options(PhaseOptions, read) == PhaseOptions(
+        data=(out / "mlperf",), steps=13_700, learning_rate=(3.5e-4,), warmup_steps=(0,), schedule="google",
+        batch_size=(16,), accumulation=(8,),
+    )  # fmt: skip
+    assert (read.devices, read.model, read.out) == (2, "large", out / "model")
+    assert (read.init, read.eval_every, read.eval_sequences) == (GOLDEN / "google_checkpoint", 98, 0)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("writer", ["bertprep", "tensorflow"])
+def test_the_accuracy_of_the_start_checkpoint(writer: str, made: Any, text: Path, tmp_path: Path) -> None:
+    """A model that always says the most frequent label: its accuracy follows from the records alone."""
+    out, first = made
+    examples = bertprep.records.open(out / "mlperf" / "test" / "eval_10k")[:]
+    labels = examples.masked_lm_ids[examples.masked_lm_weights > 0]
+    label = np.bincount(labels).argmax()
+    model = ModelConfig(
+        vocab_size=len(load_vocabulary(VOCABULARY)), hidden_size=8, num_hidden_layers=1, num_attention_heads=1,
+        intermediate_size=8, max_position_embeddings=512,
+    )  # fmt: skip
+    weights = initial_values(model, seed=1)
+    weights["cls/predictions/output_bias"][label] = 1000
+    if writer == "bertprep":
+        write_bundle(tmp_path / "model.ckpt-28252", weights)
+    else:  # as MLPerf's trainer does, with LAMB's moments
+        slots = {f"{name}/LAMB{end}": np.full_like(value, 7) for name, value in weights.items() for end in ("", "_1")}
+        others = {"global_step": np.int64(28252), "beta1_power": np.float32(0.1), "beta2_power": np.float32(0.1)}
+        save(tmp_path / "model.ckpt-28252", {**weights, **slots, **others})
+    (tmp_path / "bert_config.json").write_text(model.to_json())
+    options = ["--checkpoint", tmp_path / "model.ckpt-28252", "--model", tmp_path / "bert_config.json", "--batch-size", 64]
+    done = run(text, "--vocab", VOCABULARY, "--out", out, *options)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith(first.stdout)
+    accuracy = f"{np.mean(labels == label):.5f}"
+    assert table(done.stdout)["masked-LM accuracy of the start checkpoint"] == ["0.34085", accuracy, "NO"]
+    assert "not trained: parts are missing, or the checkpoint's accuracy differs; the command:" in done.stdout.splitlines()
+    assert " --batch-size 64 --accumulate 4 --out " in done.stdout.splitlines()[-1]
+    assert "reproduce_mlperf: error: 5 of 8 numbers differ" in done.stderr
+
+
+def test_the_first_evaluation_that_reaches_the_target_counts() -> None:
+    compare = load_script().compare_convergence
+    log: list[dict[str, object]] = [{"kind": "run", "step": 0}]
+    log += [{"kind": "evaluation", "step": 98 * n, "masked_lm_accuracy": 0.5 + n / 500} for n in range(150)]
+    row = compare(log)
+    assert (row.published, row.here, row.is_equal) == ("2,232,832 to 2,935,296", f"{98 * 110 * 256:,}", True)
+    assert compare([{**entry, "step": int(str(entry["step"])) // 2} for entry in log]).is_equal is False
+    assert compare(log[:50]).here == "not reached"
+
+
+def test_mistakes_are_one_line(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = load_script()
+    (tmp_path / "gaps").mkdir()
+    (tmp_path / "gaps" / "part-00001-of-00003").write_text("A sentence.\n")
+    (tmp_path / "few").mkdir()
+    (tmp_path / "few" / "part-00000-of-00001").write_text("A sentence.\nAnother.\n")
+    (tmp_path / "few" / "eval.txt").write_text("A sentence.\nAnother.\n")
+    data = ["--vocab", VOCABULARY, "--out", tmp_path / "out", "--data-only"]
+    whole = data[:-1]
+    for arguments, status, message in (
+        ([tmp_path / "absent", *data], 2, f"{tmp_path}/absent: is not a folder; name that of part-00000-of-00500 and eval.txt"),
+        ([tmp_path / "gaps", *data], 2, f"{tmp_path}/gaps/part-00000-of-00003: does not exist; expected are part-00000"),
+        ([tmp_path / "gaps", *data, "--parts", "1"], 2, f"{tmp_path}/gaps/eval.txt: does not exist; expected are"),
+        ([tmp_path / "few", *data], 2, "--pick 10,000: the source has "),
+        ([text, *data, "--parts", "0,3"], 2, "--parts 0,3: must be numbers of parts from 0 to 2, such as 0,2"),
+        ([text, *data, "--parts", "all"], 2, "--parts all: must be numbers of parts from 0 to 2"),
+        ([text, *data, "--vocab", tmp_path / "none.txt"], 1, f"{tmp_path}/none.txt: "),
+        ([text, *whole], 2, "--checkpoint: is missing; name MLPerf's model.ckpt-28252, or give --data-only"),
+        ([text, *whole, "--checkpoint", tmp_path / "x"], 2, f"{tmp_path}/x: does not exist; name"),
+        ([text, *whole, "--checkpoint", GOLDEN / "google_checkpoint"], 1, f"{GOLDEN}/google_checkpoint: "),
+        ([text, *whole, "--checkpoint", "x", "--devices", "3"], 2, "--devices 3, --batch-size 16: must divide the 256"),
+        ([text, *whole, "--checkpoint", "x", "--batch-size", "0"], 2, "--devices 1, --batch-size 0: must divide the 256"),
+        ([text], 2, "the following arguments are required: --vocab, --out"),
+    ):  # fmt: skip
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            sys.exit(script.main())
+        shown = capsys.readouterr()
+        assert (ended.value.code, shown.out) == (status, ""), shown.err
+        (line,) = [line for line in shown.err.splitlines() if "error" in line]
+        assert line.startswith(f"reproduce_mlperf: error: {printable(message)}")
+        assert shown.err.splitlines()[-1] == line
