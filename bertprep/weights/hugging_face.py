@@ -1,4 +1,4 @@
-"""A model's weights in the files that Hugging Face's BertForPreTraining reads and writes.
+"""A model's weights in the files that Hugging Face's BertForPreTraining writes and reads; those of its BertModel are read too.
 
 The names are Google's in other words, and dense layers keep (out, in) where Google's keep (in, out):
 
@@ -7,7 +7,8 @@ The names are Google's in other words, and dense layers keep (out, in) where Goo
     bert/embeddings/word_embeddings              bert.embeddings.word_embeddings.weight
     cls/predictions/output_bias                  cls.predictions.bias
 
-The masked-LM head's matrix is the word embeddings, in both; a copy of it in a file is ignored.
+The masked-LM head's matrix is the word embeddings, in both; a copy of it in a file is ignored. A BertModel has no heads, and
+names without the first word, as in sentence-transformers' files: `embeddings.word_embeddings.weight`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _THEIR_LAST_WORD = {
     "token_type_embeddings": "token_type_embeddings.weight",
     "position_embeddings": "position_embeddings.weight",
 }
+_BERT_MODELS = ("embeddings.", "encoder.", "pooler.")
 _COPIES = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "bert.embeddings.position_ids")
 
 
@@ -54,7 +56,8 @@ def map_weights(path: Path, shapes: Shapes, *, heads: bool = True) -> Iterator[d
     `heads`, the heads' variables may be missing.
     """
     with map_safetensors(path) as found:
-        yield _take_weights(path, found, shapes, heads)
+        full_names = {f"bert.{name}" if name.startswith(_BERT_MODELS) else name: value for name, value in found.items()}
+        yield _take_weights(path, full_names, shapes, heads)
 
 
 def _take_weights(path: Path, found: Weights, shapes: Shapes, heads: bool) -> dict[str, NDArray[np.float32]]:
