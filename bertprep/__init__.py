@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from bertprep.commands.plan import plan as plan
     from bertprep.commands.report import report as report
     from bertprep.commands.shard import shard as shard
+    from bertprep.commands.task_records import create_task as create_task
     from bertprep.commands.validate import validate as validate
     from bertprep.commands.vocab import train_vocabulary_of as train_vocabulary_of
     from bertprep.config import Dialect as Dialect
+    from bertprep.config import GlueSettings as GlueSettings
     from bertprep.config import InstanceSettings as InstanceSettings
     from bertprep.config import ShardSettings as ShardSettings
+    from bertprep.config import SquadSettings as SquadSettings
     from bertprep.errors import BertprepError as BertprepError
     from bertprep.errors import UsageError as UsageError
     from bertprep.instances import load_vocabulary as load_vocabulary
@@ -34,11 +37,14 @@ __version__ = "0.2.0"
 _HOME = {
     "BertprepError": "bertprep.errors",
     "Dialect": "bertprep.config",
+    "GlueSettings": "bertprep.config",
     "InstanceSettings": "bertprep.config",
     "ShardSettings": "bertprep.config",
+    "SquadSettings": "bertprep.config",
     "UsageError": "bertprep.errors",
     "convert": "bertprep.commands.convert",
     "create": "bertprep.commands.create",
+    "create_task": "bertprep.commands.task_records",
     "download": "bertprep.commands.download",
     "load_vocabulary": "bertprep.instances",
     "plan": "bertprep.commands.plan",

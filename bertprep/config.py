@@ -1,8 +1,8 @@
 """What a user can ask for, as frozen dataclasses that are checked when they are built.
 
-`ShardSettings`, `InstanceSettings` and `Dialect` hold everything that decides the bytes of a file, and nothing else: they go
-into the manifest, and two runs with equal settings, text and vocabulary write equal files. What does not change the bytes
-(workers, folders) is an argument of the functions that do the work.
+`ShardSettings`, `InstanceSettings`, `Dialect`, and of tasks `SquadSettings` and `GlueSettings` hold everything that decides the
+bytes of a file, and nothing else: they go into the manifest, and two runs with equal settings, text and vocabulary write equal
+files. What does not change the bytes (workers, folders) is an argument of the functions that do the work.
 """
 
 import re
@@ -44,6 +44,8 @@ RECORD_FORMATS = tuple(RecordFormat)
 SPLITTERS = ("sentencex", "lines")
 FEATURE_NAMES = GOOGLE, TF2 = ("google", "tf2")
 COMPRESSIONS = NONE, GZIP = ("none", "gzip")
+TASKS = SQUAD, GLUE = ("squad", "glue")
+SQUAD_VERSIONS = ("1.1", "2.0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +102,35 @@ class InstanceSettings:
     def shard_seed(self, shard: int) -> int:
         """The seed of shard number `shard`."""
         return self.seed if self.one_seed else self.seed + shard
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquadSettings:
+    """What decides the features of a file: the flags of Google's `run_squad.py`, with its defaults."""
+
+    seq: int = option(384, "sequence length in tokens, with [CLS] and two [SEP] (max_seq_length)", least=8, most=65_535)
+    doc_stride: int = option(128, "tokens from the start of a window to that of the next (doc_stride)", least=1)
+    max_query: int = option(64, "tokens of a question, of which the rest is cut off (max_query_length)", least=1)
+    cased: bool = option(False, "keep upper case and accents, for a cased vocabulary (do_lower_case=False)")
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if self.max_query > self.seq - 4:
+            raise UsageError(
+                f"--max-query {self.max_query}: must be at most {self.seq - 4}, the {self.seq} tokens of a sequence less "
+                "[CLS], two [SEP] and a token of the context"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlueSettings:
+    """What decides the features of labelled texts: the flags of Google's `run_classifier.py`, with its defaults."""
+
+    seq: int = option(128, "sequence length in tokens, with [CLS] and two [SEP] (max_seq_length)", least=8, most=65_535)
+    cased: bool = option(False, "keep upper case and accents, for a cased vocabulary (do_lower_case=False)")
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
 
 @dataclass(frozen=True, kw_only=True)

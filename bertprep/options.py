@@ -121,10 +121,11 @@ def _fields(settings: Any) -> Iterator[_Field]:
         yield _Field(each.name, each.default, tuple(kind for kind in kinds if kind is not types.NoneType), is_tuple, described)
 
 
-def add_options(parser: Any, settings: type, *, without: Collection[str] = ()) -> None:
+def add_options(parser: Any, settings: type, *, without: Collection[str] = (), only_given: bool = False) -> None:
     """An option for each field of a settings dataclass that is one, except those named in `without`.
 
-    `parser` is an `argparse.ArgumentParser` or a group of one.
+    `parser` is an `argparse.ArgumentParser` or a group of one. With `only_given` a parsed command line has the options
+    that were given and no others; `read_options` takes it too.
     """
     for each in _fields(settings):
         described, kind = each.option, each.kinds[0]
@@ -134,7 +135,9 @@ def add_options(parser: Any, settings: type, *, without: Collection[str] = ()) -
         text = described.help.replace("%", "%%")
         if kind is bool:
             action = "store_false" if each.default else "store_true"
-            parser.add_argument(*names, action=action, dest=each.dest, help=text)
+            parser.add_argument(
+                *names, action=action, dest=each.dest, help=text, default=argparse.SUPPRESS if only_given else each.default
+            )
             continue
         if each.default not in (None, ()) and "(default" not in text:
             text += f" (default: {_shown(each.default)})"
@@ -151,7 +154,7 @@ def add_options(parser: Any, settings: type, *, without: Collection[str] = ()) -
             *names,
             dest=each.dest,
             type=parse,
-            default=each.default,
+            default=argparse.SUPPRESS if only_given else each.default,
             help=text,
             choices=each.choices or None,
             metavar=metavar,

@@ -19,7 +19,7 @@ from bertprep.config import RECORD_FORMATS
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.files.lock import LOCK
 from bertprep.terminal import printable
-from bertprep.workspace.layout import LISTING, MANIFEST, SPLITS
+from bertprep.workspace.layout import LISTING, MANIFEST, SPLITS, TASK_SPLITS
 
 MOST_BYTES = 64 << 20
 """The largest JSON file or answer that is read into memory: the size of a manifest of 200,000 files."""
@@ -78,7 +78,8 @@ def check_splits_inside(folder: Path) -> None:
     The folder itself may be a link, and so may the files: they are read, and replaced instead of written to.
     """
     inside = folder.resolve()
-    for below in (*SPLITS, *RECORD_FORMATS, *(f"{each}/{split}" for each in RECORD_FORMATS for split in SPLITS)):
+    splits = (*SPLITS, *TASK_SPLITS)
+    for below in (*splits, *RECORD_FORMATS, *(f"{each}/{split}" for each in RECORD_FORMATS for split in splits)):
         if (found := (folder / below).resolve()) != inside / below:
             raise ValueError(f"{below} is a link to {found}, and nothing is written there; link the whole folder instead")
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from bertprep import cli
 from bertprep.progress import Progress
-from bertprep.records import Examples
+from bertprep.records import PretrainingExamples
 from bertprep.records.convert import write_examples
 from bertprep.reporting.markup import escape
 from bertprep.terminal import LONGEST_LINE, printable, say, say_warnings, styled, tell, tell_table
@@ -101,7 +101,7 @@ def test_arguments_and_file_names_are_shown_as_escapes(program: str, tmp_path: P
 def test_inspect_on_a_terminal_has_our_colours_and_nothing_of_the_vocabulary(tmp_path: Path) -> None:
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "d\x1b[31mog", "\u202ecat", "語"]
     (tmp_path / "vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
-    made = Examples.empty(1, seq=8, pred=1)
+    made = PretrainingExamples.empty(1, seq=8, pred=1)
     for array in made.arrays:
         array[...] = 0
     made.input_ids[0] = [2, 5, 6, 3, 7, 8, 3, 0]

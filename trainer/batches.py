@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from trainer.engines import Engine
 from trainer.permutation import permute
 from trainer.prefetch import ReadyBatches
 from trainer.settings import Phase, RunSettings
+from trainer.tasks import Scorer
 
 _POSITIONS_AT_ONCE = 4096  # one by one, steps of few records would cost more for their numbers than for their bytes
 
@@ -208,6 +209,12 @@ class PhaseData:
         settings = self._settings
         return settings.task.baseline(self.records, self.test, settings.model, test_sequences=settings.eval_sequences)
 
+    @cached_property
+    def scorer(self) -> Scorer | None:
+        """What the task holds its outputs against, if it is scored, made once."""
+        task = self._settings.task
+        return task.scorer(self.phase.data[0], self.test) if self.test is not None and task.is_scored else None
+
     def explain(self, split: str, number: int) -> tuple[str, int, str]:
         """(file, record in it, what is wrong) of a bad record, which another rank may have met."""
         records = self.test if split == TEST and self.test is not None else self.records
@@ -231,12 +238,12 @@ def open_phase(settings: RunSettings, phase: Phase, engine: Engine) -> Iterator[
 
 def empty_for(records: RecordSet, count: int) -> Examples:
     """Arrays for `count` records of a set, to be read into."""
-    return Examples.empty(count, seq=records.seq, pred=records.pred)
+    return records.kind.empty(count, seq=records.seq, pred=records.pred)
 
 
 def features(examples: Examples) -> dict[str, NDArray[Any]]:
     """The arrays of examples by their names, as engines take them."""
-    return {field.name: getattr(examples, field.name) for field in fields(examples)}
+    return {feature.name: array for feature, array in zip(examples.features, examples.arrays, strict=True)}
 
 
 def _array(rows: range) -> NDArray[np.int64]:

@@ -5,7 +5,7 @@
 The arrays are those of `Engine.state`; the header has, as JSON, the step, what the run was made with, and the sha256 of the
 arrays. There is no time, no path and no random state in it: the position in the data is the step, and so is dropout's, so two
 runs that do the same write the same bytes. A file appears under its name only when it is whole; the newest few are kept, and
-with --keep-best the one of the lowest loss on the test split, whose header has that loss:
+with --keep-best the one that was best on the test split, whose header has the metric that says so:
 
     OUT/checkpoint-best.safetensors
 """
@@ -16,7 +16,7 @@ import hashlib
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ _NAME = "checkpoint-{:09d}.safetensors"
 _PATTERN = f"checkpoint-{'[0-9]' * 9}.safetensors"  # no other name: a copy that a user makes is neither newest nor removed
 BEST = "checkpoint-best.safetensors"
 _METADATA = "bertprep"
+LOSS = "loss"
 _NUMBERS = Rule("a list of numbers", lambda value: LIST.holds(value) and all(type(each) in (int, float) for each in value))
 _BAD_RECORDS = Rule("a list of phases, splits and numbers", lambda value: LIST.holds(value) and all(map(_is_bad_record, value)))
 _HEADER = {
@@ -47,16 +48,28 @@ def _is_bad_record(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A loss on the test split, comparable within a phase and for the same number of sequences."""
+    """A metric on the test split, comparable within a phase and for the same number of sequences."""
 
     phase: int  # from 1
     sequences: int
-    loss: float
+    value: float
+    metric: str = LOSS
 
-    def is_below(self, other: Evaluated | None) -> bool:
-        """Whether this is a new best; NaN never is."""
-        is_comparable = other is not None and (self.phase, self.sequences) == (other.phase, other.sequences)
-        return math.isfinite(self.loss) and not (is_comparable and other is not None and self.loss >= other.loss)
+    def is_better_than(self, other: Evaluated | None) -> bool:
+        """Whether this is a new best: a lower loss, or more of any other metric; NaN never is."""
+        if other is None or (self.phase, self.sequences, self.metric) != (other.phase, other.sequences, other.metric):
+            return math.isfinite(self.value)
+        return self.value < other.value if self.metric == LOSS else self.value > other.value
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """As a header has it, the value by its metric."""
+        return {"phase": self.phase, "sequences": self.sequences, self.metric: self.value}
+
+    @classmethod
+    def of_entry(cls, entry: Mapping[str, Any]) -> Evaluated:
+        (metric,) = entry.keys() - {"phase", "sequences"}
+        return cls(entry["phase"], entry["sequences"], entry[metric], metric)
 
 
 @dataclass
@@ -94,13 +107,13 @@ def save(folder: Path, run: RunState, state: Weights, *, keep: int) -> Path:
     return path
 
 
-def save_best(folder: Path, run: RunState, state: Weights, test_loss: Evaluated) -> Path:
+def save_best(folder: Path, run: RunState, state: Weights, test: Evaluated) -> Path:
     """Write the checkpoint of a step as the best one."""
-    return _write(folder / BEST, run, state, {**run.made_with, "test": asdict(test_loss)})
+    return _write(folder / BEST, run, state, {**run.made_with, "test": test.entry})
 
 
 def read_best(folder: Path, step: int, made_with: Mapping[str, Any]) -> Evaluated | None:
-    """The test loss of the best checkpoint, if there is one of the run that resumes after `step`.
+    """What the best checkpoint was evaluated to, if there is one of the run that resumes after `step`.
 
     A checkpoint of a later step is one that this run will make again, or of a run that took another way from here.
     """
@@ -110,8 +123,8 @@ def read_best(folder: Path, step: int, made_with: Mapping[str, Any]) -> Evaluate
     try:
         then = {name: value for name, value in header.items() if name not in _NOT_MADE_WITH}
         is_of_this_run = header["step"] <= step or then == json.loads(json.dumps(made_with))
-        return Evaluated(**header["test"]) if is_of_this_run else None
-    except (KeyError, TypeError) as error:
+        return Evaluated.of_entry(header["test"]) if is_of_this_run else None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise damaged(folder / BEST, f"its header does not say its test loss: {error!r}") from error
 
 

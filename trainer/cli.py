@@ -1,4 +1,4 @@
-"""The command line of the trainer: name of a command -> its module, which has its options and does it.
+"""The command line of the trainer: name of a command -> its module, or an object in one, which has its options and does it.
 
 Pretraining is what the trainer is for, so that `python -m trainer --format ofrecord` is `python -m trainer pretrain ...`.
 Nothing that is imported here, or by a command before it has checked its options, loads a framework, which takes seconds.
@@ -9,15 +9,20 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib import import_module
+from pkgutil import resolve_name
+from typing import Any
 
 from bertprep import __version__
 from bertprep.options import Parser
 from bertprep.terminal import exit_status
 
 PRETRAIN = "pretrain"
+RESUMING = (PRETRAIN, "squad", "glue")
 COMMANDS = {  # each module has `add_arguments`, and `run`, which returns the exit status
     PRETRAIN: ("trainer.pretrain", "train a model on records; resumes where it stopped"),
+    "squad": ("trainer.finetune:SQUAD", "fine-tune a model on SQuAD's records; resumes where it stopped"),
+    "glue": ("trainer.finetune:GLUE", "fine-tune a model on records of labelled texts; resumes where it stopped"),
+    "evaluate": ("trainer.evaluate", "a model's loss or scores on records, and its predictions"),
     "export": ("trainer.export", "a trained model -> what transformers or Google's scripts load"),
     "bench": ("trainer.bench.run", "sequences per second: skip steps, time steps, repeat"),
 }
@@ -26,7 +31,7 @@ COMMANDS = {  # each module has `add_arguments`, and `run`, which returns the ex
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0, 1 for data or machine, 2 for usage, 3 for stopped, 130 for Ctrl-C."""
     given = with_command(sys.argv[1:] if arguments is None else arguments)
-    resumes = "; the same command resumes from the newest checkpoint" if given[0] == PRETRAIN else ""
+    resumes = "; the same command resumes from the newest checkpoint" if given[0] in RESUMING else ""
     return exit_status(lambda: _run(given), "trainer", interrupted=f"stopped{resumes}")
 
 
@@ -49,14 +54,14 @@ def make_parser(command: str) -> argparse.ArgumentParser:
     """The parser, with the options of one command; of the others it knows the names."""
     parser = Parser(
         prog="python -m trainer",
-        description="Pretrain BERT on TFRecord or OFRecord files. Options without a command are those of pretrain.",
+        description="Train BERT on TFRecord or OFRecord files. Options without a command are those of pretrain.",
     )
     parser.add_argument("--version", action="version", version=f"bertprep {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, (module_name, summary) in COMMANDS.items():
         of_command = commands.add_parser(name, help=summary, description=summary)
         if name == command:
-            module = import_module(module_name)
+            module: Any = resolve_name(module_name)
             module.add_arguments(of_command)
             of_command.set_defaults(run=module.run)
     return parser

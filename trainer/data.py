@@ -15,7 +15,7 @@ from bertprep.instances import load_vocabulary
 from bertprep.records.data_sets import DataSet, find_training_records, search
 from bertprep.records.record_set import RecordSet
 from bertprep.workspace.layout import MANIFEST, TEST
-from bertprep.workspace.manifest import RECORDS, sha256_of_vocabulary, tokens_of_vocabulary
+from bertprep.workspace.manifest import RECORDS, TASK_RECORDS, sha256_of_vocabulary, tokens_of_vocabulary
 from trainer.model_config import ModelConfig
 
 DEFAULT_SEQ = 128
@@ -43,7 +43,7 @@ class Data:
         others = f" and {len(self.folders) - 1:,} more" if len(self.folders) > 1 else ""
         choice = f" ({self.choice})" if self.choice else ""
         test = "" if self.has_test else ", no test split"
-        shape = f"{self.seq}/{self.pred}, {self.format}"
+        shape = f"{self.seq}/{self.pred}, {self.format}" if self.pred else f"{self.seq} tokens, {self.format}"
         found = f"{self.folders[0]}{others}{choice}: {self.records:,} training records of {shape}{test}"
         return "; ".join((found, *self.notes))
 
@@ -56,7 +56,8 @@ def find_data(
     unfinished: list[Path] = []
     other_lengths: set[int] = set()
     for data_set in search(workdir):
-        if data_set.kind != RECORDS or record_format not in (None, data_set.format):
+        is_of_task = data_set.manifest is not None and data_set.manifest.kind == TASK_RECORDS
+        if data_set.kind != RECORDS or is_of_task or record_format not in (None, data_set.format):
             continue
         if data_set.is_unfinished:
             unfinished.append(data_set.folder)
@@ -70,6 +71,22 @@ def find_data(
     among = f"the newest of {len(found):,}" if len(found) > 1 else "the only one"
     data = name_data([newest], seq, record_format, vocabulary=vocabulary)
     return replace(data, choice=f"{among} of {seq} tokens in {workdir}")
+
+
+def find_task_data(workdir: Path, name: str, record_format: str | None, *, make: str) -> Data:
+    """The newest finished records of a task in a workspace, as squad_v1.1; `make` is the command that makes them."""
+    found = [
+        each
+        for each in search(workdir)
+        if each.manifest and each.manifest.kind == TASK_RECORDS and each.manifest.made_with.get("corpus") == name
+        and not each.is_unfinished and record_format in (None, each.format)
+    ]  # fmt: skip
+    if not found:
+        of_format = f" as {record_format}s" if record_format else ""
+        raise UsageError(f"{workdir}: has no finished records of {name}{of_format}; {make} makes them, --data names others")
+    newest = max(found, key=lambda each: (each.modified_ns, each.folder))
+    among = f"the newest of {len(found):,}" if len(found) > 1 else "the only one"
+    return replace(name_data([newest.folder], None, record_format), choice=f"{among} of {name} in {workdir}")
 
 
 def name_data(

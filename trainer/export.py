@@ -1,6 +1,6 @@
 """`python -m trainer export`: a model as a folder that other tools read: its sizes, its weights, the vocabulary of its records.
 
-    --to transformers       what `BertForPreTraining.from_pretrained` and its tokenizer look for
+    --to transformers       what `from_pretrained` of `BertForPreTraining`, or of the class for the run's task, looks for
         config.json, model.safetensors, vocab.txt
         tokenizer_config.json   whether text is lower-cased
     --to google             what Google's scripts, and NVIDIA's, take as --init_checkpoint DIR/bert_model.ckpt, and beside it
@@ -25,8 +25,18 @@ from bertprep.weights.tensor_bundle import find_prefix, write_bundle
 from bertprep.workspace.layout import GOOGLE_PREFIX, VOCABULARY
 from trainer import checkpoint
 from trainer.model_config import ModelConfig
+from trainer.tasks import Task
+from trainer.tasks.classification import Classification
+from trainer.tasks.pretraining import PRETRAINING
+from trainer.tasks.registry import task_of_checkpoint
+from trainer.tasks.squad import Squad
 from trainer.weights import HUGGING_FACE_FILE, find_weights, take_weights
 
+_CLASSES = {
+    PRETRAINING.name: "BertForPreTraining",
+    Squad.name: "BertForQuestionAnswering",
+    Classification.name: "BertForSequenceClassification",
+}
 TRANSFORMERS, GOOGLE = TARGETS = ("transformers", "google")
 
 
@@ -53,14 +63,15 @@ def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
         raise UsageError(f"{file}: is not a checkpoint of this trainer; name one, or the folder of a run")
     saved, state = checkpoint.read(file)
     config = ModelConfig.from_settings(saved.made_with.get("model", {}))
-    weights = take_weights(file, state, config)
+    task = task_of_checkpoint(saved.made_with)
+    weights = take_weights(file, state, config, task)
     vocabulary = _read_vocabulary(file.parent / VOCABULARY, config)
     is_cased = saved.made_with.get("cased")
     if to == GOOGLE:
         texts = {"bert_config.json": _to_text(asdict(config))}
     else:
         texts = {
-            "config.json": _to_text({**json.loads(config.to_json()), "architectures": ["BertForPreTraining"]}),
+            "config.json": _to_text({**json.loads(config.to_json()), **_class_settings(task)}),
             "tokenizer_config.json": _to_text(_tokenizer_settings(config, is_cased)),
         }
     with atomic_folder(target) as unfinished:
@@ -72,11 +83,28 @@ def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
             with atomic_file(unfinished / name) as made:
                 made.write(content)
     parameters = sum(value.size for value in weights.values())
-    reader = f"--init_checkpoint={target / GOOGLE_PREFIX}" if to == GOOGLE else "BertForPreTraining.from_pretrained reads it"
+    reader = (
+        f"--init_checkpoint={target / GOOGLE_PREFIX}" if to == GOOGLE else f"{_CLASSES[task.name]}.from_pretrained reads it"
+    )
     say(f"{target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
     say(f"  of {file}: step {saved.step:,}, {parameters:,} parameters; {reader}")
     if advice := _case_advice(to, is_cased):
         say(f"  {advice}")
+
+
+def _class_settings(task: Task) -> dict[str, Any]:
+    """What a `config.json` says of the class, and of what its outputs mean."""
+    settings: dict[str, Any] = {"architectures": [_CLASSES[task.name]]}
+    if not isinstance(task, Classification):
+        return settings
+    if task.of.is_regression:
+        names: tuple[str, ...] = ("score",)
+        settings["problem_type"] = "regression"
+    else:
+        names = task.of.labels
+        settings["problem_type"] = "single_label_classification"
+    numbers = {name: number for number, name in enumerate(names)}
+    return {**settings, "label2id": numbers, "id2label": {str(number): name for name, number in numbers.items()}}
 
 
 def _case_advice(to: str, is_cased: bool | None) -> str:

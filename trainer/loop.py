@@ -31,6 +31,7 @@ from trainer import checkpoint
 from trainer.batches import GlobalBatch, PhaseData, TrainingBatches, open_phase
 from trainer.checkpoint import RunState
 from trainer.engines import Engine, steps_ahead
+from trainer.evaluation import evaluate
 from trainer.faults import Faults
 from trainer.log import RunLog
 from trainer.metrics import Interval, StepResult, Throughput
@@ -60,7 +61,7 @@ class Step:
 
 def train(settings: RunSettings, engine: Engine) -> bool:
     """Train from where `settings.out`, which is locked, stands; returns whether to the end, and not until a signal to stop."""
-    engine.build(settings.model, settings.optimizer, seed=settings.seed)
+    engine.build(settings.model, settings.optimizer, seed=settings.seed, task=settings.task)
     with ExitStack() as opened:
         phases = [opened.enter_context(open_phase(settings, phase, engine)) for phase in settings.phases]
         records = [data.records for data in phases]
@@ -219,23 +220,23 @@ class _Run:
         )
 
     def _evaluate(self, step: Step, data: PhaseData) -> None:
-        """Log the losses on the test split; what was met there that cannot be taken may end the run."""
-        faults, batches, sums = self.faults, data.evaluation_batches, self.settings.task.sums()
-        for examples, row_weights in batches:
-            sums = sums.plus(self.engine.evaluate(examples, row_weights))
-        if round(sums.sequences) != batches.sequences:  # some rank left something out
+        """Log the metrics on the test split; what was met there that cannot be taken may end the run."""
+        faults, batches, task = self.faults, data.evaluation_batches, self.settings.task
+        sequences, metrics = evaluate(self.engine, task, batches, data.scorer)
+        if sequences != batches.sequences:  # some rank left something out
             for bad in batches.bad:
                 faults.meet(step.number, step.phase, TEST, bad)
+                if task.is_scored:  # which takes all
+                    faults.end(bad)
             faults.end(batches.fault)
             self.is_to_end = faults.confer()
         self._log_bad_records()
         if faults.has_fault:
             return
-        sequences, metrics = round(sums.sequences), sums.metrics()
         entry = {"step": step.number, "phase": step.phase + 1, "sequences": sequences, **metrics, **data.baseline}
         self.log.evaluated(entry)
-        found = checkpoint.Evaluated(step.phase + 1, sequences, sums.loss)
-        if self.settings.keep_best and found.is_below(self.state.best):
+        found = checkpoint.Evaluated(step.phase + 1, sequences, metrics[task.criterion], task.criterion)
+        if self.settings.keep_best and found.is_better_than(self.state.best):
             self._save_best(found)
 
     def _save_best(self, found: checkpoint.Evaluated) -> None:
@@ -243,7 +244,8 @@ class _Run:
         state, arrays = self.state, self.engine.state()
         if self.engine.is_first:
             path = checkpoint.save_best(self.settings.out, state, arrays, found)
-            say(f"step {state.step:,}: the lowest loss on the test split so far, {found.loss:.4f}: kept as {path}")
+            best = "lowest" if found.metric == checkpoint.LOSS else "highest"
+            say(f"step {state.step:,}: the {best} {found.metric} on the test split so far, {found.value:.4f}: kept as {path}")
 
     def _save(self) -> None:
         self._saved = self.state.step

@@ -1,4 +1,6 @@
-"""The losses of runs as one picture, from their logs: masked LM above, next sentence below, over the steps of the run.
+"""The losses of runs as one picture, from their logs, over the steps of the run.
+
+Of pretraining it is masked LM above and next sentence below, of another task the loss above and its first metric below.
 
     line      training; where there are many entries, a pale line of them and a strong one of moving means within each phase
     points    the test split
@@ -40,6 +42,11 @@ _STYLE: dict[Any, Any] = {
     "legend.frameon": False, "legend.labelcolor": _INK, "lines.markeredgecolor": "white", "text.color": _INK,
     "xtick.labelcolor": _INK, "ytick.labelcolor": _INK,
 }  # fmt: skip
+_NO_SCORES = {
+    "kind", "step", "phase", "epoch", "sequences", "loss", "learning_rate", "gradient_norm", "loss_scale", "skipped",
+    "sequences_per_second", "tokens_per_second", "flops_per_second", "seconds_left", "threshold",
+}  # fmt: skip
+"""What entries of the log have besides the metrics of fine-tuning."""
 _FEW = 80  # training entries that a line shows well as they are
 _REACH = 0.02  # of a phase's entries: how many before and after one are in its moving mean
 
@@ -65,6 +72,9 @@ class _Run:
     def summary(self) -> str:
         """The last losses in words, those of the test split where there are any."""
         last, where = (self.test[-1], "test split") if self.test else (self.training[-1], "training")
+        if "masked_lm_loss" not in last:
+            metrics = ", ".join(f"{name} {_value(last, name):.4g}" for name in last if name in ("loss", *_scores(last)))
+            return f"{self.label}: {where} after {last['step']:,} steps: {metrics}"
         return (
             f"{self.label}: {where} after {last['step']:,} steps: masked-LM loss {_value(last, 'masked_lm_loss'):.2f} "
             f"(accuracy {_value(last, 'masked_lm_accuracy'):.2f}), next sentence {_value(last, 'next_sentence_loss'):.2f} "
@@ -96,22 +106,37 @@ def make_figure(logs: Mapping[str, Path]) -> Figure:
         figure = Figure(figsize=(12, 7.2), dpi=100)
         FigureCanvasAgg(figure)
         above, below = figure.subplots(2, sharex=True, height_ratios=[2, 1])
+        (of_above, label_above), (of_below, label_below) = _panels(runs)
         for run in runs:
-            _draw_run(above, run, "masked_lm_loss")
-            _draw_run(below, run, "next_sentence_loss")
+            _draw_run(above, run, of_above)
+            _draw_run(below, run, of_below)
         _draw_unigram_loss(above, runs)
         for number, step in enumerate(sorted({step for run in runs for step in run.phase_ends}), 2):
             above.annotate(f" phase {number}", (step, 0.02), xycoords=("data", "axes fraction"), color=_PALE_INK, va="bottom")
             for panel in (above, below):
                 panel.axvline(step, color=_PALE_INK, linewidth=1, linestyle=":")
-        above.set_ylabel("masked-LM loss (nats)")
-        below.set(xlabel="steps", ylabel="next-sentence loss (nats)")
+        above.set_ylabel(label_above)
+        below.set(xlabel="steps", ylabel=label_below)
         below.xaxis.set_major_locator(MaxNLocator(integer=True))
         below.xaxis.set_major_formatter("{x:,.0f}")
         figure.align_ylabels()
         figure.suptitle("\n".join(run.summary for run in runs), x=0.01, ha="left", fontsize=13)
         figure.legend(*above.get_legend_handles_labels(), loc="outside lower left", ncols=3)
     return figure
+
+
+def _panels(runs: Sequence[_Run]) -> tuple[tuple[str, str], tuple[str, str]]:
+    """What is drawn above and below, by its name in the log, and what the axis calls it."""
+    entries = [entry for run in runs for entry in (*run.test, *run.training)]
+    if any("masked_lm_loss" in entry for entry in entries):
+        return ("masked_lm_loss", "masked-LM loss (nats)"), ("next_sentence_loss", "next-sentence loss (nats)")
+    score = next((name for entry in entries for name in _scores(entry)), "loss")
+    return ("loss", "loss"), (score, score.replace("_", " "))
+
+
+def _scores(entry: Entry) -> list[str]:
+    """The metrics of an entry of a fine-tuning task, but for the loss."""
+    return [name for name in entry if name not in _NO_SCORES]
 
 
 def _read_runs(logs: Mapping[str, Path]) -> list[_Run]:

@@ -1,35 +1,23 @@
-"""`python -m trainer pretrain`: check what is asked for, open the engine, train.
-
-All that can be wrong without the engine's framework, which takes seconds to load, is found before that. What was not asked
-for is chosen, and said.
-"""
+"""`python -m trainer pretrain`: the settings of a run from what is asked for; what was not asked for is chosen, and said."""
 
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import UsageError
-from bertprep.files.lock import locked
 from bertprep.options import add_options, check_options, option, read_options
-from bertprep.progress import say
-from trainer import checkpoint
 from trainer.data import DEFAULT_SEQ, Data, check_fits_model, check_same_vocabulary, find_data, name_data
-from trainer.engines import Engine, Machine, check_engine, check_installed, look_at_machine, open_engine
+from trainer.engines import Engine, Machine
 from trainer.model_config import PRESETS, ModelConfig
 from trainer.phases import Entry, PhaseOptions, check_learning, make_phases, read_phases
-from trainer.resume import check_init, check_resume, describe_finished
 from trainer.settings import EngineSettings, OptimizerSettings, Phase, RunSettings
-from trainer.signals import exit_on_sigterm
-from trainer.weights import find_weights, variable_shapes
-
-FINISHED, STOPPED = 0, 3
-"""Exit statuses: STOPPED is for a run that was told to stop, wrote a checkpoint, and can be resumed."""
+from trainer.start import describe_model, describe_phase, start
+from trainer.tasks.pretraining import PRETRAINING
+from trainer.weights import find_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,67 +92,25 @@ class _Request:
         check_learning(phases, self.data, devices=devices)
         return settings
 
+    def needs_engine(self, machine: Machine) -> bool:
+        return machine.devices is None or (machine.has_accelerator is None and self.options.model is None)
+
     def describe(self, settings: RunSettings, machine: Engine | Machine) -> list[tuple[str, str]]:
         """What will be done, as names and texts; how it is executed is the engine's to say."""
         rows = [("model", self._describe_model(settings.model, has_accelerator=bool(machine.has_accelerator)))]
         for number, (phase, data) in enumerate(zip(settings.phases, self.data, strict=True), 1):
             prefix = f"phase {number} " if len(self.data) > 1 else ""
-            rows += [(prefix + name, text) for name, text in _describe_phase(phase, data, machine.devices or 1)]
+            rows += [(prefix + name, text) for name, text in describe_phase(phase, data, machine.devices or 1)]
         return [*rows, ("optimizer", settings.optimizer.describe()), ("engine", self.engine.engine), ("out", str(settings.out))]
 
     def _describe_model(self, model: ModelConfig, *, has_accelerator: bool) -> str:
         name = self.options.model or ("base" if has_accelerator else "tiny (there is no accelerator; --model takes another)")
-        parameters = sum(math.prod(shape) for shape in variable_shapes(model).values())
-        dropout = "" if self.options.dropout else ", no dropout"
-        return (
-            f"{name}: {model.num_hidden_layers} layers of {model.hidden_size}, a vocabulary of {model.vocab_size:,}, "
-            f"{parameters:,} parameters{dropout}"
-        )
+        return describe_model(name, model, PRETRAINING, dropout=self.options.dropout)
 
 
-@exit_on_sigterm(STOPPED)
 def run(namespace: argparse.Namespace) -> int:
     """Check, open the engine, train; returns the exit status."""
-    request = _Request(namespace)
-    machine = look_at_machine(request.engine)
-    settings = request.settings_on(machine)
-    check_engine(request.engine, settings.model)
-    check_installed(request.engine)
-    engine: Engine | None = None
-    if machine.devices is None or (machine.has_accelerator is None and request.options.model is None):
-        engine = open_engine(request.engine)  # only the framework can tell what the settings depend on
-        settings = request.settings_on(engine)
-    check_init(settings)
-    with ExitStack() as opened:
-        if machine.is_first:
-            opened.enter_context(locked(settings.out))
-        if engine is None:
-            saved_precision = checkpoint.precision_of(settings.out) or "off"
-            precision = saved_precision if request.engine.amp == "auto" else request.engine.amp
-            step = check_resume(settings, devices=machine.devices or 1, precision=precision)
-            if step == settings.steps:
-                say(describe_finished(settings))
-                return FINISHED
-        rows = request.describe(settings, engine or machine)
-        width = max(len(name) for name, _ in rows)
-        if machine.is_first:
-            _say_rows(rows, width)
-        engine = engine or open_engine(request.engine)
-        if settings.resume:
-            engine.execution = engine.execution.resumed(checkpoint.precision_of(settings.out))
-        if engine.is_first:
-            processes = f", {engine.processes} processes" if engine.processes > 1 else ""
-            _say_rows([*engine.execution.describe(), ("devices", engine.device_name + processes)], width)
-        else:
-            say(f"one of {engine.processes} processes; the first one reports progress")
-        from trainer.loop import train
-
-        return FINISHED if train(settings, engine) else STOPPED
-
-
-def _say_rows(rows: Sequence[tuple[str, str]], width: int) -> None:
-    for name, text in rows:
-        say(f"{name:<{width}}  {text}")
+    return start(_Request(namespace))
 
 
 def _find_data(phases: Sequence[Entry], options: PretrainOptions) -> list[Data]:
@@ -205,16 +151,3 @@ def _default_out(workdir: Path, model: str, phases: Sequence[Phase], optimizer: 
         model = path.parent.name if path.stem in ("bert_config", "config") else path.stem
     lengths, steps = "_".join(str(phase.seq) for phase in phases), sum(phase.steps for phase in phases)
     return workdir / "models" / f"{model}_seq_{lengths}_{optimizer}_{steps}_steps"
-
-
-def _describe_phase(phase: Phase, data: Data, devices: int) -> Iterator[tuple[str, str]]:
-    yield "data", data.describe()
-    global_batch = phase.batch_size * devices * phase.accumulation
-    repeated = f"; the {data.records:,} records are fewer, so a step has some more than once" * (data.records < global_batch)
-    yield (
-        "global batch",
-        f"{global_batch:,} sequences: {phase.batch_size:,} x {devices:,} (devices) x {phase.accumulation:,} (accumulated)"
-        + repeated,
-    )
-    yield "steps", f"{phase.steps:,}, which is {phase.steps * global_batch / data.records:.3g} epochs"
-    yield "learning rate", f"{phase.schedule.peak:g} after {phase.schedule.warmup_steps:,} steps of warmup"

@@ -59,6 +59,7 @@ def describe_run(settings: RunSettings, records: Sequence[RecordSet], *, devices
         "seed": settings.seed,
         "cased": settings.cased,
         "vocabulary_sha256": sha256_of(settings.vocabulary) if settings.vocabulary else None,
+        **settings.task.made_with(),
     }
 
 
@@ -77,7 +78,7 @@ def _fingerprint(records: RecordSet) -> str | None:
 def check_init(settings: RunSettings) -> None:
     """Refuse weights that a new run cannot start from; a resumed one has no need of them."""
     if settings.init and checkpoint.newest(settings.out) is None:
-        check_initial_weights(settings.init, settings.model)
+        check_initial_weights(settings.init, settings.model, settings.task)
 
 
 def check_resume(settings: RunSettings, *, devices: int, precision: str) -> int:
@@ -113,7 +114,7 @@ def resume(settings: RunSettings, engine: Engine, made_with: Mapping[str, Any]) 
         engine.restore(arrays)
         run.best = checkpoint.read_best(settings.out, run.step, run.made_with) if settings.keep_best else None
     elif settings.init:
-        engine.restore(read_initial_weights(settings.init, settings.model))
+        engine.restore(read_initial_weights(settings.init, settings.model, settings.task))
     _check_ranks(engine, run)
     if engine.is_first:
         remove_leftovers(settings.out)

@@ -3,43 +3,47 @@
 The names are those of Google's checkpoints (`bertprep.weights.google_names`), and they are what checkpoints, optimizers and
 exports go by; they never change. What a file is, its content says and not its name: a checkpoint has the settings of its run in
 it. Of a checkpoint only the weights are taken; moments, the loss scale and the position in the data belong to its own run.
-Every variable must be there and fit: a model that is loaded in part is an accident that no loss would show.
+Every variable must be there and fit: a model that is loaded in part is an accident that no loss would show. To fine-tune, the
+body alone must be, and heads come from the seed, unless the file has the task's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.errors import UsageError
+from bertprep.errors import BertprepError, UsageError
+from bertprep.sources.tasks.weights import BERT_CONFIG, CONFIG
 from bertprep.weights import google_names
-from bertprep.weights.hugging_face import map_weights
+from bertprep.weights.hugging_face import hugging_face_name, map_named
 from bertprep.weights.safetensors import map_safetensors
 from bertprep.weights.tensor_bundle import TensorBundle, find_prefix, newest_bundle
 from bertprep.workspace.layout import GOOGLE_PREFIX
 from trainer import checkpoint
 from trainer.model_config import ModelConfig
+from trainer.tasks import Task
+from trainer.tasks.pretraining import PRETRAINING
 
+_BODY = "bert/"
 HUGGING_FACE_FILE = "model.safetensors"
 Weights = dict[str, NDArray[np.float32]]
 
 
 def variable_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every variable, in the order in which they are kept everywhere.
+    """Name and shape of every variable of a model for pretraining, in the order in which they are kept everywhere.
 
     >>> shapes = variable_shapes(ModelConfig.preset("tiny"))
     >>> shapes["bert/encoder/layer_1/intermediate/dense/kernel"]
     (128, 512)
     """
-    return google_names.variable_shapes(asdict(config))
+    return PRETRAINING.variable_shapes(config)
 
 
-def initial_values(config: ModelConfig, seed: int) -> Weights:
+def initial_values(config: ModelConfig, seed: int, task: Task = PRETRAINING) -> Weights:
     """Random values of all variables, the same for every engine, in 4 bytes a parameter.
 
     Each variable is drawn from the seed and its index in the list: a normal distribution of the configuration's
@@ -47,7 +51,7 @@ def initial_values(config: ModelConfig, seed: int) -> Weights:
     """
     return {
         name: _initial_value(name, shape, config.initializer_range, np.random.default_rng([seed, index]))
-        for index, (name, shape) in enumerate(variable_shapes(config).items())
+        for index, (name, shape) in enumerate(task.variable_shapes(config).items())
     }
 
 
@@ -86,39 +90,88 @@ def find_weights(path: Path) -> Path:
     raise UsageError(f"{path}: holds neither a checkpoint nor a {HUGGING_FACE_FILE} nor a {GOOGLE_PREFIX}; name {kinds}")
 
 
-def read_initial_weights(path: Path, config: ModelConfig) -> Weights:
-    """Values of all variables by our names, from any file or folder that `find_weights` finds."""
+def read_initial_weights(path: Path, config: ModelConfig, task: Task = PRETRAINING) -> Weights:
+    """Values of variables by our names, from any file or folder that `find_weights` finds.
+
+    For pretraining these are all. For another task they are those of the body, and of the heads where the file has the same.
+    """
     file = find_weights(path)
     if not find_prefix(file) and checkpoint.is_checkpoint(file):
-        return take_weights(file, checkpoint.read(file).state, config)  # which checks their sha256
-    with _open_weights(file, config) as read:
-        return {name: np.array(read(name), order="C") for name in variable_shapes(config)}
+        state = checkpoint.read(file).state  # which checks their sha256
+        return {name: state[name] for name in _choose(file, state, config, task)}
+    with _open_weights(file, config, task) as (names, read):
+        return {name: np.array(read(name), order="C") for name in names}
 
 
-def check_initial_weights(path: Path, config: ModelConfig) -> None:
+def check_initial_weights(path: Path, config: ModelConfig, task: Task = PRETRAINING) -> None:
     """Raise what `read_initial_weights` would raise for names and shapes; no values are read."""
-    with _open_weights(find_weights(path), config):
+    with _open_weights(find_weights(path), config, task):
         pass
 
 
 @contextmanager
-def _open_weights(file: Path, config: ModelConfig) -> Iterator[Callable[[str], NDArray[np.float32]]]:
-    """What reads a variable by its name, of a file that has exactly those of the model."""
-    shapes = variable_shapes(config)
+def _open_weights(
+    file: Path, config: ModelConfig, task: Task
+) -> Iterator[tuple[list[str], Callable[[str], NDArray[np.float32]]]]:
+    """The variables to be taken of a file, and what reads one by its name."""
     if find_prefix(file):
         bundle = TensorBundle(file)
-        google_names.check_variables(file, bundle.shapes, shapes)
-        yield bundle.read
+        yield _choose_named(file, bundle.shapes, config, task), bundle.read
     elif checkpoint.is_checkpoint(file):
         with map_safetensors(file) as state:
-            yield take_weights(file, state, config).__getitem__
+            yield _choose(file, state, config, task), state.__getitem__
     else:
-        with map_weights(file, shapes) as weights:
-            yield weights.__getitem__
+        with map_named(file, {**variable_shapes(config), **task.variable_shapes(config)}) as found:
+            shapes = {name: value.shape for name, value in found.items()}
+            yield _choose_named(file, shapes, config, task, hugging_face_name), found.__getitem__
 
 
-def take_weights(file: Path, state: Mapping[str, NDArray[np.float32]], config: ModelConfig) -> Weights:
-    """The variables of a model out of all that a checkpoint holds, each of the shape that the model has for it."""
-    shapes = variable_shapes(config)
+def take_weights(
+    file: Path, state: Mapping[str, NDArray[np.float32]], config: ModelConfig, task: Task = PRETRAINING
+) -> Weights:
+    """The variables of a model out of all that its checkpoint holds, each of the shape that the model has for it."""
+    shapes = task.variable_shapes(config)
     google_names.check_variables(file, {name: value.shape for name, value in state.items()}, shapes)
     return {name: state[name] for name in shapes}
+
+
+def _choose(file: Path, state: Mapping[str, NDArray[np.float32]], config: ModelConfig, task: Task) -> list[str]:
+    return _choose_named(file, {name: value.shape for name, value in state.items()}, config, task)
+
+
+def _choose_named(
+    file: Path, found: google_names.Shapes, config: ModelConfig, task: Task, called: Callable[[str], str] = str
+) -> list[str]:
+    """Which variables of a file a run starts from; raises where it has not the body that the model needs."""
+    expected = task.variable_shapes(config)
+    if task.name == PRETRAINING.name:
+        google_names.check_variables(file, found, expected, called)
+        return list(expected)
+    heads = {name: shape for name, shape in expected.items() if not name.startswith(_BODY)}
+    if all(name in found for name in heads):
+        if wrong := next((name for name, shape in heads.items() if found[name] != shape), None):
+            raise BertprepError(
+                f"{file}: {called(wrong)}: is {google_names.sizes(found[wrong])}, the records need "
+                f"{google_names.sizes(heads[wrong])}: it was trained for other labels; start from weights without such a head"
+            )
+    else:
+        expected = {name: shape for name, shape in expected.items() if name not in heads}
+    body = {name: shape for name, shape in found.items() if name in expected or _is_of_body(name)}
+    advice = "give weights of a BERT with the sizes of its bert_config.json"
+    google_names.check_variables(file, body, expected, called, advice)
+    return list(expected)
+
+
+def _is_of_body(name: str) -> bool:
+    """Whether a model of any task would need it; the pooler is some tasks' only, and other heads are never needed."""
+    return name.startswith(_BODY) and not name.startswith("bert/pooler/")
+
+
+def find_model(file: Path) -> ModelConfig:
+    """The sizes of the model whose weights `find_weights` found: a checkpoint has them, other files lie beside them."""
+    if not find_prefix(file) and checkpoint.is_checkpoint(file):
+        return ModelConfig.from_settings(checkpoint.read_header(file).get("model", {}))
+    for name in (BERT_CONFIG, CONFIG):
+        if (file.parent / name).is_file():
+            return ModelConfig.from_file(file.parent / name)
+    raise UsageError(f"{file}: has no {BERT_CONFIG} or {CONFIG} beside it; name its sizes with --model FILE")

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from bertprep.instances import Vocabulary
-from bertprep.records.examples import Examples
+from bertprep.records.examples import Examples, PretrainingExamples, SquadExamples
 from bertprep.terminal import Printable, printable, styled
 
 State = Literal["plain", "special", "masked", "kept", "replaced"]
@@ -57,14 +57,15 @@ def text_length(examples: Examples, row: int) -> int:
 
 
 def describe(examples: Examples, row: int) -> str:
-    """The lengths of one example, its next-sentence label and the number of its predictions, in words."""
+    """The lengths of one example, and what a model is to learn from it, in words."""
     in_b = int(np.count_nonzero(examples.segment_ids[row]))
-    predictions = int(np.count_nonzero(examples.masked_lm_weights[row]))
-    label = "a random text" if examples.next_sentence_labels[row] else "the next sentence"
-    return (
-        f"{text_length(examples, row):,} of {examples.seq:,} tokens, B has {in_b:,} and is {label}, "
-        f"{predictions:,} prediction{'s' * (predictions != 1)}"
-    )
+    text = f"{text_length(examples, row):,} of {examples.seq:,} tokens, B has {in_b:,}"
+    if isinstance(examples, PretrainingExamples):
+        predictions = int(np.count_nonzero(examples.masked_lm_weights[row]))
+        label = "a random text" if examples.next_sentence_labels[row] else "the next sentence"
+        return f"{text} and is {label}, {predictions:,} prediction{'s' * (predictions != 1)}"
+    singles = [feature.name for feature in examples.features if feature.width == "one"]
+    return ", ".join([text, *(f"{name} {getattr(examples, name)[row]}" for name in singles)])
 
 
 def example_words(
@@ -78,18 +79,11 @@ def example_words(
 ) -> list[Word]:
     """The words of one example without padding, or those of its first `most` tokens; without `join` each token is a word.
 
-    The positions `found` are marked as such. A replaced token is a word by itself, since two tokens are written there.
+    The positions `found` and SQuAD's answer are underlined. A replaced token is a word by itself, since two are written there.
     """
-    labels = {
-        position: label
-        for position, label, weight in zip(
-            examples.masked_lm_positions[row].tolist(),
-            examples.masked_lm_ids[row].tolist(),
-            examples.masked_lm_weights[row].tolist(),
-            strict=True,
-        )
-        if weight > 0
-    }
+    labels = _labels(examples, row) if isinstance(examples, PretrainingExamples) else {}
+    if isinstance(examples, SquadExamples) and examples.end_positions[row]:
+        found = {*found, *range(examples.start_positions[row], examples.end_positions[row] + 1)}
     length = text_length(examples, row)
     ids = examples.input_ids[row, : length if most is None else min(length, most)].tolist()
     words: list[Word] = []
@@ -105,6 +99,17 @@ def example_words(
         words[-1:] = [[*words[-1], token]] if is_joined else [*words[-1:], [token]]
         may_join = state not in ("special", "replaced")
     return words
+
+
+def _labels(examples: PretrainingExamples, row: int) -> dict[int, int]:
+    """The original token at each position that is to be predicted."""
+    predictions = zip(
+        examples.masked_lm_positions[row].tolist(),
+        examples.masked_lm_ids[row].tolist(),
+        examples.masked_lm_weights[row].tolist(),
+        strict=True,
+    )
+    return {position: label for position, label, weight in predictions if weight > 0}
 
 
 def _state_of(shown: str, original: str | None) -> State:

@@ -21,7 +21,7 @@ from bertprep.check.record_scan import RecordScan
 from bertprep.errors import BertprepError
 from bertprep.instances.generator import predictions_by_length
 from bertprep.kernels import numbers as faults
-from bertprep.records.examples import Examples
+from bertprep.records.examples import PretrainingExamples
 
 _HASH_SEED = 20181011  # any number will do; changing it changes no result
 _MOST_PAIRS = 1024  # of neighbours in a file that are compared
@@ -154,7 +154,7 @@ class RecordChecker:
         )  # fmt: skip
         self._addresses = np.array([table.ctypes.data for table in self._tables], np.int64)
 
-    def check(self, examples: Examples, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
+    def check(self, examples: PretrainingExamples, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Check records, numbered `numbers` in their file; returns two hashes of each, of its text and of all, (n, 2)."""
         hashes = np.empty((len(examples), 2), np.uint64)
         numbers = np.ascontiguousarray(numbers, np.int64)
@@ -266,7 +266,7 @@ _WORDS = {
 }
 
 
-def guess_special_tokens(examples: Examples) -> dict[str, Any]:
+def guess_special_tokens(examples: PretrainingExamples) -> dict[str, Any]:
     """{"cls", "sep", "mask"}: the most frequent tokens at the first, the last and the predicted positions.
 
     For records without a vocabulary; give a few hundred records, since a replacement may hide a token.

@@ -18,10 +18,10 @@ from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.kernels import numbers as faults
 from bertprep.kernels.numbers import FEATURES
-from bertprep.records.examples import MOST_VALUES, Examples, rows_in_block
+from bertprep.records.examples import MOST_VALUES, PretrainingExamples, rows_in_block
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.formats import find_format
-from bertprep.records.reader import SMALLEST_RECORD, describe_file
+from bertprep.records.reader import SMALLEST_RECORD, describe_file, measure_record
 
 BLOCK = 256
 """Records at a time: what stays in the processor's cache at 128 tokens."""
@@ -75,14 +75,14 @@ class RecordScan:
         """One for each kind of fault met so far."""
         return list(self._faults.values())
 
-    def blocks(self, sample: int | None) -> Iterator[tuple[Examples, NDArray[np.int64]]]:
+    def blocks(self, sample: int | None) -> Iterator[tuple[PretrainingExamples, NDArray[np.int64]]]:
         """The records that can be read and their numbers, at most `BLOCK` at a time, in arrays that the next block reuses.
 
         The longer the records, the fewer at a time, so that memory does not grow with them. With `sample`, only that many,
         spread evenly over the file. Raises `BertprepError` if the file is cut short meanwhile.
         """
         rows = rows_in_block(BLOCK, seq=self.seq, pred=self.pred)
-        buffer = Examples.empty(rows, seq=self.seq, pred=self.pred)
+        buffer = PretrainingExamples.empty(rows, seq=self.seq, pred=self.pred)
         wanted = self.records if sample is None else min(sample, self.records)
         files, at = np.zeros(rows, np.int64), 0
         while at < wanted:
@@ -127,10 +127,9 @@ class RecordScan:
 
     def _measure(self) -> tuple[int, int]:
         """(seq, pred) of the first record that can be read."""
-        counts = np.zeros(len(FEATURES), np.int64)
         for record in range(min(self.records, _TRIES)):
-            fault = kernels.load().measure(self._describe(int(self._offsets[record])), counts, self._notes)
-            seq, pred = int(counts[0]), int(counts[faults.POSITIONS])
+            fault, _, counts = measure_record(self._describe(int(self._offsets[record])), self._notes)
+            seq, pred = counts.get("input_ids", 0), counts.get("masked_lm_positions", 0)
             if fault >= 0 and seq > 0 and pred > 0 and max(seq, pred) <= MOST_VALUES:
                 return seq, pred
         # None can: the first one's fault is reported for all

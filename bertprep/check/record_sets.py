@@ -40,7 +40,7 @@ from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import Progress
 from bertprep.records.data_sets import DataSet
-from bertprep.records.examples import Examples
+from bertprep.records.examples import PretrainingExamples
 from bertprep.workspace.layout import VOCABULARY
 
 DEFAULT_MASKED_LM_PROB = 0.15
@@ -155,9 +155,9 @@ def _rules_for(data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob:
     )
 
 
-def _first_examples(data_set: DataSet) -> Examples | None:
+def _first_examples(data_set: DataSet) -> PretrainingExamples | None:
     """The first records of a file that has the most frequent shape among the first files."""
-    found: list[Examples] = []
+    found: list[PretrainingExamples] = []
     for name in list(data_set.files)[:_FILES_TO_MEASURE]:
         with contextlib.suppress(BertprepError), contextlib.closing(RecordScan(data_set.folder / name, name)) as scan:
             if scan.seq:

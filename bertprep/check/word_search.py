@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bertprep.errors import UsageError
 from bertprep.instances import Vocabulary
 from bertprep.instances.reference import tokenize
-from bertprep.records.examples import Examples
+from bertprep.records.examples import Examples, PretrainingExamples
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,10 @@ def make_phrase(text: str, vocabulary: Vocabulary) -> Phrase:
 
 
 def restore(examples: Examples) -> NDArray[np.int32]:
-    """(n, seq) the tokens with the labels put back at their positions."""
+    """(n, seq) the tokens, with the labels of pretraining records put back at their positions."""
     restored: NDArray[np.int32] = examples.input_ids.copy()
+    if not isinstance(examples, PretrainingExamples):
+        return restored
     is_label = (examples.masked_lm_weights > 0) & (examples.masked_lm_positions < examples.seq)
     rows, columns = np.nonzero(is_label)
     restored[rows, examples.masked_lm_positions[rows, columns]] = examples.masked_lm_ids[rows, columns]

@@ -8,14 +8,31 @@ stands here.
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertprep.config import RECORD_FORMATS, Dialect, InstanceSettings
 from bertprep.options import add_options, existing_path, how_many_at_once, read_options, whole_number
-from bertprep.workspace.layout import TEST
+from bertprep.workspace.layout import TRAINING
+
+if TYPE_CHECKING:
+    from bertprep.workspace.manifest import Manifest
 
 DEFAULT_VOCABULARY_SIZE = 8000
+
+
+@dataclass(frozen=True)
+class Created:
+    """What `create` leaves: the folder of each format, what the manifest says of its files, and the seconds it took.
+
+    `made` is the number of shards whose records were missing.
+    """
+
+    folders: dict[str, Path]
+    manifests: dict[str, Manifest]
+    seconds: float
+    made: int
 
 
 def add_workdir(parser: argparse.ArgumentParser) -> None:
@@ -51,13 +68,13 @@ def add_vocab(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_record_options(parser: argparse.ArgumentParser) -> None:
-    """What decides the records that are made, and where they go."""
-    add_options(parser, InstanceSettings)
+def add_record_options(parser: argparse.ArgumentParser, *, only_given: bool = False) -> None:
+    """What decides the records that are made, and where they go; `only_given` is that of `options.add_options`."""
+    add_options(parser, InstanceSettings, only_given=only_given)
     parser.add_argument(
         "--format", metavar="NAMES", default=",".join(RECORD_FORMATS), help="record formats (default: %(default)s)"
     )
-    add_options(parser, Dialect)
+    add_options(parser, Dialect, only_given=only_given)
     parser.add_argument(
         "--vocab", metavar="FILE|MODEL",
         help="vocabulary: a file, or a model whose vocabulary was downloaded, such as bert-base-uncased "
@@ -95,9 +112,9 @@ def record_arguments(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def split_rows(files: dict[str, dict[str, Any]], *counts: str) -> list[tuple[str, ...]]:
-    """A row for each split of a manifest's files: its name, the number of files, the totals of `counts`, and megabytes."""
+    """A row for each split of a manifest's files, training first: name, files, the totals of `counts`, and megabytes."""
     splits: dict[str, list[dict[str, Any]]] = {}
-    for name, facts in sorted(files.items(), key=lambda item: item[0].startswith(TEST)):  # training first
+    for name, facts in sorted(files.items(), key=lambda item: not item[0].startswith(TRAINING)):
         splits.setdefault(name.rpartition("/")[0], []).append(facts)
     return [
         (

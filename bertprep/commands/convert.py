@@ -31,6 +31,7 @@ from bertprep.workspace.record_home import check_vocabulary_place, keep_vocabula
 if TYPE_CHECKING:
     from bertprep.records.data_sets import DataSet
     from bertprep.records.deal import IdentifiedFile, Output
+    from bertprep.records.examples import Shape
     from bertprep.records.writer import WrittenFile
 
 
@@ -183,7 +184,7 @@ def _convert_data_set(
     to = to or _other_format({source.format for source in sources}, data_set.folder)
     dialect.check_fits((to,), "--to")
     outputs = plan_outputs(data_set, sources, target, to, shards, dialect)
-    known = data_set.manifest.made_with if data_set.manifest else {"seq": sources[0].seq, "pred": sources[0].pred}
+    known = data_set.manifest.made_with if data_set.manifest else _sizes(sources[0].shape)
     made_with = {
         **{name: value for name, value in known.items() if name not in asdict(dialect)},
         **dialect.made_with,
@@ -219,6 +220,10 @@ def _convert_data_set(
                 shown.advance(records=written.records, MB=written.bytes / 1e6)
         manifest = journal.finish([output.name for output in outputs], versions_of("llvmlite", "numpy"))
     return to, manifest.files, True
+
+
+def _sizes(shape: Shape) -> dict[str, int]:
+    return {"seq": shape.seq, "pred": shape.pred} if shape.pred else {"seq": shape.seq}
 
 
 def _identify_all(data_set: DataSet, workers: int, reporter: Reporter) -> list[IdentifiedFile]:

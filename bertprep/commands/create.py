@@ -1,31 +1,42 @@
-"""`bertprep create`: text shards become masked-LM record files, and the stages before it are run where they are missing."""
+"""`bertprep create`: text shards become masked-LM record files, and the stages before it are run where they are missing.
+
+With `--task` the files of a fine-tuning task become records instead: `task_records`.
+"""
 
 from __future__ import annotations
 
 import argparse
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bertprep.commands import DEFAULT_VOCABULARY_SIZE, add_record_options, add_verify, record_arguments, split_rows
+from bertprep.commands import (
+    DEFAULT_VOCABULARY_SIZE,
+    Created,
+    add_record_options,
+    add_verify,
+    record_arguments,
+    split_rows,
+    task_records,
+)
 from bertprep.config import DEFAULT_DIALECT, RECORD_FORMATS, Dialect, InstanceSettings
 from bertprep.errors import UsageError
 from bertprep.progress import Reporter
 from bertprep.terminal import tell, tell_table
 
-if TYPE_CHECKING:
-    from bertprep.workspace.manifest import Manifest
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_record_options(parser)
+    add_record_options(parser, only_given=True)
     add_verify(parser)
+    task_records.add_options(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Make the records, and print what each format and split has."""
+    if options.task is not None:
+        task_records.run(options)
+        return
+    task_records.check_no_task(options)
     created = create(**record_arguments(options), verify=options.verify, progress=True)
     rows: list[tuple[str, ...]] = [("format", "split", "files", "documents", "records", "MB")]
     for name, manifest in created.manifests.items():
@@ -35,19 +46,6 @@ def run(options: argparse.Namespace) -> None:
         f"made in {created.seconds:.1f} s in" if created.made else "nothing was missing in",
         *(f"  {folder}" for folder in created.folders.values()),
     )
-
-
-@dataclass(frozen=True)
-class Created:
-    """What `create` leaves: the folder of each format, what the manifest says of its files, and the seconds it took.
-
-    `made` is the number of shards whose records were missing.
-    """
-
-    folders: dict[str, Path]
-    manifests: dict[str, Manifest]
-    seconds: float
-    made: int
 
 
 def create(

@@ -85,7 +85,7 @@ def show_examples(
         vocabulary = load_vocabulary(vocab or _vocabulary_beside(data_set, path))
         _check_vocabulary(file, vocabulary, data_set)
         chosen: dict[int, Collection[int]] = {}  # record -> positions to highlight
-        about = [f"{path}: {file.format}, {len(file):,} records, {file.seq} tokens, {file.pred} predictions"]
+        about = [f"{path}: {file.format}, {len(file):,} records, {file.seq} tokens, {_kind_in_words(file)}"]
         if search is None:
             chosen = dict.fromkeys(range(first, min(first + max(count, 0), len(file))), ())
         else:
@@ -109,7 +109,7 @@ def _find_all(file: RecordFile, phrase: Phrase) -> Iterator[tuple[int, set[int]]
     from bertprep.records.examples import rows_in_block
 
     start = 0
-    for examples in file.blocks(rows_in_block(_BLOCK, seq=file.seq, pred=file.pred)):
+    for examples in file.blocks(rows_in_block(_BLOCK, seq=file.seq, pred=file.pred, kind=file.kind)):
         rows, columns = find_phrase(examples, phrase)
         positions: dict[int, set[int]] = {}
         for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
@@ -122,6 +122,8 @@ def _check_vocabulary(file: RecordFile, vocabulary: Vocabulary, data_set: DataSe
     """Raise where the manifest names another vocabulary, or most of the first records cannot have been made with this one."""
     import numpy as np
 
+    from bertprep.records import PretrainingExamples
+
     made_with = sha256_of_vocabulary(data_set.manifest) if data_set.manifest else None
     if made_with not in (None, vocabulary.sha256):
         raise BertprepError(
@@ -130,7 +132,9 @@ def _check_vocabulary(file: RecordFile, vocabulary: Vocabulary, data_set: DataSe
         )
     examples = file[:_SAMPLE]
     first = examples.input_ids[:, 0]
-    highest = np.maximum(examples.input_ids.max(axis=1), examples.masked_lm_ids.max(axis=1))
+    highest = examples.input_ids.max(axis=1)
+    if isinstance(examples, PretrainingExamples):
+        highest = np.maximum(highest, examples.masked_lm_ids.max(axis=1))
     wrong = np.flatnonzero((first != vocabulary.cls) | (highest >= len(vocabulary)))
     if 2 * len(wrong) > len(examples):
         record = wrong[0]
@@ -140,6 +144,10 @@ def _check_vocabulary(file: RecordFile, vocabulary: Vocabulary, data_set: DataSe
         raise BertprepError(
             f"{vocabulary.path}: is not the vocabulary of {file.path}: record {record} {found}; name that with --vocab FILE"
         )
+
+
+def _kind_in_words(file: RecordFile) -> str:
+    return f"{file.pred} predictions" if file.pred else f"for {file.kind.title}"
 
 
 def _vocabulary_beside(data_set: DataSet, path: Path) -> Path:

@@ -8,6 +8,7 @@ import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,13 @@ class TokenizedShard:
         return len(self.sentence_starts) - 1
 
 
+class TokenizedLines(NamedTuple):
+    """The tokens of many lines: line i is tokens[ends[i - 1]:ends[i]], from 0 where i is 0, and may have none."""
+
+    tokens: NDArray[np.int32]
+    ends: NDArray[np.int64]
+
+
 class Tokenizer:
     """BERT's tokenizer for one vocabulary, lower-casing or cased; keeps the words it has met, so use one for many shards."""
 
@@ -82,6 +90,28 @@ class Tokenizer:
         if shard.documents == 0:
             raise BertprepError(f"{path}: holds no document: no line of its {shard.text_bytes:,} bytes has a token")
         return shard
+
+    def tokenize_lines(self, text: bytes) -> TokenizedLines:
+        """The tokens of each line by itself, empty ones too; `text` is UTF-8 and ends with a newline.
+
+        In a text of several lines replace line ends first: a newline ends a line, and a carriage return vanishes.
+        """
+        size = len(text)
+        if size == 0:
+            return TokenizedLines(np.empty(0, np.int32), np.empty(0, np.int64))
+        buffer = bytearray(text)
+        if self._lower and buffer.find(_CAPITAL_SIGMA[0]) >= 0:
+            lower_final_sigmas(buffer, size)
+        buffer += bytes(TEXT_SLACK)
+        tokens = np.empty(size + TOKEN_SLACK, np.int32)  # the system gives memory only for what is written
+        ends = np.empty(text.count(b"\n"), np.int64)
+        wrong = kernels.load().tokenize_lines(
+            np.frombuffer(buffer, np.uint8), size, self._entries, self._replacements, int(self._lower),
+            *self._trie, self._unknown, self._cache, self._word, tokens, ends,
+        )  # fmt: skip
+        if wrong >= 0 or not text.endswith(b"\n"):
+            raise ValueError("lines to be tokenized must be UTF-8 and end with a newline")
+        return TokenizedLines(tokens[: ends[-1]], ends)
 
     def _tokenize(self, path: Path, file: io.RawIOBase, size_bytes: int) -> TokenizedShard:
         text_crc32c = text_bytes = 0

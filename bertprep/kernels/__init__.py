@@ -42,6 +42,7 @@ _SOURCES = (
     "messages",
     "decode",
     "record_checks",
+    "squad",
     "bus_errors",
 )
 _C_TYPES: dict[str, Any] = {"int64": ctypes.c_int64, "uint64": ctypes.c_uint64, "uint32": ctypes.c_uint32}

@@ -8,9 +8,6 @@ Kernels return how many records they read, or a fault, and note what a message a
 addresses among them: one for each open file, so that one call can gather from many, and one for the arrays.
 """
 
-from numba import types
-from numba.extending import intrinsic
-
 from bertprep.kernels.crc32c import masked_crc32c
 from bertprep.kernels.language import (
     f32_p,
@@ -20,6 +17,7 @@ from bertprep.kernels.language import (
     kernel,
     load_u32,
     load_u64,
+    pointer_at,
     prefetch,
     shifted,
     subroutine,
@@ -27,8 +25,14 @@ from bertprep.kernels.language import (
     u32,
     u32_p,
 )
-from bertprep.kernels.messages import count_values, locate_features, take_numbers, take_weights
+from bertprep.kernels.messages import count_values, find_features, locate_features, take_floats, take_numbers
 from bertprep.kernels.numbers import (
+    ARRAY_ADDRESS,
+    ARRAY_FEATURE,
+    ARRAY_IS_FLOAT,
+    ARRAY_VALUES,
+    ARRAY_WIDTH,
+    ARRAYS_SIZE,
     BEGIN,
     BEYOND_MODEL,
     DATA_CHECKSUM,
@@ -36,7 +40,6 @@ from bertprep.kernels.numbers import (
     END,
     EXPECTED,
     FEATURE,
-    FEATURE_COUNT,
     FILE_DATA,
     FILE_FORMAT,
     FILE_OFFSETS,
@@ -44,6 +47,7 @@ from bertprep.kernels.numbers import (
     FILE_WIDTH,
     FOUND,
     KIND,
+    KNOWN_FEATURES,
     LEFT_OVER,
     LENGTH_CHECKSUM,
     PROBLEM_SIZE,
@@ -51,27 +55,16 @@ from bertprep.kernels.numbers import (
     SPAN_SIZE,
     TFRECORD,
     TRUNCATED,
-    WEIGHTS,
     WRONG_COUNT,
 )
 
-# The arrays: the addresses of the seven, then how many values a record has in each.
+# The arrays: a row of ARRAY_WIDTH numbers for each feature that is asked for; see `Examples.addresses`.
 # Notes: NOTES_SIZE numbers, PROBLEM_SIZE on a fault and SPAN_SIZE on each feature.
 
 _MINUS_ZERO = 1 << 31  # as bits
 _AHEAD = 8  # records between asking for a record's memory and reading it
 _MOST_LINES = 32  # of 64 bytes, that are asked for
 _CHECKED = 4096  # values that are checked at a time: 16 KB, which the first cache still holds
-
-
-@intrinsic
-def _pointer_at(_context, kind, _address):
-    """The memory at an address, as a pointer of that kind."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[1], context.get_value_type(signature.return_type))
-
-    return kind.instance_type(kind, types.int64), generate
 
 
 @subroutine
@@ -95,60 +88,88 @@ def _open_frame(data, size, at, record_format, problem):
 
 
 @subroutine
-def _locate(data, size, at, record_format, spans, problem):
-    """Check a record and locate its features; returns where its data ends, or a fault."""
+def _open_record(data, size, at, record_format, problem):
+    """As `_open_frame`, with the data's checksum verified."""
     begin, end = _open_frame(data, size, at, record_format, problem)
     if begin < 0:
-        return begin
+        return begin, end
     if record_format == TFRECORD:
         problem[FOUND], problem[EXPECTED] = i64(load_u32(data, end)), i64(masked_crc32c(data, begin, end - begin))
         if problem[FOUND] != problem[EXPECTED]:
-            return i64(DATA_CHECKSUM)
-    fault = locate_features(data, begin, end, record_format, spans, problem)
+            return i64(DATA_CHECKSUM), i64(0)
+    return begin, end
+
+
+@subroutine
+def _locate(data, size, at, record_format, arrays, spans, problem):
+    """Check a record and locate its features; returns where its data ends, or a fault."""
+    begin, end = _open_record(data, size, at, record_format, problem)
+    if begin < 0:
+        return begin
+    fault = locate_features(data, begin, end, record_format, arrays, spans, problem)
     return fault if fault < 0 else end
 
 
 @subroutine
-def _count(data, spans, feature):
+def _count(data, spans, feature, is_float):
     width = i64(0)
-    if feature == WEIGHTS:
-        width = i64(8) if spans[SPAN_SIZE * WEIGHTS + KIND] == DOUBLE_LIST else i64(4)
+    if is_float:
+        width = i64(8) if spans[SPAN_SIZE * feature + KIND] == DOUBLE_LIST else i64(4)
     return count_values(data, spans[SPAN_SIZE * feature + BEGIN], spans[SPAN_SIZE * feature + END], width)
 
 
 @subroutine
 def _decode_record(data, size, at, record_format, arrays, row, spans, problem):
     """One record to row `row` of the arrays; returns where the next one begins, or a fault."""
-    end = _locate(data, size, at, record_format, spans, problem)
+    end = _locate(data, size, at, record_format, arrays, spans, problem)
     if end < 0:
         return end
-    for feature in range(FEATURE_COUNT):
-        count = arrays[FEATURE_COUNT + feature]
-        if feature == WEIGHTS:
-            fault = take_weights(data, spans, _pointer_at(f32_p, arrays[feature]), row * count, count)
+    for array in range(0, ARRAY_WIDTH * arrays[ARRAYS_SIZE], ARRAY_WIDTH):
+        feature, count, address = arrays[array + ARRAY_FEATURE], arrays[array + ARRAY_VALUES], arrays[array + ARRAY_ADDRESS]
+        if arrays[array + ARRAY_IS_FLOAT]:
+            fault = take_floats(data, spans, feature, pointer_at(f32_p, address), row * count, count)
         else:
-            fault = take_numbers(data, spans, feature, size, _pointer_at(i32_p, arrays[feature]), row * count, count)
+            fault = take_numbers(data, spans, feature, size, pointer_at(i32_p, address), row * count, count)
         if fault < 0:
             problem[FEATURE], problem[EXPECTED] = feature, count
             if fault == WRONG_COUNT:
-                problem[FOUND] = _count(data, spans, feature)
+                problem[FOUND] = _count(data, spans, feature, arrays[array + ARRAY_IS_FLOAT])
             return fault
     return end + 4 if record_format == TFRECORD else end
 
 
 @kernel
-def measure(file: i64_p, counts: i64_p, notes: i64_p) -> i64:
-    """How many values each feature of the first record has; 0 or a fault."""
-    data, problem, spans = _pointer_at(u8_p, file[FILE_DATA]), notes, shifted(notes, PROBLEM_SIZE)
+def find_lists(file: i64_p, arrays: i64_p, lists: i64_p, notes: i64_p) -> i64:
+    """The field of each known feature's list in the first record, 0 for none, -1 for no such feature; 0 or a fault.
+
+    `arrays` must ask for all of them.
+    """
+    data, problem, spans = pointer_at(u8_p, file[FILE_DATA]), notes, shifted(notes, PROBLEM_SIZE)
     problem[ROW] = 0
-    end = _locate(data, file[FILE_SIZE], i64(0), file[FILE_FORMAT], spans, problem)
+    begin, end = _open_record(data, file[FILE_SIZE], i64(0), file[FILE_FORMAT], problem)
+    if begin < 0:
+        return begin
+    fault = find_features(data, begin, end, file[FILE_FORMAT], arrays, spans, problem)
+    for feature in range(len(KNOWN_FEATURES)):
+        lists[feature] = spans[SPAN_SIZE * feature + KIND] if spans[SPAN_SIZE * feature + BEGIN] >= 0 else i64(-1)
+    return fault
+
+
+@kernel
+def measure(file: i64_p, arrays: i64_p, counts: i64_p, notes: i64_p) -> i64:
+    """How many values the first record has in each feature that the arrays are of; 0 or a fault."""
+    data, problem, spans = pointer_at(u8_p, file[FILE_DATA]), notes, shifted(notes, PROBLEM_SIZE)
+    problem[ROW] = 0
+    end = _locate(data, file[FILE_SIZE], i64(0), file[FILE_FORMAT], arrays, spans, problem)
     if end < 0:
         return end
-    for feature in range(FEATURE_COUNT):
-        counts[feature] = _count(data, spans, feature)
-        if counts[feature] < 0:
+    for number in range(arrays[ARRAYS_SIZE]):
+        array = ARRAY_WIDTH * number
+        feature = arrays[array + ARRAY_FEATURE]
+        counts[number] = _count(data, spans, feature, arrays[array + ARRAY_IS_FLOAT])
+        if counts[number] < 0:
             problem[FEATURE] = feature
-            return counts[feature]
+            return counts[number]
     return i64(0)
 
 
@@ -158,8 +179,8 @@ def find_records(file: i64_p, found: i64, most: i64, problem: i64_p) -> i64:
 
     Returns how many are known now; the offset after them is where the last one ends. Checks lengths and their checksums.
     """
-    data, size, record_format = _pointer_at(u8_p, file[FILE_DATA]), file[FILE_SIZE], file[FILE_FORMAT]
-    offsets = _pointer_at(i64_p, file[FILE_OFFSETS])
+    data, size, record_format = pointer_at(u8_p, file[FILE_DATA]), file[FILE_SIZE], file[FILE_FORMAT]
+    offsets = pointer_at(i64_p, file[FILE_OFFSETS])
     at = offsets[found]
     while at < size and found < most:
         begin, end = _open_frame(data, size, at, record_format, problem)
@@ -178,8 +199,8 @@ def decode(file: i64_p, first: i64, count: i64, arrays: i64_p, row: i64, notes: 
 
     The offset of `first` must be known; those of the records after it are noted.
     """
-    data, size, record_format = _pointer_at(u8_p, file[FILE_DATA]), file[FILE_SIZE], file[FILE_FORMAT]
-    offsets = _pointer_at(i64_p, file[FILE_OFFSETS])
+    data, size, record_format = pointer_at(u8_p, file[FILE_DATA]), file[FILE_SIZE], file[FILE_FORMAT]
+    offsets = pointer_at(i64_p, file[FILE_OFFSETS])
     problem, spans = notes, shifted(notes, PROBLEM_SIZE)
     at = offsets[first]
     done = i64(0)
@@ -200,18 +221,18 @@ def _gather_range(files, numbers, records, first, stop, count, arrays, row, note
     for i in range(first, stop):
         if i + 2 * _AHEAD < count:
             coming = FILE_WIDTH * numbers[i + 2 * _AHEAD]
-            prefetch(_pointer_at(i64_p, files[coming + FILE_OFFSETS]), records[i + 2 * _AHEAD])
+            prefetch(pointer_at(i64_p, files[coming + FILE_OFFSETS]), records[i + 2 * _AHEAD])
         if i + _AHEAD < count:
             coming = FILE_WIDTH * numbers[i + _AHEAD]
-            bounds = shifted(_pointer_at(i64_p, files[coming + FILE_OFFSETS]), records[i + _AHEAD])
+            bounds = shifted(pointer_at(i64_p, files[coming + FILE_OFFSETS]), records[i + _AHEAD])
             lines = (bounds[1] - bounds[0]) // 64 + 1
             for line in range(min(lines, i64(_MOST_LINES))):
-                prefetch(_pointer_at(u8_p, files[coming + FILE_DATA]), bounds[0] + 64 * line)
+                prefetch(pointer_at(u8_p, files[coming + FILE_DATA]), bounds[0] + 64 * line)
         file = shifted(files, FILE_WIDTH * numbers[i])
         outcome = _decode_record(
-            _pointer_at(u8_p, file[FILE_DATA]),
+            pointer_at(u8_p, file[FILE_DATA]),
             file[FILE_SIZE],
-            _pointer_at(i64_p, file[FILE_OFFSETS])[records[i]],
+            pointer_at(i64_p, file[FILE_OFFSETS])[records[i]],
             file[FILE_FORMAT],
             arrays,
             row + i,
@@ -226,29 +247,32 @@ def _gather_range(files, numbers, records, first, stop, count, arrays, row, note
 
 @subroutine
 def _check_range(first, stop, arrays, row, most, problem):
-    """Whether all values of records `first` to stop - 1 are 0 to most[feature]; returns 0 or a fault.
+    """Whether all values of records `first` to stop - 1 are 0 to most[i] in array number i; returns 0 or a fault.
 
-    Weights are compared by their bits, whose order is that of the numbers, with infinity and NaN after all of them. All
+    Floats are compared by their bits, whose order is that of the numbers, with infinity and NaN after all of them. All
     values of a feature are one run without a branch, which becomes vector code; where one is too high is looked for after.
     """
     excess = i64(0)
-    for feature in range(FEATURE_COUNT):
-        width = arrays[FEATURE_COUNT + feature]
-        values = shifted(_pointer_at(u32_p, arrays[feature]), (row + first) * width)
+    for number in range(arrays[ARRAYS_SIZE]):
+        array = shifted(arrays, ARRAY_WIDTH * number)
+        width = array[ARRAY_VALUES]
+        values = shifted(pointer_at(u32_p, array[ARRAY_ADDRESS]), (row + first) * width)
         highest = u32(0)
         for i in range((stop - first) * width):
             highest = max(highest, values[i])
-        excess = max(excess, i64(highest) - most[feature])
+        excess = max(excess, i64(highest) - most[number])
     if excess <= 0:
         return i64(0)
     for i in range(first, stop):
-        for feature in range(FEATURE_COUNT):
-            width = arrays[FEATURE_COUNT + feature]
-            values = shifted(_pointer_at(u32_p, arrays[feature]), (row + i) * width)
+        for number in range(arrays[ARRAYS_SIZE]):
+            array = shifted(arrays, ARRAY_WIDTH * number)
+            width = array[ARRAY_VALUES]
+            values = shifted(pointer_at(u32_p, array[ARRAY_ADDRESS]), (row + i) * width)
             for k in range(width):
                 value = i64(values[k])
-                if value > most[feature] and not (feature == WEIGHTS and value == _MINUS_ZERO):
-                    problem[ROW], problem[FEATURE], problem[FOUND], problem[EXPECTED] = i, feature, value, most[feature]
+                if value > most[number] and not (array[ARRAY_IS_FLOAT] and value == _MINUS_ZERO):
+                    problem[ROW], problem[FEATURE] = i, array[ARRAY_FEATURE]
+                    problem[FOUND], problem[EXPECTED] = value, most[number]
                     return i64(BEYOND_MODEL)
     return i64(0)
 
@@ -267,10 +291,10 @@ def gather(files: i64_p, numbers: i64_p, records: i64_p, count: i64, arrays: i64
 def gather_within(
     files: i64_p, numbers: i64_p, records: i64_p, count: i64, most: i64_p, arrays: i64_p, row: i64, notes: i64_p
 ) -> i64:
-    """As `gather`, of records whose values are all 0 to most[feature]: a few at a time, while they are in the cache."""
+    """As `gather`, of records whose values are all 0 to most[i] in array number i: a few at a time, while the cache has them."""
     width = i64(0)
-    for feature in range(FEATURE_COUNT):
-        width += arrays[FEATURE_COUNT + feature]
+    for array in range(0, ARRAY_WIDTH * arrays[ARRAYS_SIZE], ARRAY_WIDTH):
+        width += arrays[array + ARRAY_VALUES]
     first, portion = i64(0), max(i64(1), i64(_CHECKED) // max(i64(1), width))
     while first < count:
         stop = min(first + portion, count)

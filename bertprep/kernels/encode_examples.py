@@ -12,6 +12,7 @@ from bertprep.kernels.language import (
     i64,
     i64_p,
     kernel,
+    pointer_at,
     store_u32,
     store_u64,
     subroutine,
@@ -21,22 +22,18 @@ from bertprep.kernels.language import (
     u64,
 )
 from bertprep.kernels.numbers import (
+    ARRAY_ADDRESS,
+    ARRAY_FEATURE,
+    ARRAY_IS_FLOAT,
+    ARRAY_VALUES,
+    ARRAY_WIDTH,
+    ARRAYS_SIZE,
     FLOAT_LIST_TAG,
-    INPUT_IDS,
-    INPUT_MASK,
     INT32_LIST_TAG,
     INT64_LIST_TAG,
-    LABELS,
-    NEXT_SENTENCE,
-    POSITIONS,
-    SEGMENT_IDS,
     TFRECORD,
     VARINT_SIZE_SHIFT,
-    WEIGHTS,
-    widest_example,
 )
-
-_widest_example = subroutine(widest_example)
 
 
 @subroutine
@@ -75,40 +72,37 @@ def _put_numbers(out, at, keys, feature, tag, numbers, start, count, ready):
 
 
 @subroutine
-def _put_weights(out, at, keys, weights, start, count):
+def _put_floats(out, at, keys, feature, values, start, count):
     """The feature of `count` floats, given as their bits."""
-    at = put_header(out, at, keys, WEIGHTS, FLOAT_LIST_TAG, 4 * count)
+    at = put_header(out, at, keys, feature, FLOAT_LIST_TAG, 4 * count)
     for i in range(count):
-        store_u32(out, at + 4 * i, weights[start + i])
+        store_u32(out, at + 4 * i, values[start + i])
     return at + 4 * count
 
 
 @kernel
 def encode_examples(
-    record_format: i64, first: i64, end: i64, seq: i64, pred: i64,
-    input_ids: i32_p, input_mask: i32_p, segment_ids: i32_p,
-    positions: i32_p, labels: i32_p, weights: u32_p, next_sentence: i32_p,
+    record_format: i64, first: i64, end: i64, arrays: i64_p, widest: i64,
     keys: u8_p, ready: u32_p, out: u8_p, capacity: i64, size: i64_p,
 ) -> i64:  # fmt: skip
     """Write rows `first` to `end` - 1, as far as `capacity` allows; returns the number of the first not written.
 
-    All whole numbers are at least 0; `weights` are the bits of floats. `ready` holds seq + SPARE_VARINTS numbers; size[0] is
-    set to the bytes written.
+    All whole numbers are at least 0. A record takes at most `widest` bytes. `ready` holds as many numbers as the longest
+    feature, and SPARE_VARINTS; size[0] is set to the bytes written.
     """
-    widest = _widest_example(seq, pred)
     before = i64(8) if record_format != TFRECORD else 12 + 1 + varint_size(widest)
     tag = i64(INT64_LIST_TAG) if record_format == TFRECORD else i64(INT32_LIST_TAG)
     start = i64(0)
     row = first
     while row < end and start + widest <= capacity:
         body = start + before
-        at = _put_numbers(out, body, keys, INPUT_IDS, tag, input_ids, row * seq, seq, ready)
-        at = _put_numbers(out, at, keys, INPUT_MASK, tag, input_mask, row * seq, seq, ready)
-        at = _put_numbers(out, at, keys, SEGMENT_IDS, tag, segment_ids, row * seq, seq, ready)
-        at = _put_numbers(out, at, keys, POSITIONS, tag, positions, row * pred, pred, ready)
-        at = _put_numbers(out, at, keys, LABELS, tag, labels, row * pred, pred, ready)
-        at = _put_weights(out, at, keys, weights, row * pred, pred)
-        at = _put_numbers(out, at, keys, NEXT_SENTENCE, tag, next_sentence, row, 1, ready)
+        at = body
+        for array in range(0, ARRAY_WIDTH * arrays[ARRAYS_SIZE], ARRAY_WIDTH):
+            feature, count, address = arrays[array + ARRAY_FEATURE], arrays[array + ARRAY_VALUES], arrays[array + ARRAY_ADDRESS]
+            if arrays[array + ARRAY_IS_FLOAT]:
+                at = _put_floats(out, at, keys, feature, pointer_at(u32_p, address), row * count, count)
+            else:
+                at = _put_numbers(out, at, keys, feature, tag, pointer_at(i32_p, address), row * count, count, ready)
         if record_format == TFRECORD:
             start = close_tfrecord(out, start, body, at - body)
         else:

@@ -67,6 +67,16 @@ def stored(builder: Any, value: Any, pointer: Any, index: Any) -> None:
     builder.store(value, builder.bitcast(builder.gep(pointer, [index]), value.type.as_pointer())).align = 1
 
 
+@intrinsic
+def pointer_at(_context: Any, kind: Any, _address: Any) -> Any:
+    """The memory at an address, as a pointer of that kind."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[1], context.get_value_type(signature.return_type))
+
+    return kind.instance_type(kind, types.int64), generate
+
+
 def _load(kind: Any, result: Any) -> Any:
     @intrinsic
     def load(_context: Any, _pointer: Any, _index: Any) -> Any:

@@ -1,28 +1,33 @@
-"""Find the seven features in a serialized record, whoever wrote it, and take their values out.
+"""Find features in a serialized record, whoever wrote it, and take their values out.
 
     Example (TFRecord)   1: Features { 1: entry { 1: name, 2: Feature }, ... }    Feature: 1 bytes, 2 float, 3 int64 list
     OFRecord                         { 1: entry { 1: name, 2: Feature }, ... }    1 bytes, 2 float, 3 double, 4 int32, 5 int64
 
-Entries and the fields in them may come in any order, numbers packed or one by one, and what is unknown is skipped. First all
-features are located, as ranges of bytes; every length is checked against the range around it before it is used.
+Entries and the fields in them may come in any order, numbers packed or one by one, and what is unknown or not asked for is
+skipped. First all features are located, as ranges of bytes; every length is checked against the range around it before it
+is used.
 """
 
 import numpy as np
 
 from bertprep.kernels.language import i64, load_f32, load_f64, load_u64, subroutine
 from bertprep.kernels.numbers import (
+    ARRAY_FEATURE,
+    ARRAY_IS_FLOAT,
+    ARRAY_WIDTH,
+    ARRAYS_SIZE,
+    ARRAYS_WANTED,
     BEGIN,
     DOUBLE_LIST,
     END,
     EXAMPLE_INT64_LIST,
     FEATURE,
-    FEATURE_COUNT,
-    FEATURES,
     FLOAT_LIST,
     FOUND,
     INT32_LIST,
     INT64_LIST,
     KIND,
+    KNOWN_FEATURES,
     MALFORMED,
     MISSING,
     OFRECORD,
@@ -30,13 +35,12 @@ from bertprep.kernels.numbers import (
     TF2_NAMES,
     TFRECORD,
     TWICE,
-    WEIGHTS,
     WRONG_COUNT,
     WRONG_TYPE,
 )
 from bertprep.kernels.varints import count_numbers, read_number, read_varint, unpack
 
-_NAMES = {name: feature for feature, known in enumerate(FEATURES) for name in (known, TF2_NAMES.get(known, known))}
+_NAMES = {name: feature for feature, known in enumerate(KNOWN_FEATURES) for name in (known, TF2_NAMES.get(known, known))}
 _BY_SIZE = sorted(_NAMES, key=len)
 _SIZES = np.array([len(name) for name in _BY_SIZE])
 _LONGEST = len(_BY_SIZE[-1])
@@ -101,7 +105,7 @@ def _skip(data, tag, at, end):
 
 
 @subroutine
-def _locate_in_entry(data, at, end, spans, problem):
+def _locate_in_entry(data, at, end, wanted, spans, problem):
     """Note where the feature of one map entry is; field 1 is its name, field 2 the Feature."""
     name, name_size = i64(0), i64(0)
     value, value_end = i64(-1), i64(-1)
@@ -123,7 +127,7 @@ def _locate_in_entry(data, at, end, spans, problem):
             if at < 0:
                 return i64(MALFORMED)
     feature = _feature_named(data, name, name_size)
-    if feature < 0:
+    if feature < 0 or not (wanted >> feature) & 1:
         return i64(0)
     problem[FEATURE] = feature
     span = SPAN_SIZE * feature
@@ -147,14 +151,14 @@ def _locate_in_entry(data, at, end, spans, problem):
 
 
 @subroutine
-def _locate_in_map(data, at, end, spans, problem):
+def _locate_in_map(data, at, end, wanted, spans, problem):
     while at < end:
         tag, at = read_varint(data, at, end)
         if tag == 0x0A:
             size, at = _read_size(data, at, end)
             if size < 0:
                 return i64(MALFORMED)
-            fault = _locate_in_entry(data, at, at + size, spans, problem)
+            fault = _locate_in_entry(data, at, at + size, wanted, spans, problem)
             if fault < 0:
                 return fault
             at += size
@@ -166,13 +170,15 @@ def _locate_in_map(data, at, end, spans, problem):
 
 
 @subroutine
-def locate_features(data, at, end, record_format, spans, problem):
-    """Fill `spans` for all features of the record data[at:end]; 0 or a fault. All are there, with a list of a fitting type."""
-    for feature in range(FEATURE_COUNT):
-        spans[SPAN_SIZE * feature + KIND] = 0
-        spans[SPAN_SIZE * feature + BEGIN] = -1
+def find_features(data, at, end, record_format, arrays, spans, problem):
+    """Fill `spans` for the features that the arrays are of, as far as the record data[at:end] has them; 0 or a fault."""
+    wanted = arrays[ARRAYS_WANTED]
+    for row in range(0, ARRAY_WIDTH * arrays[ARRAYS_SIZE], ARRAY_WIDTH):
+        span = SPAN_SIZE * arrays[row + ARRAY_FEATURE]
+        spans[span + KIND] = 0
+        spans[span + BEGIN] = -1
     if record_format == OFRECORD:
-        fault = _locate_in_map(data, at, end, spans, problem)
+        fault = _locate_in_map(data, at, end, wanted, spans, problem)
         if fault < 0:
             return fault
     while record_format == TFRECORD and at < end:
@@ -181,7 +187,7 @@ def locate_features(data, at, end, record_format, spans, problem):
             size, at = _read_size(data, at, end)
             if size < 0:
                 return i64(MALFORMED)
-            fault = _locate_in_map(data, at, at + size, spans, problem)
+            fault = _locate_in_map(data, at, at + size, wanted, spans, problem)
             if fault < 0:
                 return fault
             at += size
@@ -189,9 +195,19 @@ def locate_features(data, at, end, record_format, spans, problem):
             at = _skip(data, tag, at, end)
             if at < 0:
                 return i64(MALFORMED)
-    for feature in range(FEATURE_COUNT):
+    return i64(0)
+
+
+@subroutine
+def locate_features(data, at, end, record_format, arrays, spans, problem):
+    """As `find_features`, and all are there, with lists of fitting types."""
+    fault = find_features(data, at, end, record_format, arrays, spans, problem)
+    if fault < 0:
+        return fault
+    for row in range(0, ARRAY_WIDTH * arrays[ARRAYS_SIZE], ARRAY_WIDTH):
+        feature = arrays[row + ARRAY_FEATURE]
         kind = spans[SPAN_SIZE * feature + KIND]
-        if feature == WEIGHTS:
+        if arrays[row + ARRAY_IS_FLOAT]:
             fits = kind == FLOAT_LIST or (kind == DOUBLE_LIST and record_format == OFRECORD)
         elif record_format == OFRECORD:
             fits = kind in (INT32_LIST, INT64_LIST)
@@ -260,10 +276,10 @@ def take_numbers(data, spans, feature, limit, out, start, count):
 
 
 @subroutine
-def take_weights(data, spans, out, start, count):
-    """The same for the weights, which are floats or, in an OFRecord, doubles."""
-    at, end = spans[SPAN_SIZE * WEIGHTS + BEGIN], spans[SPAN_SIZE * WEIGHTS + END]
-    width = i64(4) if spans[SPAN_SIZE * WEIGHTS + KIND] == FLOAT_LIST else i64(8)
+def take_floats(data, spans, feature, out, start, count):
+    """The same for floats, which are doubles in some OFRecords."""
+    at, end = spans[SPAN_SIZE * feature + BEGIN], spans[SPAN_SIZE * feature + END]
+    width = i64(4) if spans[SPAN_SIZE * feature + KIND] == FLOAT_LIST else i64(8)
     stop = start + count
     while at < end:
         begin, at = _next_values(data, at, end, width)

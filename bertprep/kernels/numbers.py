@@ -6,7 +6,7 @@ once: kernels compile it in as a constant, callers import it, and neither needs 
 
 from bertprep.config import RecordFormat
 
-# --- record formats and the features of a pretraining record
+# --- record formats and the features of records
 
 TFRECORD, OFRECORD = RecordFormat.TFRECORD.number, RecordFormat.OFRECORD.number
 """A bit each, since the encoder can write both at once."""
@@ -20,6 +20,11 @@ TF2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 """What TensorFlow 2's models call two of them."""
 FEATURE_COUNT = len(FEATURES)
 INPUT_IDS, INPUT_MASK, SEGMENT_IDS, POSITIONS, LABELS, WEIGHTS, NEXT_SENTENCE = range(FEATURE_COUNT)
+KNOWN_FEATURES = (
+    *FEATURES, "unique_ids", "start_positions", "end_positions", "is_impossible", "label_ids", "is_real_example",
+)  # fmt: skip
+"""Those of all kinds of records; a feature's number is its index here. `records.examples` says which kind has which."""
+NUMBER_OF_FEATURE = {name: number for number, name in enumerate(KNOWN_FEATURES)}
 
 FLOAT_LIST, DOUBLE_LIST, INT32_LIST, INT64_LIST = 2, 3, 4, 5
 """The fields of an OFRecord's Feature."""
@@ -43,19 +48,18 @@ SPARE_VARINTS = 64
 """Ready varints after the last one of an array, which copies may read and write."""
 WIDEST_VARINT = 3
 """Bytes of a token's varint: vocabularies have fewer than 2**21 entries."""
-_WIDEST_NUMBER = 5  # bytes of the varint of any int32 of 0 or more
 _FRAME = 8 + 4 + 4
-_WIDEST_HEADER = KEY_WIDTH + 24  # a feature's key, three tags, four lengths
+WIDEST_HEADER = KEY_WIDTH + 24
+"""A feature's key, three tags, four lengths."""
+WIDEST_NUMBER = 5
+"""Bytes of the varint of any int32 of 0 or more; a float takes four."""
+WIDEST_AROUND = _FRAME + 8 + SLACK
+"""Around the features of examples, spare bytes included."""
 
 
 def widest_record(seq: int, pred: int) -> int:
     """The bytes that a record of instances can take, spare ones included."""
     return _FRAME + FEATURE_COUNT * HEADER_WIDTH + WIDEST_VARINT * (seq + 2 * pred) + 2 * seq + 4 * pred + SLACK
-
-
-def widest_example(seq: int, pred: int) -> int:
-    """The same for examples, whose values may be any."""
-    return _FRAME + 8 + FEATURE_COUNT * _WIDEST_HEADER + _WIDEST_NUMBER * (3 * seq + 2 * pred + 1) + 4 * pred + SLACK
 
 
 # --- compression
@@ -68,6 +72,15 @@ LENGTH_CODES, DISTANCE_CODES = 256, 256 + 259
 """`codes` holds those of 256 literals, then from here on those of matches of 0 to 258 bytes, and of 30 distances."""
 CODE_SIZE_SHIFT = 24
 """A code holds the bits to write below this bit, and how many they are above it."""
+
+# --- arrays of examples as kernels see them
+
+ARRAYS_SIZE, ARRAYS_WANTED = range(2)
+"""How many arrays there are; the bit of each one's feature. After these two numbers, a row for each array:"""
+ARRAY_WIDTH = 4
+ARRAY_FEATURE, ARRAY_ADDRESS, ARRAY_VALUES, ARRAY_IS_FLOAT = range(2, 2 + ARRAY_WIDTH)
+"""The number of its feature, its address, how many values a record has in it, whether they are floats."""
+
 
 # --- decoding: a file as kernels see it, and what they note
 
@@ -89,7 +102,7 @@ ROW, FEATURE, FOUND, EXPECTED = range(PROBLEM_SIZE)
 SPAN_SIZE = 3
 KIND, BEGIN, END = range(SPAN_SIZE)
 """Where a feature is: the field of its list in Feature (0: none), the offsets where that begins (-1: no feature) and ends."""
-NOTES_SIZE = PROBLEM_SIZE + SPAN_SIZE * FEATURE_COUNT
+NOTES_SIZE = PROBLEM_SIZE + SPAN_SIZE * len(KNOWN_FEATURES)
 """The problem, then the span of each feature."""
 
 # --- mapped files that are cut short

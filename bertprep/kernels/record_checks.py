@@ -11,10 +11,25 @@ bits are not of the sum: that of the first says that the text is long and varied
 the six of the second are a number c, when draws of masks for the text agree with these with a chance of 2**-c at most.
 """
 
-from bertprep.kernels.decode import _pointer_at
-from bertprep.kernels.language import count_bits, f32_p, i32_p, i64, i64_p, kernel, shifted, subroutine, u8_p, u64, u64_p
+from bertprep.kernels.language import (
+    count_bits,
+    f32_p,
+    i32_p,
+    i64,
+    i64_p,
+    kernel,
+    pointer_at,
+    shifted,
+    subroutine,
+    u8_p,
+    u64,
+    u64_p,
+)
 from bertprep.kernels.numbers import (
     AFTER_PREDICTIONS,
+    ARRAY_ADDRESS,
+    ARRAY_VALUES,
+    ARRAY_WIDTH,
     AT_BY_LENGTH,
     AT_CONTINUES,
     AT_EXPECTED_LABELS,
@@ -54,16 +69,21 @@ from bertprep.kernels.numbers import (
     FEATURE_COUNT,
     HALF_TO_EVEN,
     ID_RANGE,
+    INPUT_IDS,
+    INPUT_MASK,
+    LABELS,
     LEFT,
     MASK_ON_SPECIAL,
     MASK_ORDER,
     MASK_OUTSIDE,
     MASK_WITHOUT_LABEL,
+    NEXT_SENTENCE,
     NO_CLS,
     OPEN_FOLLOWS,
     PAD_IN_TEXT,
     PADDING_IDS,
     PADDING_SEGMENTS,
+    POSITIONS,
     PREDICTION_COUNT,
     RIGHT,
     ROUNDED_EVEN,
@@ -77,12 +97,14 @@ from bertprep.kernels.numbers import (
     RULE_STEP,
     RULE_TOKENS,
     SCALE,
+    SEGMENT_IDS,
     SEP_COUNT,
     SEP_LAST,
     SKETCH_WORDS,
     UNEVEN_MASK,
     UNEVEN_WEIGHTS,
     VALUE_FAULT_WIDTH,
+    WEIGHTS,
     WHOLE_WORDS,
     WORD_IN_PART,
     WORD_LEFT_OUT,
@@ -94,6 +116,12 @@ _CERTAIN_TEXT = 32  # tokens; shorter ones, such as two stock phrases, come agai
 _MOST_CHOICES = 63
 _SHOWN_ALIKE = 32
 """In units of 1 / CHOICE: two draws show the same at a position with a chance of 0.8**2 + 0.1**2 + ..., below 0.71."""
+
+
+@subroutine
+def _address(arrays, feature):
+    """Where the values of a feature of pretraining records are."""
+    return arrays[ARRAY_WIDTH * feature + ARRAY_ADDRESS]
 
 
 @subroutine
@@ -262,8 +290,8 @@ def _hash_all(arrays, row, keys):
     """The sum over all values; arrays of floats are taken as the bits they are."""
     total, at = u64(0), i64(0)
     for feature in range(FEATURE_COUNT):
-        width = arrays[FEATURE_COUNT + feature]
-        values = shifted(_pointer_at(i32_p, arrays[feature]), row * width)
+        width = arrays[ARRAY_WIDTH * feature + ARRAY_VALUES]
+        values = shifted(pointer_at(i32_p, _address(arrays, feature)), row * width)
         for i in range(width):
             total += u64(values[i]) * keys[at + i]
         at += width
@@ -295,16 +323,16 @@ def _sketch_text(text, length, sketch):
 def _expect_tokens(text, first_sep, length, n, n_same, tables, with_labels):
     """Add what fair draws of `n` of the tokens make expect: each of them is drawn as likely as any other."""
     fraction = (n * i64(SCALE) + (length - 3) // 2) // (length - 3)
-    expected = _pointer_at(i64_p, tables[AT_EXPECTED_POSITIONS])
+    expected = pointer_at(i64_p, tables[AT_EXPECTED_POSITIONS])
     expected[1] += fraction
     expected[first_sep] -= fraction
     expected[first_sep + 1] += fraction
     expected[length - 1] -= fraction
-    signs = _pointer_at(i64_p, tables[AT_SIGNS])
+    signs = pointer_at(i64_p, tables[AT_SIGNS])
     signs[EXPECTED_RIGHT] += n_same * fraction
     signs[EXPECTED_LEFT] += n_same * fraction
     if with_labels:
-        expected_labels = _pointer_at(i64_p, tables[AT_EXPECTED_LABELS])
+        expected_labels = pointer_at(i64_p, tables[AT_EXPECTED_LABELS])
         for position in range(1, length - 1):
             expected_labels[text[position]] += fraction
         expected_labels[text[first_sep]] -= fraction
@@ -323,8 +351,8 @@ def _expect_words(text, first_sep, length, positions, n, wanted, seq, tables, re
     A word is masked as likely as any other of as many pieces, whatever the number of predictions that were left when it came
     up. It counts once, at its first piece. As in Google's script, pieces go with what precedes them, across a [SEP] too.
     """
-    continues = _pointer_at(u8_p, tables[AT_CONTINUES])
-    heads = _pointer_at(i64_p, tables[AT_WORDS])
+    continues = pointer_at(u8_p, tables[AT_CONTINUES])
+    heads = pointer_at(i64_p, tables[AT_WORDS])
     sizes, masked = shifted(heads, seq + 1), shifted(heads, 2 * (seq + 1))
     of_size, masked_of_size = shifted(heads, 3 * (seq + 1)), shifted(heads, 4 * (seq + 1))
     words, pieces, at = i64(0), i64(0), i64(0)
@@ -353,11 +381,11 @@ def _expect_words(text, first_sep, length, positions, n, wanted, seq, tables, re
             smallest = min(smallest, sizes[word])
     if smallest <= wanted - n:
         _note(faults, i64(WORD_LEFT_OUT), record, smallest, wanted, n)  # and is counted all the same
-    expected = _pointer_at(i64_p, tables[AT_EXPECTED_POSITIONS])
-    expected_labels = _pointer_at(i64_p, tables[AT_EXPECTED_LABELS])
-    seen = _pointer_at(i64_p, tables[AT_WORD_POSITIONS])
-    labels_seen = _pointer_at(i64_p, tables[AT_WORD_LABELS])
-    signs = _pointer_at(i64_p, tables[AT_SIGNS])
+    expected = pointer_at(i64_p, tables[AT_EXPECTED_POSITIONS])
+    expected_labels = pointer_at(i64_p, tables[AT_EXPECTED_LABELS])
+    seen = pointer_at(i64_p, tables[AT_WORD_POSITIONS])
+    labels_seen = pointer_at(i64_p, tables[AT_WORD_LABELS])
+    signs = pointer_at(i64_p, tables[AT_SIGNS])
     for word in range(words):
         position, size = heads[word], sizes[word]
         fraction = (masked_of_size[size] * i64(SCALE) + of_size[size] // 2) // of_size[size]
@@ -371,7 +399,7 @@ def _expect_words(text, first_sep, length, positions, n, wanted, seq, tables, re
         signs[EXPECTED_LEFT] += fraction * i64(token == text[position - 1])
         signs[RIGHT] += masked[word] & i64(token == text[position + 1])
         signs[LEFT] += masked[word] & i64(token == text[position - 1])
-    logarithms, choices = _pointer_at(i64_p, tables[AT_FACTORIALS]), i64(0)
+    logarithms, choices = pointer_at(i64_p, tables[AT_FACTORIALS]), i64(0)
     for size in range(1, length - 2):
         if masked_of_size[size] != 0:
             choices += _choices(logarithms, of_size[size], masked_of_size[size])
@@ -381,8 +409,8 @@ def _expect_words(text, first_sep, length, positions, n, wanted, seq, tables, re
 @subroutine
 def _count_predictions(ids, positions, labels, n, mask, tokens, tables):
     """Count predictions by position, by label, and by what is shown there; returns how many show [MASK]."""
-    positions_seen, labels_seen = _pointer_at(i64_p, tables[AT_POSITIONS]), _pointer_at(i64_p, tables[AT_LABELS])
-    shown, replaced = _pointer_at(i64_p, tables[AT_SHOWN]), _pointer_at(i64_p, tables[AT_REPLACED])
+    positions_seen, labels_seen = pointer_at(i64_p, tables[AT_POSITIONS]), pointer_at(i64_p, tables[AT_LABELS])
+    shown, replaced = pointer_at(i64_p, tables[AT_SHOWN]), pointer_at(i64_p, tables[AT_REPLACED])
     n_masks = i64(0)
     for i in range(n):
         position, original = i64(positions[i]), i64(labels[i])
@@ -428,26 +456,26 @@ def check_records(arrays: i64_p, count: i64, numbers: i64_p, tables: i64_p, hash
     WORD_ROWS * (seq + 1) numbers, AT_SKETCHES and AT_SKETCHED_LENGTHS for two sketches in rules[RULE_STEP] records,
     `hashes` for two numbers a record: of its text, and of the whole.
     """
-    rules, keys = _pointer_at(i64_p, tables[AT_RULES]), _pointer_at(u64_p, tables[AT_KEYS])
-    by_length, half_up = _pointer_at(i64_p, tables[AT_BY_LENGTH]), _pointer_at(i64_p, tables[AT_HALF_UP])
-    logarithms = _pointer_at(i64_p, tables[AT_FACTORIALS])
-    text, faults = _pointer_at(i32_p, tables[AT_TEXT]), _pointer_at(i64_p, tables[AT_FAULTS])
-    lengths, lengths_of_a = _pointer_at(i64_p, tables[AT_LENGTHS]), _pointer_at(i64_p, tables[AT_LENGTHS_OF_A])
-    predictions, tokens_seen = _pointer_at(i64_p, tables[AT_PREDICTIONS]), _pointer_at(i64_p, tables[AT_TOKENS])
-    next_sentence, signs = _pointer_at(i64_p, tables[AT_NEXT_SENTENCE]), _pointer_at(i64_p, tables[AT_SIGNS])
-    sketches = _pointer_at(u64_p, tables[AT_SKETCHES])
-    sketched_lengths = _pointer_at(i64_p, tables[AT_SKETCHED_LENGTHS])
+    rules, keys = pointer_at(i64_p, tables[AT_RULES]), pointer_at(u64_p, tables[AT_KEYS])
+    by_length, half_up = pointer_at(i64_p, tables[AT_BY_LENGTH]), pointer_at(i64_p, tables[AT_HALF_UP])
+    logarithms = pointer_at(i64_p, tables[AT_FACTORIALS])
+    text, faults = pointer_at(i32_p, tables[AT_TEXT]), pointer_at(i64_p, tables[AT_FAULTS])
+    lengths, lengths_of_a = pointer_at(i64_p, tables[AT_LENGTHS]), pointer_at(i64_p, tables[AT_LENGTHS_OF_A])
+    predictions, tokens_seen = pointer_at(i64_p, tables[AT_PREDICTIONS]), pointer_at(i64_p, tables[AT_TOKENS])
+    next_sentence, signs = pointer_at(i64_p, tables[AT_NEXT_SENTENCE]), pointer_at(i64_p, tables[AT_SIGNS])
+    sketches = pointer_at(u64_p, tables[AT_SKETCHES])
+    sketched_lengths = pointer_at(i64_p, tables[AT_SKETCHED_LENGTHS])
     seq, pred, tokens, step = rules[RULE_SEQ], rules[RULE_PRED], rules[RULE_TOKENS], rules[RULE_STEP]
     whole_words = rules[RULE_COUNT] == WHOLE_WORDS
     clean = i64(0)
     for row in range(count):
-        ids = shifted(_pointer_at(i32_p, arrays[0]), row * seq)
-        mask = shifted(_pointer_at(i32_p, arrays[1]), row * seq)
-        segments = shifted(_pointer_at(i32_p, arrays[2]), row * seq)
-        positions = shifted(_pointer_at(i32_p, arrays[3]), row * pred)
-        labels = shifted(_pointer_at(i32_p, arrays[4]), row * pred)
-        weights = shifted(_pointer_at(f32_p, arrays[5]), row * pred)
-        label = i64(_pointer_at(i32_p, arrays[6])[row])
+        ids = shifted(pointer_at(i32_p, _address(arrays, INPUT_IDS)), row * seq)
+        mask = shifted(pointer_at(i32_p, _address(arrays, INPUT_MASK)), row * seq)
+        segments = shifted(pointer_at(i32_p, _address(arrays, SEGMENT_IDS)), row * seq)
+        positions = shifted(pointer_at(i32_p, _address(arrays, POSITIONS)), row * pred)
+        labels = shifted(pointer_at(i32_p, _address(arrays, LABELS)), row * pred)
+        weights = shifted(pointer_at(f32_p, _address(arrays, WEIGHTS)), row * pred)
+        label = i64(pointer_at(i32_p, _address(arrays, NEXT_SENTENCE))[row])
         record = numbers[row]
 
         length, bad = _check_padding(ids, mask, segments, seq, record, faults)

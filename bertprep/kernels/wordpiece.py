@@ -236,6 +236,25 @@ def _tokenize_any(text, at, size, entries, replacements, tables, word, tokens, c
     return at, count, is_blank
 
 
+@inlined
+def _ascii_word(text, at, entries, lower, word, tables, tokens, count):
+    """A word at text[at] that is a run of up to 15 ASCII letters and digits: where what follows it begins, `at` if it is none.
+
+    Also returns the tokens so far.
+    """
+    run = word_bytes(text, at)
+    if 0 < run <= CACHED_BYTES:
+        after = i64(text[at + run])
+        if after < 0x80 and (i64(entries[after]) & CODE_POINT_KIND) != DROP:
+            low = load_u64(text, at) & _LOW_BYTES[run]
+            high = load_u64(text, at + 8) & _HIGH_BYTES[run]
+            if lower:
+                low, high = _lowered(low), _lowered(high)
+            count += _look_up(low, high, run, word, tables, tokens, count)
+            at += run + i64(after == _BLANK_SPACE)
+    return at, count
+
+
 @kernel
 def tokenize(
     text: u8_p, size: i64, entries: u32_p, replacements: u8_p, lower: i64,
@@ -255,18 +274,11 @@ def tokenize(
     blank = True
     at = i64(0)
     while at < size:
-        run = word_bytes(text, at)
-        if 0 < run <= CACHED_BYTES:
-            after = i64(text[at + run])
-            if after < 0x80 and (i64(entries[after]) & CODE_POINT_KIND) != DROP:
-                low = load_u64(text, at) & _LOW_BYTES[run]
-                high = load_u64(text, at + 8) & _HIGH_BYTES[run]
-                if lower:
-                    low, high = _lowered(low), _lowered(high)
-                count += _look_up(low, high, run, word, tables, tokens, count)
-                blank = False
-                at += run + i64(after == _BLANK_SPACE)
-                continue
+        after_word, count = _ascii_word(text, at, entries, lower, word, tables, tokens, count)
+        if after_word > at:
+            blank = False
+            at = after_word
+            continue
         byte = i64(text[at])
         if byte == _BLANK_SPACE:
             at += 1
@@ -293,4 +305,38 @@ def tokenize(
         at = after_word
         blank = blank and is_blank
     state[TOKENS], state[SENTENCES], state[DOCUMENTS] = count, sentences, documents
+    return -1
+
+
+@kernel
+def tokenize_lines(
+    text: u8_p, size: i64, entries: u32_p, replacements: u8_p, lower: i64,
+    trie: i32_p, mask: i64, unknown: i64,
+    cache: u64_p, word: u8_p,
+    tokens: i32_p, line_ends: i64_p,
+) -> i64:  # fmt: skip
+    """Tokenize lines by themselves: line_ends[i] is the number of tokens up to the end of line i, which may have none.
+
+    `text` ends with a newline, and TEXT_SLACK bytes after it may be read. `tokens` must hold one a byte of text and TOKEN_SLACK
+    more. Returns -1, or the offset of the first byte that is not UTF-8.
+    """
+    tables = (trie, mask, unknown, cache)
+    count, lines, at = i64(0), i64(0), i64(0)
+    while at < size:
+        after_word, count = _ascii_word(text, at, entries, lower, word, tables, tokens, count)
+        if after_word > at:
+            at = after_word
+            continue
+        byte = i64(text[at])
+        if byte == _NEWLINE:
+            line_ends[lines] = count
+            lines += 1
+            at += 1
+        elif byte < 0x80 and (i64(entries[byte]) & CODE_POINT_KIND) == ALONE:
+            count += _look_up(u64(byte), u64(0), 1, word, tables, tokens, count)
+            at += 1
+        else:
+            at, count, _ = _tokenize_any(text, at, size, entries, replacements, tables, word, tokens, count)
+            if at < 0:
+                return -1 - at
     return -1

@@ -15,15 +15,15 @@ import numpy as np
 
 from bertprep import kernels
 from bertprep.config import DEFAULT_DIALECT, GOOGLE, Dialect, RecordFormat
-from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
-from bertprep.kernels.numbers import SPARE_VARINTS, widest_example
+from bertprep.kernels.numbers import SPARE_VARINTS, WIDEST_AROUND, WIDEST_HEADER, WIDEST_NUMBER
 from bertprep.records.buffers import BUFFER_BYTES, RecordBuffer, make_buffer
 from bertprep.records.digest import Sha256Pair
 from bertprep.records.examples import Examples, rows_in_block
 from bertprep.records.reader import RecordFile
 from bertprep.records.writer import WrittenFile, feature_keys
 
+SAME_SETTINGS = "give files that were made with the same settings"
 _BLOCK_TOKENS = 1 << 15  # of a block of records: what the arrays of it take fits into the processor's cache
 
 
@@ -66,13 +66,10 @@ class RecordConverter:
         for span in spans:
             source = self._open(span.path)
             if room is None:
-                rows = rows_in_block(max(1, _BLOCK_TOKENS // source.seq), seq=source.seq, pred=source.pred)
-                room = Examples.empty(rows, seq=source.seq, pred=source.pred)
-            elif (source.seq, source.pred) != (room.seq, room.pred):
-                raise BertprepError(
-                    f"{source.path}: has records of {source.seq} tokens and {source.pred} predictions, expected {room.seq} "
-                    f"and {room.pred} as {spans[0].path} has; give files that were made with the same settings"
-                )
+                rows = rows_in_block(max(1, _BLOCK_TOKENS // source.seq), seq=source.seq, pred=source.pred, kind=source.kind)
+                room = source.kind.empty(rows, seq=source.seq, pred=source.pred)
+            else:
+                source.shape.check_same(source.path, room.shape, spans[0].path, SAME_SETTINGS)
             start = span.start
             while span.stop is None or start < span.stop:
                 stop = start + len(room)
@@ -115,18 +112,18 @@ def encode_blocks(
     encode, size, keys = kernels.load().encode_examples, np.zeros(1, np.int64), feature_keys(feature_names)
     number = RecordFormat(record_format).number  # a name will do
     ready = np.empty(0, np.uint32)
-    pending = 0
+    pending = widest = 0
     for examples in blocks:
-        seq, pred = examples.seq, examples.pred
-        if not len(ready):
-            ready = np.zeros(seq + SPARE_VARINTS, np.uint32)
-            buffer.make_room(max(BUFFER_BYTES, 2 * widest_example(seq, pred)))
-        arrays = (*examples.arrays[:5], examples.masked_lm_weights.view(np.uint32), examples.next_sentence_labels)
+        if not widest:
+            counts = examples.shape.counts
+            widest = WIDEST_AROUND + sum(WIDEST_HEADER + WIDEST_NUMBER * count for count in counts)
+            ready = np.zeros(max(counts) + SPARE_VARINTS, np.uint32)
+            buffer.make_room(max(BUFFER_BYTES, 2 * widest))
         done = 0
         while done < len(examples):
             room = buffer.room
             before = done
-            done = encode(number, done, len(examples), seq, pred, *arrays, keys, ready, room, len(room), size)
+            done = encode(number, done, len(examples), examples.addresses, widest, keys, ready, room, len(room), size)
             buffer.filled_bytes += int(size[0])
             pending += done - before
             if done < len(examples):

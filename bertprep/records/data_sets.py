@@ -26,8 +26,8 @@ from bertprep.files.archives import GZIP, BrokenArchiveError, decompress
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.records.formats import find_format
 from bertprep.untrusted import CORPUS
-from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, SPLITS, TEST, TRAINING, by_number
-from bertprep.workspace.manifest import RECORDS, TEXT_SHARDS, Manifest, read_manifest
+from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, SPLITS, TASK_SPLITS, TEST, TRAINING, by_number
+from bertprep.workspace.manifest import RECORD_KINDS, RECORDS, TEXT_SHARDS, Manifest, read_manifest
 from bertprep.workspace.record_home import RecordHome, find_home, find_vocabulary, formats_in
 
 _RECORD_NAME = re.compile(
@@ -65,7 +65,7 @@ class DataSet:
     @property
     def splits(self) -> list[str]:
         """The splits that have files, training first; "" for files in none."""
-        return sorted(set(self.files.values()), key=lambda split: (split == TEST, split))
+        return sorted(set(self.files.values()), key=_split_order)
 
     @property
     def format(self) -> RecordFormat | None:
@@ -219,7 +219,7 @@ def _search(folder: Path, seen: set[str], passed: list[str]) -> Iterator[DataSet
             below.remove(split)
         files += of_split
         foreign += [f"{split.name}/{name}" for name in foreign_in_split]
-    if files or (manifest and manifest.kind == RECORDS):
+    if files or (manifest and manifest.kind in RECORD_KINDS):
         names = (str(path.relative_to(folder)) for path in files)
         yield replace(_records(folder, names), notes=_note(folder, foreign, _UNKNOWN))
     else:
@@ -281,7 +281,7 @@ def _records(folder: Path, names: Iterable[str]) -> DataSet:
         manifest, is_unfinished = home.manifest, home.is_unfinished
     except BertprepError as error:
         problem = error
-    if manifest and manifest.kind != RECORDS:
+    if manifest and manifest.kind not in RECORD_KINDS:
         manifest = None
     folders = dict.fromkeys((folder, *((folder / name).parent for name in files)))
     vocabulary = next(filter(None, map(find_vocabulary, folders)), None)
@@ -293,10 +293,15 @@ def _split_of(name: str) -> str:
     return SPLIT_NAMES.get(first, "") if rest else ""
 
 
+def _split_order(split: str) -> tuple[int, str]:
+    """The key that sorts splits: training first, then the test split, then others of a fine-tuning task."""
+    return (2 if split in TASK_SPLITS else int(split == TEST)), split
+
+
 def _ordered(names: Iterable[str]) -> dict[str, str]:
     """Names with their splits: training first, then by the numbers in the names."""
     splits = {name: _split_of(name) for name in names}
-    return dict(sorted(splits.items(), key=lambda item: (item[1] == TEST, by_number(item[0]))))
+    return dict(sorted(splits.items(), key=lambda item: (_split_order(item[1]), by_number(item[0]))))
 
 
 def _note(folder: Path, names: Sequence[str], why: str) -> tuple[str, ...]:

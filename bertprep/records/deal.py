@@ -12,8 +12,9 @@ from typing import Any
 
 from bertprep.config import DEFAULT_DIALECT, Dialect, RecordFormat
 from bertprep.errors import BertprepError, UsageError
-from bertprep.records.convert import Span
+from bertprep.records.convert import SAME_SETTINGS, Span
 from bertprep.records.data_sets import DataSet
+from bertprep.records.examples import Shape
 from bertprep.records.reader import RecordFile
 from bertprep.workspace.layout import MANIFEST, SPLITS, TRAINING, record_file_name
 from bertprep.workspace.manifest import sha256_of, sha256_of_vocabulary
@@ -28,8 +29,7 @@ class IdentifiedFile:
     name: str
     split: str
     format: RecordFormat
-    seq: int
-    pred: int
+    shape: Shape
     records: int
     size_bytes: int
     sha256: str
@@ -39,11 +39,11 @@ def identify(path: Path, name: str = "", split: str = "") -> IdentifiedFile:
     """Read a record file's sha256 and count its records; raises `BertprepError` where it is none."""
     with RecordFile(path) as file:
         records, size_bytes = len(file), path.stat().st_size
-        return IdentifiedFile(path, name, split, file.format, file.seq, file.pred, records, size_bytes, sha256_of(path))
+        return IdentifiedFile(path, name, split, file.format, file.shape, records, size_bytes, sha256_of(path))
 
 
 def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None:
-    """Raise where a file is not what the manifest says, or has records of another shape than the first."""
+    """Raise where a file is not what the manifest says, or has records of another shape than the first of its split."""
     manifest, manifest_path = data_set.manifest, data_set.home.folder / MANIFEST
     expected = sha256_of_vocabulary(manifest) if manifest else None
     if data_set.vocabulary and expected and (found_sum := sha256_of(data_set.vocabulary)) != expected:
@@ -51,12 +51,10 @@ def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None
             f"{data_set.vocabulary}: is not the vocabulary that the records were made with: sha256 {found_sum[:16]}..., "
             f"expected {expected[:16]}... by {manifest_path}; put the right one there"
         )
+    first_of: dict[str, IdentifiedFile] = {}
     for found in files:
-        if (found.seq, found.pred) != (files[0].seq, files[0].pred):
-            raise BertprepError(
-                f"{found.path}: has records of {found.seq} tokens and {found.pred} predictions, expected {files[0].seq} and "
-                f"{files[0].pred} as {files[0].path} has; give files that were made with the same settings"
-            )
+        first = first_of.setdefault(found.split, found)
+        found.shape.check_same(found.path, first.shape, first.path, SAME_SETTINGS)
         if manifest and (listed := str(manifest.files[found.name].get("sha256"))) != found.sha256:
             raise BertprepError(
                 f"{found.path}: has sha256 {found.sha256[:16]}..., expected {listed[:16]}... by {manifest_path}; "

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.kernels import numbers
-from bertprep.kernels.numbers import FEATURES, WEIGHTS
+from bertprep.kernels.numbers import KNOWN_FEATURES
+from bertprep.records.examples import Examples, Feature, PretrainingExamples
 
 _MOST = 2**31 - 1
 _MESSAGES = {RecordFormat.TFRECORD: "tf.train.Example", RecordFormat.OFRECORD: "OFRecord"}
@@ -20,19 +21,26 @@ _LISTS = {  # the fields of each one's Feature
     RecordFormat.OFRECORD: ("no list", "a bytes_list", "a float_list", "a double_list", "an int32_list", "an int64_list"),
 }
 _FITTING = {RecordFormat.TFRECORD: "int64_list", RecordFormat.OFRECORD: "int32_list or int64_list"}
-_FITTING_WEIGHTS = {RecordFormat.TFRECORD: "float_list", RecordFormat.OFRECORD: "float_list or double_list"}
+_FITTING_FLOATS = {RecordFormat.TFRECORD: "float_list", RecordFormat.OFRECORD: "float_list or double_list"}
 _TOKEN_IDS = ("input_ids", "masked_lm_ids")
 
 
-def explain(path: Path, record_format: RecordFormat, fault: int, record: int, problem: NDArray[np.int64]) -> BertprepError:
-    """The error for a fault of `record`, with what the kernel noted about it."""
+def explain(
+    path: Path,
+    record_format: RecordFormat,
+    fault: int,
+    record: int,
+    problem: NDArray[np.int64],
+    kind: type[Examples] = PretrainingExamples,
+) -> BertprepError:
+    """The error for a fault of `record`, which should be of that kind, with what the kernel noted about it."""
     found, expected = int(problem[numbers.FOUND]), int(problem[numbers.EXPECTED])
     return BertprepError(
-        f"{path}: record {record}: {_words(record_format, fault, int(problem[numbers.FEATURE]), found, expected)}"
+        f"{path}: record {record}: {_words(record_format, fault, kind, int(problem[numbers.FEATURE]), found, expected)}"
     )
 
 
-def _words(record_format: RecordFormat, fault: int, feature: int, found: int, expected: int) -> str:
+def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number: int, found: int, expected: int) -> str:
     if fault == numbers.TRUNCATED and expected < 0:
         return "its length is beyond any file's; damaged, make the file again"
     if fault == numbers.TRUNCATED:
@@ -46,35 +54,38 @@ def _words(record_format: RecordFormat, fault: int, feature: int, found: int, ex
         return f"the checksum of its {what} should be {expected:08x}, it is {found:08x}; damaged, make the file again"
     if fault == numbers.MALFORMED:
         return f"it is no valid {_MESSAGES[record_format]} message; damaged or something else, make the file again"
-    name = FEATURES[feature]
+    name = KNOWN_FEATURES[number]
+    advice = f"give a file of {'BERT ' * (kind is PretrainingExamples)}{kind.title} records"
     if fault == numbers.MISSING:
-        return f"feature {name} is missing; give a file of BERT pretraining records"
+        return f"feature {name} is missing; {advice}"
     if fault == numbers.TWICE:
         return f"feature {name} stands in it more than once; make the file again"
+    feature = kind.feature(name)
     if fault == numbers.WRONG_TYPE:
         lists = _LISTS[record_format][found] if found < len(_LISTS[record_format]) else "an unknown list"
-        fitting = (_FITTING_WEIGHTS if feature == WEIGHTS else _FITTING)[record_format]
-        return f"feature {name} should be {fitting}, it is {lists}; give a file of BERT pretraining records"
+        fitting = (_FITTING_FLOATS if feature.dtype == np.float32 else _FITTING)[record_format]
+        return f"feature {name} should be {fitting}, it is {lists}; {advice}"
     if fault == numbers.WRONG_COUNT:
         return f"feature {name} has {found:,} values, expected {_expected(feature, found, expected)}; make the file again"
     if fault == numbers.BEYOND_MODEL:
-        return _beyond_model(name, found, expected)
+        return _beyond_model(feature, found, expected)
     return f"feature {name} has a value that is negative or above {_MOST:,}; make the file again"
 
 
-def _beyond_model(name: str, found: int, expected: int) -> str:
-    if name == "masked_lm_weights":
+def _beyond_model(feature: Feature, found: int, expected: int) -> str:
+    name = feature.name
+    if feature.dtype == np.float32:
         value = np.array(found, np.uint32).view(np.float32)
         return f"feature {name} has the value {value}, expected a finite one of 0 or more; make the file again"
     advice = "train with the vocabulary that the data was made with" if name in _TOKEN_IDS else "make the file again"
     return f"feature {name} has the value {found:,}, expected 0 to {expected:,}; {advice}"
 
 
-def _expected(feature: int, found: int, expected: int) -> str:
+def _expected(feature: Feature, found: int, expected: int) -> str:
     """How many values there should be, and why: two features of the first record set the numbers for all others."""
-    measure = FEATURES[0 if feature < 3 else 3]
-    if FEATURES[feature] == "next_sentence_labels":
+    if feature.width == "one":
         return f"{expected}"
-    if found == 0 and measure == FEATURES[feature] and expected == 1:
+    measure = "input_ids" if feature.width == "seq" else "masked_lm_positions"
+    if found == 0 and measure == feature.name and expected == 1:
         return "1 or more"
     return f"{expected:,} as {measure} has in record 0"

@@ -1,18 +1,18 @@
-"""Text shards to record files: each shard is one task, to tokenize, generate, encode and write one file a format.
+"""Shards to record files: each text shard is one task, to tokenize, generate, encode and write one file a format.
 
 Every finished file is in the journal beside the manifest that will list it, so a killed run resumes with the shards it lacks,
 with any number of workers, and the bytes are the same. A folder of the user's own has one manifest for both formats, which may
-be made one after the other.
+be made one after the other. A maker of another kind of records (`tasks.records`) has the same guarantees.
 """
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,10 +24,8 @@ from bertprep.progress import Reporter
 from bertprep.records.writer import RecordEncoder, write_records
 from bertprep.workspace.journal import Journal
 from bertprep.workspace.manifest import RECORDS, Manifest, read_finished, versions_of
-from bertprep.workspace.record_home import RecordHome, check_vocabulary_place, keep_vocabulary
+from bertprep.workspace.record_home import RecordHome, check_vocabulary_place, keep_copy, keep_vocabulary
 from bertprep.workspace.verification import remove_damaged
-
-KIND = RECORDS
 
 
 @dataclass(frozen=True)
@@ -50,12 +48,28 @@ class ShardTask:
 
 @dataclass(frozen=True)
 class ShardResult:
-    """What a worker made of one shard: a manifest entry for each format, and how much text it was."""
+    """What a worker made of one shard: a manifest entry for each format, and how much text it was, where that is known."""
 
     shard: TextShard
     facts: dict[RecordFormat, dict[str, Any]]
-    text_bytes: int
     records: int
+    text_bytes: int = 0
+
+
+class Maker(Protocol):
+    """Makes the record files of one shard after another."""
+
+    @property
+    def vocabulary(self) -> Vocabulary: ...
+
+    def prepare(self) -> None:
+        """Load all that workers share, so that a forked worker has it at once."""
+
+    def task(self, shard: TextShard, paths: dict[RecordFormat, Path]) -> Any:
+        """What a worker needs to know to make the files `paths` of a shard."""
+
+    def make(self, task: Any) -> ShardResult:
+        """Make the files of a task."""
 
 
 @dataclass(frozen=True)
@@ -79,16 +93,9 @@ class RecordMaker:
         kernels.load()
         _ = self.tokenizer, self.encoder
 
-    def task(
-        self, shard: TextShard, homes: dict[RecordFormat, RecordHome], done: dict[RecordFormat, dict[str, Any]]
-    ) -> ShardTask | None:
-        """What is still to be made of a shard, where `done` has what manifest or journal of each format list."""
-        paths = {
-            name: home.records / shard.names[name]
-            for name, home in homes.items()
-            if home.prefix + shard.names[name] not in done[name]
-        }
-        return ShardTask(shard, self.settings.shard_seed(shard.number), paths) if paths else None
+    def task(self, shard: TextShard, paths: dict[RecordFormat, Path]) -> ShardTask:
+        """What is to be made of a shard."""
+        return ShardTask(shard, self.settings.shard_seed(shard.number), paths)
 
     def make(self, task: ShardTask) -> ShardResult:
         """Make the missing record files of a shard."""
@@ -108,33 +115,38 @@ class RecordMaker:
             }
             for name, file in written.items()
         }
-        return ShardResult(task.shard, facts, shard.text_bytes, len(instances))
+        return ShardResult(task.shard, facts, len(instances), shard.text_bytes)
 
 
 def make_records(
     shards: Sequence[TextShard],
     homes: dict[RecordFormat, RecordHome],
     made_with: dict[str, Any],
-    maker: RecordMaker,
+    maker: Maker,
     workers: int,
     reporter: Reporter,
     *,
     check_texts: bool,
     verify: bool = False,
+    kind: str = RECORDS,
+    counts: Mapping[str, int] | None = None,
+    kept: Mapping[str, Path] | None = None,
+    advice: str = "",
 ) -> tuple[dict[RecordFormat, Manifest], int]:
     """Make what is missing in the home of each format, and the manifests; returns those by format, and for how many shards.
 
     With `check_texts`, where `made_with` does not identify the texts, what is there already must be of these. With
-    `verify` a file whose sha256 is not what it was is missing too.
+    `verify` a file whose sha256 is not what it was is missing too. `kind` and `counts` go into the manifests; copies of the
+    files `kept` are beside them, by name. `advice` is for a folder that was made with other settings.
     """
-    advice = f"choose another {'--output' if check_texts else '--workdir or --corpus'}"
+    advice = advice or f"choose another {'--output' if check_texts else '--workdir or --corpus'}"
     names: dict[Path, list[str]] = defaultdict(list)  # of each manifest
     for (name, home), shard in product(homes.items(), shards):
         names[home.folder].append(home.prefix + shard.names[name])
-    manifests = {folder: read_finished(folder, KIND, made_with, wanted) for folder, wanted in names.items()}
+    manifests = {folder: read_finished(folder, kind, made_with, wanted) for folder, wanted in names.items()}
     if verify:
         for folder, manifest in manifests.items():
-            journal = Journal(folder, KIND, made_with, owned=_owned(folder, homes), advice=advice)
+            journal = Journal(folder, kind, made_with, owned=_owned(folder, homes), advice=advice)
             label = " and ".join(name for name, home in homes.items() if home.folder == folder)
             if remove_damaged(manifest, journal, names=names[folder], label=label, workers=workers, reporter=reporter):
                 manifests[folder] = None
@@ -143,15 +155,17 @@ def make_records(
             check_vocabulary_place(folder, maker.vocabulary.sha256)
     with contextlib.ExitStack() as stack:
         journals = {
-            folder: stack.enter_context(Journal(folder, KIND, made_with, owned=_owned(folder, homes), advice=advice))
+            folder: stack.enter_context(Journal(folder, kind, made_with, owned=_owned(folder, homes), advice=advice))
             for folder, manifest in manifests.items()
             if not manifest
         }
         for folder in manifests:
             keep_vocabulary(maker.vocabulary.path, folder)
+            for copy, path in (kept or {}).items():
+                keep_copy(path, folder / copy)
         listed = {folder: manifest.files if manifest else journals[folder].done for folder, manifest in manifests.items()}
         done = {name: listed[home.folder] for name, home in homes.items()}
-        tasks = [(str(shard.path), task) for shard in shards if (task := maker.task(shard, homes, done))]
+        tasks = [(str(shard.path), maker.task(shard, paths)) for shard in shards if (paths := _missing(shard, homes, done))]
         if check_texts:
             for shard, (name, home) in product(shards, homes.items()):
                 if facts := done[name].get(home.prefix + shard.names[name]):
@@ -168,12 +182,24 @@ def make_records(
             for _, result in results:
                 for name, facts in result.facts.items():
                     journals[homes[name].folder].add(homes[name].prefix + result.shard.names[name], facts)
-                shown.advance(records=result.records, MB_of_text=result.text_bytes / 1e6)
+                amounts: dict[str, float] = {"MB_of_text": result.text_bytes / 1e6} if result.text_bytes else {}
+                shown.advance(1, records=result.records, **amounts)
         versions = versions_of("llvmlite", "numpy") if journals else {}
         for folder, journal in journals.items():
-            manifests[folder] = _finish(journal, names[folder], versions, homes)
+            manifests[folder] = _finish(journal, names[folder], versions, homes, dict(counts or {}))
     found = {name: home.part_of(manifests[home.folder]) for name, home in homes.items()}
     return {name: manifest for name, manifest in found.items() if manifest}, len(tasks)
+
+
+def _missing(
+    shard: TextShard, homes: dict[RecordFormat, RecordHome], done: dict[RecordFormat, dict[str, Any]]
+) -> dict[RecordFormat, Path]:
+    """The files of a shard that are still to be made, where `done` has what manifest or journal of each format list."""
+    return {
+        name: home.records / shard.names[name]
+        for name, home in homes.items()
+        if home.prefix + shard.names[name] not in done[name]
+    }
 
 
 def _owned(folder: Path, homes: dict[RecordFormat, RecordHome]) -> list[str]:
@@ -182,14 +208,18 @@ def _owned(folder: Path, homes: dict[RecordFormat, RecordHome]) -> list[str]:
 
 
 def _finish(
-    journal: Journal, names: Sequence[str], versions: dict[str, str], homes: dict[RecordFormat, RecordHome]
+    journal: Journal,
+    names: Sequence[str],
+    versions: dict[str, str],
+    homes: dict[RecordFormat, RecordHome],
+    counts: dict[str, int],
 ) -> Manifest:
     """The manifest of the files `names`, and of those of other formats, which stay as they are, finished or not."""
     asked_for = tuple(home.prefix for home in homes.values() if home.folder == journal.folder)
     others = [name for name in {**journal.listed, **journal.done} if not name.startswith(asked_for)]
     kept = [name for name in others if name in journal.listed and (journal.folder / name).parent.is_dir()]
     resumable = [name for name in others if name not in journal.listed]
-    return journal.finish(names, versions, keep=kept, resumable=resumable)
+    return journal.finish(names, versions, counts, keep=kept, resumable=resumable)
 
 
 def _check_same_text(shard: TextShard, done: dict[str, Any], folder: Path) -> None:

@@ -20,31 +20,34 @@ from bertprep import kernels
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.kernels.numbers import (
+    DOUBLE_LIST,
     EXPECTED,
     FEATURE,
-    FEATURE_COUNT,
-    FEATURES,
     FILE_DATA,
     FILE_FORMAT,
     FILE_OFFSETS,
     FILE_SIZE,
     FILE_WIDTH,
+    FLOAT_LIST,
     FOUND,
-    INPUT_IDS,
-    NEXT_SENTENCE,
+    KNOWN_FEATURES,
     NOTES_SIZE,
-    POSITIONS,
+    NUMBER_OF_FEATURE,
     ROW,
     WRONG_COUNT,
 )
-from bertprep.records.examples import MOST_VALUES, Examples
+from bertprep.records.examples import MOST_VALUES, Examples, PretrainingExamples, Shape, kind_of
 from bertprep.records.faults import explain
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.formats import find_format
 
 _FIRST_ROOM = 1024
-SMALLEST_RECORD = 128
-"""Bytes; the names of the seven features, with what protobuf puts around them, are longer."""
+_ALL_FEATURES = np.array(
+    [len(KNOWN_FEATURES), -1, *(value for number in range(len(KNOWN_FEATURES)) for value in (number, 0, 0, 0))], np.int64
+)
+"""What `Examples.addresses` would be of arrays of all known features."""
+SMALLEST_RECORD = 64
+"""Bytes; the names of the features of any kind, with what protobuf puts around them, are longer."""
 
 Selection: TypeAlias = slice | Sequence[int] | NDArray[np.integer] | NDArray[np.bool_]
 """Which records: a slice, whole numbers, or for each record whether it is one of them."""
@@ -86,11 +89,25 @@ def describe_file(
     return row
 
 
+def measure_record(row: NDArray[np.int64], notes: NDArray[np.int64]) -> tuple[int, type[Examples], dict[str, int]]:
+    """(0 or a fault, kind, values of each feature) of the first record of a file as kernels see it; `notes` tell of a fault."""
+    lists = np.zeros(len(KNOWN_FEATURES), np.int64)
+    fault = kernels.load().find_lists(row, _ALL_FEATURES, lists, notes)
+    if fault < 0:
+        return fault, PretrainingExamples, {}
+    floats = (FLOAT_LIST, DOUBLE_LIST) if row[FILE_FORMAT] == RecordFormat.OFRECORD.number else (FLOAT_LIST,)
+    kind = kind_of({name: found in floats for name, found in zip(KNOWN_FEATURES, lists.tolist(), strict=True) if found >= 0})
+    counts = np.zeros(len(kind.features), np.int64)
+    fault = kernels.load().measure(row, kind.empty(0, seq=0).addresses, counts, notes)
+    return fault, kind, dict(zip([feature.name for feature in kind.features], counts.tolist(), strict=True))
+
+
 class RecordFile:
     """The records of one file, by number from 0; for one thread at a time.
 
-    `format` is "tfrecord" or "ofrecord"; `seq` and `pred` are the first record's numbers of tokens and of masked ones, which
-    all others must share. Any method that reads raises `BertprepError`, which names the file, the record and the fault.
+    `format` is "tfrecord" or "ofrecord"; `kind` is the class of the records, `seq` and `pred` are the first one's numbers of
+    tokens and of masked ones, which all others must share; `shape` is the three. Any method that reads raises `BertprepError`,
+    which names the file, the record and the fault.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -105,7 +122,7 @@ class RecordFile:
             if self._bytes.is_compressed and self.format == RecordFormat.OFRECORD:
                 raise BertprepError(f"{self.path}: is a compressed OFRecord file, which no trainer reads; decompress it")
             self._row = self._describe()
-            self.seq, self.pred = self._measure()
+            self.kind, self.seq, self.pred = self.shape = self._measure()
             self._bytes.check()
         except BaseException:
             self.close()
@@ -134,20 +151,20 @@ class RecordFile:
         """
         if isinstance(records, slice):
             chosen = range(len(self))[records]
-            examples = Examples.empty(len(chosen), seq=self.seq, pred=self.pred)
+            examples = self.kind.empty(len(chosen), seq=self.seq, pred=self.pred)
             if chosen.step == 1:
                 self.read_into(examples, chosen.start, chosen.stop)
             else:
                 self.gather_into(examples, np.array(chosen, np.int64))
             return examples
         numbers = select_records(records, len(self), self.path)
-        examples = Examples.empty(len(numbers), seq=self.seq, pred=self.pred)
+        examples = self.kind.empty(len(numbers), seq=self.seq, pred=self.pred)
         self.gather_into(examples, numbers)
         return examples
 
     def blocks(self, size: int) -> Iterator[Examples]:
         """All records in order, `size` at a time; the arrays are the same each time, so a block is valid until the next."""
-        room = Examples.empty(size, seq=self.seq, pred=self.pred)
+        room = self.kind.empty(size, seq=self.seq, pred=self.pred)
         start = 0
         while count := self.read_into(room, start, start + size):
             yield room[:count]
@@ -195,24 +212,23 @@ class RecordFile:
     def _describe(self) -> NDArray[np.int64]:
         return describe_file(self._bytes.array, self.format, self._offsets)
 
-    def _measure(self) -> tuple[int, int]:
-        """(seq, pred) of the first record, whose features must agree."""
-        counts = np.zeros(FEATURE_COUNT, np.int64)
-        fault = kernels.load().measure(self._row, counts, self._notes)
+    def _measure(self) -> Shape:
+        """The shape of the first record, whose features must agree."""
+        fault, self.kind, counts = measure_record(self._row, self._notes)
         if fault < 0:
             raise self._explain(fault, 0)
-        seq, pred = int(counts[INPUT_IDS]), int(counts[POSITIONS])
-        for feature, count in enumerate(counts):
+        shape = Shape(self.kind, counts["input_ids"], counts.get("masked_lm_positions", 0))
+        at_least = Shape(self.kind, max(1, shape.seq), max(1, shape.pred))
+        for (name, count), expected in zip(counts.items(), at_least.counts, strict=True):
             if count > MOST_VALUES:
                 raise BertprepError(
-                    f"{self.path}: record 0: feature {FEATURES[feature]} has {count:,} values, more than the {MOST_VALUES:,} "
+                    f"{self.path}: record 0: feature {name} has {count:,} values, more than the {MOST_VALUES:,} "
                     "that are read; give a file of BERT pretraining records"
                 )
-            expected = max(1, seq) if feature < POSITIONS else max(1, pred) if feature < NEXT_SENTENCE else 1
             if count != expected:
-                self._notes[[FEATURE, FOUND, EXPECTED]] = feature, count, expected
+                self._notes[[FEATURE, FOUND, EXPECTED]] = NUMBER_OF_FEATURE[name], count, expected
                 raise self._explain(WRONG_COUNT, 0)
-        return seq, pred
+        return shape
 
     def _find_records(self, wanted: int | None) -> None:
         """Find where records begin, up to number `wanted` or to the end of the file."""
@@ -246,12 +262,12 @@ class RecordFile:
     def _check_room(self, examples: Examples, row: int, count: int) -> None:
         """Raise `ValueError` unless `count` records of this file fit into the arrays from `row` on."""
         self._check_open()
-        if (examples.seq, examples.pred) != (self.seq, self.pred) or row < 0 or row + count > len(examples):
+        if examples.shape != self.shape or row < 0 or row + count > len(examples):
             raise ValueError(
-                f"{self.path}: room for {len(examples)} records of {examples.seq}/{examples.pred}, "
-                f"needed for {count} of {self.seq}/{self.pred} from row {row}"
+                f"{self.path}: room for {len(examples)} {examples.title} records of {examples.seq}/{examples.pred}, "
+                f"needed for {count} {self.kind.title} records of {self.seq}/{self.pred} from row {row}"
             )
 
     def _explain(self, fault: int, record: int) -> BertprepError:
         self._bytes.check()  # what was read as zeros is no fault of the record
-        return explain(self.path, self.format, fault, record, self._notes)
+        return explain(self.path, self.format, fault, record, self._notes, self.kind)

@@ -4,8 +4,8 @@
     DIR/.record-index.tfrecord
     FOLDER/.record-index             with the files, where the folder above is not of the data set
 
-    a line of JSON: the version, each file's name, size, time of change, format, shape and number of records, and the checksum
-    of what follows; padded with spaces so that what follows begins at a multiple of 8
+    a line of JSON: the version, each file's name, size, time of change, format, kind, shape and number of records, and the
+    checksum of what follows; padded with spaces so that what follows begins at a multiple of 8
     int64 little-endian: for each file where its records begin, and where the last one ends
 
 The index of a single file has its name at the end. An index is believed only while every file has its size and time of change.
@@ -20,6 +20,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,8 @@ from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.mapped_file import MappedFile
-from bertprep.records import RecordFile
+from bertprep.records import KINDS, Examples, PretrainingExamples, RecordFile
+from bertprep.records.examples import Shape
 from bertprep.records.formats import masked_checksum
 from bertprep.untrusted import MOST_BYTES, parse_json
 from bertprep.workspace.layout import SPLIT_NAMES
@@ -50,6 +52,11 @@ class IndexedFile:
     seq: int
     pred: int
     records: int
+    kind: type[Examples] = PretrainingExamples  # which an index of bertprep 0.1 does not say
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.kind, self.seq, self.pred)
 
 
 @dataclass(frozen=True)
@@ -113,7 +120,9 @@ def _find_records(path: Path) -> tuple[IndexedFile, NDArray[np.int64]]:
     with RecordFile(path) as file:
         offsets = file.offsets
         data_bytes = int(offsets[-1])
-        return IndexedFile(name, size_bytes, changed_ns, data_bytes, file.format, file.seq, file.pred, len(file)), offsets
+        records = len(file)
+        of_file = name, size_bytes, changed_ns, data_bytes, file.format
+        return IndexedFile(*of_file, file.seq, file.pred, records, file.kind), offsets
 
 
 def _cut(offsets: NDArray[np.int64], files: Sequence[IndexedFile]) -> tuple[NDArray[np.int64], ...]:
@@ -129,7 +138,7 @@ def _read(path: Path, folder: Path) -> RecordIndex | None:
         header = parse_json(line)
         if header["version"] != _VERSION:
             return None
-        files = tuple(IndexedFile(**{**entry, "format": RecordFormat(entry["format"])}) for entry in header["files"])
+        files = tuple(_file_of(entry) for entry in header["files"])
         offsets = np.frombuffer(mapping, np.int64, offset=len(line))
         index = RecordIndex(folder, files, _cut(offsets, files), mapping)
         ends = [int(starts[-1]) for starts in index.offsets]
@@ -139,10 +148,20 @@ def _read(path: Path, folder: Path) -> RecordIndex | None:
         return None
 
 
+def _file_of(entry: dict[str, Any]) -> IndexedFile:
+    kinds = {kind.title: kind for kind in KINDS}
+    kind = kinds[entry.get("kind", PretrainingExamples.title)]
+    return IndexedFile(**{**entry, "format": RecordFormat(entry["format"]), "kind": kind})
+
+
+def _entry_of(file: IndexedFile) -> dict[str, Any]:
+    return {**asdict(file), "kind": file.kind.title}
+
+
 def _write(path: Path, files: Sequence[IndexedFile], offsets: NDArray[np.int64]) -> None:
     """Keep an index; several processes may do so at once, and one that cannot goes without."""
     checksum = masked_checksum(offsets.view(np.uint8))
-    line = json.dumps({"version": _VERSION, "checksum": checksum, "files": [asdict(file) for file in files]})
+    line = json.dumps({"version": _VERSION, "checksum": checksum, "files": [_entry_of(file) for file in files]})
     with contextlib.suppress(BertprepError), atomic_file(path) as file:
         file.write(line.encode() + b" " * (-len(line) % 8 + 7) + b"\n")
         file.write(offsets.data)

@@ -22,13 +22,15 @@ from bertprep.files.mapped_file import any_cut
 from bertprep.kernels.numbers import FILE_DATA, FILE_FORMAT, FILE_OFFSETS, FILE_SIZE, FILE_WIDTH, NOTES_SIZE, ROW
 from bertprep.records import Examples
 from bertprep.records.data_sets import find_records
+from bertprep.records.examples import Shape
 from bertprep.records.faults import explain
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.reader import select_records
 from bertprep.records.record_index import RecordIndex, changed, check_unchanged, index_place, index_records
 from bertprep.workspace.layout import TEST, TRAINING
 
-_MOST_WEIGHT = 0x7F7FFFFF  # the bits of the highest finite float32
+_MOST_FLOAT = 0x7F7FFFFF  # the bits of the highest finite float32
+_MOST_INT32 = 2**31 - 1
 _MOST_MAPPINGS = 32_000  # Linux allows 65,530 a process
 _MOST_DECOMPRESSED_BYTES = 4 << 30
 
@@ -44,8 +46,8 @@ class BadRecordError(BertprepError):
 class RecordSet:
     """The records of one split of data folders (or single files), numbered through; any thread may gather, one at a time.
 
-    `seq` and `pred` are those of all records. Raises `BertprepError` where a folder is not what it must be and where files
-    differ in shape, and `BadRecordError` for a record that is damaged or has a value beyond the model's sizes.
+    `kind`, `seq` and `pred` are those of all records. Raises `BertprepError` where a folder is not what it must be and where
+    files differ in shape, and `BadRecordError` for a record that is damaged or has a value beyond the model's sizes.
     """
 
     def __init__(
@@ -53,12 +55,15 @@ class RecordSet:
         data: Sequence[Path | str],
         split: str = TRAINING,
         *,
+        kind: type[Examples] | None = None,
         vocab_size: int | None = None,
         type_vocab_size: int = 2,
+        labels: int | None = None,
         most_open: int | None = None,
     ) -> None:
-        """Values are held against the sizes of a model where its `vocab_size` is given.
+        """Records must be of the `kind`, if one is given, and all of one in any case.
 
+        Values are held against the sizes of a model where its `vocab_size` is given; `labels` is the number of classes.
         `most_open` files are mapped at a time; by default half of what the system lets this process open (ulimit -n).
         """
         if not data:
@@ -67,9 +72,9 @@ class RecordSet:
         self._paths = [index.folder / file.name for index in self._indexes for file in index.files]
         self._files = [file for index in self._indexes for file in index.files]
         self._is_compressed = np.array([file.data_bytes != file.size_bytes for file in self._files])
-        self._check_alike()
+        self._check_alike(kind)
         self._check_compressed()
-        self.seq, self.pred = self._files[0].seq, self._files[0].pred
+        self.kind, self.seq, self.pred = self.shape = self._files[0].shape
         records = np.array([file.records for file in self._files], np.int64)
         self._ends = np.cumsum(records)  # (files,): the number of the record after each file's last
         self._starts = self._ends - records
@@ -77,10 +82,9 @@ class RecordSet:
         self._rows[:, FILE_SIZE] = [file.data_bytes for file in self._files]
         self._rows[:, FILE_FORMAT] = [file.format.number for file in self._files]
         self._rows[:, FILE_OFFSETS] = [starts.ctypes.data for index in self._indexes for starts in index.offsets]
-        self._most: NDArray[np.int64] | None = None  # the highest value of each feature, in the order of `Examples`
+        self._most: NDArray[np.int64] | None = None  # the highest value of each feature
         if vocab_size is not None:
-            tokens, types, places = vocab_size - 1, type_vocab_size - 1, self.seq - 1
-            self._most = np.array([tokens, 1, types, places, tokens, _MOST_WEIGHT, 1], np.int64)
+            self._most = _highest_values(self.shape, vocab_size, type_vocab_size, labels)
         self._opened: dict[int, FileBytes] = {}
         self._used = np.zeros(len(self._files), np.int64)  # when a file was last asked for, counted in calls
         self._calls = 0
@@ -115,10 +119,10 @@ class RecordSet:
     def gather_into(self, examples: Examples, numbers: NDArray[np.int64], *, row: int = 0) -> None:
         """Read the records of an array of numbers, in its order, to the rows from `row` on."""
         numbers = select_records(numbers, len(self), str(self._paths[0].parent))
-        if (examples.seq, examples.pred) != (self.seq, self.pred) or row < 0 or row + len(numbers) > len(examples):
+        if examples.shape != self.shape or row < 0 or row + len(numbers) > len(examples):
             raise ValueError(
-                f"room for {len(examples)} records of {examples.seq}/{examples.pred}, "
-                f"needed for {len(numbers)} of {self.seq}/{self.pred} from row {row}"
+                f"room for {len(examples)} {examples.title} records of {examples.seq}/{examples.pred}, "
+                f"needed for {len(numbers)} {self.kind.title} records of {self.seq}/{self.pred} from row {row}"
             )
         files = np.searchsorted(self._ends, numbers, side="right")
         records = numbers - self._starts[files]
@@ -165,7 +169,7 @@ class RecordSet:
         if fault < 0:
             wrong = int(notes[ROW])
             file, record = int(files[wrong]), int(records[wrong])
-            error = explain(self._paths[file], self._files[file].format, fault, record, notes)
+            error = explain(self._paths[file], self._files[file].format, fault, record, notes, self.kind)
             raise BadRecordError(str(error), number=int(self._starts[file]) + record, row=row + wrong)
 
     def _open(self, numbers: NDArray[np.int64]) -> None:
@@ -185,14 +189,15 @@ class RecordSet:
         self._rows[number, FILE_DATA] = 0
         self._opened.pop(number).close()
 
-    def _check_alike(self) -> None:
+    def _check_alike(self, expected: type[Examples] | None) -> None:
         first = self._files[0]
+        if expected and first.kind != expected:
+            raise BertprepError(
+                f"{self._paths[0]}: has {first.kind.title} records, expected {expected.title} records; "
+                "name the data of this task"
+            )
         for path, file in zip(self._paths, self._files, strict=True):
-            if (file.seq, file.pred) != (first.seq, first.pred):
-                raise BertprepError(
-                    f"{path}: has records of {file.seq} tokens and {file.pred} predictions, expected {first.seq} and "
-                    f"{first.pred} as {self._paths[0]} has; give data that was made with the same settings"
-                )
+            file.shape.check_same(path, first.shape, self._paths[0], "give data that was made with the same settings")
 
     def _check_compressed(self) -> None:
         compressed = np.flatnonzero(self._is_compressed).tolist()
@@ -203,6 +208,18 @@ class RecordSet:
                 f"at most {_MOST_DECOMPRESSED_BYTES / 1e9:,.1f} GB are held decompressed; "
                 "bertprep convert makes files that need none of it"
             )
+
+
+def _highest_values(shape: Shape, vocab_size: int, type_vocab_size: int, labels: int | None) -> NDArray[np.int64]:
+    """(features,): the highest value that a model can take in each; of floats as bits."""
+    highest = dict.fromkeys(("input_ids", "masked_lm_ids"), vocab_size - 1)
+    highest |= dict.fromkeys(("masked_lm_positions", "start_positions", "end_positions"), shape.seq - 1)
+    highest |= {"segment_ids": type_vocab_size - 1, "unique_ids": _MOST_INT32}
+    highest["label_ids"] = _MOST_INT32 if labels is None else labels - 1
+    return np.array(
+        [_MOST_FLOAT if feature.dtype == np.float32 else highest.get(feature.name, 1) for feature in shape.kind.features],
+        np.int64,
+    )
 
 
 def blank(examples: Examples) -> None:

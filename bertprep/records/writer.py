@@ -25,6 +25,7 @@ from bertprep.kernels.numbers import (
     INT32_LIST_TAG,
     INT64_LIST_TAG,
     KEY_WIDTH,
+    KNOWN_FEATURES,
     SLACK,
     SPARE_VARINTS,
     TF2_NAMES,
@@ -121,8 +122,8 @@ def _varints(numbers: NDArray[np.int32]) -> NDArray[np.uint32]:
 
 def feature_keys(feature_names: str) -> NDArray[np.uint8]:
     """(features, 32): each feature's name with the protobuf bytes around it, and at the end how many those are."""
-    keys = np.zeros((len(FEATURES), KEY_WIDTH), np.uint8)
-    for row, feature in zip(keys, FEATURES, strict=True):
+    keys = np.zeros((len(KNOWN_FEATURES), KEY_WIDTH), np.uint8)
+    for row, feature in zip(keys, KNOWN_FEATURES, strict=True):
         name = (TF2_NAMES.get(feature, feature) if feature_names == TF2 else feature).encode()
         around = b"\x0a" + bytes([len(name)]) + name + b"\x12"  # map entry: field 1 is the name, field 2 the Feature
         row[: len(around)] = np.frombuffer(around, np.uint8)

@@ -1,9 +1,11 @@
-"""The variables of a BERT for pretraining by Google's names, which are the names of everything here, and their shapes.
+"""The variables of a BERT by Google's names, which are the names of everything here, and their shapes.
 
     bert/embeddings/{word,token_type,position}_embeddings, bert/embeddings/LayerNorm/{gamma,beta}
     bert/encoder/layer_0/attention/self/{query,key,value}/{kernel,bias}, .../attention/output/dense, .../intermediate/dense, ...
     bert/pooler/dense/{kernel,bias}
     cls/predictions/transform/..., cls/predictions/output_bias, cls/seq_relationship/{output_weights,output_bias}
+    cls/squad/{output_weights,output_bias}              of run_squad.py
+    output_weights, output_bias                         of run_classifier.py
 
 Kernels are (in, out). The masked-LM head multiplies by the word embeddings and has a bias of its own.
 """
@@ -23,11 +25,28 @@ _NAMED = 3
 
 
 def variable_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every variable of a model with the sizes of a `bert_config.json`, in a fixed order."""
-    return dict(_variables(config))
+    """Name and shape of every variable of a BERT for pretraining with the sizes of a `bert_config.json`, in a fixed order."""
+    return {**body_shapes(config), **dict(_pretraining_heads(config))}
 
 
-def _variables(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+def body_shapes(config: Mapping[str, Any], *, pooler: bool = True) -> dict[str, tuple[int, ...]]:
+    """The same of what all heads are put on: embeddings, layers and, where they use it, the pooler."""
+    hidden = config["hidden_size"]
+    of_pooler = dict(_dense("bert/pooler/dense", hidden, hidden)) if pooler else {}
+    return {**dict(_encoder(config)), **of_pooler}
+
+
+def squad_heads(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The heads of run_squad.py: the start and the end of an answer."""
+    return {"cls/squad/output_weights": (2, config["hidden_size"]), "cls/squad/output_bias": (2,)}
+
+
+def classification_heads(config: Mapping[str, Any], labels: int) -> dict[str, tuple[int, ...]]:
+    """The head of run_classifier.py; a regression has one label."""
+    return {"output_weights": (labels, config["hidden_size"]), "output_bias": (labels,)}
+
+
+def _encoder(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
     hidden, inner = config["hidden_size"], config["intermediate_size"]
     yield WORD_EMBEDDINGS, (config["vocab_size"], hidden)
     yield "bert/embeddings/token_type_embeddings", (config["type_vocab_size"], hidden)
@@ -42,7 +61,10 @@ def _variables(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]
         yield from _dense(f"{layer}/intermediate/dense", hidden, inner)
         yield from _dense(f"{layer}/output/dense", inner, hidden)
         yield from _layer_norm(f"{layer}/output", hidden)
-    yield from _dense("bert/pooler/dense", hidden, hidden)
+
+
+def _pretraining_heads(config: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden = config["hidden_size"]
     yield from _dense("cls/predictions/transform/dense", hidden, hidden)
     yield from _layer_norm("cls/predictions/transform", hidden)
     yield "cls/predictions/output_bias", (config["vocab_size"],)
@@ -60,18 +82,23 @@ def _layer_norm(name: str, size: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield f"{name}/LayerNorm/beta", (size,)
 
 
-def check_variables(file: Path, found: Shapes, expected: Shapes, called: Callable[[str], str] = str) -> None:
+PRETRAINING_ADVICE = "give the bert_config.json that belongs to it, and weights of a BERT for pretraining, with both heads"
+
+
+def check_variables(
+    file: Path, found: Shapes, expected: Shapes, called: Callable[[str], str] = str, advice: str = PRETRAINING_ADVICE
+) -> None:
     """Raise where a file has not exactly the variables of a model, each of its shape.
 
     What is under a variable (`.../kernel/adam_m`) belongs to its optimizer, and what is outside of `bert/` and `cls/`, such as
-    `global_step`, is no model's; both may be there. `called` says what the file itself calls a variable.
+    `global_step`, is no model's; both may be there. `called` says what the file itself calls a variable, `advice` what to do
+    where some are missing.
     """
     _check_vocabulary(file, found.get(WORD_EMBEDDINGS, ()), expected[WORD_EMBEDDINGS])
     missing = [called(name) for name in expected if name not in found]
     if missing:
         raise BertprepError(
-            f"{file}: lacks {len(missing)} of the model's {len(expected)} variables: {_list(missing)}; give the "
-            "bert_config.json that belongs to it, and weights of a BERT for pretraining, with both heads"
+            f"{file}: lacks {len(missing)} of the model's {len(expected)} variables: {_list(missing)}; {advice}"
         )
     unknown = [name for name in found if name not in expected and _is_model_variable(name, found)]
     if unknown:

@@ -1,4 +1,4 @@
-"""A model's weights in the files that Hugging Face's BertForPreTraining writes and reads; those of its BertModel are read too.
+"""A model's weights in the files that Hugging Face's BertForPreTraining, and its classes for tasks, read and write.
 
 The names are Google's in other words, and dense layers keep (out, in) where Google's keep (in, out):
 
@@ -6,14 +6,15 @@ The names are Google's in other words, and dense layers keep (out, in) where Goo
     bert/encoder/layer_0/output/LayerNorm/gamma  bert.encoder.layer.0.output.LayerNorm.weight; LayerNorm.gamma in old files
     bert/embeddings/word_embeddings              bert.embeddings.word_embeddings.weight
     cls/predictions/output_bias                  cls.predictions.bias
+    cls/squad/output_weights, output_weights     qa_outputs.weight, classifier.weight
 
-The masked-LM head's matrix is the word embeddings, in both; a copy of it in a file is ignored. A BertModel has no heads, and
-names without the first word, as in sentence-transformers' files: `embeddings.word_embeddings.weight`.
+A file of BertModel alone has no "bert." before its names.
+The masked-LM head's matrix is the word embeddings, in both; a copy of it in a file is ignored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,7 +35,12 @@ _THEIR_LAST_WORD = {
     "token_type_embeddings": "token_type_embeddings.weight",
     "position_embeddings": "position_embeddings.weight",
 }
-_BERT_MODELS = ("embeddings.", "encoder.", "pooler.")
+_HEADS = {
+    "cls/squad/output_weights": "qa_outputs.weight",
+    "cls/squad/output_bias": "qa_outputs.bias",
+    "output_weights": "classifier.weight",
+    "output_bias": "classifier.bias",
+}
 _COPIES = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "bert.embeddings.position_ids")
 
 
@@ -44,6 +50,8 @@ def hugging_face_name(name: str) -> str:
     >>> hugging_face_name("bert/encoder/layer_3/attention/self/query/kernel")
     'bert.encoder.layer.3.attention.self.query.weight'
     """
+    if name in _HEADS:
+        return _HEADS[name]
     *path, last = name.replace("layer_", "layer/").split("/")
     return ".".join([*path, _THEIR_LAST_WORD.get(last, last)])
 
@@ -55,27 +63,30 @@ def map_weights(path: Path, shapes: Shapes, *, heads: bool = True) -> Iterator[d
     Raises `BertprepError` where the file is not of this model, and after the block where it was cut short meanwhile; without
     `heads`, the heads' variables may be missing.
     """
+    with map_named(path, shapes) as found:
+        weights = {name: found[name] for name in shapes if name in found}
+        expected = {name: shape for name, shape in shapes.items() if heads or name in weights or not name.startswith("cls/")}
+        check_variables(path, {name: value.shape for name, value in found.items()}, expected, hugging_face_name)
+        yield weights
+
+
+@contextmanager
+def map_named(path: Path, names: Collection[str]) -> Iterator[dict[str, NDArray[np.float32]]]:
+    """All that a `model.safetensors` holds, as views: one of `names` by Google's name, the rest with slashes for dots."""
     with map_safetensors(path) as found:
-        full_names = {f"bert.{name}" if name.startswith(_BERT_MODELS) else name: value for name, value in found.items()}
-        yield _take_weights(path, full_names, shapes, heads)
-
-
-def _take_weights(path: Path, found: Weights, shapes: Shapes, heads: bool) -> dict[str, NDArray[np.float32]]:
-    weights, known = {}, set(_COPIES)
-    for name in shapes:
-        theirs = hugging_face_name(name)
-        for each in (theirs, ".".join([theirs.rpartition(".")[0], name.rpartition("/")[2]])):  # LayerNorm.gamma
-            if each in found:
-                weights[name] = found[each].T if name.endswith("kernel") else found[each]
-                known.add(each)
-    there = {name: value.shape for name, value in weights.items()}
-    there |= {name.replace(".", "/"): value.shape for name, value in found.items() if name not in known}
-    expected = {name: shape for name, shape in shapes.items() if heads or name in weights or not name.startswith("cls/")}
-    check_variables(path, there, expected, hugging_face_name)
-    return weights
+        if "embeddings.word_embeddings.weight" in found:  # of BertModel
+            found = {f"bert.{name}": value for name, value in found.items()}
+        weights, known = {}, set(_COPIES)
+        for name in names:
+            theirs = hugging_face_name(name)
+            for each in (theirs, ".".join([theirs.rpartition(".")[0], name.rpartition("/")[2]])):  # LayerNorm.gamma
+                if each in found:
+                    weights[name] = found[each].T if name.endswith("kernel") else found[each]
+                    known.add(each)
+        yield weights | {name.replace(".", "/"): value for name, value in found.items() if name not in known}
 
 
 def save_weights(path: Path, weights: Weights) -> None:
-    """Write values of variables, by Google's names, as the file that `BertForPreTraining.from_pretrained` reads."""
+    """Write values of variables, by Google's names, as the file that `from_pretrained` of their class reads."""
     theirs = {hugging_face_name(name): value.T if name.endswith("kernel") else value for name, value in weights.items()}
     write_safetensors(path, theirs, {"format": "pt"})  # which is what transformers wants to see

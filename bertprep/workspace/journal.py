@@ -14,7 +14,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from bertprep.config import Dialect, InstanceSettings, ShardSettings
+from bertprep.config import Dialect, GlueSettings, InstanceSettings, ShardSettings, SquadSettings
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file, explain_write_error, is_still, remove_leftovers
 from bertprep.files.lock import open_locked
@@ -25,6 +25,7 @@ from bertprep.workspace.manifest import (
     KINDS,
     RECORDS,
     SCHEMA,
+    TASK_RECORDS,
     TEXT_SHARDS,
     Manifest,
     check_entry,
@@ -44,6 +45,15 @@ _CONVERT_OPTIONS = {**_options_of(Dialect), "converted_to.format": "--to", "conv
 _OPTIONS = {
     TEXT_SHARDS: {**_options_of(ShardSettings), "inputs": "--input"},
     RECORDS: {**_options_of(InstanceSettings, Dialect), "corpus": "--corpus", "vocabulary": "--vocab"},
+    TASK_RECORDS: {
+        **_options_of(SquadSettings, GlueSettings, Dialect),
+        "task": "--task",
+        "version": "--version",
+        "name": "--name",
+        "labels": "--labels",
+        "inputs": "--input",
+        "vocabulary": "--vocab",
+    },
 }
 """What is in `made_with`, by kind -> the option of the command that makes it; `convert` has some of its own."""
 

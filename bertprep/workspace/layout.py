@@ -16,6 +16,8 @@
     WORKDIR/tfrecord/SETTINGS/CORPUS/vocab.txt                the vocabulary that the records were made with
     WORKDIR/tfrecord/SETTINGS/CORPUS/{training,test}/CORPUS_training_00000.tfrecord
     WORKDIR/ofrecord/SETTINGS/CORPUS/{training,test}/part-0
+    WORKDIR/tfrecord/SETTINGS/{squad_v1.1,glue_mrpc}/...      of a fine-tuning task, the same with other splits (TASK_SPLITS)
+    WORKDIR/tfrecord/SETTINGS/squad_v1.1/dev.json             the questions that the records in dev/ are made of
 
     DIR/manifest.json                                         of a folder of the user's own, for both formats
     DIR/vocab.txt
@@ -30,12 +32,20 @@ import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from bertprep.config import DEFAULT_DIALECT, GZIP, TF2, Dialect, InstanceSettings, RecordFormat
+from bertprep.config import DEFAULT_DIALECT, GZIP, TF2, Dialect, GlueSettings, InstanceSettings, RecordFormat, SquadSettings
 
 TRAINING, TEST = SPLITS = ("training", "test")
-SPLIT_NAMES = {TRAINING: TRAINING, "train": TRAINING, TEST: TEST, "eval": TEST, "validation": TEST, "dev": TEST}
-"""What other tools call the folders of splits."""
+DEV, DEV_MISMATCHED, SUBMISSION, SUBMISSION_MISMATCHED = TASK_SPLITS = (
+    "dev", "dev_mismatched", "submission", "submission_mismatched",
+)  # fmt: skip
+"""The splits of a fine-tuning task besides training: MNLI has two of each; those for submissions have no labels."""
+SPLIT_NAMES = {
+    TRAINING: TRAINING, "train": TRAINING, TEST: TEST, "eval": TEST, "validation": TEST, DEV: TEST,
+    **{name: name for name in TASK_SPLITS if name != DEV},
+}  # fmt: skip
+"""The folders of splits, as any tool calls them, and which split each is."""
 MANIFEST = "manifest.json"
+QUESTIONS = "dev.json"
 LISTING = "listing.json"
 VOCABULARY = "vocab.txt"
 GOOGLE_PREFIX = "bert_model.ckpt"
@@ -60,6 +70,23 @@ def settings_name(settings: InstanceSettings, *, shards: int, test_fraction: flo
         name += f"_short_seq_prob_{settings.short_seq_prob}"
     if settings.whole_word:
         name += "_whole_word"
+    return name + _in_dialect(dialect)
+
+
+def task_settings_name(settings: SquadSettings | GlueSettings, *, dialect: Dialect = DEFAULT_DIALECT) -> str:
+    """The same for a fine-tuning task.
+
+    >>> task_settings_name(GlueSettings()), task_settings_name(SquadSettings(cased=True))
+    ('lower_case_1_seq_len_128', 'lower_case_0_seq_len_384_doc_stride_128_max_query_64')
+    """
+    name = f"lower_case_{int(not settings.cased)}_seq_len_{settings.seq}"
+    if isinstance(settings, SquadSettings):
+        name += f"_doc_stride_{settings.doc_stride}_max_query_{settings.max_query}"
+    return name + _in_dialect(dialect)
+
+
+def _in_dialect(dialect: Dialect) -> str:
+    name = ""
     if dialect.feature_names == TF2:
         name += "_tf2_names"
     if dialect.compress == GZIP:

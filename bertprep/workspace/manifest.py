@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import bertprep
-from bertprep.config import SPLITTERS
+from bertprep.config import SPLITTERS, TASKS
 from bertprep.errors import BertprepError
 from bertprep.untrusted import (
     CORPUS,
@@ -28,6 +28,7 @@ from bertprep.untrusted import (
     SHA256,
     SHARE,
     TEXT,
+    TEXTS,
     Rule,
     check_path,
     check_values,
@@ -41,7 +42,8 @@ from bertprep.workspace.layout import MANIFEST, by_number
 JOURNAL_SUFFIX = ".journal"
 
 SCHEMA = 1
-CLEANED_TEXT, TEXT_SHARDS, RECORDS = "cleaned text", "text shards", "masked-LM records"
+CLEANED_TEXT, TEXT_SHARDS, RECORDS, TASK_RECORDS = "cleaned text", "text shards", "masked-LM records", "task records"
+RECORD_KINDS = (RECORDS, TASK_RECORDS)
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,16 @@ KINDS = {
         },
         needed=("seq", "pred"),
         facts={**_FILE, "examples": COUNT, "seed": SEED, "text": OBJECT},
+        needed_facts=("bytes", "sha256", "examples"),
+    ),
+    TASK_RECORDS: Kind(
+        made_with={
+            "task": one_of(*TASKS), "version": TEXT, "name": CORPUS, "labels": TEXTS, "seq": _LENGTH,
+            "doc_stride": POSITIVE, "max_query": POSITIVE, "cased": FLAG, "corpus": CORPUS, "examples_per_file": POSITIVE,
+            "inputs": LIST, "vocabulary": OBJECT,
+        },
+        needed=("task", "seq", "inputs"),
+        facts={**_FILE, "examples": COUNT},
         needed_facts=("bytes", "sha256", "examples"),
     ),
 }  # fmt: skip

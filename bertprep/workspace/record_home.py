@@ -117,7 +117,12 @@ def check_vocabulary_place(folder: Path, sha256: str | None) -> None:
 
 def keep_vocabulary(vocabulary: Path, folder: Path) -> None:
     """Copy the vocabulary beside the manifest, unless it is there: the records mean nothing without it."""
-    content, kept = vocabulary.read_bytes(), folder / VOCABULARY
+    keep_copy(vocabulary, folder / VOCABULARY)
+
+
+def keep_copy(path: Path, kept: Path) -> None:
+    """Make `kept` a copy of `path`; one that already is stays untouched."""
+    content = path.read_bytes()
     if not (kept.is_file() and kept.read_bytes() == content):
         with atomic_file(kept) as file:
             file.write(content)

@@ -22,7 +22,7 @@ from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import SILENT
 from bertprep.records.data_sets import find_data_sets
-from bertprep.records.examples import Examples
+from bertprep.records.examples import PretrainingExamples
 from tests.check.faulty import Spoiled, Values, frame, split_frames
 from tests.golden import GOLDEN
 from tests.records.handmade import Dialect, Number, message
@@ -59,7 +59,7 @@ class Damaged:
     has_checksums: bool
 
 
-def rows_of(examples: Examples) -> list[bytes]:
+def rows_of(examples: PretrainingExamples) -> list[bytes]:
     """Each record as the bytes of all its values."""
     return [b"".join(array[i].tobytes() for array in examples.arrays) for i in range(len(examples))]
 
@@ -184,7 +184,7 @@ class Examiner:
             return "without an error, but with values out of range"
         return None
 
-    def _read(self) -> Examples | None:
+    def _read(self) -> PretrainingExamples | None:
         try:
             with records.open(self._path) as file:
                 return file[:]
@@ -193,7 +193,7 @@ class Examiner:
                 raise AssertionError(f"more than one line: {error}") from error
             return None
 
-    def _is_in_range(self, examples: Examples) -> bool:
+    def _is_in_range(self, examples: PretrainingExamples) -> bool:
         """Whether a model could be fed with it."""
         return bool(
             (examples.input_ids < len(self._vocabulary)).all()

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bertprep import records
-from bertprep.records import Examples
+from bertprep.records import PretrainingExamples
 from bertprep.records.convert import write_examples
 from bertprep.records.formats import masked_checksum
 from bertprep.workspace.layout import MANIFEST
@@ -87,7 +87,7 @@ class Spoiled:
     def encode_all(self, values: list[Values]) -> list[bytes]:
         """Records of one shape without negative numbers, as fast as bertprep writes them."""
         seq, pred = len(values[0]["input_ids"]), len(values[0]["masked_lm_ids"])
-        examples = Examples.empty(len(values), seq=seq, pred=pred)
+        examples = PretrainingExamples.empty(len(values), seq=seq, pred=pred)
         for feature in records.FEATURES:
             array = getattr(examples, feature)
             array[...] = np.array([of_record[feature] for of_record in values]).reshape(array.shape)

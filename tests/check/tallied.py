@@ -10,7 +10,7 @@ from bertprep.check.expectations import expect
 from bertprep.check.outcome import FileFacts, Outcome
 from bertprep.check.record_checks import RecordChecker, RecordRules
 from bertprep.instances import load_vocabulary
-from bertprep.records.examples import Examples
+from bertprep.records.examples import PretrainingExamples
 from bertprep.workspace.manifest import Manifest
 from tests.golden import GOLDEN
 
@@ -20,7 +20,9 @@ RULES = RecordRules(128, 20, len(VOCABULARY), VOCABULARY.cls, VOCABULARY.sep, VO
 """Those of records of the golden corpus in the default settings."""
 
 
-def outcome_of(splits: dict[str, Examples], *, vocabulary: int, manifest: Manifest | None = None, files: int = 1) -> Outcome:
+def outcome_of(
+    splits: dict[str, PretrainingExamples], *, vocabulary: int, manifest: Manifest | None = None, files: int = 1
+) -> Outcome:
     """A sound data set of these records, as if each split lay in `files` files."""
     first = next(iter(splits.values()))
     outcome = Outcome(Path("data/tfrecord/settings/books"), "tfrecord", manifest, None, first.seq, first.pred)
@@ -38,10 +40,12 @@ def outcome_of(splits: dict[str, Examples], *, vocabulary: int, manifest: Manife
     return outcome
 
 
-def sound_examples(count: int, *, seq: int = 32, pred: int = 5, vocabulary: int = 60, seed: int = 1) -> Examples:
+def sound_examples(count: int, *, seq: int = 32, pred: int = 5, vocabulary: int = 60, seed: int = 1) -> PretrainingExamples:
     """Random records as the generator makes them: [PAD], [UNK], [CLS], [SEP], [MASK] are tokens 0 to 4."""
     rng = np.random.default_rng(seed)
-    examples = Examples(*(np.zeros_like(array) for array in Examples.empty(count, seq=seq, pred=pred).arrays))  # type: ignore[arg-type]
+    examples = PretrainingExamples(
+        *(np.zeros_like(array) for array in PretrainingExamples.empty(count, seq=seq, pred=pred).arrays)
+    )
     for row in range(count):
         length = seq if rng.random() < 0.8 else int(rng.integers(5, seq))
         first_sep = int(rng.integers(2, length - 2))

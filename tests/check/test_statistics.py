@@ -17,14 +17,14 @@ from bertprep.commands.create import create
 from bertprep.config import InstanceSettings, ShardSettings
 from bertprep.instances import Tokenizer, generate_instances
 from bertprep.kernels import numbers as faults
-from bertprep.records import Examples, RecordEncoder, write_records
+from bertprep.records import PretrainingExamples, RecordEncoder, write_records
 from bertprep.reporting.tables import SHARES
 from tests.check.clean_sets import SETS, validated_sets
 from tests.check.tallied import RULES, VOCABULARY
 from tests.golden import GOLDEN
 
 
-def count(examples: Examples) -> Counted:
+def count(examples: PretrainingExamples) -> Counted:
     checker = RecordChecker(RULES)
     checker.check(examples, np.arange(len(examples)))
     assert checker.findings("x") == []
@@ -36,7 +36,7 @@ def codes(counted: Counted) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def golden(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Examples:
+def golden(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> PretrainingExamples:
     """20,000 clean records, 309,000 predictions."""
     folder = tmp_path_factory.mktemp("records")
     settings = InstanceSettings(dupe=30)
@@ -46,11 +46,11 @@ def golden(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Exa
 
 
 @pytest.fixture
-def examples(golden: Examples) -> Examples:
-    return Examples(*(array.copy() for array in golden.arrays))  # type: ignore[arg-type]
+def examples(golden: PretrainingExamples) -> PretrainingExamples:
+    return PretrainingExamples(*(array.copy() for array in golden.arrays))
 
 
-def predictions(examples: Examples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def predictions(examples: PretrainingExamples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # type: ignore[type-arg]
     """(rows, columns of predictions, positions)."""
     rows, columns = np.nonzero(examples.masked_lm_weights)
     return rows, columns, examples.masked_lm_positions[rows, columns]
@@ -68,12 +68,12 @@ def test_clean_sets_of_all_settings_have_no_finding(golden_corpus: Path, tmp_pat
             assert high >= least, (clean, share)
 
 
-def test_clean_records_are_fair(examples: Examples) -> None:
+def test_clean_records_are_fair(examples: PretrainingExamples) -> None:
     assert codes(count(examples)) == []
 
 
 @pytest.mark.parametrize("shown", ["mask to kept", "kept to mask", "random to mask"])
-def test_replacement_shares_off_by_one_point_are_found(examples: Examples, shown: str) -> None:
+def test_replacement_shares_off_by_one_point_are_found(examples: PretrainingExamples, shown: str) -> None:
     rows, columns, places = predictions(examples)
     labels, now = examples.masked_lm_ids[rows, columns], examples.input_ids[rows, places]
     source, target = {
@@ -87,7 +87,7 @@ def test_replacement_shares_off_by_one_point_are_found(examples: Examples, shown
     assert codes(count(examples)) == ["replacement-shares"]
 
 
-def test_masks_that_never_take_the_first_place_are_found(examples: Examples) -> None:
+def test_masks_that_never_take_the_first_place_are_found(examples: PretrainingExamples) -> None:
     rows, columns, places = predictions(examples)
     at_first = (columns == 0) & (places == 1) & (examples.masked_lm_positions[rows, 1] != 2)
     at_first &= examples.input_ids[rows, 2] != VOCABULARY.sep
@@ -99,7 +99,7 @@ def test_masks_that_never_take_the_first_place_are_found(examples: Examples) -> 
     assert "position-shares" in codes(count(examples))
 
 
-def test_a_token_that_is_never_predicted_is_found(golden: Examples) -> None:
+def test_a_token_that_is_never_predicted_is_found(golden: PretrainingExamples) -> None:
     counted = count(golden)
     often = int(np.argsort(counted.tally.labels)[-50])
     counted.tally.labels[often] = 0
@@ -109,20 +109,22 @@ def test_a_token_that_is_never_predicted_is_found(golden: Examples) -> None:
 @pytest.mark.parametrize(
     ("random", "level"), [(0, ["error"]), (0.3, ["error"]), (0.47, ["error"]), (0.59, []), (0.9, ["warning"]), (1, ["warning"])]
 )
-def test_the_share_of_random_next_sentences(golden: Examples, random: float, level: list[str]) -> None:
+def test_the_share_of_random_next_sentences(golden: PretrainingExamples, random: float, level: list[str]) -> None:
     """Without a manifest it is unknown that documents have more than one sentence."""
     assert [finding.level for finding in statistics.judge_next_sentence(with_random_next(golden, random), "x")] == level
 
 
 @pytest.mark.parametrize(("random", "level"), [(0.9, ["error"]), (1, ["error"]), (0.59, [])])
-def test_documents_tell_how_many_random_next_sentences_there_are(golden: Examples, random: float, level: list[str]) -> None:
+def test_documents_tell_how_many_random_next_sentences_there_are(
+    golden: PretrainingExamples, random: float, level: list[str]
+) -> None:
     counted = with_random_next(golden, random)
     uses = 1000
     assert [finding.level for finding in statistics.judge_next_sentence(counted, "x", uses=uses)] == level
     assert statistics.judge_next_sentence(with_random_next(golden, 1), "x", uses=counted.tally.records) == []
 
 
-def with_random_next(golden: Examples, random: float) -> Counted:
+def with_random_next(golden: PretrainingExamples, random: float) -> Counted:
     counted = count(golden)
     for labels in (counted.tally.next_sentence, counted.signs[[faults.OPEN_FOLLOWS, faults.OPEN_RANDOM]]):
         n = int(labels.sum())
@@ -141,7 +143,7 @@ def test_a_file_where_no_sentence_follows_is_not_like_the_others() -> None:
 
 
 @pytest.mark.parametrize("drawn", ["first half", "every other token", "as often as in the text"])
-def test_random_tokens_of_a_part_of_the_vocabulary_are_found(examples: Examples, drawn: str) -> None:
+def test_random_tokens_of_a_part_of_the_vocabulary_are_found(examples: PretrainingExamples, drawn: str) -> None:
     rows, columns, places = predictions(examples)
     labels, now = examples.masked_lm_ids[rows, columns], examples.input_ids[rows, places]
     chosen = np.flatnonzero((now != labels) & (now != VOCABULARY.mask))
@@ -171,7 +173,7 @@ def test_records_in_the_order_of_documents_are_found(tmp_path: Path) -> None:
         assert [finding.code for finding in statistics.judge_order(counted, "x", files=1000)] == found
 
 
-def test_files_of_one_seed_draw_in_step(golden: Examples) -> None:
+def test_files_of_one_seed_draw_in_step(golden: PretrainingExamples) -> None:
     """What is much for as many draws of their own may be chance of the draws that they share."""
     counted = count(golden)
     counted.tally.shown += np.array([3000, -3000, 0])
@@ -186,7 +188,7 @@ def test_test_records_are_fewer_than_those_of_training() -> None:
     assert statistics.judge_split_sizes(files[1:]) == statistics.judge_split_sizes([files[0], files[0], files[1]]) == []
 
 
-def test_records_that_are_all_full_or_nearly_all_short(golden: Examples) -> None:
+def test_records_that_are_all_full_or_nearly_all_short(golden: PretrainingExamples) -> None:
     counted = count(golden)
 
     def levels(short_seq_prob: float, uses: int | None = None) -> list[str]:

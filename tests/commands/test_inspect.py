@@ -11,7 +11,7 @@ from bertprep.cli import main
 from bertprep.commands.inspect import show_examples
 from bertprep.errors import UsageError
 from bertprep.instances import Vocabulary, load_vocabulary
-from bertprep.records import Examples
+from bertprep.records import PretrainingExamples
 from bertprep.records.convert import write_examples
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "dog", "bark", "##s", "##ed", "cat"]
@@ -41,8 +41,8 @@ def vocabulary(tmp_path: Path) -> Vocabulary:
 
 
 @pytest.fixture
-def examples() -> Examples:
-    made = Examples.empty(len(EXAMPLES), seq=SEQ, pred=PRED)
+def examples() -> PretrainingExamples:
+    made = PretrainingExamples.empty(len(EXAMPLES), seq=SEQ, pred=PRED)
     for array in made.arrays:
         array[...] = 0
     for row, (a, b, masks) in enumerate(EXAMPLES):
@@ -58,32 +58,34 @@ def examples() -> Examples:
 
 
 @pytest.fixture
-def path(examples: Examples, vocabulary: Vocabulary) -> Path:
+def path(examples: PretrainingExamples, vocabulary: Vocabulary) -> Path:
     """The three examples as a record file beside their vocabulary."""
     file = vocabulary.path.parent / "training" / "part-0"
     write_examples([examples], file, "ofrecord")
     return file
 
 
-def text(examples: Examples, row: int, vocabulary: Vocabulary, *, join: bool = True) -> str:
+def text(examples: PretrainingExamples, row: int, vocabulary: Vocabulary, *, join: bool = True) -> str:
     return write_words(example_words(examples, row, vocabulary, join=join), width=None, colour=False)
 
 
-def test_words_are_joined_and_masked_places_tell_what_stood_there(examples: Examples, vocabulary: Vocabulary) -> None:
+def test_words_are_joined_and_masked_places_tell_what_stood_there(
+    examples: PretrainingExamples, vocabulary: Vocabulary
+) -> None:
     assert [text(examples, row, vocabulary) for row in range(3)] == SHOWN
 
 
-def test_pieces_as_they_are(examples: Examples, vocabulary: Vocabulary) -> None:
+def test_pieces_as_they_are(examples: PretrainingExamples, vocabulary: Vocabulary) -> None:
     assert text(examples, 0, vocabulary, join=False) == "[CLS] the dog [MASK→bark] ##s , [SEP] =the= cat→dog [SEP]"
     assert text(examples, 2, vocabulary, join=False) == "[CLS] the bark [MASK→##ed] [SEP] cat→##s ##ed states [SEP]"
 
 
-def test_a_number_beyond_the_vocabulary_is_shown_as_what_it_is(examples: Examples, vocabulary: Vocabulary) -> None:
+def test_a_number_beyond_the_vocabulary_is_shown_as_what_it_is(examples: PretrainingExamples, vocabulary: Vocabulary) -> None:
     examples.input_ids[0, 1] = 99
     assert text(examples, 0, vocabulary).startswith("[CLS] <99: not in the vocabulary> dog ")
 
 
-def test_lines_end_before_the_width_of_the_terminal(examples: Examples, vocabulary: Vocabulary) -> None:
+def test_lines_end_before_the_width_of_the_terminal(examples: PretrainingExamples, vocabulary: Vocabulary) -> None:
     lines = write_words(example_words(examples, 0, vocabulary), width=20, colour=False).split("\n")
     assert lines == ["[CLS] the dog", "[MASK→bark]s , [SEP]", "=the= cat→dog [SEP]"]
     examples.input_ids[0, 1:3] = NUMBER["語"]  # two columns wide
@@ -91,7 +93,7 @@ def test_lines_end_before_the_width_of_the_terminal(examples: Examples, vocabula
     assert write_words(example_words(examples, 0, vocabulary), width=10, colour=False).split("\n")[0] == "[CLS] 語"
 
 
-def test_segments_have_a_colour_each(examples: Examples, vocabulary: Vocabulary) -> None:
+def test_segments_have_a_colour_each(examples: PretrainingExamples, vocabulary: Vocabulary) -> None:
     shown = write_words(example_words(examples, 1, vocabulary, found={5}), width=None, colour=True)
     assert shown.split(" ") == [
         "\x1b[2m[CLS]\x1b[0m",
@@ -119,13 +121,13 @@ def test_segments_have_a_colour_each(examples: Examples, vocabulary: Vocabulary)
     ],
 )
 def test_words_are_found_whole_in_what_stood_there(
-    examples: Examples, vocabulary: Vocabulary, word: str, places: list[tuple[int, int]]
+    examples: PretrainingExamples, vocabulary: Vocabulary, word: str, places: list[tuple[int, int]]
 ) -> None:
     rows, columns = find_phrase(examples, make_phrase(word, vocabulary))
     assert list(zip(rows.tolist(), columns.tolist(), strict=True)) == places
 
 
-def test_positions_and_numbers_that_cannot_be_harm_nothing(examples: Examples, vocabulary: Vocabulary) -> None:
+def test_positions_and_numbers_that_cannot_be_harm_nothing(examples: PretrainingExamples, vocabulary: Vocabulary) -> None:
     examples.masked_lm_positions[0, 0] = 2**31 - 1
     examples.input_ids[0, 3] = 2**31 - 1
     assert len(find_phrase(examples, make_phrase("dog", vocabulary))[0]) == 2
@@ -198,7 +200,9 @@ def test_a_vocabulary_of_other_records(
     assert bool(out) == (message is None)
 
 
-def test_one_damaged_record_is_shown_all_the_same(examples: Examples, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_damaged_record_is_shown_all_the_same(
+    examples: PretrainingExamples, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     examples.input_ids[0] = 1_000_000
     write_examples([examples], path, "ofrecord")
     show_examples(path, count=1)

@@ -20,7 +20,7 @@ from bertprep.cli import main
 from bertprep.commands.create import create
 from bertprep.config import InstanceSettings
 from bertprep.errors import UsageError
-from bertprep.records import Examples
+from bertprep.records import PretrainingExamples
 from bertprep.records.data_sets import find_data_sets
 from tests.check.clean_sets import CleanSet, write_set, write_texts
 from tests.check.tallied import RULES, VOCABULARY
@@ -44,7 +44,7 @@ def copy(made: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def examples(made: Path) -> Examples:
+def examples(made: Path) -> PretrainingExamples:
     with records.open(made / NAME) as file:
         return file[:]
 
@@ -54,7 +54,7 @@ def codes(*paths: Path, **options: object) -> list[str]:
     return sorted({finding.code for outcome in outcomes for finding in outcome.findings})
 
 
-def test_a_fault_of_many_records_is_one_finding(examples: Examples) -> None:
+def test_a_fault_of_many_records_is_one_finding(examples: PretrainingExamples) -> None:
     examples.segment_ids[5:] = 0
     checker = RecordChecker(RULES)
     checker.check(examples, np.arange(len(examples)))
@@ -75,7 +75,7 @@ def test_both_formats_hash_alike(made: Path) -> None:
 def test_random_replacements_may_be_any_token() -> None:
     """[SEP] and [PAD] are shown at predictions here, and [UNK] is a label: all is right."""
     rules = RecordRules(seq=12, pred=3, tokens=2937, cls=2, sep=3, mask=4, masked_lm_prob=0.3)
-    examples = Examples.empty(1, seq=12, pred=3)
+    examples = PretrainingExamples.empty(1, seq=12, pred=3)
     examples.input_ids[0] = [2, 3, 9, 0, 3, 8, 1, 3, 0, 0, 0, 0]
     examples.input_mask[0] = [1] * 8 + [0] * 4
     examples.segment_ids[0] = [0] * 5 + [1] * 3 + [0] * 4
@@ -182,7 +182,7 @@ def test_whole_words_and_other_rates(golden_corpus: Path, tmp_path: Path) -> Non
 
 
 @pytest.fixture(scope="module")
-def whole_words(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Examples:
+def whole_words(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> PretrainingExamples:
     folder = tmp_path_factory.mktemp("whole_words")
     settings = InstanceSettings(whole_word=True, dupe=1)
     create(inputs=[golden_corpus], settings=settings, output=folder, vocab=GOLDEN / "vocab.txt", formats="tfrecord", workers=1)
@@ -191,13 +191,13 @@ def whole_words(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.mark.parametrize(("is_of_pieces", "code"), [(False, "prediction-count"), (True, "whole-words")])
-def test_a_word_left_out_or_masked_in_part(whole_words: Examples, is_of_pieces: bool, code: str) -> None:
+def test_a_word_left_out_or_masked_in_part(whole_words: PretrainingExamples, is_of_pieces: bool, code: str) -> None:
     """The last prediction is taken back: of a word of one piece, or of the last piece of several."""
     rules = replace(RULES, whole_word=True, continues=VOCABULARY.continues)
     checker = RecordChecker(rules)
     checker.check(whole_words, np.arange(len(whole_words)))
     assert checker.findings("x") == []
-    examples = Examples(*(array.copy() for array in whole_words.arrays))  # type: ignore[arg-type]
+    examples = PretrainingExamples(*(array.copy() for array in whole_words.arrays))
     rows = np.arange(len(examples))
     last = examples.masked_lm_weights.sum(axis=1).astype(int) - 1
     row = int(np.flatnonzero([VOCABULARY.continues[label] == is_of_pieces for label in examples.masked_lm_ids[rows, last]])[0])

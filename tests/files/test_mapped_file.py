@@ -19,7 +19,7 @@ from bertprep.cli import main
 from bertprep.commands.validate import validate
 from bertprep.errors import BertprepError
 from bertprep.files.mapped_file import MappedFile
-from bertprep.records import Examples, RecordFile
+from bertprep.records import PretrainingExamples, RecordFile
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.record_set import RecordSet
 from bertprep.weights.safetensors import read_safetensors, write_safetensors
@@ -154,7 +154,7 @@ def test_it_is_a_finding_of_validate(workers: int, path: Path, monkeypatch: pyte
     expected = was_cut(path).removeprefix(f"^{path}: ")
 
     class Cut(RecordScan):
-        def blocks(self, sample: int | None) -> Iterator[tuple[Examples, NDArray[np.int64]]]:
+        def blocks(self, sample: int | None) -> Iterator[tuple[PretrainingExamples, NDArray[np.int64]]]:
             if self._name == "training/part-00000":
                 cut(path)
             return super().blocks(sample)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bertprep import records
 from bertprep.errors import BertprepError
-from bertprep.records import Examples
+from bertprep.records import PretrainingExamples
 from tests.records.handmade import FIRST, SECOND, Dialect, Record, field, file_of, frame, masked, message
 from tests.records.test_reader import write
 
@@ -34,7 +34,7 @@ def complaint(path: Path, content: bytes) -> str:
     return line.removeprefix(f"{path}: ")
 
 
-def read_all(path: Path) -> Examples:
+def read_all(path: Path) -> PretrainingExamples:
     with records.open(path) as file:
         return file[:]
 
@@ -45,7 +45,7 @@ def read_blocks(path: Path) -> None:
             pass
 
 
-def gather(path: Path) -> Examples:
+def gather(path: Path) -> PretrainingExamples:
     with records.open(path) as file:
         return file[np.arange(len(file))]
 
@@ -237,7 +237,7 @@ def test_malformed_message(path: Path, data: bytes) -> None:
     )
 
 
-def read_anything(content: bytes, folder: Path) -> Examples | None:
+def read_anything(content: bytes, folder: Path) -> PretrainingExamples | None:
     path = write(folder, content)
     try:
         return read_all(path)

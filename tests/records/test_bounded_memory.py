@@ -77,7 +77,7 @@ def test_a_file_of_records_without_content_takes_no_memory_for_each(tmp_path: Pa
     with records.open(path) as file, pytest.raises(BertprepError, match=r"those before have \d+ bytes on average, BERT's have"):
         len(file)
     (outcome,) = validate([path], workers=1)
-    assert "records of 128 bytes or more" in {finding.expected for finding in outcome.findings}
+    assert "records of 64 bytes or more" in {finding.expected for finding in outcome.findings}
 
 
 @pytest.fixture

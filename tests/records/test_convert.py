@@ -8,7 +8,7 @@ import pytest
 
 import bertprep
 from bertprep import records
-from bertprep.records import Examples
+from bertprep.records import PretrainingExamples
 from bertprep.records.convert import write_examples
 from tests.records.handmade import FIRST, SECOND, Dialect, Record, file_of, random_record
 
@@ -43,7 +43,7 @@ def test_what_other_tools_write_becomes_our_layout(tmp_path: Path, dialect: Dial
 def test_any_value_at_any_place(tmp_path: Path, seq: int, pred: int, most: int) -> None:
     """Also what the generator never makes, and records as long as a length of another size asks."""
     rng = np.random.default_rng(most % 1000 + seq)
-    examples = Examples.empty(20, seq=seq, pred=pred)
+    examples = PretrainingExamples.empty(20, seq=seq, pred=pred)
     for array in examples.arrays:
         array[...] = rng.integers(0, most, array.shape, endpoint=True)
     examples.masked_lm_weights[...] = rng.normal(size=(20, pred)) * 1e30

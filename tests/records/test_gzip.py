@@ -12,7 +12,7 @@ import pytest
 from bertprep import records
 from bertprep.config import Dialect
 from bertprep.files.atomic import atomic_file
-from bertprep.records import Examples
+from bertprep.records import PretrainingExamples
 from bertprep.records.buffers import GzipBuffer
 from bertprep.records.convert import write_examples
 from tests.records.handmade import file_of, random_record
@@ -77,7 +77,7 @@ def test_the_bytes_are_pinned(tmp_path: Path) -> None:
 
 
 def test_examples_of_any_value(tmp_path: Path) -> None:
-    examples = Examples.empty(3000, seq=64, pred=10)
+    examples = PretrainingExamples.empty(3000, seq=64, pred=10)
     for array in examples.arrays:
         array[...] = rng.integers(0, 2**31 - 1, array.shape, endpoint=True)
     path = tmp_path / "x.tfrecord.gz"

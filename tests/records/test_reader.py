@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bertprep import records
-from bertprep.records import Examples
+from bertprep.records import PretrainingExamples
 from tests.records.handmade import FIRST, PRED, SECOND, SEQ, Dialect, Record, file_of, random_record
 
 
@@ -20,7 +20,7 @@ def write(folder: Path, content: bytes) -> Path:
     return path
 
 
-def assert_holds(examples: Examples, expected: list[Record]) -> None:
+def assert_holds(examples: PretrainingExamples, expected: list[Record]) -> None:
     assert len(examples) == len(expected)
     for name in records.FEATURES:
         values = np.array([record[name] for record in expected])
@@ -90,7 +90,7 @@ def test_records_are_named_by_whole_numbers_or_a_mask(many: tuple[Path, list[Rec
 
 def test_anything_else_names_no_records(many: tuple[Path, list[Record]]) -> None:
     path, _ = many
-    room = Examples.empty(10, seq=SEQ, pred=PRED)
+    room = PretrainingExamples.empty(10, seq=SEQ, pred=PRED)
     wrong: list[Any] = [
         5, 1.0, None, "1", (1, 2), [1.0, 2.0], [1.5], [[1], [2]], [[1], [2, 3]], np.array([[1, 2]]), np.array(1),
         np.array([1.0]), np.array(["1"]), np.array([None]), [10**30], {1: 2}, {1, 2},
@@ -118,7 +118,7 @@ def test_blocks_are_all_records_in_order(many: tuple[Path, list[Record]], size: 
 
 def test_reading_into_room_made_before(many: tuple[Path, list[Record]]) -> None:
     path, expected = many
-    room = Examples.empty(10, seq=SEQ, pred=PRED)
+    room = PretrainingExamples.empty(10, seq=SEQ, pred=PRED)
     with records.open(path) as file:
         assert file.read_into(room, 250, 256) == 6  # a jump ahead, before anybody has counted the records
         assert file.read_into(room, 298, 302, row=6) == 2  # the end of the file
@@ -128,7 +128,7 @@ def test_reading_into_room_made_before(many: tuple[Path, list[Record]]) -> None:
 
 def test_what_is_asked_for_must_exist(many: tuple[Path, list[Record]]) -> None:
     path, _ = many
-    room = Examples.empty(10, seq=SEQ, pred=PRED)
+    room = PretrainingExamples.empty(10, seq=SEQ, pred=PRED)
     with records.open(path) as file:
         for numbers in ([-1], [300]):
             with pytest.raises(IndexError, match="of 300"):
@@ -138,7 +138,7 @@ def test_what_is_asked_for_must_exist(many: tuple[Path, list[Record]]) -> None:
         with pytest.raises(ValueError, match="room for 10 records of 8/2, needed for 4 of 8/2 from row 7"):
             file.read_into(room, 0, 4, row=7)
         with pytest.raises(ValueError, match="room for 10 records of 9/2"):
-            file.read_into(Examples.empty(10, seq=9, pred=PRED), 0, 4)
+            file.read_into(PretrainingExamples.empty(10, seq=9, pred=PRED), 0, 4)
 
 
 def test_after_close_examples_stay_and_the_file_is_shut(many: tuple[Path, list[Record]]) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import bertprep
 from bertprep.errors import BertprepError, UsageError
-from bertprep.records import Examples, record_index, record_set
+from bertprep.records import PretrainingExamples, record_index, record_set
 from bertprep.records.record_index import INDEX
 from bertprep.records.record_set import BadRecordError, RecordSet
 from tests.records.handmade import FIRST, Dialect, Record, file_of, random_record
@@ -34,8 +34,8 @@ def write_folder(folder: Path, sizes: tuple[int, ...], record_format: str = "tfr
     return records
 
 
-def gather(records: RecordSet, numbers: list[int] | NDArray[np.int64]) -> Examples:
-    examples = Examples.empty(len(numbers), seq=records.seq, pred=records.pred)
+def gather(records: RecordSet, numbers: list[int] | NDArray[np.int64]) -> PretrainingExamples:
+    examples = PretrainingExamples.empty(len(numbers), seq=records.seq, pred=records.pred)
     records.gather_into(examples, np.array(numbers, np.int64))
     return examples
 
@@ -65,7 +65,7 @@ def test_folders_of_both_formats_are_one_sequence(tmp_path: Path) -> None:
 
 def test_records_are_named_by_whole_numbers(tmp_path: Path) -> None:
     write_folder(tmp_path / "a", (5, 4))
-    room = Examples.empty(9, seq=8, pred=2)
+    room = PretrainingExamples.empty(9, seq=8, pred=2)
     wrong: list[tuple[Any, type[Exception]]] = [
         ([9], IndexError), ([-1], IndexError), ([1.0], TypeError), ((1, 2), TypeError), (np.array([[1]]), TypeError),
     ]  # fmt: skip
@@ -234,7 +234,7 @@ def test_a_value_that_the_model_cannot_take_is_named(
             gather(records, [*range(20), 40, 41])
         assert str(error.value).startswith(f"{path}: record 40: feature {feature} {said}")
         assert (error.value.number, error.value.row) == (40, 20)
-        room = Examples.empty(4, seq=8, pred=2)
+        room = PretrainingExamples.empty(4, seq=8, pred=2)
         assert [bad.row for bad in records.gather_good(room, np.array([40, 41, 42, 0]))] == [0, 2]
         assert [row.any() for row in room.input_ids] == [False, True, False, True]
     with RecordSet([path]) as records:
@@ -277,4 +277,4 @@ def test_requests_that_cannot_be_met(tmp_path: Path) -> None:
         with pytest.raises(IndexError, match="records 2 to 3 of 3"):
             gather(records, [2, 3])
         with pytest.raises(ValueError, match="room for 1 records of 8/2, needed for 2 of 8/2 from row 0"):
-            records.gather_into(Examples.empty(1, seq=8, pred=2), np.arange(2))
+            records.gather_into(PretrainingExamples.empty(1, seq=8, pred=2), np.arange(2))

@@ -19,7 +19,7 @@ from bertprep.commands.report import report
 from bertprep.config import InstanceSettings
 from bertprep.errors import UsageError
 from bertprep.instances.vocabulary import Vocabulary
-from bertprep.records.examples import Examples
+from bertprep.records.examples import PretrainingExamples
 from bertprep.reporting.excerpts import Excerpt, choose, show
 from bertprep.reporting.figures import maskable_by_position
 from bertprep.reporting.page import page
@@ -51,17 +51,17 @@ def made_by_bertprep(outcome: Outcome) -> Outcome:
 
 
 @pytest.fixture(scope="module")
-def examples() -> Examples:
+def examples() -> PretrainingExamples:
     return sound_examples(400)
 
 
 @pytest.fixture(scope="module")
-def outcome(examples: Examples) -> Outcome:
+def outcome(examples: PretrainingExamples) -> Outcome:
     found = outcome_of({"training": examples[:300], "test": examples[300:]}, vocabulary=len(WORDS), files=2)
     return made_by_bertprep(found)
 
 
-def excerpts_of(examples: Examples, number: int = 3) -> list[Excerpt]:
+def excerpts_of(examples: PretrainingExamples, number: int = 3) -> list[Excerpt]:
     return [Excerpt("training/books_training_00000.tfrecord", row, examples[row : row + 1]) for row in range(number)]
 
 
@@ -84,7 +84,7 @@ def assert_loads_nothing(html: str) -> None:
     assert not re.search(r"url\(|@import|https?:", html)
 
 
-def test_the_page_says_what_there_is(outcome: Outcome, examples: Examples) -> None:
+def test_the_page_says_what_there_is(outcome: Outcome, examples: PretrainingExamples) -> None:
     html = page(outcome, excerpts_of(examples), vocabulary_of(*WORDS))
     assert html == page(outcome, excerpts_of(examples), vocabulary_of(*WORDS))
     assert_loads_nothing(html)
@@ -134,7 +134,7 @@ def test_thousands_of_files_are_summed_up(outcome: Outcome) -> None:
     assert len(html) < 100_000
 
 
-def test_tokens_are_never_markup(outcome: Outcome, examples: Examples) -> None:
+def test_tokens_are_never_markup(outcome: Outcome, examples: PretrainingExamples) -> None:
     strange = ("<script>alert(1)</script>", "&amp;", '"', "'", "שלום", "\u202eevil", "\x01", "]]>", "<!--", "##<b>")
     html = page(outcome, excerpts_of(examples, 20), vocabulary_of(*SPECIAL, *strange, *WORDS[15:]))
     assert_loads_nothing(html)
@@ -154,7 +154,7 @@ def test_file_names_and_findings_are_never_markup(outcome: Outcome) -> None:
 
 def test_an_example_is_set_as_text_with_its_predictions_marked() -> None:
     tokens = vocabulary_of(*SPECIAL, "the", "states", "ad", "##mit", "##ted", "of", "new")
-    one = Examples(*(np.zeros_like(array) for array in Examples.empty(1, seq=12, pred=3).arrays))  # type: ignore[arg-type]
+    one = PretrainingExamples(*(np.zeros_like(array) for array in PretrainingExamples.empty(1, seq=12, pred=3).arrays))
     one.input_ids[0, :9] = 2, 5, 4, 3, 7, 8, 10, 11, 3  # [CLS] the [MASK] [SEP] ad ##mit of new [SEP]
     one.input_mask[0, :9] = 1
     one.segment_ids[0, 4:9] = 1
@@ -170,11 +170,11 @@ def test_an_example_is_set_as_text_with_its_predictions_marked() -> None:
 
 
 def test_wrong_records_can_be_shown() -> None:
-    one = Examples(*(np.full_like(array, 99) for array in Examples.empty(1, seq=8, pred=2).arrays))  # type: ignore[arg-type]
+    one = PretrainingExamples(*(np.full_like(array, 99) for array in PretrainingExamples.empty(1, seq=8, pred=2).arrays))
     assert "&lt;99: not in the vocabulary&gt;" in show(Excerpt("a", 0, one), vocabulary_of(*WORDS))
 
 
-def test_without_manifest_and_vocabulary(outcome: Outcome, examples: Examples) -> None:
+def test_without_manifest_and_vocabulary(outcome: Outcome, examples: PretrainingExamples) -> None:
     html = page(replace(outcome, manifest=None), excerpts_of(examples), None)
     assert "There is no manifest.json beside the files" in html
     assert "No vocabulary is known" in html
@@ -182,7 +182,7 @@ def test_without_manifest_and_vocabulary(outcome: Outcome, examples: Examples) -
     assert ">documents<" not in html
 
 
-def test_tokens_that_were_not_counted_are_not_shown(examples: Examples) -> None:
+def test_tokens_that_were_not_counted_are_not_shown(examples: PretrainingExamples) -> None:
     outcome = outcome_of({"": examples}, vocabulary=len(WORDS))
     assert "Masked tokens" in page(outcome, [], None)
     outcome.tallies[""] = replace(outcome.tallies[""], labels=np.zeros(0, np.int64), tokens=np.zeros(0, np.int64))
@@ -217,7 +217,7 @@ def test_duplicates_are_listed_by_split(outcome: Outcome) -> None:
     assert "test records that are in training too: 1 (1.000 %)" in text
 
 
-def test_what_is_expected_is_counted_out(outcome: Outcome, examples: Examples) -> None:
+def test_what_is_expected_is_counted_out(outcome: Outcome, examples: PretrainingExamples) -> None:
     tally, expected = outcome.tallies["training"], outcome.expected["training"]
     maskable = (examples.input_mask == 1) & (examples.input_ids != 2) & (examples.input_ids != 3)
     assert maskable_by_position(tally).tolist() == maskable[:300].sum(axis=0).tolist()

@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError
-from bertprep.records import Examples
+from bertprep.records import PretrainingExamples
 from bertprep.records.record_set import RecordSet
 from tests.records.handmade import Dialect, Record, file_of
 from tests.records.test_record_set import write_folder
@@ -76,7 +76,9 @@ class NumPyEngine:
         self.updates = 0
         self.events.append("restart")
 
-    def train(self, examples: Examples, *, step: int, learning_rate: float, stop: bool, **_: int) -> Callable[[], StepResult]:
+    def train(
+        self, examples: PretrainingExamples, *, step: int, learning_rate: float, stop: bool, **_: int
+    ) -> Callable[[], StepResult]:
         self.on_step(step)
         self.events.append(f"begin {step + 1}")
         own = (float(examples.input_ids.sum()), float(len(examples)), stop)
@@ -95,7 +97,7 @@ class NumPyEngine:
 
         return wait
 
-    def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> PretrainingSums:
+    def evaluate(self, examples: PretrainingExamples, row_weights: NDArray[np.float32]) -> PretrainingSums:
         self.events.append("evaluate")
         count = float(row_weights.sum())
         own = (float(examples.input_ids[row_weights > 0].sum()) + count * self.test_loss(self.updates), count)

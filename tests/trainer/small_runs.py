@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertprep.records import Examples
+from bertprep.records import PretrainingExamples
 from bertprep.records.record_index import index_records
 from bertprep.records.record_set import RecordSet
 from bertprep.workspace.layout import TRAINING
@@ -37,12 +37,12 @@ MODEL = ModelConfig(
 )
 
 
-def make_batch(step: int, *, sequences: int = BATCH, seq: int = SEQ, pred: int = PRED) -> Examples:
+def make_batch(step: int, *, sequences: int = BATCH, seq: int = SEQ, pred: int = PRED) -> PretrainingExamples:
     """Sequences of different lengths with different numbers of masked tokens, so that no mean of means is right."""
     rng = np.random.default_rng([SEED, step])
     masked = rng.integers(0, pred + 1, (sequences, 1))
     length = rng.integers(pred + 1, seq + 1, (sequences, 1))
-    return Examples(
+    return PretrainingExamples(
         input_ids=rng.integers(0, MODEL.vocab_size, (sequences, seq), np.int32),
         input_mask=(np.arange(seq) < length).astype(np.int32),
         segment_ids=(np.arange(seq) > length // 2).astype(np.int32),

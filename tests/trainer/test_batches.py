@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError
-from bertprep.records import Examples
+from bertprep.records import PretrainingExamples
 from bertprep.records.record_set import RecordSet
 from tests.records.test_record_set import write_folder
 from trainer.batches import EvaluationBatches, GlobalBatch, PhaseData, TrainingBatches, empty_for, open_phase
@@ -34,17 +34,17 @@ def records(tmp_path: Path) -> Iterator[RecordSet]:
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("batches")] == []
 
 
-def copy_of(examples: Examples) -> Examples:
-    return Examples(*(array.copy() for array in examples.arrays))  # type: ignore[arg-type]
+def copy_of(examples: PretrainingExamples) -> PretrainingExamples:
+    return PretrainingExamples(*(array.copy() for array in examples.arrays))
 
 
-def read(batches: TrainingBatches, step: int) -> Examples:
+def read(batches: TrainingBatches, step: int) -> PretrainingExamples:
     examples = empty_for(batches.records, batches.batch.rank_size)
     batches.read_into(examples, step)
     return examples
 
 
-def assert_equal(found: Examples, expected: Examples) -> None:
+def assert_equal(found: PretrainingExamples, expected: PretrainingExamples) -> None:
     for one, other in zip(found.arrays, expected.arrays, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -97,7 +97,7 @@ def test_resuming_is_as_never_having_stopped(records: RecordSet) -> None:
 def test_arrays_hold_until_they_are_given_back(records: RecordSet) -> None:
     batches = TrainingBatches(records, GlobalBatch(8), seed=1)
     with batches.from_step(0, 30, held=3) as ready:
-        given: list[Examples] = []
+        given: list[PretrainingExamples] = []
         for step, examples in enumerate(ready):
             given = [*given, examples][-3:]
             for behind, held in enumerate(reversed(given)):
@@ -148,9 +148,9 @@ def test_the_thread_ends_with_its_block(records: RecordSet) -> None:
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_evaluation_has_every_record_once_in_order(records: RecordSet, world_size: int) -> None:
-    expected = Examples.empty(RECORDS, seq=8, pred=2)
+    expected = PretrainingExamples.empty(RECORDS, seq=8, pred=2)
     records.gather_into(expected, np.arange(RECORDS))
-    rows: list[list[Examples]] = []
+    rows: list[list[PretrainingExamples]] = []
     weights = []
     for rank in range(world_size):
         batches = EvaluationBatches(records, GlobalBatch(8, world_size, rank))
@@ -182,7 +182,7 @@ class Counter:
     def __init__(self, rank: int) -> None:
         self.data_rank = rank
 
-    def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> PretrainingSums:
+    def evaluate(self, examples: PretrainingExamples, row_weights: NDArray[np.float32]) -> PretrainingSums:
         loss = float(examples.input_ids[: len(row_weights), 0] @ row_weights)
         return PretrainingSums(next_sentence_loss_sum=loss, sequences=float(row_weights.sum()))
 
@@ -226,7 +226,7 @@ def test_an_evaluation_is_of_the_first_sequences_each_once(eval_sequences: int, 
             for batch in data.evaluation_batches:
                 sums = sums.plus(engine.evaluate(*batch))  # an engine adds up those of all ranks
     with RecordSet([folder], "test") as records:
-        first = Examples.empty(expected, seq=8, pred=2)
+        first = PretrainingExamples.empty(expected, seq=8, pred=2)
         records.gather_into(first, np.arange(expected))
     assert (sums.sequences, sums.next_sentence_loss_sum) == (expected, first.input_ids[:, 0].sum())
 

@@ -27,7 +27,7 @@ import numpy as np
 from bertprep.errors import BertprepError, UsageError
 from bertprep.options import add_options, check_options, command_line, option, read_options, whole_number
 from bertprep.progress import say
-from bertprep.records import Examples
+from bertprep.records import Examples, PretrainingExamples
 from bertprep.records.record_set import RecordSet
 from bertprep.terminal import tell
 from trainer.batches import GlobalBatch, TrainingBatches
@@ -256,11 +256,11 @@ def _open_batches(settings: BenchSettings, model: ModelConfig, batch: GlobalBatc
     yield cycle([synthetic_records(rng, batch.rank_size, **shape) for _ in range(_SYNTHETIC)])
 
 
-def synthetic_records(rng: np.random.Generator, count: int, *, seq: int, pred: int, vocab_size: int) -> Examples:
+def synthetic_records(rng: np.random.Generator, count: int, *, seq: int, pred: int, vocab_size: int) -> PretrainingExamples:
     """Records without padding, of random tokens, each with all of its predictions."""
     shape = (count, seq)
     is_second = np.arange(seq, dtype=np.int32) >= seq // 2  # (seq,): half of the tokens are each sentence's
-    return Examples(
+    return PretrainingExamples(
         input_ids=rng.integers(0, vocab_size, shape, np.int32),
         input_mask=np.ones(shape, np.int32),
         segment_ids=np.tile(is_second.astype(np.int32), (count, 1)),

@@ -30,7 +30,8 @@ from trainer.engines.execution import Execution
 from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
 from trainer.settings import ENGINES, EngineSettings, OptimizerSettings
-from trainer.tasks import Sums
+from trainer.tasks import Sums, Task
+from trainer.tasks.pretraining import PRETRAINING
 
 State = Mapping[str, NDArray[np.float32]]
 
@@ -62,8 +63,8 @@ class Engine(Protocol):
         """One of trainer.settings.PRECISIONS."""
         return self.execution.precision
 
-    def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int) -> None:
-        """Make the variables, with the seed's initial values; dropout follows from the same seed."""
+    def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task = PRETRAINING) -> None:
+        """Make the variables of a task, with the seed's initial values; dropout follows from the same seed."""
 
     def restart(self) -> None:
         """Begin a phase: variables stay; moments, the count of updates and the loss scale are as at the first step."""
@@ -78,6 +79,13 @@ class Engine(Protocol):
 
     def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> Sums:
         """Losses and hits of a global batch, without dropout; rows of weight 0 count for nothing."""
+
+    def predict(self, examples: Examples) -> dict[str, NDArray[np.float32]]:
+        """What the task's heads give for each row of a global batch, those of all ranks in its order, without dropout.
+
+        `examples` are this rank's rows, with labels or without; the results are the same in all ranks: start_logits and
+        end_logits (rows, seq), or logits (rows, labels).
+        """
 
     def state(self) -> State:
         """All that the next step depends on: variables by name, NAME/adam_m and NAME/adam_v, updates, the loss scale.
@@ -110,9 +118,16 @@ def _import(engine: str, module: str = "") -> Any:
     return importlib.import_module(f"trainer.engines.{engine}{module}")
 
 
-def check_engine(settings: EngineSettings, model: ModelConfig) -> None:
+def heads_of(engine: str, task: Task) -> Any:
+    """The module of an engine that has a task's heads and loss."""
+    return importlib.import_module(f"trainer.engines.{engine}.{task.name}")
+
+
+def check_engine(settings: EngineSettings, model: ModelConfig, task: Task = PRETRAINING) -> None:
     """Raise `UsageError` for what the engine of that name cannot do, before its framework is loaded."""
     _import(settings.engine).check(settings, model)
+    if importlib.util.find_spec(f"trainer.engines.{settings.engine}.{task.name}") is None:
+        raise UsageError(f"--engine {settings.engine}: cannot fine-tune yet; take --engine tensorflow")
 
 
 def check_installed(settings: EngineSettings) -> None:

@@ -1,7 +1,8 @@
 """What a model is trained for: all that the loop, the log and the evaluation need to know of a task.
 
 A task opens its records, names the sums that an engine adds up over a batch, and turns these into metrics and words. How the
-sums are computed is in `trainer.engines`, since that takes a framework.
+sums are computed is in `trainer.engines`, since that takes a framework. An evaluation is of such sums, or, where a task is
+scored, of the outputs for all records together: no sum over batches makes an F1.
 """
 
 from __future__ import annotations
@@ -10,8 +11,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.records import Examples
 from bertprep.records.record_set import RecordSet
 from trainer.model_config import ModelConfig
+
+Outputs = Mapping[str, NDArray[np.float32]]
+"""What a model says of many records, by the names of `Engine.predict`."""
 
 
 class Sums(Protocol):
@@ -37,12 +45,44 @@ class Sums(Protocol):
         """Means, by their names in the log and in its order: the loss first."""
 
 
+class Scorer(Protocol):
+    """What outputs for all records of a split are held against."""
+
+    def metrics(self, outputs: Outputs) -> dict[str, float]:
+        """Metrics by their names in the log."""
+
+    def write(self, outputs: Outputs, out: Path) -> list[Path]:
+        """Write what is predicted, in the files that the field's scripts read; returns their paths."""
+
+
 class Task(Protocol):
-    """One kind of training."""
+    """One kind of training.
+
+    An engine has a module of the same name with the task's heads, `trainer.engines.tensorflow.pretraining` for example.
+    """
+
+    @property
+    def name(self) -> str:
+        """What engines, checkpoints and messages know it by: pretraining, squad or classification."""
+
+    @property
+    def examples(self) -> type[Examples]:
+        """The kind of the records that it trains on."""
+
+    @property
+    def criterion(self) -> str:
+        """The metric by which evaluations are compared: the lowest loss is best, of anything else the highest."""
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether an evaluation is of outputs, by `score`, and not of sums."""
 
     @property
     def sums(self) -> Callable[..., Sums]:
         """The type of its sums; all are 0 without arguments."""
+
+    def variable_shapes(self, model: ModelConfig) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every variable, its heads' last, in the order in which they are kept everywhere."""
 
     def open_records(self, data: Sequence[Path], split: str, model: ModelConfig) -> RecordSet:
         """The records of a split, whose values are held against the sizes of the model as they are read."""
@@ -55,8 +95,21 @@ class Task(Protocol):
     ) -> dict[str, float | None]:
         """Metrics on the test split that a model must beat, by their names in the log; None where one is not known."""
 
+    def scorer(self, data: Path, records: RecordSet) -> Scorer:
+        """What scores outputs for all records of the test split of a folder, if the task is scored."""
+
+    def made_with(self) -> dict[str, Any]:
+        """What a checkpoint says of the task: nothing for pretraining, else its name and what its heads mean."""
+
     def describe_training(self, entry: Mapping[str, Any]) -> str:
         """The metrics of an entry of the log, for the console's line of a step."""
 
     def describe_evaluation(self, entry: Mapping[str, Any]) -> str:
         """The metrics of an entry of the log, for the console's line of an evaluation."""
+
+
+def encoder_flops(model: ModelConfig, seq: int) -> int:
+    """Multiplications with additions of the layers' matrix products for a sequence, forward."""
+    hidden, inner = model.hidden_size, model.intermediate_size
+    layer = seq * (4 * hidden * hidden + 2 * hidden * inner) + 2 * seq * seq * hidden
+    return model.num_hidden_layers * layer

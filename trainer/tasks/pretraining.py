@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertprep.errors import BertprepError
 from bertprep.progress import say
+from bertprep.records import Examples, PretrainingExamples
 from bertprep.records.record_set import RecordSet
+from bertprep.weights import google_names
 from trainer.model_config import ModelConfig
-from trainer.tasks import Task
+from trainer.tasks import Scorer, Task, encoder_flops
 from trainer.tasks.unigram import unigram_loss
 
 
@@ -45,10 +48,17 @@ class PretrainingSums(NamedTuple):
 
 
 class _Pretraining:
+    name = "pretraining"
+    examples: type[Examples] = PretrainingExamples
+    criterion, is_scored = "loss", False
     sums = PretrainingSums
 
+    def variable_shapes(self, model: ModelConfig) -> dict[str, tuple[int, ...]]:
+        return google_names.variable_shapes(asdict(model))
+
     def open_records(self, data: Sequence[Path], split: str, model: ModelConfig) -> RecordSet:
-        return RecordSet(data, split, vocab_size=model.vocab_size, type_vocab_size=model.type_vocab_size)
+        sizes = {"vocab_size": model.vocab_size, "type_vocab_size": model.type_vocab_size}
+        return RecordSet(data, split, kind=self.examples, **sizes)
 
     def flops(self, model: ModelConfig, *, seq: int, pred: int) -> int:
         """Matrix products alone, as the field counts them.
@@ -56,10 +66,9 @@ class _Pretraining:
         >>> round(PRETRAINING.flops(ModelConfig.preset("base"), seq=128, pred=20) / 1e9, 1)
         69.9
         """
-        hidden, inner = model.hidden_size, model.intermediate_size
-        layer = seq * (4 * hidden * hidden + 2 * hidden * inner) + 2 * seq * seq * hidden  # multiplications with additions
+        hidden = model.hidden_size
         heads = pred * (hidden * hidden + hidden * model.vocab_size) + hidden * hidden + 2 * hidden
-        return 3 * 2 * (model.num_hidden_layers * layer + heads)  # backward takes twice what forward takes
+        return 3 * 2 * (encoder_flops(model, seq) + heads)  # backward takes twice what forward takes
 
     def baseline(
         self, training: RecordSet, test: RecordSet, model: ModelConfig, *, test_sequences: int
@@ -70,6 +79,12 @@ class _Pretraining:
             say(f"without the loss by unigram frequencies: {error}")
             return {"unigram_loss": None}
         return {"unigram_loss": loss}
+
+    def scorer(self, data: Path, records: RecordSet) -> Scorer:
+        raise NotImplementedError("pretraining is evaluated by its sums")
+
+    def made_with(self) -> dict[str, Any]:
+        return {}  # as in the checkpoints that were written before there were other tasks
 
     def describe_training(self, entry: Mapping[str, Any]) -> str:
         return (

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.records import Examples
+from bertprep.records import PretrainingExamples
 from bertprep.records.record_set import RecordSet
 
 _PORTION = 4096  # records read at a time
@@ -38,7 +38,7 @@ def _count_labels(records: RecordSet, first: int, *, vocab_size: int, most_recor
     """
     counts = np.zeros(vocab_size)
     numbers = _spread(first, most_records)
-    examples = Examples.empty(min(_PORTION, len(numbers)), seq=records.seq, pred=records.pred)
+    examples = PretrainingExamples.empty(min(_PORTION, len(numbers)), seq=records.seq, pred=records.pred)
     for start in range(0, len(numbers), _PORTION):
         portion = numbers[start : start + _PORTION]
         records.gather_good(examples, portion)  # without what is bad: the steps and evaluations that meet it name it

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.sources.tasks import squad_metric
+from bertprep.tasks import squad_metric
 from bertprep.sources.tasks.task_files import Row, read_rows, split_files, write_if_different
 
 VERSIONS = ("v1.1", "v2.0")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bertprep.options import read_options
-from bertprep.records import Examples
+from bertprep.records import PretrainingExamples
 from tests.records.test_record_set import write_folder
 from trainer.batches import empty_for
 from trainer.bench import run as bench
@@ -112,7 +112,7 @@ def test_records_are_read_where_they_are_named(engine: CountingEngine, tmp_path:
     write_folder(folder, (25, 15), "ofrecord")
     seen = []
 
-    def note(engine: CountingEngine, batches: Iterator[Examples], *_: int) -> None:
+    def note(engine: CountingEngine, batches: Iterator[PretrainingExamples], *_: int) -> None:
         engine.now += 1
         seen.append(next(batches).input_ids.copy())
 

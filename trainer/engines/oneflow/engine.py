@@ -19,12 +19,13 @@ import numpy as np
 import oneflow as flow
 from numpy.typing import NDArray
 
+from bertprep.errors import UsageError
 from bertprep.progress import say
 from bertprep.records import Examples
 from trainer.batches import features
 from trainer.engines import Engine, LossScale, State, dropout_keys, parts_factor
 from trainer.engines.execution import choose_execution
-from trainer.engines.oneflow import pretraining as task
+from trainer.engines.oneflow import pretraining as heads
 from trainer.engines.oneflow.devices import Devices, open_devices
 from trainer.engines.oneflow.dropout import draw
 from trainer.engines.oneflow.model import draws_of_parts, place_model
@@ -34,7 +35,8 @@ from trainer.engines.oneflow.stages import WORDS, cut, describe
 from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
 from trainer.settings import EngineSettings, OptimizerSettings
-from trainer.tasks.pretraining import PretrainingSums
+from trainer.tasks import Task
+from trainer.tasks.pretraining import PRETRAINING, PretrainingSums
 from trainer.weights import initial_values, variable_shapes
 
 Tensor: TypeAlias = Any
@@ -66,7 +68,9 @@ class OneFlowEngine(Engine):
     def _is_scaled(self) -> bool:
         return self.precision == "fp16"
 
-    def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int) -> None:
+    def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task = PRETRAINING) -> None:
+        if task is not PRETRAINING:
+            raise _cannot_fine_tune()
         self._model, self._optimizer, self._seed = model, optimizer, seed
         self._stages = cut(model, self._local.stages)
         if len(self._stages) > 1 and self.is_first:
@@ -76,7 +80,7 @@ class OneFlowEngine(Engine):
             model,
             initial_values(model, seed),
             self._local,
-            task,
+            heads,
             compute_dtype=_COMPUTE_DTYPES[self.precision],
             is_global=self._local.process.world_size > 1 and not self._settings.eager,
         )
@@ -108,7 +112,7 @@ class OneFlowEngine(Engine):
 
         def wait() -> StepResult:
             *of_sums, _, stops = told.numpy().tolist()
-            found = task.to_sums(of_sums, totals.numpy().tolist())
+            found = heads.to_sums(of_sums, totals.numpy().tolist())
             return StepResult(found, float(norm.numpy()[0]), loss_scale, is_stop_wanted=stops > 0)
 
         return wait
@@ -116,7 +120,10 @@ class OneFlowEngine(Engine):
     def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> PretrainingSums:
         batch = {**features(examples), "row_weights": row_weights}
         totals = self._totals(batch)
-        return task.to_sums(self._local.sum_over_all(self._passes.sums(batch)).numpy().tolist(), totals.numpy().tolist())
+        return heads.to_sums(self._local.sum_over_all(self._passes.sums(batch)).numpy().tolist(), totals.numpy().tolist())
+
+    def predict(self, examples: Examples) -> dict[str, NDArray[np.float32]]:  # noqa: ARG002 - as for any engine
+        raise _cannot_fine_tune()
 
     def state(self) -> State:
         counts = {"updates": self._updates, "loss_scale": self._loss_scale.scale, "good_steps": self._loss_scale.good_steps}
@@ -151,7 +158,7 @@ class OneFlowEngine(Engine):
 
     def _totals(self, batch: Mapping[str, NDArray[Any]]) -> Tensor:
         """What the task divides its losses by, of the global batch, of which each pipeline has some rows."""
-        return self._local.sum_over_all(self._local.tensor(task.totals(batch) * (self._local.stage == 0)))
+        return self._local.sum_over_all(self._local.tensor(heads.totals(batch) * (self._local.stage == 0)))
 
     def _draw(self, examples: Examples, step: int, accumulation: int) -> list[NDArray[np.float32]]:
         """The numbers that dropout's masks follow from, for each part of the model; each micro-batch has a key of its own."""
@@ -185,6 +192,10 @@ class OneFlowEngine(Engine):
             update=self._updates,
             settings=self._optimizer,
         )
+
+
+def _cannot_fine_tune() -> UsageError:
+    return UsageError("--engine oneflow: cannot fine-tune yet; take --engine tensorflow")
 
 
 def _slot_names(name: str) -> tuple[str, str]:

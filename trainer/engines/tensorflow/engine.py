@@ -24,15 +24,15 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError
 from bertprep.records import Examples
 from trainer.batches import features
-from trainer.engines import Engine, LossScale, State, dropout_keys, parts_factor
-from trainer.engines.tensorflow import pretraining as task
+from trainer.engines import Engine, LossScale, State, dropout_keys, heads_of, parts_factor
 from trainer.engines.tensorflow.devices import Devices, open_devices
 from trainer.engines.tensorflow.model import Encoder, Weights, gradients_of_variables, prepare_weights
 from trainer.engines.tensorflow.optimizers import make_slots, update_variables
 from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
 from trainer.settings import EngineSettings, OptimizerSettings
-from trainer.tasks.pretraining import PretrainingSums
+from trainer.tasks import Sums, Task
+from trainer.tasks.pretraining import PRETRAINING
 from trainer.weights import initial_values
 
 Tensor: TypeAlias = Any
@@ -58,14 +58,18 @@ class TensorFlowEngine(Engine):
         self.execution = devices.execution
         self.versions = {"tensorflow": tf.__version__, "python": platform.python_version()}
 
-    def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int) -> None:
-        self._seed, values = seed, initial_values(model, seed)
+    def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task = PRETRAINING) -> None:
+        self._seed, self._task, self._heads = seed, task, heads_of("tensorflow", task)
+        values = initial_values(model, seed, task)
         function = partial(tf.function, autograph=False)  # no Python branch here depends on a tensor
         self._replicas = []
         for name in self._local.names:
             with tf.device(name):
-                self._replicas.append(_Replica(model, optimizer, values, self.precision, self.execution.xla, function))
+                self._replicas.append(
+                    _Replica(self._heads, model, optimizer, values, self.precision, self.execution.xla, function)
+                )
         self._train, self._evaluate = function(self._train_on_all), function(self._evaluate_on_all)
+        self._predict = function(self._predict_on_all)
         self.restart()
 
     def restart(self) -> None:
@@ -84,14 +88,19 @@ class TensorFlowEngine(Engine):
         def wait() -> StepResult:
             with self._explained():
                 *sums, norm, scale, stops = result.numpy().tolist()
-                return StepResult(PretrainingSums(*sums), norm, scale, is_stop_wanted=stops > 0)
+                return StepResult(self._task.sums(*sums), norm, scale, is_stop_wanted=stops > 0)
 
         return wait
 
-    def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> PretrainingSums:
+    def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> Sums:
         batch = self._spread({**features(examples), "row_weights": row_weights}, 1)
         with self._explained():
-            return PretrainingSums(*self._evaluate(batch).numpy().tolist())
+            return self._task.sums(*self._evaluate(batch).numpy().tolist())
+
+    def predict(self, examples: Examples) -> dict[str, NDArray[np.float32]]:
+        batch = self._spread(features(examples), 1)
+        with self._explained():
+            return {name: rows.numpy() for name, rows in self._predict(batch)._asdict().items()}
 
     def state(self) -> State:
         return {name: variable.numpy() for name, variable in self._replicas[0].all_variables.items()}
@@ -164,7 +173,7 @@ class TensorFlowEngine(Engine):
 
     def _train_on_one(self, batch: Mapping[str, Tensor], learning_rate: Tensor, stop: Tensor) -> Tensor:
         replica, accumulation = self._replica(), batch["input_ids"].shape[0]
-        totals = self._sum_over_all(task.totals(batch))
+        totals = self._sum_over_all(self._heads.totals(batch))
         parts = tf.constant(parts_factor(accumulation * self.devices))
         compute = partial(replica.gradients, replica.prepare(), totals=totals, parts=parts)
         gradients, sums, stops = self._sum_over_all((*_add_up(compute, batch, accumulation), stop))
@@ -177,12 +186,23 @@ class TensorFlowEngine(Engine):
     def _evaluate_on_one(self, batch: Mapping[str, Tensor]) -> Tensor:
         return self._sum_over_all(tf.stack(self._replica().sums({name: values[0] for name, values in batch.items()})))
 
+    def _predict_on_all(self, batch: Any) -> Any:
+        return self._first(self._strategy.run(self._predict_on_one, args=(batch,)))
+
+    def _predict_on_one(self, batch: Mapping[str, Tensor]) -> Any:
+        """The logits of all devices' rows: replicas are numbered through all ranks, as the rows of a global batch are."""
+        own = self._replica().logits({name: values[0] for name, values in batch.items()})
+        if self.devices == 1:
+            return own
+        return type(own)(*(tf.distribute.get_replica_context().all_gather(rows, axis=0) for rows in own))
+
 
 class _Replica:
-    """What one device keeps and computes; `gradients`, `update` and `sums` are what XLA compiles."""
+    """What one device keeps and computes; `gradients`, `update`, `sums` and `logits` are what XLA compiles."""
 
     def __init__(
         self,
+        heads: Any,
         model: ModelConfig,
         optimizer: OptimizerSettings,
         values: Mapping[str, NDArray[np.float32]],
@@ -190,7 +210,7 @@ class _Replica:
         xla: bool,
         function: Callable[..., Any],
     ) -> None:
-        self._model, self._optimizer = model, optimizer
+        self._heads, self._model, self._optimizer = heads, model, optimizer
         self._compute_dtype, self._is_scaled = _COMPUTE_DTYPES[precision], precision == "fp16"
         self.variables = {name: tf.Variable(value, name=name) for name, value in values.items()}
         self._slots = make_slots(self.variables)
@@ -200,6 +220,7 @@ class _Replica:
         # A function of its own costs a second capture of every variable, which without XLA gives nothing
         self.update: Callable[..., Any] = function(self._update, jit_compile=True) if xla else self._update
         self.sums: Callable[..., Any] = function(self._sums, jit_compile=True) if xla else self._sums
+        self.logits: Callable[..., Any] = function(self._logits, jit_compile=True) if xla else self._logits
 
     @property
     def all_variables(self) -> dict[str, Any]:
@@ -226,12 +247,12 @@ class _Replica:
 
     def _gradients(
         self, weights: Weights, part: Mapping[str, Tensor], *, totals: list[Tensor], parts: Tensor
-    ) -> tuple[dict[str, Tensor], PretrainingSums]:
+    ) -> tuple[dict[str, Tensor], Sums]:
         """The gradients of prepared weights, float32, and what the micro-batch adds to the losses."""
         with tf.GradientTape() as tape:
             tape.watch(weights)
-            sums = task.sums(Encoder(self._model, weights, part["dropout_key"][0]), part)
-            loss = task.loss(sums, totals) * self._scale(parts)
+            sums = self._heads.sums(Encoder(self._model, weights, part["dropout_key"][0]), part)
+            loss = self._heads.loss(sums, totals) * self._scale(parts)
         gradients = tape.gradient(loss, weights)
         return {name: tf.cast(gradient, tf.float32) for name, gradient in gradients.items()}, sums
 
@@ -259,8 +280,12 @@ class _Replica:
     def _scale(self, parts: Tensor) -> Tensor:
         return self._loss_scale.scale * parts if self._is_scaled else 1.0
 
-    def _sums(self, part: Mapping[str, Tensor]) -> PretrainingSums:
-        return task.sums(Encoder(self._model, self.prepare()), part, part["row_weights"])
+    def _sums(self, part: Mapping[str, Tensor]) -> Sums:
+        sums: Sums = self._heads.sums(Encoder(self._model, self.prepare()), part, part["row_weights"])
+        return sums
+
+    def _logits(self, part: Mapping[str, Tensor]) -> Any:
+        return self._heads.logits(Encoder(self._model, self.prepare()), part)
 
 
 def _add_up(compute: Callable[..., Any], batch: Mapping[str, Tensor], accumulation: int) -> Any:

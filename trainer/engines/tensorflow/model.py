@@ -72,7 +72,7 @@ class Encoder:
 
     def __init__(self, config: ModelConfig, weights: Weights, dropout_key: Tensor | None = None) -> None:
         self.config, self.weights = config, weights
-        self.compute_dtype = weights["bert/pooler/dense/kernel"].dtype
+        self.compute_dtype = weights["bert/encoder/layer_0/output/dense/kernel"].dtype
         self._dropout_key, self._draws = dropout_key, 0
 
     def encode(self, batch: Batch) -> Tensor:

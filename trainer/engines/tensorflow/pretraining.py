@@ -1,7 +1,7 @@
 """BERT's pretraining task: the masked-LM and next-sentence heads on an encoder's output, and the loss that they are trained by.
 
 The masked-LM head runs at the masked positions only, which makes a step three times cheaper than logits at all positions. A
-task is a module with these three functions: `totals`, `sums` and `loss`.
+task is a module with these four functions: `totals`, `sums`, `loss`, and `logits`, which returns a named tuple.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bertprep.sources.tasks import squad_metric
+from bertprep.tasks import squad_metric
 from bertprep.sources.tasks.squad import VERSIONS, evaluation_program
 from tests.golden import GOLDEN
 

@@ -1,0 +1,227 @@
+"""What `create --task` makes: the files of a task with their splits, the vocabulary, and where the records go.
+
+The files are what `bertprep download` brought, or the user's own, whose names tell the splits. Nothing is trained on them: the
+vocabulary is that of the model which is to be fine-tuned.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bertprep.commands.record_job import GENERATOR
+from bertprep.commands.vocab import find_vocabulary
+from bertprep.config import (
+    GLUE,
+    GOOGLE,
+    SQUAD,
+    SQUAD_VERSIONS,
+    Dialect,
+    GlueSettings,
+    RecordFormat,
+    SquadSettings,
+    check_formats,
+)
+from bertprep.errors import UsageError
+from bertprep.instances import Vocabulary, load_vocabulary
+from bertprep.sources.catalogue import DEFAULT_MODEL
+from bertprep.tasks import EXAMPLES_PER_FILE
+from bertprep.tasks.glue import GlueTask, find_task, own_task
+from bertprep.tasks.glue_files import find_labels, scan_file
+from bertprep.tasks.records import GlueSource, Source, SquadSource, TaskShard, make_squad_source
+from bertprep.untrusted import CORPUS
+from bertprep.workspace.layout import (
+    DEV,
+    DEV_MISMATCHED,
+    QUESTIONS,
+    SUBMISSION,
+    SUBMISSION_MISMATCHED,
+    TRAINING,
+    Workspace,
+    record_file_name,
+    task_settings_name,
+)
+from bertprep.workspace.manifest import sha256_of
+from bertprep.workspace.record_home import RecordHome, home_for
+
+CASED_MODEL = "google-bert/bert-base-cased"
+_SPLIT_OF_NAME = {
+    "train": TRAINING, "dev_mismatched": DEV_MISMATCHED, "dev": DEV, "validation": DEV, "eval": DEV,
+    "test_mismatched": SUBMISSION_MISMATCHED, "test": SUBMISSION, "diagnostic": SUBMISSION,
+}  # fmt: skip
+"""What the name of a file begins with -> its split."""
+_SUFFIXES = {SQUAD: (".json",), GLUE: (".tsv", ".jsonl", ".json")}
+
+
+@dataclass(frozen=True)
+class TaskJob:
+    """Everything that decides the records, and where they go; `kept` are files to copy beside the manifests, by name."""
+
+    shards: list[TaskShard]
+    homes: dict[RecordFormat, RecordHome]
+    made_with: dict[str, Any]
+    source: Source
+    kept: dict[str, Path]
+
+
+def resolve_task(
+    *,
+    settings: SquadSettings | GlueSettings,
+    version: str,
+    name: str | None,
+    labels: Sequence[str],
+    dialect: Dialect,
+    formats: str | tuple[str, ...],
+    vocab: Path | str | None,
+    inputs: Sequence[Path | str],
+    output: Path | str | None,
+    workdir: Path | str,
+) -> TaskJob:
+    """The job that the arguments of `create_task` describe; the task's files are read."""
+    checked = check_formats(formats)
+    dialect.check_fits(checked, "--format")
+    if dialect.feature_names != GOOGLE:
+        raise UsageError(f"--feature-names {dialect.feature_names}: is for pretraining; readers of tasks expect Google's names")
+    workspace = Workspace(Path(workdir))
+    default = CASED_MODEL if settings.cased else DEFAULT_MODEL
+    vocabulary = load_vocabulary(find_vocabulary(workspace, default if vocab is None else vocab))
+    source: Source
+    if isinstance(settings, SquadSettings):
+        task, data_set = SQUAD, f"squad_v{version}"
+        source, asked, files = _squad_source(workspace, version, inputs, vocabulary, settings)
+    else:
+        source, asked, files = _glue_source(workspace, name, labels, inputs, vocabulary, settings)
+        task, data_set = GLUE, f"glue_{asked['name']}"
+    made_with = {
+        "generator": GENERATOR,
+        "task": task,
+        "corpus": data_set,
+        **asked,
+        **asdict(settings),
+        **dialect.made_with,
+        "examples_per_file": EXAMPLES_PER_FILE,
+        "inputs": [{"split": split, "bytes": path.stat().st_size, "sha256": sha256_of(path)} for split, path in files.items()],
+        "vocabulary": {"tokens": len(vocabulary), "sha256": vocabulary.sha256},
+    }
+    homes = {
+        each: RecordHome(workspace.records(each, task_settings_name(settings, dialect=dialect), data_set))
+        if output is None
+        else home_for(Path(output), each)
+        for each in checked
+    }
+    kept = {QUESTIONS: files[DEV]} if task == SQUAD and DEV in files else {}
+    return TaskJob(_shards(source, files, data_set, checked, dialect), homes, made_with, source, kept)
+
+
+def _squad_source(
+    workspace: Workspace, version: str, inputs: Sequence[Path | str], vocabulary: Vocabulary, settings: SquadSettings
+) -> tuple[SquadSource, dict[str, Any], dict[str, Path]]:
+    """The windows of SQuAD's files, what the manifest says of them, and their paths."""
+    if version not in SQUAD_VERSIONS:
+        raise UsageError(f"--version {version}: SQuAD has no such version; choose one of {', '.join(SQUAD_VERSIONS)}")
+    folder = workspace.download("squad") / f"v{version}"
+    files = _files_of(SQUAD, inputs, [folder / f"{name}-v{version}.json" for name in ("train", "dev")])
+    for split, path in files.items():
+        if split not in (TRAINING, DEV):
+            raise UsageError(f"--input {path}: SQuAD has files for training and dev; name it train... or dev...")
+    return make_squad_source(files, f"v{version}", vocabulary, settings), {"version": version}, files
+
+
+def _glue_source(
+    workspace: Workspace,
+    name: str | None,
+    labels: Sequence[str],
+    inputs: Sequence[Path | str],
+    vocabulary: Vocabulary,
+    settings: GlueSettings,
+) -> tuple[GlueSource, dict[str, Any], dict[str, Path]]:
+    """The files of one of GLUE's tasks or of the user's own, what the manifest says of them, and their paths."""
+    if not name:
+        raise UsageError("--task glue: which? give --name, such as --name mrpc")
+    try:
+        task = find_task(name)
+    except UsageError:
+        if not inputs:
+            raise
+        if not CORPUS.holds(name):
+            raise UsageError(f"--name {name}: must be of letters, digits, '_', '-' and '.'") from None
+        task = GlueTask(name=name)
+    if task.folder and labels:
+        own = ", ".join(task.labels) or "scores"
+        raise UsageError(f"--labels {','.join(labels)}: {task.name} has its own ({own}); leave it out")
+    downloaded = [workspace.download(task.folder) / file.name for file in task.files.values()]
+    paths = _files_of(GLUE, inputs, downloaded)
+    for split, path in paths.items():
+        if task.folder and split not in task.files:
+            expected = ", ".join(file.name for file in task.files.values())
+            raise UsageError(f"--input {path}: {task.name} has no {split} split; its files are {expected}")
+    files = {split: scan_file(path, split) for split, path in paths.items()}
+    if not task.folder:
+        if not labels and TRAINING not in files:
+            raise UsageError(f"--name {name}: its labels are not known; give --labels, or a training file (train...)")
+        task = own_task(name, labels or find_labels(files[TRAINING], task))
+    return GlueSource(files, task, vocabulary, settings), {"name": task.name, "labels": list(task.labels)}, paths
+
+
+def _files_of(task: str, inputs: Sequence[Path | str], downloaded: Sequence[Path]) -> dict[str, Path]:
+    """The files of a task by split, training first: those of `--input`, or else those that were downloaded."""
+    if not inputs:
+        for path in downloaded:
+            if not path.is_file():
+                raise UsageError(f"{path}: does not exist; bertprep download {task} fetches it, or name files with --input")
+    found: dict[str, Path] = {}
+    for path in _expanded(task, inputs) if inputs else downloaded:
+        split = _split_of(path)
+        if split is None:
+            raise UsageError(f"--input {path}: is it for training? Name it train..., dev... or test..., which tells the split")
+        if split in found:
+            raise UsageError(f"--input {path}: is for {split}, and so is {found[split]}; give one file a split")
+        found[split] = path
+    order = list(dict.fromkeys(_SPLIT_OF_NAME.values()))
+    return dict(sorted(found.items(), key=lambda item: order.index(item[0])))
+
+
+def _expanded(task: str, inputs: Sequence[Path | str]) -> list[Path]:
+    """The files that are named, and of folders those that can be the task's."""
+    paths: list[Path] = []
+    for path in map(Path, inputs):
+        if not path.exists():
+            raise UsageError(f"--input {path}: does not exist")
+        if not path.is_dir():
+            paths.append(path)
+            continue
+        files = (each for each in sorted(path.iterdir()) if each.suffix in _SUFFIXES[task] and each.is_file())
+        inside = [each for each in files if _split_of(each)]
+        if not inside:
+            raise UsageError(f"--input {path}: holds no {' or '.join(_SUFFIXES[task])} file named train..., dev... or test...")
+        paths += inside
+    return paths
+
+
+def _split_of(path: Path) -> str | None:
+    """The split that a file's name tells.
+
+    >>> _split_of(Path("train-v1.1.json")), _split_of(Path("dev_matched.tsv")), _split_of(Path("trainer.log"))
+    ('training', 'dev', None)
+    """
+    matched = re.match(rf"({'|'.join(_SPLIT_OF_NAME)})(?![a-z])", path.name.lower())
+    return _SPLIT_OF_NAME[matched[1]] if matched else None
+
+
+def _shards(
+    source: Source, files: Mapping[str, Path], data_set: str, formats: Sequence[RecordFormat], dialect: Dialect
+) -> list[TaskShard]:
+    """The blocks of all splits, with the names of the record files that go to each format's home."""
+    return [
+        TaskShard(
+            files[split],
+            number,
+            {each: f"{split}/{record_file_name(each, data_set, split, number, dialect)}" for each in formats},
+            split,
+        )
+        for split, count in source.blocks.items()
+        for number in range(count)
+    ]

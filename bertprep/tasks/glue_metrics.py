@@ -1,0 +1,83 @@
+"""A classifier's outputs to predictions, GLUE's metrics and the files that its site takes; needs the `finetune` extra.
+
+The metrics are scikit-learn's and SciPy's, as in the code that GLUE's results are reported with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.atomic import atomic_file
+from bertprep.tasks.glue import ACCURACY, F1, HIGHEST_SCORE, MATTHEWS, PEARSON, SPEARMAN, UNLABELLED, GlueTask
+
+_OF_CLASSES = {ACCURACY: "accuracy_score", F1: "f1_score", MATTHEWS: "matthews_corrcoef"}  # in sklearn.metrics
+_OF_SCORES = {PEARSON: "pearsonr", SPEARMAN: "spearmanr"}  # in scipy.stats
+
+
+def predict(task: GlueTask, logits: NDArray[np.float32]) -> NDArray[np.int64] | NDArray[np.float32]:
+    """The predicted classes (n,), the first of equal ones, or scores, of outputs (n, labels), of which scores have one."""
+    expected = max(1, len(task.labels))
+    if logits.ndim != 2 or logits.shape[1] != expected:
+        raise BertprepError(f"{task.name}: the outputs have shape {logits.shape}, expected (examples, {expected})")
+    return logits[:, 0] if task.is_regression else logits.argmax(axis=1)
+
+
+def compute_metrics(
+    task: GlueTask, logits: NDArray[np.float32], labels: NDArray[np.int32] | NDArray[np.float32]
+) -> dict[str, float]:
+    """The task's metrics by name, of outputs (n, labels) and the true labels (n,).
+
+    F1 is of class 1. A correlation of predictions that are all the same is undefined, and 0 here; so is one of equal labels.
+    """
+    predictions = predict(task, logits)
+    if len(predictions) != len(labels) or not len(labels):
+        raise BertprepError(f"{task.name}: there are {len(predictions):,} outputs for {len(labels):,} labels")
+    return {name: _compute(name, labels, predictions) for name in task.metrics}
+
+
+def check_metrics_installed() -> None:
+    """Raise `BertprepError` where the packages that compute metrics are missing; they are not loaded."""
+    if missing := next((name for name in ("scipy", "sklearn") if find_spec(name) is None), None):
+        raise BertprepError(f"metrics need {missing}, which is not installed; pip install '.[finetune]' in a clone installs it")
+
+
+def _compute(name: str, labels: NDArray[Any], predictions: NDArray[Any]) -> float:
+    check_metrics_installed()
+    import scipy.stats
+    import sklearn.metrics
+
+    if name in _OF_CLASSES:
+        of_classes: Callable[..., float] = getattr(sklearn.metrics, _OF_CLASSES[name])
+        return float(of_classes(labels, predictions))
+    if not np.isfinite(predictions).all():
+        return float("nan")
+    if len(np.unique(labels)) < 2 or len(np.unique(predictions)) < 2:
+        return 0.0
+    correlate = getattr(scipy.stats, _OF_SCORES[name])
+    return float(correlate(labels.astype(np.float64), predictions.astype(np.float64)).statistic)
+
+
+def write_submission(task: GlueTask, split: str, logits: NDArray[np.float32], folder: Path) -> Path:
+    """Write the predictions of an unlabelled split as GLUE's site takes them, to MRPC.tsv, MNLI-mm.tsv, ...; returns the path.
+
+    A line for each: its index from 0, and the label's name, or a score with three decimals from 0 to 5.
+    """
+    if split not in UNLABELLED[: len(task.submissions)]:
+        names = " and ".join(UNLABELLED[: len(task.submissions)]) or "none"
+        raise UsageError(f"{task.name}: {split} is no split for a submission; the task has {names}")
+    predictions = predict(task, logits)
+    if task.is_regression:
+        shown = [f"{score:.3f}" for score in np.clip(predictions, 0, HIGHEST_SCORE).tolist()]
+    else:
+        shown = [task.labels[number] for number in predictions.tolist()]
+    path = folder / f"{task.submissions[UNLABELLED.index(split)]}.tsv"
+    with atomic_file(path) as file:
+        file.write("".join(f"{index}\t{label}\n" for index, label in [("index", "prediction"), *enumerate(shown)]).encode())
+    return path

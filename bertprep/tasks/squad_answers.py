@@ -1,0 +1,295 @@
+"""A model's logits to answers: Google's `write_predictions`, whose texts are those that published scores were computed of.
+
+The best starts and ends of each window are paired, and the pairs of all windows of a question ordered by the sum of their
+logits, equal ones as Google's stable sorts leave them. The quirks of a pair's text are kept: words are joined by one space, and
+where normalizing has changed the number of characters the answer is whole words (`project`).
+The pairs of a block of rows are found with NumPy; texts are made for as many as are needed, 20 to 40 a question.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.atomic import atomic_file
+from bertprep.instances.reference import split_words
+from bertprep.tasks.squad import V2
+from bertprep.tasks.squad_features import BLOCK_ROWS, FIRST_UNIQUE_ID, SquadFeatures
+
+NO_ANSWER_SCORE = 1_000_000.0
+"""Google's score of no answer before any window is seen; here also where a question has no possible answer at all."""
+_DISTINCT_WORDS = 1 << 17
+
+
+@dataclass(frozen=True)
+class SquadPredictions:
+    """What was predicted for each question, by its id, in the order of the file."""
+
+    best: dict[str, str]
+    """The best answer that is not blank; "empty" where there is none in v1.1, "" in v2.0."""
+    nbest: dict[str, list[dict[str, Any]]]
+    """Up to 20 answers, the best first: text, probability among these, start_logit, end_logit."""
+    null_odds: dict[str, float] | None
+    """For v2.0, the score of no answer less that of the best answer."""
+
+    def answers(self, threshold: float = 0.0) -> dict[str, str]:
+        """The prediction for each question: for v2.0 blank where the odds of no answer are above the threshold."""
+        if self.null_odds is None:
+            return dict(self.best)
+        return {name: "" if self.null_odds[name] > threshold else text for name, text in self.best.items()}
+
+    def write(self, folder: Path, threshold: float = 0.0) -> None:
+        """Write predictions.json, nbest_predictions.json and, for v2.0, null_odds.json, as `run_squad.py` does."""
+        contents: dict[str, Any] = {"predictions": self.answers(threshold), "nbest_predictions": self.nbest}
+        if self.null_odds is not None:
+            contents["null_odds"] = self.null_odds
+        for name, content in contents.items():
+            with atomic_file(folder / f"{name}.json") as file:
+                file.write((json.dumps(content, indent=4) + "\n").encode())
+
+
+class _Pairs(NamedTuple):
+    """Possible answers, of one question or of a block of them: rows, first and last position, and their logits."""
+
+    rows: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    start_logits: NDArray[np.float64]
+    end_logits: NDArray[np.float64]
+
+    def between(self, start: int, end: int) -> "_Pairs":
+        """Those from number `start` to number `end` - 1."""
+        return _Pairs(
+            self.rows[start:end], self.starts[start:end], self.ends[start:end],
+            self.start_logits[start:end], self.end_logits[start:end],
+        )  # fmt: skip
+
+
+def predict_answers(
+    features: SquadFeatures,
+    start_logits: NDArray[np.float32],
+    end_logits: NDArray[np.float32],
+    *,
+    nbest_size: int = 20,
+    max_answer_length: int = 30,
+) -> SquadPredictions:
+    """The answers to all questions from the logits of all rows, (rows, seq) each, in the order of the features for evaluation.
+
+    Raises `BertprepError` for a logit that is NaN or infinite.
+    """
+    if features.spans is not None:
+        raise ValueError("answers are predicted for features that were made for evaluation")
+    if nbest_size < 1 or max_answer_length < 1:
+        raise UsageError("answers: their number and their length in tokens must be at least 1")
+    shape = (len(features), features.settings.seq)
+    for logits in (start_logits, end_logits):
+        if logits.shape != shape or logits.dtype != np.float32:
+            raise ValueError(f"logits are {logits.dtype} {logits.shape}, expected float32 {shape}")
+        if not np.isfinite(logits).all():
+            row = int(np.argmin(np.isfinite(logits).all(axis=1)))
+            raise BertprepError(
+                f"{features.data.path}: the logits of unique_id {FIRST_UNIQUE_ID + row} are NaN or infinite; "
+                "predict with another checkpoint"
+            )
+    with_null = features.data.version == V2
+    texts = _Texts(features)
+    predictions = SquadPredictions({}, {}, {} if with_null else None)
+    for example, pairs in enumerate(_pairs_of_questions(features, start_logits, end_logits, nbest_size, max_answer_length)):
+        rows = slice(int(features.first_rows[example]), int(features.first_rows[example + 1]))
+        null: tuple[float, float] | None = None
+        if with_null:
+            starts, ends = (logits[rows, 0].astype(np.float64) for logits in (start_logits, end_logits))
+            least = int(np.argmin(starts + ends)) if len(starts) else -1
+            null = (float(starts[least]), float(ends[least])) if len(starts) else (0.0, 0.0)
+        entries = _order(pairs, null, example, texts, nbest_size)
+        best = next((entry for entry in entries if entry[0]), None)
+        identifier = features.data.ids[example]
+        if predictions.null_odds is not None and null is not None:
+            odds = null[0] + null[1] - best[1] - best[2] if best else NO_ANSWER_SCORE
+            predictions.null_odds[identifier] = odds
+            predictions.best[identifier] = best[0] if best else ""
+        else:
+            predictions.best[identifier] = entries[0][0]
+        predictions.nbest[identifier] = _with_probabilities(entries)
+    return predictions
+
+
+Entry = tuple[str, float, float]  # text, start_logit, end_logit
+
+
+def _order(pairs: _Pairs, null: tuple[float, float] | None, example: int, texts: "_Texts", nbest_size: int) -> list[Entry]:
+    """The best entries of different texts; with `null` no answer is among them, or added after them."""
+    scores = pairs.start_logits + pairs.end_logits
+    if null is not None:
+        scores = np.append(scores, null[0] + null[1])
+    order = np.argsort(-scores, kind="stable").tolist()
+    entries: list[Entry] = []
+    seen: set[str] = set()
+    spans: set[tuple[int, int]] = set()
+    for number in order:
+        if len(entries) >= nbest_size:
+            break
+        if null is not None and number == len(scores) - 1:
+            seen.add("")
+            entries.append(("", *null))
+            continue
+        span = texts.span(pairs, number)
+        if span in spans:  # of another window
+            continue
+        spans.add(span)
+        text = texts.text(example, *span)
+        if text in seen:
+            continue
+        seen.add(text)
+        entries.append((text, float(pairs.start_logits[number]), float(pairs.end_logits[number])))
+    if null is not None and "" not in seen:
+        entries.append(("", *null))
+    return entries or [("empty", 0.0, 0.0)]
+
+
+def _with_probabilities(entries: list[Entry]) -> list[dict[str, Any]]:
+    """The entries as they are written; their probabilities are a softmax over these entries alone."""
+    scores = [start + end for _, start, end in entries]
+    largest = max(scores)
+    exponentials = [math.exp(score - largest) for score in scores]
+    total = 0.0
+    for value in exponentials:  # one after another, which sum() does not do since Python 3.12
+        total += value
+    return [
+        {"text": text, "probability": value / total, "start_logit": start, "end_logit": end}
+        for (text, start, end), value in zip(entries, exponentials, strict=True)
+    ]
+
+
+def _pairs_of_questions(
+    features: SquadFeatures,
+    start_logits: NDArray[np.float32],
+    end_logits: NDArray[np.float32],
+    nbest_size: int,
+    max_answer_length: int,
+) -> Iterator[_Pairs]:
+    """The possible answers of each question in turn, found for blocks of whole questions."""
+    first, examples = 0, len(features.order)
+    while first < examples:
+        row = int(features.first_rows[first])
+        last = max(first + 1, int(np.searchsorted(features.first_rows, row + BLOCK_ROWS, side="right")) - 1)
+        rows = slice(row, int(features.first_rows[last]))
+        pairs = _pairs(features, rows, start_logits[rows], end_logits[rows], nbest_size, max_answer_length)
+        bounds = np.searchsorted(pairs.rows, features.first_rows[first : last + 1]).tolist()
+        for start, end in pairwise(bounds):
+            yield pairs.between(start, end)
+        first = last
+
+
+def _pairs(
+    features: SquadFeatures,
+    rows: slice,
+    start_logits: NDArray[np.float32],
+    end_logits: NDArray[np.float32],
+    nbest_size: int,
+    max_answer_length: int,
+) -> _Pairs:
+    """The possible answers in some rows, by row, then rank of their start, then rank of their end.
+
+    Both are tokens of the context, the start one that has its most context in this row.
+    """
+    starts, ends = _best_positions(start_logits, nbest_size), _best_positions(end_logits, nbest_size)  # (rows, best)
+    numbers = np.arange(rows.start, rows.stop)
+    firsts = features.text_positions(rows)[:, None]
+    lasts = firsts + features.window_sizes[rows][:, None] - 1
+    can_start = (starts >= firsts) & (starts <= lasts)
+    row, rank = np.nonzero(can_start)
+    can_start[row, rank] = features.is_max_context(numbers[row], starts[row, rank])
+    can_end = (ends >= firsts) & (ends <= lasts)
+    lengths = ends[:, None, :] - starts[:, :, None] + 1  # (rows, best starts, best ends)
+    possible = can_start[:, :, None] & can_end[:, None, :] & (lengths >= 1) & (lengths <= max_answer_length)
+    row, start_rank, end_rank = np.nonzero(possible)
+    start, end = starts[row, start_rank], ends[row, end_rank]
+    return _Pairs(
+        numbers[row], start, end, start_logits[row, start].astype(np.float64), end_logits[row, end].astype(np.float64)
+    )
+
+
+def _best_positions(logits: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+    """(rows, count) positions of the largest logits of each row in descending order, of equal ones the first first.
+
+    >>> _best_positions(np.array([[1, 3, 2, 3]], np.float32), 3).tolist()
+    [[1, 3, 2]]
+    """
+    bits = (logits + np.float32(0)).view(np.int32)  # + 0: -0.0 is equal to 0.0
+    ascending = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # integers in the order of the floats
+    # the position below the rank makes all different, so that a sort need not be stable
+    keys = (-ascending.astype(np.int64) << 32) | np.arange(logits.shape[1])
+    if count < logits.shape[1]:
+        keys = np.partition(keys, count - 1, axis=1)[:, :count]
+    keys.sort(axis=1)
+    positions: NDArray[np.int64] = keys & 0xFFFFFFFF
+    return positions
+
+
+class _Texts:
+    """The texts of answers; the words and the tokens of the context that was asked about last are kept as strings."""
+
+    def __init__(self, features: SquadFeatures) -> None:
+        self._features = features
+        self._first_tokens = features.words.first_tokens()
+        self._context = -1
+        self._words: list[str] = []
+        self._pieces: list[str] = []
+        self._word_of_token: list[int] = []
+        self._split = lru_cache(_DISTINCT_WORDS)(lambda word: " ".join(split_words(word, lower=not features.settings.cased)))
+
+    def span(self, pairs: _Pairs, number: int) -> tuple[int, int]:
+        """The first and the last token of a pair, counted over all contexts."""
+        row = int(pairs.rows[number])
+        features = self._features
+        offset = int(features.window_starts[row]) - int(features.query_sizes[features.examples[row]]) - 2
+        return int(pairs.starts[number]) + offset, int(pairs.ends[number]) + offset
+
+    def text(self, example: int, first: int, last: int) -> str:
+        """What a question's context says from one token to another."""
+        features = self._features
+        context = int(features.data.paragraphs[features.order[example]])
+        if context != self._context:
+            self._load(context)
+        base = int(self._first_tokens[context])
+        pieces = " ".join(self._pieces[first - base : last - base + 1])
+        tokens = " ".join(pieces.replace(" ##", "").replace("##", "").split())
+        words = self._words[self._word_of_token[first - base] : self._word_of_token[last - base] + 1]
+        normalized = " ".join(filter(None, map(self._split, words)))
+        return project(tokens, " ".join(words), normalized)
+
+    def _load(self, context: int) -> None:
+        features, words = self._features, self._features.words
+        self._context = context
+        self._words = words.in_context(features.data.contexts, context)
+        tokens = words.tokens[self._first_tokens[context] : self._first_tokens[context + 1]]
+        self._pieces = [features.vocabulary.tokens[token] for token in tokens.tolist()]
+        of_context = slice(words.firsts[context], words.firsts[context + 1])
+        counts = words.token_ends[of_context] - words.token_starts[of_context]
+        self._word_of_token = np.repeat(np.arange(len(counts)), counts).tolist()
+
+
+def project(tokens: str, text: str, normalized: str) -> str:
+    """The part of `text` that became `tokens`, where `normalized` is all of the text as the tokenizer sees it.
+
+    Google's `get_final_text`: characters other than spaces correspond one to one; where they do not, it is the whole text.
+
+    >>> project("steve smith", "Steve Smith's", "steve smith ' s")
+    'Steve Smith'
+    """
+    start = normalized.find(tokens)
+    if start < 0 or not tokens or len(text.replace(" ", "")) != len(normalized.replace(" ", "")):
+        return text
+    end = start + len(tokens) - 1
+    characters = [index for index, character in enumerate(text) if character != " "]
+    first = characters[start - normalized.count(" ", 0, start)]
+    return text[first : characters[end - normalized.count(" ", 0, end)] + 1]

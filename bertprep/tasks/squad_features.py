@@ -1,0 +1,225 @@
+"""SQuAD's features: windows of a paragraph after the question, exactly those of Google's `convert_examples_to_features`.
+
+A paragraph is tokenized once, however many questions it has, and a window is an offset and a size until its rows are asked for,
+24 bytes. So the features of a whole file take the memory of its tokens, and rows are written 1,024 at a time by a
+kernel. What turns positions back into words (`words_at`, `is_max_context`) is computed for the positions asked about.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep import kernels
+from bertprep.config import SquadSettings
+from bertprep.errors import BertprepError
+from bertprep.instances.tokenizer import Tokenizer
+from bertprep.instances.vocabulary import Vocabulary
+from bertprep.records.examples import SquadEvalExamples, SquadExamples
+from bertprep.tasks.squad import SquadData
+from bertprep.tasks.squad_words import Words, find_answers, split_contexts, tokenize_texts
+
+FIRST_UNIQUE_ID = 1_000_000_000
+SHUFFLE_SEED = 12345  # of run_squad.py
+BLOCK_ROWS = 1024
+
+
+@dataclass(frozen=True)
+class SquadFeatures:
+    """The windows of a file's questions: row r is a window of example examples[r]; those of an example follow each other."""
+
+    data: SquadData
+    vocabulary: Vocabulary
+    settings: SquadSettings
+    words: Words
+    order: NDArray[np.int64]
+    """The question of each example, in the order of the examples."""
+    queries: NDArray[np.int32]  # the tokens of all questions
+    query_starts: NDArray[np.int64]  # (examples,) where each example's begin
+    query_sizes: NDArray[np.int64]  # (examples,) at most max_query
+    first_rows: NDArray[np.int64]  # (examples + 1,) the first row of each example; it may have none
+    examples: NDArray[np.int64]  # (rows,)
+    window_starts: NDArray[np.int64]  # (rows,) in words.tokens
+    window_sizes: NDArray[np.int64]  # (rows,)
+    spans: tuple[NDArray[np.int64], NDArray[np.int64]] | None
+    """For training, the first and the last token of each example's answer in words.tokens; -1 where it has none."""
+    recovered: list[str]
+    """The ids of questions that Google drops, and that have features here."""
+    dropped: list[str]
+    """The ids of questions for training that have no features, since their answer is not in the context."""
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[SquadExamples | SquadEvalExamples]:
+        """All rows in order, so many at a time: with answers for training, without for evaluation."""
+        for start in range(0, len(self), rows):
+            yield self[start : start + rows]
+
+    def __getitem__(self, rows: slice) -> SquadExamples | SquadEvalExamples:
+        """Some of the rows, as arrays of their own."""
+        start, stop, step = rows.indices(len(self))
+        if step != 1:
+            raise ValueError("rows are taken in order, all of a range")
+        count, seq = max(0, stop - start), self.settings.seq
+        made = SquadEvalExamples.empty(count, seq=seq)
+        made.unique_ids[:] = np.arange(start, start + count) + FIRST_UNIQUE_ID
+        taken = slice(start, start + count)
+        examples = self.examples[taken]
+        kernels.load().write_windows(
+            count, seq, self.vocabulary.cls, self.vocabulary.sep,
+            self.queries, self.query_starts[examples], self.query_sizes[examples],
+            self.words.tokens, self.window_starts[taken], self.window_sizes[taken],
+            made.input_ids, made.input_mask, made.segment_ids,
+        )  # fmt: skip
+        if self.spans is None:
+            return made
+        impossible = (self.data.answer_starts[self.order[examples]] < 0).astype(np.int32)
+        starts, ends = self._positions(taken, *self.spans)
+        return SquadExamples(
+            made.unique_ids, made.input_ids, made.input_mask, made.segment_ids,
+            start_positions=starts, end_positions=ends, is_impossible=impossible,
+        )  # fmt: skip
+
+    def _positions(
+        self, rows: slice, first_tokens: NDArray[np.int64], last_tokens: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The positions of the answers' first and last tokens in some rows; 0 where the window has not all of an answer."""
+        starts = self.window_starts[rows]
+        firsts, lasts = first_tokens[self.examples[rows]], last_tokens[self.examples[rows]]
+        inside = (firsts >= starts) & (lasts < starts + self.window_sizes[rows])
+        offsets = self.text_positions(rows) - starts
+        return np.where(inside, firsts + offsets, 0).astype(np.int32), np.where(inside, lasts + offsets, 0).astype(np.int32)
+
+    def text_positions(self, rows: slice | NDArray[np.int64]) -> NDArray[np.int64]:
+        """For some rows, the position of the first token of the context: after [CLS], the question and [SEP]."""
+        return self.query_sizes[self.examples[rows]] + 2
+
+    def words_at(self, rows: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The word, counted in its context, of each position of a row, which must be one of the context's tokens."""
+        tokens = self.window_starts[rows] + positions - self.text_positions(rows)
+        contexts = self.data.paragraphs[self.order[self.examples[rows]]]
+        return np.searchsorted(self.words.token_ends, tokens, side="right") - self.words.firsts[contexts]
+
+    def is_max_context(self, rows: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether the row is the one of its question's windows in which the token at a position has the most context.
+
+        Context is the lesser of the tokens left and right of it, plus a hundredth of the window's size; of equals the first.
+        """
+        examples = self.examples[rows]
+        first_rows, last_rows = self.first_rows[examples], self.first_rows[examples + 1] - 1
+        tokens = self.window_starts[rows] + positions - self.text_positions(rows)
+        best, best_rows = np.full(len(rows), -1.0), np.full(len(rows), -1)
+        sizes = self.window_sizes[first_rows]
+        reach = (sizes - 1) // np.minimum(sizes, self.settings.doc_stride)  # windows further away do not overlap
+        row, last_rows = np.maximum(first_rows, rows - reach), np.minimum(last_rows, rows + reach)
+        while (active := row <= last_rows).any():
+            starts, sizes = self.window_starts[np.minimum(row, last_rows)], self.window_sizes[np.minimum(row, last_rows)]
+            left, right = tokens - starts, starts + sizes - 1 - tokens
+            score = np.minimum(left, right) + 0.01 * sizes
+            better = active & (left >= 0) & (right >= 0) & (score > best)
+            best[better], best_rows[better] = score[better], row[better]
+            row += 1
+        found: NDArray[np.bool_] = best_rows == rows
+        return found
+
+
+def make_features(
+    data: SquadData,
+    vocabulary: Vocabulary,
+    settings: SquadSettings,
+    *,
+    training: bool,
+    shuffle: bool | None = None,
+    like_google: bool = False,
+) -> SquadFeatures:
+    """The features of a file that was read for the same purpose.
+
+    Training examples are shuffled before windows are cut, as `run_squad.py` does. `like_google` also drops the examples
+    that it drops for white space in or around their answer, and refuses several answers. Raises `BertprepError` where no window
+    is left.
+    """
+    tokenizer = Tokenizer(vocabulary, lower=not settings.cased)
+    words = split_contexts(data.contexts, tokenizer)
+    queries = tokenize_texts(data.questions, tokenizer)
+    order = np.arange(len(data))
+    spans = None
+    recovered: list[str] = []
+    dropped: list[str] = []
+    if training:
+        answers = find_answers(data, words, like_google=like_google)
+        order, recovered, dropped = answers.kept, answers.recovered, answers.dropped
+        spans = _answer_tokens(data, words, tokenizer, order, answers.firsts, answers.lasts)
+        without = (spans[0] > spans[1]) if not like_google else np.zeros(len(order), bool)  # only characters that vanish
+        dropped = dropped + [data.ids[number] for number in order[without].tolist()]
+        order, spans = order[~without], (spans[0][~without], spans[1][~without])
+        if shuffle is None or shuffle:
+            places = list(range(len(order)))
+            random.Random(SHUFFLE_SEED).shuffle(places)
+            order, spans = order[places], (spans[0][places], spans[1][places])
+    first_tokens = words.first_tokens()
+    contexts = data.paragraphs[order]
+    query_starts = np.concatenate([[0], queries.ends[:-1]])[order]
+    query_sizes = np.minimum(queries.ends[order] - query_starts, settings.max_query)
+    examples, starts, sizes = _cut(np.diff(first_tokens)[contexts], settings.seq - 3 - query_sizes, settings.doc_stride)
+    if not len(examples):
+        raise BertprepError(f"{data.path}: none of its {len(data):,} questions has features; see that it is the right file")
+    return SquadFeatures(
+        data=data,
+        vocabulary=vocabulary,
+        settings=settings,
+        words=words,
+        order=order,
+        queries=queries.tokens,
+        query_starts=query_starts,
+        query_sizes=query_sizes,
+        first_rows=np.searchsorted(examples, np.arange(len(order) + 1)),
+        examples=examples,
+        window_starts=first_tokens[contexts[examples]] + starts,
+        window_sizes=sizes,
+        spans=spans,
+        recovered=recovered,
+        dropped=dropped,
+    )
+
+
+def _answer_tokens(
+    data: SquadData,
+    words: Words,
+    tokenizer: Tokenizer,
+    questions: NDArray[np.int64],
+    first_words: NDArray[np.int64],
+    last_words: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first and last token of each answer: those of its words, or of them the ones that are the answer's own.
+
+    So "1895" in "(1895-1943)." is one token, but "Japan" in "Japanese" is the whole word.
+    """
+    impossible = first_words < 0
+    base = words.firsts[data.paragraphs[questions]]
+    starts = words.token_starts[base + first_words]
+    ends = words.token_ends[base + last_words] - 1
+    starts[impossible], ends[impossible] = -1, -1
+    texts = ["" if none else data.answers[number][0] for number, none in zip(questions.tolist(), impossible, strict=True)]
+    answers = tokenize_texts(texts, tokenizer)
+    kernels.load().narrow_spans(len(starts), words.tokens, starts, ends, answers.tokens, answers.ends)
+    return starts, ends
+
+
+def _cut(
+    sizes: NDArray[np.int64], room: NDArray[np.int64], stride: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """(example, start, size) of each window of examples whose contexts have `sizes` tokens, of which `room` fit.
+
+    >>> [column.tolist() for column in _cut(np.array([5, 9]), np.array([6, 6]), 2)]
+    [[0, 1, 1, 1], [0, 0, 2, 4], [5, 6, 6, 5]]
+    """
+    steps = np.minimum(room, stride)
+    further = np.maximum(0, -(-(sizes - room) // steps))  # windows after the first
+    counts = np.where(sizes == 0, 0, 1 + further)
+    examples = np.repeat(np.arange(len(sizes)), counts)
+    numbers = np.arange(len(examples)) - np.repeat(np.cumsum(counts) - counts, counts)
+    starts = numbers * steps[examples]
+    return examples, starts, np.minimum(room[examples], sizes[examples] - starts)

@@ -1,0 +1,139 @@
+"""The words of SQuAD's contexts, and which of them an answer is: Google's `read_squad_examples`, over arrays.
+
+Words are what Google's reader splits at: space, tab, line ends and the narrow no-break space. All offsets count code points in
+`text`, the contexts one after another with a newline after each. Google drops a training example whose answer it does not find in
+these words, such as one that holds a no-break space, or begins in white space before the first word. Here it is kept if the
+context has it where the file says, unless Google is to be followed in this too.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.errors import BertprepError
+from bertprep.instances.tokenizer import TokenizedLines, Tokenizer
+from bertprep.tasks.squad import WHITE_SPACE, SquadData
+
+_NARROW_SPACE = "\u202f".encode()
+_LINES = bytes.maketrans(b" \t\r", b"\n\n\n")
+
+
+@dataclass(frozen=True)
+class Words:
+    """Word w is text[starts[w]:ends[w]]; the words of context c are those from firsts[c] to firsts[c + 1] - 1."""
+
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    firsts: NDArray[np.int64]  # (contexts + 1,)
+    context_starts: NDArray[np.int64]  # (contexts + 1,) where each context begins in the text
+    tokens: NDArray[np.int32]  # of all words
+    token_ends: NDArray[np.int64]  # for each word, where its tokens end; a word may have none
+
+    @property
+    def token_starts(self) -> NDArray[np.int64]:
+        """For each word, where its tokens start, or would."""
+        return np.concatenate([[0], self.token_ends[:-1]]).astype(np.int64)
+
+    def first_tokens(self) -> NDArray[np.int64]:
+        """(contexts + 1,) where the tokens of each context begin."""
+        ends = np.concatenate([[0], self.token_ends]).astype(np.int64)
+        return ends[self.firsts]
+
+    def of_offsets(self, contexts: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The word at an offset of its context, or the last one before; -1 before the first. Counts in the context."""
+        found = np.searchsorted(self.starts, self.context_starts[contexts] + offsets, side="right") - 1
+        return found - self.firsts[contexts]
+
+    def in_context(self, contexts: list[str], number: int) -> list[str]:
+        """The words of a context, as text."""
+        words = slice(self.firsts[number], self.firsts[number + 1])
+        base = int(self.context_starts[number])
+        pairs = zip(self.starts[words].tolist(), self.ends[words].tolist(), strict=True)
+        return [contexts[number][start - base : end - base] for start, end in pairs]
+
+
+def split_contexts(contexts: list[str], tokenizer: Tokenizer) -> Words:
+    """The words and tokens of all contexts, each word tokenized by itself as Google does."""
+    text = "".join(f"{context}\n" for context in contexts)
+    points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    is_space = np.zeros(len(points), bool)
+    for character in WHITE_SPACE:
+        is_space |= points == ord(character)
+    ends = np.flatnonzero(is_space)  # of lines: every white-space character ends one, and most hold a word
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    is_word = ends > starts
+    lengths = np.fromiter(map(len, contexts), np.int64, len(contexts)) + 1
+    context_starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    lines = text.encode().replace(_NARROW_SPACE, b"\n").translate(_LINES)
+    tokenized = tokenizer.tokenize_lines(lines)
+    starts = starts[is_word]
+    return Words(
+        starts=starts,
+        ends=ends[is_word],
+        firsts=np.searchsorted(starts, context_starts),
+        context_starts=context_starts,
+        tokens=tokenized.tokens,
+        token_ends=tokenized.ends[is_word],
+    )
+
+
+def tokenize_texts(texts: list[str], tokenizer: Tokenizer) -> TokenizedLines:
+    """The tokens of each text, whose line ends count as spaces."""
+    lines = [text.replace("\r", " ").replace("\n", " ") if "\r" in text or "\n" in text else text for text in texts]
+    return tokenizer.tokenize_lines("".join(f"{line}\n" for line in lines).encode())
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Which words answer a question: first and last, in their context; -1 for a question that has no answer.
+
+    `kept` has a row for each question that can be trained on, in the order of the file, as the other two arrays.
+    """
+
+    kept: NDArray[np.int64]
+    firsts: NDArray[np.int64]
+    lasts: NDArray[np.int64]
+    recovered: list[str]
+    """The ids of questions that Google drops and that are kept."""
+    dropped: list[str]
+    """The ids of questions whose answer is not in the context at its position."""
+
+
+def find_answers(data: SquadData, words: Words, *, like_google: bool) -> Answers:
+    """The words of each question's answer; of several answers the first, where Google accepts only one.
+
+    Raises `BertprepError` for several answers if Google is to be followed.
+    """
+    numbers = np.flatnonzero(data.answer_starts >= 0)
+    contexts, starts = data.paragraphs[numbers], data.answer_starts[numbers]
+    sizes = np.fromiter((len(data.answers[number][0]) for number in numbers.tolist()), np.int64, len(numbers))
+    firsts = np.full(len(data), -1, np.int64)
+    lasts = firsts.copy()
+    firsts[numbers] = words.of_offsets(contexts, starts)
+    lasts[numbers] = words.of_offsets(contexts, starts + sizes - 1)
+    recovered, dropped = [], []
+    is_kept = np.ones(len(data), bool)
+    for number, context, start in zip(numbers.tolist(), contexts.tolist(), starts.tolist(), strict=True):
+        text = data.answers[number][0]
+        if like_google and len(data.answers[number]) > 1:
+            raise BertprepError(
+                f"{data.path}: question {data.ids[number]!r}: has {len(data.answers[number])} answers; "
+                "Google's reader takes only one for training"
+            )
+        is_there = data.contexts[context].startswith(text, start)
+        if is_there and " ".join(text.split()) == text:
+            continue  # the words between single spaces: Google finds it
+        names = words.in_context(data.contexts, context)
+        first, last = int(firsts[number]), int(lasts[number])
+        if " ".join(text.split()) in " ".join(names[first : last + 1]):
+            firsts[number] = first % len(names)  # Python's index -1
+        elif is_there and not like_google:
+            stripped = start + len(text) - len(text.lstrip()), start + len(text.rstrip()) - 1
+            firsts[number], lasts[number] = words.of_offsets(np.array([context, context]), np.array(stripped))
+            recovered.append(data.ids[number])
+        else:
+            is_kept[number] = False
+            dropped.append(data.ids[number])
+    kept = np.flatnonzero(is_kept)
+    return Answers(kept, firsts[kept], lasts[kept], recovered, dropped)

@@ -1,0 +1,310 @@
+"""GLUE's files and one's own, in cases that a person can check by eye."""
+
+import json
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertprep.errors import BertprepError, UsageError
+from bertprep.instances import Tokenizer, load_vocabulary
+from bertprep.instances.vocabulary import SPECIAL_TOKENS
+from bertprep.records.examples import RegressionExamples
+from bertprep.sources.tasks.glue import TASKS as PUBLISHED
+from bertprep.tasks import glue_files
+from bertprep.tasks.glue import TASKS, GlueTask, find_task, own_task
+from bertprep.tasks.glue_features import make_examples, truncated_sizes
+from bertprep.tasks.glue_files import count_rows, find_labels, read_rows, scan_file
+from bertprep.workspace.layout import DEV, DEV_MISMATCHED, SUBMISSION, SUBMISSION_MISMATCHED, TRAINING
+
+WORDS = [*SPECIAL_TOKENS, "the", "cat", "sat", "a", "dog", "cafe", "Cafe", "Café", "##s", '"', "北", "京"]
+REVIEWS = own_task("reviews", ["bad", "good"])
+
+
+def examples_of(
+    content: str | bytes,
+    tmp_path: Path,
+    *,
+    task: GlueTask = REVIEWS,
+    split: str = TRAINING,
+    name: str = "train.tsv",
+    seq: int = 12,
+    cased: bool = False,
+) -> list[tuple[str, int | float]]:
+    """(tokens without padding, with | where segment 1 begins; label) of each example of a file with this content."""
+    path, vocab = tmp_path / name, tmp_path / "vocab.txt"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    vocab.write_text("\n".join(WORDS), encoding="utf-8")
+    vocabulary = load_vocabulary(vocab)
+    rows = read_rows(scan_file(path, split), task, 0)
+    examples = make_examples(rows, Tokenizer(vocabulary, lower=not cased), vocabulary, seq=seq)
+    shown = []
+    for ids, mask, segments, label, real in zip(*examples.arrays, strict=True):
+        size = int(mask.sum())
+        assert real == 1
+        assert mask.tolist() == [1] * size + [0] * (seq - size)
+        assert not ids[size:].any()
+        assert not segments[size:].any()
+        first = int((segments == 0)[:size].sum())
+        assert segments[:size].tolist() == [0] * first + [1] * (size - first)
+        words = [vocabulary.tokens[number] for number in ids[:size]]
+        shown.append((" ".join(words[:first] + ["|"] * (first < size) + words[first:]), label.item()))
+    return shown
+
+
+def refusal(content: str | bytes, tmp_path: Path, **more: object) -> str:
+    with pytest.raises(BertprepError) as caught:
+        examples_of(content, tmp_path, **more)  # type: ignore[arg-type]
+    message = str(caught.value)
+    assert "\n" not in message
+    return message.removeprefix(f"{tmp_path}/")
+
+
+ONE = "[CLS] the cat sat [SEP]"
+TWO = "[CLS] the cat [SEP] | a dog [SEP]"
+CASES = {
+    "a text and a label by name": ("text\tlabel\nthe cat sat\tgood\n", ONE, 1),
+    "columns in any order, others between": ("id\tlabel\tnote\ttext\n7\tbad\t-\tthe cat sat\n", ONE, 0),
+    "two texts": ("sentence1\tsentence2\tlabel\nthe cat\ta dog\tgood\n", TWO, 1),
+    "two texts by other names": ("text_b\ttext_a\tlabel\na dog\tthe cat\tgood\n", TWO, 1),
+    "a byte order mark": ("\ufefftext\tlabel\nthe cat sat\tgood\n", ONE, 1),
+    "CRLF": ("text\tlabel\r\nthe cat sat\tgood\r\n", ONE, 1),
+    "a lone CR joins": ("text\tlabel\nthe c\rat sat\tgood\n", ONE, 1),
+    "no newline at the end": ("text\tlabel\nthe cat sat\tgood", ONE, 1),
+    "quotes are plain characters": ('text\tlabel\n"the cat" sat\tgood\n', '[CLS] " the cat " sat [SEP]', 1),
+    "a quote that is never closed": ('text\tlabel\nthe "cat\tgood\n', '[CLS] the " cat [SEP]', 1),
+    "an empty text_b is none": ("sentence1\tsentence2\tlabel\nthe cat sat\t\tgood\n", ONE, 1),
+    "nor has a text_b without tokens": ("sentence1\tsentence2\tlabel\nthe cat sat\t \u200b\tgood\n", ONE, 1),
+    "an empty text_a stays": ("sentence1\tsentence2\tlabel\n\ta dog\tgood\n", "[CLS] [SEP] | a dog [SEP]", 1),
+    "accents go in lower case": ("text\tlabel\nCAFÉ cafe\u0301s\tgood\n", "[CLS] cafe cafe ##s [SEP]", 1),
+    "CJK characters are words": ("text\tlabel\nthe北京cat\tgood\n", "[CLS] the 北 京 cat [SEP]", 1),
+    "unknown words": ("text\tlabel\nthe zebra sat\tgood\n", "[CLS] the [UNK] sat [SEP]", 1),
+    "NBSP and U+2028 end no line": ("text\tlabel\nthe\u00a0cat\u2028sat\tgood\n", ONE, 1),
+    "a vertical tab vanishes": ("text\tlabel\nthe c\vat sat\tgood\n", ONE, 1),
+    "[MASK] in a text is no mask": ("text\tlabel\n[MASK] the\tgood\n", "[CLS] [UNK] [UNK] [UNK] the [SEP]", 1),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_s_own_tsv(case: str, tmp_path: Path) -> None:
+    content, tokens, label = CASES[case]
+    assert examples_of(content, tmp_path) == [(tokens, label)]
+
+
+def test_a_cased_vocabulary_keeps_case_and_accents(tmp_path: Path) -> None:
+    found = examples_of("text\tlabel\nCafé Cafe CAFE\tgood\n", tmp_path, cased=True)
+    assert found == [("[CLS] Café Cafe [UNK] [SEP]", 1)]
+
+
+JSON_CASES = {
+    "a text": ({"text": "the cat sat", "label": "good"}, ONE, 1),
+    "two texts": ({"sentence1": "the cat", "sentence2": "a dog", "label": "bad"}, TWO, 0),
+    "white space that TSV cannot hold": ({"text": "the\ncat\r\n\tsat", "label": "good"}, ONE, 1),
+    "other keys": ({"id": 3, "text": "the cat sat", "label": "good", "score": 0.5}, ONE, 1),
+}
+
+
+@pytest.mark.parametrize("case", JSON_CASES)
+def test_one_s_own_json_lines(case: str, tmp_path: Path) -> None:
+    content, tokens, label = JSON_CASES[case]
+    assert examples_of(json.dumps(content) + "\n", tmp_path, name="train.jsonl") == [(tokens, label)]
+
+
+def test_labels_of_json_lines_may_be_whole_numbers(tmp_path: Path) -> None:
+    content = '{"text": "the cat sat", "label": 1}\n'
+    assert examples_of(content, tmp_path, task=own_task("own", ["0", "1"]), name="x.jsonl") == [(ONE, 1)]
+
+
+@pytest.mark.parametrize(
+    ("content", "tokens"),
+    [
+        ("the the the the the the\tcat cat cat cat cat cat", "[CLS] the the the [SEP] | cat cat [SEP]"),  # a tie: from text_b
+        ("the the the\tcat cat cat", "[CLS] the the the [SEP] | cat cat [SEP]"),
+        ("the\tcat cat cat cat cat cat", "[CLS] the [SEP] | cat cat cat cat [SEP]"),
+        ("the the the the the the\tcat", "[CLS] the the the the [SEP] | cat [SEP]"),
+        ("the the the the the the the\t", "[CLS] the the the the the the [SEP]"),  # two special tokens only
+    ],
+)
+def test_what_is_too_long_is_cut_at_its_end(content: str, tokens: str, tmp_path: Path) -> None:
+    found = examples_of(f"sentence1\tsentence2\tlabel\n{content}\tgood\n", tmp_path, seq=8)
+    assert found == [(tokens, 1)]
+
+
+def test_truncation_is_google_s_loop() -> None:
+    sizes = np.array(list(product(range(14), range(1, 14))))
+    for seq in range(8, 16):
+        expected = []
+        for size_a, size_b in sizes.tolist():
+            a, b = ["a"] * size_a, ["b"] * size_b
+            while len(a) + len(b) > seq - 3:
+                (a if len(a) > len(b) else b).pop()
+            expected.append((len(a), len(b)))
+        found = truncated_sizes(sizes[:, 0], sizes[:, 1], seq)
+        assert list(zip(*map(np.ndarray.tolist, found), strict=True)) == expected
+
+
+def test_the_columns_are_where_trainers_take_them() -> None:
+    # of the processors in run_classifier.py and in NVIDIA's and Hugging Face's copies of GLUE's
+    taken = {
+        (task.name, split): (columns.text_a, columns.text_b, columns.label, columns.has_header)
+        for task in TASKS.values()
+        for split in task.files
+        for columns in [task.columns(split)]
+    }
+    assert taken == {
+        ("cola", TRAINING): (3, None, 1, False),
+        ("cola", DEV): (3, None, 1, False),
+        ("cola", SUBMISSION): (1, None, None, True),
+        ("sst2", TRAINING): (0, None, -1, True),
+        ("sst2", DEV): (0, None, -1, True),
+        ("sst2", SUBMISSION): (1, None, None, True),
+        ("mrpc", TRAINING): (3, 4, 0, True),
+        ("mrpc", DEV): (3, 4, 0, True),
+        ("mrpc", SUBMISSION): (3, 4, None, True),
+        ("qqp", TRAINING): (3, 4, -1, True),
+        ("qqp", DEV): (3, 4, -1, True),
+        ("qqp", SUBMISSION): (1, 2, None, True),
+        ("stsb", TRAINING): (7, 8, -1, True),
+        ("stsb", DEV): (7, 8, -1, True),
+        ("stsb", SUBMISSION): (7, 8, None, True),
+        ("mnli", TRAINING): (8, 9, -1, True),
+        ("mnli", DEV): (8, 9, -1, True),
+        ("mnli", DEV_MISMATCHED): (8, 9, -1, True),
+        ("mnli", SUBMISSION): (8, 9, None, True),
+        ("mnli", SUBMISSION_MISMATCHED): (8, 9, None, True),
+        **{("qnli", split): (1, 2, -1, True) for split in (TRAINING, DEV)},
+        **{("rte", split): (1, 2, -1, True) for split in (TRAINING, DEV)},
+        **{("wnli", split): (1, 2, -1, True) for split in (TRAINING, DEV)},
+        **{(name, SUBMISSION): (1, 2, None, True) for name in ("qnli", "rte", "wnli", "ax")},
+    }
+
+
+def test_labels_are_those_of_the_published_files() -> None:
+    assert {task.folder for task in TASKS.values()} == set(PUBLISHED)
+    for task in TASKS.values():
+        assert sorted(task.labels) == sorted(PUBLISHED[task.folder].words.values())
+
+
+@pytest.mark.parametrize("name", ["mrpc", "MRPC", "sst2", "SST-2", "sts-b", "STSB", "diagnostic", "AX"])
+def test_a_task_is_found_by_its_names(name: str) -> None:
+    assert find_task(name).name in (name.lower().replace("-", ""), "ax")
+
+
+def test_stsb_has_scores(tmp_path: Path) -> None:
+    header = "\t".join(find_task("stsb").files[TRAINING].columns)
+    content = f"{header}\n0\tg\tf\ty\t1\ts\ts\tthe cat\ta dog\t3.800\n"
+    (shown,) = examples_of(content, tmp_path, task=find_task("stsb"))
+    assert shown == (TWO, np.float32(3.8).item())
+
+
+def test_test_files_have_no_labels(tmp_path: Path) -> None:
+    assert examples_of("index\tsentence\n0\tthe cat sat\n", tmp_path, task=find_task("cola"), split=SUBMISSION) == [(ONE, 0)]
+    assert examples_of("text\nthe cat sat\n", tmp_path, split=SUBMISSION) == [(ONE, 0)]
+    assert examples_of("text\tlabel\nthe cat sat\t?\n", tmp_path, split=SUBMISSION) == [(ONE, 0)]  # not read
+
+
+def test_unlabelled_scores_are_floats(tmp_path: Path) -> None:
+    header = "\t".join(find_task("stsb").files[SUBMISSION].columns)
+    path, vocab = tmp_path / "test.tsv", tmp_path / "vocab.txt"
+    path.write_text(f"{header}\n0\tg\tf\ty\t1\ts\ts\tthe cat\ta dog\n")
+    vocab.write_text("\n".join(WORDS), encoding="utf-8")
+    vocabulary = load_vocabulary(vocab)
+    rows = read_rows(scan_file(path, SUBMISSION), find_task("stsb"), 0)
+    assert isinstance(make_examples(rows, Tokenizer(vocabulary, lower=True), vocabulary, seq=8), RegressionExamples)
+
+
+MISTAKES = {
+    "a column too few": ("text\tlabel\nthe cat\tgood\nthe dog\n", "line 3: has 1 column, expected 2 or more"),
+    "a blank line": ("text\tlabel\nthe cat\tgood\n\n", "line 3: is blank, expected 2 or more columns"),
+    "an unknown label": (
+        "text\tlabel\nthe cat\tgood\nthe dog\tugly\n",
+        "line 3: the label is 'ugly', expected one of bad, good",
+    ),
+    "an empty label": ("text\tlabel\nthe cat\t\n", "line 2: the label is '', expected one of bad, good"),
+    "no text": (
+        "words\tlabel\nthe cat\tgood\n",
+        "line 1: names no column text_a or sentence1 or text or sentence for the text",
+    ),
+    "no label": ("text\tclass\nthe cat\tgood\n", "line 1: names no column label; it has: text, class"),
+    "no header": ("the cat\tgood\n", "line 1: names no column text_a"),
+    "two columns for a text": ("text\tsentence\tlabel\na\tb\tgood\n", "line 1: has the columns text and sentence"),
+    "NUL": ("text\tlabel\nthe cat\tgood\nthe\0\tgood\n", "line 3: has a NUL"),
+    "not UTF-8": (b"text\tlabel\nthe cat\tgood\ncaf\xe9\tgood\n", "line 3: byte 0xe9 is not UTF-8"),
+    "an empty file": ("", "is empty; expected one example a line"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_in_tsv_is_one_line(case: str, tmp_path: Path) -> None:
+    content, expected = MISTAKES[case]
+    assert expected in refusal(content, tmp_path)
+
+
+JSON_MISTAKES = {
+    "not JSON": ('{"text": "a", "label": "bad"}\n{"text": \n', "line 2: is not JSON"),
+    "a list": ("[1]\n", "line 1: is not a JSON object"),
+    "a text that is a number": ('{"text": "a", "label": "bad"}\n{"text": 5, "label": "bad"}\n', "line 2: has no text 'text'"),
+    "a label that is missing": ('{"text": "a", "label": "bad"}\n{"text": "a"}\n', "line 2: has no text 'label'"),
+    "a label that is true": ('{"text": "a", "label": true}\n', "line 1: has no text 'label'"),
+    "half a surrogate pair": ('{"text": "\\ud800", "label": "bad"}\n', "line 1: 'text' has half of a surrogate pair"),
+    "NUL": ('{"text": "\\u0000", "label": "bad"}\n', "line 1: 'text' has a NUL"),
+}
+
+
+@pytest.mark.parametrize("case", JSON_MISTAKES)
+def test_a_mistake_in_json_lines_is_one_line(case: str, tmp_path: Path) -> None:
+    content, expected = JSON_MISTAKES[case]
+    assert expected in refusal(content, tmp_path, name="train.jsonl")
+
+
+def test_a_published_file_without_its_header_would_lose_an_example(tmp_path: Path) -> None:
+    message = refusal("1\t5\t6\tthe cat\ta dog\n", tmp_path, task=find_task("mrpc"))
+    assert "line 1: is an example, expected the header Quality\\t#1 ID" in message
+
+
+def test_cola_has_no_header(tmp_path: Path) -> None:
+    message = refusal("source\tlabel\tstar\tsentence\nx\t1\t\tthe cat\n", tmp_path, task=find_task("cola"))
+    assert "line 1: is a header, and this file of GLUE's has none" in message
+
+
+@pytest.mark.parametrize("score", ["5.1", "-1", "nan", "inf", "high", ""])
+def test_scores_are_checked(score: str, tmp_path: Path) -> None:
+    line = f"0\tg\tf\ty\t1\ts\ts\tthe cat\ta dog\t{score}\n"
+    header = "\t".join(find_task("stsb").files[TRAINING].columns)
+    message = refusal(f"{header}\n{line}", tmp_path, task=find_task("stsb"))
+    assert f"line 2: the score is {score!r}, expected a number from 0 to 5" in message
+
+
+@pytest.mark.parametrize("labels", [["a"], ["a", "a"], ["a", ""]])
+def test_labels_must_differ(labels: list[str]) -> None:
+    with pytest.raises(UsageError, match="must be two or more different names"):
+        own_task("own", labels)
+
+
+def test_labels_are_found_in_the_training_file(tmp_path: Path) -> None:
+    path = tmp_path / "train.tsv"
+    path.write_text("text\tlabel\na\t10\nb\t2\nc\t10\nd\t1\n")
+    assert find_labels(scan_file(path, TRAINING), REVIEWS) == ("1", "2", "10")
+
+
+@pytest.mark.parametrize("final", ["", "\n"])
+def test_blocks_are_the_file(final: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(glue_files, "LINES_IN_BLOCK", 3)
+    monkeypatch.setattr(glue_files, "_READ_BYTES", 5)  # lines and blocks end anywhere within what is read at once
+    for count in range(1, 9):
+        path = tmp_path / "train.tsv"
+        texts = [f"text {number}" for number in range(count)]
+        path.write_text("text\tlabel" + "".join(f"\n{text}\tgood" for text in texts) + final)
+        file = scan_file(path, TRAINING)
+        assert (count_rows(file, REVIEWS), len(file.starts)) == (count, -(-(count + 1) // 3))
+        rows = [read_rows(file, REVIEWS, block) for block in range(len(file.starts))]
+        assert [text.decode() for each in rows for text in each.text_a] == texts
+
+
+def test_a_mistake_in_a_later_block_has_its_line_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(glue_files, "LINES_IN_BLOCK", 3)
+    path = tmp_path / "train.tsv"
+    path.write_text("text\tlabel\n" + "a\tgood\n" * 6 + "b\tugly\n")
+    with pytest.raises(BertprepError, match="line 8: the label is 'ugly'"):
+        read_rows(scan_file(path, TRAINING), REVIEWS, 2)
