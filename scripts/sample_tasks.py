@@ -2,7 +2,7 @@
 
     python scripts/sample_tasks.py SHARDS FOLDER [--questions N] [--sentences N]
 
-SHARDS is `WORKDIR/sharded/sample`. FOLDER gets train-v1.1.json, dev-v1.1.json, train.tsv and dev.tsv: training from the
+SHARDS is `WORKDIR/sharded/sample`. FOLDER gets squad/{train,dev}-v1.1.json and century/{train,dev}.tsv: training from the
 training split of pretraining, dev from its test split, so that no speech is in both, and no dev sentence was pretrained on.
 
 SQuAD: a context holds answers of several kinds (a year, a month, an amount, a country, an institution), of the kind that is asked for one; the
@@ -185,9 +185,9 @@ def write_tasks(shards: Path, folder: Path, *, questions: int, sentences: int, s
         squad = make_squad_shaped(documents, questions=questions // part, seed=seed)
         rows = make_glue_shaped(documents, sentences=sentences // part, seed=seed)
         lines = [("sentence", "label"), *rows]
-        with atomic_file(folder / f"{name}-v1.1.json") as file:
+        with atomic_file(folder / "squad" / f"{name}-v1.1.json") as file:
             file.write(json.dumps(squad).encode())
-        with atomic_file(folder / f"{name}.tsv") as file:
+        with atomic_file(folder / "century" / f"{name}.tsv") as file:
             file.write("".join("\t".join(line) + "\n" for line in lines).encode())
         asked = sum(len(paragraph["qas"]) for article in squad["data"] for paragraph in article["paragraphs"])
         print(
