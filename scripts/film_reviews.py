@@ -57,7 +57,7 @@ def split_reviews(rows: Iterator[Row], *, training: int, dev: int, seed: int = S
     """That many of both splits, as many of each label; the same for the same rows.
 
     >>> split_reviews(iter([("Good .", "positive"), ("good  .", "positive"), ("bad .", "negative")]), training=0, dev=2)
-    ([], [('Good .', 'positive'), ('bad .', 'negative')])
+    ([], [('bad .', 'negative'), ('Good .', 'positive')])
     """
     texts: dict[str, dict[str, str]] = {label: {} for label in LABELS}
     for text, label in rows:

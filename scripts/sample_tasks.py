@@ -197,7 +197,9 @@ def write_tasks(shards: Path, folder: Path, *, questions: int, sentences: int, s
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("shards", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--questions", type=int, default=6000, help="to train on (default: %(default)s)")
