@@ -2,15 +2,15 @@
 
     python scripts/sample_tasks.py SHARDS FOLDER [--questions N] [--sentences N]
 
-SHARDS is `WORKDIR/sharded/sample`. FOLDER gets squad/{train,dev}-v1.1.json and century/{train,dev}.tsv: training from the
-training split of pretraining, dev from its test split, so that no speech is in both, and no dev sentence was pretrained on.
+SHARDS is `WORKDIR/sharded/sample`. FOLDER gets squad/{train,dev}-v1.1.json and century/{train,dev}.tsv. Train is made from the
+training split of pretraining and dev from its test split: no speech is in both, and no dev sentence was pretrained on.
 
-SQuAD: a context holds answers of several kinds (a year, a month, an amount, a country, an institution), of the kind that is asked for one; the
-rest of the question is what stands around it. "the convention of what year with Great Britain?" At what position the answer
-stands is left to chance, and `guess_among_answers` says what a reader who knows all answers but not the question would score.
+SQuAD: the words around a year, a month, an amount, a country or an institution, with a question phrase in its position: "the
+convention of what year with Great Britain?" The context has one answer of that kind, and others of other kinds. Where it stands
+is left to chance; `guess_among_answers` is what a reader would score who knows all answers but not the question.
 
-GLUE: in which century was a sentence said, by its words alone? One with a digit is left out. The label is that of most years that
-its speech names.
+GLUE: in which century was a sentence said? No sentence has a digit in it; the label is the century of the median year that its
+speech names.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def make_question(sentence: str, answer: Answer) -> str:
 
 
 def make_squad_shaped(documents: Sequence[list[str]], *, questions: int, seed: int = SEED) -> dict[str, Any]:
-    """SQuAD v1.1's JSON with this many questions, a few more, or all there are, an article per document; the same for the same arguments."""
+    """SQuAD v1.1's JSON with this many questions, up to four more, or all there are; the same for the same arguments."""
     rng = random.Random(seed)
     sentences = [(title, index) for title, document in enumerate(documents) for index in range(len(document))]
     rng.shuffle(sentences)
@@ -138,7 +138,7 @@ def _paragraph(document: Sequence[str], index: int, identifier: str, rng: random
 
 
 def _context(sentences: Sequence[str], index: int, rng: random.Random) -> tuple[str, int]:
-    """A sentence among its neighbours, as many as fit, and where it begins; on which side the next is taken is left to chance."""
+    """A sentence among its neighbours, as many as fit, drawn from either side, and where it begins."""
     first, last = index, index + 1
     words = len(sentences[index].split())
     while True:
@@ -161,7 +161,7 @@ def guess_among_answers(squad: dict[str, Any]) -> float:
 
 
 def make_glue_shaped(documents: Sequence[list[str]], *, sentences: int, seed: int = SEED) -> list[tuple[str, str]]:
-    """Sentences, each with its century, as many of each and at most so many; the same for the same arguments."""
+    """Sentences, each with its century, as many of each, at most that many; the same for the same arguments."""
     rng = random.Random(seed)
     found: dict[str, dict[str, None]] = {century: {} for century in CENTURIES}  # in order, each sentence once
     for document in documents:
@@ -190,10 +190,8 @@ def write_tasks(shards: Path, folder: Path, *, questions: int, sentences: int, s
         with atomic_file(folder / "century" / f"{name}.tsv") as file:
             file.write("".join("\t".join(line) + "\n" for line in lines).encode())
         asked = sum(len(paragraph["qas"]) for article in squad["data"] for paragraph in article["paragraphs"])
-        print(
-            f"{name}: {asked:,} questions (a guess among the answers in a context is right for {guess_among_answers(squad):.1f} %)"
-            f" and {len(rows):,} sentences, half of each century"
-        )
+        guess = f"a guess among the answers in a context scores {guess_among_answers(squad):.1f}"
+        print(f"{name}: {asked:,} questions ({guess}), {len(rows):,} sentences, half of each century")
 
 
 def main() -> int:

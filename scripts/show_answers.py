@@ -1,4 +1,4 @@
-"""Print questions with their contexts, the predicted and the right answers: python show_answers.py DEV.json PREDICTIONS.json [N]."""
+"""Print some questions, predicted answers and right ones: python scripts/show_answers.py DEV.json PREDICTIONS.json [N]."""
 
 import json
 import sys

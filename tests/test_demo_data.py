@@ -1,4 +1,4 @@
-"""The data of scripts/end_to_end and scripts/demo_sentiment: answers are where they are said to be, and splits share nothing."""
+"""The data of scripts/end_to_end and demo_sentiment: answers are where they are said to be, and splits share nothing."""
 
 import csv
 import doctest

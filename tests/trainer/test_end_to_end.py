@@ -1,4 +1,4 @@
-"""scripts/end_to_end --quick: every step from the sample corpus to answered questions, with so few updates that none is right."""
+"""scripts/end_to_end --quick: every step from the sample corpus to answers, with too few updates to learn anything."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The arguments of NVIDIA's run_squad.sh and run_glue.sh, in their order, become two commands: records, then training on them."""
+"""The arguments of NVIDIA's run_squad.sh and run_glue.sh, in their order, become two commands: records, then training."""
 
 import os
 import shlex
@@ -31,7 +31,8 @@ def test_squad_by_its_defaults_is_nvidias_run() -> None:
     """A learning rate of 5e-6 for each of 8 GPUs."""
     records = f"data/tfrecord/{task_settings_name(SquadSettings())}/squad_v1.1"
     assert printed("run_squad") == [
-        "bertprep create --workdir data --task squad --version 1.1 --seq 384 --doc-stride 128 --vocab google-bert/bert-large-uncased",
+        "bertprep create --workdir data --task squad --version 1.1 --seq 384 --doc-stride 128 "
+        "--vocab google-bert/bert-large-uncased",
         f"trainer squad --workdir data --version 1.1 --data {records} --init google-bert/bert-large-uncased --batch-size 8 "
         "--lr 4e-05 --epochs 2.0 --amp fp16 --xla on --devices 8",
     ]
@@ -40,7 +41,8 @@ def test_squad_by_its_defaults_is_nvidias_run() -> None:
 def test_squad_with_every_argument() -> None:
     records = f"data/tfrecord/{task_settings_name(SquadSettings(seq=256, doc_stride=64))}/squad_v2.0"
     assert printed("run_squad", "32 1e-5 bf16 false 4 256 64 base 2.0 runs/mine 3 -- --engine oneflow") == [
-        "bertprep create --workdir data --task squad --version 2.0 --seq 256 --doc-stride 64 --vocab google-bert/bert-base-uncased",
+        "bertprep create --workdir data --task squad --version 2.0 --seq 256 --doc-stride 64 "
+        "--vocab google-bert/bert-base-uncased",
         f"trainer squad --workdir data --version 2.0 --data {records} --init runs/mine --batch-size 32 --lr 4e-05 --epochs 3 "
         "--amp bf16 --xla off --devices 4 --engine oneflow",
     ]
