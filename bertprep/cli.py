@@ -17,7 +17,7 @@ COMMANDS = {
     "download": "fetch corpora, tasks, weights and vocabularies into the workspace; resumes",
     "shard": "text -> text shards: one sentence per line, documents spread over shards, a test split",
     "vocab": "train a vocabulary",
-    "create": "text shards -> TFRecord and OFRecord files",
+    "create": "text shards, or the files of SQuAD and GLUE -> TFRecord and OFRecord files",
     "plan": "forecast what create would make and cost here, and what a training run makes of it",
     "convert": "records -> the other format, another dialect, or more or fewer files; lossless",
     "validate": "is this data right? findings, a table, exit status 0 or 1",

@@ -30,7 +30,6 @@ from bertprep.errors import BertprepError
 from bertprep.files import archives
 from bertprep.instances import Tokenizer, load_vocabulary
 from bertprep.records.data_sets import find_records
-from bertprep.records.make import KIND
 from bertprep.sources.formatting import DUMP, READERS, SourceFile
 from bertprep.sources.streams import open_stream
 from bertprep.sources.tasks.squad import write_squad
@@ -41,7 +40,7 @@ from bertprep.text.cleaning import clean_document
 from bertprep.text.documents import TextInput, index_documents, read_documents
 from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import LISTING, MANIFEST
-from bertprep.workspace.manifest import JOURNAL_SUFFIX, Manifest, sha256_of
+from bertprep.workspace.manifest import JOURNAL_SUFFIX, RECORDS, Manifest, sha256_of
 from tests.check.damage import SETTINGS, Examiner, Target, damage, damage_case
 from tests.golden import GOLDEN
 
@@ -252,7 +251,7 @@ def _make_data_set(target: Target, folder: Path) -> Path:
         }  # fmt: skip
     vocabulary = {"tokens": _VOCABULARY.count(b"\n"), "sha256": sha256_of(GOLDEN / "vocab.txt")}
     made_with = {**asdict(SETTINGS), "corpus": "mine", "vocabulary": vocabulary, "inputs": [{"bytes": 5}, {"bytes": 6}]}
-    (folder / MANIFEST).write_text(json.dumps(Manifest(KIND, made_with, files, {"bertprep": "1"}).as_json()))
+    (folder / MANIFEST).write_text(json.dumps(Manifest(RECORDS, made_with, files, {"bertprep": "1"}).as_json()))
     shutil.copy(GOLDEN / "vocab.txt", folder / "vocab.txt")
     return folder
 

@@ -19,7 +19,8 @@ import pytest
 
 import trainer.bench.run
 import trainer.cli
-import trainer.pretrain
+import trainer.evaluate
+import trainer.start
 from bertprep import cli
 from tests import broken_inputs
 
@@ -242,7 +243,7 @@ def test_bertprep_refuses_in_one_line(line: str, refuse: Callable[..., str]) -> 
 def test_the_trainer_refuses_in_one_line_before_it_opens_an_engine(
     line: str, refuse: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (trainer.pretrain, trainer.bench.run):
+    for module in (trainer.start, trainer.evaluate, trainer.bench.run):
         monkeypatch.setattr(module, "open_engine", None)
     refuse("trainer", line, trainer.cli.main)
 

@@ -37,7 +37,6 @@ from trainer.engines import Engine
 from trainer.permutation import permute
 from trainer.prefetch import ReadyBatches
 from trainer.settings import Phase, RunSettings
-from trainer.tasks import Scorer
 
 _POSITIONS_AT_ONCE = 4096  # one by one, steps of few records would cost more for their numbers than for their bytes
 
@@ -190,6 +189,9 @@ class PhaseData:
         size = phase.batch_size * engine.devices * phase.accumulation
         self.batch = GlobalBatch(size, engine.data_world_size, engine.data_rank)
         self.batches = TrainingBatches(records, self.batch, seed=settings.seed, skip_bad=settings.skip_bad_records)
+        task = settings.task
+        # At the start, which reads the labels or questions: a run must not end at its first evaluation for them
+        self.scorer = task.scorer(phase.data[0], test) if test is not None and task.is_scored else None
         self.flops = size * settings.task.flops(settings.model, seq=records.seq, pred=records.pred)  # of a step
 
     @property
@@ -208,12 +210,6 @@ class PhaseData:
             raise ValueError("there is no test split")
         settings = self._settings
         return settings.task.baseline(self.records, self.test, settings.model, test_sequences=settings.eval_sequences)
-
-    @cached_property
-    def scorer(self) -> Scorer | None:
-        """What the task holds its outputs against, if it is scored, made once."""
-        task = self._settings.task
-        return task.scorer(self.phase.data[0], self.test) if self.test is not None and task.is_scored else None
 
     def explain(self, split: str, number: int) -> tuple[str, int, str]:
         """(file, record in it, what is wrong) of a bad record, which another rank may have met."""

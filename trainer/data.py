@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
+from bertprep.records import Examples, PretrainingExamples
 from bertprep.records.data_sets import DataSet, find_training_records, search
 from bertprep.records.record_set import RecordSet
 from bertprep.workspace.layout import MANIFEST, TEST
@@ -86,17 +87,22 @@ def find_task_data(workdir: Path, name: str, record_format: str | None, *, make:
         raise UsageError(f"{workdir}: has no finished records of {name}{of_format}; {make} makes them, --data names others")
     newest = max(found, key=lambda each: (each.modified_ns, each.folder))
     among = f"the newest of {len(found):,}" if len(found) > 1 else "the only one"
-    return replace(name_data([newest.folder], None, record_format), choice=f"{among} of {name} in {workdir}")
+    return replace(name_data([newest.folder], None, record_format, kind=None), choice=f"{among} of {name} in {workdir}")
 
 
 def name_data(
-    folders: Sequence[Path], seq: int | None = None, record_format: str | None = None, *, vocabulary: Path | None = None
+    folders: Sequence[Path],
+    seq: int | None = None,
+    record_format: str | None = None,
+    *,
+    vocabulary: Path | None = None,
+    kind: type[Examples] | None = PretrainingExamples,
 ) -> Data:
     """The records of folders, mixed; each has training/ below it, record files, or a folder of these for each format.
 
-    Without `seq` it is that of the first.
+    Without `seq` it is that of the first, without `kind` that is the task's to check.
     """
-    parts = [_read_folder(folder, record_format, vocabulary) for folder in folders]
+    parts = [_read_folder(folder, record_format, vocabulary, kind) for folder in folders]
     seq = parts[0].seq if seq is None else seq
     for part in parts:
         if part.seq != seq:
@@ -167,11 +173,11 @@ def _nothing_found(
     return f"{workdir}: has no {asked}{others}; {made_by} --workdir {workdir} makes them, --data names others"
 
 
-def _read_folder(path: Path, record_format: str | None, vocabulary: Path | None) -> Data:
+def _read_folder(path: Path, record_format: str | None, vocabulary: Path | None, kind: type[Examples] | None) -> Data:
     """What a folder holds; its records are counted by their index, which is made where it is missing."""
     data_set = find_training_records(path, (record_format,) if record_format else ())
     folder = data_set.folder if data_set.is_whole else path
-    with RecordSet([folder]) as records:
+    with RecordSet([folder], kind=kind) as records:
         seq, pred, count, formats = records.seq, records.pred, len(records), records.formats
     vocabulary, size, sha256 = _vocabulary_of(data_set, vocabulary)
     return Data(

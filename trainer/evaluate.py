@@ -19,7 +19,7 @@ from bertprep.records.data_sets import DataSet, find_records
 from bertprep.records.record_set import RecordSet
 from bertprep.tasks.glue_metrics import write_submission
 from bertprep.terminal import tell
-from bertprep.workspace.layout import SUBMISSION, SUBMISSION_MISMATCHED, TEST, TRAINING
+from bertprep.workspace.layout import DEV, SUBMISSION, SUBMISSION_MISMATCHED, TEST, TRAINING
 from trainer.batches import EvaluationBatches, GlobalBatch
 from trainer.engines import Engine, check_engine, check_installed, open_engine
 from trainer.evaluation import evaluate, predict
@@ -147,9 +147,9 @@ class _Evaluation:
             metrics: dict[str, float] = {}
         else:
             scorer = self.task.scorer(self.data_set.folder, records)
-            paths = scorer.write(outputs, self.out / split if isinstance(self.task, Classification) else self.out)
+            paths = scorer.write(outputs, self.out / _called(split) if isinstance(self.task, Classification) else self.out)
             metrics = scorer.metrics(outputs)
-        self._tell(split, sequences, metrics)
+        self._tell(_called(split), sequences, metrics)
         for path in paths:
             tell(f"  {path}")
 
@@ -172,3 +172,8 @@ class _Evaluation:
         if self.engine.is_first:
             numbers = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
             tell(f"{split}, {sequences:,} sequences: {numbers or 'predictions alone, it has no labels'}")
+
+
+def _called(split: str) -> str:
+    """What a task calls the split: its test split is the dev set."""
+    return DEV if split == TEST else split

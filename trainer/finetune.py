@@ -29,6 +29,7 @@ from trainer.tasks.classification import Classification
 from trainer.tasks.registry import task_of_records
 from trainer.tasks.squad import Squad
 
+_MOST_EPOCHS = 100_000
 _NOT_ASKED = ("init", "eval_every", "eval_sequences", "keep_best", "lengthen")
 """Of a run's settings: an evaluation is of all records, at the end of each epoch, and the best checkpoint is kept."""
 
@@ -45,7 +46,7 @@ class FinetuneOptions:
     workdir: Path = option(Path("data"), "workspace", metavar="DIR")
     init: str | None = option(
         None, "weights to start from: a checkpoint, a model.safetensors or Google's bert_model.ckpt, a folder with one, or the "
-        "ID of a download, as google-bert/bert-base-uncased",
+        "ID of a download, as google-bert/bert-base-uncased (needed, or --model)",
         metavar="PATH|ID",
     )  # fmt: skip
     model: str | None = option(
@@ -53,7 +54,7 @@ class FinetuneOptions:
         metavar="FILE|NAME",
     )  # fmt: skip
     dropout: bool = option(True, "train without dropout, to compare runs (default: with dropout)")
-    epochs: float = option(3.0, "passes over the training records", above=0, most=1e6)
+    epochs: float = option(3.0, "passes over the training records", above=0, most=_MOST_EPOCHS)
     steps: int | None = option(None, "updates of the run (default: those of the epochs)", least=1)
     batch_size: int = option(32, "sequences of a device in a micro-batch", least=1)
     accumulation: int = option(1, "micro-batches in a step", name="--accumulate", also=("--grad-acc-steps",), least=1)
@@ -83,7 +84,7 @@ class SquadOptions(FinetuneOptions):
     """Those of `squad`."""
 
     version: str = option("1.1", "version of SQuAD", choices=("1.1", "2.0"))
-    epochs: float = option(2.0, "passes over the training records", above=0, most=1e6)
+    epochs: float = option(2.0, "passes over the training records", above=0, most=_MOST_EPOCHS)
     batch_size: int = option(12, "sequences of a device in a micro-batch", least=1)
     learning_rate: float = option(3e-5, "peak learning rate", name="--lr", above=0)
 
@@ -131,7 +132,7 @@ class _Request:
         self._data = (
             find_task_data(options.workdir, options.records, options.format, make=options.make)
             if options.data is None
-            else name_data([options.data], None, options.format)
+            else name_data([options.data], None, options.format, kind=None)
         )
         self._task = _task_of(self._data, kind, options)
         if isinstance(self._task, Classification) and self._data.has_test:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from bertprep.errors import UsageError
 from bertprep.instances import load_vocabulary
+from bertprep.sources.tasks.weights import BERT_CONFIG, CONFIG
 from bertprep.weights.tensor_bundle import find_prefix
 from bertprep.workspace.layout import VOCABULARY, Workspace
 from trainer.data import Data
 from trainer.model_config import PRESETS, ModelConfig
-from trainer.weights import find_model, find_weights
+from trainer.weights import HUGGING_FACE_FILE, find_model, find_weights
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,11 @@ class Pretrained:
 
     @property
     def short_name(self) -> str:
-        """For the name of a folder: google-bert/bert-base-uncased is bert-base-uncased."""
+        """For the name of a folder: of google-bert/bert-base-uncased, or of a file in such a folder, bert-base-uncased."""
         path = Path(self.name).resolve()
-        return path.stem if self.file and path.is_file() else path.name
+        if not path.is_file():
+            return path.name
+        return path.parent.name if path.name in (BERT_CONFIG, CONFIG, HUGGING_FACE_FILE) else path.stem
 
 
 def find_pretrained(init: str | None, workdir: Path, model: str | None, data: Data) -> Pretrained:

@@ -188,29 +188,37 @@ def check_file(path: Path, name: str, split: str, rules: RecordRules, sample: in
     try:
         scan = RecordScan(path, name)
     except BertprepError as error:
-        return FileReport(FileFacts(name, split, 0, size_bytes), "", [_unreadable(path, name, size_bytes, error)])
+        return FileReport(FileFacts(name, split, 0, size_bytes), "", [unreadable(path, name, size_bytes, error)])
     try:
         facts = FileFacts(name, split, scan.records, size_bytes)
         if scan.seq == 0:
             return FileReport(facts, scan.format, scan.findings)
+        if scan.kind is not PretrainingExamples:
+            expected, found = "pretraining records, as the first file has", f"{scan.kind.title} records"
+            return FileReport(facts, scan.format, [*scan.findings, Finding(ERROR, "mixed-shape", name, 0, expected, found)])
         if (scan.seq, scan.pred) != (rules.seq, rules.pred):
             found = f"{scan.seq} tokens and {scan.pred} predictions"
             expected = f"records of {rules.seq} tokens and {rules.pred} predictions, as most have"
             return FileReport(facts, scan.format, [*scan.findings, Finding(ERROR, "mixed-shape", name, 0, expected, found)])
         checker = RecordChecker(rules, scan.records if sample is None else 0)
-        hashes = [(checker.check(examples, numbers), len(numbers)) for examples, numbers in scan.blocks(sample)]
+        hashes = [
+            (checker.check(examples, numbers), len(numbers))
+            for examples, numbers in scan.blocks(sample)
+            if isinstance(examples, PretrainingExamples)
+        ]
         checker.compare_order()
         read = sum(count for _, count in hashes)
         kept = np.concatenate([hashed for hashed, _ in hashes]) if hashes and sample is None else np.empty((0, 2), np.uint64)
         findings = [*scan.findings, *checker.findings(name)]
         return FileReport(facts, scan.format, findings, checker.counted, kept, read, checker.rounding(name))
     except BertprepError as error:  # cut short while it was read
-        return FileReport(facts, scan.format, [_unreadable(path, name, size_bytes, error)])
+        return FileReport(facts, scan.format, [unreadable(path, name, size_bytes, error)])
     finally:
         scan.close()
 
 
-def _unreadable(path: Path, name: str, size_bytes: int, error: BertprepError) -> Finding:
+def unreadable(path: Path, name: str, size_bytes: int, error: BertprepError) -> Finding:
+    """The finding on a file that is no record file, or was cut short."""
     if path.is_file() and size_bytes == 0:
         return Finding(ERROR, "empty-file", name, None, "records", "a file of 0 bytes")
     if isinstance(error.__cause__, EOFError):

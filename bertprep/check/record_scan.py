@@ -17,8 +17,8 @@ from bertprep.check.findings import ERROR, Finding
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.kernels import numbers as faults
-from bertprep.kernels.numbers import FEATURES
-from bertprep.records.examples import MOST_VALUES, PretrainingExamples, rows_in_block
+from bertprep.kernels.numbers import KNOWN_FEATURES
+from bertprep.records.examples import MOST_VALUES, Examples, PretrainingExamples, Shape, rows_in_block
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.formats import find_format
 from bertprep.records.reader import SMALLEST_RECORD, describe_file, measure_record
@@ -45,11 +45,12 @@ CODES = {
 class RecordScan:
     """One file, open until `close`; `findings` grow while it is read. Raises `BertprepError` if it is not a record file.
 
-    `seq` and `pred` are those of the first record that can be read, 0 if none can.
+    `kind`, `seq` and `pred`, together `shape`, are those of the first record that can be read: the sizes are 0 if none can.
     """
 
     def __init__(self, path: Path, name: str) -> None:
         self._name = name
+        self.kind: type[Examples] = PretrainingExamples  # until the first record tells
         self._notes = np.zeros(faults.NOTES_SIZE, np.int64)
         self._faults: dict[tuple[str, str], Finding] = {}
         self._bytes = FileBytes(path)
@@ -60,7 +61,8 @@ class RecordScan:
             self._offsets = np.zeros(self._bytes.array.size // SMALLEST_RECORD + _ODD_RECORDS, np.int64)
             self._row = self._describe(0)
             self.records = self._find_records()
-            self.seq, self.pred = self._measure()
+            self.shape = self._measure()
+            self.kind, self.seq, self.pred = self.shape
             self._bytes.check()
         except BaseException:
             self.close()
@@ -75,14 +77,14 @@ class RecordScan:
         """One for each kind of fault met so far."""
         return list(self._faults.values())
 
-    def blocks(self, sample: int | None) -> Iterator[tuple[PretrainingExamples, NDArray[np.int64]]]:
+    def blocks(self, sample: int | None) -> Iterator[tuple[Examples, NDArray[np.int64]]]:
         """The records that can be read and their numbers, at most `BLOCK` at a time, in arrays that the next block reuses.
 
         The longer the records, the fewer at a time, so that memory does not grow with them. With `sample`, only that many,
         spread evenly over the file. Raises `BertprepError` if the file is cut short meanwhile.
         """
-        rows = rows_in_block(BLOCK, seq=self.seq, pred=self.pred)
-        buffer = PretrainingExamples.empty(rows, seq=self.seq, pred=self.pred)
+        rows = rows_in_block(BLOCK, seq=self.seq, pred=self.pred, kind=self.kind)
+        buffer = self.kind.empty(rows, seq=self.seq, pred=self.pred)
         wanted = self.records if sample is None else min(sample, self.records)
         files, at = np.zeros(rows, np.int64), 0
         while at < wanted:
@@ -125,13 +127,13 @@ class RecordScan:
             self._add("bad-message", found, f"records of {SMALLEST_RECORD} bytes or more", f"a mean of {size} before it")
             return found
 
-    def _measure(self) -> tuple[int, int]:
-        """(seq, pred) of the first record that can be read."""
+    def _measure(self) -> Shape:
+        """The shape of the first record that can be read."""
         for record in range(min(self.records, _TRIES)):
-            fault, _, counts = measure_record(self._describe(int(self._offsets[record])), self._notes)
+            fault, self.kind, counts = measure_record(self._describe(int(self._offsets[record])), self._notes)
             seq, pred = counts.get("input_ids", 0), counts.get("masked_lm_positions", 0)
-            if fault >= 0 and seq > 0 and pred > 0 and max(seq, pred) <= MOST_VALUES:
-                return seq, pred
+            if fault >= 0 and min(counts.values()) > 0 and max(counts.values()) <= MOST_VALUES:
+                return Shape(self.kind, seq, pred)
         # None can: the first one's fault is reported for all
         if self.records:
             if fault < 0:
@@ -139,10 +141,10 @@ class RecordScan:
             else:
                 expected = f"1 to {MOST_VALUES:,} values in input_ids and masked_lm_positions"
                 self._add("feature-shape", 0, expected, f"{seq:,} and {pred:,}")
-        return 0, 0
+        return Shape(self.kind, 0, 0)
 
     def _note(self, fault: int, record: int) -> None:
-        expected, found = _words(fault, self.format, self._notes)
+        expected, found = _words(fault, self.format, self.kind, self._notes)
         self._add(CODES[fault], record, expected, found)
 
     def _add(self, code: str, record: int, expected: str, found: str) -> None:
@@ -155,10 +157,10 @@ class RecordScan:
             )
 
 
-def _words(fault: int, record_format: RecordFormat, notes: NDArray[np.int64]) -> tuple[str, str]:
+def _words(fault: int, record_format: RecordFormat, kind: type[Examples], notes: NDArray[np.int64]) -> tuple[str, str]:
     """(what was expected, what was found)."""
     found, expected = int(notes[faults.FOUND]), int(notes[faults.EXPECTED])
-    feature = FEATURES[int(notes[faults.FEATURE])] if fault in _OF_FEATURES else ""
+    feature = KNOWN_FEATURES[int(notes[faults.FEATURE])] if fault in _OF_FEATURES else ""
     if fault == faults.TRUNCATED:
         return "as many bytes as its length says", f"{found:,} of {expected:,}: the file is cut off or damaged"
     if fault == faults.LEFT_OVER:
@@ -176,7 +178,8 @@ def _words(fault: int, record_format: RecordFormat, notes: NDArray[np.int64]) ->
     if fault == faults.TWICE:
         return f"feature {feature} once", "more than one"
     if fault == faults.WRONG_TYPE:
-        return f"feature {feature} as {'floats' if feature == 'masked_lm_weights' else 'integers'}", "a list of another type"
+        values = "floats" if kind.feature(feature).dtype == np.float32 else "integers"
+        return f"feature {feature} as {values}", "a list of another type"
     if fault == faults.WRONG_COUNT:
         return f"{expected:,} values of {feature}", f"{found:,}"
     return f"values of {feature} from 0 to 2147483647", "another value"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -70,14 +70,7 @@ def validate_records(
     shown: Progress,
 ) -> Outcome:
     """Check the records of one data set; `vocabulary` is used instead of the one beside them."""
-    findings = [*check_manifest(data_set), *find_gaps(data_set)]
-    if vocabulary is None:
-        vocabulary, about_vocabulary = _read_vocabulary(data_set)
-        findings += about_vocabulary
-    if data_set.manifest:
-        findings += check_names(data_set.manifest, data_set.files) if data_set.is_whole else []
-        if vocabulary:
-            findings += check_vocabulary(data_set.manifest, _name_of(vocabulary.path, data_set.folder), vocabulary.sha256)
+    vocabulary, findings = check_surroundings(data_set, vocabulary)
     rules = _rules_for(data_set, vocabulary, masked_lm_prob)
     reports, counted, of_files = _check_files(data_set, rules, sample, workers, shown)
 
@@ -90,7 +83,7 @@ def validate_records(
     for report in reports:
         findings += [finding for finding in report.findings if finding.record is not None or finding.code not in known]
     findings += of_files
-    findings += _check_formats(reports)
+    findings += check_formats(reports)
     findings += judge_file_sizes([report.facts for report in reports])
     findings += judge_split_sizes([report.facts for report in reports])
     findings += _judge_rounding(reports)
@@ -113,6 +106,25 @@ def validate_records(
         findings=sorted(findings, key=lambda finding: finding.level != ERROR),
         duplicates=duplicates,
     )
+
+
+def check_surroundings(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple[Vocabulary | None, list[Finding]]:
+    """The vocabulary, read from beside the records if none is given, and what is wrong with it, the manifest and the names."""
+    findings = [*check_manifest(data_set), *find_gaps(data_set)]
+    if vocabulary is None:
+        vocabulary, about_vocabulary = _read_vocabulary(data_set)
+        findings += about_vocabulary
+    if data_set.manifest:
+        findings += check_names(data_set.manifest, data_set.files) if data_set.is_whole else []
+        if vocabulary:
+            findings += check_vocabulary(data_set.manifest, _name_of(vocabulary.path, data_set.folder), vocabulary.sha256)
+    return vocabulary, findings
+
+
+def check_against_manifest(path: Path, name: str, records: int, facts: dict[str, Any], sample: int | None) -> list[Finding]:
+    """Whether a file has the number of records, the size and the checksum of its entry; with `sample` only the number."""
+    findings = check_records_number(name, records, facts)
+    return findings if sample is not None else findings + check_content(path, name, facts)
 
 
 def _name_of(path: Path, folder: Path) -> Path:
@@ -161,7 +173,8 @@ def _first_examples(data_set: DataSet) -> PretrainingExamples | None:
     for name in list(data_set.files)[:_FILES_TO_MEASURE]:
         with contextlib.suppress(BertprepError), contextlib.closing(RecordScan(data_set.folder / name, name)) as scan:
             if scan.seq:
-                found.extend(examples for examples, _ in islice(scan.blocks(_RECORDS_TO_MEASURE), 1))
+                blocks = (examples for examples, _ in islice(scan.blocks(_RECORDS_TO_MEASURE), 1))
+                found.extend(examples for examples in blocks if isinstance(examples, PretrainingExamples))
     shapes = Counter((examples.seq, examples.pred) for examples in found)
     return max(found, key=lambda examples: shapes[examples.seq, examples.pred], default=None)
 
@@ -202,9 +215,7 @@ def _check(task: _FileTask) -> FileReport:
     report = check_file(task.path, task.name, task.split, task.rules, task.sample)
     if task.facts is None or not task.path.is_file():
         return report
-    findings = check_records_number(task.name, report.facts.records, task.facts)
-    if task.sample is None:
-        findings += check_content(task.path, task.name, task.facts)
+    findings = check_against_manifest(task.path, task.name, report.facts.records, task.facts, task.sample)
     return replace(report, findings=[*report.findings, *findings])
 
 
@@ -245,7 +256,7 @@ def _judge_rounding(reports: list[FileReport]) -> list[Finding]:
     return [finding for way, finding in found if way != usual]
 
 
-def _check_formats(reports: list[FileReport]) -> list[Finding]:
+def check_formats(reports: Sequence[FileReport]) -> list[Finding]:
     """Files that do not have the format of most."""
     formats = [(report.facts.name, report.format) for report in reports if report.format]
     counts = Counter(record_format for _, record_format in formats)

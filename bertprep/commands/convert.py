@@ -24,9 +24,9 @@ from bertprep.options import read_options, whole_number
 from bertprep.progress import Reporter
 from bertprep.terminal import tell, tell_table
 from bertprep.workspace.journal import Journal
-from bertprep.workspace.layout import MANIFEST
-from bertprep.workspace.manifest import JOURNAL_SUFFIX, RECORDS, read_finished, sha256_of, versions_of
-from bertprep.workspace.record_home import check_vocabulary_place, keep_vocabulary
+from bertprep.workspace.layout import MANIFEST, QUESTIONS
+from bertprep.workspace.manifest import JOURNAL_SUFFIX, RECORDS, TASK_RECORDS, read_finished, sha256_of, versions_of
+from bertprep.workspace.record_home import check_vocabulary_place, keep_copy, keep_vocabulary
 
 if TYPE_CHECKING:
     from bertprep.records.data_sets import DataSet
@@ -184,6 +184,7 @@ def _convert_data_set(
     to = to or _other_format({source.format for source in sources}, data_set.folder)
     dialect.check_fits((to,), "--to")
     outputs = plan_outputs(data_set, sources, target, to, shards, dialect)
+    kind = data_set.manifest.kind if data_set.manifest else RECORDS
     known = data_set.manifest.made_with if data_set.manifest else _sizes(sources[0].shape)
     made_with = {
         **{name: value for name, value in known.items() if name not in asdict(dialect)},
@@ -191,7 +192,7 @@ def _convert_data_set(
         "converted_to": {"format": to, "shards": shards},
         "converted_from": {source.name: source.sha256 for source in sources},
     }
-    if finished := read_finished(target, RECORDS, made_with):
+    if finished := read_finished(target, kind, made_with):
         reporter.say(f"convert: all {len(outputs):,} files are made already")
         return to, finished.files, False
     _check_free(target, outputs)
@@ -199,11 +200,13 @@ def _convert_data_set(
         check_vocabulary_place(target, sha256_of(data_set.vocabulary))
     owned = {output.name.rpartition("/")[0] or "." for output in outputs}
     with (
-        Journal(target, RECORDS, made_with, owned=owned, advice="choose another target folder") as journal,
+        Journal(target, kind, made_with, owned=owned, advice="choose another target folder") as journal,
         contextlib.closing(RecordConverter(to, dialect)) as converter,
     ):
         if data_set.vocabulary is not None:
             keep_vocabulary(data_set.vocabulary, target)
+        if kind == TASK_RECORDS and (questions := data_set.home.folder / QUESTIONS).is_file():
+            keep_copy(questions, target / QUESTIONS)
         kernels.load()
         tasks = [(str(output.path), output) for output in outputs if output.name not in journal.done]
 

@@ -67,13 +67,18 @@ def report(
 
     Raises `UsageError` if there are no records, `BertprepError` if the page cannot be written.
     """
+    from bertprep.check.task_sets import kind_of_data_set
     from bertprep.instances import load_vocabulary
+    from bertprep.records.examples import PretrainingExamples
     from bertprep.reporting.excerpts import draw_excerpts
     from bertprep.reporting.page import page
 
     reporter = Reporter(enabled=progress)
     sets = _record_sets(Path(workdir if path is None else path), is_default=path is None)
     data_set = max(sets, key=lambda data_set: (data_set.modified_ns, str(data_set.folder)))
+    if (kind := kind_of_data_set(data_set)) is not PretrainingExamples:
+        advice = "a report is of pretraining records; run bertprep validate"
+        raise UsageError(f"{data_set.folder}: has {kind.title} records, {advice}")
     target = Path(output) if output is not None else data_set.home.folder / REPORT
     check_target("--output", target, ".html")
     named = [path] if path is not None and Path(path).is_file() else [data_set.folder]

@@ -20,7 +20,7 @@ from bertprep.files.atomic import atomic_file
 from bertprep.options import how_many, number
 from bertprep.progress import Progress, Reporter
 from bertprep.terminal import tell, tell_table
-from bertprep.workspace.layout import TEST
+from bertprep.workspace.layout import split_order
 from bertprep.workspace.manifest import TEXT_SHARDS
 from bertprep.workspace.targets import check_target
 
@@ -93,8 +93,10 @@ def validate(
     """
     from bertprep import kernels
     from bertprep.check.record_sets import validate_records
+    from bertprep.check.task_sets import kind_of_data_set, validate_task_records
     from bertprep.instances import load_vocabulary
     from bertprep.records.data_sets import find_data_sets
+    from bertprep.records.examples import PretrainingExamples
 
     reporter = Reporter(enabled=progress)
     if masked_lm_prob is not None and not 0 < masked_lm_prob <= 1:
@@ -111,6 +113,8 @@ def validate(
         return [
             _validate_text(data_set, workers=workers, sample=sample, shown=shown)
             if data_set.kind == TEXT_SHARDS
+            else validate_task_records(data_set, vocabulary, sample=sample, workers=workers, shown=shown)
+            if kind_of_data_set(data_set) is not PretrainingExamples
             else validate_records(
                 data_set, vocabulary, masked_lm_prob=masked_lm_prob, sample=sample, workers=workers, shown=shown
             )
@@ -169,7 +173,7 @@ def table_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [_HEADER]
     names = name_outcomes(outcomes)
     for outcome, name in zip(outcomes, names, strict=True):
-        splits = sorted({facts.split for facts in outcome.files}, key=lambda split: (split == TEST, split)) or [""]
+        splits = sorted({facts.split for facts in outcome.files}, key=split_order) or [""]
         for at, split in enumerate(splits):
             counts = _count_levels(outcome.findings) if at == 0 else ("", "")
             files = [facts for facts in outcome.files if facts.split == split]
@@ -181,11 +185,12 @@ def table_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
 
 def name_outcomes(outcomes: Sequence[Outcome]) -> list[str]:
     """A short name for each data set; those that would have the same are numbered."""
-    plain = [
-        f"{outcome.folder.absolute().name}, {outcome.kind}{f' {outcome.seq}/{outcome.pred}' if outcome.seq else ''}"
-        for outcome in outcomes
-    ]
+    plain = [f"{outcome.folder.absolute().name}, {outcome.kind}{_sizes_in_words(outcome)}" for outcome in outcomes]
     return [name if plain.count(name) == 1 else f"{name} ({plain[:at].count(name) + 1})" for at, name in enumerate(plain)]
+
+
+def _sizes_in_words(outcome: Outcome) -> str:
+    return f" {outcome.seq}/{outcome.pred}" if outcome.pred else f" {outcome.seq}" if outcome.seq else ""
 
 
 def folder_lines(outcomes: Sequence[Outcome]) -> list[str]:

@@ -25,7 +25,7 @@ from bertprep.kernels.language import (
     u32,
     u32_p,
 )
-from bertprep.kernels.messages import count_values, find_features, locate_features, take_floats, take_numbers
+from bertprep.kernels.messages import check_list, count_values, find_features, locate_features, take_floats, take_numbers
 from bertprep.kernels.numbers import (
     ARRAY_ADDRESS,
     ARRAY_FEATURE,
@@ -33,6 +33,7 @@ from bertprep.kernels.numbers import (
     ARRAY_VALUES,
     ARRAY_WIDTH,
     ARRAYS_SIZE,
+    ARRAYS_WANTED,
     BEGIN,
     BEYOND_MODEL,
     DATA_CHECKSUM,
@@ -106,7 +107,7 @@ def _locate(data, size, at, record_format, arrays, spans, problem):
     begin, end = _open_record(data, size, at, record_format, problem)
     if begin < 0:
         return begin
-    fault = locate_features(data, begin, end, record_format, arrays, spans, problem)
+    fault = locate_features(data, begin, end, record_format, arrays[ARRAYS_WANTED], spans, problem)
     return fault if fault < 0 else end
 
 
@@ -126,33 +127,36 @@ def _decode_record(data, size, at, record_format, arrays, row, spans, problem):
         return end
     for array in range(0, ARRAY_WIDTH * arrays[ARRAYS_SIZE], ARRAY_WIDTH):
         feature, count, address = arrays[array + ARRAY_FEATURE], arrays[array + ARRAY_VALUES], arrays[array + ARRAY_ADDRESS]
-        if arrays[array + ARRAY_IS_FLOAT]:
+        is_float = arrays[array + ARRAY_IS_FLOAT]
+        fault = check_list(spans, feature, is_float, record_format, problem)
+        if fault < 0:
+            return fault
+        if is_float:
             fault = take_floats(data, spans, feature, pointer_at(f32_p, address), row * count, count)
         else:
             fault = take_numbers(data, spans, feature, size, pointer_at(i32_p, address), row * count, count)
         if fault < 0:
             problem[FEATURE], problem[EXPECTED] = feature, count
             if fault == WRONG_COUNT:
-                problem[FOUND] = _count(data, spans, feature, arrays[array + ARRAY_IS_FLOAT])
+                problem[FOUND] = _count(data, spans, feature, is_float)
             return fault
     return end + 4 if record_format == TFRECORD else end
 
 
 @kernel
-def find_lists(file: i64_p, arrays: i64_p, lists: i64_p, notes: i64_p) -> i64:
-    """The field of each known feature's list in the first record, 0 for none, -1 for no such feature; 0 or a fault.
-
-    `arrays` must ask for all of them.
-    """
+def find_lists(file: i64_p, lists: i64_p, notes: i64_p) -> i64:
+    """The field of each known feature's list in the first record, 0 for none, -1 for no such feature; 0 or a fault."""
     data, problem, spans = pointer_at(u8_p, file[FILE_DATA]), notes, shifted(notes, PROBLEM_SIZE)
     problem[ROW] = 0
     begin, end = _open_record(data, file[FILE_SIZE], i64(0), file[FILE_FORMAT], problem)
     if begin < 0:
         return begin
-    fault = find_features(data, begin, end, file[FILE_FORMAT], arrays, spans, problem)
+    found = find_features(data, begin, end, file[FILE_FORMAT], i64(-1), spans, problem)
+    if found < 0:
+        return found
     for feature in range(len(KNOWN_FEATURES)):
-        lists[feature] = spans[SPAN_SIZE * feature + KIND] if spans[SPAN_SIZE * feature + BEGIN] >= 0 else i64(-1)
-    return fault
+        lists[feature] = spans[SPAN_SIZE * feature + KIND] if (found >> feature) & 1 else i64(-1)
+    return i64(0)
 
 
 @kernel
@@ -166,6 +170,9 @@ def measure(file: i64_p, arrays: i64_p, counts: i64_p, notes: i64_p) -> i64:
     for number in range(arrays[ARRAYS_SIZE]):
         array = ARRAY_WIDTH * number
         feature = arrays[array + ARRAY_FEATURE]
+        fault = check_list(spans, feature, arrays[array + ARRAY_IS_FLOAT], file[FILE_FORMAT], problem)
+        if fault < 0:
+            return fault
         counts[number] = _count(data, spans, feature, arrays[array + ARRAY_IS_FLOAT])
         if counts[number] < 0:
             problem[FEATURE] = feature
@@ -291,7 +298,7 @@ def gather(files: i64_p, numbers: i64_p, records: i64_p, count: i64, arrays: i64
 def gather_within(
     files: i64_p, numbers: i64_p, records: i64_p, count: i64, most: i64_p, arrays: i64_p, row: i64, notes: i64_p
 ) -> i64:
-    """As `gather`, of records whose values are all 0 to most[i] in array number i: a few at a time, while the cache has them."""
+    """As `gather`, of records whose values are 0 to most[i] in array number i: a few at a time, while the cache has them."""
     width = i64(0)
     for array in range(0, ARRAY_WIDTH * arrays[ARRAYS_SIZE], ARRAY_WIDTH):
         width += arrays[array + ARRAY_VALUES]

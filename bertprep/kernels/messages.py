@@ -12,11 +12,6 @@ import numpy as np
 
 from bertprep.kernels.language import i64, load_f32, load_f64, load_u64, subroutine
 from bertprep.kernels.numbers import (
-    ARRAY_FEATURE,
-    ARRAY_IS_FLOAT,
-    ARRAY_WIDTH,
-    ARRAYS_SIZE,
-    ARRAYS_WANTED,
     BEGIN,
     DOUBLE_LIST,
     END,
@@ -33,7 +28,6 @@ from bertprep.kernels.numbers import (
     OFRECORD,
     SPAN_SIZE,
     TF2_NAMES,
-    TFRECORD,
     TWICE,
     WRONG_COUNT,
     WRONG_TYPE,
@@ -105,8 +99,8 @@ def _skip(data, tag, at, end):
 
 
 @subroutine
-def _locate_in_entry(data, at, end, wanted, spans, problem):
-    """Note where the feature of one map entry is; field 1 is its name, field 2 the Feature."""
+def _locate_in_entry(data, at, end, wanted, found, spans, problem):
+    """Note where the feature of one map entry is; field 1 is its name, field 2 the Feature. Returns `found` with its bit."""
     name, name_size = i64(0), i64(0)
     value, value_end = i64(-1), i64(-1)
     while at < end:
@@ -128,10 +122,10 @@ def _locate_in_entry(data, at, end, wanted, spans, problem):
                 return i64(MALFORMED)
     feature = _feature_named(data, name, name_size)
     if feature < 0 or not (wanted >> feature) & 1:
-        return i64(0)
+        return found
     problem[FEATURE] = feature
     span = SPAN_SIZE * feature
-    if spans[span + BEGIN] >= 0:
+    if (found >> feature) & 1:
         return i64(TWICE)
     spans[span + KIND], spans[span + BEGIN], spans[span + END] = i64(0), name, name
     at, end = value, value_end
@@ -147,76 +141,79 @@ def _locate_in_entry(data, at, end, wanted, spans, problem):
             at = _skip(data, tag, at, end)
             if at < 0:
                 return i64(MALFORMED)
-    return i64(0)
+    return found | i64(1) << feature
 
 
 @subroutine
-def _locate_in_map(data, at, end, wanted, spans, problem):
+def _locate_in_map(data, at, end, wanted, found, spans, problem):
     while at < end:
         tag, at = read_varint(data, at, end)
         if tag == 0x0A:
             size, at = _read_size(data, at, end)
             if size < 0:
                 return i64(MALFORMED)
-            fault = _locate_in_entry(data, at, at + size, wanted, spans, problem)
-            if fault < 0:
-                return fault
+            found = _locate_in_entry(data, at, at + size, wanted, found, spans, problem)
+            if found < 0:
+                return found
             at += size
         else:
             at = _skip(data, tag, at, end)
             if at < 0:
                 return i64(MALFORMED)
-    return i64(0)
+    return found
 
 
 @subroutine
-def find_features(data, at, end, record_format, arrays, spans, problem):
-    """Fill `spans` for the features that the arrays are of, as far as the record data[at:end] has them; 0 or a fault."""
-    wanted = arrays[ARRAYS_WANTED]
-    for row in range(0, ARRAY_WIDTH * arrays[ARRAYS_SIZE], ARRAY_WIDTH):
-        span = SPAN_SIZE * arrays[row + ARRAY_FEATURE]
-        spans[span + KIND] = 0
-        spans[span + BEGIN] = -1
+def find_features(data, at, end, record_format, wanted, spans, problem):
+    """Fill `spans` for the features that the record data[at:end] has of those wanted; returns which, as bits, or a fault."""
     if record_format == OFRECORD:
-        fault = _locate_in_map(data, at, end, wanted, spans, problem)
-        if fault < 0:
-            return fault
-    while record_format == TFRECORD and at < end:
+        return _locate_in_map(data, at, end, wanted, i64(0), spans, problem)
+    found = i64(0)
+    while at < end:
         tag, at = read_varint(data, at, end)
         if tag == 0x0A:
             size, at = _read_size(data, at, end)
             if size < 0:
                 return i64(MALFORMED)
-            fault = _locate_in_map(data, at, at + size, wanted, spans, problem)
-            if fault < 0:
-                return fault
+            found = _locate_in_map(data, at, at + size, wanted, found, spans, problem)
+            if found < 0:
+                return found
             at += size
         else:
             at = _skip(data, tag, at, end)
             if at < 0:
                 return i64(MALFORMED)
-    return i64(0)
+    return found
 
 
 @subroutine
-def locate_features(data, at, end, record_format, arrays, spans, problem):
-    """As `find_features`, and all are there, with lists of fitting types."""
-    fault = find_features(data, at, end, record_format, arrays, spans, problem)
-    if fault < 0:
-        return fault
-    for row in range(0, ARRAY_WIDTH * arrays[ARRAYS_SIZE], ARRAY_WIDTH):
-        feature = arrays[row + ARRAY_FEATURE]
-        kind = spans[SPAN_SIZE * feature + KIND]
-        if arrays[row + ARRAY_IS_FLOAT]:
-            fits = kind == FLOAT_LIST or (kind == DOUBLE_LIST and record_format == OFRECORD)
-        elif record_format == OFRECORD:
-            fits = kind in (INT32_LIST, INT64_LIST)
-        else:
-            fits = kind == EXAMPLE_INT64_LIST
-        if not fits:
-            problem[FEATURE], problem[FOUND] = feature, kind
-            return i64(MISSING) if spans[SPAN_SIZE * feature + BEGIN] < 0 else i64(WRONG_TYPE)
-    return i64(0)
+def locate_features(data, at, end, record_format, wanted, spans, problem):
+    """As `find_features`, and all are there; 0 or a fault."""
+    found = find_features(data, at, end, record_format, wanted, spans, problem)
+    if found < 0:
+        return found
+    if found == wanted:
+        return i64(0)
+    problem[FEATURE] = 0
+    while (found >> problem[FEATURE]) & 1 == (wanted >> problem[FEATURE]) & 1:
+        problem[FEATURE] += 1
+    return i64(MISSING)
+
+
+@subroutine
+def check_list(spans, feature, is_float, record_format, problem):
+    """Whether a feature's list is of a fitting type; 0 or a fault."""
+    kind = spans[SPAN_SIZE * feature + KIND]
+    if is_float:
+        fits = kind == FLOAT_LIST or (kind == DOUBLE_LIST and record_format == OFRECORD)
+    elif record_format == OFRECORD:
+        fits = kind in (INT32_LIST, INT64_LIST)
+    else:
+        fits = kind == EXAMPLE_INT64_LIST
+    if fits:
+        return i64(0)
+    problem[FEATURE], problem[FOUND] = feature, kind
+    return i64(WRONG_TYPE)
 
 
 @subroutine

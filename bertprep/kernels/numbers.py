@@ -101,7 +101,7 @@ ROW, FEATURE, FOUND, EXPECTED = range(PROBLEM_SIZE)
 """What a kernel notes beside a fault: the index of the record among those asked for, the feature, found, expected."""
 SPAN_SIZE = 3
 KIND, BEGIN, END = range(SPAN_SIZE)
-"""Where a feature is: the field of its list in Feature (0: none), the offsets where that begins (-1: no feature) and ends."""
+"""Where a feature is: the field of its list in Feature (0: none), the offsets where that begins and ends."""
 NOTES_SIZE = PROBLEM_SIZE + SPAN_SIZE * len(KNOWN_FEATURES)
 """The problem, then the span of each feature."""
 

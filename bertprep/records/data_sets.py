@@ -26,7 +26,7 @@ from bertprep.files.archives import GZIP, BrokenArchiveError, decompress
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.records.formats import find_format
 from bertprep.untrusted import CORPUS
-from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, SPLITS, TASK_SPLITS, TEST, TRAINING, by_number
+from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, SPLITS, TRAINING, by_number, split_order
 from bertprep.workspace.manifest import RECORD_KINDS, RECORDS, TEXT_SHARDS, Manifest, read_manifest
 from bertprep.workspace.record_home import RecordHome, find_home, find_vocabulary, formats_in
 
@@ -65,7 +65,7 @@ class DataSet:
     @property
     def splits(self) -> list[str]:
         """The splits that have files, training first; "" for files in none."""
-        return sorted(set(self.files.values()), key=_split_order)
+        return sorted(set(self.files.values()), key=split_order)
 
     @property
     def format(self) -> RecordFormat | None:
@@ -293,15 +293,10 @@ def _split_of(name: str) -> str:
     return SPLIT_NAMES.get(first, "") if rest else ""
 
 
-def _split_order(split: str) -> tuple[int, str]:
-    """The key that sorts splits: training first, then the test split, then others of a fine-tuning task."""
-    return (2 if split in TASK_SPLITS else int(split == TEST)), split
-
-
 def _ordered(names: Iterable[str]) -> dict[str, str]:
     """Names with their splits: training first, then by the numbers in the names."""
     splits = {name: _split_of(name) for name in names}
-    return dict(sorted(splits.items(), key=lambda item: (_split_order(item[1]), by_number(item[0]))))
+    return dict(sorted(splits.items(), key=lambda item: (split_order(item[1]), by_number(item[0]))))
 
 
 def _note(folder: Path, names: Sequence[str], why: str) -> tuple[str, ...]:

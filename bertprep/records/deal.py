@@ -16,8 +16,8 @@ from bertprep.records.convert import SAME_SETTINGS, Span
 from bertprep.records.data_sets import DataSet
 from bertprep.records.examples import Shape
 from bertprep.records.reader import RecordFile
-from bertprep.workspace.layout import MANIFEST, SPLITS, TRAINING, record_file_name
-from bertprep.workspace.manifest import sha256_of, sha256_of_vocabulary
+from bertprep.workspace.layout import DEV, MANIFEST, SPLITS, TASK_SPLITS, TEST, TRAINING, record_file_name
+from bertprep.workspace.manifest import TASK_RECORDS, sha256_of, sha256_of_vocabulary
 from bertprep.workspace.record_home import RecordHome, home_for_converted, part_digits
 
 
@@ -82,15 +82,17 @@ def plan_outputs(
 ) -> list[Output]:
     """The files to be made: in the folder of their split, or without splits in that of their format."""
     outputs = []
+    is_task = data_set.manifest is not None and data_set.manifest.kind == TASK_RECORDS
     home = RecordHome(target) if sources[0].split else home_for_converted(target, to)
     digits = part_digits(home.records)
     for split in dict.fromkeys(source.split for source in sources):
         files = [source for source in sources if source.split == split]
-        in_name = next((name for name in (split, data_set.folder.name) if name in SPLITS), TRAINING)
+        folder = DEV if split == TEST and is_task else split
+        in_name = next((name for name in (folder, data_set.folder.name) if name in (*SPLITS, *TASK_SPLITS)), TRAINING)
         spans = deal(files, shards) if shards else [(Span(source.path),) for source in files]
         for number, of_file in enumerate(spans):
             file_name = record_file_name(to, data_set.corpus, in_name, number, dialect, part_digits=digits)
-            name = home.prefix + f"{split}/{file_name}".lstrip("/")
+            name = home.prefix + f"{folder}/{file_name}".lstrip("/")
             known = data_set.manifest.files[files[number].name] if data_set.manifest and not shards else {}
             outputs.append(Output(name, target / name, of_file, known))
     return outputs

@@ -77,7 +77,11 @@ def _beyond_model(feature: Feature, found: int, expected: int) -> str:
     if feature.dtype == np.float32:
         value = np.array(found, np.uint32).view(np.float32)
         return f"feature {name} has the value {value}, expected a finite one of 0 or more; make the file again"
-    advice = "train with the vocabulary that the data was made with" if name in _TOKEN_IDS else "make the file again"
+    advice = "make the file again"
+    if name in _TOKEN_IDS:
+        advice = "train with the vocabulary that the data was made with"
+    elif name == "label_ids":
+        advice = "train the task that the data was made for"
     return f"feature {name} has the value {found:,}, expected 0 to {expected:,}; {advice}"
 
 

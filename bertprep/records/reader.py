@@ -42,10 +42,6 @@ from bertprep.records.file_bytes import FileBytes
 from bertprep.records.formats import find_format
 
 _FIRST_ROOM = 1024
-_ALL_FEATURES = np.array(
-    [len(KNOWN_FEATURES), -1, *(value for number in range(len(KNOWN_FEATURES)) for value in (number, 0, 0, 0))], np.int64
-)
-"""What `Examples.addresses` would be of arrays of all known features."""
 SMALLEST_RECORD = 64
 """Bytes; the names of the features of any kind, with what protobuf puts around them, are longer."""
 
@@ -92,7 +88,7 @@ def describe_file(
 def measure_record(row: NDArray[np.int64], notes: NDArray[np.int64]) -> tuple[int, type[Examples], dict[str, int]]:
     """(0 or a fault, kind, values of each feature) of the first record of a file as kernels see it; `notes` tell of a fault."""
     lists = np.zeros(len(KNOWN_FEATURES), np.int64)
-    fault = kernels.load().find_lists(row, _ALL_FEATURES, lists, notes)
+    fault = kernels.load().find_lists(row, lists, notes)
     if fault < 0:
         return fault, PretrainingExamples, {}
     floats = (FLOAT_LIST, DOUBLE_LIST) if row[FILE_FORMAT] == RecordFormat.OFRECORD.number else (FLOAT_LIST,)

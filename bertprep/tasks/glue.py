@@ -8,7 +8,7 @@ name. A model's label i is `labels[i]`; a task without labels predicts a score.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from bertprep.errors import UsageError
@@ -134,11 +134,6 @@ def own_task(name: str, labels: Sequence[str]) -> GlueTask:
     if len(labels) < 2 or len(set(labels)) < len(labels) or not all(labels):
         raise UsageError(f"--labels {','.join(labels)}: must be two or more different names")
     return GlueTask(name=name, labels=tuple(labels))
-
-
-def with_labels(task: GlueTask, labels: Sequence[str]) -> GlueTask:
-    """The task with these labels, for a manifest that names them."""
-    return replace(task, labels=tuple(labels))
 
 
 def _folded(name: str) -> str:

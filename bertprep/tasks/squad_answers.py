@@ -57,18 +57,18 @@ class SquadPredictions:
 
 
 class _Pairs(NamedTuple):
-    """Possible answers, of one question or of a block of them: rows, first and last position, and their logits."""
+    """Possible answers, of one question or of a block of them: rows, first and last token, and their logits."""
 
     rows: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
+    firsts: NDArray[np.int64]
+    lasts: NDArray[np.int64]
     start_logits: NDArray[np.float64]
     end_logits: NDArray[np.float64]
 
     def between(self, start: int, end: int) -> "_Pairs":
         """Those from number `start` to number `end` - 1."""
         return _Pairs(
-            self.rows[start:end], self.starts[start:end], self.ends[start:end],
+            self.rows[start:end], self.firsts[start:end], self.lasts[start:end],
             self.start_logits[start:end], self.end_logits[start:end],
         )  # fmt: skip
 
@@ -131,17 +131,18 @@ def _order(pairs: _Pairs, null: tuple[float, float] | None, example: int, texts:
     if null is not None:
         scores = np.append(scores, null[0] + null[1])
     order = np.argsort(-scores, kind="stable").tolist()
+    firsts, lasts = pairs.firsts.tolist(), pairs.lasts.tolist()
     entries: list[Entry] = []
     seen: set[str] = set()
     spans: set[tuple[int, int]] = set()
     for number in order:
         if len(entries) >= nbest_size:
             break
-        if null is not None and number == len(scores) - 1:
+        if null is not None and number == len(firsts):
             seen.add("")
             entries.append(("", *null))
             continue
-        span = texts.span(pairs, number)
+        span = firsts[number], lasts[number]
         if span in spans:  # of another window
             continue
         spans.add(span)
@@ -213,9 +214,11 @@ def _pairs(
     possible = can_start[:, :, None] & can_end[:, None, :] & (lengths >= 1) & (lengths <= max_answer_length)
     row, start_rank, end_rank = np.nonzero(possible)
     start, end = starts[row, start_rank], ends[row, end_rank]
+    offsets = (features.window_starts[rows] - firsts[:, 0])[row]  # from positions to tokens
     return _Pairs(
-        numbers[row], start, end, start_logits[row, start].astype(np.float64), end_logits[row, end].astype(np.float64)
-    )
+        numbers[row], start + offsets, end + offsets,
+        start_logits[row, start].astype(np.float64), end_logits[row, end].astype(np.float64),
+    )  # fmt: skip
 
 
 def _best_positions(logits: NDArray[np.float32], count: int) -> NDArray[np.int64]:
@@ -243,16 +246,10 @@ class _Texts:
         self._first_tokens = features.words.first_tokens()
         self._context = -1
         self._words: list[str] = []
+        self._normalized: list[str] = []  # each word as the tokenizer sees it, before its pieces
         self._pieces: list[str] = []
         self._word_of_token: list[int] = []
         self._split = lru_cache(_DISTINCT_WORDS)(lambda word: " ".join(split_words(word, lower=not features.settings.cased)))
-
-    def span(self, pairs: _Pairs, number: int) -> tuple[int, int]:
-        """The first and the last token of a pair, counted over all contexts."""
-        row = int(pairs.rows[number])
-        features = self._features
-        offset = int(features.window_starts[row]) - int(features.query_sizes[features.examples[row]]) - 2
-        return int(pairs.starts[number]) + offset, int(pairs.ends[number]) + offset
 
     def text(self, example: int, first: int, last: int) -> str:
         """What a question's context says from one token to another."""
@@ -263,18 +260,18 @@ class _Texts:
         base = int(self._first_tokens[context])
         pieces = " ".join(self._pieces[first - base : last - base + 1])
         tokens = " ".join(pieces.replace(" ##", "").replace("##", "").split())
-        words = self._words[self._word_of_token[first - base] : self._word_of_token[last - base] + 1]
-        normalized = " ".join(filter(None, map(self._split, words)))
-        return project(tokens, " ".join(words), normalized)
+        words = slice(self._word_of_token[first - base], self._word_of_token[last - base] + 1)
+        return project(tokens, " ".join(self._words[words]), " ".join(filter(None, self._normalized[words])))
 
     def _load(self, context: int) -> None:
         features, words = self._features, self._features.words
         self._context = context
         self._words = words.in_context(features.data.contexts, context)
+        self._normalized = [self._split(word) for word in self._words]
         tokens = words.tokens[self._first_tokens[context] : self._first_tokens[context + 1]]
         self._pieces = [features.vocabulary.tokens[token] for token in tokens.tolist()]
         of_context = slice(words.firsts[context], words.firsts[context + 1])
-        counts = words.token_ends[of_context] - words.token_starts[of_context]
+        counts = np.diff(words.token_ends[of_context], prepend=self._first_tokens[context])
         self._word_of_token = np.repeat(np.arange(len(counts)), counts).tolist()
 
 

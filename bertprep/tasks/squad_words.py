@@ -1,9 +1,9 @@
 """The words of SQuAD's contexts, and which of them an answer is: Google's `read_squad_examples`, over arrays.
 
 Words are what Google's reader splits at: space, tab, line ends and the narrow no-break space. All offsets count code points in
-`text`, the contexts one after another with a newline after each. Google drops a training example whose answer it does not find in
-these words, such as one that holds a no-break space, or begins in white space before the first word. Here it is kept if the
-context has it where the file says, unless Google is to be followed in this too.
+`text`, the contexts one after another with a newline after each. Google drops a training example if it does not find the answer
+in these words, such as one that holds a no-break space, or begins in white space before the first word. Here it is kept if
+the context has it where the file says, unless Google is to be followed in this too.
 """
 
 from dataclasses import dataclass

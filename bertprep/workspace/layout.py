@@ -112,6 +112,11 @@ def record_file_name(
     return f"{corpus}_{split}_{shard:05d}.tfrecord" + (".gz" if dialect.compress == GZIP else "")
 
 
+def split_order(split: str) -> tuple[int, str]:
+    """The key that sorts splits: training first, then the test split, then the others of a fine-tuning task."""
+    return (2 if split in TASK_SPLITS else int(split == TEST)), split
+
+
 def by_number(name: str) -> list[tuple[int, str]]:
     """The key that sorts part-2 before part-10.
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import bertprep
-from bertprep.config import SPLITTERS, TASKS
+from bertprep.config import GLUE, SPLITTERS, SQUAD, SQUAD_VERSIONS, TASKS
 from bertprep.errors import BertprepError
 from bertprep.untrusted import (
     CORPUS,
@@ -78,15 +78,15 @@ KINDS = {
             "seed": SEED, "one_seed": FLAG, "whole_word": FLAG, "cased": FLAG, "corpus": CORPUS, "text_sha256": SHA256,
             "vocabulary": OBJECT, "converted_to": OBJECT, "converted_from": OBJECT,
         },
-        needed=("seq", "pred"),
+        needed=("seq",),  # records of a task that another tool wrote have no pred
         facts={**_FILE, "examples": COUNT, "seed": SEED, "text": OBJECT},
         needed_facts=("bytes", "sha256", "examples"),
     ),
     TASK_RECORDS: Kind(
         made_with={
-            "task": one_of(*TASKS), "version": TEXT, "name": CORPUS, "labels": TEXTS, "seq": _LENGTH,
+            "task": one_of(*TASKS), "version": one_of(*SQUAD_VERSIONS), "name": CORPUS, "labels": TEXTS, "seq": _LENGTH,
             "doc_stride": POSITIVE, "max_query": POSITIVE, "cased": FLAG, "corpus": CORPUS, "examples_per_file": POSITIVE,
-            "inputs": LIST, "vocabulary": OBJECT,
+            "inputs": LIST, "vocabulary": OBJECT, "converted_to": OBJECT, "converted_from": OBJECT,
         },
         needed=("task", "seq", "inputs"),
         facts={**_FILE, "examples": COUNT},
@@ -95,6 +95,8 @@ KINDS = {
 }  # fmt: skip
 _VOCABULARY = {"tokens": POSITIVE, "sha256": SHA256}
 _TEXT = {"bytes": COUNT, "crc32c": TEXT}
+_OF_TASK = {SQUAD: ("version", "doc_stride", "max_query"), GLUE: ("name", "labels")}
+"""What `made_with` needs of each task."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,8 @@ def check_header(content: object) -> Kind:
     kind = KINDS[header["kind"]]
     made_with = check_values(header["made_with"], kind.made_with, needed=kind.needed, place="made_with.")
     check_values(made_with.get("vocabulary", {}), _VOCABULARY, place="made_with.vocabulary.")
+    if kind is KINDS[TASK_RECORDS]:
+        check_values(made_with, kind.made_with, needed=_OF_TASK[made_with["task"]], place="made_with.")
     return kind
 
 

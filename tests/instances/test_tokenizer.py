@@ -42,6 +42,21 @@ def test_blank_lines_end_documents_and_lines_without_tokens_do_not(tmp_path: Pat
     assert shard.document_starts.tolist() == [0, 2, 3, 4]
 
 
+def test_lines_are_tokenized_by_themselves(tmp_path: Path) -> None:
+    """Also those that have no token; "Σ" is a final one at the end of its line, and 15 letters fit into the table of words."""
+    tokens = ["a", "b", "##b", ",", "é", "##σ", "ας", "x" * 15, "x" * 16]
+    tokenizer = Tokenizer(load_vocabulary(vocabulary_of(tmp_path, *tokens)), lower=True)
+    lines = ["a b", "", "abb,a", " \t", "\u200b", "ΑΣ", "X" * 15, "x" * 16, "?"]
+    tokenized = tokenizer.tokenize_lines("".join(f"{line}\n" for line in lines).encode())
+    found = [[([*SPECIAL, *tokens])[token] for token in tokenized.tokens[start:end]]
+             for start, end in pairwise([0, *tokenized.ends.tolist()])]  # fmt: skip
+    assert found == [["a", "b"], [], ["a", "##b", "##b", ",", "a"], [], [], ["ας"], ["x" * 15], ["x" * 16], ["[UNK]"]]
+    assert [len(part) for part in tokenizer.tokenize_lines(b"")] == [0, 0]
+    for wrong in (b"a", b"\xff\n"):
+        with pytest.raises(ValueError, match="must be UTF-8 and end with a newline"):
+            tokenizer.tokenize_lines(wrong)
+
+
 def test_a_carriage_return_vanishes_and_joins_its_neighbours(tmp_path: Path) -> None:
     assert tokenize(tmp_path, "a\rb\n", "ab", "a", "b")[1] == [["ab"]]
 

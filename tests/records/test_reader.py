@@ -135,9 +135,11 @@ def test_what_is_asked_for_must_exist(many: tuple[Path, list[Record]]) -> None:
                 file.gather_into(room, np.array(numbers))
         with pytest.raises(IndexError, match="records 301 to 302 of 300"):
             file.read_into(room, 301, 302)
-        with pytest.raises(ValueError, match="room for 10 records of 8/2, needed for 4 of 8/2 from row 7"):
+        with pytest.raises(
+            ValueError, match="room for 10 pretraining records of 8/2, needed for 4 pretraining records of 8/2 from row 7"
+        ):
             file.read_into(room, 0, 4, row=7)
-        with pytest.raises(ValueError, match="room for 10 records of 9/2"):
+        with pytest.raises(ValueError, match="room for 10 pretraining records of 9/2"):
             file.read_into(PretrainingExamples.empty(10, seq=9, pred=PRED), 0, 4)
 
 

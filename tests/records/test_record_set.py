@@ -276,5 +276,7 @@ def test_requests_that_cannot_be_met(tmp_path: Path) -> None:
     with RecordSet([tmp_path / "a"]) as records:
         with pytest.raises(IndexError, match="records 2 to 3 of 3"):
             gather(records, [2, 3])
-        with pytest.raises(ValueError, match="room for 1 records of 8/2, needed for 2 of 8/2 from row 0"):
+        with pytest.raises(
+            ValueError, match="room for 1 pretraining records of 8/2, needed for 2 pretraining records of 8/2 from row 0"
+        ):
             records.gather_into(PretrainingExamples.empty(1, seq=8, pred=2), np.arange(2))

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from bertprep.sources.tasks.squad import evaluation_program
 from bertprep.tasks import squad_metric
-from bertprep.sources.tasks.squad import VERSIONS, evaluation_program
+from bertprep.tasks.squad import VERSIONS
 from tests.golden import GOLDEN
 
 WANTED = json.loads((GOLDEN / "squad_metric.json").read_text())

@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError
-from bertprep.records import PretrainingExamples
+from bertprep.records import Examples, PretrainingExamples
 from bertprep.records.record_set import RecordSet
 from tests.records.handmade import Dialect, Record, file_of
 from tests.records.test_record_set import write_folder
@@ -30,7 +30,8 @@ from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
 from trainer.schedule import Schedule
 from trainer.settings import OptimizerSettings, Phase, RunSettings
-from trainer.tasks.pretraining import PretrainingSums
+from trainer.tasks import Sums, Task
+from trainer.tasks.pretraining import PRETRAINING, PretrainingSums
 
 SHARDS = (20, 13)  # records
 STEPS, BATCH, SEED = 12, 8, 3  # three epochs
@@ -67,10 +68,11 @@ class NumPyEngine:
         self.on_step: Callable[[int], object] = lambda _: None
         self.loss_scale = 1.0
         self.test_loss: Callable[[int], float] = lambda updates: 0.0  # noqa: ARG005 - more than that of the tokens
+        self.says: Callable[[NDArray[np.int32], int], dict[str, NDArray[np.float32]]] = lambda *_: {}
         self.events: list[str] = []  # what was asked of it, steps counted from 1
 
-    def build(self, *_: Any, **__: Any) -> None:
-        self.model = 0.0
+    def build(self, *_: Any, task: Task = PRETRAINING, **__: Any) -> None:
+        self.model, self.task = 0.0, task
 
     def restart(self) -> None:
         self.updates = 0
@@ -87,9 +89,11 @@ class NumPyEngine:
         if np.isfinite(norm):
             self.model += learning_rate * loss
             self.updates += 1
-        sums = PretrainingSums(
+        sums: Sums = PretrainingSums(
             masked_lm_loss_sum=loss, masked_lm_weight_sum=sequences, next_sentence_loss_sum=1.0, sequences=sequences
         )
+        if self.task is not PRETRAINING:
+            sums = self.task.sums(loss, *[0.0] * (len([*self.task.sums()]) - 2), sequences)
 
         def wait() -> StepResult:
             self.events.append(f"wait {step + 1}")
@@ -103,6 +107,12 @@ class NumPyEngine:
         own = (float(examples.input_ids[row_weights > 0].sum()) + count * self.test_loss(self.updates), count)
         loss, sequences = (sum(values) for values in zip(*self.gather(own), strict=True))
         return PretrainingSums(masked_lm_loss_sum=loss, masked_lm_weight_sum=sequences, sequences=sequences)
+
+    def predict(self, examples: Examples) -> dict[str, NDArray[np.float32]]:
+        """What `says` gives for the tokens of this rank's rows, after so many updates, of all ranks."""
+        self.events.append("predict")
+        of_all = self.gather(self.says(examples.input_ids, self.updates))
+        return {name: np.concatenate([rows[name] for rows in of_all]) for name in of_all[0]}
 
     def state(self) -> dict[str, NDArray[np.float32]]:
         self.events.append("state")

@@ -15,8 +15,8 @@ from bertprep import __version__
 from bertprep.weights.hugging_face import save_weights
 from bertprep.workspace.layout import VOCABULARY
 from tests.trainer.test_data import write_data, write_in_workspace
-from trainer import checkpoint, pretrain
-from trainer.cli import main, make_parser
+from trainer import checkpoint, start
+from trainer.cli import COMMANDS, main, make_parser
 from trainer.engines.execution import Processor, choose_execution
 from trainer.model_config import ModelConfig
 from trainer.settings import EngineSettings, OptimizerSettings, RunSettings
@@ -132,7 +132,7 @@ def status_of(arguments: list[str]) -> int:
 )
 def test_a_mistake_is_found_before_a_framework_is_loaded(arguments: list[str], status: int, begins: str, folder: Path) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "trainer", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(Path(pretrain.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(start.__file__).parents[1])}
     ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     imported, said = [], []
     for line in ended.stderr.splitlines():
@@ -160,8 +160,8 @@ class FakeTraining:
         self.is_finished = True
         self.engine_settings = EngineSettings()
         self.runs: list[RunSettings] = []
-        monkeypatch.setattr(pretrain, "open_engine", self._open)
-        monkeypatch.setattr(pretrain, "check_installed", lambda _: None)
+        monkeypatch.setattr(start, "open_engine", self._open)
+        monkeypatch.setattr(start, "check_installed", lambda _: None)
         monkeypatch.setattr("trainer.engines._may_have_gpus", lambda: self.engine.has_accelerator or self.engine.devices > 1)
         monkeypatch.setitem(sys.modules, "trainer.loop", SimpleNamespace(train=self._train))  # type: ignore[arg-type]
 
@@ -229,7 +229,7 @@ def test_a_run_resumes_in_the_precision_of_its_checkpoint(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(pretrain, "check_resume", lambda *_, **__: 0)  # which reads more of a checkpoint than there is
+    monkeypatch.setattr(start, "check_resume", lambda *_, **__: 0)  # which reads more of a checkpoint than there is
     training.processor = Processor("NVIDIA H100", (9, 0), is_gpu=True)
     arguments = ["--data", str(folder / "a"), "--out", str(tmp_path / "run")]
     assert main(arguments) == 0
@@ -320,7 +320,7 @@ def test_one_process_of_several_speaks(training: FakeTraining, folder: Path, cap
 
 def test_a_run_that_was_told_to_stop_has_a_status_of_its_own(training: FakeTraining, folder: Path) -> None:
     training.is_finished = False
-    assert main(["--data", str(folder / "a")]) == pretrain.STOPPED == 3
+    assert main(["--data", str(folder / "a")]) == start.STOPPED == 3
 
 
 def test_control_c_is_no_traceback(
@@ -372,7 +372,7 @@ def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
     return dict(choices)
 
 
-@pytest.mark.parametrize("command", ["pretrain", "export", "bench"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_names_its_default_or_is_needed(command: str) -> None:
     options = [action for action in commands_of(make_parser(command))[command]._actions if action.dest != "help"]
     assert len(options) >= 3

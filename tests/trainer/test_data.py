@@ -11,9 +11,8 @@ import pytest
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
-from bertprep.records.make import KIND
 from bertprep.workspace.layout import MANIFEST, VOCABULARY, Workspace, record_file_name
-from bertprep.workspace.manifest import JOURNAL_SUFFIX, Manifest
+from bertprep.workspace.manifest import JOURNAL_SUFFIX, RECORDS, Manifest
 from tests.records.handmade import Dialect, file_of, random_record
 from trainer.data import check_fits_model, check_same_vocabulary, find_data, name_data
 from trainer.model_config import ModelConfig
@@ -47,7 +46,7 @@ def write_data(
         (folder / VOCABULARY).write_text("\n".join(tokens) + "\n")
         made_with["vocabulary"] = {"tokens": len(tokens), "sha256": load_vocabulary(folder / VOCABULARY).sha256}
     if has_manifest:
-        (folder / MANIFEST).write_text(json.dumps(Manifest(KIND, made_with, files).as_json()))
+        (folder / MANIFEST).write_text(json.dumps(Manifest(RECORDS, made_with, files).as_json()))
     return folder
 
 

@@ -12,12 +12,15 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.weights.hugging_face import hugging_face_name
 from bertprep.weights.safetensors import read_metadata, read_safetensors
 from bertprep.weights.tensor_bundle import TensorBundle
+from tests.golden import GOLDEN
 from tests.trainer.golden_model import WEIGHTS, read_golden
+from tests.trainer.test_heads import TASKS
 from tests.trainer.test_initial_weights import CONFIG, check_equal, save_checkpoint
+from trainer import checkpoint
 from trainer.cli import main
 from trainer.export import export_model
 from trainer.model_config import ModelConfig
-from trainer.weights import read_initial_weights
+from trainer.weights import initial_values, read_initial_weights
 
 VOCABULARY = "".join(f"token{number}\n" for number in range(CONFIG.vocab_size))
 
@@ -175,3 +178,26 @@ def test_the_command(run: Path, tmp_path: Path) -> None:
     assert main(["export", str(run), str(tmp_path / "mine")]) == 2
     with pytest.raises(SystemExit, match=r"^2$"):
         main(["export", "--to", "onnx", str(run), str(tmp_path / "other")])
+
+
+@pytest.mark.parametrize("kind", ["squad", "classification", "regression"])
+def test_a_fine_tuned_run_goes_out_as_hugging_faces_class(kind: str, tmp_path: Path) -> None:
+    task, golden = TASKS[kind], json.loads((GOLDEN / "hugging_face_heads.json").read_bytes())[kind]
+    config = read_golden()["config"]
+    weights = initial_values(config, 1, task)
+    checkpoint.save(tmp_path, checkpoint.RunState({"model": asdict(config), **task.made_with()}, 5), weights, keep=1)
+    (tmp_path / "vocab.txt").write_text("[PAD]\n")
+    export_model(tmp_path, tmp_path / "theirs")
+    found = read_safetensors(tmp_path / "theirs" / "model.safetensors")
+    assert {name: list(value.shape) for name, value in found.items()} == golden["shapes"]
+    said = json.loads((tmp_path / "theirs" / "config.json").read_bytes())
+    expected = {
+        "squad": ("BertForQuestionAnswering", None, None),
+        "classification": ("BertForSequenceClassification", "single_label_classification", {"0": "a", "1": "b", "2": "c"}),
+        "regression": ("BertForSequenceClassification", "regression", {"0": "score"}),
+    }
+    assert (said["architectures"][0], said.get("problem_type"), said.get("id2label")) == expected[kind]
+    export_model(tmp_path, tmp_path / "googles", to="google")
+    assert TensorBundle(tmp_path / "googles" / "bert_model.ckpt").shapes == task.variable_shapes(config)
+    for folder in ("theirs", "googles"):
+        check_equal(read_initial_weights(tmp_path / folder, config, task), weights)

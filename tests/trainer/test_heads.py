@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bertprep.records import ClassificationExamples, Examples, RegressionExamples, SquadEvalExamples, SquadExamples
-from bertprep.tasks.glue import GlueTask
+from bertprep.tasks.glue import find_task, own_task
 from bertprep.weights.hugging_face import hugging_face_name
 from tests.golden import GOLDEN
 from tests.trainer.golden_model import WEIGHTS, read_golden
@@ -24,8 +24,8 @@ BODY = read_golden()
 CONFIG, BATCH = BODY["config"], BODY["batch"]
 TASKS: dict[str, Task] = {
     "squad": Squad("v1.1"),
-    "classification": Classification(GlueTask(name="three", labels=("a", "b", "c"))),
-    "regression": Classification(GlueTask(name="score", labels=())),
+    "classification": Classification(own_task("three", ("a", "b", "c"))),
+    "regression": Classification(find_task("stsb")),
 }
 KINDS = list(TASKS)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.tasks.glue import own_task
 from bertprep.weights.hugging_face import Weights, save_weights
 from bertprep.weights.safetensors import read_safetensors, write_safetensors
 from bertprep.weights.tensor_bundle import write_bundle
@@ -16,7 +17,10 @@ from tests.weights.tensorflow_checkpoints import CHECKPOINT, CONFIG
 from tests.weights.test_hugging_face import load_weights
 from trainer import checkpoint
 from trainer.model_config import ModelConfig
-from trainer.weights import find_weights, initial_values, read_initial_weights, variable_shapes
+from trainer.tasks import Task
+from trainer.tasks.classification import Classification
+from trainer.tasks.squad import Squad
+from trainer.weights import find_model, find_weights, initial_values, read_initial_weights, variable_shapes
 
 
 def save_checkpoint(folder: Path, step: int, *, seed: int, config: ModelConfig = CONFIG, **made_with: Any) -> Weights:
@@ -173,3 +177,86 @@ def test_a_model_without_heads_is_refused(tmp_path: Path) -> None:
     write_safetensors(tmp_path / "model.safetensors", encoder, {"format": "pt"})
     with pytest.raises(BertprepError, match=r"lacks 7 of the model's 46 variables"):
         read_initial_weights(tmp_path, read_golden()["config"])
+
+
+SQUAD, THREE = Squad(), Classification(own_task("three", ("a", "b", "c")))
+BODY_OF_BERT = {name: value for name, value in initial_values(CONFIG, seed=1).items() if name.startswith("bert/")}
+
+
+def pooled(task: Task) -> dict[str, Any]:
+    """The body that a task takes."""
+    return {name: BODY_OF_BERT[name] for name in task.variable_shapes(CONFIG) if name in BODY_OF_BERT}
+
+
+@pytest.mark.parametrize("task", [SQUAD, THREE], ids=["squad", "classification"])
+@pytest.mark.parametrize("writer", ["checkpoint", "hugging face", "BertModel", "google", "google, without heads"])
+def test_a_task_starts_from_the_body_of_any_weights(writer: str, task: Task, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    if writer == "checkpoint":
+        save_checkpoint(path := tmp_path / "run", 10, seed=1)
+    elif writer == "hugging face":
+        save_weights(path, initial_values(CONFIG, seed=1))
+    elif writer == "BertModel":
+        save_weights(path, BODY_OF_BERT)
+        bare = {name.removeprefix("bert."): value for name, value in read_safetensors(path).items()}
+        write_safetensors(path, bare, {"format": "pt"})
+    else:
+        weights = BODY_OF_BERT if "without" in writer else initial_values(CONFIG, seed=1)
+        write_bundle(path := tmp_path / "bert_model.ckpt", {**weights, "global_step": np.array(1, np.float32)})
+    check_equal(read_initial_weights(path, CONFIG, task), pooled(task))
+
+
+def test_only_a_task_that_needs_the_pooler_wants_it(tmp_path: Path) -> None:
+    without = {name: value for name, value in BODY_OF_BERT.items() if "pooler" not in name}
+    save_weights(tmp_path / "model.safetensors", without)
+    check_equal(read_initial_weights(tmp_path, CONFIG, SQUAD), without)
+    with pytest.raises(BertprepError, match=r"lacks 2 of the model's 23 variables: bert\.pooler\..*; give weights"):
+        read_initial_weights(tmp_path, CONFIG, THREE)
+
+
+@pytest.mark.parametrize("writer", ["checkpoint", "hugging face", "google"])
+def test_heads_are_taken_where_the_file_has_the_tasks_own(writer: str, tmp_path: Path) -> None:
+    weights = initial_values(CONFIG, 3, THREE)
+    path = tmp_path / "model.safetensors"
+    if writer == "checkpoint":
+        checkpoint.save(path := tmp_path / "run", checkpoint.RunState({"model": asdict(CONFIG)}, 10), weights, keep=1)
+    elif writer == "hugging face":
+        save_weights(path, weights)
+    else:
+        write_bundle(path := tmp_path / "bert_model.ckpt", weights)
+    check_equal(read_initial_weights(path, CONFIG, THREE), weights)
+    found = read_initial_weights(path, CONFIG, SQUAD)
+    assert list(found) == list(pooled(SQUAD))  # another task's heads are left
+    two = Classification(own_task("two", ("a", "b")))
+    with pytest.raises(BertprepError, match=r"(output_weights|classifier\.weight): is 3 x 8, the records need 2 x 8: it was"):
+        read_initial_weights(path, CONFIG, two)
+    with pytest.raises(BertprepError, match=r"lacks 7 of the model's 30 variables: cls.predictions"):
+        read_initial_weights(path, CONFIG)
+
+
+def test_a_body_that_does_not_fit_a_task_is_refused(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, 10, seed=1, config=replace(CONFIG, num_hidden_layers=2))
+    with pytest.raises(BertprepError, match=r"has 16 variables that the model lacks: 'bert/encoder/layer_1"):
+        read_initial_weights(tmp_path, CONFIG, SQUAD)
+    save_checkpoint(tmp_path, 11, seed=1)
+    with pytest.raises(BertprepError, match=r"has 40 word embeddings for a vocabulary of 41 tokens, too few"):
+        read_initial_weights(tmp_path, replace(CONFIG, vocab_size=41), SQUAD)
+
+
+def test_the_heads_of_a_task_are_drawn_as_googles() -> None:
+    values = initial_values(replace(CONFIG, hidden_size=512, num_attention_heads=8), 1, SQUAD)
+    weights, bias = values["cls/squad/output_weights"], values["cls/squad/output_bias"]
+    assert weights.shape == (2, 512)
+    assert weights.std() == pytest.approx(0.02 * 0.88, rel=0.1)  # a normal distribution cut off at two deviations
+    assert abs(weights).max() <= 0.04
+    assert not bias.any()
+
+
+def test_the_sizes_of_a_model_come_with_its_weights(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "run", 10, seed=1)
+    assert find_model(find_weights(tmp_path / "run")) == CONFIG
+    write_bundle(tmp_path / "google" / "bert_model.ckpt", BODY_OF_BERT)
+    with pytest.raises(UsageError, match=r"bert_model\.ckpt: has no bert_config\.json or config\.json beside it; name"):
+        find_model(find_weights(tmp_path / "google"))
+    (tmp_path / "google" / "config.json").write_text(CONFIG.to_json())
+    assert find_model(find_weights(tmp_path / "google")) == CONFIG

@@ -215,13 +215,23 @@ def test_a_run_may_be_lengthened(step: int, options: list[str], monkeypatch: pyt
 
 
 def test_the_lowest_comparable_loss_is_the_best() -> None:
-    best = Evaluated(phase=1, sequences=100, loss=5.0)
-    assert best.is_below(None)
-    assert replace(best, loss=4.9).is_below(best)
-    assert not best.is_below(best)
-    assert not replace(best, loss=float("nan")).is_below(None)
-    assert replace(best, phase=2, loss=6.0).is_below(best)
-    assert replace(best, sequences=10, loss=6.0).is_below(best)
+    best = Evaluated(phase=1, sequences=100, value=5.0)
+    assert best.is_better_than(None)
+    assert replace(best, value=4.9).is_better_than(best)
+    assert not best.is_better_than(best)
+    assert not replace(best, value=float("nan")).is_better_than(None)
+    assert replace(best, phase=2, value=6.0).is_better_than(best)
+    assert replace(best, sequences=10, value=6.0).is_better_than(best)
+
+
+def test_of_another_metric_the_highest_is_the_best() -> None:
+    best = Evaluated(phase=1, sequences=100, value=80.0, metric="f1")
+    assert replace(best, value=81.0).is_better_than(best)
+    assert not replace(best, value=79.0).is_better_than(best)
+    assert not replace(best, value=float("nan")).is_better_than(best)
+    assert best.is_better_than(replace(best, metric="accuracy"))
+    assert Evaluated.of_entry(best.entry) == best
+    assert best.entry == {"phase": 1, "sequences": 100, "f1": 80.0}
 
 
 def test_data_are_known_again_by_their_records(tmp_path: Path) -> None:

@@ -281,5 +281,29 @@ def test_manifests_of_earlier_versions_are_read_and_unknown_keys_kept(path: Path
     )
 
 
+@pytest.mark.parametrize(
+    ("manifest", "name", "value", "expected"),
+    [
+        ("squad", "version", None, "made_with.version is missing"),
+        ("squad", "version", "3.0", 'made_with.version is "3.0", expected 1.1 or 2.0'),
+        ("squad", "doc_stride", 0, "made_with.doc_stride is 0"),
+        ("squad", "task", "sum", 'made_with.task is "sum", expected squad or glue'),
+        ("glue", "labels", None, "made_with.labels is missing"),
+        ("glue", "labels", [1], "made_with.labels is a list of 1, expected a list of texts"),
+        ("glue", "name", "../mrpc", 'made_with.name is "../mrpc"'),
+        ("glue", "inputs", {}, "made_with.inputs is an object of 0"),
+    ],
+)
+def test_a_task_s_manifest_has_what_its_task_needs(manifest: str, name: str, value: object, expected: str) -> None:
+    content = json.loads((GOLDEN / "manifests" / f"{manifest}.json").read_bytes())
+    if value is None:
+        del content["made_with"][name]
+    else:
+        content["made_with"][name] = value
+    with pytest.raises(ValueError, match="made_with") as caught:
+        check_manifest(content)
+    assert expected in str(caught.value)
+
+
 def test_every_kind_has_a_manifest_to_test_it_with() -> None:
     assert {json.loads(path.read_bytes())["kind"] for path in (GOLDEN / "manifests").glob("*.json")} == set(KINDS)

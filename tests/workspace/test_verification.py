@@ -12,10 +12,9 @@ from bertprep.commands.create import create
 from bertprep.commands.shard import shard
 from bertprep.errors import BertprepError
 from bertprep.progress import SILENT
-from bertprep.records.make import KIND
 from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import MANIFEST
-from bertprep.workspace.manifest import JOURNAL_SUFFIX, read_finished, read_manifest
+from bertprep.workspace.manifest import JOURNAL_SUFFIX, RECORDS, read_finished, read_manifest
 from bertprep.workspace.verification import remove_damaged
 from tests.corpora import sums
 from tests.golden import GOLDEN
@@ -129,8 +128,8 @@ def test_a_run_killed_after_it_removed_a_file_is_continued_without_verify(workdi
     folder = damaged.parent.parent
     manifest = read_manifest(folder)
     assert manifest is not None
-    finished = read_finished(folder, KIND, manifest.made_with)
-    journal = Journal(folder, KIND, manifest.made_with)
+    finished = read_finished(folder, RECORDS, manifest.made_with)
+    journal = Journal(folder, RECORDS, manifest.made_with)
     assert remove_damaged(finished, journal, label="ofrecord", workers=1, reporter=SILENT)
     assert not damaged.exists()
     assert run(workdir) == 0

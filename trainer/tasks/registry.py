@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.records.data_sets import DataSet
 from bertprep.tasks.glue import TASKS, GlueTask, own_task
 from bertprep.untrusted import TEXT, TEXTS, check_values
@@ -38,7 +38,7 @@ def task_of_checkpoint(made_with: Mapping[str, Any]) -> Task:
             return Squad(known["version"])
         if known["name"] == Classification.name:
             return Classification(_glue_task(known["of"], known["labels"]))
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, UsageError) as error:
         raise BertprepError(f"a checkpoint's task is not described as expected: {error}") from error
     raise BertprepError(f"a checkpoint of the task {known['name']!r}, which this version does not have; use a newer one")
 

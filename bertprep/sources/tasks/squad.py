@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.tasks import squad_metric
 from bertprep.sources.tasks.task_files import Row, read_rows, split_files, write_if_different
+from bertprep.tasks import squad_metric
+from bertprep.tasks.squad import VERSIONS
 
-VERSIONS = ("v1.1", "v2.0")
 FILES = {"train": "train", "validation": "dev"}  # split on the Hub -> beginning of the file's name
 COLUMNS = {"id": str, "title": str, "context": str, "question": str, "answers": dict}
 

@@ -1,0 +1,209 @@
+"""Each check of records of fine-tuning tasks: sound data passes it, and a planted fault is named with its file and record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertprep.check.findings import Finding
+from bertprep.cli import main
+from bertprep.commands.report import report
+from bertprep.commands.validate import validate
+from bertprep.errors import UsageError
+from bertprep.records import (
+    ClassificationExamples,
+    Examples,
+    PretrainingExamples,
+    RegressionExamples,
+    SquadEvalExamples,
+    SquadExamples,
+)
+from bertprep.records.convert import write_examples
+from bertprep.workspace.layout import MANIFEST
+from bertprep.workspace.manifest import RECORDS, Manifest, read_manifest, sha256_of
+from tests.records.task_records import CLS, FIRST_WORD, LABELS, TASK_KINDS, TOKENS, task_examples
+
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{number}" for number in range(FIRST_WORD, TOKENS))]
+SIZES = (20, 12)
+by_title = pytest.mark.parametrize("kind", TASK_KINDS, ids=[kind.title for kind in TASK_KINDS])
+
+
+def write_set(folder: Path, *files: Examples, made_with: dict[str, Any] | None = None) -> Path:
+    """A data set with these training files, a vocabulary and a manifest that agrees with them."""
+    (folder / "training").mkdir(parents=True)
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY))
+    facts = {}
+    for number, examples in enumerate(files):
+        path = folder / "training" / f"part-{number}"
+        write_examples([examples], path, "ofrecord")
+        facts[f"training/{path.name}"] = {"examples": len(examples), "bytes": path.stat().st_size, "sha256": sha256_of(path)}
+    if made_with is not None:
+        vocabulary = {"tokens": TOKENS, "sha256": sha256_of(folder / "vocab.txt")}
+        manifest = Manifest(RECORDS, {"seq": 16, "pred": 1, "vocabulary": vocabulary, **made_with}, facts)
+        (folder / MANIFEST).write_text(json.dumps(manifest.as_json()))
+        assert read_manifest(folder)
+    return folder
+
+
+def parts(kind: type[Examples]) -> list[Examples]:
+    return [task_examples(kind, size, seed=number, first=sum(SIZES[:number])) for number, size in enumerate(SIZES)]
+
+
+def findings_of(folder: Path) -> list[Finding]:
+    return [finding for outcome in validate([folder], workers=1) for finding in outcome.findings]
+
+
+@by_title
+def test_sound_data_has_no_findings(tmp_path: Path, kind: type[Examples], capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_set(tmp_path / "set", *parts(kind))
+    assert findings_of(folder) == []
+    assert main(["validate", str(folder)]) == 0
+    assert "ofrecord 16" in capsys.readouterr().out
+
+
+def plant(name: str, row: int, column: int | None, value: int) -> Callable[[Any], None]:
+    def change(examples: Any) -> None:
+        getattr(examples, name)[row if column is None else (row, column)] = value
+
+    return change
+
+
+def at_length(name: str, row: int, offset: int, value: int) -> Callable[[Any], None]:
+    """The value at the end of a record's text."""
+
+    def change(examples: Any) -> None:
+        length = int(examples.input_mask[row].sum())
+        getattr(examples, name)[row, length + offset] = value
+
+    return change
+
+
+def swap_answer(examples: Any) -> None:
+    row = int(np.argmax(examples.end_positions > examples.start_positions))
+    examples.start_positions[row], examples.end_positions[row] = examples.end_positions[row], examples.start_positions[row]
+
+
+def shorten(examples: Any) -> None:
+    """Row 3 becomes [CLS] A [SEP] without a [SEP] at the end."""
+    length = int(examples.input_mask[3].sum())
+    examples.input_ids[3, 1:length] = FIRST_WORD
+    examples.segment_ids[3] = 0
+
+
+EVERY: list[tuple[Callable[[Any], None], str, str]] = [
+    (plant("input_mask", 3, 2, 0), "padding", "input_mask 1 for the text, then 0 to the end"),
+    (plant("input_ids", 3, 2, 0), "padding", "no [PAD] within the text"),
+    (plant("input_ids", 3, 0, FIRST_WORD), "no-cls", f"[CLS], token {CLS}, at position 0"),
+    (plant("input_ids", 3, 1, CLS), "no-cls", "[CLS] at position 0 only"),
+    (plant("segment_ids", 3, 0, 1), "segments", "segment_ids 0 to the first [SEP], then 1"),
+    (plant("input_ids", 3, 1, TOKENS), "id-range", f"tokens below {TOKENS}, the size of the vocabulary"),
+    (shorten, "separators", "[SEP]"),
+    (at_length("input_ids", 3, -1, FIRST_WORD), "separators", "[SEP]"),
+]
+SQUAD: list[tuple[Callable[[Any], None], str, str]] = [
+    (plant("end_positions", 4, None, 15), "answer-positions", "start to end within the context, or both 0"),
+    (plant("start_positions", 4, None, 1), "answer-positions", "start to end within the context, or both 0"),
+    (swap_answer, "answer-positions", "start to end within the context, or both 0"),
+    (plant("is_impossible", 4, None, 1), "impossible", "positions 0 where is_impossible is 1"),
+    (plant("is_impossible", 0, None, 2), "impossible", "is_impossible 0 or 1"),
+    (plant("unique_ids", 4, None, 7), "unique-ids", "unique_ids that count up, 1000000004 here"),
+]
+CASES = [(kind, *case) for kind in TASK_KINDS for case in EVERY]
+CASES += [(SquadExamples, *case) for case in SQUAD]
+CASES += [
+    (SquadEvalExamples, plant("unique_ids", 4, None, 7), "unique-ids", "unique_ids that count up, 1000000004 here"),
+    (ClassificationExamples, plant("is_real_example", 4, None, 2), "label-range", "is_real_example 0 or 1"),
+    (ClassificationExamples, plant("label_ids", 4, None, LABELS), "label-range", "label_ids below 3, the number of labels"),
+    (RegressionExamples, plant("label_ids", 4, None, np.nan), "label-range", "a finite label"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("kind", "change", "code", "expected"), CASES)
+def test_a_planted_fault_is_found(
+    tmp_path: Path, kind: type[Examples], change: Callable[[Any], None], code: str, expected: str
+) -> None:
+    first, second = parts(kind)
+    change(first)
+    names = [f"label{number}" for number in range(LABELS)] if kind is ClassificationExamples else []
+    folder = write_set(tmp_path / "set", first, second, made_with={"labels": names})
+    found = [finding for finding in findings_of(folder) if finding.code == code and expected in finding.expected]
+    assert len(found) == 1
+    assert (found[0].level, found[0].file) == ("error", "training/part-0")
+    assert found[0].record in (0, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("name", ["input_ids", "segment_ids"])
+@by_title
+def test_values_in_the_padding_are_found(tmp_path: Path, kind: type[Examples], name: str) -> None:
+    first, second = parts(kind)
+    row = int(np.argmin(first.input_mask.sum(axis=1)))
+    at_length(name, row, 0, 1)(first)
+    (found,) = findings_of(write_set(tmp_path / "set", first, second))
+    length = int(first.input_mask[row].sum())
+    assert (found.code, found.record, found.expected) == ("padding", row, f"{name} 0 after the text")
+    assert found.found == f"1 at position {length}"
+
+
+def test_an_impossible_question_of_squad_1_is_found(tmp_path: Path) -> None:
+    examples = parts(SquadExamples)
+    assert findings_of(write_set(tmp_path / "2", *examples, made_with={"version": "v2.0"})) == []
+    (found, other) = findings_of(write_set(tmp_path / "1", *examples, made_with={"version": "v1.1"}))
+    assert {found.code, other.code} == {"impossible"}
+    assert (found.record, found.found, found.count) == (0, "1", 4)
+
+
+def test_windows_of_a_split_are_numbered_through(tmp_path: Path) -> None:
+    first, second = parts(SquadExamples)
+    (found,) = findings_of(write_set(tmp_path / "a", first, first))
+    assert (found.code, found.file, found.expected) == ("unique-ids", "training/part-1", "unique_ids from 1000000020 on")
+    (found,) = findings_of(write_set(tmp_path / "b", second))
+    assert (found.code, found.found) == ("unique-ids", "1000000020")
+    assert findings_of(write_set(tmp_path / "c", second, first)) == []
+
+
+def test_files_of_another_kind_or_shape_are_found(tmp_path: Path) -> None:
+    squad, other = parts(SquadExamples)[0], task_examples(ClassificationExamples, 4)
+    found = findings_of(write_set(tmp_path / "a", squad, other))
+    assert [(each.code, each.file, each.found) for each in found] == [
+        ("mixed-shape", "training/part-1", "classification records of 16 tokens")
+    ]
+    longer = task_examples(SquadExamples, 4, seq=32, first=20)
+    (found_longer,) = findings_of(write_set(tmp_path / "b", squad, longer))
+    assert (found_longer.code, found_longer.found) == ("mixed-shape", "SQuAD records of 32 tokens")
+    pretraining = PretrainingExamples(*(np.zeros_like(each) for each in PretrainingExamples.empty(3, seq=16, pred=2).arrays))
+    codes = {each.code for each in findings_of(write_set(tmp_path / "c", pretraining, squad)) if each.file == "training/part-1"}
+    assert codes == {"mixed-shape"}
+
+
+@by_title
+def test_the_manifest_is_checked(tmp_path: Path, kind: type[Examples]) -> None:
+    folder = write_set(tmp_path / "set", *parts(kind), made_with={})
+    assert findings_of(folder) == []
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["files"]["training/part-0"] |= {"examples": 21}
+    manifest["files"]["training/part-1"] |= {"sha256": "0" * 64}
+    manifest["files"]["training/part-2"] = manifest["files"]["training/part-0"]
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    found = {(each.code, each.file) for each in findings_of(folder)}
+    assert found == {("manifest", "training/part-0"), ("file-changed", "training/part-1"), ("file-missing", "training/part-2")}
+
+
+@by_title
+def test_damage_is_found_and_the_other_records_are_checked(tmp_path: Path, kind: type[Examples]) -> None:
+    folder = write_set(tmp_path / "set", *parts(kind))
+    path = folder / "training" / "part-1"
+    path.write_bytes(path.read_bytes()[:-5])
+    (folder / "training" / "part-0").write_bytes(b"")
+    found = {(each.code, each.file) for each in findings_of(folder)}
+    assert {("truncated", "training/part-1"), ("empty-file", "training/part-0")} <= found
+
+
+def test_a_report_is_of_pretraining_records(tmp_path: Path) -> None:
+    folder = write_set(tmp_path / "set", *parts(SquadExamples))
+    with pytest.raises(UsageError, match=r"set: has SQuAD records, a report is of pretraining records; run bertprep validate"):
+        report(folder)

@@ -1,0 +1,413 @@
+"""`create --task`: files of fine-tuning tasks to records, as Google writes them, however the run goes."""
+
+import gzip
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bertprep
+from bertprep.cli import main
+from bertprep.records.data_sets import find_records
+from bertprep.records.examples import ClassificationExamples, RegressionExamples, SquadEvalExamples, SquadExamples
+from bertprep.tasks import glue_files
+from bertprep.tasks import records as task_records
+from bertprep.workspace.journal import FAIL_AFTER
+from bertprep.workspace.layout import TEST, TRAINING
+from bertprep.workspace.manifest import read_manifest, sha256_of
+from tests.corpora import sums
+from tests.golden import GOLDEN
+
+FINETUNE = GOLDEN / "finetune"
+VOCABULARY = GOLDEN / "vocab.txt"
+SQUAD_FOLDER = "lower_case_1_seq_len_384_doc_stride_128_max_query_64/squad_v1.1"
+GLUE_FOLDER = "lower_case_1_seq_len_128/glue_mrpc"
+FEATURES = {"input_ids": "input_ids", "input_mask": "input_mask", "segment_ids": "segment_ids", "label_ids": "label_id"}
+
+
+def golden_rows(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in gzip.decompress((FINETUNE / name).read_bytes()).splitlines()]
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with small downloads of SQuAD, GLUE and the default vocabulary."""
+    root = tmp_path_factory.mktemp("data")
+    for version in ("1.1", "2.0"):
+        for split in ("train", "dev"):
+            path = root / "download/squad" / f"v{version}" / f"{split}-v{version}.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(FINETUNE / f"squad_v{version[0]}.json", path)
+    for name in ("MRPC", "CoLA", "MNLI"):
+        shutil.copytree(FINETUNE / "glue" / name, root / "download" / name)
+    for split in ("dev", "test"):
+        folder = root / "download/MNLI"
+        shutil.copyfile(folder / f"{split}_matched.tsv", folder / f"{split}_mismatched.tsv")
+    vocabulary = root / "download/vocab/google-bert/bert-base-uncased/vocab.txt"
+    vocabulary.parent.mkdir(parents=True)
+    shutil.copyfile(VOCABULARY, vocabulary)
+    return root
+
+
+@pytest.fixture
+def workspace(workdir: Path, tmp_path: Path) -> Path:
+    """A copy of the workspace, to write in."""
+    shutil.copytree(workdir, tmp_path / "data")
+    return tmp_path / "data"
+
+
+def read(folder: Path) -> Any:
+    """The records of a folder with one file."""
+    (path,) = folder.iterdir()
+    with bertprep.records.open(path) as file:
+        return file[:]
+
+
+def test_glue_becomes_google_s_records(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["create", "--task", "glue", "--name", "mrpc", "--workdir", str(workspace), "--workers", "1"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split()[:4] for line in shown[1:4]] == [
+        ["tfrecord", "training", "1", "8"],
+        ["tfrecord", "dev", "1", "8"],
+        ["tfrecord", "submission", "1", "4"],
+    ]
+    rows = [row for row in golden_rows("glue/features.jsonl.gz") if row["task"] == "MRPC" and row["max_seq_length"] == 128]
+    for record_format in ("tfrecord", "ofrecord"):
+        for split, name in (("train", "training"), ("dev", "dev"), ("test", "submission")):
+            examples = read(workspace / record_format / GLUE_FOLDER / name)
+            assert type(examples) is ClassificationExamples
+            expected = [row for row in rows if row["split"] == split]
+            for feature, wanted in FEATURES.items():
+                np.testing.assert_array_equal(getattr(examples, feature), [row[wanted] for row in expected])
+            assert examples.is_real_example.tolist() == [1] * len(expected)
+
+
+def test_squad_becomes_google_s_records(workspace: Path) -> None:
+    created = bertprep.create_task("squad", workdir=workspace)
+    expected = golden_rows("squad_v1_features_384_eval.jsonl.gz")
+    for record_format, folder in created.folders.items():
+        assert folder == workspace / record_format / SQUAD_FOLDER
+        dev = read(folder / "dev")
+        assert type(dev) is SquadEvalExamples
+        for feature in ("input_ids", "input_mask", "segment_ids"):
+            np.testing.assert_array_equal(getattr(dev, feature), [row[feature] for row in expected])
+        assert dev.unique_ids.tolist() == [row["unique_id"] for row in expected]
+        training = read(folder / "training")
+        assert type(training) is SquadExamples
+        wanted = {
+            (*row["input_ids"], row["start_position"], row["end_position"])
+            for row in golden_rows("squad_v1_features_384_train.jsonl.gz")
+        }
+        columns = (training.input_ids, training.start_positions[:, None], training.end_positions[:, None])
+        assert wanted <= set(map(tuple, np.hstack(columns).tolist()))  # Google drops some, for white space in their answers
+        assert sha256_of(folder / "dev.json") == sha256_of(FINETUNE / "squad_v1.json")
+        manifest = read_manifest(folder)
+        assert manifest is not None
+        assert manifest.made_with["inputs"][1]["sha256"] == sha256_of(folder / "dev.json")
+        assert manifest.counts["training_questions"] == 44
+        assert manifest.counts["dev_questions"] == 44
+
+
+def test_what_is_dropped_is_counted(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = workspace / "download/squad/v1.1/train-v1.1.json"
+    content = json.loads(path.read_text())
+    content["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["text"] = "never"
+    path.write_text(json.dumps(content))
+    assert main(["create", "--task", "squad", "--workdir", str(workspace), "--format", "tfrecord"]) == 0
+    manifest = read_manifest(workspace / "tfrecord" / SQUAD_FOLDER)
+    assert manifest is not None
+    assert manifest.counts["training_dropped"] > 0
+    assert f"dropped: {manifest.counts['training_dropped']} of 44 questions for training" in capsys.readouterr().out
+
+
+def test_version_2_has_questions_without_answers(workspace: Path) -> None:
+    settings = bertprep.SquadSettings(seq=64, doc_stride=24, max_query=16)
+    created = bertprep.create_task("squad", version="2.0", settings=settings, workdir=workspace, formats="ofrecord")
+    folder = created.folders["ofrecord"]
+    assert folder == workspace / "ofrecord/lower_case_1_seq_len_64_doc_stride_24_max_query_16/squad_v2.0"
+    training = read(folder / "training")
+    assert 0 < training.is_impossible.sum() < len(training)
+
+
+def test_mnli_has_two_of_each(workspace: Path) -> None:
+    created = bertprep.create_task("glue", name="mnli", workdir=workspace, formats="tfrecord")
+    folder = created.folders["tfrecord"]
+    assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == [
+        "dev", "dev_mismatched", "submission", "submission_mismatched", "training",
+    ]  # fmt: skip
+    manifest = read_manifest(folder)
+    assert manifest is not None
+    assert manifest.made_with["labels"] == ["contradiction", "entailment", "neutral"]
+    found = find_records(folder)
+    assert found.splits == ["training", "test", "dev_mismatched", "submission", "submission_mismatched"]
+    assert found.notes == ()
+    assert [path.parent.name for path in found.paths(TRAINING) + found.paths(TEST)] == ["training", "dev"]
+
+
+def test_one_s_own_task(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text('{"text": "the boat", "label": "good"}\n{"text": "the ice", "label": "bad"}\n')
+    (tmp_path / "dev.tsv").write_text("text\tlabel\nthe lamp\tgood\n")
+    created = bertprep.create_task("glue", name="reviews", inputs=[tmp_path], vocab=VOCABULARY, output=tmp_path / "out")
+    assert created.folders["tfrecord"] == tmp_path / "out/tfrecord"
+    manifest = read_manifest(tmp_path / "out")
+    assert manifest is not None
+    assert (manifest.made_with["name"], manifest.made_with["labels"]) == ("reviews", ["bad", "good"])
+    assert sorted(manifest.files) == [
+        "ofrecord/dev/part-0",
+        "ofrecord/training/part-0",
+        "tfrecord/dev/glue_reviews_dev_00000.tfrecord",
+        "tfrecord/training/glue_reviews_training_00000.tfrecord",
+    ]
+    assert read(tmp_path / "out/ofrecord/training").label_ids.tolist() == [1, 0]
+    assert find_records(tmp_path / "out/tfrecord").splits == [TRAINING, TEST]
+
+
+def test_scores_are_floats(tmp_path: Path) -> None:
+    header = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore"
+    (tmp_path / "train.tsv").write_text(f"{header}\n0\t\t\t\t\t\t\tthe boat\tthe ice\t2.500\n")
+    created = bertprep.create_task("glue", name="stsb", inputs=[tmp_path], vocab=VOCABULARY, output=tmp_path / "out")
+    for folder in created.folders.values():
+        examples = read(folder / TRAINING)
+        assert type(examples) is RegressionExamples
+        assert examples.label_ids.tolist() == [2.5]
+
+
+@pytest.fixture
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(glue_files, "LINES_IN_BLOCK", 3)
+    monkeypatch.setattr(task_records, "EXAMPLES_PER_FILE", 30)
+    monkeypatch.setattr(task_records, "BLOCK_ROWS", 7)
+
+
+@pytest.mark.usefixtures("small_files")
+@pytest.mark.parametrize("task", [["squad"], ["glue", "--name", "mrpc"]])
+def test_workers_change_no_byte(task: list[str], workspace: Path, tmp_path: Path) -> None:
+    made = []
+    for workers in (1, 2, 3):
+        output = tmp_path / f"by_{workers}"
+        options = ["--workdir", str(workspace), "--output", str(output), "--workers", str(workers)]
+        assert main(["create", "--task", *task, *options]) == 0
+        made.append(sums(output))
+    assert made[0] == made[1] == made[2]
+    assert len([name for name in made[0] if name.startswith("ofrecord/training")]) == 3
+
+
+@pytest.mark.usefixtures("small_files")
+@pytest.mark.parametrize("task", ["squad", "glue"])
+def test_files_one_after_the_other_are_the_one_that_google_writes(task: str, workspace: Path, tmp_path: Path) -> None:
+    name = "mrpc" if task == "glue" else None
+    created = bertprep.create_task(task, name=name, workdir=workspace, output=tmp_path / "out", formats="tfrecord", workers=2)
+    for split in ("training", "dev"):
+        parts = []
+        for path in sorted((created.folders["tfrecord"] / split).iterdir()):
+            with bertprep.records.open(path) as file:
+                parts.append(file[:])
+        if task == "squad":
+            ids = np.concatenate([part.unique_ids for part in parts])
+            assert ids.tolist() == list(range(1_000_000_000, 1_000_000_000 + len(ids)))
+        else:
+            expected = golden_rows("glue/features.jsonl.gz")
+            wanted = [
+                row["input_ids"]
+                for row in expected
+                if (row["task"], row.get("split"), row["max_seq_length"])
+                == ("MRPC", "train" if split == "training" else split, 128)
+            ]
+            np.testing.assert_array_equal(np.concatenate([part.input_ids for part in parts]), wanted)
+
+
+def command(workdir: Path, output: Path, task: list[str], workers: int = 2) -> list[str]:
+    where = ["--workdir", str(workdir), "--output", str(output), "--workers", str(workers)]
+    return [sys.executable, "-m", "bertprep", "create", "--task", *task, *where]
+
+
+def run(arguments: list[str], fail_after: str = "") -> int:
+    done = subprocess.run(arguments, env={**os.environ, FAIL_AFTER: fail_after}, capture_output=True, check=False)
+    return done.returncode
+
+
+@pytest.mark.parametrize(("task", "files"), [(["squad"], 4), (["glue", "--name", "mrpc"], 6)])
+def test_a_killed_run_is_finished_by_the_same_command(task: list[str], files: int, workdir: Path, tmp_path: Path) -> None:
+    assert run(command(workdir, tmp_path / "whole", task)) == 0
+    expected = sums(tmp_path / "whole")
+    for after in (1, files // 2, files):
+        output = tmp_path / f"killed_after_{after}"
+        assert run(command(workdir, output, task), f"{after} SIGKILL") == -signal.SIGKILL
+        _, *entries = (output / "manifest.json.journal").read_text().splitlines()
+        assert len(entries) == after
+        assert run(command(workdir, output, task, workers=1 + after % 3)) == 0
+        assert sums(output) == expected
+
+
+def test_what_is_made_is_not_made_again(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["create", "--task", "glue", "--name", "cola", "--workdir", str(workspace), "--seq", "32"]
+    assert main(arguments) == 0
+    folder = workspace / "tfrecord/lower_case_1_seq_len_32/glue_cola"
+    path = folder / "dev/glue_cola_dev_00000.tfrecord"
+    before = sums(folder)
+    capsys.readouterr()
+    assert main(arguments) == 0
+    assert "nothing was missing in" in capsys.readouterr().out
+    path.write_bytes(bytes(path.stat().st_size))
+    assert main([*arguments, "--verify"]) == 0
+    assert sums(folder) == before
+
+
+def test_compressed_files_are_in_a_folder_of_their_own(workspace: Path) -> None:
+    options = ["--workdir", str(workspace), "--format", "tfrecord", "--compress", "gzip"]
+    assert main(["create", "--task", "glue", "--name", "mrpc", *options]) == 0
+    folder = workspace / "tfrecord/lower_case_1_seq_len_128_gzip/glue_mrpc"
+    assert (folder / "training/glue_mrpc_training_00000.tfrecord.gz").read_bytes()[:2] == b"\x1f\x8b"
+
+
+def test_other_settings_do_not_mix(workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["create", "--workdir", str(workspace), "--output", str(tmp_path / "out"), "--task"]
+    assert main([*arguments, "glue", "--name", "mrpc"]) == 0
+    before = sums(tmp_path / "out")
+    for others, expected in {
+        ("glue", "--name", "mrpc", "--seq", "64"): "was made with --seq 128, asked for is --seq 64",
+        ("glue", "--name", "mrpc", "--cased"): "",
+        ("glue", "--name", "cola"): "was made with",
+        ("squad",): "was made with --task glue, asked for is --task squad",
+    }.items():
+        capsys.readouterr()
+        vocabulary = ["--vocab", str(VOCABULARY)]
+        assert main([*arguments, *others, *vocabulary]) == 1
+        said = capsys.readouterr().err
+        assert expected in said
+        assert said.count("\n") == 1
+        assert "choose another --output" in said
+    assert sums(tmp_path / "out") == before
+
+
+def test_a_changed_file_does_not_mix_either(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["create", "--task", "glue", "--name", "mrpc", "--workdir", str(workspace)]
+    assert main(arguments) == 0
+    with (workspace / "download/MRPC/train.tsv").open("a") as file:
+        file.write("1\t1\t2\tthe boat\tthe ice\n")
+    capsys.readouterr()
+    assert main(arguments) == 1
+    assert "was made with another --input: inputs[0].bytes 1487, asked for is 1510" in capsys.readouterr().err
+
+
+def test_converted_records_are_still_the_task_s(workspace: Path, tmp_path: Path) -> None:
+    squad = bertprep.create_task("squad", workdir=workspace, formats="tfrecord").folders["tfrecord"]
+    there, back = tmp_path / "ofrecord", tmp_path / "tfrecord"
+    bertprep.convert(squad, there)
+    bertprep.convert(there, back)
+    manifests = [read_manifest(folder) for folder in (squad, there)]
+    assert [manifest and (manifest.kind, manifest.made_with["task"]) for manifest in manifests] == [
+        ("task records", "squad")
+    ] * 2
+    whole, converted = sums(squad), sums(back)
+    assert whole.keys() == converted.keys()
+    assert [name for name in whole if whole[name] != converted[name]] == ["manifest.json"]
+
+
+def test_another_tool_s_records_are_converted_too(workspace: Path, tmp_path: Path) -> None:
+    squad = bertprep.create_task("squad", workdir=workspace, formats="tfrecord").folders["tfrecord"]
+    (tmp_path / "theirs").mkdir()
+    shutil.copyfile(squad / "training/squad_v1.1_training_00000.tfrecord", tmp_path / "theirs/train.tf_record")
+    bertprep.convert(tmp_path / "theirs", tmp_path / "ours")
+    found = find_records(tmp_path / "ours/ofrecord")
+    assert found.manifest is not None
+    assert found.manifest.made_with["seq"] == 384
+
+
+MISTAKES = {
+    "no name": (["--task", "glue"], 2, "--task glue: which? give --name"),
+    "no such task": (["--task", "glue", "--name", "mrcp"], 2, "--name mrcp: GLUE has no such task; choose one of cola, sst2"),
+    "not downloaded": (["--task", "glue", "--name", "rte"], 2, "RTE/train.tsv: does not exist; bertprep download glue"),
+    "another task's option": (["--task", "glue", "--name", "mrpc", "--doc-stride", "9"], 2, "--doc-stride: is for --task"),
+    "an option of pretraining": (["--task", "squad", "--dupe", "5"], 2, "--dupe: is for pretraining, not for --task squad"),
+    "a corpus": (["--task", "squad", "--corpus", "wikipedia"], 2, "--corpus: is for pretraining"),
+    "a task's option without it": (["--version", "2.0"], 2, "--version: is for --task squad; add it"),
+    "an unknown version": (["--task", "squad", "--version", "3.0"], 2, "--version 3.0: unknown; choose one of 1.1, 2.0"),
+    "labels of GLUE's": (["--task", "glue", "--name", "mrpc", "--labels", "a,b"], 2, "--labels a,b: mrpc has its own (0, 1)"),
+    "a long question": (["--task", "squad", "--seq", "64"], 2, "--max-query 64: must be at most 60"),
+    "no cased vocabulary": (
+        ["--task", "squad", "--cased"], 2, "bertprep download vocab --model google-bert/bert-base-cased fetches it",
+    ),
+    "other feature names": (
+        ["--task", "squad", "--feature-names", "tf2", "--format", "tfrecord"], 2, "--feature-names tf2: is for pretraining",
+    ),
+    "a file that is not there": (["--task", "squad", "--input", "x.json"], 2, "--input x.json: does not exist"),
+    "v2.0 as v1.1": (["--task", "squad", "--input", "download/squad/v2.0"], 1, "expected v1.1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_one_line(
+    case: str, workdir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments, status, expected = MISTAKES[case]
+    monkeypatch.chdir(workdir)
+    try:
+        found = main(["create", "--workdir", str(workdir), *arguments])
+    except SystemExit as stopped:
+        found = int(stopped.code or 0)
+    said = capsys.readouterr().err
+    assert (found, said.count("\n")) == (status, 1), said
+    assert expected in said
+    assert not (workdir / "tfrecord").exists()
+
+
+NAMES = {
+    "no split": (["reviews.tsv"], "--input reviews.tsv: is it for training? Name it train..., dev... or test..."),
+    "a split twice": (["train.tsv", "train_2.tsv"], "--input train_2.tsv: is for training, and so is train.tsv"),
+    "no labels": (["dev.tsv"], "--name reviews: its labels are not known; give --labels, or a training file"),
+    "a folder of others": (["."], "--input .: holds no .tsv or .jsonl or .json file named train..., dev... or test..."),
+}
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_names_of_one_s_own_files_tell_the_split(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names, expected = NAMES[case]
+    monkeypatch.chdir(tmp_path)
+    for name in names:
+        if name != ".":
+            Path(name).write_text("text\tlabel\nthe boat\tgood\n")
+    with pytest.raises(bertprep.UsageError) as caught:
+        bertprep.create_task("glue", name="reviews", inputs=names, vocab=VOCABULARY)
+    assert expected in str(caught.value)
+
+
+def test_a_mistake_in_a_file_stops_the_run(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text("text\tlabel\nthe boat\tgood\nthe ice\tugly\n")
+    with pytest.raises(bertprep.BertprepError, match=r"train.tsv: line 3: the label is 'ugly', expected one of bad, good"):
+        bertprep.create_task(
+            "glue", name="own", labels=["bad", "good"], inputs=[tmp_path], vocab=VOCABULARY, output=tmp_path / "out", workers=2
+        )
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+@pytest.mark.tensorflow
+def test_google_s_scripts_read_them(workspace: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+    squad = bertprep.create_task("squad", workdir=workspace, formats="tfrecord").folders["tfrecord"]
+    glue = bertprep.create_task("glue", name="mrpc", workdir=workspace, formats="tfrecord").folders["tfrecord"]
+
+    def whole(seq: int, *single: str) -> dict[str, Any]:
+        # name_to_features of run_squad.py's and run_classifier.py's input_fn_builder
+        tokens = {name: tf.io.FixedLenFeature([seq], tf.int64) for name in ("input_ids", "input_mask", "segment_ids")}
+        return {**tokens, **{name: tf.io.FixedLenFeature([], tf.int64) for name in single}}
+
+    for folder, features in {
+        squad / "training": whole(384, "unique_ids", "start_positions", "end_positions"),
+        squad / "dev": whole(384, "unique_ids"),
+        glue / "training": whole(128, "label_ids", "is_real_example"),
+        glue / "submission": whole(128, "label_ids", "is_real_example"),
+    }.items():
+        (path,) = folder.iterdir()
+        examples = read(folder)
+        (batch,) = tf.data.TFRecordDataset(str(path)).batch(1000)
+        found = tf.io.parse_example(batch, features)
+        for name in features:
+            np.testing.assert_array_equal(found[name].numpy(), getattr(examples, name))

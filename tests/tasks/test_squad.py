@@ -1,0 +1,210 @@
+"""A file that is not as SQuAD's are is one line, with the file and the question; what is not used is not looked at."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertprep.errors import BertprepError, UsageError
+from bertprep.tasks.squad import SquadData, read_squad
+from bertprep.tasks.squad_features import SquadSettings, make_features
+from tests.tasks.squad_files import answer, question, squad, vocabulary, write
+
+CONTEXT = "a b c"
+RIGHT = [answer(CONTEXT, "b")]
+
+
+def read(folder: Path, content: Any, version: str = "v1.1", *, training: bool = True) -> SquadData:
+    return read_squad(write(folder, content), version, training=training)
+
+
+def one(**values: Any) -> dict[str, Any]:
+    """A file of v1.1 with a single question."""
+    return squad("1.1", (CONTEXT, [question(**values)]))
+
+
+def test_columns(tmp_path: Path) -> None:
+    content = squad("v2.0", ("a b c", [question("x", "why", answers=[answer("a b c", "c")], is_impossible=False)]))
+    content["data"][0]["paragraphs"].append({"context": "d", "qas": [question("y", answers=[], is_impossible=True)]})
+    data = read(tmp_path, content, "v2.0")
+    assert (data.contexts, data.ids, data.questions) == (["a b c", "d"], ["x", "y"], ["why", "q"])
+    assert (data.paragraphs.tolist(), data.answers, data.answer_starts.tolist()) == ([0, 1], [["c"], []], [4, -1])
+    assert (len(data), data.version, data.labelled) == (2, "v2.0", True)
+
+
+# What is in the file, and the line that it gives after the file's name, when it is read for training as v1.1.
+MISTAKES: dict[str, tuple[Any, str]] = {
+    "no JSON": ("{", "is not a JSON file (Expecting property name"),
+    "an empty file": ("", "is not a JSON file (Expecting value"),
+    "nested too deeply": ("[" * 100_000, "is not a JSON file ("),
+    "a list": ([], "holds a list of 0, expected an object with data; name a JSON file of SQuAD"),
+    "no data": ({"version": "1.1"}, "has no data, expected a list; is it a JSON file of SQuAD?"),
+    "data is an object": ({"data": {}}, "data is an object, expected a list; is it"),
+    "an article is a number": ({"data": [7]}, "article 0: is 7, expected an object"),
+    "no paragraphs": ({"data": [{"title": "T"}]}, "article 0: has no paragraphs, expected a list"),
+    "a paragraph is null": ({"data": [{"paragraphs": [None]}]}, "article 0, paragraph 0: is null, expected an object"),
+    "no context": ({"data": [{"paragraphs": [{"qas": []}]}]}, "article 0, paragraph 0: has no context, expected text"),
+    "the context is a number": (squad("1.1", (5, [])), "article 0, paragraph 0: context is 5, expected text"),  # type: ignore[arg-type]
+    "no qas": ({"data": [{"paragraphs": [{"context": ""}]}]}, "article 0, paragraph 0: has no qas, expected a list"),
+    "no question": (squad("1.1", (CONTEXT, [])), "holds no question; name another file"),
+    "no article": (squad("1.1") | {"data": []}, "holds no question; name another file"),
+    "no id": (
+        squad("1.1", (CONTEXT, [{"question": "q"}])),
+        "article 0, paragraph 0, question 0: has no id, expected text",
+    ),
+    "the id is a number": (
+        squad("1.1", (CONTEXT, [question("x", answers=RIGHT), {"id": 7, "question": "q"}])),
+        "article 0, paragraph 0, question 1: id is 7, expected text",
+    ),
+    "no text of the question": (squad("1.1", (CONTEXT, [{"id": "q1"}])), 'question "q1": has no question, expected text'),
+    "the question is a list": (one(text=["q"]), 'question "q1": question is a list of 1, expected text'),
+    "no answers": (one(), 'question "q1": has no answers, expected a list'),
+    "the answers are an object": (one(answers=RIGHT[0]), 'question "q1": answers is an object, expected a list'),
+    "an answer is text": (one(answers=["b"]), 'question "q1": is "b", expected an object'),
+    "no answer": (one(answers=[]), 'question "q1": has no answer; v1.1 has one for each; is the file v2.0?'),
+    "no text of an answer": (one(answers=[{"answer_start": 2}]), 'question "q1": has no text, expected text'),
+    "a blank answer": (
+        one(answers=[{"text": " \u00a0", "answer_start": 1}]),
+        'question "q1": its answer is " \u00a0", expected text of the context',
+    ),
+    "no answer_start": (one(answers=[{"text": "b"}]), 'question "q1": answer_start is null, expected a whole number'),
+    "answer_start is text": (one(answers=[{"text": "b", "answer_start": "2"}]), 'question "q1": answer_start is "2", expected'),
+    "answer_start is true": (one(answers=[{"text": "b", "answer_start": True}]), 'question "q1": answer_start is true,'),
+    "answer_start is NaN": ('{"data": [{"paragraphs": [{"context": "a", "qas": [{"id": "q1", "question": "", "answers": '
+                            '[{"text": "a", "answer_start": NaN}]}]}]}]}', 'question "q1": answer_start is NaN, expected'),
+    "answer_start is negative": (one(answers=[answer(CONTEXT, "b", -1)]), 'question "q1": answer_start is -1, expected'),
+    "answer_start is beyond": (
+        one(answers=[answer(CONTEXT, "b", 5)]),
+        'question "q1": answer_start is 5, expected a whole number from 0 to 4, as the context has 5 characters',
+    ),
+    "the answer is too long": (
+        one(answers=[answer(CONTEXT, "a b c d", 0)]),
+        'question "q1": its answer has 7 characters, more than the 5 of its context',
+    ),
+    "a blank context": (
+        squad("1.1", (" \n\u202f", [question(answers=[answer("", "", 0)])])),
+        'question "q1": its context is blank, expected a text that holds the answer',
+    ),
+    "half a character": (one(text="\ud83d"), 'question "q1": character 0 of its question is half of a surrogate pair'),
+    "an id twice": (
+        squad("1.1", (CONTEXT, [question("x", answers=RIGHT), question("x", answers=RIGHT)])),
+        'two questions have the id "x", expected one; predictions go by it',
+    ),
+    "the other version": (squad("v2.0", (CONTEXT, [])), "is of version v2.0, expected v1.1; choose v2.0, or name another file"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_with_its_place(tmp_path: Path, mistake: str) -> None:
+    content, wanted = MISTAKES[mistake]
+    with pytest.raises(BertprepError) as caught:
+        read(tmp_path, content)
+    assert str(caught.value).startswith(f"{tmp_path / 'squad.json'}: {wanted}")
+    assert "\n" not in str(caught.value)
+
+
+MISTAKES_IN_V2: dict[str, tuple[Any, str]] = {
+    "the other version": (squad("1.1", (CONTEXT, [])), "is of version v1.1, expected v2.0; choose v1.1, or name another file"),
+    "v1.1 without a version": (
+        squad("mine", (CONTEXT, [question(answers=RIGHT)])),
+        'question "q1": has no is_impossible, expected true or false; is the file v1.1?',
+    ),
+    "is_impossible is a number": (
+        squad("v2.0", (CONTEXT, [question(answers=RIGHT, is_impossible=0)])),
+        'question "q1": is_impossible is 0, expected true or false',
+    ),
+    "neither impossible nor answered": (
+        squad("v2.0", (CONTEXT, [question(answers=[], is_impossible=False)])),
+        'question "q1": has no answer; is_impossible is false',
+    ),
+    "impossible and answered": (
+        squad("v2.0", (CONTEXT, [question(answers=RIGHT, is_impossible=True)])),
+        'question "q1": is_impossible is true, and it has the answer "b"; correct one of them',
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES_IN_V2)
+def test_mistakes_in_v2(tmp_path: Path, mistake: str) -> None:
+    content, wanted = MISTAKES_IN_V2[mistake]
+    with pytest.raises(BertprepError) as caught:
+        read(tmp_path, content, "v2.0")
+    assert str(caught.value) == f"{tmp_path / 'squad.json'}: {wanted}"
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(BertprepError, match="cannot be read: No such file or directory; name a JSON file of SQuAD"):
+        read_squad(tmp_path / "none.json", "v1.1", training=True)
+    with pytest.raises(BertprepError, match="is not a JSON file"):
+        read_squad(tmp_path, "v1.1", training=True)
+    (tmp_path / "latin.json").write_bytes(b'{"version": "\xe9"}')
+    with pytest.raises(BertprepError, match=r"is not a JSON file \('utf-8' codec can't decode byte 0xe9"):
+        read_squad(tmp_path / "latin.json", "v1.1", training=True)
+
+
+def test_a_version_that_there_is_not(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"SQuAD has no version '1\.0'; choose v1\.1 or v2\.0"):
+        read(tmp_path, one(answers=RIGHT), "1.0")
+
+
+def test_evaluation_takes_the_texts_of_answers_alone(tmp_path: Path) -> None:
+    asked = question(answers=[{"text": "x", "answer_start": 99}, {"text": ""}], is_impossible=7)
+    data = read(tmp_path, squad("v2.0", (CONTEXT, [asked])), "v2.0", training=False)
+    assert (data.answers, data.answer_starts.tolist()) == ([["x", ""]], [-1])
+
+
+def test_evaluation_needs_no_answers(tmp_path: Path) -> None:
+    assert not read(tmp_path, one(), training=False).labelled
+    both = squad("1.1", (CONTEXT, [question("x"), question("y", answers=RIGHT)]))
+    with pytest.raises(BertprepError, match="1 of 2 questions have no list of answers, expected all or none"):
+        read(tmp_path, both, training=False)
+    with pytest.raises(BertprepError, match=r'question "q1": has no answer; v1\.1 has one for each'):
+        read(tmp_path, one(answers=[]), training=False)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path, one(answers=RIGHT))
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_squad(path, "v1.1", training=True).ids == ["q1"]
+
+
+def places_in(content: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The keys that lead to each value of a parsed file."""
+    children = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    return [path, *(place for key, child in children for place in places_in(child, (*path, key)))]
+
+
+ODD = [None, True, False, 0, 1, 10**30, 0.5, "", " ", "b", "\u200b", "\ud800", "v2.0", [], {}, [[]]]
+VALUES = st.one_of(st.sampled_from(ODD), st.integers(-9, 9), st.text(max_size=5))
+
+
+@given(data=st.data())
+def test_any_value_anywhere_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """A value of a right file is replaced or removed: what is not refused in one line has features."""
+    questions = [question("x", answers=RIGHT, is_impossible=False), question("y", answers=[], is_impossible=True)]
+    version, training = data.draw(st.sampled_from(["v1.1", "v2.0"])), data.draw(st.booleans())
+    content = copy.deepcopy(squad(version, (CONTEXT, questions[: 1 + (version == "v2.0")]), ("d", [])))
+    *parents, key = data.draw(st.sampled_from(places_in(content)[1:]))
+    parent: Any = content
+    for each in parents:
+        parent = parent[each]
+    if data.draw(st.booleans()):
+        parent[key] = data.draw(VALUES)
+    else:
+        del parent[key]
+    folder = tmp_path_factory.getbasetemp()
+    refusal = ""
+    try:
+        found = read(folder, content, version, training=training)
+        settings = SquadSettings(seq=8, doc_stride=2, max_query=4)
+        features = make_features(found, vocabulary(folder), settings, training=training)
+    except BertprepError as error:
+        refusal = str(error)
+    if refusal:
+        assert refusal.startswith(f"{folder / 'squad.json'}: ")
+        assert "\n" not in refusal
+    else:
+        assert len(features[:]) == len(features) > 0

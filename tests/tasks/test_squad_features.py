@@ -1,0 +1,253 @@
+"""Features that a person can check by eye, answers in random contexts, and the order of training."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertprep.errors import BertprepError, UsageError
+from bertprep.tasks.squad import read_squad
+from bertprep.tasks.squad_features import SquadFeatures, SquadSettings, make_features
+from tests.tasks.squad_files import answer, features_of, question, squad, tokens_of, vocabulary, write
+
+# Windows of four tokens, two apart, after "[CLS] q [SEP]": the context's first token is at position 3.
+# (context, answer, where it begins if not where it is first, (tokens of the window, first and last position) of each window)
+CASES: dict[str, tuple[str, str, int | None, list[tuple[str, int, int]]]] = {
+    "the first token": ("a b c d", "a", None, [("a b c d", 3, 3)]),
+    "the last token": ("a b c d", "d", None, [("a b c d", 6, 6)]),
+    "all tokens": ("a b c d", "a b c d", None, [("a b c d", 3, 6)]),
+    "a window's edge, and the next one's middle": ("a b c d e f", "d", None, [("a b c d", 6, 6), ("c d e f", 4, 4)]),
+    "in both windows": ("a b c d e f", "c d", None, [("a b c d", 5, 6), ("c d e f", 3, 4)]),
+    "across an edge": ("a b c d e f", "d e", None, [("a b c d", 0, 0), ("c d e f", 4, 5)]),
+    "in the second window only": ("a b c d e f", "f", None, [("a b c d", 0, 0), ("c d e f", 6, 6)]),
+    "longer than a window": ("a b c d e", "a b c d e", None, [("a b c d", 0, 0), ("c d e", 0, 0)]),
+    "the last window is shorter": ("a b c d e", "e", None, [("a b c d", 0, 0), ("c d e", 5, 5)]),
+    "the second of three": ("a b a b a", "a", 4, [("a b a b", 5, 5), ("a b a", 3, 3)]),
+    "a word of several pieces": ("a xyz", "xyz", None, [("a x ##y ##z", 4, 6)]),
+    "a piece is no answer, the word is": ("a xyz", "y", None, [("a x ##y ##z", 4, 6)]),
+    "the beginning of a word": ("japanese a", "japan", None, [("japanese a", 3, 3)]),
+    "before punctuation": ("(1895-1943).", "1895", None, [("( 1895 - 1943", 4, 4), ("- 1943 ) .", 0, 0)]),
+    "after punctuation": ("(1895-1943).", "1943", None, [("( 1895 - 1943", 6, 6), ("- 1943 ) .", 4, 4)]),
+    "before a full stop": ("a b.", "b", None, [("a b .", 4, 4)]),
+    "with its full stop": ("a b.", "b.", None, [("a b .", 4, 5)]),
+    "an apostrophe": ("a's b", "a", None, [("a ' s b", 3, 3)]),
+    "literal ##": ("a ##b", "##b", None, [("a # # b", 4, 6)]),
+    "an accent": ("a Café", "Café", None, [("a cafe", 4, 4)]),
+    "an accent as a character of its own": ("a Cafe\u0301 b", "b", None, [("a cafe b", 5, 5)]),
+    "CJK, a token for each character": ("北京大学", "大", None, [("北 京 大 学", 5, 5)]),
+    "CJK, two characters": ("a 北京", "北京", None, [("a 北 京", 4, 5)]),
+    "after an emoji, one code point": ("😀 a b", "b", 4, [("[UNK] a b", 5, 5)]),
+    "after an emoji, a word that repeats": ("b 😀 a b", "b", 6, [("b [UNK] a b", 6, 6)]),
+    "a final sigma": ("a ΣΣ", "ΣΣ", None, [("a σ ##ς", 4, 5)]),
+    "white space before the context": ("  a b", "a", None, [("a b", 3, 3)]),
+    "two spaces": ("a  b c", "b c", None, [("a b c", 4, 5)]),
+    "a tab, a line end, a carriage return": ("a\tb\nc\rd", "d", None, [("a b c d", 6, 6)]),
+    "begins on the space before": ("a b c", " b", 1, [("a b c", 4, 4)]),
+    "a narrow no-break space": ("a\u202fb c", "b", None, [("a b c", 4, 4)]),
+    "a narrow no-break space inside": ("a\u202fb c", "a\u202fb", None, [("a b c", 3, 4)]),
+    "a no-break space beside": ("a\u00a0b c", "b", None, [("a b c", 4, 4)]),
+    "an ideographic space beside": ("a\u3000b c", "a", None, [("a b c", 3, 3)]),
+    "a line separator beside": ("a\u2028b c", "b c", None, [("a b c", 4, 5)]),
+    "a zero-width space beside": ("a \u200bb c", "b", None, [("a b c", 4, 4)]),
+    "a word that vanishes": ("a \u200b b c", "c", None, [("a b c", 5, 5)]),
+    "a character that is not in the vocabulary": ("a ß b", "ß", None, [("a [UNK] b", 4, 4)]),
+    "a word of 201 characters": (f"a {'x' * 201} b", "b", None, [("a [UNK] b", 5, 5)]),
+    # Google drops these four
+    "a no-break space inside": ("a\u00a0b c", "a\u00a0b", None, [("a b c", 3, 4)]),
+    "a thin space inside": ("a\u2009b c", "a\u2009b", None, [("a b c", 3, 4)]),
+    "white space before the context, in the answer": ("  a b", "  a", None, [("a b", 3, 3)]),
+    "a no-break space before the answer": ("c a\u00a0b", "\u00a0b", None, [("c a b", 5, 5)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_windows_and_answers(tmp_path: Path, case: str) -> None:
+    context, text, start, wanted = CASES[case]
+    features = features_of(tmp_path, context, question(answers=[answer(context, text, start)]), training=True)
+    rows = features[:]
+    found = [
+        (tokens_of(features, row), int(rows.start_positions[row]), int(rows.end_positions[row])) for row in range(len(features))
+    ]
+    assert found == [(f"[CLS] q [SEP] {window} [SEP]", first, last) for window, first, last in wanted]
+    assert features.dropped == []
+
+
+def test_cased_features_keep_case_and_accents(tmp_path: Path) -> None:
+    context = "The Cafe the Café"
+    asked = question(text="The", answers=[answer(context, "the")])
+    features = features_of(tmp_path, context, asked, training=True, cased=True, seq=12)
+    assert tokens_of(features, 0) == "[CLS] The [SEP] The Cafe the [UNK] [SEP]"
+    assert features[:].start_positions.tolist() == [5]
+
+
+def test_a_long_question_is_cut(tmp_path: Path) -> None:
+    features = features_of(tmp_path, "x y", question(text="a b c d e f\ng?", answers=[answer("x y", "y")]))
+    assert tokens_of(features, 0) == "[CLS] a b c d [SEP] x [SEP]"
+    assert tokens_of(features, 1) == "[CLS] a b c d [SEP] y [SEP]"
+    assert len(features) == 2
+
+
+def test_a_question_may_have_no_token(tmp_path: Path) -> None:
+    features = features_of(tmp_path, "x y", question(text=" \u200b\r\n", answers=[answer("x y", "y")]))
+    assert tokens_of(features, 0) == "[CLS] [SEP] x y [SEP]"
+
+
+def test_masks_segments_and_ids(tmp_path: Path) -> None:
+    features = features_of(tmp_path, "x y z", question(answers=[answer("x y z", "y")]), seq=10)
+    rows = features[:]
+    assert rows.unique_ids.tolist() == [1_000_000_000]
+    assert rows.input_mask.tolist() == [[1, 1, 1, 1, 1, 1, 1, 0, 0, 0]]
+    assert rows.segment_ids.tolist() == [[0, 0, 0, 1, 1, 1, 1, 0, 0, 0]]
+    assert type(rows).__name__ == "SquadEvalExamples"
+
+
+def test_questions_without_an_answer(tmp_path: Path) -> None:
+    """In training their windows have positions 0 and is_impossible 1; the others is_impossible 0, found or not."""
+    context = "a b c d e f"
+    features = features_of(
+        tmp_path, context,
+        question("no", answers=[], is_impossible=True),
+        question("yes", answers=[answer(context, "f")], is_impossible=False),
+        version="v2.0", training=True,
+    )  # fmt: skip
+    rows = features[:]
+    assert features.examples.tolist() == [0, 0, 1, 1]
+    assert rows.is_impossible.tolist() == [1, 1, 0, 0]
+    assert rows.start_positions.tolist() == rows.end_positions.tolist() == [0, 0, 0, 6]
+
+
+def test_answers_that_are_not_there_are_dropped_and_named(tmp_path: Path) -> None:
+    context = "a b \u200b c"
+    features = features_of(
+        tmp_path, context,
+        question("wrong text", answers=[answer(context, "x", 0)]),
+        question("elsewhere", answers=[answer(context, "c", 0)]),
+        question("vanishes", answers=[answer(context, "\u200b")]),
+        question("right", answers=[answer(context, "b")]),
+        training=True,
+    )  # fmt: skip
+    assert features.dropped == ["wrong text", "elsewhere", "vanishes"]
+    assert [features.data.ids[number] for number in features.order] == ["right"]
+
+
+def test_of_several_answers_the_first_is_learned(tmp_path: Path) -> None:
+    asked = question(answers=[answer("a b c", "b"), answer("a b c", "b c")])
+    rows = features_of(tmp_path, "a b c", asked, training=True)[:]
+    assert (rows.start_positions.tolist(), rows.end_positions.tolist()) == ([4], [4])
+    with pytest.raises(BertprepError, match="question 'q1': has 2 answers; Google's reader takes only one"):
+        features_of(tmp_path, "a b c", asked, training=True, like_google=True)
+
+
+def test_like_google_drops_what_google_drops(tmp_path: Path) -> None:
+    context = "  a b\u00a0c d"
+    asked = [question(str(n), answers=[answer(context, text)]) for n, text in enumerate(["  a", "b\u00a0c", "d"])]
+    assert features_of(tmp_path, context, *asked, training=True).recovered == ["0", "1"]
+    features = features_of(tmp_path, context, *asked, training=True, like_google=True)
+    assert (features.dropped, features.recovered, len(features)) == (["0", "1"], [], 1)
+
+
+def test_training_examples_are_in_googles_order(tmp_path: Path) -> None:
+    """random.Random(12345).shuffle, after the drops; all windows of an example together; ids count rows."""
+    context = "a b c d e f"
+    asked = [question(f"q{n}", answers=[answer(context, "a")]) for n in range(6)]
+    asked.insert(2, question("dropped", answers=[answer(context, "x", 0)]))
+    data = read_squad(write(tmp_path, squad("v1.1", (context, asked))), "v1.1", training=True)
+    settings = SquadSettings(seq=8, doc_stride=2, max_query=4)
+    features = make_features(data, vocabulary(tmp_path), settings, training=True)
+    wanted = [f"q{n}" for n in range(6)]
+    random.Random(12345).shuffle(wanted)
+    assert [data.ids[features.order[example]] for example in features.examples] == [name for name in wanted for _ in range(2)]
+    assert wanted == ["q5", "q4", "q1", "q2", "q0", "q3"]
+    assert features[:].unique_ids.tolist() == list(range(1_000_000_000, 1_000_000_012))
+    again = make_features(data, vocabulary(tmp_path), settings, training=True)
+    assert all((mine == same).all() for mine, same in zip(features[:].arrays, again[:].arrays, strict=True))
+
+
+def test_blocks_are_the_rows_in_order(tmp_path: Path) -> None:
+    context = " ".join("abcdefghijk")
+    features = features_of(tmp_path, context, question(answers=[answer(context, "k")]))
+    blocks = list(features.blocks(2))
+    assert [len(block) for block in blocks] == [2, 2, 1]
+    assert np.concatenate([block.unique_ids for block in blocks]).tolist() == features[:].unique_ids.tolist()
+    assert features[1:3].input_ids.tolist() == features[:].input_ids[1:3].tolist()
+
+
+def test_the_stride_leaves_no_gap(tmp_path: Path) -> None:
+    """A stride that is longer than a window is the window's length."""
+    features = features_of(tmp_path, "a b c d e f", question(answers=[answer("a b c d e f", "a")]), doc_stride=100)
+    assert [tokens_of(features, row) for row in range(2)] == ["[CLS] q [SEP] a b c d [SEP]", "[CLS] q [SEP] e f [SEP]"]
+
+
+def test_the_window_of_most_context(tmp_path: Path) -> None:
+    """Of "c" at the edge of the first window; "d" has 0 and 1 tokens beside it; "e" and "f" are in the second alone."""
+    features = features_of(tmp_path, "a b c d e f", question(answers=[answer("a b c d e f", "a")]))
+    flags = [features.is_max_context(np.full(4, row), np.arange(3, 7)).tolist() for row in range(2)]
+    assert flags == [[True, True, True, False], [False, True, True, True]]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_query": 5}, "--max-query 5: must be at most 4, the 8 tokens of a sequence"),
+        ({"doc_stride": 0}, "--doc-stride 0: must be at least 1"),
+        ({"seq": 7}, "--seq 7: must be at least 8"),
+    ],
+)
+def test_settings_that_leave_nothing(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        SquadSettings(**{"seq": 8, "doc_stride": 2, "max_query": 4, **settings})
+
+
+def test_a_file_without_features_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(BertprepError, match="none of its 1 questions has features"):
+        features_of(tmp_path, "a b", question(answers=[answer("a b", "x", 0)]), training=True)
+
+
+# --- random contexts
+
+SPACES = [" ", "  ", "\t", "\n", "\r\n", "\u202f"]
+PIECES = [*"abc.,'(-#", "The", "xyz", "é", "e\u0301", "北", "京大", "😀", "Σ", "İ", "\u00a0", "\u3000", "\u2009", "1895", "ß"]
+
+
+@st.composite
+def contexts(draw: st.DrawFn) -> tuple[str, list[tuple[int, int]]]:
+    """A context, and where its words begin and end."""
+    text, words = draw(st.sampled_from(["", *SPACES])), []
+    for _ in range(draw(st.integers(1, 12))):
+        word = "".join(draw(st.lists(st.sampled_from(PIECES), min_size=1, max_size=4)))
+        word = word if word.strip() else f"a{word}"
+        words.append((len(text), len(text) + len(word)))
+        text += word + draw(st.sampled_from(SPACES))
+    return text, words
+
+
+def spans(features: SquadFeatures, words: list[tuple[int, int]]) -> list[str]:
+    """The text of the words that each row has as its answer."""
+    rows, numbers = features[:], np.arange(len(features))
+    context, found = features.data.contexts[0], []
+    has_answer = rows.start_positions > 0
+    firsts = features.words_at(numbers[has_answer], rows.start_positions[has_answer].astype(np.int64)).tolist()
+    lasts = features.words_at(numbers[has_answer], rows.end_positions[has_answer].astype(np.int64)).tolist()
+    for first, last in zip(firsts, lasts, strict=True):
+        found.append(context[words[first][0] : words[last][1]])
+    return found
+
+
+@given(context=contexts(), data=st.data())
+def test_spans_lead_back_to_the_text(tmp_path_factory: pytest.TempPathFactory, context: Any, data: st.DataObject) -> None:
+    text, words = context
+    first = data.draw(st.integers(0, len(words) - 1))
+    last = data.draw(st.integers(first, len(words) - 1))
+    wanted = text[words[first][0] : words[last][1]]
+    seq, stride = data.draw(st.sampled_from([(200, 50), (16, 4), (24, 100)]))
+    folder = tmp_path_factory.getbasetemp()
+    asked = question(answers=[answer(text, wanted, words[first][0])])
+    features = features_of(folder, text, asked, training=True, seq=seq, doc_stride=stride)
+    assert features.dropped == []
+    found = spans(features, words)
+    assert set(found) <= {wanted}
+    assert found or seq < 200

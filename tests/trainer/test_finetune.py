@@ -1,0 +1,299 @@
+"""Fine-tuning: what is asked for becomes a run on the loop that is there, scored at each epoch; mistakes are one line."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertprep.errors import BertprepError
+from bertprep.instances import load_vocabulary
+from bertprep.records.data_sets import find_records
+from bertprep.tasks.glue import TASKS
+from tests.trainer.numpy_engine import NumPyEngine, Ranks, entries, stopped_at
+from tests.trainer.small_runs import MODEL, VOCABULARY
+from tests.trainer.task_data import SEQ, make_moods, make_squad
+from trainer import checkpoint, loop
+from trainer.checkpoint import BEST, find_checkpoints
+from trainer.cli import main, make_parser
+from trainer.finetune import GLUE, SQUAD, _Request
+from trainer.settings import RunSettings
+from trainer.tasks.classification import Classification
+from trainer.tasks.registry import task_of_checkpoint, task_of_records
+from trainer.tasks.squad import Squad
+
+GOOD = load_vocabulary(VOCABULARY).tokens.index("good")
+EPOCHS, BATCH = 3, 8
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tasks")
+    make_moods(folder)
+    for version in ("1.1", "2.0"):
+        make_squad(folder, version)
+    (folder / "small.json").write_text(MODEL.to_json())
+    return folder
+
+
+def request(command: str, workdir: Path, *options: str) -> _Request:
+    arguments = [command, "--workdir", str(workdir), "--model", str(workdir / "small.json"), *options]
+    namespace = make_parser(command).parse_args(arguments)
+    of = SQUAD if command == "squad" else GLUE
+    from bertprep.options import read_options
+
+    made: Any = read_options(of.options, namespace)
+    return _Request(made, of.kind, namespace)
+
+
+def settings_of(command: str, workdir: Path, *options: str, devices: int = 1) -> RunSettings:
+    machine: Any = SimpleNamespace(devices=devices, has_accelerator=False)
+    return request(command, workdir, *options).settings_on(machine)
+
+
+def test_a_run_is_one_phase_with_the_defaults_of_the_field(workdir: Path) -> None:
+    settings = settings_of("squad", workdir)
+    (phase,) = settings.phases
+    assert (phase.batch_size, phase.schedule.peak, phase.seq) == (12, 3e-5, 2 * SEQ)
+    assert phase.steps == 24 * 2 // 12
+    assert settings.task == Squad("v1.1")
+    assert (settings.eval_every, settings.eval_sequences, settings.keep_best) == (2, 0, True)
+    assert settings.out == workdir / "models" / "squad_v1.1_small"
+    settings = settings_of("glue", workdir, "--name", "mood", "--batch-size", "5", "--epochs", "2.5", devices=2)
+    (phase,) = settings.phases
+    assert (phase.steps, phase.schedule.warmup_steps, phase.schedule.peak) == (16, 1, 2e-5)
+    assert settings.eval_every == 7  # the sixth step ends within the first epoch
+    assert isinstance(settings.task, Classification)
+    assert settings.task.of.labels == ("neg", "pos")
+
+
+def test_the_task_of_records_and_of_checkpoints_is_the_same(workdir: Path) -> None:
+    for settings in (settings_of("squad", workdir, "--version", "2.0"), settings_of("glue", workdir, "--name", "mood")):
+        task = settings.task
+        assert task_of_records(find_records(settings.phases[0].data[0])) == task
+        assert task_of_checkpoint(json.loads(json.dumps(task.made_with()))) == task
+    known = Classification(TASKS["mrpc"])
+    assert task_of_checkpoint(known.made_with()) == known
+    with pytest.raises(BertprepError, match="a checkpoint of the task 'poetry', which this version does not have"):
+        task_of_checkpoint({"task": {"name": "poetry"}})
+    with pytest.raises(BertprepError, match="a checkpoint's task is not described as expected"):
+        task_of_checkpoint({"task": {"name": "classification", "of": "mood", "labels": ["one"]}})
+
+
+def says_mood(right_from: int) -> Callable[..., dict[str, Any]]:
+    """A classifier that says what is true from so many updates on, and the opposite before."""
+
+    def says(input_ids: Any, updates: int) -> dict[str, Any]:
+        is_good = (input_ids == GOOD).any(axis=1)
+        is_said = is_good if updates >= right_from else ~is_good
+        return {"logits": np.stack([~is_said, is_said], axis=1).astype(np.float32)}
+
+    return says
+
+
+def mood_settings(workdir: Path, out: Path, **more: Any) -> RunSettings:
+    settings = settings_of("glue", workdir, "--name", "mood", "--out", str(out), "--batch-size", "8", "--log-every", "1")
+    return replace(settings, save_every=5, **more)
+
+
+def train(settings: RunSettings, says: Any, engine: Any = None) -> Any:
+    engine = engine or NumPyEngine()
+    engine.says = says
+    assert loop.train(settings, engine)
+    return engine
+
+
+def test_the_loop_scores_each_epoch_and_keeps_the_best(workdir: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    train(mood_settings(workdir, out), says_mood(right_from=12))
+    found = entries(out, "evaluation")
+    assert [(entry["step"], entry["sequences"], entry["accuracy"]) for entry in found] == [(8, 21, 0), (16, 21, 1), (24, 21, 1)]
+    assert found[0]["loss"] == pytest.approx(np.log(1 + np.e))  # of logits 1 and 0, the wrong way round
+    assert found[1]["loss"] == pytest.approx(np.log(1 + np.e) - 1)
+    header = checkpoint.read_header(out / BEST)
+    assert (header["step"], header["test"]) == (16, {"phase": 1, "sequences": 21, "accuracy": 1.0})
+    assert header["task"] == {"name": "classification", "of": "mood", "labels": ["neg", "pos"]}
+    assert "accuracy" in entries(out, "train")[0]
+    assert (out / "loss.png").stat().st_size > 1000
+
+
+def test_a_run_that_is_stopped_ends_with_the_same_checkpoints(workdir: Path, tmp_path: Path) -> None:
+    whole, stopped = (mood_settings(workdir, tmp_path / name) for name in ("whole", "stopped"))
+    train(whole, says_mood(12))
+    engine: Any = NumPyEngine()
+    engine.says = says_mood(12)
+    with stopped_at(11, engine):
+        assert not loop.train(stopped, engine)
+    train(stopped, says_mood(12))
+    for path in (*find_checkpoints(whole.out), whole.out / BEST):
+        assert (stopped.out / path.name).read_bytes() == path.read_bytes()
+    assert isinstance(whole.task, Classification)
+    other = Classification(replace(whole.task.of, labels=("neg", "Pos")))
+    with pytest.raises(BertprepError, match="was made with task"):
+        train(replace(whole, task=other), says_mood(12))
+
+
+def test_ranks_score_all_rows_together(workdir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """21 sequences in batches of 8 over two ranks: the last batch of one rank has but one, of the other none."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from tests.trainer.numpy_engine import NoSignal
+
+    monkeypatch.setattr(loop, "StopSignal", NoSignal)
+    settings = mood_settings(workdir, tmp_path / "run")
+    settings = replace(settings, phases=(replace(settings.phases[0], batch_size=4),))
+    ranks = Ranks(2)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda rank: train(settings, says_mood(12), NumPyEngine(ranks, rank)), range(2)))
+    assert [entry["accuracy"] for entry in entries(tmp_path / "run", "evaluation")] == [0, 1, 1]
+
+
+def test_what_cannot_be_scored_is_refused_before_the_first_step(workdir: Path, tmp_path: Path) -> None:
+    folder = make_moods(tmp_path / "spoilt")
+    (path,) = (folder / "dev").iterdir()
+    data = bytearray(path.read_bytes())
+    data[-20:-4] = b"\xff" * 16
+    path.write_bytes(data)
+    options = ["--data", str(folder), "--out", str(tmp_path / "run"), "--batch-size", "8", "--skip-bad-records", "3"]
+    engine: Any = NumPyEngine()
+    with pytest.raises(BertprepError, match=r"dev/.*: record 20: the checksum of its data"):
+        train(settings_of("glue", workdir, *options), says_mood(0), engine)
+    assert "begin 1" not in engine.events
+    folder = make_squad(tmp_path / "without questions")
+    (folder / "dev.json").unlink()
+    with pytest.raises(BertprepError, match=r"squad_v1\.1: lacks dev\.json, vocab\.txt or manifest\.json, which predictions"):
+        train(settings_of("squad", workdir, "--data", str(folder), "--out", str(tmp_path / "run")), says_mood(0), engine)
+
+
+def test_a_record_that_is_damaged_meanwhile_ends_the_run(workdir: Path, tmp_path: Path) -> None:
+    folder = make_moods(tmp_path / "spoilt")
+    (path,) = (folder / "dev").iterdir()
+    engine: Any = NumPyEngine()
+
+    def spoil(step: int) -> None:
+        if step == 7:
+            with path.open("r+b") as file:
+                file.seek(-20, 2)
+                file.write(b"\xff" * 16)
+
+    engine.on_step = spoil
+    options = ["--data", str(folder), "--out", str(tmp_path / "run"), "--batch-size", "8", "--skip-bad-records", "3"]
+    with pytest.raises(BertprepError, match=r"dev/.*: record 20: the checksum .*; step 8 is saved"):
+        train(settings_of("glue", workdir, *options), says_mood(0), engine)
+
+
+@pytest.mark.parametrize("version", ["1.1", "2.0"])
+def test_squad_is_scored_by_its_answers(version: str, workdir: Path, tmp_path: Path) -> None:
+    """A reader that knows that answers begin with "paris" and end before the full stop."""
+    tokens = load_vocabulary(VOCABULARY).tokens
+    stop, question = tokens.index("."), tokens.index("why") if "why" in tokens else None
+
+    def says(input_ids: Any, updates: int) -> dict[str, Any]:  # noqa: ARG001 - it is right at once
+        where = np.full((2, *input_ids.shape), -5, np.float32)
+        live = tokens.index("in")
+        for row, ids in enumerate(input_ids):
+            if not ids.any():  # what fills the last batch up
+                continue
+            if question is not None and question in ids:
+                where[:, row, 0] = 5
+            else:
+                where[0, row, int(np.flatnonzero(ids == live)[0]) + 1] = 5
+                where[1, row, int(np.flatnonzero(ids == stop)[0]) - 1] = 5
+        return {"start_logits": where[0], "end_logits": where[1]}
+
+    out = tmp_path / "run"
+    train(settings_of("squad", workdir, "--version", version, "--out", str(out)), says)
+    last = entries(out, "evaluation")[-1]
+    assert (last["exact_match"], last["f1"]) == (100, 100)
+    assert ("threshold" in last) == (version == "2.0")
+    assert checkpoint.read_header(out / BEST)["test"]["f1"] == 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("glue", "which task? give --name, such as --name mrpc, or the folder of its records with --data"),
+        ("glue --name mrpc", "{w}: has no finished records of glue_mrpc; bertprep create --task glue --name mrpc makes them"),
+        ("squad --format ofrecord", "{w}: has no finished records of squad_v1.1 as ofrecords; bertprep create --task squad"),
+        ("squad", "--init: give the weights to start from, such as --init google-bert/bert-base-uncased after"),
+        ("squad --init nobody/nothing", "--init nobody/nothing: does not exist; name a checkpoint, a model.safetensors or a"),
+        (
+            "squad --init {g}/hugging_face.safetensors",
+            "hugging_face.safetensors: has no bert_config.json or config.json",
+        ),
+        ("squad --init {g}/hugging_face.safetensors --model {w}/small.json", "has 97 word embeddings for a vocabulary of"),
+        ("squad --model tiny --batch-size 0", "--batch-size 0: must be at least 1"),
+        ("squad --model tiny --epochs 0", "--epochs 0: must be above 0"),
+        ("squad --model {w}/few.json", "has records of 48 tokens, the model {w}/few.json has max_position_embeddings 8"),
+        ("squad --model tiny --epochs 0.1", "the run has one step, of 12 sequences where there are 24 records"),
+        (
+            "squad --model tiny --engine oneflow --lr 1e-3 --deterministic off",
+            "--deterministic off: OneFlow has no such choice",
+        ),
+        ("glue --model tiny --data {squad}", "has records of SQuAD v1.1; name records that bertprep create --task glue"),
+        ("squad --model tiny --version 2.0 --data {squad}", "has records of SQuAD v1.1; name records that bertprep create"),
+        ("pretrain --model tiny --data {squad}", "has SQuAD records, expected pretraining records"),
+        ("evaluate --data {squad}", "--init: is needed; name weights"),
+        ("evaluate --init {g}/hugging_face.safetensors", "--data: is needed; name a folder of records"),
+        ("evaluate --init {g}/hugging_face.safetensors --data {squad} --sequences 3", "is of a task, which is scored on all"),
+    ],
+)
+def test_mistakes_are_one_line_and_cost_no_engine(
+    arguments: str, message: str, workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in ("trainer.start", "trainer.evaluate"):
+        monkeypatch.setattr(f"{module}.open_engine", None)
+    (workdir / "few.json").write_text(replace(MODEL, max_position_embeddings=8).to_json())
+    (squad,) = workdir.glob("tfrecord/*/squad_v1.1")
+    places = {"w": workdir, "g": VOCABULARY.parent, "squad": squad}
+    given = [part.format(**places) for part in arguments.split()]
+    assert main([*given, *(["--workdir", str(workdir)] if given[0] != "evaluate" else [])]) in (1, 2)
+    said = capsys.readouterr().err.strip().splitlines()
+    assert message.format(**places) in said[-1]
+    assert len(said) == 1
+
+
+@pytest.mark.tensorflow
+def test_glue_from_pretraining_to_an_export(workdir: Path, tmp_path: Path) -> None:
+    """Train, evaluate on two devices, export, and start another run from what was exported, heads and all."""
+    out = tmp_path / "run"
+    common = ["--workdir", str(workdir), "--name", "mood", "--batch-size", "8", "--log-every", "8", "--lr", "3e-3"]
+    trainer("glue", *common, "--model", str(workdir / "small.json"), "--out", str(out))
+    last = entries(out, "evaluation")[-1]
+    (folder,) = workdir.glob("tfrecord/*/glue_mood")
+    said = trainer("evaluate", "--init", str(out), "--data", str(folder), "--devices", "2", "--out", str(tmp_path / "said"))
+    assert f"accuracy {last['accuracy']:.6g}" in said
+    assert (tmp_path / "said" / "dev" / "predictions.tsv").read_text().count("\n") == 22
+    for to in ("transformers", "google"):
+        trainer("export", "--to", to, str(out), str(tmp_path / to))
+        again = ["--init", str(tmp_path / to), "--out", str(tmp_path / f"from {to}"), "--steps", "2", "--lr", "1e-9"]
+        trainer("glue", *common, *again)  # which changes nothing
+        assert entries(tmp_path / f"from {to}", "evaluation")[-1]["loss"] == pytest.approx(last["loss"], abs=1e-5)
+    config = json.loads((tmp_path / "transformers" / "config.json").read_bytes())
+    assert (config["architectures"], config["id2label"]) == (["BertForSequenceClassification"], {"0": "neg", "1": "pos"})
+
+
+@pytest.mark.tensorflow
+def test_squad_writes_predictions(workdir: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    model = str(workdir / "small.json")
+    trainer("squad", "--workdir", str(workdir), "--version", "2.0", "--model", model, "--out", str(out), "--lr", "1e-3")
+    (folder,) = workdir.glob("tfrecord/*/squad_v2.0")
+    said = trainer("evaluate", "--init", str(out / BEST), "--data", str(folder), "--out", str(tmp_path / "said"))
+    assert f"f1 {checkpoint.read_header(out / BEST)['test']['f1']:.6g}" in said
+    names = ["nbest_predictions.json", "null_odds.json", "predictions.json"]
+    assert sorted(path.name for path in (tmp_path / "said").iterdir()) == names
+
+
+def trainer(*arguments: str) -> str:
+    """Run a command of the trainer in a process of its own; returns what it prints."""
+    import subprocess
+    import sys
+
+    done = subprocess.run([sys.executable, "-m", "trainer", *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
