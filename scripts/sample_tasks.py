@@ -89,8 +89,10 @@ def make_question(sentence: str, answer: Answer) -> str:
     >>> make_question("the convention of 1818 with Great Britain.", Answer("what year", 18, 22))
     'the convention of what year with Great Britain?'
     """
-    before, after = sentence[: answer.start].split()[-STRETCH:], sentence[answer.end :].split()[:STRETCH]
-    return re.sub(r" ([,.;:])", r"\1", " ".join([*before, answer.kind, *after])).rstrip(".,;: ") + "?"
+    before, after = sentence[: answer.start], sentence[answer.end :]
+    left = " ".join(before.split()[-STRETCH:]) + " " * before.endswith(" ")
+    right = " " * after.startswith(" ") + " ".join(after.split()[:STRETCH])
+    return (left + answer.kind + right).rstrip(".,;:- ") + "?"
 
 
 def make_squad_shaped(documents: Sequence[list[str]], *, questions: int, seed: int = SEED) -> dict[str, Any]:
