@@ -239,7 +239,7 @@ def test_help_loads_nothing_slow(command: str) -> None:
     assert commands <= {f"bertprep.commands.{name}" for name in (command, *NEEDED_BY.get(command, ()))}
 
 
-NEEDED_BY = {"vocab": ("shard",), "report": ("validate",)}
+NEEDED_BY = {"create": ("task_records",), "vocab": ("shard",), "report": ("validate",)}
 """The commands that run others first."""
 
 

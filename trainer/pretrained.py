@@ -59,9 +59,8 @@ def resolve_weights(init: str, workdir: Path) -> Path:
     try:
         return find_weights(path)
     except UsageError as error:
-        advice = (
-            "" if is_path else f"; nor is it in {downloads[0].parent}, where bertprep download weights --model ID puts models"
-        )
+        searched = workspace.download("weights")
+        advice = "" if is_path else f"; nor is it in {searched}, where bertprep download weights --model ID puts models"
         raise UsageError(f"--init {error}{advice}") from error
 
 

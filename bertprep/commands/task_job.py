@@ -103,7 +103,6 @@ def resolve_task(
         **asdict(settings),
         **dialect.made_with,
         "examples_per_file": EXAMPLES_PER_FILE,
-        "inputs": [{"split": split, "bytes": path.stat().st_size, "sha256": sha256_of(path)} for split, path in files.items()],
         "vocabulary": {"tokens": len(vocabulary), "sha256": vocabulary.sha256},
     }
     homes = {
@@ -127,7 +126,9 @@ def _squad_source(
     for split, path in files.items():
         if split not in (TRAINING, DEV):
             raise UsageError(f"--input {path}: SQuAD has files for training and dev; name it train... or dev...")
-    return make_squad_source(files, f"v{version}", vocabulary, settings), {"version": version}, files
+    read = [_describe(split, path.stat().st_size, sha256_of(path)) for split, path in files.items()]
+    asked = {"version": version, "inputs": read}
+    return make_squad_source(files, f"v{version}", vocabulary, settings), asked, files
 
 
 def _glue_source(
@@ -163,7 +164,17 @@ def _glue_source(
         if not labels and TRAINING not in files:
             raise UsageError(f"--name {name}: its labels are not known; give --labels, or a training file (train...)")
         task = own_task(name, labels or find_labels(files[TRAINING], task))
-    return GlueSource(files, task, vocabulary, settings), {"name": task.name, "labels": list(task.labels)}, paths
+    asked = {
+        "name": task.name,
+        "labels": list(task.labels),
+        "inputs": [_describe(split, file.size_bytes, file.sha256) for split, file in files.items()],
+    }
+    return GlueSource(files, task, vocabulary, settings), asked, paths
+
+
+def _describe(split: str, size_bytes: int, sha256: str) -> dict[str, Any]:
+    """What the manifest says of an input."""
+    return {"split": split, "bytes": size_bytes, "sha256": sha256}
 
 
 def _files_of(task: str, inputs: Sequence[Path | str], downloaded: Sequence[Path]) -> dict[str, Path]:

@@ -15,7 +15,7 @@ from bertprep.records.record_set import RecordSet
 from bertprep.weights.hugging_face import save_weights
 from tests.records.test_record_set import write_folder
 from tests.trainer.test_data import write_data
-from trainer import checkpoint, pretrain, resume
+from trainer import checkpoint, resume, start
 from trainer.checkpoint import Evaluated
 from trainer.cli import main
 from trainer.model_config import ModelConfig
@@ -38,8 +38,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def open_engine(_: Any) -> None:
         raise Loaded
 
-    monkeypatch.setattr(pretrain, "open_engine", open_engine)
-    monkeypatch.setattr(pretrain, "check_installed", lambda _: None)
+    monkeypatch.setattr(start, "open_engine", open_engine)
+    monkeypatch.setattr(start, "check_installed", lambda _: None)
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     monkeypatch.chdir(tmp_path)
     write_data(Path("a"))
@@ -50,10 +50,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def leave_checkpoint(step: int, monkeypatch: pytest.MonkeyPatch, *options: str, **more: Any) -> None:
     """What a run of the command leaves after that step."""
     runs: list[RunSettings] = []
-    monkeypatch.setattr(pretrain, "check_resume", lambda settings, **_: runs.append(settings) or 0)
+    monkeypatch.setattr(start, "check_resume", lambda settings, **_: runs.append(settings) or 0)
     with pytest.raises(Loaded):
         main([*COMMAND, *options])
-    monkeypatch.setattr(pretrain, "check_resume", resume.check_resume)
+    monkeypatch.setattr(start, "check_resume", resume.check_resume)
     [settings] = runs
     with RecordSet(settings.phases[0].data) as records:
         made_with = describe_run(settings, [records], devices=1, precision="off")
@@ -182,7 +182,7 @@ def test_a_run_that_is_there_or_damaged_is_refused(monkeypatch: pytest.MonkeyPat
 def test_sigterm_before_the_first_step_has_the_status_of_a_stopped_run(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(pretrain, "open_engine", lambda _: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(start, "open_engine", lambda _: signal.raise_signal(signal.SIGTERM))
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as stopped:
         main(COMMAND)
