@@ -14,7 +14,7 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
-SCRIPTS = ("test", "quickstart", "release")
+SCRIPTS = ("test", "quickstart", "release", "demo_sentiment", "end_to_end")
 DOCKERFILES = ("Dockerfile", "Dockerfile.cuda")
 
 

