@@ -1,10 +1,15 @@
 """What the heads of each fine-tuning task say, and their first 20 steps, on one engine: equal on every engine."""
 
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 from tests.golden import GOLDEN
 from tests.trainer.small_runs import FINE_TUNING, MODEL, SEED, make_task_batch
+from tests.trainer.task_data import make_squad
+from trainer.checkpoint import BEST, find_checkpoints
+from trainer.cli import main
 from trainer.engines import Engine, open_engine
 from trainer.schedule import Schedule
 from trainer.settings import EngineSettings, OptimizerSettings
@@ -29,6 +34,22 @@ def fine_tune(engine_name: str, task_name: str) -> dict[str, Any]:
         result = engine.train(batch, step=step, learning_rate=learning_rate, accumulation=2, stop=False)()
         losses.append(result.sums.loss)
     return {"losses": losses, "outputs": {name: rows.tolist() for name, rows in outputs.items()}}
+
+
+def assert_a_resumed_run_ends_with_the_same_bytes(engine_name: str, folder: Path) -> None:
+    """Of `trainer squad`, with dropout: from the checkpoint in its middle, as a killed run leaves it."""
+    data = make_squad(folder)
+    (folder / "small.json").write_text(MODEL.to_json())
+    steps = ["--epochs", "3", "--lr", "1e-3", "--save-every", "3", "--keep", "9"]
+    command = ["squad", "--engine", engine_name, "--data", str(data), "--model", str(folder / "small.json"), *steps]
+    whole, resumed = folder / "whole", folder / "resumed"
+    assert main([*command, "--out", str(whole)]) == 0
+    first, last = find_checkpoints(whole)
+    resumed.mkdir()
+    shutil.copy(first, resumed)
+    assert main([*command, "--out", str(resumed)]) == 0
+    for name in (last.name, BEST):
+        assert (resumed / name).read_bytes() == (whole / name).read_bytes()
 
 
 def write_golden(engine_name: str) -> None:

@@ -1,11 +1,12 @@
 """SQuAD, classification and regression train on OneFlow as they did when the golden losses were written."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.trainer.engines.task_losses import PATH, fine_tune
+from tests.trainer.engines.task_losses import PATH, assert_a_resumed_run_ends_with_the_same_bytes, fine_tune
 from tests.trainer.small_runs import FINE_TUNING
 
 pytestmark = pytest.mark.oneflow
@@ -19,3 +20,7 @@ def test_losses_and_outputs_are_those_of_tensorflow(task: str) -> None:
     assert found["outputs"].keys() == expected["outputs"].keys()
     for name, rows in found["outputs"].items():
         np.testing.assert_allclose(rows, expected["outputs"][name], rtol=0, atol=1e-5)
+
+
+def test_a_resumed_run_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    assert_a_resumed_run_ends_with_the_same_bytes("oneflow", tmp_path)
