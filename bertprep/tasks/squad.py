@@ -78,7 +78,7 @@ class _Reader:
         self._answers: list[list[str]] = []
         self._answer_starts: list[int] = []
         self._unlabelled = 0
-        self._place: dict[str, int | str] = {}  # where in the file the reader is, for errors
+        self._location: dict[str, int | str] = {}  # where in the file the reader is, for errors
 
     def read(self, content: object) -> SquadData:
         """The data of a parsed file."""
@@ -88,7 +88,7 @@ class _Reader:
         for article in self._objects(content, "data", "article"):
             for paragraph in self._objects(article, "paragraphs", "paragraph"):
                 self._read_paragraph(paragraph)
-        self._place.clear()
+        self._location.clear()
         if not self._ids:
             self._fail("holds no question; name another file")
         self._check_unique()
@@ -119,11 +119,11 @@ class _Reader:
             what = f"has no {name}" if name not in parent else f"{name} is {_shown(found)}"
             self._fail(f"{what}, expected a list; is it a JSON file of SQuAD?")
         for number, each in enumerate(found):
-            self._place[one] = number
+            self._location[one] = number
             if type(each) is not dict:
                 self._fail(f"is {_shown(each)}, expected an object")
             yield each
-        self._place.pop(one, None)
+        self._location.pop(one, None)
 
     def _read_paragraph(self, paragraph: Object) -> None:
         context = self._text(paragraph, "context")
@@ -132,7 +132,7 @@ class _Reader:
         blank = self._training and not context.strip(WHITE_SPACE)
         for question in self._objects(paragraph, "qas", "question"):
             identifier = self._text(question, "id")
-            self._place["question"] = identifier
+            self._location["question"] = identifier
             self._ids.append(identifier)
             self._questions.append(self._text(question, "question"))
             self._paragraphs.append(number)
@@ -202,9 +202,10 @@ class _Reader:
                 seen.add(identifier)
 
     def _fail(self, text: str) -> NoReturn:
-        # a question is named by its id once that is known, and needs no more to be found
-        place = {k: v for k, v in self._place.items() if not (isinstance(self._place.get("question"), str) and k != "question")}
-        words = ", ".join(f"{name} {_shown(value)}" for name, value in place.items())
+        location = self._location
+        if isinstance(location.get("question"), str):  # an id, which alone finds the question
+            location = {"question": location["question"]}
+        words = ", ".join(f"{name} {_shown(value)}" for name, value in location.items())
         raise BertprepError(f"{self._path}: {words}: {text}" if words else f"{self._path}: {text}")
 
 

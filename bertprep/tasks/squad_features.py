@@ -19,7 +19,7 @@ from bertprep.instances.tokenizer import Tokenizer
 from bertprep.instances.vocabulary import Vocabulary
 from bertprep.records.examples import SquadEvalExamples, SquadExamples
 from bertprep.tasks.squad import SquadData
-from bertprep.tasks.squad_words import Words, find_answers, split_contexts, tokenize_texts
+from bertprep.tasks.squad_words import Answers, Words, find_answers, split_contexts, tokenize_texts
 
 FIRST_UNIQUE_ID = 1_000_000_000
 SHUFFLE_SEED = 12345  # of run_squad.py
@@ -132,33 +132,34 @@ def make_features(
     settings: SquadSettings,
     *,
     training: bool,
-    shuffle: bool | None = None,
+    shuffle: bool = True,
     like_google: bool = False,
 ) -> SquadFeatures:
     """The features of a file that was read for the same purpose.
 
-    Training examples are shuffled before windows are cut, as `run_squad.py` does. `like_google` also drops the examples
-    that it drops for white space in or around their answer, and refuses several answers. Raises `BertprepError` where no window
-    is left.
+    Training examples are shuffled before windows are cut, as `run_squad.py` does; those for evaluation keep their order.
+    `like_google` also drops the examples that it drops for white space in or around their answer, and refuses several answers.
+    Raises `BertprepError` where no window is left.
     """
     tokenizer = Tokenizer(vocabulary, lower=not settings.cased)
     words = split_contexts(data.contexts, tokenizer)
     queries = tokenize_texts(data.questions, tokenizer)
-    order = np.arange(len(data))
-    spans = None
+    order, spans = np.arange(len(data)), None
     recovered: list[str] = []
     dropped: list[str] = []
     if training:
         answers = find_answers(data, words, like_google=like_google)
-        order, recovered, dropped = answers.kept, answers.recovered, answers.dropped
-        spans = _answer_tokens(data, words, tokenizer, order, answers.firsts, answers.lasts)
-        without = (spans[0] > spans[1]) if not like_google else np.zeros(len(order), bool)  # only characters that vanish
-        dropped = dropped + [data.ids[number] for number in order[without].tolist()]
-        order, spans = order[~without], (spans[0][~without], spans[1][~without])
-        if shuffle is None or shuffle:
-            places = list(range(len(order)))
-            random.Random(SHUFFLE_SEED).shuffle(places)
-            order, spans = order[places], (spans[0][places], spans[1][places])
+        order, spans = answers.kept, _answer_tokens(data, words, tokenizer, answers)
+        if not like_google:  # which keeps answers whose characters all vanish, at a position that is not theirs
+            vanish = spans[0] > spans[1]
+            dropped = [data.ids[number] for number in order[vanish].tolist()]
+            order, spans = order[~vanish], (spans[0][~vanish], spans[1][~vanish])
+        recovered = [name for name in answers.recovered if name not in dropped]
+        dropped = answers.dropped + dropped
+        if shuffle:
+            shuffled = list(range(len(order)))
+            random.Random(SHUFFLE_SEED).shuffle(shuffled)
+            order, spans = order[shuffled], (spans[0][shuffled], spans[1][shuffled])
     first_tokens = words.first_tokens()
     contexts = data.paragraphs[order]
     query_starts = np.concatenate([[0], queries.ends[:-1]])[order]
@@ -186,40 +187,35 @@ def make_features(
 
 
 def _answer_tokens(
-    data: SquadData,
-    words: Words,
-    tokenizer: Tokenizer,
-    questions: NDArray[np.int64],
-    first_words: NDArray[np.int64],
-    last_words: NDArray[np.int64],
+    data: SquadData, words: Words, tokenizer: Tokenizer, answers: Answers
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The first and last token of each answer: those of its words, or of them the ones that are the answer's own.
 
     So "1895" in "(1895-1943)." is one token, but "Japan" in "Japanese" is the whole word.
     """
-    impossible = first_words < 0
-    base = words.firsts[data.paragraphs[questions]]
-    starts = words.token_starts[base + first_words]
-    ends = words.token_ends[base + last_words] - 1
+    impossible = answers.firsts < 0
+    base = words.firsts[data.paragraphs[answers.kept]]
+    starts = words.token_starts[base + answers.firsts]
+    ends = words.token_ends[base + answers.lasts] - 1
     starts[impossible], ends[impossible] = -1, -1
-    texts = ["" if none else data.answers[number][0] for number, none in zip(questions.tolist(), impossible, strict=True)]
-    answers = tokenize_texts(texts, tokenizer)
-    kernels.load().narrow_spans(len(starts), words.tokens, starts, ends, answers.tokens, answers.ends)
+    numbers = zip(answers.kept.tolist(), impossible.tolist(), strict=True)
+    own = tokenize_texts(["" if none else data.answers[number][0] for number, none in numbers], tokenizer)
+    kernels.load().narrow_spans(len(starts), words.tokens, starts, ends, own.tokens, own.ends)
     return starts, ends
 
 
 def _cut(
-    sizes: NDArray[np.int64], room: NDArray[np.int64], stride: int
+    sizes: NDArray[np.int64], capacities: NDArray[np.int64], stride: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """(example, start, size) of each window of examples whose contexts have `sizes` tokens, of which `room` fit.
+    """(example, start, size) of each window of examples whose contexts have `sizes` tokens, of which `capacities` fit.
 
     >>> [column.tolist() for column in _cut(np.array([5, 9]), np.array([6, 6]), 2)]
     [[0, 1, 1, 1], [0, 0, 2, 4], [5, 6, 6, 5]]
     """
-    steps = np.minimum(room, stride)
-    further = np.maximum(0, -(-(sizes - room) // steps))  # windows after the first
+    steps = np.minimum(capacities, stride)
+    further = np.maximum(0, -(-(sizes - capacities) // steps))  # windows after the first
     counts = np.where(sizes == 0, 0, 1 + further)
     examples = np.repeat(np.arange(len(sizes)), counts)
     numbers = np.arange(len(examples)) - np.repeat(np.cumsum(counts) - counts, counts)
     starts = numbers * steps[examples]
-    return examples, starts, np.minimum(room[examples], sizes[examples] - starts)
+    return examples, starts, np.minimum(capacities[examples], sizes[examples] - starts)

@@ -16,10 +16,12 @@ import pytest
 import bertprep
 from bertprep import records
 from bertprep.cli import main
+from bertprep.config import RecordFormat
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.records.convert import Span
 from bertprep.records.data_sets import find_records
 from bertprep.records.deal import IdentifiedFile, deal
+from bertprep.records.examples import PretrainingExamples, Shape
 from bertprep.workspace.layout import by_number
 from bertprep.workspace.manifest import read_manifest
 from tests.golden import GOLDEN
@@ -172,7 +174,10 @@ def test_a_single_file_is_dealt_into_a_folder(created: dict[str, Path], tmp_path
 
 def identified(*sizes: int) -> list[IdentifiedFile]:
     named = zip("abcdefgh", sizes, strict=False)
-    return [IdentifiedFile(Path(name), name, "", "tfrecord", 8, 2, size, 0, "") for name, size in named]
+    return [
+        IdentifiedFile(Path(name), name, "", RecordFormat.TFRECORD, Shape(PretrainingExamples, 8, 2), size, 0, "")
+        for name, size in named
+    ]
 
 
 def test_runs_of_records_cross_the_ends_of_files() -> None:

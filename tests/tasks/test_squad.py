@@ -98,7 +98,7 @@ MISTAKES: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_line_with_its_place(tmp_path: Path, mistake: str) -> None:
+def test_a_mistake_is_one_line_with_its_location(tmp_path: Path, mistake: str) -> None:
     content, wanted = MISTAKES[mistake]
     with pytest.raises(BertprepError) as caught:
         read(tmp_path, content)
@@ -171,10 +171,10 @@ def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
     assert read_squad(path, "v1.1", training=True).ids == ["q1"]
 
 
-def places_in(content: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def paths_in(content: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The keys that lead to each value of a parsed file."""
     children = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
-    return [path, *(place for key, child in children for place in places_in(child, (*path, key)))]
+    return [path, *(deeper for key, child in children for deeper in paths_in(child, (*path, key)))]
 
 
 ODD = [None, True, False, 0, 1, 10**30, 0.5, "", " ", "b", "\u200b", "\ud800", "v2.0", [], {}, [[]]]
@@ -187,7 +187,7 @@ def test_any_value_anywhere_is_read_or_refused(tmp_path_factory: pytest.TempPath
     questions = [question("x", answers=RIGHT, is_impossible=False), question("y", answers=[], is_impossible=True)]
     version, training = data.draw(st.sampled_from(["v1.1", "v2.0"])), data.draw(st.booleans())
     content = copy.deepcopy(squad(version, (CONTEXT, questions[: 1 + (version == "v2.0")]), ("d", [])))
-    *parents, key = data.draw(st.sampled_from(places_in(content)[1:]))
+    *parents, key = data.draw(st.sampled_from(paths_in(content)[1:]))
     parent: Any = content
     for each in parents:
         parent = parent[each]

@@ -22,8 +22,8 @@ Logits = dict[tuple[int, int], float]  # (row, position) -> logit; 0 elsewhere
 
 def logits(features: SquadFeatures, values: Logits) -> NDArray[np.float32]:
     filled = np.zeros((len(features), features.settings.seq), np.float32)
-    for place, value in values.items():
-        filled[place] = value
+    for position, value in values.items():
+        filled[position] = value
     return filled
 
 
@@ -146,8 +146,8 @@ def test_many_questions_over_blocks_of_rows(tmp_path: Path) -> None:
     """2,100 rows are decoded in three blocks; question n has its answer at letter n % 3."""
     questions = [question(str(n), answers=[]) for n in range(2100)]
     features = features_of(tmp_path, "a b c", *questions, version="v2.0", seq=12)
-    places: Logits = {(n, 3 + n % 3): 9.0 for n in range(2100)}
-    assert predict(features, places, places).best == {str(n): "abc"[n % 3] for n in range(2100)}
+    values: Logits = {(n, 3 + n % 3): 9.0 for n in range(2100)}
+    assert predict(features, values, values).best == {str(n): "abc"[n % 3] for n in range(2100)}
 
 
 def test_logits_that_are_no_numbers(tmp_path: Path) -> None:

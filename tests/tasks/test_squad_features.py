@@ -121,16 +121,17 @@ def test_questions_without_an_answer(tmp_path: Path) -> None:
 
 
 def test_answers_that_are_not_there_are_dropped_and_named(tmp_path: Path) -> None:
-    context = "a b \u200b c"
+    context = "a b \u200b c \u200b\u00a0\u200b"
     features = features_of(
         tmp_path, context,
         question("wrong text", answers=[answer(context, "x", 0)]),
         question("elsewhere", answers=[answer(context, "c", 0)]),
         question("vanishes", answers=[answer(context, "\u200b")]),
+        question("vanishes too", answers=[answer(context, "\u200b\u00a0\u200b")]),
         question("right", answers=[answer(context, "b")]),
         training=True,
     )  # fmt: skip
-    assert features.dropped == ["wrong text", "elsewhere", "vanishes"]
+    assert (features.dropped, features.recovered) == (["wrong text", "elsewhere", "vanishes", "vanishes too"], [])
     assert [features.data.ids[number] for number in features.order] == ["right"]
 
 

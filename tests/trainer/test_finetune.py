@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,12 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
+from bertprep.options import read_options
 from bertprep.records.data_sets import find_records
 from bertprep.tasks.glue import TASKS
-from tests.trainer.numpy_engine import NumPyEngine, Ranks, entries, stopped_at
-from tests.trainer.small_runs import MODEL, VOCABULARY
+from bertprep.tasks.glue_metrics import compute_metrics
+from bertprep.weights.hugging_face import save_weights
+from tests.trainer.numpy_engine import NoSignal, NumPyEngine, Ranks, entries, stopped_at
+from tests.trainer.small_runs import MODEL, VOCABULARY, make_records
 from tests.trainer.task_data import SEQ, make_moods, make_squad
 from trainer import checkpoint, loop
 from trainer.checkpoint import BEST, find_checkpoints
@@ -25,6 +29,7 @@ from trainer.settings import RunSettings
 from trainer.tasks.classification import Classification
 from trainer.tasks.registry import task_of_checkpoint, task_of_records
 from trainer.tasks.squad import Squad
+from trainer.weights import initial_values
 
 GOOD = load_vocabulary(VOCABULARY).tokens.index("good")
 EPOCHS, BATCH = 3, 8
@@ -40,19 +45,18 @@ def workdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def request(command: str, workdir: Path, *options: str) -> _Request:
-    arguments = [command, "--workdir", str(workdir), "--model", str(workdir / "small.json"), *options]
+def request(command: str, workdir: Path, *options: str, model: bool = True) -> _Request:
+    sizes = ["--model", str(workdir / "small.json")] if model else []
+    arguments = [command, "--workdir", str(workdir), *sizes, *options]
     namespace = make_parser(command).parse_args(arguments)
     of = SQUAD if command == "squad" else GLUE
-    from bertprep.options import read_options
-
     made: Any = read_options(of.options, namespace)
     return _Request(made, of.kind, namespace)
 
 
-def settings_of(command: str, workdir: Path, *options: str, devices: int = 1) -> RunSettings:
+def settings_of(command: str, workdir: Path, *options: str, devices: int = 1, model: bool = True) -> RunSettings:
     machine: Any = SimpleNamespace(devices=devices, has_accelerator=False)
-    return request(command, workdir, *options).settings_on(machine)
+    return request(command, workdir, *options, model=model).settings_on(machine)
 
 
 def test_a_run_is_one_phase_with_the_defaults_of_the_field(workdir: Path) -> None:
@@ -69,6 +73,19 @@ def test_a_run_is_one_phase_with_the_defaults_of_the_field(workdir: Path) -> Non
     assert settings.eval_every == 7  # the sixth step ends within the first epoch
     assert isinstance(settings.task, Classification)
     assert settings.task.of.labels == ("neg", "pos")
+
+
+def test_weights_are_named_by_the_id_of_their_download(workdir: Path) -> None:
+    folder = workdir / "download" / "weights" / "somebody" / "small-bert"
+    folder.mkdir(parents=True)
+    save_weights(folder / "model.safetensors", initial_values(MODEL, seed=1))
+    (folder / "config.json").write_text(MODEL.to_json())
+    settings = settings_of("squad", workdir, "--init", "somebody/small-bert", model=False)
+    assert (settings.init, settings.model) == (folder / "model.safetensors", MODEL)
+    assert settings.out == workdir / "models" / "squad_v1.1_small-bert"
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
+    with pytest.raises(UsageError, match=r"small-bert/vocab\.txt: has sha256 \w+\.\.\., the records in .* were made with a"):
+        settings_of("squad", workdir, "--init", "somebody/small-bert", model=False)
 
 
 def test_the_task_of_records_and_of_checkpoints_is_the_same(workdir: Path) -> None:
@@ -139,11 +156,10 @@ def test_a_run_that_is_stopped_ends_with_the_same_checkpoints(workdir: Path, tmp
 
 def test_ranks_score_all_rows_together(workdir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """21 sequences in batches of 8 over two ranks: the last batch of one rank has but one, of the other none."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    from tests.trainer.numpy_engine import NoSignal
-
     monkeypatch.setattr(loop, "StopSignal", NoSignal)
+    # What loads large packages does so before the ranks wait for each other, which they do for some seconds only
+    monkeypatch.setattr("trainer.log.draw_losses", lambda *_: None)
+    compute_metrics(TASKS["cola"], np.eye(2, dtype=np.float32), np.arange(2, dtype=np.int32))
     settings = mood_settings(workdir, tmp_path / "run")
     settings = replace(settings, phases=(replace(settings.phases[0], batch_size=4),))
     ranks = Ranks(2)
@@ -258,42 +274,50 @@ def test_mistakes_are_one_line_and_cost_no_engine(
 
 
 @pytest.mark.tensorflow
-def test_glue_from_pretraining_to_an_export(workdir: Path, tmp_path: Path) -> None:
-    """Train, evaluate on two devices, export, and start another run from what was exported, heads and all."""
-    out = tmp_path / "run"
-    common = ["--workdir", str(workdir), "--name", "mood", "--batch-size", "8", "--log-every", "8", "--lr", "3e-3"]
-    trainer("glue", *common, "--model", str(workdir / "small.json"), "--out", str(out))
+def test_glue_from_a_run_to_an_export_and_back(workdir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, folder = tmp_path / "run", next(workdir.glob("tfrecord/*/glue_mood"))
+    common = ["glue", "--workdir", str(workdir), "--name", "mood", "--batch-size", "8"]
+    assert main([*common, "--model", str(workdir / "small.json"), "--out", str(out), "--epochs", "1", "--lr", "3e-3"]) == 0
     last = entries(out, "evaluation")[-1]
-    (folder,) = workdir.glob("tfrecord/*/glue_mood")
-    said = trainer("evaluate", "--init", str(out), "--data", str(folder), "--devices", "2", "--out", str(tmp_path / "said"))
-    assert f"accuracy {last['accuracy']:.6g}" in said
+    capsys.readouterr()
+    assert main(["evaluate", "--init", str(out), "--data", str(folder), "--out", str(tmp_path / "said")]) == 0
+    assert f"dev, 21 sequences: loss {last['loss']:.6g}, accuracy {last['accuracy']:.6g}\n" in capsys.readouterr().out
     assert (tmp_path / "said" / "dev" / "predictions.tsv").read_text().count("\n") == 22
     for to in ("transformers", "google"):
-        trainer("export", "--to", to, str(out), str(tmp_path / to))
-        again = ["--init", str(tmp_path / to), "--out", str(tmp_path / f"from {to}"), "--steps", "2", "--lr", "1e-9"]
-        trainer("glue", *common, *again)  # which changes nothing
-        assert entries(tmp_path / f"from {to}", "evaluation")[-1]["loss"] == pytest.approx(last["loss"], abs=1e-5)
+        exported, again = tmp_path / to, tmp_path / f"from {to}"
+        assert main(["export", "--to", to, str(out), str(exported)]) == 0
+        assert main([*common, "--init", str(exported), "--out", str(again), "--steps", "2", "--lr", "1e-9"]) == 0
+        assert entries(again, "evaluation")[-1]["loss"] == pytest.approx(last["loss"], abs=1e-5)  # heads and all
     config = json.loads((tmp_path / "transformers" / "config.json").read_bytes())
     assert (config["architectures"], config["id2label"]) == (["BertForSequenceClassification"], {"0": "neg", "1": "pos"})
 
 
 @pytest.mark.tensorflow
-def test_squad_writes_predictions(workdir: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    model = str(workdir / "small.json")
-    trainer("squad", "--workdir", str(workdir), "--version", "2.0", "--model", model, "--out", str(out), "--lr", "1e-3")
-    (folder,) = workdir.glob("tfrecord/*/squad_v2.0")
-    said = trainer("evaluate", "--init", str(out / BEST), "--data", str(folder), "--out", str(tmp_path / "said"))
-    assert f"f1 {checkpoint.read_header(out / BEST)['test']['f1']:.6g}" in said
+def test_squad_writes_predictions(workdir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, folder = tmp_path / "run", next(workdir.glob("tfrecord/*/squad_v2.0"))
+    common = ["squad", "--workdir", str(workdir), "--version", "2.0", "--model", str(workdir / "small.json")]
+    assert main([*common, "--out", str(out), "--lr", "1e-3"]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", "--init", str(out / BEST), "--data", str(folder), "--out", str(tmp_path / "said")]) == 0
+    assert f"f1 {checkpoint.read_header(out / BEST)['test']['f1']:.6g}" in capsys.readouterr().out
     names = ["nbest_predictions.json", "null_odds.json", "predictions.json"]
     assert sorted(path.name for path in (tmp_path / "said").iterdir()) == names
+    predictions = json.loads((tmp_path / "said" / "predictions.json").read_bytes())
+    assert len(predictions) == 12
+    arguments = ["--init", str(out / BEST), "--data", str(folder), "--out", str(tmp_path / "blank")]
+    assert main(["evaluate", *arguments, "--null-threshold=-1000"]) == 0
+    assert set(json.loads((tmp_path / "blank" / "predictions.json").read_bytes()).values()) == {""}
 
 
-def trainer(*arguments: str) -> str:
-    """Run a command of the trainer in a process of its own; returns what it prints."""
-    import subprocess
-    import sys
-
-    done = subprocess.run([sys.executable, "-m", "trainer", *arguments], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.mark.tensorflow
+def test_pretraining_records_give_both_losses(golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_records(golden_corpus, tmp_path)
+    (folder,) = tmp_path.glob("tfrecord/*/golden")
+    weights = initial_values(MODEL, seed=1)
+    save_weights(tmp_path / "model.safetensors", weights)
+    (tmp_path / "config.json").write_text(MODEL.to_json())
+    assert main(["evaluate", "--init", str(tmp_path), "--data", str(folder), "--sequences", "10", "--batch-size", "4"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("test, 10 sequences: loss 8.")  # about the log of the size of the vocabulary, and of 2
+    assert "masked_lm_accuracy" in said
+    assert "next_sentence_loss 0.6" in said
