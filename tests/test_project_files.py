@@ -83,7 +83,9 @@ def test_the_citation_is_of_the_newest_release() -> None:
     assert (citation["version"], citation["date-released"]) == newest
 
 
-@pytest.mark.parametrize("script", [path.name for path in sorted((ROOT / "scripts").iterdir()) if path.suffix != ".py"])
+@pytest.mark.parametrize(
+    "script", [path.name for path in sorted((ROOT / "scripts").iterdir()) if path.is_file() and path.suffix != ".py"]
+)
 def test_scripts_can_be_run(script: str) -> None:
     path = ROOT / "scripts" / script
     first = path.read_text(encoding="utf-8").partition("\n")[0]
