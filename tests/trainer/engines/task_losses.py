@@ -46,7 +46,8 @@ def assert_a_resumed_run_ends_with_the_same_bytes(engine_name: str, folder: Path
     assert main([*command, "--out", str(whole)]) == 0
     first, last = find_checkpoints(whole)
     resumed.mkdir()
-    shutil.copy(first, resumed)
+    for path in (first, whole / BEST):
+        shutil.copy(path, resumed)
     assert main([*command, "--out", str(resumed)]) == 0
     for name in (last.name, BEST):
         assert (resumed / name).read_bytes() == (whole / name).read_bytes()
