@@ -50,7 +50,7 @@ def test_the_suites_name_tests_that_exist() -> None:
     assert len(arrays) == 2
     shown = 'printf "%s\\n" "${bytes[@]}" "${commands[@]}"'
     names = subprocess.check_output(["bash", "-c", "\n".join([*arrays, shown])], cwd=ROOT, text=True).split()
-    assert [name for name in names if not (ROOT / name).exists()] == []
+    assert [name for name in names if not (ROOT / name.removeprefix("--ignore=")).exists()] == []
 
 
 @pytest.mark.parametrize("name", DOCKERFILES)

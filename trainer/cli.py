@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pkgutil import resolve_name
+from importlib import import_module
 from typing import Any
 
 from bertprep import __version__
@@ -61,7 +61,9 @@ def make_parser(command: str) -> argparse.ArgumentParser:
     for name, (module_name, summary) in COMMANDS.items():
         of_command = commands.add_parser(name, help=summary, description=summary)
         if name == command:
-            module: Any = resolve_name(module_name)
-            module.add_arguments(of_command)
-            of_command.set_defaults(run=module.run)
+            path, _, attribute = module_name.partition(":")
+            found: Any = import_module(path)
+            found = getattr(found, attribute) if attribute else found
+            found.add_arguments(of_command)
+            of_command.set_defaults(run=found.run)
     return parser

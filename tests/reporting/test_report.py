@@ -164,8 +164,8 @@ def test_an_example_is_text_with_marked_predictions() -> None:
     html = show(Excerpt("part-0", 12345, one), tokens)
     assert "9 of 12 tokens, B has 5 and is the next sentence, 3 predictions" in html
     assert ">part-0</code>, record 12,345<" in html
-    assert '<span class="a"><small>[CLS]</small> the <mark title="to predict; shown as [MASK]">states</mark>' in html
-    assert '<span class="b">ad<mark class="kept" title="to predict; left as it was">mit</mark>' in html
+    assert '<span class="a"><small>[CLS]</small> the <mark title="predicted; shown as [MASK]">states</mark>' in html
+    assert '<span class="b">ad<mark class="kept" title="predicted; unchanged">mit</mark>' in html
     assert "<s>of</s> ##ted</mark> new <small>[SEP]</small></span>" in html
 
 
@@ -200,7 +200,7 @@ def test_long_records_keep_the_page_small() -> None:
 def test_a_report_on_a_sample(outcome: Outcome) -> None:
     text = text_of(page(replace(outcome, sampled=True), [], None))
     assert "400 records were checked" in text
-    assert "Duplicates were not looked for" in text
+    assert "Duplicates were not checked" in text
 
 
 def test_a_report_on_unreadable_files() -> None:
