@@ -27,7 +27,6 @@ from bertprep.config import InstanceSettings
 from bertprep.instances import load_vocabulary
 from bertprep.options import read_options
 from bertprep.terminal import printable
-from bertprep.weights.tensor_bundle import write_bundle
 from bertprep.workspace.manifest import read_manifest
 from tests.corpora import sums
 from tests.golden import GOLDEN
