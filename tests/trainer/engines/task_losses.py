@@ -8,7 +8,7 @@ from typing import Any
 from tests.golden import GOLDEN
 from tests.trainer.small_runs import FINE_TUNING, MODEL, SEED, make_task_batch
 from tests.trainer.task_data import make_squad
-from trainer.checkpoint import BEST, find_checkpoints
+from trainer.checkpoint import BEST, find_checkpoints, read_header
 from trainer.cli import main
 from trainer.engines import Engine, open_engine
 from trainer.schedule import Schedule
@@ -46,8 +46,9 @@ def assert_a_resumed_run_ends_with_the_same_bytes(engine_name: str, folder: Path
     assert main([*command, "--out", str(whole)]) == 0
     first, last = find_checkpoints(whole)
     resumed.mkdir()
-    for path in (first, whole / BEST):
-        shutil.copy(path, resumed)
+    shutil.copy(first, resumed)
+    if read_header(whole / BEST)["step"] <= read_header(first)["step"]:  # otherwise the resumed run has to make it
+        shutil.copy(whole / BEST, resumed)
     assert main([*command, "--out", str(resumed)]) == 0
     for name in (last.name, BEST):
         assert (resumed / name).read_bytes() == (whole / name).read_bytes()
