@@ -1,7 +1,8 @@
 """Is each of many records an example of a fine-tuning task? What Google's run_squad.py and run_classifier.py write.
 
-The text is [CLS] A [SEP] or [CLS] A [SEP] B [SEP] and then padding; SQuAD's has always a B, part of a context, in which the
-answer is. Task data is small, so whole blocks are compared in NumPy; a fault is looked at closer only where there is one.
+A record is [CLS] A [SEP] or [CLS] A [SEP] B [SEP], then padding. SQuAD's always have two segments: the question and a window of
+its context, in which an answer is looked for. Task data is small, so whole blocks are compared in NumPy, and only the first
+faulty record is examined by itself.
 """
 
 from __future__ import annotations
@@ -26,10 +27,9 @@ from bertprep.records.examples import (
     SquadEvalExamples,
     SquadExamples,
 )
+from bertprep.tasks.squad_features import FIRST_UNIQUE_ID
 
 Rows = NDArray[np.bool_]
-FIRST_UNIQUE_ID = 1_000_000_000
-"""Of a split of SQuAD, as run_squad.py numbers its windows."""
 _PAD = 0
 
 
@@ -71,7 +71,7 @@ class TaskChecker:
             self._check_labels(examples)
 
     def _check_padding(self, examples: Examples) -> tuple[NDArray[np.int64], Rows]:
-        """(the tokens of text of each record, (n, seq) which they are)."""
+        """(number of tokens of each record before its padding (n,), whether each position holds one of them (n, seq))."""
         is_one = examples.input_mask == 1
         lengths = np.where(is_one.all(axis=1), examples.seq, np.argmin(is_one, axis=1))
         is_text = np.arange(examples.seq) < lengths[:, None]
@@ -129,7 +129,8 @@ class TaskChecker:
     def _check_labels(self, examples: ClassificationExamples | RegressionExamples) -> None:
         labels, real = examples.label_ids, examples.is_real_example
         if isinstance(examples, RegressionExamples):
-            self._note("label-range", "a finite label", ~np.isfinite(labels), lambda row: f"{labels[row]}")
+            wrong = ~np.isfinite(labels) | (labels < 0)
+            self._note("label-range", "a finite label of 0 or more", wrong, lambda row: f"{labels[row]}")
         elif self.rules.labels is not None:
             expected = f"label_ids below {self.rules.labels}, the number of labels"
             self._note("label-range", expected, labels >= self.rules.labels, lambda row: f"{labels[row]}")

@@ -14,6 +14,7 @@ from bertprep.check.outcome import Outcome
 from bertprep.check.record_scan import RecordScan
 from bertprep.check.record_sets import check_against_manifest, check_formats, check_surroundings
 from bertprep.check.task_checks import TaskReport, TaskRules, check_task_file, check_unique_ids
+from bertprep.config import SQUAD_VERSIONS
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary
 from bertprep.progress import Progress
@@ -110,6 +111,6 @@ def _rules_by_split(data_set: DataSet, vocabulary: Vocabulary | None) -> dict[st
             cls=vocabulary.cls if vocabulary else -1,
             sep=vocabulary.sep if vocabulary else -1,
             labels=len(labels) if isinstance(labels, list) and labels else None,
-            may_be_impossible=made_with.get("version") != "v1.1",
+            may_be_impossible=made_with.get("version") != SQUAD_VERSIONS[0],
         )
     return rules

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertprep import pool
 from bertprep.commands import add_workers, split_rows
-from bertprep.config import DEFAULT_DIALECT, RECORD_FORMATS, Dialect, RecordFormat, check_format
+from bertprep.config import DEFAULT_DIALECT, RECORD_FORMATS, SQUAD, Dialect, RecordFormat, check_format
 from bertprep.errors import BertprepError, UsageError
 from bertprep.options import add_options as add_settings
 from bertprep.options import read_options, whole_number
@@ -26,7 +26,7 @@ from bertprep.terminal import tell, tell_table
 from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import MANIFEST, QUESTIONS
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, RECORDS, TASK_RECORDS, read_finished, sha256_of, versions_of
-from bertprep.workspace.record_home import check_vocabulary_place, keep_copy, keep_vocabulary
+from bertprep.workspace.record_home import check_not_another, check_vocabulary_place, keep_copy, keep_vocabulary
 
 if TYPE_CHECKING:
     from bertprep.records.data_sets import DataSet
@@ -46,7 +46,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--pick", type=whole_number, metavar="N",
-        help="take N records of each split, evenly spaced and in order, into one file or --shards of them (default: all)",
+        help="take N records of each split, evenly spaced and in order, into one file or --shards of them; not of SQuAD's "
+        "(default: all)",
     )  # fmt: skip
     add_workers(parser)
 
@@ -159,6 +160,17 @@ def _other_format(found: set[RecordFormat], source: Path) -> RecordFormat:
     return next(name for name in RECORD_FORMATS if name not in found)
 
 
+def _check_pick(source: Path, pick: int | None, shape: Shape) -> None:
+    """Raise `UsageError` where records would be taken out of a whole that is used as one."""
+    from bertprep.records.examples import SquadEvalExamples, SquadExamples
+
+    if pick is not None and issubclass(shape.kind, SquadExamples | SquadEvalExamples):
+        raise UsageError(
+            f"--pick {pick}: {source} has windows of SQuAD's questions, which are numbered through and scored together; "
+            "convert all of them, or make records of fewer questions: bertprep create --task squad --input"
+        )
+
+
 def _convert_file(
     source: Path, target: Path, to: RecordFormat | None, dialect: Dialect, pick: int | None
 ) -> tuple[RecordFormat, dict[str, dict[str, Any]]]:
@@ -167,6 +179,7 @@ def _convert_file(
     from bertprep.records.deal import contents_of, identify
 
     identified = identify(source)
+    _check_pick(source, pick, identified.shape)
     to = to or _other_format({identified.format}, source)
     dialect.check_fits((to,), "--to")
     if target.exists():
@@ -193,6 +206,7 @@ def _convert_data_set(
     from bertprep.records.deal import plan_outputs
 
     sources = _identify_all(data_set, workers, reporter)
+    _check_pick(data_set.folder, pick, sources[0].shape)
     to = to or _other_format({source.format for source in sources}, data_set.folder)
     dialect.check_fits((to,), "--to")
     outputs = plan_outputs(data_set, sources, target, to, shards, dialect, pick)
@@ -210,6 +224,10 @@ def _convert_data_set(
     _check_free(target, outputs)
     if data_set.vocabulary is not None:
         check_vocabulary_place(target, sha256_of(data_set.vocabulary))
+    questions = data_set.home.folder / QUESTIONS
+    keeps_questions = kind == TASK_RECORDS and known["task"] == SQUAD and questions.is_file()
+    if keeps_questions:
+        check_not_another(target / QUESTIONS, sha256_of(questions), f"a copy of {questions}, which these records are made of")
     owned = {output.name.rpartition("/")[0] or "." for output in outputs}
     with (
         Journal(target, kind, made_with, owned=owned, advice="choose another target folder") as journal,
@@ -217,7 +235,7 @@ def _convert_data_set(
     ):
         if data_set.vocabulary is not None:
             keep_vocabulary(data_set.vocabulary, target)
-        if kind == TASK_RECORDS and (questions := data_set.home.folder / QUESTIONS).is_file():
+        if keeps_questions:
             keep_copy(questions, target / QUESTIONS)
         kernels.load()
         tasks = [(str(output.path), output) for output in outputs if output.name not in journal.done]

@@ -7,7 +7,7 @@ vocabulary is that of the model which is to be fine-tuned.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -49,10 +49,11 @@ from bertprep.workspace.record_home import RecordHome, home_for
 
 CASED_MODEL = "google-bert/bert-base-cased"
 _SPLIT_OF_NAME = {
-    "train": TRAINING, "dev_mismatched": DEV_MISMATCHED, "dev": DEV, "validation": DEV, "eval": DEV,
+    "train": TRAINING, "training": TRAINING, "dev_mismatched": DEV_MISMATCHED, "dev": DEV, "validation": DEV, "eval": DEV,
     "test_mismatched": SUBMISSION_MISMATCHED, "test": SUBMISSION, "diagnostic": SUBMISSION,
 }  # fmt: skip
-"""What the name of a file begins with -> its split."""
+"""What the name of a file begins with, and no letter after it -> its split."""
+_RULE = f"a name begins with {', '.join(list(_SPLIT_OF_NAME)[:-1])} or {list(_SPLIT_OF_NAME)[-1]}, and no letter follows"
 _SUFFIXES = {SQUAD: (".json",), GLUE: (".tsv", ".jsonl", ".json")}
 
 
@@ -184,19 +185,22 @@ def _files_of(task: str, inputs: Sequence[Path | str], downloaded: Sequence[Path
             if not path.is_file():
                 raise UsageError(f"{path}: does not exist; bertprep download {task} fetches it, or name files with --input")
     found: dict[str, Path] = {}
-    for path in _expanded(task, inputs) if inputs else downloaded:
+    for path in _expanded(task, inputs, {path.name for path in downloaded}) if inputs else downloaded:
         split = _split_of(path)
         if split is None:
-            raise UsageError(f"--input {path}: is it for training? Name it train..., dev... or test..., which tells the split")
+            raise UsageError(f"--input {path}: its name does not tell its split: {_RULE}, as in train.tsv; rename it")
         if split in found:
-            raise UsageError(f"--input {path}: is for {split}, and so is {found[split]}; give one file a split")
+            raise UsageError(f"--input {path}: is for {split}, and so is {found[split]}; name one file for each split")
         found[split] = path
     order = list(dict.fromkeys(_SPLIT_OF_NAME.values()))
     return dict(sorted(found.items(), key=lambda item: order.index(item[0])))
 
 
-def _expanded(task: str, inputs: Sequence[Path | str]) -> list[Path]:
-    """The files that are named, and of folders those that can be the task's."""
+def _expanded(task: str, inputs: Sequence[Path | str], published: Container[str]) -> list[Path]:
+    """The files that are named, and of folders those that can be the task's: of a split the one with its published name.
+
+    GLUE's original folders have other files too: `dev_ids.tsv` beside `dev.tsv`.
+    """
     paths: list[Path] = []
     for path in map(Path, inputs):
         if not path.exists():
@@ -207,8 +211,10 @@ def _expanded(task: str, inputs: Sequence[Path | str]) -> list[Path]:
         files = (each for each in sorted(path.iterdir()) if each.suffix in _SUFFIXES[task] and each.is_file())
         inside = [each for each in files if _split_of(each)]
         if not inside:
-            raise UsageError(f"--input {path}: holds no {' or '.join(_SUFFIXES[task])} file named train..., dev... or test...")
-        paths += inside
+            suffixes = " or ".join(_SUFFIXES[task])
+            raise UsageError(f"--input {path}: holds no {suffixes} file whose name tells its split: {_RULE}")
+        known = {_split_of(each) for each in inside if each.name in published}
+        paths += [each for each in inside if each.name in published or _split_of(each) not in known]
     return paths
 
 

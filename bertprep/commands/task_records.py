@@ -33,6 +33,11 @@ from bertprep.workspace.manifest import TASK_RECORDS
 _SETTINGS = {SQUAD: SquadSettings, GLUE: GlueSettings}
 _OF_TASK = {SQUAD: ("version", "doc_stride", "max_query"), GLUE: ("name", "labels")}
 """The options of each task that the other lacks."""
+_UNUSUAL = {
+    "dropped": "whose answer is not in their context",
+    "recovered": "which run_squad.py drops for the white space in or around their answer",
+}
+"""What the manifest counts of SQuAD's questions for training besides all of them."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -85,9 +90,9 @@ def run(options: argparse.Namespace) -> None:
         rows += [(name, *row) for row in split_rows(manifest.files, "examples")]
     tell_table(rows)
     counts = next(iter(created.manifests.values())).counts
-    if dropped := counts.get(f"{TRAINING}_dropped"):
-        questions = counts[f"{TRAINING}_questions"]
-        tell(f"dropped: {dropped:,} of {questions:,} questions for training, whose answer is not in their context")
+    for name, why in _UNUSUAL.items():
+        if found := counts.get(f"{TRAINING}_{name}"):
+            tell(f"{name}: {found:,} of {counts[f'{TRAINING}_questions']:,} questions for training, {why}")
     tell(
         f"made in {created.seconds:.1f} s in" if created.made else "nothing was missing in",
         *(f"  {folder}" for folder in created.folders.values()),

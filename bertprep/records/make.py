@@ -23,8 +23,8 @@ from bertprep.instances import Tokenizer, Vocabulary, generate_instances
 from bertprep.progress import Reporter
 from bertprep.records.writer import RecordEncoder, write_records
 from bertprep.workspace.journal import Journal
-from bertprep.workspace.manifest import RECORDS, Manifest, read_finished, versions_of
-from bertprep.workspace.record_home import RecordHome, check_vocabulary_place, keep_copy, keep_vocabulary
+from bertprep.workspace.manifest import RECORDS, Manifest, read_finished, sha256_of, versions_of
+from bertprep.workspace.record_home import RecordHome, check_not_another, check_vocabulary_place, keep_copy, keep_vocabulary
 from bertprep.workspace.verification import remove_damaged
 
 
@@ -153,6 +153,8 @@ def make_records(
     for folder, manifest in manifests.items():
         if not manifest:
             check_vocabulary_place(folder, maker.vocabulary.sha256)
+            for copy, path in (kept or {}).items():
+                check_not_another(folder / copy, sha256_of(path), f"a copy of {path}, which these records are made of")
     with contextlib.ExitStack() as stack:
         journals = {
             folder: stack.enter_context(Journal(folder, kind, made_with, owned=_owned(folder, homes), advice=advice))

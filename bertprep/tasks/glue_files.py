@@ -1,8 +1,8 @@
 """Files of labelled texts, GLUE's and the user's own: read in blocks of lines, so that workers share a large file.
 
 TSV is read as Google's `run_classifier.py` reads it: no quoting, so quotes are plain characters; carriage returns vanish; lines
-end at newlines only. JSON Lines may hold any text. A file is read once from end to end, for its sha256 and the offsets of its
-blocks; then each block by itself. Anything wrong is one line with file and line number.
+end at newlines only. JSON Lines may hold any text. A file is read once from end to end, for its sha256, its first line and the
+offsets of its blocks; then each block by itself. Anything wrong is one line with file and line number.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ TEXT_B = ("text_b", "sentence2")
 LABEL = ("label",)
 """What the columns of a user's own file may be called."""
 JSON_LINES = (".jsonl", ".json")
+MOST_LINE_BYTES = 1 << 20
+"""Of a line without its newline: many times the tokens of any model, and a bound for the memory of a block."""
 _READ_BYTES = 4 << 20
 _NO_BREAKS = str.maketrans("\t\n\r", "   ")  # BERT's tokenizer takes them for spaces, and here they end columns and lines
 _SHOWN = 40  # characters of a label, in errors
@@ -39,7 +41,7 @@ Read = Callable[[int, bytes], "tuple[bytes, bytes, bytes]"]
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file of examples that was read once: its sha256, and where each block of `LINES_IN_BLOCK` lines begins."""
+    """A file of examples that was read once, and where each block of `LINES_IN_BLOCK` lines begins."""
 
     path: Path
     split: str
@@ -47,6 +49,7 @@ class TextFile:
     sha256: str
     lines: int
     starts: tuple[int, ...]
+    line_one: bytes  # which names the columns
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,13 @@ class Rows:
 
 
 def scan_file(path: Path, split: str) -> TextFile:
-    """Read a file once; raises `BertprepError` where it cannot be read or is empty."""
+    """Read a file once; raises `BertprepError` where it cannot be read, is empty, or has a line above `MOST_LINE_BYTES`."""
     if not path.is_file():
         raise BertprepError(f"{path}: {'is not a file' if path.exists() else 'does not exist'}; expected a file of examples")
     digest = hashlib.sha256()
-    size_bytes = lines = 0
+    size_bytes = lines = line_start = 0
     starts = [0]
+    head = b""
     ends_line = True
     try:
         with path.open("rb", buffering=0) as file:
@@ -76,6 +80,11 @@ def scan_file(path: Path, split: str) -> TextFile:
                 ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
                 first = -(lines + 1) % LINES_IN_BLOCK  # the newline of this block after which the next block of lines begins
                 starts += (size_bytes + 1 + ends[first::LINES_IN_BLOCK]).tolist()
+                if not lines:
+                    head += block
+                bounds = np.concatenate([[line_start], size_bytes + 1 + ends, [size_bytes + len(block) + 1]])
+                _check_lengths(path, lines + 1, bounds)
+                line_start = int(bounds[-2])
                 lines += len(ends)
                 size_bytes += len(block)
                 ends_line = block.endswith(b"\n")
@@ -84,13 +93,22 @@ def scan_file(path: Path, split: str) -> TextFile:
     if not size_bytes:
         raise BertprepError(f"{path}: is empty; expected one example a line")
     starts = [start for start in starts if start < size_bytes]
-    return TextFile(path, split, size_bytes, digest.hexdigest(), lines + (not ends_line), tuple(starts))
+    (line_one,) = _split_lines(path, 1, head[: head.find(b"\n") + 1] or head)
+    return TextFile(path, split, size_bytes, digest.hexdigest(), lines + (not ends_line), tuple(starts), line_one)
+
+
+def _check_lengths(path: Path, first: int, bounds: NDArray[np.int64]) -> None:
+    """Raise for a line that is too long; line `first` + i begins at bounds[i]. The last may be longer than was read so far."""
+    too_long = np.diff(bounds) - 1 > MOST_LINE_BYTES
+    if too_long.any():
+        why = f"has more than {MOST_LINE_BYTES:,} bytes, the most that a line may have; is it a file of one example a line?"
+        raise _fault(path, first + int(np.argmax(too_long)), why)
 
 
 def read_rows(file: TextFile, task: GlueTask, block: int) -> Rows:
     """The examples of one block of lines; raises `BertprepError` for the first line that is wrong."""
     first, lines = _read_lines(file, block)
-    read, skipped = _reader(file, task, lines[0] if first == 1 else _read_lines(file, 0)[1][0])
+    read, skipped = _reader(file, task)
     if first == 1:
         first, lines = first + skipped, lines[skipped:]
     rows = [read(number, line) for number, line in enumerate(lines, first)]
@@ -110,7 +128,7 @@ def read_rows(file: TextFile, task: GlueTask, block: int) -> Rows:
 
 def count_rows(file: TextFile, task: GlueTask) -> int:
     """How many examples a file has; raises `BertprepError` where its header is wrong or it has no other line."""
-    _, skipped = _reader(file, task, _read_lines(file, 0)[1][0])
+    _, skipped = _reader(file, task)
     if file.lines == skipped:
         raise BertprepError(f"{file.path}: has a header and no example; expected one example a line")
     return file.lines - skipped
@@ -118,12 +136,16 @@ def count_rows(file: TextFile, task: GlueTask) -> int:
 
 def find_labels(file: TextFile, task: GlueTask) -> tuple[str, ...]:
     """The different labels of a training file of the user's own, sorted, numbers by their size."""
+    read, skipped = _reader(file, task)
     found: set[bytes] = set()
     for block in range(len(file.starts)):
         first, lines = _read_lines(file, block)
-        read, skipped = _reader(file, task, lines[0] if block == 0 else _read_lines(file, 0)[1][0])
         start = skipped if block == 0 else 0
-        found.update(read(number, line)[2] for number, line in enumerate(lines[start:], first + start))
+        for number, line in enumerate(lines[start:], first + start):
+            label = read(number, line)[2]
+            if not label:
+                raise _fault(file.path, number, "its label is empty, expected a name; fill it in, or remove the line")
+            found.add(label)
         if len(found) > 1000:
             raise BertprepError(f"{file.path}: has over 1,000 different labels; is that its column of labels?")
     if len(found) < 2:
@@ -141,6 +163,11 @@ def _read_lines(file: TextFile, block: int) -> tuple[int, list[bytes]]:
     if len(data) < end - start:
         raise BertprepError(f"{file.path}: was cut short while it was read; see that nothing else writes there, and try again")
     first = block * LINES_IN_BLOCK + 1
+    return first, _split_lines(file.path, first, data)
+
+
+def _split_lines(path: Path, first: int, data: bytes) -> list[bytes]:
+    """The lines of some bytes, of which the first is number `first`; without carriage returns, checked as said above."""
     wrong, why = -1, ""
     try:
         data.decode()
@@ -149,23 +176,23 @@ def _read_lines(file: TextFile, block: int) -> tuple[int, list[bytes]]:
     if wrong < 0 and (wrong := data.find(b"\0")) >= 0:
         why = "has a NUL, which no text has; is it a file of text?"
     if wrong >= 0:
-        raise _fault(file, first + data.count(b"\n", 0, wrong), why)
+        raise _fault(path, first + data.count(b"\n", 0, wrong), why)
     lines = data.replace(b"\r", b"").split(b"\n")
     if not lines[-1]:
         lines.pop()
-    return first, lines
+    return lines
 
 
-def _reader(file: TextFile, task: GlueTask, line_one: bytes) -> tuple[Read, int]:
+def _reader(file: TextFile, task: GlueTask) -> tuple[Read, int]:
     """How to read a line of this file, and how many lines its header has (0 or 1)."""
     if task.folder:
         columns = task.columns(file.split)
         if columns.has_header:
-            _check_is_header(file, task, columns, line_one)
+            _check_is_header(file, task, columns)
         return _read_columns(file, columns), int(columns.has_header)
     if file.path.suffix.lower() in JSON_LINES:
-        return _read_objects(file, line_one), 0
-    names = line_one.decode().removeprefix("\ufeff").split("\t")
+        return _read_objects(file), 0
+    names = file.line_one.decode().removeprefix("\ufeff").split("\t")
     text_a, text_b, label = _find_columns(file, names)
     positions = {name: names.index(name) for name in (text_a, text_b, label) if name}
     columns = Columns(
@@ -174,15 +201,15 @@ def _reader(file: TextFile, task: GlueTask, line_one: bytes) -> tuple[Read, int]
     return _read_columns(file, columns), 1
 
 
-def _check_is_header(file: TextFile, task: GlueTask, columns: Columns, line: bytes) -> None:
+def _check_is_header(file: TextFile, task: GlueTask, columns: Columns) -> None:
     """Google's readers drop the first line unseen; raise where that would drop an example."""
-    fields = line.split(b"\t")
+    fields = file.line_one.split(b"\t")
     if columns.label is None or len(fields) < columns.least:
         return
     label = fields[columns.label].removeprefix("\ufeff".encode()).decode()
     if label in task.labels or (task.is_regression and _is_number(label)):
         expected = "\\t".join(task.files[file.split].columns)
-        raise _fault(file, 1, f"is an example, expected the header {expected}, which readers skip; put it there")
+        raise _fault(file.path, 1, f"is an example, expected the header {expected}, which readers skip; put it there")
 
 
 def _read_columns(file: TextFile, columns: Columns) -> Read:
@@ -192,7 +219,7 @@ def _read_columns(file: TextFile, columns: Columns) -> Read:
         fields = line.split(b"\t")
         if len(fields) < least:
             found = f"has {len(fields)} column{'s' * (len(fields) > 1)}" if line else "is blank"
-            raise _fault(file, number, f"{found}, expected {least} or more columns, separated by tabs; fix it")
+            raise _fault(file.path, number, f"{found}, expected {least} or more columns, separated by tabs; fix it")
         return (
             fields[text_a],
             b"" if text_b is None else fields[text_b],
@@ -202,8 +229,8 @@ def _read_columns(file: TextFile, columns: Columns) -> Read:
     return read
 
 
-def _read_objects(file: TextFile, line_one: bytes) -> Read:
-    text_a, text_b, label = _find_columns(file, list(_parse_object(file, 1, line_one)))
+def _read_objects(file: TextFile) -> Read:
+    text_a, text_b, label = _find_columns(file, list(_parse_object(file, 1, file.line_one)))
 
     def read(number: int, line: bytes) -> tuple[bytes, bytes, bytes]:
         values = _parse_object(file, number, line)
@@ -220,9 +247,9 @@ def _parse_object(file: TextFile, number: int, line: bytes) -> dict[str, Any]:
     try:
         values = parse_json(line)
     except ValueError as error:
-        raise _fault(file, number, f"is not JSON ({error}); expected one object a line") from error
+        raise _fault(file.path, number, f"is not JSON ({error}); expected one object a line") from error
     if not isinstance(values, dict):
-        raise _fault(file, number, 'is not a JSON object; expected one a line, such as {"text": "...", "label": "..."}')
+        raise _fault(file.path, number, 'is not a JSON object; expected one a line, such as {"text": "...", "label": "..."}')
     return values
 
 
@@ -231,13 +258,13 @@ def _text(file: TextFile, number: int, values: dict[str, Any], name: str, *, or_
     if or_whole_number and type(value) is int:
         return str(value).encode()
     if not isinstance(value, str):
-        raise _fault(file, number, f"has no text {name!r}, as the first line has; fix or remove it")
+        raise _fault(file.path, number, f"has no text {name!r}, as the first line has; fix or remove it")
     if "\0" in value:
-        raise _fault(file, number, f"{name!r} has a NUL, which no text has")
+        raise _fault(file.path, number, f"{name!r} has a NUL, which no text has")
     try:
         return value.translate(_NO_BREAKS).encode()
     except UnicodeEncodeError:
-        raise _fault(file, number, f"{name!r} has half of a surrogate pair, which is no character") from None
+        raise _fault(file.path, number, f"{name!r} has half of a surrogate pair, which is no character") from None
 
 
 def _find_columns(file: TextFile, names: Sequence[str]) -> tuple[str, str | None, str | None]:
@@ -246,14 +273,15 @@ def _find_columns(file: TextFile, names: Sequence[str]) -> tuple[str, str | None
     for choices in (TEXT_A, TEXT_B, LABEL):
         there = [name for name in names if name in choices]
         if len(there) > 1:
-            raise _fault(file, 1, f"has the columns {' and '.join(there)}; leave one of them, it is not clear which is meant")
+            why = f"has the columns {' and '.join(there)}; leave one of them, it is not clear which is meant"
+            raise _fault(file.path, 1, why)
         found.append(there[0] if there else None)
     text_a, text_b, label = found
     is_labelled = file.split not in UNLABELLED
     if text_a is None or (is_labelled and label is None):
         missing = f"{' or '.join(TEXT_A)} for the text" if text_a is None else "label"
         shown = ", ".join(names)[:200]
-        raise _fault(file, 1, f"names no column {missing}; it has: {shown}")
+        raise _fault(file.path, 1, f"names no column {missing}; it has: {shown}")
     return text_a, text_b, label if is_labelled else None
 
 
@@ -267,15 +295,15 @@ def _is_number(text: str) -> bool:
 def _score(file: TextFile, number: int, text: bytes) -> float:
     if _is_number(text.decode()) and 0 <= (score := float(text)) <= HIGHEST_SCORE:
         return score
-    raise _fault(file, number, f"the score is {text.decode()[:_SHOWN]!r}, expected a number from 0 to {HIGHEST_SCORE:g}")
+    raise _fault(file.path, number, f"the score is {text.decode()[:_SHOWN]!r}, expected a number from 0 to {HIGHEST_SCORE:g}")
 
 
 def _wrong_label(file: TextFile, number: int, label: bytes, task: GlueTask) -> BertprepError:
     expected = ", ".join(task.labels[:20])
     if task.folder and number == 1 and label.decode().lower() in ("label", task.label.lower()):
-        return _fault(file, 1, "is a header, and this file of GLUE's has none: its first line is an example; remove it")
-    return _fault(file, number, f"the label is {label.decode()[:_SHOWN]!r}, expected one of {expected}")
+        return _fault(file.path, 1, "is a header, and this file of GLUE's has none: its first line is an example; remove it")
+    return _fault(file.path, number, f"the label is {label.decode()[:_SHOWN]!r}, expected one of {expected}")
 
 
-def _fault(file: TextFile, line: int, why: str) -> BertprepError:
-    return BertprepError(f"{file.path}: line {line:,}: {why}")
+def _fault(path: Path, line: int, why: str) -> BertprepError:
+    return BertprepError(f"{path}: line {line:,}: {why}")

@@ -93,6 +93,7 @@ class SquadSource:
             found[f"{split}_questions"] = len(features.data)
             if split == TRAINING:
                 found[f"{split}_dropped"] = len(features.dropped)
+                found[f"{split}_recovered"] = len(features.recovered)
         return found
 
     @property

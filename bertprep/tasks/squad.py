@@ -14,11 +14,12 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from bertprep.config import SQUAD_VERSIONS
 from bertprep.errors import BertprepError, UsageError
 from bertprep.untrusted import read_bounded
 
-VERSIONS = V1, V2 = ("v1.1", "v2.0")
-"""In v1.1 each question has an answer; in v2.0 some have none."""
+VERSIONS = V1, V2 = tuple(f"v{version}" for version in SQUAD_VERSIONS)
+"""As files and their names spell them. In v1.1 each question has an answer; in v2.0 some have none."""
 MOST_BYTES = 1 << 30
 WHITE_SPACE = "\t\n\r \u202f"
 """What separates words for Google's reader; other white space, such as a no-break space, is part of a word."""

@@ -21,7 +21,7 @@ from bertprep.records.examples import SquadEvalExamples, SquadExamples
 from bertprep.tasks.squad import SquadData
 from bertprep.tasks.squad_words import Answers, Words, find_answers, split_contexts, tokenize_texts
 
-FIRST_UNIQUE_ID = 1_000_000_000
+FIRST_UNIQUE_ID = 1_000_000_000  # of each split, as run_squad.py numbers its windows
 SHUFFLE_SEED = 12345  # of run_squad.py
 BLOCK_ROWS = 1024
 

@@ -108,11 +108,13 @@ def part_digits(folder: Path) -> int:
 
 def check_vocabulary_place(folder: Path, sha256: str | None) -> None:
     """Raise if a folder that bertprep has not written to has a vocabulary other than that of `sha256`."""
-    path = folder / VOCABULARY
-    if not _has_manifest(folder) and path.exists() and sha256_of(path) != sha256:
-        raise BertprepError(
-            f"{path}: exists and is not the vocabulary of these records; choose another folder, or move it away"
-        )
+    check_not_another(folder / VOCABULARY, sha256, "the vocabulary of these records")
+
+
+def check_not_another(kept: Path, sha256: str | None, expected: str) -> None:
+    """Raise if `kept` is a file other than that of `sha256`, and bertprep has not written to its folder."""
+    if not _has_manifest(kept.parent) and kept.exists() and not (kept.is_file() and sha256_of(kept) == sha256):
+        raise BertprepError(f"{kept}: exists and is not {expected}; choose another folder, or move it away")
 
 
 def keep_vocabulary(vocabulary: Path, folder: Path) -> None:

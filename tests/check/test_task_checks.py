@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertprep import SquadSettings, create_task
 from bertprep.check.findings import Finding
 from bertprep.cli import main
 from bertprep.commands.report import report
@@ -23,9 +25,11 @@ from bertprep.records import (
     SquadEvalExamples,
     SquadExamples,
 )
+from bertprep.records import open as open_records
 from bertprep.records.convert import write_examples
 from bertprep.workspace.layout import MANIFEST
 from bertprep.workspace.manifest import RECORDS, Manifest, read_manifest, sha256_of
+from tests.golden import GOLDEN
 from tests.records.task_records import CLS, FIRST_WORD, LABELS, TASK_KINDS, TOKENS, task_examples
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{number}" for number in range(FIRST_WORD, TOKENS))]
@@ -119,7 +123,8 @@ CASES += [
     (SquadEvalExamples, plant("unique_ids", 4, None, 7), "unique-ids", "unique_ids that count up, 1000000004 here"),
     (ClassificationExamples, plant("is_real_example", 4, None, 2), "label-range", "is_real_example 0 or 1"),
     (ClassificationExamples, plant("label_ids", 4, None, LABELS), "label-range", "label_ids below 3, the number of labels"),
-    (RegressionExamples, plant("label_ids", 4, None, np.nan), "label-range", "a finite label"),  # type: ignore[arg-type]
+    (RegressionExamples, plant("label_ids", 4, None, np.nan), "label-range", "a finite label of 0 or more"),  # type: ignore[arg-type]
+    (RegressionExamples, plant("label_ids", 4, None, -1), "label-range", "a finite label of 0 or more"),
 ]
 
 
@@ -150,11 +155,25 @@ def test_values_in_the_padding_are_found(tmp_path: Path, kind: type[Examples], n
 
 
 def test_an_impossible_question_of_squad_1_is_found(tmp_path: Path) -> None:
-    examples = parts(SquadExamples)
-    assert findings_of(write_set(tmp_path / "2", *examples, made_with={"version": "v2.0"})) == []
-    (found, other) = findings_of(write_set(tmp_path / "1", *examples, made_with={"version": "v1.1"}))
-    assert {found.code, other.code} == {"impossible"}
-    assert (found.record, found.found, found.count) == (0, "1", 4)
+    for version, expected in {"1.1": ["is_impossible 0, as all of SQuAD 1.1"], "2.0": []}.items():
+        source = tmp_path / f"train-v{version}.json"
+        shutil.copyfile(GOLDEN / "finetune" / f"squad_v{version[0]}.json", source)
+        settings = SquadSettings(seq=64, doc_stride=24, max_query=16)
+        made = create_task(
+            "squad", version=version, inputs=[source], settings=settings, vocab=GOLDEN / "vocab.txt",
+            output=tmp_path / version, formats="ofrecord",
+        )  # fmt: skip
+        assert findings_of(tmp_path / version) == []
+        path = made.folders["ofrecord"] / "training" / "part-0"
+        with open_records(path) as file:
+            examples = file[:]
+        assert isinstance(examples, SquadExamples)
+        without = np.flatnonzero((examples.start_positions == 0) & (examples.is_impossible == 0))
+        examples.is_impossible[without[:4]] = 1
+        write_examples([examples], path, "ofrecord")
+        found = [finding for finding in findings_of(tmp_path / version) if finding.code == "impossible"]
+        assert [finding.expected for finding in found] == expected
+        assert all((finding.record, finding.found, finding.count) == (without[0], "1", 4) for finding in found)
 
 
 def test_windows_of_a_split_are_numbered_through(tmp_path: Path) -> None:

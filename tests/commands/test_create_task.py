@@ -124,7 +124,42 @@ def test_what_is_dropped_is_counted(workspace: Path, capsys: pytest.CaptureFixtu
     manifest = read_manifest(workspace / "tfrecord" / SQUAD_FOLDER)
     assert manifest is not None
     assert manifest.counts["training_dropped"] > 0
-    assert f"dropped: {manifest.counts['training_dropped']} of 44 questions for training" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"dropped: {manifest.counts['training_dropped']} of 44 questions for training" in shown
+    assert manifest.counts["training_recovered"] > 0
+    assert f"recovered: {manifest.counts['training_recovered']} of 44 questions for training, which run_squad.py drops" in shown
+
+
+def test_a_file_of_the_user_s_is_not_replaced_by_the_questions(
+    workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    squad = ["create", "--task", "squad", "--workdir", str(workspace), "--format", "tfrecord"]
+    made, mine = tmp_path / "made", tmp_path / "mine"
+    assert main([*squad, "--output", str(made)]) == 0
+    mine.mkdir()
+    (mine / "dev.json").write_text("MY OWN FILE")
+    for command in ([*squad, "--output", str(mine)], ["convert", str(made), str(mine)]):
+        capsys.readouterr()
+        assert main(command) == 1
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert f"{mine}/dev.json: exists and is not a copy of " in said
+        assert said.endswith("which these records are made of; choose another folder, or move it away")
+        assert sums(mine).keys() == {"dev.json"}
+        assert (mine / "dev.json").read_text() == "MY OWN FILE"
+    shutil.copyfile(made / "dev.json", mine / "dev.json")
+    assert main(["convert", str(made), str(mine)]) == 0
+
+
+def test_windows_of_squad_are_not_picked(workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = bertprep.create_task("squad", workdir=workspace, formats="tfrecord").folders["tfrecord"]
+    for source in (folder, folder / "dev/squad_v1.1_dev_00000.tfrecord"):
+        capsys.readouterr()
+        assert main(["convert", str(source), str(tmp_path / "picked"), "--pick", "3"]) == 2
+        assert f"--pick 3: {source} has windows of SQuAD's questions" in capsys.readouterr().err
+        assert not (tmp_path / "picked").exists()
+    glue = bertprep.create_task("glue", name="mrpc", workdir=workspace, formats="tfrecord").folders["tfrecord"]
+    bertprep.convert(glue, tmp_path / "picked", pick=3)
+    assert len(read(tmp_path / "picked/dev")) == 3
 
 
 def test_version_2_has_questions_without_answers(workspace: Path) -> None:
@@ -167,6 +202,22 @@ def test_one_s_own_task(tmp_path: Path) -> None:
     ]
     assert read(tmp_path / "out/ofrecord/training").label_ids.tolist() == [1, 0]
     assert find_records(tmp_path / "out/tfrecord").splits == [TRAINING, TEST]
+
+
+def test_training_is_a_name_for_training(tmp_path: Path) -> None:
+    (tmp_path / "training_set.tsv").write_text("text\tlabel\nthe boat\tgood\nthe ice\tbad\n")
+    created = bertprep.create_task("glue", name="reviews", inputs=[tmp_path], vocab=VOCABULARY, output=tmp_path / "out")
+    assert read(created.folders["tfrecord"] / "training").label_ids.tolist() == [1, 0]
+
+
+def test_published_names_come_first_in_a_folder(tmp_path: Path) -> None:
+    """GLUE's original MRPC has dev_ids.tsv, without any text, beside dev.tsv."""
+    shutil.copytree(FINETUNE / "glue/MRPC", tmp_path / "MRPC")
+    (tmp_path / "MRPC/dev_ids.tsv").write_text("1\t2\n")
+    created = bertprep.create_task("glue", name="mrpc", inputs=[tmp_path / "MRPC"], vocab=VOCABULARY, output=tmp_path / "out")
+    assert len(read(created.folders["tfrecord"] / "dev")) == 8
+    with pytest.raises(bertprep.UsageError, match=r"dev_ids.tsv: is for dev, and so is .*dev.tsv; name one file"):
+        bertprep.create_task("glue", name="own", inputs=[tmp_path / "MRPC"], vocab=VOCABULARY)
 
 
 def test_scores_are_floats(tmp_path: Path) -> None:
@@ -360,11 +411,14 @@ def test_a_mistake_is_one_line(
 
 
 NAMES = {
-    "no split": (["reviews.tsv"], "--input reviews.tsv: is it for training? Name it train..., dev... or test..."),
-    "a split twice": (["train.tsv", "train_2.tsv"], "--input train_2.tsv: is for training, and so is train.tsv"),
+    "no split": (["reviews.tsv"], "--input reviews.tsv: its name does not tell its split: a name begins with train, "),
+    "letters after it": (["tests.tsv"], "test or diagnostic, and no letter follows, as in train.tsv; rename it"),
+    "a split twice": (
+        ["train.tsv", "train_2.tsv"], "--input train_2.tsv: is for training, and so is train.tsv; name one file for each split",
+    ),
     "no labels": (["dev.tsv"], "--name reviews: its labels are not known; give --labels, or a training file"),
-    "a folder of others": (["."], "--input .: holds no .tsv or .jsonl or .json file named train..., dev... or test..."),
-}
+    "a folder of others": (["."], "--input .: holds no .tsv or .jsonl or .json file whose name tells its split: a name begins"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", NAMES)

@@ -288,6 +288,38 @@ def test_labels_are_found_in_the_training_file(tmp_path: Path) -> None:
     assert find_labels(scan_file(path, TRAINING), REVIEWS) == ("1", "2", "10")
 
 
+@pytest.mark.parametrize(("name", "line"), [("train.tsv", "b\t\n"), ("train.jsonl", '{"text": "b", "label": ""}\n')])
+def test_an_empty_label_of_a_training_file_is_named_with_its_line(name: str, line: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    first = "text\tlabel\n" if name.endswith(".tsv") else '{"text": "a", "label": "pos"}\n'
+    path.write_text(first + line)
+    with pytest.raises(BertprepError, match=rf"{name}: line 2: its label is empty, expected a name; fill it in"):
+        find_labels(scan_file(path, TRAINING), REVIEWS)
+
+
+@pytest.mark.parametrize("read_bytes", [7, 1 << 20])
+@pytest.mark.parametrize("final", ["", "\n"])
+def test_a_line_that_is_too_long_is_named(final: str, read_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(glue_files, "MOST_LINE_BYTES", 20)
+    monkeypatch.setattr(glue_files, "_READ_BYTES", read_bytes)
+    path = tmp_path / "train.tsv"
+    path.write_text(f"text\tlabel\n{'a' * 15}\tgood{final}")
+    assert len(read_rows(scan_file(path, TRAINING), REVIEWS, 0)) == 1
+    for lines, number in ((f"text\tlabel\na\tgood\n{'a' * 16}\tgood", 3), ("a" * 21, 1)):
+        path.write_text(lines + final)
+        with pytest.raises(BertprepError, match=rf"train.tsv: line {number}: has more than 20 bytes, the most that a line may"):
+            scan_file(path, TRAINING)
+
+
+def test_the_header_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(glue_files, "LINES_IN_BLOCK", 3)
+    path = tmp_path / "train.tsv"
+    path.write_text("text\tlabel\n" + "a\tgood\n" * 2 + "b\tbad\n" * 3)
+    file = scan_file(path, TRAINING)
+    path.write_bytes(bytes(file.starts[1]) + path.read_bytes()[file.starts[1] :])
+    assert read_rows(file, REVIEWS, 1).labels.tolist() == [0, 0, 0]  # of the first block, now NUL, nothing is read
+
+
 @pytest.mark.parametrize("final", ["", "\n"])
 def test_blocks_are_the_file(final: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(glue_files, "LINES_IN_BLOCK", 3)
