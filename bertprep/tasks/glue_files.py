@@ -29,7 +29,7 @@ TEXT_B = ("text_b", "sentence2")
 LABEL = ("label",)
 """What the columns of a user's own file may be called."""
 JSON_LINES = (".jsonl", ".json")
-MOST_LINE_BYTES = 1 << 20
+MOST_LINE_BYTES = 1 << 18
 """Of a line without its newline: many times the tokens of any model, and a bound for the memory of a block."""
 _READ_BYTES = 4 << 20
 _NO_BREAKS = str.maketrans("\t\n\r", "   ")  # BERT's tokenizer takes them for spaces, and here they end columns and lines
