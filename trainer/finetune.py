@@ -201,9 +201,7 @@ class _Request:
 
     def _default_out(self) -> Path:
         """WORKDIR/models/squad_v1.1_bert-base-uncased."""
-        manifest = self._data_set.manifest
-        name = manifest.made_with.get("corpus") if manifest else None
-        return self._options.workdir / "models" / f"{name or self._data_set.folder.name}_{self._pretrained.short_name}"
+        return self._options.workdir / "models" / f"{self._data_set.corpus}_{self._pretrained.short_name}"
 
     def describe(self, settings: RunSettings, machine: Engine | Machine) -> list[tuple[str, str]]:
         pretrained = self._pretrained
