@@ -15,9 +15,9 @@ from bertprep.instances import load_vocabulary
 from bertprep.records import Examples, PretrainingExamples
 from bertprep.records.data_sets import DataSet, find_training_records, search
 from bertprep.records.record_set import RecordSet
-from bertprep.workspace.layout import MANIFEST, TEST
+from bertprep.workspace.layout import MANIFEST, TEST, VOCABULARY
 from bertprep.workspace.manifest import RECORDS, TASK_RECORDS, sha256_of_vocabulary, tokens_of_vocabulary
-from trainer.model_config import ModelConfig
+from trainer.model_config import PRESETS, ModelConfig
 
 DEFAULT_SEQ = 128
 
@@ -146,6 +146,20 @@ def check_same_vocabulary(parts: Sequence[Data]) -> None:
                 f"{part.folders[0]}: {differs.format(_shown(part, what), first.folders[0], _shown(first, what))}; "
                 "a model has one vocabulary: name records that were made with the same"
             )
+
+
+def load_model(name: str, data: Sequence[Data], *, advice: str) -> ModelConfig:
+    """The model that `--model` names; a preset takes the size of its vocabulary from the data.
+
+    Raises `UsageError`, which ends in `advice`, where the data do not tell it.
+    """
+    size = next((each.vocabulary_size for each in data if each.vocabulary_size is not None), None)
+    if size is None and name in PRESETS:
+        raise UsageError(
+            f"{data[0].folders[0]}: has no {VOCABULARY} beside its records, so the size of the model's vocabulary is not "
+            f"known; {advice}"
+        )
+    return ModelConfig.load(name, vocab_size=size or 1)
 
 
 def check_fits_model(data: Data, model: ModelConfig, name: str) -> None:

@@ -1,7 +1,8 @@
 """`python -m trainer squad` and `python -m trainer glue`: train a pretrained model on a task, and evaluate each epoch.
 
 Records are those of `bertprep create --task`; what the task is, its version or its labels, their manifest says. The model's
-sizes come with the weights. Defaults are those of Google's `run_squad.py` and of the BERT paper's GLUE results.
+sizes come with the weights. Defaults are those of the commands in Google's README: of `run_squad.py` for SQuAD 1.1, and of
+`run_classifier.py` for MRPC.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from typing import Any
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import UsageError
 from bertprep.options import add_options, check_options, option, read_options
-from bertprep.records.data_sets import find_records
-from bertprep.tasks.glue import TASKS
+from bertprep.records.data_sets import DataSet, find_records
+from bertprep.tasks.glue import TASKS, find_task
 from bertprep.tasks.glue_metrics import check_metrics_installed
-from trainer.data import Data, check_fits_model, find_task_data, name_data
+from bertprep.workspace.layout import MANIFEST
+from bertprep.workspace.manifest import TASK_RECORDS
+from trainer.data import check_fits_model, find_task_data, name_data
 from trainer.engines import Engine, Machine
 from trainer.pretrained import find_pretrained
 from trainer.schedule import Schedule
@@ -31,7 +34,7 @@ from trainer.tasks.squad import Squad
 
 _MOST_EPOCHS = 100_000
 _NOT_ASKED = ("init", "eval_every", "eval_sequences", "keep_best", "lengthen")
-"""Of a run's settings: an evaluation is of all records, at the end of each epoch, and the best checkpoint is kept."""
+"""Settings of a run that are no options here: each epoch ends with an evaluation on all records, and the best is kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,12 +116,22 @@ class GlueOptions(FinetuneOptions):
             raise UsageError("which task? give --name, such as --name mrpc, or the folder of its records with --data")
 
     @property
+    def task_name(self) -> str | None:
+        """The name as manifests have it: that of one of GLUE's tasks may be written in other ways."""
+        if self.name is None:
+            return None
+        try:
+            return find_task(self.name).name
+        except UsageError:
+            return self.name
+
+    @property
     def records(self) -> str:
-        return f"glue_{self.name}"
+        return f"glue_{self.task_name}"
 
     @property
     def make(self) -> str:
-        return f"bertprep create --task glue --name {self.name}"
+        return "bertprep create --task glue" + (f" --name {self.task_name}" if self.task_name else "")
 
 
 class _Request:
@@ -134,7 +147,8 @@ class _Request:
             if options.data is None
             else name_data([options.data], None, options.format, kind=None)
         )
-        self._task = _task_of(self._data, kind, options)
+        self._data_set = find_records(self._data.folders[0])
+        self._task = _task_of(self._data_set, kind, options)
         if isinstance(self._task, Classification) and self._data.has_test:
             check_metrics_installed()
         self._pretrained = find_pretrained(options.init, options.workdir, options.model, self._data)
@@ -170,9 +184,10 @@ class _Request:
         steps = options.steps or max(1, int(data.records / global_batch * options.epochs))
         schedule = Schedule(peak=options.learning_rate, steps=steps, warmup_steps=int(steps * options.warmup))
         if schedule.learning_rate(1) == 0:
+            more = "--steps" if options.steps else "--epochs"
             raise UsageError(
                 f"{data.folders[0]}: the run has one step, of {global_batch:,} sequences where there are {data.records:,} "
-                "records; the last step has a learning rate of 0, so nothing would be learned; give more --epochs"
+                f"records; the last step has a learning rate of 0, so nothing would be learned; give more {more}"
             )
         phase = Phase(
             data=data.folders,
@@ -186,15 +201,14 @@ class _Request:
 
     def _default_out(self) -> Path:
         """WORKDIR/models/squad_v1.1_bert-base-uncased."""
-        name = self._data.folders[0].name if self._options.data else self._options.records
-        return self._options.workdir / "models" / f"{name}_{self._pretrained.short_name}"
+        return self._options.workdir / "models" / f"{self._data_set.corpus}_{self._pretrained.short_name}"
 
     def describe(self, settings: RunSettings, machine: Engine | Machine) -> list[tuple[str, str]]:
         pretrained = self._pretrained
         start_from = str(pretrained.file) if pretrained.file else "random weights; --init names pretrained ones"
         return [
             ("task", _describe_task(self._task)),
-            ("model", describe_model(pretrained.name, settings.model, self._task, dropout=self._options.dropout)),
+            ("model", describe_model(pretrained.name, settings.model, self._task)),
             ("init", start_from),
             *describe_phase(settings.phases[0], self._data, machine.devices or 1),
             ("optimizer", settings.optimizer.describe()),
@@ -203,11 +217,22 @@ class _Request:
         ]
 
 
-def _task_of(data: Data, kind: type, options: FinetuneOptions) -> Task:
+def _task_of(data_set: DataSet, kind: type, options: FinetuneOptions) -> Task:
     """The task of the records, which must be the command's."""
-    task = task_of_records(find_records(data.folders[0]))
+    folder, manifest = data_set.folder, data_set.manifest
+    if manifest is None or manifest.kind != TASK_RECORDS:
+        raise UsageError(
+            f"{folder}: its {MANIFEST} is missing or names no task, so what the records are for is not known; name records "
+            f"that {options.make} makes"
+        )
+    task = task_of_records(data_set)
     if not isinstance(task, kind) or (isinstance(options, SquadOptions) and task != Squad(f"v{options.version}")):
-        raise UsageError(f"{data.folders[0]}: has records of {_describe_task(task)}; name records that {options.make} makes")
+        raise UsageError(f"{folder}: has records of {_describe_task(task)}; name records that {options.make} makes")
+    if isinstance(task, Classification) and isinstance(options, GlueOptions) and options.task_name not in (None, task.of.name):
+        raise UsageError(
+            f"--name {options.name}: the records in {folder} are of {task.of.name}; leave it out, or name records that "
+            f"{options.make} makes"
+        )
     return task
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import UsageError
 from bertprep.options import add_options, check_options, option, read_options
-from trainer.data import DEFAULT_SEQ, Data, check_fits_model, check_same_vocabulary, find_data, name_data
+from trainer.data import DEFAULT_SEQ, Data, check_fits_model, check_same_vocabulary, find_data, load_model, name_data
 from trainer.engines import Engine, Machine
 from trainer.model_config import PRESETS, ModelConfig
 from trainer.phases import Entry, PhaseOptions, check_learning, make_phases, read_phases
@@ -77,7 +77,9 @@ class _Request:
         """The whole run on this machine; of one device, and no accelerator, where these are unknown."""
         devices, options = machine.devices or 1, self.options
         name = options.model if options.model is not None else "base" if machine.has_accelerator else "tiny"
-        model = _load_model(name, self.data)
+        model = load_model(name, self.data, advice="name the file with --vocab, or a bert_config.json with --model")
+        for data in self.data:
+            check_fits_model(data, model, name)
         phases = make_phases(self._entries, self.data, self._phases, devices=devices, optimizer=self._optimizer.name)
         settings = read_options(
             RunSettings,
@@ -105,7 +107,7 @@ class _Request:
 
     def _describe_model(self, model: ModelConfig, *, has_accelerator: bool) -> str:
         name = self.options.model or ("base" if has_accelerator else "tiny (there is no accelerator; --model takes another)")
-        return describe_model(name, model, PRETRAINING, dropout=self.options.dropout)
+        return describe_model(name, model, PRETRAINING)
 
 
 def run(namespace: argparse.Namespace) -> int:
@@ -125,20 +127,6 @@ def _find_data(phases: Sequence[Entry], options: PretrainOptions) -> list[Data]:
         data.append(find_data(options.workdir, phase.get("seq", DEFAULT_SEQ), record_format, vocabulary=options.vocab))
     check_same_vocabulary(data)
     return data
-
-
-def _load_model(name: str, data: Sequence[Data]) -> ModelConfig:
-    """The model of that name, checked against the data; a preset takes the size of its vocabulary from them."""
-    size = next((each.vocabulary_size for each in data if each.vocabulary_size is not None), None)
-    if size is None and name in PRESETS:
-        raise UsageError(
-            f"{data[0].folders[0]}: has no vocab.txt beside its records, so the size of the model's vocabulary is not known; "
-            "name the file with --vocab, or a bert_config.json with --model"
-        )
-    model = ModelConfig.load(name, vocab_size=size or 1)
-    for each in data:
-        check_fits_model(each, model, name)
-    return model
 
 
 def _default_out(workdir: Path, model: str, phases: Sequence[Phase], optimizer: str) -> Path:

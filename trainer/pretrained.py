@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bertprep.errors import UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.sources.tasks.weights import BERT_CONFIG, CONFIG
 from bertprep.weights.tensor_bundle import find_prefix
-from bertprep.workspace.layout import VOCABULARY, Workspace
-from trainer.data import Data
-from trainer.model_config import PRESETS, ModelConfig
+from bertprep.workspace.layout import GOOGLE_PREFIX, VOCABULARY, Workspace
+from trainer import checkpoint
+from trainer.data import Data, load_model
+from trainer.model_config import ModelConfig
 from trainer.weights import HUGGING_FACE_FILE, find_model, find_weights
 
 
@@ -25,11 +26,20 @@ class Pretrained:
 
     @property
     def short_name(self) -> str:
-        """For the name of a folder: of google-bert/bert-base-uncased, or of a file in such a folder, bert-base-uncased."""
-        path = Path(self.name).resolve()
-        if not path.is_file():
+        """For the name of a folder: that of the model's folder, where its files are called as all models' are.
+
+        bert-base-uncased for google-bert/bert-base-uncased or a model.safetensors in such a folder, uncased_L-12_H-768_A-12 for
+        a bert_model.ckpt, and run_checkpoint-000001000 for a checkpoint, of which a run has several.
+        """
+        path = Path(self.name)
+        prefix = find_prefix(path)
+        path = (prefix or path).resolve()
+        if prefix is None and not path.is_file():
             return path.name
-        return path.parent.name if path.name in (BERT_CONFIG, CONFIG, HUGGING_FACE_FILE) else path.stem
+        if path.name in (BERT_CONFIG, CONFIG, HUGGING_FACE_FILE, GOOGLE_PREFIX):
+            return path.parent.name
+        is_numbered = prefix is not None or path.name.startswith("checkpoint-")
+        return f"{path.parent.name}_{path.name.removesuffix('.safetensors')}" if is_numbered else path.stem
 
 
 def find_pretrained(init: str | None, workdir: Path, model: str | None, data: Data) -> Pretrained:
@@ -43,11 +53,27 @@ def find_pretrained(init: str | None, workdir: Path, model: str | None, data: Da
                 "--init: give the weights to start from, such as --init google-bert/bert-base-uncased after bertprep download "
                 "weights; or --model, to train from random weights"
             )
-        return Pretrained(None, _load_model(model, data), model)
+        return Pretrained(None, _load(model, data), model)
     file = resolve_weights(init, workdir)
     _check_vocabulary(file, data)
-    config = _load_model(model, data) if model is not None else find_model(file)
+    config = _load(model, data) if model is not None else _with_dropout(file, find_model(file))
     return Pretrained(file, config, init)
+
+
+def _load(model: str, data: Data) -> ModelConfig:
+    return load_model(model, [data], advice="name a bert_config.json with --model")
+
+
+def _with_dropout(file: Path, model: ModelConfig) -> ModelConfig:
+    """The model with BERT's dropout where a checkpoint has none: `--no-dropout` was a choice of its run alone."""
+    if model != model.without_dropout() or find_prefix(file) or not checkpoint.is_checkpoint(file):
+        return model
+    default = ModelConfig()
+    return replace(
+        model,
+        hidden_dropout_prob=default.hidden_dropout_prob,
+        attention_probs_dropout_prob=default.attention_probs_dropout_prob,
+    )
 
 
 def resolve_weights(init: str, workdir: Path) -> Path:
@@ -62,14 +88,6 @@ def resolve_weights(init: str, workdir: Path) -> Path:
         searched = workspace.download("weights")
         advice = "" if is_path else f"; nor is it in {searched}, where bertprep download weights --model ID puts models"
         raise UsageError(f"--init {error}{advice}") from error
-
-
-def _load_model(name: str, data: Data) -> ModelConfig:
-    if name in PRESETS and data.vocabulary_size is None:
-        raise UsageError(
-            f"{data.folders[0]}: has no {VOCABULARY}, so the size of the vocabulary is not known; name a --model FILE"
-        )
-    return ModelConfig.load(name, vocab_size=data.vocabulary_size or 1)
 
 
 def _check_vocabulary(file: Path, data: Data) -> None:

@@ -29,7 +29,7 @@ from trainer.engines import Engine
 from trainer.metrics import Interval
 from trainer.schedule import LENGTHENED, find_lengthening, schedules_of
 from trainer.settings import RunSettings
-from trainer.weights import check_initial_weights, read_initial_weights
+from trainer.weights import check_initial_weights, describe_other_head, read_initial_weights
 
 MODEL_CONFIG = "bert_config.json"
 _FINGERPRINT = "records_sha256"
@@ -104,7 +104,7 @@ def describe_finished(settings: RunSettings) -> str:
 def resume(settings: RunSettings, engine: Engine, made_with: Mapping[str, Any]) -> RunState:
     """Give the engine what it starts from."""
     newest = _newest(settings)
-    run, message = RunState(made_with), ""
+    run, message, other_head = RunState(made_with), "", ""
     if newest:
         run, arrays = checkpoint.read(newest)
         expected = len(Interval(settings.task.sums()).numbers)
@@ -114,15 +114,16 @@ def resume(settings: RunSettings, engine: Engine, made_with: Mapping[str, Any]) 
         engine.restore(arrays)
         run.best = checkpoint.read_best(settings.out, run.step, run.made_with) if settings.keep_best else None
     elif settings.init:
-        engine.restore(read_initial_weights(settings.init, settings.model, settings.task))
+        other_head = describe_other_head(settings.init, settings.model, settings.task)
+        engine.restore(read_initial_weights(settings.init, settings.model, settings.task, heads=not other_head))
     _check_ranks(engine, run)
     if engine.is_first:
         remove_leftovers(settings.out)
         _write_model_files(settings)
         if newest:
             say(f"{newest}: resuming after step {run.step:,}" + (", not from what --init names" if settings.init else ""))
-        if message:
-            say(message)
+        for line in filter(None, (message, other_head)):
+            say(line)
     return run
 
 

@@ -84,12 +84,13 @@ def _say_rows(rows: Sequence[tuple[str, str]], width: int) -> None:
         say(f"{name:<{width}}  {text}")
 
 
-def describe_model(name: str, model: ModelConfig, task: Task, *, dropout: bool) -> str:
+def describe_model(name: str, model: ModelConfig, task: Task) -> str:
     """One line: which model, of which sizes."""
+    has_dropout = model != model.without_dropout()
     parameters = sum(math.prod(shape) for shape in task.variable_shapes(model).values())
     return (
         f"{name}: {model.num_hidden_layers} layers of {model.hidden_size}, a vocabulary of {model.vocab_size:,}, "
-        f"{parameters:,} parameters" + ("" if dropout else ", no dropout")
+        f"{parameters:,} parameters" + ("" if has_dropout else ", no dropout")
     )
 
 

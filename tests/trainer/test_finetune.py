@@ -1,9 +1,10 @@
 """Fine-tuning: what is asked for becomes a run on the loop that is there, scored at each epoch; mistakes are one line."""
 
 import json
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from trainer import checkpoint, loop
 from trainer.checkpoint import BEST, find_checkpoints
 from trainer.cli import main, make_parser
 from trainer.finetune import GLUE, SQUAD, _Request
+from trainer.pretrained import Pretrained
 from trainer.settings import RunSettings
 from trainer.tasks.classification import Classification
 from trainer.tasks.registry import task_of_checkpoint, task_of_records
@@ -42,6 +44,11 @@ def workdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for version in ("1.1", "2.0"):
         make_squad(folder, version)
     (folder / "small.json").write_text(MODEL.to_json())
+    return folder
+
+
+def moods(workdir: Path) -> Path:
+    (folder,) = workdir.glob("tfrecord/*/glue_mood")
     return folder
 
 
@@ -86,6 +93,63 @@ def test_weights_are_named_by_the_id_of_their_download(workdir: Path) -> None:
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
     with pytest.raises(UsageError, match=r"small-bert/vocab\.txt: has sha256 \w+\.\.\., the records in .* were made with a"):
         settings_of("squad", workdir, "--init", "somebody/small-bert", model=False)
+
+
+def test_tasks_are_named_as_create_names_them(workdir: Path) -> None:
+    assert (
+        settings_of("glue", workdir, "--name", "mood").task == settings_of("glue", workdir, "--data", str(moods(workdir))).task
+    )
+    for name, expected in (("MRPC", "mrpc"), ("SST-2", "sst2"), ("Reviews", "Reviews")):
+        with pytest.raises(UsageError, match=f"no finished records of glue_{expected}; .* --name {expected} makes them"):
+            request("glue", workdir, "--name", name)
+
+
+def test_a_run_is_named_by_the_task_of_its_records_and_by_its_weights(workdir: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "tfrecord"
+    shutil.copytree(moods(workdir), folder)
+    assert settings_of("glue", workdir, "--data", str(folder)).out.name == "glue_mood_small"
+    run = tmp_path / "uncased_L-2"
+    header = checkpoint.RunState({"model": asdict(MODEL)}, 10)
+    file = checkpoint.save(run, header, initial_values(MODEL, seed=1), keep=1)
+    names = {str(run): "uncased_L-2", str(file): "uncased_L-2_checkpoint-000000010"}
+    for name in ("bert_model.ckpt", "model.ckpt-300", "mine.safetensors"):
+        (run / f"{name}.index").touch()
+    (run / "mine.safetensors").touch()
+    (run / "mine.safetensors.index").unlink()
+    names |= {str(run / "bert_model.ckpt"): "uncased_L-2", str(run / "bert_model.ckpt.index"): "uncased_L-2"}
+    names |= {str(run / "model.ckpt-300"): "uncased_L-2_model.ckpt-300", str(run / "mine.safetensors"): "mine"}
+    assert {name: Pretrained(None, MODEL, name).short_name for name in names} == names
+
+
+def test_dropout_is_a_switch_of_each_run(workdir: Path, tmp_path: Path) -> None:
+    header = checkpoint.RunState({"model": asdict(MODEL.without_dropout())}, 10)
+    checkpoint.save(tmp_path, header, initial_values(MODEL, seed=1), keep=1)
+    machine: Any = SimpleNamespace(devices=1, has_accelerator=False)
+    for options, expected in (((), MODEL), (("--no-dropout",), MODEL.without_dropout())):
+        asked = request("squad", workdir, "--init", str(tmp_path), *options, model=False)
+        settings = asked.settings_on(machine)
+        assert settings.model == expected
+        assert ("no dropout" in dict(asked.describe(settings, machine))["model"]) == (expected != MODEL)
+    (tmp_path / "none.json").write_text(MODEL.without_dropout().to_json())
+    asked = request("squad", workdir, "--model", str(tmp_path / "none.json"), model=False)
+    assert dict(asked.describe(asked.settings_on(machine), machine))["model"].endswith("parameters, no dropout")
+
+
+def test_a_new_run_says_that_its_head_is_drawn(workdir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cola = Classification(TASKS["cola"])
+    header = checkpoint.RunState({"model": asdict(MODEL), **cola.made_with()}, 10)
+    file = checkpoint.save(tmp_path / "cola", header, initial_values(MODEL, 1, cola), keep=1)
+    engine: Any = NumPyEngine()
+    taken: list[str] = []
+    engine.restore = taken.extend
+    settings = mood_settings(workdir, tmp_path / "run", init=file)
+    said = f"--init {file}: the head of cola with 2 labels (0, 1) is not that of mood with 2 labels (neg, pos); drawn from"
+    train(settings, says_mood(0), engine)
+    assert said in capsys.readouterr().err
+    assert "bert/pooler/dense/bias" in taken
+    assert "output_weights" not in taken
+    train(settings, says_mood(0))  # resumes, with the head that it has learned
+    assert said not in capsys.readouterr().err
 
 
 def test_the_task_of_records_and_of_checkpoints_is_the_same(workdir: Path) -> None:
@@ -245,12 +309,19 @@ def test_squad_is_scored_by_its_answers(version: str, workdir: Path, tmp_path: P
         ("squad --model tiny --batch-size 0", "--batch-size 0: must be at least 1"),
         ("squad --model tiny --epochs 0", "--epochs 0: must be above 0"),
         ("squad --model {w}/few.json", "has records of 48 tokens, the model {w}/few.json has max_position_embeddings 8"),
-        ("squad --model tiny --epochs 0.1", "the run has one step, of 12 sequences where there are 24 records"),
+        ("squad --model tiny --epochs 0.1", "nothing would be learned; give more --epochs"),
+        ("squad --model tiny --steps 1", "nothing would be learned; give more --steps"),
+        ("squad --model {g}/absent --data {plain}", "{plain}: its manifest.json is missing or names no task, so what the"),
+        (
+            "glue --model tiny --name cola --data {mood}",
+            "--name cola: the records in {mood} are of mood; leave it out, or name records that bertprep create --task glue "
+            "--name cola makes",
+        ),
         (
             "squad --model tiny --engine oneflow --lr 1e-3 --deterministic off",
             "--deterministic off: OneFlow has no such choice",
         ),
-        ("glue --model tiny --data {squad}", "has records of SQuAD v1.1; name records that bertprep create --task glue"),
+        ("glue --model tiny --data {squad}", "records of SQuAD v1.1; name records that bertprep create --task glue makes"),
         ("squad --model tiny --version 2.0 --data {squad}", "has records of SQuAD v1.1; name records that bertprep create"),
         ("pretrain --model tiny --data {squad}", "has SQuAD records, expected pretraining records"),
         ("evaluate --data {squad}", "--init: is needed; name weights"),
@@ -265,7 +336,9 @@ def test_mistakes_are_one_line_and_cost_no_engine(
         monkeypatch.setattr(f"{module}.open_engine", None)
     (workdir / "few.json").write_text(replace(MODEL, max_position_embeddings=8).to_json())
     (squad,) = workdir.glob("tfrecord/*/squad_v1.1")
-    places = {"w": workdir, "g": VOCABULARY.parent, "squad": squad}
+    plain = workdir / "records of another tool"
+    shutil.copytree(squad / "training", plain / "training", dirs_exist_ok=True)
+    places = {"w": workdir, "g": VOCABULARY.parent, "squad": squad, "mood": moods(workdir), "plain": plain}
     given = [part.format(**places) for part in arguments.split()]
     assert main([*given, *(["--workdir", str(workdir)] if given[0] != "evaluate" else [])]) in (1, 2)
     said = capsys.readouterr().err.strip().splitlines()

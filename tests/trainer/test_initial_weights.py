@@ -1,5 +1,6 @@
 """A run begins with exactly the weights of the file that it is given, whoever wrote it, or not at all."""
 
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.tasks.glue import TASKS as GLUE
 from bertprep.tasks.glue import own_task
 from bertprep.weights.hugging_face import Weights, save_weights
 from bertprep.weights.safetensors import read_safetensors, write_safetensors
@@ -19,8 +21,17 @@ from trainer import checkpoint
 from trainer.model_config import ModelConfig
 from trainer.tasks import Task
 from trainer.tasks.classification import Classification
+from trainer.tasks.pretraining import PRETRAINING
 from trainer.tasks.squad import Squad
-from trainer.weights import find_model, find_weights, initial_values, read_initial_weights, variable_shapes
+from trainer.weights import (
+    check_initial_weights,
+    describe_other_head,
+    find_model,
+    find_weights,
+    initial_values,
+    read_initial_weights,
+    variable_shapes,
+)
 
 
 def save_checkpoint(folder: Path, step: int, *, seed: int, config: ModelConfig = CONFIG, **made_with: Any) -> Weights:
@@ -232,6 +243,69 @@ def test_heads_are_taken_where_the_file_has_the_tasks_own(writer: str, tmp_path:
         read_initial_weights(path, CONFIG, two)
     with pytest.raises(BertprepError, match=r"lacks 7 of the model's 30 variables: cls.predictions"):
         read_initial_weights(path, CONFIG)
+
+
+COLA, MRPC, MNLI, RTE, STSB = (Classification(GLUE[name]) for name in ("cola", "mrpc", "mnli", "rte", "stsb"))
+MOOD, TURNED = (Classification(own_task("mood", labels)) for labels in (("neg", "pos"), ("pos", "neg")))
+
+
+@pytest.mark.parametrize(
+    ("trained", "task", "says"),
+    [
+        (MRPC, MRPC, ""),
+        (MOOD, MOOD, ""),
+        (Squad("v1.1"), Squad("v2.0"), ""),
+        (PRETRAINING, MRPC, ""),
+        (COLA, MRPC, "the head of cola with 2 labels (0, 1) is not that of mrpc with 2 labels (0, 1); drawn from the seed"),
+        (MNLI, RTE, "the head of mnli with 3 labels (contradiction, entailment, neutral) is not that of rte with 2 labels"),
+        (MOOD, TURNED, "the head of mood with 2 labels (neg, pos) is not that of mood with 2 labels (pos, neg); drawn"),
+        (STSB, MRPC, "the head of stsb with a score is not that of mrpc"),
+        (MRPC, SQUAD, "the head of mrpc with 2 labels (0, 1) is not that of SQuAD; drawn from the seed"),
+    ],
+)
+def test_a_run_keeps_the_head_of_its_own_task_alone(trained: Task, task: Task, says: str, tmp_path: Path) -> None:
+    weights = initial_values(CONFIG, 3, trained)
+    made_with = {"model": asdict(CONFIG), **trained.made_with()}
+    file = checkpoint.save(tmp_path, checkpoint.RunState(made_with, 10), weights, keep=1)
+    line = describe_other_head(tmp_path, CONFIG, task)
+    assert line.startswith(f"--init {file}: {says}") if says else not line
+    check_initial_weights(tmp_path, CONFIG, task)  # MNLI's head does not fit, and need not
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "says"),
+    [
+        (2, {"0": "neg", "1": "pos"}, ""),
+        (2, {"0": "LABEL_0", "1": "LABEL_1"}, ""),
+        (2, None, ""),
+        (2, {"1": "neg", "0": "pos"}, "the head with 2 labels (pos, neg) is not that of mood with 2 labels (neg, pos); drawn"),
+        (2, {"a": 1}, "the head with 2 labels (None) is not that of mood"),
+        (3, {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}, "the head with 3 labels is not that of mood with 2 labels"),
+        (6, dict(zip("012345", "abcdef", strict=True)), "the head with 6 labels (a, b, c, d, ...) is not that of mood"),
+    ],
+)
+def test_a_head_of_hugging_face_is_known_by_its_labels(
+    labels: int, names: dict[str, str] | None, says: str, tmp_path: Path
+) -> None:
+    trained = Classification(own_task("any", [str(number) for number in range(labels)]))
+    save_weights(tmp_path / "model.safetensors", initial_values(CONFIG, 3, trained))
+    (tmp_path / "config.json").write_text(json.dumps({"id2label": names}))
+    line = describe_other_head(tmp_path, CONFIG, MOOD)
+    assert line.startswith(f"--init {tmp_path}/model.safetensors: {says}") if says else not line
+    check_initial_weights(tmp_path, CONFIG, MOOD)
+    assert not describe_other_head(tmp_path, CONFIG, SQUAD)  # it has none for it
+    (tmp_path / "config.json").write_text("[")
+    with pytest.raises(BertprepError, match=r"config\.json: is not the configuration of a model \("):
+        check_initial_weights(tmp_path, CONFIG, MOOD)
+
+
+def test_a_head_of_google_is_known_by_the_number_of_its_labels(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "model.ckpt-9", initial_values(CONFIG, 3, THREE))
+    assert not describe_other_head(tmp_path, CONFIG, MNLI)
+    assert describe_other_head(tmp_path, CONFIG, STSB).endswith(
+        "model.ckpt-9: the head with 3 labels is not that of stsb with a score; drawn from the seed"
+    )
+    check_initial_weights(tmp_path, CONFIG, STSB)
 
 
 def test_a_body_that_does_not_fit_a_task_is_refused(tmp_path: Path) -> None:
