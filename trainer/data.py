@@ -30,7 +30,7 @@ class Data:
     format: str  # "ofrecord", "tfrecord", or both with " and "
     seq: int
     pred: int
-    records: int  # of the training split
+    records: int  # of the training split, or of the one that was opened
     has_test: bool  # every folder has a test split
     vocabulary: Path | None = None
     vocabulary_size: int | None = None
@@ -192,14 +192,18 @@ def _read_folder(path: Path, record_format: str | None, vocabulary: Path | None,
     data_set = find_training_records(path, (record_format,) if record_format else ())
     folder = data_set.folder if data_set.is_whole else path
     with RecordSet([folder], kind=kind) as records:
-        seq, pred, count, formats = records.seq, records.pred, len(records), records.formats
+        return data_of(data_set, folder, records, vocabulary)
+
+
+def data_of(data_set: DataSet, folder: Path, records: RecordSet, vocabulary: Path | None = None) -> Data:
+    """What is known of the opened records of a split."""
     vocabulary, size, sha256 = _vocabulary_of(data_set, vocabulary)
     return Data(
         folders=(folder,),
-        format=" and ".join(formats),
-        seq=seq,
-        pred=pred,
-        records=count,
+        format=" and ".join(records.formats),
+        seq=records.seq,
+        pred=records.pred,
+        records=len(records),
         has_test=bool(data_set.paths(TEST)),
         vocabulary=vocabulary,
         vocabulary_size=size,

@@ -8,32 +8,34 @@ labelled texts         the task's metrics on each labelled split; OUT/SPLIT/pred
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.options import add_options, check_options, option, read_options
 from bertprep.progress import say
 from bertprep.records.data_sets import DataSet, find_records
 from bertprep.records.record_set import RecordSet
-from bertprep.tasks.glue_metrics import write_submission
+from bertprep.tasks.glue import UNLABELLED
+from bertprep.tasks.glue_metrics import check_metrics_installed
 from bertprep.terminal import tell
-from bertprep.workspace.layout import DEV, SUBMISSION, SUBMISSION_MISMATCHED, TEST, TRAINING
+from bertprep.workspace.layout import TEST, TRAINING
 from trainer.batches import EvaluationBatches, GlobalBatch
+from trainer.data import check_fits_model, data_of
 from trainer.engines import Engine, check_engine, check_installed, open_engine
 from trainer.evaluation import evaluate, predict
 from trainer.model_config import ModelConfig
-from trainer.pretrained import resolve_weights
+from trainer.pretrained import _check_vocabulary, resolve_weights
 from trainer.settings import EngineSettings, OptimizerSettings, check_folder
-from trainer.tasks import Task
+from trainer.tasks import Scored, Scorer, Task, name_of_split
 from trainer.tasks.classification import Classification
-from trainer.tasks.registry import task_of_records
+from trainer.tasks.registry import check_task_of_weights, task_of_records
 from trainer.tasks.squad import Squad
 from trainer.weights import find_model, read_initial_weights
 
 _NOT_ASKED = ("loss_scale",)
-_UNLABELLED = (SUBMISSION, SUBMISSION_MISMATCHED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +54,11 @@ class EvaluateOptions:
     sequences: int = option(0, "pretraining records: how many, the first of the split (default: all)", least=0)
     batch_size: int = option(32, "sequences of a device at a time", least=1)
     null_threshold: float | None = option(
-        None, "SQuAD 2.0: a difference of the scores of no answer and of the best one above which there is no answer (default: "
-        "the one of the highest F1)",
+        None, "SQuAD 2.0: predict no answer where score(no answer) - score(best answer) exceeds this (default: the value "
+        "of the highest F1)",
     )  # fmt: skip
+    n_best_size: int = option(20, "SQuAD: answers to a question in nbest_predictions.json", least=1)
+    max_answer_length: int = option(30, "SQuAD: tokens of the longest answer", least=1)
     out: Path | None = option(None, "where predictions go (default: a folder beside the weights)", metavar="DIR")
 
     def __post_init__(self) -> None:
@@ -79,19 +83,28 @@ def run(namespace: argparse.Namespace) -> int:
     data_set = find_records(Path(options.data or ""))
     task = _task_of(data_set, options)
     file = resolve_weights(options.init or "", options.workdir)
+    check_task_of_weights(file, task, data_set.folder)
     model = find_model(file) if options.model is None else ModelConfig.load(options.model)
     check_engine(settings, model, task)
-    weights = read_initial_weights(file, model, task)
-    if missing := [name for name in task.variable_shapes(model) if name not in weights]:
-        raise UsageError(f"{file}: lacks {missing[0]}, the head of {task.name}; name a model that was fine-tuned for it")
     check_installed(settings)
-    engine = open_engine(settings)
-    engine.build(model, OptimizerSettings(), seed=0, task=task)
-    engine.restore(weights)
-    if engine.is_first:
-        say(f"{file}: {task.name} on {engine.device_name}")
-    evaluation = _Evaluation(engine, task, model, data_set, options, options.out or file.parent / f"predictions_{file.stem}")
-    evaluation.of_all_splits()
+    out = options.out or file.parent / f"predictions_{file.stem}"
+    check_folder("--out", out)
+    with ExitStack() as opened:
+        parts = [_open(data_set, split, task, model, opened) for split in _splits_of(data_set, task, options)]
+        data = data_of(data_set, data_set.folder, parts[0].records)
+        _check_vocabulary(file, data)
+        check_fits_model(data, model, options.model or str(file))
+        weights = read_initial_weights(file, model, task)
+        if missing := [name for name in task.variable_shapes(model) if name not in weights]:
+            raise UsageError(f"{file}: lacks {missing[0]}, the head of {task.name}; name a model that was fine-tuned for it")
+        engine = open_engine(settings)
+        engine.build(model, OptimizerSettings(), seed=0, task=task)
+        engine.restore(weights)
+        if engine.is_first:
+            say(f"{file}: {task.name} on {engine.device_name}")
+        evaluation = _Evaluation(engine, task, options, out)
+        for part in parts:
+            evaluation.of_part(part)
     return 0
 
 
@@ -102,78 +115,82 @@ def _task_of(data_set: DataSet, options: EvaluateOptions) -> Task:
             f"{data_set.folder}: is of a task, which is scored on all of its splits; leave --sequences and --split out"
         )
     if isinstance(task, Squad):
-        return replace(task, threshold=options.null_threshold)
+        return replace(
+            task,
+            threshold=options.null_threshold,
+            nbest_size=options.n_best_size,
+            max_answer_length=options.max_answer_length,
+        )
     return task
+
+
+def _splits_of(data_set: DataSet, task: Task, options: EvaluateOptions) -> list[str]:
+    """The split that is asked for, or of a task all but that for training."""
+    if not task.is_scored:
+        return [options.split]
+    splits = [split for split in data_set.splits if split != TRAINING]
+    if not splits:
+        raise UsageError(f"{data_set.folder}: has no split to evaluate on; make one of a dev file")
+    if isinstance(task, Classification) and not set(splits) <= set(UNLABELLED):
+        check_metrics_installed()
+    return splits
+
+
+class _Part(NamedTuple):
+    """A split, its opened records and, of a task that is scored, their scorer."""
+
+    split: str
+    records: RecordSet
+    scorer: Scorer | None
+
+
+def _open(data_set: DataSet, split: str, task: Task, model: ModelConfig, opened: ExitStack) -> _Part:
+    """A split; all ranks open all of them, with labels or questions, before any predicts, so that they fail together."""
+    records = opened.enter_context(task.open_records([data_set.folder], split, model))
+    return _Part(split, records, task.scorer(data_set.folder, records, split) if task.is_scored else None)
 
 
 @dataclass(frozen=True)
 class _Evaluation:
-    """An engine with weights, and the records that it is evaluated on."""
+    """An engine with weights, and what is done with each split."""
 
     engine: Engine
     task: Task
-    model: ModelConfig
-    data_set: DataSet
     options: EvaluateOptions
     out: Path
 
-    def of_all_splits(self) -> None:
-        """Evaluate the split that is asked for, or of a task all but that for training."""
-        if not self.task.is_scored:
-            self._of_sums()
-            return
-        splits = [split for split in self.data_set.splits if split != TRAINING]
-        if not splits:
-            raise UsageError(f"{self.data_set.folder}: has no split to evaluate on; make one of a dev file")
-        for split in splits:
-            with self._open(split) as records:
-                self._of_split(split, records)
-
-    def _of_sums(self) -> None:
-        with self._open(self.options.split) as records:
-            batches = self._batches(records)
-            found = evaluate(self.engine, self.task, batches)
-            self._check(batches, found.sequences)
-            self._tell(self.options.split, found.sequences, found.metrics)
-
-    def _of_split(self, split: str, records: RecordSet) -> None:
-        batches = self._batches(records)
-        sequences, outputs = predict(self.engine, batches)
-        self._check(batches, sequences)
-        if not self.engine.is_first:
-            return
-        if isinstance(self.task, Classification) and split in _UNLABELLED:
-            paths = [write_submission(self.task.of, split, outputs["logits"], self.out)]
-            metrics: dict[str, float] = {}
-        else:
-            scorer = self.task.scorer(self.data_set.folder, records)
-            paths = scorer.write(outputs, self.out / _called(split) if isinstance(self.task, Classification) else self.out)
-            metrics = scorer.metrics(outputs)
-        self._tell(_called(split), sequences, metrics)
-        for path in paths:
-            tell(f"  {path}")
-
-    def _open(self, split: str) -> RecordSet:
-        return self.task.open_records([self.data_set.folder], split, self.model)
-
-    def _batches(self, records: RecordSet) -> EvaluationBatches:
+    def of_part(self, part: _Part) -> None:
+        """Evaluate, print and write; raises in all processes where one could not."""
         engine = self.engine
         batch = GlobalBatch(self.options.batch_size * engine.devices, engine.data_world_size, engine.data_rank)
-        return EvaluationBatches(records, batch, most=self.options.sequences)
+        batches = EvaluationBatches(part.records, batch, most=self.options.sequences)
+        if part.scorer is None:
+            found = evaluate(engine, self.task, batches)
+            _check(batches, found.sequences)
+            self._tell(part.split, found.sequences, Scored(found.metrics))
+            return
+        sequences, outputs = predict(engine, batches)
+        _check(batches, sequences)
+        fault: Exception | None = None
+        try:
+            if engine.is_first:
+                self._tell(name_of_split(part.split), sequences, part.scorer.score(outputs, self.out))
+        except Exception as error:  # whatever it is, the other processes would wait for this one in the next split
+            fault = error
+        if any(engine.gather(int(fault is not None))):
+            raise fault or BertprepError(f"{part.split}: the first process could not score it; its message says why")
 
-    def _check(self, batches: EvaluationBatches, sequences: int) -> None:
-        """Raise where a record could not be read, here or on another rank."""
-        if batches.fault or batches.bad:
-            raise batches.fault or batches.bad[0]
-        if sequences != batches.sequences:
-            raise BertprepError("another process met records that it cannot read, and says which")
-
-    def _tell(self, split: str, sequences: int, metrics: Mapping[str, float]) -> None:
+    def _tell(self, split: str, sequences: int, scored: Scored) -> None:
         if self.engine.is_first:
-            numbers = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
+            numbers = ", ".join(f"{name} {value:.6g}" for name, value in scored.metrics.items())
             tell(f"{split}, {sequences:,} sequences: {numbers or 'predictions alone, it has no labels'}")
+            for path in scored.files:
+                tell(f"  {path}")
 
 
-def _called(split: str) -> str:
-    """What a task calls the split: its test split is the dev set."""
-    return DEV if split == TEST else split
+def _check(batches: EvaluationBatches, sequences: int) -> None:
+    """Raise where a record could not be read, here or on another rank."""
+    if batches.fault or batches.bad:
+        raise batches.fault or batches.bad[0]
+    if sequences != batches.sequences:
+        raise BertprepError("another process could not read all records; its message says which")

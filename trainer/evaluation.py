@@ -31,7 +31,7 @@ def evaluate(engine: Engine, task: Task, batches: EvaluationBatches, scorer: Sco
             sums = sums.plus(engine.evaluate(examples, row_weights))
         return Evaluation(round(sums.sequences), sums.metrics())
     sequences, outputs = predict(engine, batches)
-    return Evaluation(sequences, scorer.metrics(outputs) if sequences == batches.sequences else {})
+    return Evaluation(sequences, scorer.score(outputs).metrics if sequences == batches.sequences else {})
 
 
 def predict(engine: Engine, batches: EvaluationBatches) -> tuple[int, Outputs]:

@@ -1,4 +1,4 @@
-"""`python -m trainer export`: a model as a folder that other tools read: its sizes, its weights, the vocabulary of its records.
+"""`python -m trainer export`: writes a model to a folder for other tools: sizes, weights, the vocabulary of its records.
 
     --to transformers       what `from_pretrained` of `BertForPreTraining`, or of the class for the run's task, looks for
         config.json, model.safetensors, vocab.txt

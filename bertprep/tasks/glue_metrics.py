@@ -64,20 +64,22 @@ def _compute(name: str, labels: NDArray[Any], predictions: NDArray[Any]) -> floa
     return float(correlate(labels.astype(np.float64), predictions.astype(np.float64)).statistic)
 
 
+def write_predictions(task: GlueTask, logits: NDArray[np.float32], path: Path) -> Path:
+    """Write a line for each of the outputs: its index from 0, and the label's name or a score with three decimals."""
+    predictions = predict(task, logits).tolist()
+    shown = [f"{each:.3f}" if task.is_regression else task.labels[each] for each in predictions]
+    with atomic_file(path) as file:
+        file.write("".join(f"{index}\t{label}\n" for index, label in [("index", "prediction"), *enumerate(shown)]).encode())
+    return path
+
+
 def write_submission(task: GlueTask, split: str, logits: NDArray[np.float32], folder: Path) -> Path:
     """Write the predictions of an unlabelled split as GLUE's site takes them, to MRPC.tsv, MNLI-mm.tsv, ...; returns the path.
 
-    A line for each: its index from 0, and the label's name, or a score with three decimals from 0 to 5.
+    They are those of `write_predictions`, scores from 0 to 5.
     """
     if split not in UNLABELLED[: len(task.submissions)]:
         names = " and ".join(UNLABELLED[: len(task.submissions)]) or "none"
         raise UsageError(f"{task.name}: {split} is no split for a submission; the task has {names}")
-    predictions = predict(task, logits)
-    if task.is_regression:
-        shown = [f"{score:.3f}" for score in np.clip(predictions, 0, HIGHEST_SCORE).tolist()]
-    else:
-        shown = [task.labels[number] for number in predictions.tolist()]
-    path = folder / f"{task.submissions[UNLABELLED.index(split)]}.tsv"
-    with atomic_file(path) as file:
-        file.write("".join(f"{index}\t{label}\n" for index, label in [("index", "prediction"), *enumerate(shown)]).encode())
-    return path
+    allowed = np.clip(logits, 0, HIGHEST_SCORE) if task.is_regression else logits
+    return write_predictions(task, allowed, folder / f"{task.submissions[UNLABELLED.index(split)]}.tsv")

@@ -7,7 +7,7 @@ import pytest
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.tasks.glue import find_task
-from bertprep.tasks.glue_metrics import compute_metrics, predict, write_submission
+from bertprep.tasks.glue_metrics import compute_metrics, predict, write_predictions, write_submission
 from bertprep.workspace.layout import DEV, SUBMISSION, SUBMISSION_MISMATCHED
 
 
@@ -51,6 +51,11 @@ def test_outputs_must_fit_the_task() -> None:
         predict(find_task("mnli"), logits(1))
     with pytest.raises(BertprepError, match="2 outputs for 1 labels"):
         compute_metrics(find_task("mrpc"), logits(1, 1), labels(1))
+
+
+def test_predictions_of_scores_are_not_cut_to_the_range_of_submissions(tmp_path: Path) -> None:
+    path = write_predictions(find_task("stsb"), np.array([[5.2], [-0.1]], np.float32), tmp_path / "dev" / "predictions.tsv")
+    assert path.read_text() == "index\tprediction\n0\t5.200\n1\t-0.100\n"
 
 
 def test_submissions(tmp_path: Path) -> None:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.records import Examples
 from bertprep.records.record_set import RecordSet
+from bertprep.workspace.layout import DEV, TEST
 from trainer.model_config import ModelConfig
 
+_BLOCK = 1024  # records read at a time
 Outputs = Mapping[str, NDArray[np.float32]]
 """What a model says of many records, by the names of `Engine.predict`."""
 
@@ -45,14 +47,18 @@ class Sums(Protocol):
         """Means, by their names in the log and in its order: the loss first."""
 
 
+class Scored(NamedTuple):
+    """Metrics by their names in the log, none for a split without labels, and the files of predictions that were written."""
+
+    metrics: dict[str, float]
+    files: tuple[Path, ...] = ()
+
+
 class Scorer(Protocol):
-    """What outputs for all records of a split are held against."""
+    """Turns a model's outputs for all records of a split into metrics and predictions."""
 
-    def metrics(self, outputs: Outputs) -> dict[str, float]:
-        """Metrics by their names in the log."""
-
-    def write(self, outputs: Outputs, out: Path) -> list[Path]:
-        """Write what is predicted, in the files that the field's scripts read; returns their paths."""
+    def score(self, outputs: Outputs, out: Path | None = None) -> Scored:
+        """The metrics; where `out` is a folder, predictions are written to it, in the files that the field's scripts read."""
 
 
 class Task(Protocol):
@@ -75,7 +81,7 @@ class Task(Protocol):
 
     @property
     def is_scored(self) -> bool:
-        """Whether an evaluation is of outputs, by `score`, and not of sums."""
+        """Whether an evaluation is of outputs, by `scorer`, and not of sums."""
 
     @property
     def sums(self) -> Callable[..., Sums]:
@@ -95,8 +101,11 @@ class Task(Protocol):
     ) -> dict[str, float | None]:
         """Metrics on the test split that a model must beat, by their names in the log; None where one is not known."""
 
-    def scorer(self, data: Path, records: RecordSet) -> Scorer:
-        """What scores outputs for all records of the test split of a folder, if the task is scored."""
+    def scorer(self, data: Path, records: RecordSet, split: str = TEST) -> Scorer:
+        """What scores outputs for all records of a split of a folder, if the task is scored.
+
+        Raises `BertprepError` where the records are not those that their labels, or questions, belong to.
+        """
 
     def made_with(self) -> dict[str, Any]:
         """What a checkpoint says of the task: nothing for pretraining, else its name and what its heads mean."""
@@ -113,3 +122,17 @@ def encoder_flops(model: ModelConfig, seq: int) -> int:
     hidden, inner = model.hidden_size, model.intermediate_size
     layer = seq * (4 * hidden * hidden + 2 * hidden * inner) + 2 * seq * seq * hidden
     return model.num_hidden_layers * layer
+
+
+def name_of_split(split: str) -> str:
+    """What users call a task's split: its test split is the dev set."""
+    return DEV if split == TEST else split
+
+
+def read_blocks(records: RecordSet) -> Iterator[Any]:
+    """All records in order; a block is valid until the next."""
+    block = records.kind.empty(min(_BLOCK, len(records)), seq=records.seq, pred=records.pred)
+    for start in range(0, len(records), _BLOCK):
+        numbers = np.arange(start, min(start + _BLOCK, len(records)))
+        records.gather_into(block, numbers)
+        yield block[: len(numbers)]

@@ -5,7 +5,7 @@ Labels, their names and the metrics come from the manifest of the records; a tas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,16 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.files.atomic import atomic_file
 from bertprep.records import ClassificationExamples, Examples, RegressionExamples
 from bertprep.records.record_set import RecordSet
-from bertprep.tasks.glue import GlueTask
-from bertprep.tasks.glue_metrics import compute_metrics, predict
+from bertprep.tasks.glue import UNLABELLED, GlueTask
+from bertprep.tasks.glue_metrics import compute_metrics, write_predictions, write_submission
 from bertprep.weights import google_names
+from bertprep.workspace.layout import TEST
 from trainer.model_config import ModelConfig
-from trainer.tasks import Outputs, Sums, encoder_flops
-
-_BLOCK = 1024  # records read at a time
+from trainer.tasks import Outputs, Scored, Sums, encoder_flops, name_of_split, read_blocks
 
 
 class ClassificationSums(NamedTuple):
@@ -104,8 +102,8 @@ class Classification:
     def baseline(self, *_: Any, **__: Any) -> dict[str, float | None]:
         return {}
 
-    def scorer(self, data: Path, records: RecordSet) -> ClassificationScorer:  # noqa: ARG002 - as for any task
-        return ClassificationScorer(self.of, records)
+    def scorer(self, data: Path, records: RecordSet, split: str = TEST) -> ClassificationScorer:  # noqa: ARG002 - any task's
+        return ClassificationScorer(self.of, records, split)
 
     def made_with(self) -> dict[str, Any]:
         return {"task": {"name": self.name, "of": self.of.name, "labels": list(self.of.labels)}}
@@ -119,26 +117,27 @@ class Classification:
 
 
 class ClassificationScorer:
-    """The labels of a split, but for those of records that only fill up a batch."""
+    """The labels of a split, if it has any, but for those of records that only fill up a batch."""
 
-    def __init__(self, of: GlueTask, records: RecordSet) -> None:
-        self._of = of
+    def __init__(self, of: GlueTask, records: RecordSet, split: str) -> None:
+        self._of, self._split = of, split
         blocks = [(block.label_ids.copy(), block.is_real_example.copy()) for block in read_blocks(records)]
         labels, is_real = (np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
         self._rows = np.flatnonzero(is_real)
         self._labels = labels[self._rows]
 
-    def metrics(self, outputs: Outputs) -> dict[str, float]:
+    def score(self, outputs: Outputs, out: Path | None = None) -> Scored:
         logits = outputs["logits"][self._rows]
-        return {"loss": self._loss(logits.astype(np.float64)), **compute_metrics(self._of, logits, self._labels)}
+        files = () if out is None else (self._write(logits, out),)
+        if self._split in UNLABELLED:
+            return Scored({}, files)
+        metrics = compute_metrics(self._of, logits, self._labels)
+        return Scored({"loss": self._loss(logits.astype(np.float64)), **metrics}, files)
 
-    def write(self, outputs: Outputs, out: Path) -> list[Path]:
-        path = out / "predictions.tsv"
-        said = predict(self._of, outputs["logits"][self._rows]).tolist()
-        names = [f"{score:.3f}" for score in said] if self._of.is_regression else [self._of.labels[number] for number in said]
-        with atomic_file(path) as file:
-            file.write("".join(f"{index}\t{name}\n" for index, name in [("index", "prediction"), *enumerate(names)]).encode())
-        return [path]
+    def _write(self, logits: NDArray[np.float32], out: Path) -> Path:
+        if self._split in UNLABELLED and self._of.submissions:
+            return write_submission(self._of, self._split, logits, out)
+        return write_predictions(self._of, logits, out / name_of_split(self._split) / "predictions.tsv")
 
     def _loss(self, logits: NDArray[np.float64]) -> float:
         if self._of.is_regression:
@@ -146,12 +145,3 @@ class ClassificationScorer:
         highest = logits.max(axis=1, keepdims=True)
         of_label = np.take_along_axis(logits, self._labels[:, None].astype(np.int64), axis=1)
         return float(np.mean(np.log(np.exp(logits - highest).sum(axis=1, keepdims=True)) + highest - of_label))
-
-
-def read_blocks(records: RecordSet) -> Iterator[Any]:
-    """All records in order; a block is valid until the next."""
-    block = records.kind.empty(min(_BLOCK, len(records)), seq=records.seq, pred=records.pred)
-    for start in range(0, len(records), _BLOCK):
-        numbers = np.arange(start, min(start + _BLOCK, len(records)))
-        records.gather_into(block, numbers)
-        yield block[: len(numbers)]

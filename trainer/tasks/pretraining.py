@@ -12,6 +12,7 @@ from bertprep.progress import say
 from bertprep.records import Examples, PretrainingExamples
 from bertprep.records.record_set import RecordSet
 from bertprep.weights import google_names
+from bertprep.workspace.layout import TEST
 from trainer.model_config import ModelConfig
 from trainer.tasks import Scorer, Task, encoder_flops
 from trainer.tasks.unigram import unigram_loss
@@ -80,7 +81,7 @@ class _Pretraining:
             return {"unigram_loss": None}
         return {"unigram_loss": loss}
 
-    def scorer(self, data: Path, records: RecordSet) -> Scorer:
+    def scorer(self, data: Path, records: RecordSet, split: str = TEST) -> Scorer:
         raise NotImplementedError("pretraining is evaluated by its sums")
 
     def made_with(self) -> dict[str, Any]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
 
 from bertprep.config import SquadSettings
 from bertprep.errors import BertprepError
@@ -19,12 +21,13 @@ from bertprep.records.data_sets import find_records
 from bertprep.records.record_set import RecordSet
 from bertprep.tasks.squad import V1, read_squad
 from bertprep.tasks.squad_answers import SquadPredictions, predict_answers
-from bertprep.tasks.squad_features import make_features
+from bertprep.tasks.squad_features import FIRST_UNIQUE_ID, make_features
 from bertprep.tasks.squad_scores import score_answers, search_threshold
 from bertprep.weights import google_names
-from bertprep.workspace.layout import MANIFEST, QUESTIONS, TRAINING, VOCABULARY
+from bertprep.workspace.layout import DEV, MANIFEST, QUESTIONS, TEST, TRAINING, VOCABULARY
+from bertprep.workspace.manifest import Manifest, sha256_of
 from trainer.model_config import ModelConfig
-from trainer.tasks import Outputs, encoder_flops
+from trainer.tasks import Outputs, Scored, encoder_flops, read_blocks
 
 
 class SquadSums(NamedTuple):
@@ -59,8 +62,10 @@ class Squad:
     version: str = V1
     threshold: float | None = field(default=None, compare=False)
     """Of no answer, for 2.0: a score above it is none; without it the one of the highest F1 is searched for."""
+    nbest_size: int = field(default=20, compare=False)
+    max_answer_length: int = field(default=30, compare=False)  # in tokens
     name = "squad"
-    examples: type[Examples] = SquadExamples
+    examples: ClassVar[type[Examples]] = SquadExamples
     criterion, is_scored = "f1", True
     sums = SquadSums
 
@@ -79,8 +84,8 @@ class Squad:
     def baseline(self, *_: Any, **__: Any) -> dict[str, float | None]:
         return {}
 
-    def scorer(self, data: Path, records: RecordSet) -> SquadScorer:
-        return SquadScorer(self, data, len(records))
+    def scorer(self, data: Path, records: RecordSet, split: str = TEST) -> SquadScorer:  # noqa: ARG002 - it has no other
+        return SquadScorer(self, data, records)
 
     def made_with(self) -> dict[str, Any]:
         return {"task": {"name": self.name, "version": self.version}}
@@ -96,7 +101,7 @@ class Squad:
 class SquadScorer:
     """The questions of a folder of records, whose windows are made again: they turn positions into words."""
 
-    def __init__(self, task: Squad, data: Path, rows: int) -> None:
+    def __init__(self, task: Squad, data: Path, records: RecordSet) -> None:
         data_set = find_records(data)
         path = data_set.home.folder / QUESTIONS
         manifest, vocabulary = data_set.manifest, data_set.vocabulary
@@ -107,33 +112,63 @@ class SquadScorer:
             )
         known = {each.name for each in fields(SquadSettings)}
         settings = SquadSettings(**{name: value for name, value in manifest.made_with.items() if name in known})
+        _check_questions(path, manifest)
         self._data = read_squad(path, task.version, training=False)
         self._features = make_features(self._data, load_vocabulary(vocabulary), settings, training=False)
-        self._threshold = task.threshold
-        if len(self._features) != rows:
+        self._task = task
+        if (len(self._features), settings.seq) != (len(records), records.seq):
             raise BertprepError(
-                f"{path}: its questions have {len(self._features):,} windows, the records of the test split are {rows:,}; "
-                "make the records again"
+                f"{path}: its questions have {len(self._features):,} windows of {settings.seq} tokens, the records of the "
+                f"dev split are {len(records):,} of {records.seq}; make the records again"
             )
+        _check_order(records)
 
-    def metrics(self, outputs: Outputs) -> dict[str, float]:
-        predictions = self._predict(outputs)
+    def score(self, outputs: Outputs, out: Path | None = None) -> Scored:
+        task, is_labelled = self._task, self._data.labelled
+        predictions = predict_answers(
+            self._features, outputs["start_logits"], outputs["end_logits"],
+            nbest_size=task.nbest_size, max_answer_length=task.max_answer_length,
+        )  # fmt: skip
         threshold = self._choose_threshold(predictions)
+        files: tuple[Path, ...] = ()
+        if out is not None:
+            predictions.write(out, threshold)
+            names = ("predictions", "nbest_predictions", *([] if predictions.null_odds is None else ["null_odds"]))
+            files = tuple(out / f"{name}.json" for name in names)
+            if not is_labelled:
+                return Scored({}, files)
         scores = score_answers(self._data, predictions, threshold)
-        found = {"exact_match": scores.get("exact_match", scores.get("exact")), "f1": scores["f1"]}
-        return found if self._data.version == V1 else {**found, "threshold": threshold}
-
-    def write(self, outputs: Outputs, out: Path) -> list[Path]:
-        predictions = self._predict(outputs)
-        predictions.write(out, self._choose_threshold(predictions))
-        names = ("predictions", "nbest_predictions", *([] if predictions.null_odds is None else ["null_odds"]))
-        return [out / f"{name}.json" for name in names]
-
-    def _predict(self, outputs: Outputs) -> SquadPredictions:
-        return predict_answers(self._features, outputs["start_logits"], outputs["end_logits"])
+        metrics = {"exact_match": scores.get("exact_match", scores.get("exact")), "f1": scores["f1"]}
+        return Scored(metrics if self._data.version == V1 else {**metrics, "threshold": threshold}, files)
 
     def _choose_threshold(self, predictions: SquadPredictions) -> float:
         if self._data.version == V1:
             return 0.0
-        is_fixed = self._threshold is not None or not self._data.labelled
-        return (self._threshold or 0.0) if is_fixed else search_threshold(self._data, predictions)
+        given = self._task.threshold
+        return (given or 0.0) if given is not None or not self._data.labelled else search_threshold(self._data, predictions)
+
+
+def _check_questions(path: Path, manifest: Manifest) -> None:
+    """Raise where the questions are not those that the records were made of."""
+    inputs = [each for each in manifest.made_with["inputs"] if isinstance(each, dict) and each.get("split") == DEV]
+    expected = inputs[0].get("sha256") if inputs else None
+    if (found := sha256_of(path)) != expected:
+        raise BertprepError(
+            f"{path}: has sha256 {found[:16]}..., expected {str(expected)[:16]}... by {MANIFEST}; it is not the file that the "
+            "records were made of: put that one there, or make the records again"
+        )
+
+
+def _check_order(records: RecordSet) -> None:
+    """Raise where the windows are not in the order in which they were made, by their unique ids."""
+    start = 0
+    for block in read_blocks(records):
+        wrong = np.flatnonzero(block.unique_ids != FIRST_UNIQUE_ID + start + np.arange(len(block)))
+        if len(wrong):
+            row = int(wrong[0])
+            path, number = records.place_of(start + row)
+            raise BertprepError(
+                f"{path}: record {number}: has unique_id {block.unique_ids[row]}, expected {FIRST_UNIQUE_ID + start + row}; "
+                "predictions need all windows in order: make the records again"
+            )
+        start += len(block)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
-from trainer.engines.tensorflow.fused_ops import add_bias, cross_entropy
+from trainer.engines.tensorflow.fused_ops import add_bias, cross_entropy, hits
 from trainer.engines.tensorflow.model import Batch, Encoder
 from trainer.tasks.classification import ClassificationSums, RegressionSums
 
@@ -39,8 +39,8 @@ def sums(encoder: Encoder, batch: Batch, row_weights: Tensor | None = None) -> C
     sequences = tf.reduce_sum(rows)
     if labels.dtype.is_floating:
         return RegressionSums(tf.reduce_sum(tf.square(said[:, 0] - labels) * rows), sequences)
-    hits = tf.cast(tf.equal(tf.argmax(said, axis=-1, output_type=tf.int32), labels), tf.float32)
-    return ClassificationSums(tf.reduce_sum(cross_entropy(labels, said) * rows), tf.reduce_sum(hits * rows), sequences)
+    correct = tf.reduce_sum(hits(labels, said) * rows)
+    return ClassificationSums(tf.reduce_sum(cross_entropy(labels, said) * rows), correct, sequences)
 
 
 def loss(of_part: ClassificationSums | RegressionSums, totals: list[Tensor]) -> Tensor:

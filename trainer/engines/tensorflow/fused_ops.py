@@ -78,6 +78,11 @@ def cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
     return result
 
 
+def hits(labels: Tensor, logits: Tensor) -> Tensor:
+    """1 where a label, (rows,), has the highest of its row's logits, (rows, classes), and else 0; of equal ones the first."""
+    return tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels), tf.float32)
+
+
 def look_up(table: Tensor, rows: Tensor) -> Tensor:
     """Rows of a table, with a gradient as dense as the table: TensorFlow's own would be a list of rows, to be summed later."""
     size = table.shape[0]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
-from trainer.engines.tensorflow.fused_ops import add_bias, cross_entropy, gelu, look_up
+from trainer.engines.tensorflow.fused_ops import add_bias, cross_entropy, gelu, hits, look_up
 from trainer.engines.tensorflow.model import WORDS, Batch, Encoder
 from trainer.tasks.pretraining import PretrainingSums
 
@@ -54,10 +54,10 @@ def sums(encoder: Encoder, batch: Batch, row_weights: Tensor | None = None) -> P
     rows = tf.ones(labels.shape) if row_weights is None else row_weights
     return PretrainingSums(
         masked_lm_loss_sum=tf.reduce_sum(cross_entropy(tokens, said.masked_lm) * weights),
-        masked_lm_correct_sum=tf.reduce_sum(_hits(tokens, said.masked_lm) * weights),
+        masked_lm_correct_sum=tf.reduce_sum(hits(tokens, said.masked_lm) * weights),
         masked_lm_weight_sum=tf.reduce_sum(weights),
         next_sentence_loss_sum=tf.reduce_sum(cross_entropy(labels, said.next_sentence) * rows),
-        next_sentence_correct_sum=tf.reduce_sum(_hits(labels, said.next_sentence) * rows),
+        next_sentence_correct_sum=tf.reduce_sum(hits(labels, said.next_sentence) * rows),
         sequences=tf.reduce_sum(rows),
     )
 
@@ -67,7 +67,3 @@ def loss(of_part: PretrainingSums, totals: list[Tensor]) -> Tensor:
     weight, sequences = totals
     masked_lm_loss = of_part.masked_lm_loss_sum / tf.maximum(weight, 1e-5)  # 0 for a batch without a masked token
     return masked_lm_loss + of_part.next_sentence_loss_sum / sequences
-
-
-def _hits(labels: Tensor, logits: Tensor) -> Tensor:
-    return tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels), tf.float32)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
-from trainer.engines.tensorflow.fused_ops import add_bias, cross_entropy
+from trainer.engines.tensorflow.fused_ops import add_bias, cross_entropy, hits
 from trainer.engines.tensorflow.model import Batch, Encoder
 from trainer.tasks.squad import SquadSums
 
@@ -40,8 +40,8 @@ def sums(encoder: Encoder, batch: Batch, row_weights: Tensor | None = None) -> S
     losses = (cross_entropy(starts, said.start_logits) + cross_entropy(ends, said.end_logits)) / 2
     return SquadSums(
         loss_sum=tf.reduce_sum(losses * rows),
-        start_correct_sum=tf.reduce_sum(_hits(starts, said.start_logits) * rows),
-        end_correct_sum=tf.reduce_sum(_hits(ends, said.end_logits) * rows),
+        start_correct_sum=tf.reduce_sum(hits(starts, said.start_logits) * rows),
+        end_correct_sum=tf.reduce_sum(hits(ends, said.end_logits) * rows),
         sequences=tf.reduce_sum(rows),
     )
 
@@ -49,7 +49,3 @@ def sums(encoder: Encoder, batch: Batch, row_weights: Tensor | None = None) -> S
 def loss(of_part: SquadSums, totals: list[Tensor]) -> Tensor:
     """What a micro-batch adds to the loss of a global batch of these totals."""
     return of_part.loss_sum / totals[0]
-
-
-def _hits(labels: Tensor, logits: Tensor) -> Tensor:
-    return tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels), tf.float32)
