@@ -87,7 +87,7 @@ def run(namespace: argparse.Namespace) -> int:
     model = find_model(file) if options.model is None else ModelConfig.load(options.model)
     check_engine(settings, model, task)
     check_installed(settings)
-    out = options.out or file.parent / f"predictions_{file.stem}"
+    out = options.out or file.parent / f"predictions_{data_set.folder.name}_{file.stem}"
     check_folder("--out", out)
     with ExitStack() as opened:
         parts = [_open(data_set, split, task, model, opened) for split in _splits_of(data_set, task, options)]

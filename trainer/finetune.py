@@ -33,7 +33,7 @@ from trainer.tasks.registry import task_of_records
 from trainer.tasks.squad import Squad
 
 _MOST_EPOCHS = 100_000
-_NOT_ASKED = ("init", "eval_every", "eval_sequences", "keep_best", "lengthen")
+_NOT_ASKED = ("init", "eval_every", "eval_sequences", "keep_best")
 """Settings of a run that are no options here: each epoch ends with an evaluation on all records, and the best is kept."""
 
 
@@ -174,7 +174,6 @@ class _Request:
             eval_every=per_epoch,
             eval_sequences=0,
             keep_best=data.has_test,
-            lengthen=False,
         )
 
     def _make_phase(self, devices: int) -> tuple[Phase, int]:

@@ -98,7 +98,8 @@ def check_resume(settings: RunSettings, *, devices: int, precision: str) -> int:
 def describe_finished(settings: RunSettings) -> str:
     """The line for a run that has no step left."""
     out = settings.out
-    return f"{out}: is finished, with {settings.steps:,} steps; --init {out} and another --out train it further"
+    ignored = "; --init is for a run that has not begun" if settings.init else ""
+    return f"{out}: is finished, with {settings.steps:,} steps{ignored}; --init {out} and another --out train it further"
 
 
 def resume(settings: RunSettings, engine: Engine, made_with: Mapping[str, Any]) -> RunState:

@@ -7,7 +7,7 @@ vocabulary is that of the model which is to be fine-tuned.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -59,13 +59,20 @@ _SUFFIXES = {SQUAD: (".json",), GLUE: (".tsv", ".jsonl", ".json")}
 
 @dataclass(frozen=True)
 class TaskJob:
-    """Everything that decides the records, and where they go; `kept` are files to copy beside the manifests, by name."""
+    """Everything that decides the records, and where they go; `kept` are files to copy beside the manifests, by name.
+
+    `remarks` are lines about questions and settings that a user should know of.
+    """
 
     shards: list[TaskShard]
     homes: dict[RecordFormat, RecordHome]
     made_with: dict[str, Any]
     source: Source
     kept: dict[str, Path]
+    remarks: list[str]
+
+
+_MOST_NAMED = 10  # questions in a line
 
 
 def resolve_task(
@@ -90,9 +97,11 @@ def resolve_task(
     default = CASED_MODEL if settings.cased else DEFAULT_MODEL
     vocabulary = load_vocabulary(find_vocabulary(workspace, default if vocab is None else vocab))
     source: Source
+    remarks: list[str] = []
     if isinstance(settings, SquadSettings):
         task, data_set = SQUAD, f"squad_v{version}"
         source, asked, files = _squad_source(workspace, version, inputs, vocabulary, settings)
+        remarks = list(_squad_remarks(source, files, settings))
     else:
         source, asked, files = _glue_source(workspace, name, labels, inputs, vocabulary, settings)
         task, data_set = GLUE, f"glue_{asked['name']}"
@@ -113,7 +122,7 @@ def resolve_task(
         for each in checked
     }
     kept = {QUESTIONS: files[DEV]} if task == SQUAD and DEV in files else {}
-    return TaskJob(_shards(source, files, data_set, checked, dialect), homes, made_with, source, kept)
+    return TaskJob(_shards(source, files, data_set, checked, dialect), homes, made_with, source, kept, remarks)
 
 
 def _squad_source(
@@ -130,6 +139,18 @@ def _squad_source(
     read = [_describe(split, path.stat().st_size, sha256_of(path)) for split, path in files.items()]
     asked = {"version": version, "inputs": read}
     return make_squad_source(files, f"v{version}", vocabulary, settings), asked, files
+
+
+def _squad_remarks(source: SquadSource, files: Mapping[str, Path], settings: SquadSettings) -> Iterator[str]:
+    if dropped := source.features[TRAINING].dropped if TRAINING in files else []:
+        named = ", ".join(dropped[:_MOST_NAMED]) + (f" and {len(dropped) - _MOST_NAMED:,} more" * (len(dropped) > _MOST_NAMED))
+        yield f"{files[TRAINING]}: drops {len(dropped):,} questions, whose answer is not in their context: {named}"
+    smallest = settings.seq - settings.max_query - 3  # [CLS] and two [SEP]
+    if settings.doc_stride > smallest:
+        yield (
+            f"--doc-stride {settings.doc_stride}: a window of --seq {settings.seq} may hold only {smallest} tokens of a "
+            f"context, and what is between two windows is in none; give at most --doc-stride {smallest}"
+        )
 
 
 def _glue_source(

@@ -161,13 +161,16 @@ def create_task(
         settings=settings, version=version, name=name, labels=labels, dialect=dialect, formats=formats, vocab=vocab,
         inputs=inputs, output=output, workdir=workdir,
     )  # fmt: skip
+    reporter = Reporter(enabled=progress)
+    for line in job.remarks:
+        reporter.say(line)
     manifests, made = make_records(
         job.shards,
         job.homes,
         job.made_with,
         TaskRecordMaker(job.source, dialect),
         workers or pool.default_workers(),
-        Reporter(enabled=progress),
+        reporter,
         check_texts=False,
         verify=verify,
         kind=TASK_RECORDS,

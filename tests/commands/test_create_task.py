@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -115,7 +116,7 @@ def test_squad_becomes_google_s_records(workspace: Path) -> None:
         assert manifest.counts["dev_questions"] == 44
 
 
-def test_what_is_dropped_is_counted(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_dropped_is_counted_and_named(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = workspace / "download/squad/v1.1/train-v1.1.json"
     content = json.loads(path.read_text())
     content["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["text"] = "never"
@@ -124,10 +125,21 @@ def test_what_is_dropped_is_counted(workspace: Path, capsys: pytest.CaptureFixtu
     manifest = read_manifest(workspace / "tfrecord" / SQUAD_FOLDER)
     assert manifest is not None
     assert manifest.counts["training_dropped"] > 0
-    shown = capsys.readouterr().out
+    shown, said = capsys.readouterr()
+    unanswerable = content["data"][0]["paragraphs"][0]["qas"][0]["id"]
+    assert re.search(
+        rf"train-v1\.1\.json: drops \d questions, whose answer is not in their context: .*\b{unanswerable}\b", said
+    )
+    assert "--doc-stride" not in said
     assert f"dropped: {manifest.counts['training_dropped']} of 44 questions for training" in shown
     assert manifest.counts["training_recovered"] > 0
     assert f"recovered: {manifest.counts['training_recovered']} of 44 questions for training, which run_squad.py drops" in shown
+
+
+def test_windows_with_gaps_between_them_are_told_of(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--seq", "64", "--max-query", "16", "--doc-stride", "46"]  # a window may hold 64 - 16 - 3 tokens
+    assert main(["create", "--task", "squad", "--workdir", str(workspace), "--format", "tfrecord", *small]) == 0
+    assert "may hold only 45 tokens of a context, and what is between" in capsys.readouterr().err
 
 
 def test_a_file_of_the_user_s_is_not_replaced_by_the_questions(
