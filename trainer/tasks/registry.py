@@ -27,11 +27,13 @@ def task_of_records(data_set: DataSet) -> Task:
     """That of a folder of records; raises `UsageError` for records of a task without a manifest that names it."""
     manifest = data_set.manifest
     if manifest is None or manifest.kind != TASK_RECORDS:
-        with RecordFile(data_set.folder / next(iter(data_set.files))) as file:
-            if file.kind is not PretrainingExamples:
+        for name in list(data_set.files)[:1]:
+            with RecordFile(data_set.folder / name) as file:
+                kind = file.kind
+            if kind is not PretrainingExamples:
                 raise UsageError(
-                    f"{data_set.folder}: has {file.kind.title} records without a {MANIFEST} that names their task; make them "
-                    "by bertprep create --task"
+                    f"{data_set.folder}: has {kind.title} records without a {MANIFEST} that names their task; make them by "
+                    "bertprep create --task"
                 )
         return PRETRAINING
     made_with = manifest.made_with
