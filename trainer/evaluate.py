@@ -27,7 +27,7 @@ from trainer.data import check_fits_model, data_of
 from trainer.engines import Engine, check_engine, check_installed, open_engine
 from trainer.evaluation import evaluate, predict
 from trainer.model_config import ModelConfig
-from trainer.pretrained import _check_vocabulary, resolve_weights
+from trainer.pretrained import check_vocabulary, resolve_weights
 from trainer.settings import EngineSettings, OptimizerSettings, check_folder
 from trainer.tasks import Scored, Scorer, Task, name_of_split
 from trainer.tasks.classification import Classification
@@ -92,7 +92,7 @@ def run(namespace: argparse.Namespace) -> int:
     with ExitStack() as opened:
         parts = [_open(data_set, split, task, model, opened) for split in _splits_of(data_set, task, options)]
         data = data_of(data_set, data_set.folder, parts[0].records)
-        _check_vocabulary(file, data)
+        check_vocabulary(file, data)
         check_fits_model(data, model, options.model or str(file))
         weights = read_initial_weights(file, model, task)
         if missing := [name for name in task.variable_shapes(model) if name not in weights]:

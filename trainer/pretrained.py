@@ -55,7 +55,7 @@ def find_pretrained(init: str | None, workdir: Path, model: str | None, data: Da
             )
         return Pretrained(None, _load(model, data), model)
     file = resolve_weights(init, workdir)
-    _check_vocabulary(file, data)
+    check_vocabulary(file, data)
     config = _load(model, data) if model is not None else _with_dropout(file, find_model(file))
     return Pretrained(file, config, init)
 
@@ -90,7 +90,7 @@ def resolve_weights(init: str, workdir: Path) -> Path:
         raise UsageError(f"--init {error}{advice}") from error
 
 
-def _check_vocabulary(file: Path, data: Data) -> None:
+def check_vocabulary(file: Path, data: Data) -> None:
     """Raise where the vocabulary beside the weights is another than that of the records."""
     path = file.parent / VOCABULARY
     if not path.is_file() or data.vocabulary_sha256 is None:
