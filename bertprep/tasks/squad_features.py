@@ -54,7 +54,7 @@ class SquadFeatures:
         return len(self.examples)
 
     def blocks(self, rows: int = BLOCK_ROWS) -> Iterator[SquadExamples | SquadEvalExamples]:
-        """All rows in order, so many at a time: with answers for training, without for evaluation."""
+        """All rows in order, `rows` at a time: with answers for training, without for evaluation."""
         for start in range(0, len(self), rows):
             yield self[start : start + rows]
 
