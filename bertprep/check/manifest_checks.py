@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.check.findings import ERROR, WARNING, Finding
+from bertprep.config import SQUAD
 from bertprep.records.data_sets import DataSet
-from bertprep.workspace.layout import MANIFEST
-from bertprep.workspace.manifest import JOURNAL_SUFFIX, Manifest, sha256_of, sha256_of_vocabulary
+from bertprep.workspace.layout import MANIFEST, QUESTIONS
+from bertprep.workspace.manifest import JOURNAL_SUFFIX, Manifest, sha256_of, sha256_of_questions, sha256_of_vocabulary
 
 _NUMBERED = re.compile(r"(.*?)(\d+)(-of-\d+\D*|\D*)")  # the last number in a name, but not the total number of files
 
@@ -77,6 +78,20 @@ def check_vocabulary(manifest: Manifest, vocabulary: Path, sha256: str) -> list[
         return []
     expected = f"the vocabulary the records were made with, sha256 {made_with[:16]}..., as {MANIFEST} says"
     return [Finding(ERROR, "manifest", str(vocabulary), None, expected, f"{sha256[:16]}...")]
+
+
+def check_questions(manifest: Manifest, folder: Path) -> list[Finding]:
+    """A finding if the questions beside SQuAD's records, which answers are made with, are missing or others."""
+    made_with, path = sha256_of_questions(manifest), folder / QUESTIONS
+    if manifest.made_with.get("task") != SQUAD or made_with is None:
+        return []
+    if not path.is_file():
+        return [Finding(ERROR, "file-missing", QUESTIONS, None, "the questions of the dev split", "none")]
+    if (found := sha256_of(path)) == made_with:
+        return []
+    return [
+        Finding(ERROR, "file-changed", QUESTIONS, None, f"sha256 {made_with[:16]}..., as {MANIFEST} says", f"{found[:16]}...")
+    ]
 
 
 def find_gaps(data_set: DataSet) -> list[Finding]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from bertprep import pool
 from bertprep.check.findings import ERROR
+from bertprep.check.manifest_checks import check_questions
 from bertprep.check.outcome import Outcome
 from bertprep.check.record_scan import RecordScan
 from bertprep.check.record_sets import check_against_manifest, check_formats, check_surroundings
@@ -50,6 +51,8 @@ def validate_task_records(
 ) -> Outcome:
     """Check the records of one data set; `vocabulary` is used instead of the one beside them."""
     vocabulary, findings = check_surroundings(data_set, vocabulary)
+    if data_set.manifest and data_set.is_whole:
+        findings += check_questions(data_set.manifest, data_set.home.folder)
     rules = _rules_by_split(data_set, vocabulary)
     facts = data_set.manifest.files if data_set.manifest else {}
     tasks = [

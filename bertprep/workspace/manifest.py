@@ -37,7 +37,7 @@ from bertprep.untrusted import (
     parse_json,
     read_bounded,
 )
-from bertprep.workspace.layout import MANIFEST, by_number
+from bertprep.workspace.layout import DEV, MANIFEST, by_number
 
 JOURNAL_SUFFIX = ".journal"
 
@@ -158,6 +158,13 @@ def is_in_place(folder: Path, files: dict[str, dict[str, Any]]) -> bool:
     """Whether every file that a manifest lists exists with its size."""
     paths = ((folder / name, facts["bytes"]) for name, facts in files.items())
     return all(path.is_file() and path.stat().st_size == size for path, size in paths)
+
+
+def sha256_of_questions(manifest: Manifest) -> str | None:
+    """The sha256 of the file that a SQuAD data set's dev split was made of; None where there is no such split."""
+    inputs = [each for each in manifest.made_with.get("inputs", ()) if isinstance(each, dict) and each.get("split") == DEV]
+    found = inputs[0].get("sha256") if inputs else None
+    return found if isinstance(found, str) else None
 
 
 def sha256_of_vocabulary(manifest: Manifest) -> str | None:

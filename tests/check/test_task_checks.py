@@ -176,6 +176,18 @@ def test_an_impossible_question_of_squad_1_is_found(tmp_path: Path) -> None:
         assert all((finding.record, finding.found, finding.count) == (without[0], "1", 4) for finding in found)
 
 
+def test_questions_that_were_changed_are_found(tmp_path: Path) -> None:
+    source = tmp_path / "dev-v1.1.json"
+    shutil.copyfile(GOLDEN / "finetune" / "squad_v1.json", source)
+    out = tmp_path / "set"
+    create_task("squad", inputs=[source], vocab=GOLDEN / "vocab.txt", output=out, formats="tfrecord")
+    assert findings_of(out) == []
+    (out / "dev.json").write_text(source.read_text().replace("answer", "Answer", 1))
+    assert [(finding.code, finding.file) for finding in findings_of(out)] == [("file-changed", "dev.json")]
+    (out / "dev.json").unlink()
+    assert [(finding.code, finding.file) for finding in findings_of(out)] == [("file-missing", "dev.json")]
+
+
 def test_windows_of_a_split_are_numbered_through(tmp_path: Path) -> None:
     first, second = parts(SquadExamples)
     (found,) = findings_of(write_set(tmp_path / "a", first, first))

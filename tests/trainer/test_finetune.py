@@ -290,6 +290,8 @@ def test_squad_is_scored_by_its_answers(version: str, workdir: Path, tmp_path: P
     last = entries(out, "evaluation")[-1]
     assert (last["exact_match"], last["f1"]) == (100, 100)
     assert ("threshold" in last) == (version == "2.0")
+    if version == "2.0":
+        assert [last[f"{kind}_{score}"] for kind in ("HasAns", "NoAns") for score in ("exact", "f1")] == [100, 100, 100, 100]
     assert checkpoint.read_header(out / BEST)["test"]["f1"] == 100
 
 

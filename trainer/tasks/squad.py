@@ -24,8 +24,8 @@ from bertprep.tasks.squad_answers import SquadPredictions, predict_answers
 from bertprep.tasks.squad_features import FIRST_UNIQUE_ID, make_features
 from bertprep.tasks.squad_scores import score_answers, search_threshold
 from bertprep.weights import google_names
-from bertprep.workspace.layout import DEV, MANIFEST, QUESTIONS, TEST, TRAINING, VOCABULARY
-from bertprep.workspace.manifest import Manifest, sha256_of
+from bertprep.workspace.layout import MANIFEST, QUESTIONS, TEST, TRAINING, VOCABULARY
+from bertprep.workspace.manifest import Manifest, sha256_of, sha256_of_questions
 from trainer.model_config import ModelConfig
 from trainer.tasks import Outputs, Scored, encoder_flops, read_blocks
 
@@ -139,7 +139,10 @@ class SquadScorer:
                 return Scored({}, files)
         scores = score_answers(self._data, predictions, threshold)
         metrics = {"exact_match": scores.get("exact_match", scores.get("exact")), "f1": scores["f1"]}
-        return Scored(metrics if self._data.version == V1 else {**metrics, "threshold": threshold}, files)
+        if self._data.version != V1:
+            of_kinds = {name: score for name, score in scores.items() if name.endswith(("_exact", "_f1"))}
+            metrics |= {**of_kinds, "threshold": threshold}  # of questions with an answer, and of those without
+        return Scored(metrics, files)
 
     def _choose_threshold(self, predictions: SquadPredictions) -> float:
         if self._data.version == V1:
@@ -150,8 +153,7 @@ class SquadScorer:
 
 def _check_questions(path: Path, manifest: Manifest) -> None:
     """Raise where the questions are not those that the records were made of."""
-    inputs = [each for each in manifest.made_with["inputs"] if isinstance(each, dict) and each.get("split") == DEV]
-    expected = inputs[0].get("sha256") if inputs else None
+    expected = sha256_of_questions(manifest)
     if (found := sha256_of(path)) != expected:
         raise BertprepError(
             f"{path}: has sha256 {found[:16]}..., expected {str(expected)[:16]}... by {MANIFEST}; it is not the file that the "
