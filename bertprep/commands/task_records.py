@@ -89,7 +89,10 @@ def run(options: argparse.Namespace) -> None:
     for name, manifest in created.manifests.items():
         rows += [(name, *row) for row in split_rows(manifest.files, "examples")]
     tell_table(rows)
-    counts = next(iter(created.manifests.values())).counts
+    manifest = next(iter(created.manifests.values()))
+    counts, labels = manifest.counts, manifest.made_with.get("labels")
+    if labels:
+        tell(f"labels: {', '.join(labels)}")  # a misspelled one would be a class of its own
     for name, why in _UNUSUAL.items():
         if found := counts.get(f"{TRAINING}_{name}"):
             tell(f"{name}: {found:,} of {counts[f'{TRAINING}_questions']:,} questions for training, {why}")
