@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from trainer.batches import GlobalBatch, TrainingBatches
 from trainer.cli import main
 from trainer.log import LOG
 from trainer.model_config import ModelConfig
-from trainer.settings import RunSettings
+from trainer.settings import EngineSettings, RunSettings
 from trainer.tasks import Task
 from trainer.tasks.classification import Classification
 from trainer.tasks.pretraining import PRETRAINING
@@ -89,6 +90,14 @@ def make_task_batch(task: Task, step: int, *, sequences: int = BATCH, seq: int =
     if task.examples is RegressionExamples:
         return RegressionExamples(**inputs, label_ids=rng.random(sequences, np.float32) * 5, is_real_example=is_real)
     return ClassificationExamples(**inputs, label_ids=rng.integers(0, 3, sequences, np.int32), is_real_example=is_real)
+
+
+@cache
+def open_devices_once(devices: int) -> Any:
+    """TensorFlow's devices of this process: two strategies over the same ones would mistake each other's sums."""
+    from trainer.engines.tensorflow.devices import open_devices
+
+    return open_devices(EngineSettings(devices=devices))
 
 
 def make_records(corpus: Path, workdir: Path, *, seq: int = SEQ, pred: int = PRED) -> None:

@@ -1,7 +1,6 @@
 """The heads of the tasks say what Hugging Face's say, on the same body, and learn as they do."""
 
 import json
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from bertprep.tasks.glue import find_task, own_task
 from bertprep.weights.hugging_face import hugging_face_name
 from tests.golden import GOLDEN
 from tests.trainer.golden_model import WEIGHTS, read_golden
+from tests.trainer.small_runs import open_devices_once
 from trainer.engines import Engine, open_engine
 from trainer.settings import EngineSettings, OptimizerSettings
 from trainer.tasks import Task
@@ -55,13 +55,6 @@ def weights_of(kind: str) -> dict[str, Any]:
     return weights
 
 
-@cache
-def open_devices_once(devices: int) -> Any:
-    from trainer.engines.tensorflow.devices import open_devices
-
-    return open_devices(EngineSettings(devices=devices))
-
-
 def build(kind: str, devices: int = 1, **settings: Any) -> Engine:
     from trainer.engines.tensorflow.engine import TensorFlowEngine
 
@@ -102,7 +95,7 @@ def test_outputs_and_losses_of_20_steps_are_hugging_faces(kind: str) -> None:
 def test_devices_and_micro_batches_are_one(kind: str) -> None:
     """Four devices of a row each, and four micro-batches, train as one of four; all rows come back in order.
 
-    Four, as in other tests: TensorFlow joins the devices of a process in groups of one size.
+    Four, as in other tests, whose strategy it is.
     """
     whole, cut, examples = build(kind), build(kind, 4), examples_of(kind, [0, 1, 2, 0])
     for name, rows in whole.predict(examples).items():

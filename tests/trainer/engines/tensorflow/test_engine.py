@@ -11,7 +11,7 @@ import pytest
 
 from bertprep.errors import UsageError
 from tests.trainer import small_runs
-from tests.trainer.small_runs import BATCH, SEED, make_batch
+from tests.trainer.small_runs import BATCH, SEED, make_batch, open_devices_once
 from trainer import engines
 from trainer.batches import features
 from trainer.engines import LossScale, open_engine
@@ -48,14 +48,6 @@ def make_engine_once(devices: int, *, optimizer: str = "adam", dropout: bool = F
     engine.execution = choose_execution(asked, [this_cpu()])
     engine.build(MODEL if dropout else MODEL.without_dropout(), OptimizerSettings(name=optimizer), seed=SEED)
     return engine
-
-
-@cache
-def open_devices_once(devices: int) -> Any:
-    """Two strategies over the same devices would mistake each other's sums."""
-    from trainer.engines.tensorflow.devices import open_devices
-
-    return open_devices(EngineSettings(devices=devices))
 
 
 def step(engine: Any, number: int, accumulation: int) -> StepResult:
