@@ -1,5 +1,6 @@
 """Settings dataclasses as command-line options, and back."""
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -103,7 +104,9 @@ def test_help_says_defaults_and_choices(capsys: pytest.CaptureFixture[str]):
         parse(["--help"])
     shown = " ".join(capsys.readouterr().out.split())
     assert "--steps INT updates, 100 % of them --micro" in shown
-    assert "--micro-batches N[,N...], --grad-acc-steps N[,N...] micro-batches" in shown
+    assert re.search(
+        r"--micro-batches( N\[,N\.\.\.\])?, --grad-acc-steps N\[,N\.\.\.\] micro-batches", shown
+    )  # once since 3.13
     assert "--beta2 FLOAT decay (default: 0.999)" in shown
     assert "--xla [on|off]" in shown
     assert "--precision {off,bf16} of matrix products (default: off)" in shown
