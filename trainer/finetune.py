@@ -29,7 +29,7 @@ from trainer.settings import EngineSettings, OptimizerSettings, Phase, RunSettin
 from trainer.start import describe_model, describe_phase, start
 from trainer.tasks import Task
 from trainer.tasks.classification import Classification
-from trainer.tasks.registry import task_of_records
+from trainer.tasks.registry import describe_task, task_of_records
 from trainer.tasks.squad import Squad
 
 _MOST_EPOCHS = 100_000
@@ -206,7 +206,7 @@ class _Request:
         pretrained = self._pretrained
         start_from = str(pretrained.file) if pretrained.file else "random weights; --init names pretrained ones"
         return [
-            ("task", _describe_task(self._task)),
+            ("task", describe_task(self._task)),
             ("model", describe_model(pretrained.name, settings.model, self._task)),
             ("init", start_from),
             *describe_phase(settings.phases[0], self._data, machine.devices or 1),
@@ -226,21 +226,13 @@ def _task_of(data_set: DataSet, kind: type, options: FinetuneOptions) -> Task:
         )
     task = task_of_records(data_set)
     if not isinstance(task, kind) or (isinstance(options, SquadOptions) and task != Squad(f"v{options.version}")):
-        raise UsageError(f"{folder}: has records of {_describe_task(task)}; name records that {options.make} makes")
+        raise UsageError(f"{folder}: has records of {describe_task(task)}; name records that {options.make} makes")
     if isinstance(task, Classification) and isinstance(options, GlueOptions) and options.task_name not in (None, task.of.name):
         raise UsageError(
             f"--name {options.name}: the records in {folder} are of {task.of.name}; leave it out, or name records that "
             f"{options.make} makes"
         )
     return task
-
-
-def _describe_task(task: Task) -> str:
-    if isinstance(task, Squad):
-        return f"SQuAD {task.version}"
-    if isinstance(task, Classification):
-        return f"{task.of.name}, " + (f"labels {', '.join(task.of.labels)}" if task.of.labels else "a score")
-    return task.name
 
 
 @dataclass(frozen=True)
