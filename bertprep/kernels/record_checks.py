@@ -281,11 +281,6 @@ def _check_range(values, count, size, record, faults):
 
 
 @subroutine
-def _count_values(seq, pred):
-    return 3 * seq + 3 * pred + 1
-
-
-@subroutine
 def _hash_all(arrays, row, keys):
     """The sum over all values; arrays of floats are taken as the bits they are."""
     total, at = u64(0), i64(0)
