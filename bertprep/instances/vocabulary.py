@@ -5,6 +5,7 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from bertprep.errors import BertprepError
 
@@ -30,6 +31,11 @@ class Vocabulary:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def made_with(self) -> dict[str, Any]:
+        """What the manifest of records says of their vocabulary: `pad` only where it is not 0, as in most."""
+        return {"tokens": len(self), "sha256": self.sha256, **({"pad": self.pad} if self.pad else {})}
 
     @cached_property
     def continues(self) -> bytes:
