@@ -58,6 +58,9 @@ READERS: dict[str, Callable[[SourceFile], Iterable[str]]] = {
     "whole": lambda source: readers.read_whole(source.location),
     "json lines": lambda source: readers.read_json_lines(source.location, source.field),
     "parquet": lambda source: readers.read_parquet(source.location, source.field),
+    "arrow": lambda source: readers.read_arrow(source.location, source.field),
+    "csv": lambda source: readers.read_table(source.location, source.field, ","),
+    "tsv": lambda source: readers.read_table(source.location, source.field, "\t"),
     "wikipedia": lambda source: map(prose_of, readers.read_parquet(source.location, source.field)),
     "bookcorpus": lambda source: join_books(readers.read_parquet(source.location, source.field)),
 }

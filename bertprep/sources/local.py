@@ -2,10 +2,11 @@
 
     .txt and any other name   plain text: a blank line ends a document
     .jsonl .ndjson .json      JSON Lines: a field of each line is a document
-    .parquet                  a column of each row is a document
+    .csv .tsv                 a column of each row is a document; the first line names the columns
+    .parquet .arrow           a column of each row is a document
     .xml .xml-p1p41242        a Wikimedia dump (pages-articles), or a part of one
 
-each but Parquet may also end in .gz, .bz2 or .zst.
+each but Parquet and Arrow may also end in .gz, .bz2 or .zst.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,13 +18,13 @@ from bertprep.sources.streams import identify, is_url, is_web, suffixes
 from bertprep.text.documents import TextInput
 from bertprep.workspace.manifest import sha256_of
 
-READER_OF = {".jsonl": "json lines", ".ndjson": "json lines", ".json": "json lines", ".parquet": "parquet", ".xml": DUMP}
+READER_OF = {
+    ".jsonl": "json lines", ".ndjson": "json lines", ".json": "json lines", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet",
+    ".arrow": "arrow", ".xml": DUMP,
+}  # fmt: skip
 IN_FOLDERS = (".txt", *READER_OF)
 """Suffixes of the files of a folder that are read; a file given by name is read unless its suffix is in NO_TEXT."""
-NO_TEXT = (
-    ".csv", ".tsv", ".html", ".htm", ".pdf", ".doc", ".docx", ".epub", ".tar", ".tgz", ".zip", ".7z", ".xz", ".rar", ".npz",
-    ".arrow",
-)  # fmt: skip
+NO_TEXT = (".html", ".htm", ".pdf", ".doc", ".docx", ".epub", ".tar", ".tgz", ".zip", ".7z", ".xz", ".rar", ".npz")
 
 
 def find_sources(
@@ -58,7 +59,7 @@ def _find(location: str, field: str, one_document: bool) -> Iterator[TextInput |
 def _source(location: str, field: str, one_document: bool) -> TextInput | SourceFile:
     kind, compression = suffixes(location)
     if kind in NO_TEXT:
-        raise UsageError(f"--input {location}: a {kind} file is not read; give text, JSON Lines, Parquet or a Wikimedia dump")
+        raise UsageError(f"--input {location}: a {kind} file is not read; give text, JSON Lines, CSV, Parquet, Arrow or a dump")
     reader = READER_OF.get(kind, "whole" if one_document else "text")
     if is_url(location):
         return SourceFile(location, reader, identify(location), field)
