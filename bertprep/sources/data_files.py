@@ -24,7 +24,7 @@ from typing import Any
 from bertprep.errors import UsageError
 from bertprep.sources.formatting import DUMP
 from bertprep.sources.local import READER_OF
-from bertprep.sources.streams import suffixes
+from bertprep.sources.streams import is_glob, suffixes
 from bertprep.untrusted import LONGEST_PATH
 
 TRAIN = "train"
@@ -46,7 +46,6 @@ _IN_FOLDERS = ("**/{}/**", "**/{}[-._ 0-9]*/**", "**/*[-._ 0-9]{}/**", "**/*[-._
 _IN_NAMES = ("**/{}[-._ 0-9]*", "**/*[-._ 0-9]{}[-._ 0-9]*")
 _NO_DATA = {"README.md", "config.json", "dataset_info.json", "dataset_infos.json", "dummy_data.zip", "dataset_dict.json"}
 _PART = re.compile(r"partial-(.+)")
-_IS_GLOB = re.compile(r"[*?\[]")
 
 Patterns = dict[str, list[str]]
 """The patterns of each split."""
@@ -76,11 +75,6 @@ def check_split(split: str) -> str:
     if not _SPLIT.fullmatch(split):
         raise UsageError(f"--split {split}: is not the name of a split, of letters, digits, '_' and '.', such as train")
     return split
-
-
-def is_glob(path: str) -> bool:
-    """Whether a path has wildcards."""
-    return bool(_IS_GLOB.search(path))
 
 
 def find_split(paths: Sequence[str], configs: Mapping[str, Config], config: str | None, split: str) -> Split | None:

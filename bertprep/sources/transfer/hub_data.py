@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
-from typing import Any
 from urllib.parse import unquote
 
 from bertprep.errors import BertprepError, UsageError
@@ -21,7 +20,7 @@ from bertprep.progress import Reporter, say
 from bertprep.sources import data_files
 from bertprep.sources.catalogue import HubFiles
 from bertprep.sources.data_files import CARDS, CONVERTED, MOST_CARD_BYTES, TRAIN, Config, Split
-from bertprep.sources.local import IN_FOLDERS
+from bertprep.sources.local import IN_FOLDERS, Fetched
 from bertprep.sources.streams import is_glob, suffixes
 from bertprep.sources.transfer.fetch import fetch
 from bertprep.sources.transfer.http import RefusedError, Web
@@ -193,9 +192,10 @@ def _at_path(address: str, path: str, tree: list[Entry]) -> list[Entry]:
     return sorted(found, key=lambda entry: entry.path)
 
 
-def files_of(folder: Path, listing: Listing) -> list[tuple[Path, dict[str, Any]]]:
-    """The files of a listing, each with its name and sums, which identify its content without reading it."""
+def files_of(folder: Path, listing: Listing) -> Fetched:
+    """The files of a listing, each with its name and checksum, so that none need be read to know whether it has changed."""
+    checksums = ({"sha256": file.sha256} if file.sha256 else {"git_sha1": file.git_sha1} for file in listing.files)
     return [
-        (folder / file.name, {"name": file.name, "bytes": file.size_bytes, "sha256": file.sha256 or file.git_sha1})
-        for file in listing.files
+        (folder / file.name, {"name": file.name, "bytes": file.size_bytes, **checksum})
+        for file, checksum in zip(listing.files, checksums, strict=True)
     ]
