@@ -159,7 +159,13 @@ def _read_data_set(
     dataset: str | Path | Any, split: str | None, field: str, workspace: Workspace, reporter: Reporter
 ) -> list[TextInput | SourceFile]:
     """The text of a data set: in a folder, else on the Hub if it is a name, else in memory."""
-    del split, field, workspace, reporter
+    from bertprep.sources.dataset import find_saved, from_memory
+
+    del workspace, reporter
+    if not isinstance(dataset, str | Path):
+        return [*from_memory(dataset, split, field)]
+    if Path(dataset).is_dir():
+        return [*find_saved(Path(dataset), split, field)]
     raise UsageError(f"--dataset {dataset}: is not read yet")
 
 

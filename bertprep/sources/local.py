@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bertprep.errors import UsageError
+from bertprep.sources.dataset import find_saved, is_saved
 from bertprep.sources.formatting import DUMP, SourceFile
 from bertprep.sources.streams import identify, is_url, is_web, suffixes
 from bertprep.text.documents import TextInput
@@ -30,7 +31,8 @@ NO_TEXT = (".html", ".htm", ".pdf", ".doc", ".docx", ".epub", ".tar", ".tgz", ".
 def find_sources(
     locations: Sequence[str | Path], *, field: str, one_document: bool, fetch: Callable[[str], Path] | None = None
 ) -> list[TextInput | SourceFile]:
-    """The source files that `locations` name, in their order; those of a folder are sorted by name.
+    """The source files that `locations` name, in their order; those of a folder are sorted by name, of one that save_to_disk of
+    `datasets` wrote in its order.
 
     With `one_document` each text file is one document. `fetch` downloads from http(s) addresses; other URLs are streamed.
     Raises `UsageError` for what does not exist.
@@ -46,6 +48,9 @@ def _find(location: str, field: str, one_document: bool) -> Iterator[TextInput |
     path = Path(location)
     if not path.is_dir():
         yield _source(location, field, one_document)
+        return
+    if is_saved(path):
+        yield from find_saved(path, None, field)
         return
     files = sorted(file for file in path.rglob("*") if suffixes(file.name)[0] in IN_FOLDERS and file.is_file())
     if not files:
