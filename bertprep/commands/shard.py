@@ -174,9 +174,13 @@ def _find_data_set(
     dataset: str | Path | Any, split: str | None, field: str, one_document: bool, workspace: Workspace, reporter: Reporter
 ) -> list[TextInput | SourceFile]:
     """The text of a data set: of one in memory, in a folder, or if that does not exist, on the Hub."""
-    if not isinstance(dataset, str | Path) or Path(dataset).is_dir():
-        raise UsageError(f"--dataset {dataset}: is not read yet")
+    from bertprep.sources.dataset import find_saved, from_memory
     from bertprep.sources.local import source_at
+
+    if not isinstance(dataset, str | Path):
+        return [*from_memory(dataset, split, field)]
+    if Path(dataset).is_dir():
+        return [*find_saved(Path(dataset), split, field)]
     from bertprep.sources.transfer.hub_data import fetch_split, files_of
 
     files = files_of(*fetch_split(str(dataset), split, workspace, reporter=reporter))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.errors import UsageError
+from bertprep.sources.dataset import find_saved, is_saved
 from bertprep.sources.formatting import DUMP, SourceFile
 from bertprep.sources.streams import find_files, identify, is_glob, is_url, is_web, suffixes
 from bertprep.text.documents import TextInput
@@ -35,7 +36,8 @@ NO_TEXT = (".html", ".htm", ".pdf", ".doc", ".docx", ".epub", ".tar", ".tgz", ".
 def find_sources(
     locations: Sequence[str | Path], *, field: str, one_document: bool, fetch: Callable[[str], Fetched | None] | None = None
 ) -> list[TextInput | SourceFile]:
-    """The source files that `locations` name, in their order; those of a folder or pattern are sorted by name.
+    """The source files that `locations` name, in their order; those of a folder or pattern are sorted by name (of a
+    folder that save_to_disk of `datasets` wrote, in its order).
 
     With `one_document` each text file is one document. `fetch` downloads what it can, and returns None for anything else; other
     URLs are streamed. Raises `UsageError` for what does not exist.
@@ -46,6 +48,8 @@ def find_sources(
             raise UsageError(f"--input {location}: a web server does not list its files; give the address of each")
         if fetch and (fetched := fetch(location)) is not None:
             sources += [source_at(str(path), field, one_document, identity) for path, identity in fetched]
+        elif not is_url(location) and is_saved(Path(location)):
+            sources += find_saved(Path(location), None, field)
         else:
             sources += [source_at(each, field, one_document) for each in _find(location)]
     return sources
@@ -59,7 +63,8 @@ def _find(location: str) -> list[str]:
     elif (path := Path(location)).is_dir():
         found = [str(file) for file in sorted(path.rglob("*")) if file.is_file()]
     elif is_glob(location) and not path.exists():
-        found = sorted(file for file in glob(location, recursive=True) if Path(file).is_file())  # noqa: PTH207, hides what the shell hides
+        matching = glob(location, recursive=True)  # noqa: PTH207, Path.glob would find hidden files
+        found = sorted(file for file in matching if Path(file).is_file())
     else:
         found = None
     if found is None:

@@ -70,8 +70,10 @@ class ParquetRows:
         leaves = [name for name in stored if _leads_to(path, name.split("."))] or path[:1]
         in_lists = any(len(name.split(".")) > len(path) for name in leaves)
         file = pq.ParquetFile(self._raw, **_OPTIONS, read_dictionary=leaves) if in_lists else self._file
-        for batch in file.iter_batches(self._rows_at_a_time([path]), columns=leaves, use_threads=False):
-            yield select(batch.column(path[0]), path[1:])
+        rows = self._rows_at_a_time([path])
+        for group in range(file.num_row_groups):  # pyarrow has no lists with dictionaries of two groups
+            for batch in file.iter_batches(rows, row_groups=[group], columns=leaves, use_threads=False):
+                yield select(batch.column(path[0]), path[1:])
 
     def _rows_at_a_time(self, paths: list[list[str]]) -> int:
         """As many rows as fit in about `MOST_DOCUMENT_BYTES`."""
