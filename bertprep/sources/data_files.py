@@ -100,7 +100,10 @@ def find_split(paths: Sequence[str], configs: Mapping[str, Config], config: str 
     if split not in patterns:
         of_config = f" of its configuration {name}" if config or configs else ""
         raise UsageError(f"has no split {split}{of_config}; {_there_are(split, patterns)}")
-    found = _same_kind(resolve(below, patterns[split]))
+    matching = resolve(below, patterns[split])
+    if not matching:
+        raise ValueError(f"the files of its split {split}, {patterns[split]!r:.200}, do not exist")
+    found = _same_kind(matching)
     return (
         Split(name, is_default, tuple(f"{chosen.folder}/{path}" if chosen.folder else path for path in found))
         if found
