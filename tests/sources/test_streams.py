@@ -87,6 +87,11 @@ def test_archives_are_folders_too(tmp_path: Path) -> None:
         for name in "xy":
             archive.writestr(f"in/{name}.jsonl", f'{{"text": "{name}"}}')
     assert texts(f"zip://in/*.jsonl::file://{tmp_path}/a.zip") == ["x", "y"]
+    assert texts(f"zip://in/y.jsonl::file://{tmp_path}/a.zip") == ["y"]
+
+
+def test_a_cache_keeps_its_place_before_the_files(folder: Path) -> None:
+    assert texts(f"simplecache::file://{folder}/*.jsonl") == ["a"]
 
 
 def test_a_url_without_a_file_is_one_line() -> None:
