@@ -9,7 +9,7 @@ hold the same long text in a million rows, as numbers into a dictionary.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -107,16 +107,16 @@ def _values(column: pa.Array) -> list[Any]:
 
     if _is_list(column.type):
         inner, offsets = _values(column.flatten()), _offsets(column).tolist()
-        return [inner[start:end] for start, end in zip(offsets, offsets[1:], strict=False)]
+        return [inner[start:end] for start, end in pairwise(offsets)]
     values: list[Any] = (column.dictionary_decode() if pa.types.is_dictionary(column.type) else column).to_pylist()
     return values
 
 
 def _offsets(lists: pa.Array) -> npt.NDArray[np.int64]:
     """Where each list begins in the flattened array, and the end of the last."""
-    import pyarrow.compute as pc
-
-    sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    is_valid = lists.is_valid().to_numpy(zero_copy_only=False)
+    fixed = getattr(lists.type, "list_size", None)
+    sizes = is_valid * (np.diff(lists.offsets.to_numpy()) if fixed is None else np.int64(fixed))
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 
@@ -277,8 +277,7 @@ def _size_bytes(column: pa.Array) -> int:
     if _is_list(column.type):
         return len(column) + _size_bytes(column.flatten())
     if pa.types.is_dictionary(column.type):
-        sizes = pc.fill_null(_lengths(column.dictionary).take(column.indices), 0)
-        return len(column) + int(pc.sum(sizes).as_py() or 0)
+        return len(column) + int(pc.sum(_lengths(column.dictionary).take(column.indices)).as_py() or 0)
     if pa.types.is_string_view(column.type):
         return len(column) + int(pc.sum(_lengths(column)).as_py() or 0)
     return len(column) + int(column.nbytes)
