@@ -29,6 +29,8 @@ class RecordFormat(str, Enum):
 
     TFRECORD = "tfrecord", "TFRecord", 1
     OFRECORD = "ofrecord", "OFRecord", 2
+    ARROW = "arrow", "Arrow", 4
+    PARQUET = "parquet", "Parquet", 4  # which is read as the Arrow file that it holds
 
     def __new__(cls, name: str, label: str = "", number: int = 0) -> "RecordFormat":
         """A format that is equal to its name; defaults, since type checkers take RecordFormat(name) for a call of this."""
@@ -41,6 +43,8 @@ class RecordFormat(str, Enum):
 
 
 RECORD_FORMATS = tuple(RecordFormat)
+DEFAULT_FORMATS = RecordFormat.TFRECORD, RecordFormat.OFRECORD
+"""Those that are made where none is asked for."""
 SPLITTERS = ("sentencex", "lines")
 FEATURE_NAMES = GOOGLE, TF2 = ("google", "tf2")
 COMPRESSIONS = NONE, GZIP = ("none", "gzip")

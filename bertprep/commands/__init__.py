@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertprep.config import RECORD_FORMATS, Dialect, InstanceSettings
+from bertprep.config import DEFAULT_FORMATS, Dialect, InstanceSettings
 from bertprep.options import add_options, existing_path, how_many_at_once, read_options, whole_number
 from bertprep.workspace.layout import TRAINING
 
@@ -71,7 +71,7 @@ def add_record_options(parser: argparse.ArgumentParser, *, only_given: bool = Fa
     """Options that determine the records and where they are written; `only_given` is that of `options.add_options`."""
     add_options(parser, InstanceSettings, only_given=only_given)
     parser.add_argument(
-        "--format", metavar="NAMES", default=",".join(RECORD_FORMATS), help="record formats (default: %(default)s)"
+        "--format", metavar="NAMES", default=",".join(DEFAULT_FORMATS), help="record formats (default: %(default)s)"
     )
     add_options(parser, Dialect, only_given=only_given)
     parser.add_argument(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertprep import pool
 from bertprep.commands import add_workers, split_rows
-from bertprep.config import DEFAULT_DIALECT, RECORD_FORMATS, SQUAD, Dialect, RecordFormat, check_format
+from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, SQUAD, Dialect, RecordFormat, check_format
 from bertprep.errors import BertprepError, UsageError
 from bertprep.options import add_options as add_settings
 from bertprep.options import read_options, whole_number
@@ -157,7 +157,7 @@ def _check_request(
 def _other_format(found: set[RecordFormat], source: Path) -> RecordFormat:
     if len(found) > 1:
         raise UsageError(f"{source}: holds files of both formats; choose one with --to")
-    return next(name for name in RECORD_FORMATS if name not in found)
+    return next(name for name in DEFAULT_FORMATS if name not in found)
 
 
 def _check_pick(source: Path, pick: int | None, shape: Shape) -> None:

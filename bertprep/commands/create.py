@@ -19,7 +19,7 @@ from bertprep.commands import (
     split_rows,
     task_records,
 )
-from bertprep.config import DEFAULT_DIALECT, RECORD_FORMATS, Dialect, InstanceSettings
+from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, Dialect, InstanceSettings
 from bertprep.errors import UsageError
 from bertprep.progress import Reporter
 from bertprep.terminal import tell, tell_table
@@ -52,7 +52,7 @@ def create(
     *,
     settings: InstanceSettings | None = None,
     dialect: Dialect = DEFAULT_DIALECT,
-    formats: str | tuple[str, ...] = RECORD_FORMATS,
+    formats: str | tuple[str, ...] = DEFAULT_FORMATS,
     vocab: Path | str | None = None,
     vocab_size: int = DEFAULT_VOCABULARY_SIZE,
     inputs: Sequence[Path | str] = (),

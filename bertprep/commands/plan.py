@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertprep.commands import DEFAULT_VOCABULARY_SIZE, add_record_options, record_arguments
-from bertprep.config import DEFAULT_DIALECT, RECORD_FORMATS, Dialect, InstanceSettings
+from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, Dialect, InstanceSettings
 from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file, temporary_folder
 from bertprep.files.free_space import FreeSpace, free_space
@@ -135,7 +135,7 @@ def plan(
     *,
     settings: InstanceSettings | None = None,
     dialect: Dialect = DEFAULT_DIALECT,
-    formats: str | tuple[str, ...] = RECORD_FORMATS,
+    formats: str | tuple[str, ...] = DEFAULT_FORMATS,
     vocab: Path | str | None = None,
     vocab_size: int = DEFAULT_VOCABULARY_SIZE,
     inputs: Sequence[Path | str] = (),

@@ -12,8 +12,8 @@ from bertprep import pool
 from bertprep.commands import DEFAULT_VOCABULARY_SIZE, Created, split_rows
 from bertprep.config import (
     DEFAULT_DIALECT,
+    DEFAULT_FORMATS,
     GLUE,
-    RECORD_FORMATS,
     SQUAD,
     SQUAD_VERSIONS,
     TASKS,
@@ -128,7 +128,7 @@ def create_task(
     name: str | None = None,
     labels: Sequence[str] = (),
     dialect: Dialect = DEFAULT_DIALECT,
-    formats: str | tuple[str, ...] = RECORD_FORMATS,
+    formats: str | tuple[str, ...] = DEFAULT_FORMATS,
     vocab: Path | str | None = None,
     inputs: Sequence[Path | str] = (),
     output: Path | str | None = None,

@@ -8,8 +8,8 @@ from bertprep.config import RecordFormat
 
 # --- record formats and the features of records
 
-TFRECORD, OFRECORD = RecordFormat.TFRECORD.number, RecordFormat.OFRECORD.number
-"""A bit each, since the encoder can write both at once."""
+TFRECORD, OFRECORD, ARROW = (each.number for each in (RecordFormat.TFRECORD, RecordFormat.OFRECORD, RecordFormat.ARROW))
+"""A bit each, since the encoder can write the first two at once."""
 
 FEATURES = (
     "input_ids", "input_mask", "segment_ids",

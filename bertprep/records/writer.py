@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.config import DEFAULT_DIALECT, TF2, Dialect, RecordFormat
+from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, TF2, Dialect, RecordFormat
 from bertprep.files.atomic import atomic_file
 from bertprep.instances import Instances, Vocabulary
 from bertprep.kernels.numbers import (
@@ -76,7 +76,7 @@ class RecordEncoder:
         headers, bases = self._headers[INT64_LIST_TAG if RecordFormat.TFRECORD in buffers else INT32_LIST_TAG]
         done = 0
         while done < len(instances):
-            rooms = [buffers[each].room if each in buffers else np.empty(0, np.uint8) for each in RecordFormat]
+            rooms = [buffers[each].room if each in buffers else np.empty(0, np.uint8) for each in DEFAULT_FORMATS]
             done = kernels.load().encode(
                 sum(RecordFormat(name).number for name in buffers), done, len(instances), instances.order, self.seq, self.pred,
                 varints, self._vocabulary_varints, self._position_varints, self._cls, self._sep,
@@ -85,7 +85,7 @@ class RecordEncoder:
                 headers, bases, self._patterns, self._sequence, self._values, self._tags,
                 *rooms, capacity, sizes,
             )  # fmt: skip
-            for size, each in zip(sizes.tolist(), RecordFormat, strict=True):
+            for size, each in zip(sizes.tolist(), DEFAULT_FORMATS, strict=True):
                 if each in buffers:
                     buffers[each].filled_bytes += size
             yield
