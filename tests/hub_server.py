@@ -1,8 +1,8 @@
 """A Hub on 127.0.0.1: real HTTP with the Hub's routes, which counts requests and bytes, and fails on command.
 
     GET      /api/{datasets,models}/REPO/revision/REVISION
-    GET      /api/{datasets,models}/REPO/tree/COMMIT?recursive=true     in pages, as the Hub's long ones
-    GET HEAD /[datasets/]REPO/resolve/COMMIT/PATH                      large files by a redirect, if `store` is set
+    GET      /api/{datasets,models}/REPO/tree/COMMIT[/FOLDER][?recursive=true]     in pages, as the Hub's long ones
+    GET HEAD /[datasets/]REPO/resolve/REVISION/PATH                    large files by a redirect, if `store` is set
     GET HEAD /files/NAME                                               anything, as a plain web server
     GET HEAD PATH                                                      whatever `answers` has for what the path ends with
 
@@ -25,6 +25,8 @@ from urllib.parse import unquote, urlsplit
 
 PIECE = 16 * 1024
 ENTRIES_A_PAGE = 20
+NOT_LET_IN = "hf_not_let_in"
+"""The token of an account that has not accepted the conditions of what is gated."""
 
 
 @dataclass
@@ -180,8 +182,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send_file(self.hub.files[name], fault)
             else:
                 self._answer(404, b"no")
-        elif match := re.fullmatch("/api/(datasets|models)/([^/]+/[^/]+)/(revision|tree)/([^/]+)", target.path):
-            self._tell(f"{match[1]}/{match[2]}", match[3], unquote(match[4]), target.query)
+        elif match := re.fullmatch("/api/(datasets|models)/([^/]+/[^/]+)/(revision|tree)/([^/]+)(?:/(.+))?", target.path):
+            self._tell(f"{match[1]}/{match[2]}", match[3], unquote(match[4]), target.query, unquote(match[5] or ""))
         elif match := re.fullmatch("/(?:(datasets)/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", target.path):
             self._resolve(f"{match[1] or 'models'}/{match[2]}", unquote(match[3]), unquote(match[4]), fault)
         else:
@@ -203,7 +205,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.hub.count(path, len(piece))
         return None
 
-    def _tell(self, name: str, what: str, revision: str, query: str) -> None:
+    def _tell(self, name: str, what: str, revision: str, query: str, folder: str) -> None:
         repository = self.hub.repositories.get(name)
         if repository is None:  # as the Hub answers who is not logged in
             return self._answer(401, b"Repository not found", {"X-Error-Code": "RepoNotFound"})
@@ -212,16 +214,25 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(404, b"Invalid rev id", {"X-Error-Code": "RevisionNotFound"})
         if what == "revision":
             return self._answer(200, json.dumps({"id": name, "sha": commit}).encode())
-        entries = [*_entries(repository.commits[commit])]
+        below = f"{folder}/" if folder else ""
+        entries = [entry for entry in _entries(repository.commits[commit]) if entry["path"].startswith(below)]
+        if "recursive=true" not in query.lower():
+            entries = [entry for entry in entries if "/" not in entry["path"].removeprefix(below)]
+        if folder and not entries:
+            return self._answer(404, b"no", {"X-Error-Code": "EntryNotFound"})
         first = int((re.search("cursor=([0-9]+)", query) or ["", "0"])[1])
         last = first + ENTRIES_A_PAGE
         following = f'<{self.hub.url}{urlsplit(self.path).path}?recursive=true&cursor={last}>; rel="next"'
         return self._answer(200, json.dumps(entries[first:last]).encode(), {"Link": following} if last < len(entries) else {})
 
-    def _resolve(self, name: str, commit: str, path: str, fault: Fault) -> None:
-        repository = self.hub.repositories[name]
-        if repository.gated and not self.headers.get("Authorization"):
-            return self._answer(401, b"no", {"X-Error-Code": "GatedRepo"})
+    def _resolve(self, name: str, revision: str, path: str, fault: Fault) -> None:
+        repository = self.hub.repositories.get(name)
+        if repository is None:
+            return self._answer(401, b"Repository not found", {"X-Error-Code": "RepoNotFound"})
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if repository.gated and token in ("", NOT_LET_IN):
+            return self._answer(403 if token else 401, b"no", {"X-Error-Code": "GatedRepo"})
+        commit = repository.revisions.get(revision, revision)
         files = repository.commits.get(commit, {})
         if path not in files:
             return self._answer(404, b"no", {"X-Error-Code": "EntryNotFound"})
@@ -292,7 +303,7 @@ def _is_large(path: str) -> bool:
 
 def _entries(files: dict[str, bytes]) -> Iterator[dict[str, Any]]:
     """What the tree route says of the files and their folders."""
-    folders = {path.rpartition("/")[0] for path in files if "/" in path}
+    folders = {path[:at] for path in files for at, letter in enumerate(path) if letter == "/"}
     yield from ({"type": "directory", "oid": "0" * 40, "size": 0, "path": folder} for folder in sorted(folders))
     for path, data in sorted(files.items()):
         git_sha1 = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
