@@ -21,8 +21,8 @@ from bertprep.files.atomic import atomic_file
 from bertprep.untrusted import (
     COUNT,
     LIST,
-    NAME,
     OBJECT,
+    PATH,
     SHA1,
     SHA256,
     TEXT,
@@ -39,7 +39,7 @@ SCHEMA = 1
 OWN_FILES = "files"
 """The name of the link to a folder of the user's own."""
 
-_FILE = {"name": NAME, "url": TEXT, "size_bytes": optional(COUNT), "sha256": optional(SHA256), "git_sha1": optional(SHA1),
+_FILE = {"name": PATH, "url": TEXT, "size_bytes": optional(COUNT), "sha256": optional(SHA256), "git_sha1": optional(SHA1),
          "etag": optional(TEXT)}  # fmt: skip
 _WORD = Rule(  # errors show it
     "one line of at most 500 characters", lambda value: TEXT.holds(value) and value.isprintable() and len(value) <= 500
@@ -52,7 +52,7 @@ _SOURCES = {"hub": {"hub": _WORD, "patterns": _WORDS, "revision": _WORD}, "dump"
 
 @dataclass(frozen=True)
 class RemoteFile:
-    r"""One file: its name below the download's folder, its origin, and what is known about its bytes.
+    r"""One file: its name (or path, with "/") below the download's folder, its origin, and what is known about its bytes.
 
     A `url` without a scheme is relative to the Hub's endpoint, so a download can be finished from a mirror (HF_ENDPOINT).
     `git_sha1` is git's name for the content, the sha1 of "blob SIZE\0" and the content. `etag` is kept if there is no checksum:
