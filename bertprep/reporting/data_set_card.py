@@ -1,9 +1,9 @@
 """What tells people and programs of a data set on the Hub: its card, `README.md`, and its Croissant metadata.
 
-The card begins with YAML that the Hub and `datasets` read: licence, splits, columns with their class names, numbers of records.
-`croissant.json` is JSON-LD of schema.org and of https://mlcommons.org/croissant/1.1: each file with its sha256 and size, and the
-columns of each split. Both are made of the manifest alone and of what was counted, so the same records give the same bytes; only
-the day of the first push is in neither, and is passed in.
+The card begins with YAML that the Hub and `datasets` read: licence, splits, columns with their class names, numbers of
+records. `croissant.json` is JSON-LD of schema.org and of https://mlcommons.org/croissant/1.1: each file with its sha256 and
+size, and the columns of each split. Both are made of the manifest and of what was counted alone, so the same records give the
+same bytes; only the day of the first push is passed in.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from bertprep.sources.sample import SAMPLE
 from bertprep.workspace.layout import DEV, DEV_MISMATCHED, SUBMISSION, SUBMISSION_MISMATCHED, TRAINING, split_order
 from bertprep.workspace.manifest import RECORDS, Manifest, tokens_of_vocabulary
 
-CARD, CROISSANT = "README.md", "croissant.json"
 UNKNOWN = "unknown"
 FOLDERS = {TRAINING: "train"}
 """The folder of a split, where it is not called as the split is."""
@@ -128,8 +127,9 @@ def card(pushed: PushedSet) -> bytes:
 
     data = DatasetCardData(**_metadata(pushed))
     parts = [
-        f"# {pushed.title}", _summary(pushed), "## Splits", _table(_split_rows(pushed)), "## Columns", _table(_column_rows(pushed)),
-        "## How it was made", *_making(pushed), "## Licence", _licence_text(pushed), "## How to load it", *_loading(pushed),
+        f"# {pushed.title}", _summary(pushed), "## Splits", _table(_split_rows(pushed)), "## Columns",
+        _table(_column_rows(pushed)), "## How it was made", *_making(pushed), "## Licence", _licence_text(pushed),
+        "## How to load it", *_loading(pushed),
     ]  # fmt: skip
     return f"---\n{data.to_yaml()}\n---\n\n{chr(10).join(f'{part}{chr(10)}' for part in parts)}".encode()
 
@@ -237,8 +237,8 @@ def _summary(pushed: PushedSet) -> str:
         lines.append(
             f"About {text:,} tokens are text, {everything.padding_share:.1%} of all are padding; "
             f"{predictions / max(everything.text_tokens, 1):.1%} of the text is to be predicted, and in "
-            f"{int(everything.next_sentence[1]) / max(everything.records, 1):.1%} of the records the second segment is a random "
-            f"one (as found in {everything.records:,} records)."
+            f"{int(everything.next_sentence[1]) / max(everything.records, 1):.1%} of the records the second segment is a "
+            f"random one (as found in {everything.records:,} records)."
         )
     return "\n".join(lines)
 
@@ -317,7 +317,11 @@ def _loading(pushed: PushedSet) -> list[str]:
         "With `datasets`:",
         _fenced(
             "python",
-            ["from datasets import load_dataset", "", f'records = load_dataset("{pushed.name}", split="train").with_format("torch")'],
+            [
+                "from datasets import load_dataset",
+                "",
+                f'records = load_dataset("{pushed.name}", split="train").with_format("torch")',
+            ],
         ),
         "With bertprep, checked file by file, and with its tokenizer for `transformers` "
         f'(`AutoTokenizer.from_pretrained("{folder}")`):',
