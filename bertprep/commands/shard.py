@@ -25,6 +25,7 @@ from bertprep.workspace.manifest import TEXT_SHARDS, Manifest, read_manifest, sh
 
 if TYPE_CHECKING:
     from bertprep.sources.formatting import FormattedText, SourceFile
+    from bertprep.sources.local import Fetched
     from bertprep.text.documents import TextInput
 
 _WHY_DROPPED = {
@@ -103,7 +104,6 @@ def shard(
     """
     from bertprep.sources.formatting import OWN_TEXT, FormattedText, format_corpus
     from bertprep.sources.local import find_sources
-    from bertprep.sources.transfer.own_files import fetch_web_file
     from bertprep.text.documents import TextInput
     from bertprep.text.shards import shard_corpus
 
@@ -128,10 +128,10 @@ def shard(
         say(f"shard: using {corpus} (--corpus names another{'' if is_given else ', --input your own text'})")
     if is_given:
         if dataset is None:
-            fetch = partial(fetch_web_file, workspace=workspace, reporter=reporter)
+            fetch = partial(_fetch, workspace=workspace, reporter=reporter)
             sources = find_sources(inputs, field=field, one_document=one_document, fetch=fetch)
         else:
-            sources = _read_data_set(dataset, split, field, workspace, reporter)
+            sources = _find_data_set(dataset, split, field, one_document, workspace, reporter)
         texts = [format_corpus(workspace, corpus, sources, about=about, workers=workers, verify=verify, reporter=reporter)]
     elif corpus == SAMPLE:
         texts = [FormattedText([TextInput(write_sample(workspace))], empty=0)]
@@ -155,12 +155,36 @@ def shard(
     )
 
 
-def _read_data_set(
-    dataset: str | Path | Any, split: str | None, field: str, workspace: Workspace, reporter: Reporter
+def _fetch(location: str, workspace: Workspace, reporter: Reporter) -> Fetched | None:
+    """The files at an http(s) or hf:// address, in the workspace; None for a path or another URL."""
+    from bertprep.sources.streams import is_web
+
+    if is_web(location):
+        from bertprep.sources.transfer.own_files import fetch_web_file
+
+        return [(fetch_web_file(location, workspace, reporter=reporter), None)]
+    if location.startswith("hf://"):
+        from bertprep.sources.transfer.hub_data import fetch_address, files_of, is_hub_address
+
+        return files_of(*fetch_address(location, workspace, reporter=reporter)) if is_hub_address(location) else None
+    return None
+
+
+def _find_data_set(
+    dataset: str | Path | Any, split: str | None, field: str, one_document: bool, workspace: Workspace, reporter: Reporter
 ) -> list[TextInput | SourceFile]:
-    """The text of a data set: in a folder, else on the Hub if it is a name, else in memory."""
-    del split, field, workspace, reporter
-    raise UsageError(f"--dataset {dataset}: is not read yet")
+    """The text of a data set: of one in memory, in a folder, or if that does not exist, on the Hub."""
+    from bertprep.sources.dataset import find_saved, from_memory
+    from bertprep.sources.local import source_at
+
+    if not isinstance(dataset, str | Path):
+        return [*from_memory(dataset, split, field)]
+    if Path(dataset).is_dir():
+        return [*find_saved(Path(dataset), split, field)]
+    from bertprep.sources.transfer.hub_data import fetch_split, files_of
+
+    files = files_of(*fetch_split(str(dataset), split, workspace, reporter=reporter))
+    return [source_at(str(path), field, one_document, identity) for path, identity in files]
 
 
 def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -> str:
