@@ -40,6 +40,7 @@ _SOURCES = (
     "deflate",
     "varints",
     "messages",
+    "batches",
     "decode",
     "record_checks",
     "squad",
