@@ -220,7 +220,7 @@ def _gather(sequence, varints, slices, instance, cls, sep):
 
 
 @subroutine
-def _prefetch_instance(order, record, end, slices, is_random_next, mask_ends, varints, mask_positions, mask_replacements):
+def prefetch_instance(order, record, end, slices, is_random_next, mask_ends, varints, mask_positions, mask_replacements):
     """Begin to bring what records a little ahead will need: they are in random order, so nothing else foresees it."""
     if record + 2 * _AHEAD < end:
         coming = order[record + 2 * _AHEAD]
@@ -324,7 +324,7 @@ def encode(
     record = first
     cls_varint, sep_varint = vocabulary_varints[cls], vocabulary_varints[sep]
     while record < end and max(tf_at, of_at) + widest <= capacity:
-        _prefetch_instance(order, record, end, slices, is_random_next, mask_ends, varints, mask_positions, mask_replacements)
+        prefetch_instance(order, record, end, slices, is_random_next, mask_ends, varints, mask_positions, mask_replacements)
         instance = order[record]
         a_size, b_size = _gather(sequence, varints, slices, instance, cls_varint, sep_varint)
         size = a_size + b_size + 3

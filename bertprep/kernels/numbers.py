@@ -62,6 +62,11 @@ def widest_record(seq: int, pred: int) -> int:
     return _FRAME + FEATURE_COUNT * HEADER_WIDTH + WIDEST_VARINT * (seq + 2 * pred) + 2 * seq + 4 * pred + SLACK
 
 
+NOT_PREDICTED = -100
+"""The label of a token that is not to be predicted: `ignore_index` of PyTorch's cross entropy."""
+FLOAT_ONE = 0x3F800000
+"""The bits of 1.0: the weight of a prediction."""
+
 # --- compression
 
 DEFLATE_SLACK = 16

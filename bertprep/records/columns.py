@@ -29,8 +29,6 @@ from bertprep.records.examples import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NOT_PREDICTED = -100
-"""The label of a token that is not to be predicted: `ignore_index` of PyTorch's cross entropy."""
 NEXT_SENTENCE_NAMES = ("is_next", "random")
 METADATA = b"bertprep"
 """The key of our own metadata in a schema, JSON of an object with kind, seq and pred."""
