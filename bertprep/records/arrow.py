@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
+from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.records.buffers import RecordBuffer
-from bertprep.records.columns import COLUMNS, LABELS, Column, rows_in_batch, schema_of
+from bertprep.records.columns import COLUMNS, LABELS, Column, rows_in_batch, schema_of, values_in
 from bertprep.records.examples import Examples, PretrainingExamples, Shape
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 CONTINUATION = b"\xff\xff\xff\xff"
 END_OF_STREAM = CONTINUATION + bytes(4)
+ROW_GROUP = 8
+"""Record batches that a row group of a Parquet file has."""
 _MOST_INT8 = 127
 _ADVICE = "convert to TFRecord or OFRecord"
 
@@ -45,7 +48,7 @@ def column_starts(shape: Shape, rows: int) -> list[int]:
     """Where each column's values begin in the body of a batch of that many rows, and at last how many bytes the body has."""
     starts = [0]
     for column in COLUMNS[shape.kind]:
-        starts.append(starts[-1] + _padded(rows * _values(column, shape) * np.dtype(column.dtype).itemsize))
+        starts.append(starts[-1] + _padded(rows * values_in(column, shape) * np.dtype(column.dtype).itemsize))
     return starts
 
 
@@ -82,73 +85,77 @@ def _empty_column(pa: Any, kind: Any, rows: int, size_bytes: int) -> pa.Array:
 
 
 class RecordBatches:
-    """One record batch after another in a buffer, each filled with up to `rows` rows from its first on.
+    """Record batches in the making, one after another, in a buffer that is to be emptied after each.
 
-    After `close` of each the buffer is to be emptied.
+    For Parquet, whose row groups they become, they are `ROW_GROUP` times as long, and without what makes a stream of them.
     """
 
-    def __init__(self, shape: Shape, labels: Sequence[str], buffer: RecordBuffer, rows: int = 0) -> None:
+    def __init__(
+        self, shape: Shape, buffer: RecordBuffer, labels: Sequence[str] = (), record_format: str = RecordFormat.ARROW
+    ) -> None:
         self.shape, self._buffer = shape, buffer
-        self.rows = rows or rows_in_batch(shape)
         self.filled = 0
-        self._columns = COLUMNS[shape.kind]
-        schema = schema_message(shape, tuple(labels))
-        header = batch_header(shape, self.rows)
-        buffer.make_room(len(schema) + len(header) + column_starts(shape, self.rows)[-1] + len(END_OF_STREAM))
+        self._is_stream = record_format == RecordFormat.ARROW
+        self.rows = rows_in_batch(shape) * (1 if self._is_stream else ROW_GROUP)
+        schema = schema_message(shape, tuple(labels)) if self._is_stream else b""
+        self._header, self._starts = batch_header(shape, self.rows), column_starts(shape, self.rows)
+        buffer.make_room(len(schema) + len(self._header) + self._starts[-1] + len(END_OF_STREAM))
         buffer.append(schema)
-        self.begin(self.rows)
-
-    def begin(self, rows: int) -> None:
-        """Begin a batch, of `rows` rows if it is filled."""
-        self.rows, self.filled = rows, 0
-        self._header = batch_header(self.shape, rows)
-        self._starts = column_starts(self.shape, rows)
 
     @property
     def addresses(self) -> NDArray[np.int64]:
-        """Where the kernels write: the address of each column's first value."""
+        """Where a kernel writes a whole batch: the address of each column's first value."""
         body = self._buffer.room[len(self._header) :]
         return np.array([body.ctypes.data + start for start in self._starts[:-1]], np.int64)
 
     def put(self, examples: Examples) -> None:
         """Fill the next rows; raises `NoColumnsError` for a record that has no such form."""
         body = self._buffer.room[len(self._header) :]
-        for column, start in zip(self._columns, self._starts, strict=False):
-            values = _values(column, self.shape)
+        for column, start in zip(COLUMNS[self.shape.kind], self._starts, strict=False):
+            values = values_in(column, self.shape)
             size_bytes = self.rows * values * np.dtype(column.dtype).itemsize
             rows: NDArray[Any] = body[start : start + size_bytes].view(column.dtype).reshape(self.rows, values)
             rows = rows[self.filled : self.filled + len(examples)]
             if column is LABELS:
                 assert isinstance(examples, PretrainingExamples)
                 _put_labels(examples, rows)
-            else:
-                found = getattr(examples, column.feature).reshape(rows.shape)
-                if column.dtype == np.int8 and found.size and int(np.bitwise_or.reduce(found, axis=None)) >> 7:
-                    raise _explain_wide(column, found)
-                rows[...] = found
+                continue
+            found = getattr(examples, column.feature).reshape(rows.shape)
+            if column.dtype == np.int8 and int(np.bitwise_or.reduce(found.ravel())) >> 7:
+                raise _explain_wide(column, found)
+            rows[...] = found
         self.filled += len(examples)
 
-    def close(self, filled: int | None = None) -> None:
-        """End the batch; what is between its columns becomes zeros."""
-        filled = self.filled if filled is None else filled
-        header, starts = batch_header(self.shape, filled), column_starts(self.shape, filled)
+    def close(self) -> None:
+        """End the batch with the rows that are filled; what is between its columns becomes zeros."""
+        header, starts = batch_header(self.shape, self.filled), column_starts(self.shape, self.filled)
         room = self._buffer.room
         before, body = room[len(self._header) :], room[len(header) :]
-        for column, start, old, end in zip(self._columns, starts, self._starts, starts[1:], strict=False):
-            size_bytes = filled * _values(column, self.shape) * np.dtype(column.dtype).itemsize
-            if filled != self.rows:
+        for column, start, old, end in zip(COLUMNS[self.shape.kind], starts, self._starts, starts[1:], strict=False):
+            size_bytes = self.filled * values_in(column, self.shape) * np.dtype(column.dtype).itemsize
+            if self.filled < self.rows:  # the last, whose columns lie closer together
                 body[start : start + size_bytes] = before[old : old + size_bytes]
             body[start + size_bytes : end] = 0
         room[: len(header)] = np.frombuffer(header, np.uint8)
         self._buffer.filled_bytes += len(header) + starts[-1]
-        self.begin(self.rows)
+        self.filled = 0
+
+    def end(self) -> None:
+        """End the file; no batch is open."""
+        if self._is_stream:
+            self._buffer.append(END_OF_STREAM)
 
 
-def encode_batches(blocks: Iterable[Examples], buffer: RecordBuffer, labels: Sequence[str] = ()) -> Iterator[int]:
-    """Fill the buffer with an Arrow file of blocks of one shape; yields how many records came when it is to be emptied."""
+def encode_batches(
+    blocks: Iterable[Examples], buffer: RecordBuffer, labels: Sequence[str] = (), record_format: str = RecordFormat.ARROW
+) -> Iterator[int]:
+    """Fill the buffer with batches of blocks of one shape; yields how many records came when it is to be emptied.
+
+    Raises `NoColumnsError` for a record of the block asked for last that has no such form.
+    """
     batches: RecordBatches | None = None
     for examples in blocks:
-        batches = batches or RecordBatches(examples.shape, labels, buffer)
+        batches = batches or RecordBatches(examples.shape, buffer, labels, record_format)
         done = 0
         while done < len(examples):
             count = min(len(examples) - done, batches.rows - batches.filled)
@@ -160,11 +167,12 @@ def encode_batches(blocks: Iterable[Examples], buffer: RecordBuffer, labels: Seq
             if batches.filled == batches.rows:
                 batches.close()
                 yield batches.rows
-    if batches and (rest := batches.filled):
+    if batches is None:
+        return
+    if rest := batches.filled:
         batches.close()
         yield rest
-    buffer.append(END_OF_STREAM)
-    yield 0
+    batches.end()
 
 
 def _put_labels(examples: PretrainingExamples, labels: NDArray[np.int32]) -> None:
@@ -205,10 +213,6 @@ def _explain_predictions(examples: PretrainingExamples, row: int) -> NoColumnsEr
         f"predictions cannot be written as Arrow, which has one label a token: expected {expected}, found {found}; {_ADVICE}",
         row,
     )
-
-
-def _values(column: Column, shape: Shape) -> int:
-    return shape.seq if column.width == "seq" else 1
 
 
 def _padded(size_bytes: int) -> int:
