@@ -221,8 +221,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send_file(self.hub.files[name], fault)
             else:
                 self._answer(404, b"no")
-        elif match := re.fullmatch("/api/(datasets|models)/([^/]+/[^/]+)(?:/(revision|tree)/([^/]+))?", target.path):
-            self._tell(f"{match[1]}/{match[2]}", match[3] or "revision", unquote(match[4] or "main"), target.query)
+        elif match := re.fullmatch("/api/(datasets|models)/([^/]+/[^/]+)(?:/(revision|tree)/([^/]+)(?:/(.+))?)?", target.path):
+            what, revision = match[3] or "revision", unquote(match[4] or "main")
+            self._tell(f"{match[1]}/{match[2]}", what, revision, target.query, unquote(match[5] or ""))
         elif match := re.fullmatch("/(?:(datasets)/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", target.path):
             self._resolve(f"{match[1] or 'models'}/{match[2]}", unquote(match[3]), unquote(match[4]), fault)
         else:
@@ -244,7 +245,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.hub.count(path, len(piece))
         return None
 
-    def _tell(self, name: str, what: str, revision: str, query: str) -> None:
+    def _tell(self, name: str, what: str, revision: str, query: str, folder: str) -> None:
         repository = self.hub.repositories.get(name)
         if repository is None or (
             name in self.hub.uploads.private and self._token() not in self.hub.uploads.accounts
@@ -256,14 +257,20 @@ class _Handler(BaseHTTPRequestHandler):
         if what == "revision":
             about = {"id": name, "sha": commit, "private": name in self.hub.uploads.private, "tags": [], "siblings": []}
             return self._answer(200, json.dumps(about).encode())
-        entries = [*_entries(repository.commits[commit])]
+        below = f"{folder}/" if folder else ""
+        entries = [entry for entry in _entries(repository.commits[commit]) if entry["path"].startswith(below)]
+        if "recursive=true" not in query.lower():
+            entries = [entry for entry in entries if "/" not in entry["path"].removeprefix(below)]
+        if folder and not entries:
+            return self._answer(404, b"no", {"X-Error-Code": "EntryNotFound"})
         first = int((re.search("cursor=([0-9]+)", query) or ["", "0"])[1])
         last = first + ENTRIES_A_PAGE
         following = f'<{self.hub.url}{urlsplit(self.path).path}?recursive=true&cursor={last}>; rel="next"'
         return self._answer(200, json.dumps(entries[first:last]).encode(), {"Link": following} if last < len(entries) else {})
 
-    def _resolve(self, name: str, commit: str, path: str, fault: Fault) -> None:
+    def _resolve(self, name: str, revision: str, path: str, fault: Fault) -> None:
         repository = self.hub.repositories[name]
+        commit = repository.revisions.get(revision, revision)
         if repository.gated and not self.headers.get("Authorization"):
             return self._answer(401, b"no", {"X-Error-Code": "GatedRepo"})
         files = repository.commits.get(commit, {})

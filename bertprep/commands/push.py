@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bertprep.sources.transfer.upload import Content, DatasetRepository, State
     from bertprep.workspace.manifest import Manifest
 
+_PREFERRED = (RecordFormat.PARQUET, *RECORD_FORMATS)  # all hold the same records
 _CHECKED_RECORDS = 1_000
 """Of each file; the card's fractions are of these."""
 _SAME = ("corpus", "seq", "task", "name", "version")
@@ -111,7 +112,7 @@ def push(
     check_dataset_name(repository)
     if license is not None and not re.fullmatch("[a-z0-9][a-z0-9.-]*", license):
         raise UsageError(f"--license {license}: must be a name of the Hub's, such as cc-by-4.0, mit or other")
-    data_set = find_records(Path(folder), prefer=[RecordFormat.PARQUET])
+    data_set = find_records(Path(folder), prefer=_PREFERRED)
     if not data_set.is_whole:
         raise UsageError(f"{folder}: is a part of a data set; name the whole, such as {data_set.home.folder}")
     for note in data_set.notes:
@@ -206,7 +207,8 @@ def _describe(
         raise BertprepError(
             f"{data_set.vocabulary}: has sha256 {vocabulary.sha256}, expected {expected}; put the right one there"
         )
-    [outcome] = validate([data_set.folder], sample=_CHECKED_RECORDS, workers=workers)
+    outcomes = validate([data_set.folder], sample=_CHECKED_RECORDS, workers=workers)
+    outcome = next(outcome for outcome in outcomes if outcome.folder == data_set.folder)  # others may lie below it
     if outcome.errors:
         found = f"{outcome.findings[0]} and {outcome.errors - 1:,} more" if outcome.errors > 1 else outcome.findings[0]
         raise BertprepError(f"{data_set.folder}: is not fit to be pushed: {found}; bertprep validate says more")
@@ -215,7 +217,7 @@ def _describe(
     )
     shapes = {split or TRAINING: _shape_of(data_set.paths(split or TRAINING)[0]) for split in data_set.splits}
     tallies = {split or TRAINING: tally for split, tally in outcome.tallies.items()}
-    return PushedSet(remote.name, remote.url, manifest, shapes, cased, licence, tallies), vocabulary
+    return PushedSet(remote.name, remote.url, data_set.corpus, manifest, shapes, cased, licence, tallies), vocabulary
 
 
 def _shape_of(path: Path) -> Shape:

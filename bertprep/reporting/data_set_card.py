@@ -18,8 +18,9 @@ import numpy as np
 
 from bertprep.check.outcome import Tally
 from bertprep.config import SQUAD, GlueSettings, InstanceSettings, SquadSettings
+from bertprep.kernels.numbers import NOT_PREDICTED
 from bertprep.options import command_line
-from bertprep.records.columns import COLUMNS, NOT_PREDICTED, features_of, row_bytes
+from bertprep.records.columns import COLUMNS, features_of, row_bytes
 from bertprep.records.examples import PretrainingExamples, Shape
 from bertprep.sources.corpora import BOOKS, language_of, parts_of
 from bertprep.sources.sample import SAMPLE
@@ -52,20 +53,19 @@ _MEANINGS = {
     "is_real_example": "1; 0 for padding of a batch",
 }
 _CROISSANT_TYPES = {np.int8: "cr:Int8", np.int32: "cr:Int32", np.int64: "cr:Int64", np.float32: "cr:Float32"}
-_CONTEXT: dict[str, Any] = {
-    "@language": "en", "@vocab": "https://schema.org/", "arrayShape": "cr:arrayShape", "citeAs": "cr:citeAs",
-    "column": "cr:column", "conformsTo": "dct:conformsTo", "containedIn": "cr:containedIn",
-    "cr": "http://mlcommons.org/croissant/", "data": {"@id": "cr:data", "@type": "@json"},
-    "dataBiases": "cr:dataBiases", "dataCollection": "cr:dataCollection",
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"}, "dct": "http://purl.org/dc/terms/",
-    "examples": {"@id": "cr:examples", "@type": "@json"}, "extract": "cr:extract", "field": "cr:field",
-    "fileObject": "cr:fileObject", "fileProperty": "cr:fileProperty", "fileSet": "cr:fileSet", "format": "cr:format",
-    "includes": "cr:includes", "isArray": "cr:isArray", "isLiveDataset": "cr:isLiveDataset", "jsonPath": "cr:jsonPath",
-    "key": "cr:key", "md5": "cr:md5", "parentField": "cr:parentField", "path": "cr:path",
-    "personalSensitiveInformation": "cr:personalSensitiveInformation", "recordSet": "cr:recordSet",
-    "references": "cr:references", "regex": "cr:regex", "repeated": "cr:repeated", "replace": "cr:replace",
-    "samplingRate": "cr:samplingRate", "sc": "https://schema.org/", "separator": "cr:separator", "source": "cr:source",
-    "subField": "cr:subField", "transform": "cr:transform",
+_CR, _PLAIN = (
+    "http://mlcommons.org/croissant/",
+    (
+        "arrayShape citeAs column containedIn dataBiases dataCollection equivalentProperty extract field fileObject fileProperty "
+        "fileSet format includes isArray isLiveDataset jsonPath key md5 parentField path personalSensitiveInformation recordSet "
+        "references regex repeated replace samplingRate separator source subField transform"
+    ),
+)
+_CONTEXT: dict[str, Any] = {  # that of the specification
+    "@language": "en", "@vocab": "https://schema.org/", "cr": _CR, "rai": f"{_CR}RAI/", "sc": "https://schema.org/",
+    "dct": "http://purl.org/dc/terms/", "conformsTo": "dct:conformsTo", **{name: f"cr:{name}" for name in _PLAIN.split()},
+    "data": {"@id": "cr:data", "@type": "@json"}, "examples": {"@id": "cr:examples", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
 }  # fmt: skip
 
 
@@ -78,15 +78,12 @@ class PushedSet:
 
     name: str  # OWNER/NAME
     url: str
+    corpus: str
     manifest: Manifest
     shapes: Mapping[str, Shape]
     cased: bool
     licence: str | None = None  # what the user says
     tallies: Mapping[str, Tally] = field(default_factory=dict)
-
-    @property
-    def corpus(self) -> str:
-        return str(self.manifest.made_with.get("corpus", "corpus"))
 
     @property
     def splits(self) -> list[str]:
@@ -379,7 +376,7 @@ def _file_set(pushed: PushedSet, split: str) -> dict[str, Any]:
         "description": f"The files of the split {HUB_SPLITS.get(split, split)}.",
         "containedIn": [{"@id": name} for name in pushed.files(split)],
         "encodingFormat": "application/x-parquet",
-        "includes": f"{folder_of(split)}/*.parquet",
+        "includes": "*.parquet",
     }
 
 

@@ -129,11 +129,10 @@ class DatasetRepository:
                 f"{self.url}: a push needs a token; run hf auth login, or set HF_TOKEN to a token that may write"
             )
         self._api = HfApi(token=token, library_name="bertprep", library_version=__version__)
-        with _silent():
+        with _our_way():
             account = self._patiently(absolute("api/whoami-v2"), lambda: self._api.whoami())
         self._user = str(account.get("name", "?"))
-        access = account.get("auth", {}).get("accessToken", {})
-        if isinstance(access, dict) and access.get("role") == "read":
+        if _role(account) == "read":
             raise BertprepError(
                 f"{self.url}: the token of {self._user} may only read; make one that may write at "
                 f"{absolute('settings/tokens')}, and set HF_TOKEN to it or run hf auth login"
@@ -158,13 +157,13 @@ class DatasetRepository:
         )
 
     def is_private(self) -> bool:
-        with _silent():
+        with _our_way():
             info = self._patiently(self.url, lambda: self._api.repo_info(self.name, repo_type=DATASET))
         return bool(info.private)
 
     def create(self, *, private: bool) -> None:
         """Make the repository, which is empty then; one that exists by now is left as it is."""
-        with _silent():
+        with _our_way():
             self._patiently(
                 self.url,
                 lambda: self._api.create_repo(self.name, repo_type=DATASET, private=private or None, exist_ok=True),
@@ -203,7 +202,7 @@ class DatasetRepository:
             )
             return Published(commit.oid, changed, deleted)
 
-        with _silent():
+        with _our_way():
             return self._patiently(self.url, attempt)
 
     def _send(
@@ -233,6 +232,13 @@ class DatasetRepository:
         return Patience(what, reporter=self._reporter, kept="what was sent is kept")
 
 
+def _role(account: object) -> str | None:
+    """The role of the token: read, write or fineGrained; None where the Hub does not tell."""
+    for key in ("auth", "accessToken", "role"):
+        account = account.get(key) if isinstance(account, dict) else None
+    return account if isinstance(account, str) else None
+
+
 def _addition(path: str, content: Content) -> CommitOperationAdd:
     operation = CommitOperationAdd(path, content.source)
     operation.upload_info.sha256 = bytes.fromhex(content.sha256)  # else the file would be read once more
@@ -252,14 +258,15 @@ def _batches(paths: Sequence[str], contents: Mapping[str, Content]) -> Iterator[
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
-    """huggingface_hub without its own bars and lines; what matters of them is in our errors."""
-    bars, verbosity = not are_progress_bars_disabled(), logging.get_verbosity()
+def _our_way() -> Iterator[None]:
+    """huggingface_hub with a timeout, and without its own bars and lines; what matters of these is in our errors."""
+    bars, verbosity, timeout = not are_progress_bars_disabled(), logging.get_verbosity(), get_session().timeout
     disable_progress_bars()
     logging.set_verbosity(_ONLY_FATAL)
     try:
         yield
     finally:
+        get_session().timeout = timeout
         logging.set_verbosity(verbosity)
         if bars:
             enable_progress_bars()
@@ -270,7 +277,7 @@ def _request(what: str, user: str, action: Callable[[], Result]) -> Result:
     get_session().timeout = max(_TIMES_SILENCE * SILENCE * first_wait_seconds(), LEAST_SILENCE)
     try:
         return action()
-    except (httpx2.HTTPError, RuntimeError, ValueError) as error:
+    except (httpx2.HTTPError, RuntimeError, ValueError, KeyError, TypeError) as error:
         raise _explain(what, user, error) from error
 
 
@@ -285,10 +292,10 @@ def _explain(what: str, user: str, error: Exception) -> Exception:
         if isinstance(cause, OSError) and cause.filename is not None:
             return cause
         cause = cause.__cause__
-    reason = _one_line(str(error))
+    reason = _one_line(str(error)) or type(error).__name__
     if isinstance(error, RuntimeError):  # of Xet, which has no types for them
         return TroubleError(f"it could not be sent ({reason})")
-    return BertprepError(f"{what}: cannot be written to ({reason})")
+    return BertprepError(f"{what}: cannot be written to ({reason}); check HF_ENDPOINT, and whether a proxy interferes")
 
 
 def _explain_answer(what: str, user: str, error: HfHubHTTPError) -> Exception:
@@ -296,7 +303,8 @@ def _explain_answer(what: str, user: str, error: HfHubHTTPError) -> Exception:
     status = response.status_code
     answer = f"the Hub answers {status} {response.reason_phrase}".rstrip()
     said = f" ({_one_line(error.server_message)})" if error.server_message else ""
-    if status in PASSING:
+    is_from_store = not str(response.request.url).startswith(absolute(""))
+    if status in PASSING or (status == HTTPStatus.FORBIDDEN and is_from_store):  # its addresses are signed for a time
         return TroubleError(answer, retry_after_seconds(response.headers.get("Retry-After", "")))
     if status in (HTTPStatus.CONFLICT, HTTPStatus.PRECONDITION_FAILED):
         return TroubleError("it has changed meanwhile")
