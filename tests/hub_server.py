@@ -144,14 +144,10 @@ class HubServer:
         with self.lock:
             assert self.lock.wait_for(lambda: self.sent_of(end) >= size_bytes, timeout=60), f"{self.sent_of(end):,} bytes sent"
 
-    def wait_until_received(self, size_bytes: int) -> None:
-        """Return as soon as the store has been sent that many bytes."""
-
-        def received() -> int:
-            return sum(count for path, count in self.uploads.received.items() if path.startswith("/lfs/"))
-
+    def wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Return as soon as something holds that comes with bytes sent or received."""
         with self.lock:
-            assert self.lock.wait_for(lambda: received() >= size_bytes, timeout=60), f"{received():,} bytes received"
+            assert self.lock.wait_for(is_so, timeout=60)
 
     def count(self, path: str, size_bytes: int) -> None:
         """Note bytes that were sent."""
@@ -188,13 +184,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.hub.asked.append(Asked(self.command, path, self.headers))
         fault = self.hub.take_fault(path)
         length = int(self.headers.get("Content-Length", 0))
-        body = hub_uploads.read_body(self.hub, path, self.rfile, length, fault.cut_after)
+        body = hub_uploads.read_body(self.hub, path, self.rfile, length, fault)
         if body is None:
             self.close_connection = True
         elif fault.status:
             self._answer(fault.status, b"no", {"Retry-After": fault.retry_after} if fault.retry_after else {})
         else:
-            answer = hub_uploads.answer_to(self.hub, self.command, self.path, body, self._token())
+            with self.hub.lock:
+                answer = hub_uploads.answer_to(self.hub, self.command, self.path, body, self._token())
+                self.hub.lock.notify_all()
             if fault.lost:
                 self.close_connection = True
             else:

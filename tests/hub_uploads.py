@@ -49,7 +49,6 @@ class Uploads:
     parts: dict[tuple[str, int], bytes] = field(default_factory=dict)
     private: set[str] = field(default_factory=set)
     part_bytes: int | None = None
-    bytes_per_second: int = 0
     received: Counter[str] = field(default_factory=Counter)  # bytes of bodies by path
     commits: list[dict[str, Any]] = field(default_factory=list)  # the operations of each
 
@@ -63,7 +62,7 @@ class Answer:
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-def read_body(hub: HubServer, path: str, rfile: Any, length: int, cut_after: int | None) -> bytes | None:
+def read_body(hub: HubServer, path: str, rfile: Any, length: int, fault: Fault) -> bytes | None:
     """The body of a request, noted as it comes; None where the connection is to be cut or was."""
     body = bytearray()
     while len(body) < length:
@@ -72,10 +71,11 @@ def read_body(hub: HubServer, path: str, rfile: Any, length: int, cut_after: int
         with hub.lock:
             hub.uploads.received[path] += len(piece)
             hub.lock.notify_all()
-        if not piece or (cut_after is not None and len(body) >= cut_after):
+        if not piece or (fault.cut_after is not None and len(body) >= fault.cut_after):
             return None
-        if hub.uploads.bytes_per_second and path.startswith("/lfs/"):
-            hub.closing.wait(len(piece) / hub.uploads.bytes_per_second)
+        if fault.stall_after is not None and len(body) >= fault.stall_after:
+            hub.closing.wait(20)
+            return None
     return bytes(body)
 
 
