@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
-    from tests.hub_server import HubServer
+    from tests.hub_server import Fault, HubServer
 
 NEW = {".gitattributes": b"*.parquet filter=lfs diff=lfs merge=lfs -text\n"}
 PIECE = 16 * 1024

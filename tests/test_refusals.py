@@ -103,7 +103,7 @@ validate {killed|other_manifest|text_manifest|no_files|other_vocabulary}
 convert {killed|other_manifest|text_manifest|no_files|other_vocabulary}/tfrecord/settings/corpus made
 
 download {dataset|dataset squad|dataset me/a..b|me/a dataset|me/a|dataset me/a/b} --workdir w
-push {missing|folder|text.txt|sharded_hello|loop|''} me/a
+push {missing|folder|text.txt|sharded_hello|loop} me/a
 push folder {me|me/|/me|me/a/b|me/a--b|'me/a b'|../a|''|me/a.git}
 push folder me/a --license {''|'A b'|-x|MIT}
 download {nothing|squad nothing|Wikipedia|squad --language de|squad --from-files folder|squad --model x} --workdir w

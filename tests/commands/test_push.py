@@ -250,15 +250,15 @@ REFUSED: dict[str, tuple[Callable[[Case], Any], str]] = {
     "offline": (lambda it: it.environment.setattr(constants, "HF_HUB_OFFLINE", True), "HF_HUB_OFFLINE forbids any request"),
     "taken": (lambda it: it.hub.put(REPOSITORY, {"data.csv": b"a,b"}), "holds data.csv, which is no push of bertprep; name an"),
     "another manifest": (lambda it: it.hub.put(REPOSITORY, {MANIFEST: b'{"name": "an app"}'}), "its manifest.json is not one"),
-    "another corpus": (lambda it: it.hub.put(REPOSITORY, other(it.records)), "whose corpus is theirs, and not mine; name another"),
+    "another corpus": (lambda it: it.hub.put(REPOSITORY, other(it.records)), "whose corpus is theirs, and not mine; name"),
     "unfinished": (lambda it: (it.records / "manifest.json.journal").touch(), "is not finished; run the command that makes it"),
     "damaged": (lambda it: damage(it.records), "has sha256 .*, expected "),
-    "without vocabulary": (lambda it: (it.records / "vocab.txt").unlink(), "has no vocab.txt, without which nobody can use the"),
+    "without vocabulary": (lambda it: (it.records / "vocab.txt").unlink(), "has no vocab.txt, without which nobody can"),
     "other vocabulary": (
         lambda it: (it.records / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"), "has sha256 .*, expected "
     ),
     "wrong records": (lambda it: change_a_record(it.records), "is not fit to be pushed: .* bertprep validate says more"),
-    "no Hub": (lambda it: it.hub.answers.update({"/api/whoami-v2": lambda _: Answer(b"<html>hello")}), "check HF_ENDPOINT, and"),
+    "no Hub": (lambda it: it.hub.answers.update({"/api/whoami-v2": lambda _: Answer(b"<html>hello")}), "check HF_ENDPOINT"),
 }  # fmt: skip
 
 
@@ -304,7 +304,7 @@ def test_a_refused_push_changes_nothing(case: str, hub: HubServer, records: Path
 
 def test_a_private_push_does_not_become_public(hub: HubServer, records: Path) -> None:
     hub.put(REPOSITORY, {})
-    with pytest.raises(UsageError, match="--private: .* is public; make it private in its settings"):
+    with pytest.raises(UsageError, match=r"--private: .* is public; make it private in its settings"):
         bertprep.push(records, NAME, private=True)
     bertprep.push(records, "me/secret", private=True)
     assert hub.uploads.private == {"datasets/me/secret"}
