@@ -20,7 +20,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.progress import Reporter
 from bertprep.terminal import tell, tell_table
 from bertprep.untrusted import MOST_BYTES, parse_json
-from bertprep.workspace.layout import MANIFEST, QUESTIONS, TRAINING, VOCABULARY, Workspace
+from bertprep.workspace.layout import MANIFEST, QUESTIONS, VOCABULARY, Workspace
 
 if TYPE_CHECKING:
     from bertprep.instances import Vocabulary
@@ -194,7 +194,7 @@ def _describe(
     """What the card says of the records, of which some are checked."""
     from bertprep.commands.validate import validate
     from bertprep.instances import load_vocabulary
-    from bertprep.reporting.data_set_card import PushedSet
+    from bertprep.reporting.data_set_card import PushedSet, name_on_hub
     from bertprep.workspace.manifest import sha256_of_vocabulary
 
     if data_set.vocabulary is None:
@@ -215,8 +215,9 @@ def _describe(
     cased = manifest.made_with.get(
         "cased", any(not token.startswith("[") and token.lower() != token for token in vocabulary.tokens)
     )
-    shapes = {split or TRAINING: _shape_of(data_set.paths(split or TRAINING)[0]) for split in data_set.splits}
-    tallies = {split or TRAINING: tally for split, tally in outcome.tallies.items()}
+    firsts = {name_on_hub(name).partition("/")[0]: name for name in reversed(data_set.files)}
+    shapes = {split: _shape_of(data_set.folder / name) for split, name in firsts.items()}
+    tallies = [*outcome.tallies.values()]
     return PushedSet(remote.name, remote.url, data_set.corpus, manifest, shapes, cased, licence, tallies), vocabulary
 
 
@@ -231,7 +232,7 @@ def _shape_of(path: Path) -> Shape:
 def _contents(data_set: DataSet, pushed: PushedSet, vocabulary: Vocabulary, published: str) -> dict[str, Content]:
     """The files of the repository: the records first, then what lies beside them."""
     from bertprep.instances.tokenizer_files import tokenizer_files
-    from bertprep.reporting.data_set_card import card, croissant
+    from bertprep.reporting.data_set_card import card, croissant, name_on_hub
     from bertprep.sources.pushed import CARD, CROISSANT, manifest_bytes
     from bertprep.sources.transfer.upload import Content
     from bertprep.workspace.manifest import sha256_of_questions
@@ -250,8 +251,8 @@ def _contents(data_set: DataSet, pushed: PushedSet, vocabulary: Vocabulary, publ
             raise BertprepError(f"{questions}: is not the file that the records of dev/ were made of; put that there")
     return {
         **{
-            _name_on_hub(name, split): Content(data_set.folder / name, facts["bytes"], facts["sha256"])
-            for (name, split), facts in zip(data_set.files.items(), pushed.manifest.files.values(), strict=True)
+            name_on_hub(name): Content(data_set.folder / name, facts["bytes"], facts["sha256"])
+            for name, facts in zip(data_set.files, pushed.manifest.files.values(), strict=True)
         },
         **{name: Content.of_bytes(data) for name, data in texts.items()},
     }
@@ -259,13 +260,9 @@ def _contents(data_set: DataSet, pushed: PushedSet, vocabulary: Vocabulary, publ
 
 def _manifest_on_hub(data_set: DataSet, manifest: Manifest) -> Manifest:
     """The manifest with the names that the record files have in the repository, in the order of `data_set.files`."""
-    return replace(manifest, files={_name_on_hub(name, split): manifest.files[name] for name, split in data_set.files.items()})
+    from bertprep.reporting.data_set_card import name_on_hub
 
-
-def _name_on_hub(name: str, split: str) -> str:
-    from bertprep.reporting.data_set_card import folder_of
-
-    return f"{folder_of(split)}/{name.rpartition('/')[2]}"
+    return replace(manifest, files={name_on_hub(name): manifest.files[name] for name in data_set.files})
 
 
 def _day_of_first_push(remote: DatasetRepository, state: State | None) -> str:

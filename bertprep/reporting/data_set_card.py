@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -24,17 +24,14 @@ from bertprep.records.columns import COLUMNS, features_of, row_bytes
 from bertprep.records.examples import PretrainingExamples, Shape
 from bertprep.sources.corpora import BOOKS, language_of, parts_of
 from bertprep.sources.sample import SAMPLE
-from bertprep.workspace.layout import DEV, DEV_MISMATCHED, SUBMISSION, SUBMISSION_MISMATCHED, TRAINING, split_order
+from bertprep.workspace.layout import DEV, DEV_MISMATCHED, SPLIT_NAMES, SUBMISSION, SUBMISSION_MISMATCHED, TRAINING, split_order
 from bertprep.workspace.manifest import RECORDS, Manifest, tokens_of_vocabulary
 
 UNKNOWN = "unknown"
-FOLDERS = {TRAINING: "train"}
-"""The folder of a split, where it is not called as the split is."""
 HUB_SPLITS = {
-    TRAINING: "train", DEV: "validation", DEV_MISMATCHED: "validation_mismatched", SUBMISSION: "test",
-    SUBMISSION_MISMATCHED: "test_mismatched",
+    DEV: "validation", DEV_MISMATCHED: "validation_mismatched", SUBMISSION: "test", SUBMISSION_MISMATCHED: "test_mismatched",
 }  # fmt: skip
-"""What `datasets` calls our splits, as the Hub's own copies of the tasks do."""
+"""What `datasets` calls the split of a folder if not as the folder, as the Hub's own copies of the tasks do."""
 
 _PUBLIC_DOMAIN = "public-domain"
 _SIZES = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B", "1B<n<10B", "10B<n<100B")
@@ -53,27 +50,31 @@ _MEANINGS = {
     "is_real_example": "1; 0 for padding of a batch",
 }
 _CROISSANT_TYPES = {np.int8: "cr:Int8", np.int32: "cr:Int32", np.int64: "cr:Int64", np.float32: "cr:Float32"}
-_CR, _PLAIN = (
-    "http://mlcommons.org/croissant/",
-    (
-        "arrayShape citeAs column containedIn dataBiases dataCollection equivalentProperty extract field fileObject fileProperty "
-        "fileSet format includes isArray isLiveDataset jsonPath key md5 parentField path personalSensitiveInformation recordSet "
-        "references regex repeated replace samplingRate separator source subField transform"
-    ),
+_CR = "http://mlcommons.org/croissant/"
+_CR_NAMES = (
+    "arrayShape citeAs column containedIn dataBiases dataCollection equivalentProperty extract field fileObject fileSet "
+    "fileProperty format includes isArray isLiveDataset jsonPath key md5 parentField path personalSensitiveInformation "
+    "recordSet references regex repeated replace samplingRate separator source subField transform"
 )
 _CONTEXT: dict[str, Any] = {  # that of the specification
     "@language": "en", "@vocab": "https://schema.org/", "cr": _CR, "rai": f"{_CR}RAI/", "sc": "https://schema.org/",
-    "dct": "http://purl.org/dc/terms/", "conformsTo": "dct:conformsTo", **{name: f"cr:{name}" for name in _PLAIN.split()},
+    "dct": "http://purl.org/dc/terms/", "conformsTo": "dct:conformsTo", **{name: f"cr:{name}" for name in _CR_NAMES.split()},
     "data": {"@id": "cr:data", "@type": "@json"}, "examples": {"@id": "cr:examples", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
 }  # fmt: skip
 
 
+_REPOSITORY = {  # as the Hub's own metadata describe one: readers clone it, and it has no sha256
+    "@type": "cr:FileObject", "@id": "repo", "name": "repo", "description": "The git repository.",
+    "encodingFormat": "git+https", "sha256": "https://github.com/mlcommons/croissant/issues/80",
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class PushedSet:
-    """A data set as it is on the Hub: `manifest` has the names there, `shapes` what the records of each split are.
+    """A data set as it is on the Hub: `manifest` has the names there, `shapes` says what the records of each folder are.
 
-    `tallies` are of the records that were checked, by split; of a task's records there are none.
+    A folder is a split. `tallies` are of the records that were checked, none of them of a task's.
     """
 
     name: str  # OWNER/NAME
@@ -83,14 +84,14 @@ class PushedSet:
     shapes: Mapping[str, Shape]
     cased: bool
     licence: str | None = None  # what the user says
-    tallies: Mapping[str, Tally] = field(default_factory=dict)
+    tallies: Sequence[Tally] = ()
 
     @property
     def splits(self) -> list[str]:
-        return sorted(self.shapes, key=split_order)
+        return sorted(self.shapes, key=lambda folder: split_order(SPLIT_NAMES.get(folder, "")))
 
     def files(self, split: str) -> dict[str, dict[str, Any]]:
-        return {name: facts for name, facts in self.manifest.files.items() if name.startswith(f"{folder_of(split)}/")}
+        return {name: facts for name, facts in self.manifest.files.items() if name.startswith(f"{split}/")}
 
     def total(self, split: str, key: str) -> int:
         return sum(facts.get(key, 0) for facts in self.files(split).values())
@@ -109,13 +110,14 @@ class PushedSet:
         return f"{self.corpus}: BERT {kind} of {self.shape.seq} tokens"
 
 
-def folder_of(split: str) -> str:
-    """The folder of a split in a repository.
+def name_on_hub(name: str) -> str:
+    """The name of a record file in a repository: the folder of a split and its own.
 
-    >>> folder_of("training"), folder_of("test"), folder_of("")
-    ('train', 'test', 'train')
+    >>> name_on_hub("training/mine_training_00000.parquet"), name_on_hub("dev/a.parquet"), name_on_hub("b.parquet")
+    ('train/mine_training_00000.parquet', 'dev/a.parquet', 'train/b.parquet')
     """
-    return FOLDERS.get(split or TRAINING, split)
+    folder, _, file = name.rpartition("/")
+    return f"{'train' if folder in ('', TRAINING) else folder}/{file}"
 
 
 def card(pushed: PushedSet) -> bytes:
@@ -154,7 +156,7 @@ def _metadata(pushed: PushedSet) -> dict[str, Any]:
             {
                 "config_name": name,
                 **({"default": True} if name == "default" else {}),
-                "data_files": [{"split": HUB_SPLITS.get(s, s), "path": f"{folder_of(s)}/*.parquet"} for s in splits],
+                "data_files": [{"split": HUB_SPLITS.get(s, s), "path": f"{s}/*.parquet"} for s in splits],
             }
             for name, splits in zip(names, groups.values(), strict=True)
         ],
@@ -227,7 +229,7 @@ def _summary(pushed: PushedSet) -> str:
         f" {pushed.shape.seq} to a record."
     ]
     if pushed.tallies:
-        everything = Tally.total(pushed.tallies.values())
+        everything = Tally.total(pushed.tallies)
         predictions = int(everything.shown.sum())
         whole = pushed.records * pushed.shape.seq
         text = round(whole * (1 - everything.padding_share))
@@ -348,7 +350,7 @@ def croissant(pushed: PushedSet, *, published: str) -> bytes:
         "datePublished": published,
         "version": "1.0.0",
         "keywords": ["bert", "bertprep"],
-        "distribution": [*_file_objects(pushed), *(_file_set(pushed, split) for split in pushed.splits)],
+        "distribution": [_REPOSITORY | {"contentUrl": pushed.url}, *_file_sets(pushed), *_file_objects(pushed)],
         "recordSet": [_record_set(pushed, split) for split in pushed.splits],
     }
     return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
@@ -369,33 +371,36 @@ def _file_objects(pushed: PushedSet) -> list[dict[str, Any]]:
     ]
 
 
-def _file_set(pushed: PushedSet, split: str) -> dict[str, Any]:
-    return {
-        "@type": "cr:FileSet",
-        "@id": f"{folder_of(split)}-files",
-        "description": f"The files of the split {HUB_SPLITS.get(split, split)}.",
-        "containedIn": [{"@id": name} for name in pushed.files(split)],
-        "encodingFormat": "application/x-parquet",
-        "includes": "*.parquet",
-    }
+def _file_sets(pushed: PushedSet) -> list[dict[str, Any]]:
+    return [
+        {
+            "@type": "cr:FileSet",
+            "@id": f"{split}-files",
+            "description": f"The files of the split {HUB_SPLITS.get(split, split)}.",
+            "containedIn": {"@id": "repo"},
+            "encodingFormat": "application/x-parquet",
+            "includes": f"{split}/*.parquet",
+        }
+        for split in pushed.splits
+    ]
 
 
 def _record_set(pushed: PushedSet, split: str) -> dict[str, Any]:
-    shape, folder = pushed.shapes[split], folder_of(split)
+    shape = pushed.shapes[split]
     return {
         "@type": "cr:RecordSet",
-        "@id": folder,
+        "@id": split,
         "name": HUB_SPLITS.get(split, split),
         "description": f"{pushed.total(split, 'examples'):,} records.",
         "field": [
             {
                 "@type": "cr:Field",
-                "@id": f"{folder}/{column.name}",
+                "@id": f"{split}/{column.name}",
                 "name": column.name,
                 "description": _MEANINGS[column.name],
                 "dataType": _CROISSANT_TYPES[column.dtype],
                 **({"isArray": True, "arrayShape": str(shape.seq)} if column.width == "seq" else {}),
-                "source": {"fileSet": {"@id": f"{folder}-files"}, "extract": {"column": column.name}},
+                "source": {"fileSet": {"@id": f"{split}-files"}, "extract": {"column": column.name}},
             }
             for column in COLUMNS[shape.kind]
         ],

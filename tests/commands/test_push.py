@@ -19,7 +19,8 @@ from huggingface_hub import constants
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 import bertprep
-from bertprep import BertprepError, InstanceSettings, ShardSettings, UsageError
+from bertprep import BertprepError, InstanceSettings, ShardSettings, SquadSettings, UsageError
+from bertprep.commands.push import Pushed
 from bertprep.instances.tokenizer import Tokenizer
 from bertprep.records import FEATURES
 from bertprep.records.columns import features_of
@@ -96,9 +97,9 @@ def pushed_files(parquet: Path) -> dict[str, bytes]:
         return files_on(server)
 
 
-def files_on(hub: HubServer) -> dict[str, bytes]:
-    """What the repository holds now."""
-    there = hub.repositories[REPOSITORY]
+def files_on(hub: HubServer, name: str = NAME) -> dict[str, bytes]:
+    """What a repository holds now."""
+    there = hub.repositories[f"datasets/{name}"]
     return there.commits[there.revisions["main"]]
 
 
@@ -209,26 +210,45 @@ def test_a_push_in_vain_is_one_line(hub: HubServer, records: Path) -> None:
     assert set(sent(hub).values()) == {1}
 
 
-@pytest.mark.usefixtures("hub")
-def test_datasets_loads_what_was_pushed(records: Path) -> None:
+def test_datasets_loads_what_was_pushed(hub: HubServer, records: Path, tmp_path: Path) -> None:
     pushed = bertprep.push(records, NAME, private=True)
+    for split in ("train", "dev"):
+        shutil.copyfile(GOLDEN / "finetune/squad_v1.json", tmp_path / f"{split}-v1.1.json")
+    inputs = sorted(tmp_path.glob("*.json"))
+    settings = SquadSettings(seq=64, max_query=16, doc_stride=16)
+    made = tmp_path / "squad"
+    bertprep.create_task("squad", inputs=inputs, settings=settings, vocab=VOCABULARY, output=made, formats="tfrecord")
+    squad = bertprep.push(made, "me/squad", workdir=tmp_path)
+    assert files_on(hub, "me/squad")["dev.json"] == inputs[0].read_bytes()
+    bertprep.download(["dataset", "me/squad"], workdir=tmp_path)
+    [outcome] = bertprep.validate([tmp_path / "download/dataset/me/squad"])
+    assert not outcome.findings
+
     program = f"""
 import datasets
 loaded = datasets.load_dataset("{NAME}")
 assert loaded["train"].features == datasets.Features.from_dict({features_of(Shape(PretrainingExamples, 32, 4))})
 print(len(loaded["train"]), len(loaded["test"]), loaded["train"][5]["labels"], loaded["test"].features["next_sentence_label"])
+print(len(datasets.load_dataset("me/squad", split="train").filter(lambda row: row["start_positions"] >= 0)))
+print(datasets.load_dataset("me/squad", "squad_evaluation", split="validation").column_names)
 """
-    out = subprocess.check_output([sys.executable, "-c", program], text=True, stderr=subprocess.DEVNULL)
-    counts = {name.partition("/")[0]: 0 for name in pushed.files}
-    for name, facts in pushed.files.items():
-        counts[name.partition("/")[0]] += facts["examples"]
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     with bertprep.records.open(find_records(records).paths("training")[0]) as file:
         fifth = file[5:6]
     assert isinstance(fifth, PretrainingExamples)
     labels = np.full(32, -100)
     known = fifth.masked_lm_weights[0] == 1
     labels[fifth.masked_lm_positions[0][known]] = fifth.masked_lm_ids[0][known]
-    assert out == f"{counts['train']} {counts['test']} {labels.tolist()} ClassLabel(names=['is_next', 'random'])\n"
+    assert done.stdout.splitlines() == [
+        f"{count(pushed, 'train')} {count(pushed, 'test')} {labels.tolist()} ClassLabel(names=['is_next', 'random'])",
+        str(count(squad, "train")),
+        "['unique_ids', 'input_ids', 'token_type_ids', 'attention_mask']",
+    ]
+
+
+def count(pushed: Pushed, folder: str) -> int:
+    return sum(int(facts["examples"]) for name, facts in pushed.files.items() if name.startswith(f"{folder}/"))
 
 
 class Case(NamedTuple):
