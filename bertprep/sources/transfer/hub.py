@@ -77,7 +77,7 @@ class Hub:
 
     def read(self, wanted: HubFiles, commit: str, entry: Entry, most_bytes: int) -> bytes:
         """The content of a small file, checked; raises `BertprepError` if it has more than `most_bytes`."""
-        file = _remote_file(wanted, commit, entry)
+        file = _remote_file(wanted, commit, entry, "content")
         if entry.size_bytes > most_bytes:
             raise BertprepError(
                 f"{page_of(wanted)}: {entry.path} has {entry.size_bytes:,} bytes, expected at most {most_bytes:,}"
@@ -147,15 +147,16 @@ def list_entries(wanted: HubFiles, commit: str, entries: Sequence[Entry], source
         raise BertprepError(f"{page_of(wanted)}: cannot be downloaded ({error}); choose another repository") from error
 
 
-def _remote_file(wanted: HubFiles, commit: str, entry: Entry) -> RemoteFile:
-    path, sha256 = check_path(entry.path), entry.sha256
+def _remote_file(wanted: HubFiles, commit: str, entry: Entry, name: str | None = None) -> RemoteFile:
+    """A file to be fetched, under a name of our own where one is given."""
+    path, sha256 = entry.path if name else check_path(entry.path), entry.sha256
     known = KNOWN_SHA256.get((wanted.repo, path))
     if known and sha256 not in (None, known):
         raise BertprepError(
             f"{page_of(wanted)}: {path} has sha256 {sha256}, expected {known}; it is not the published file, do not use it"
         )
     return RemoteFile(
-        name=path if wanted.keep_folders else path.rpartition("/")[2],
+        name=name or (path if wanted.keep_folders else path.rpartition("/")[2]),
         url=f"{_page(wanted)}/resolve/{commit}/{quote(path)}",
         size_bytes=entry.size_bytes,
         sha256=sha256 or known,
