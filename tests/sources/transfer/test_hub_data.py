@@ -17,6 +17,7 @@ from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.sources.data_files import CONVERTED
 from tests.hub_server import NOT_LET_IN, Answer, HubServer
+from tests.hub_uploads import Account
 from tests.small_hub import SENTENCES, bookcorpus_files, noise, parquet, wikipedia_files
 
 WIKIPEDIA = "datasets/wikimedia/wikipedia"
@@ -221,6 +222,13 @@ def test_gated_and_private_data_sets_say_what_to_do(hub: HubServer, tmp_path: Pa
     monkeypatch.setenv("HF_TOKEN", NOT_LET_IN)
     assert "the account of HF_TOKEN has no access yet; accept" in complaint(tmp_path, dataset="some/texts:small")
     monkeypatch.setenv("HF_TOKEN", "hf_let_in")
+    hub.uploads.private.add("datasets/some/texts")
+    text = complaint(tmp_path, dataset="some/texts:small")
+    assert text == (
+        f"{page}: there is no such dataset, or it is not public; check its name, or set HF_TOKEN to a token of an account that "
+        "may read it"
+    )
+    hub.uploads.accounts["hf_let_in"] = Account("some")
     assert sharded(tmp_path, dataset="some/texts:small") == ("texts_small", 32)
 
 
