@@ -213,10 +213,10 @@ def _names(fields: Iterable[pa.Field], wanted: Callable[[pa.DataType], bool], de
 
 
 def _keys(value: Any, holds: type = object, depth: int = 0) -> Iterator[str]:
-    """The paths of the innermost values of an object that are of type `holds` or lists."""
+    """The paths of the innermost values of an object that are of type `holds` or lists of it."""
     for key, inner in value.items():
-        if isinstance(inner, list):
-            inner = next((each for each in inner if isinstance(each, dict)), inner)
+        while isinstance(inner, list) and inner:
+            inner = next((each for each in inner if each is not None), None)
         if isinstance(inner, dict) and inner and depth < _MOST_DEPTH:
             yield from (f"{key}.{name}" for name in _keys(inner, holds, depth + 1))
         elif isinstance(inner, holds):
