@@ -37,8 +37,8 @@ _WHY_DROPPED = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input", nargs="+", default=[], metavar="PATH",
-        help="files, folders or URLs: text (a blank line ends a document), .jsonl, .parquet, a Wikimedia dump .xml; each also "
-        ".gz, .bz2, .zst (default: what was downloaded, or else the sample)",
+        help="files, folders, patterns or URLs (hf:// too): text (a blank line ends a document), .jsonl, .csv, .tsv, .parquet, "
+        ".arrow, a Wikimedia dump .xml; also .gz, .bz2, .zst (default: what was downloaded, or else the sample)",
     )  # fmt: skip
     parser.add_argument(
         "--dataset", metavar="NAME[:CONFIG]|DIR",
@@ -47,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--split", metavar="NAME", help="the split of --dataset (default: train)")
     parser.add_argument(
-        "--field", default="text", metavar="NAME", help="key or column of the text in JSON Lines or Parquet (default: text)"
+        "--field", default="text", metavar="NAME", help="key or column of the text where there are several (default: text)"
     )
     parser.add_argument("--one-document-per-file", action="store_true", help="blank lines in text files do not end documents")
     add_settings(parser, ShardSettings)
