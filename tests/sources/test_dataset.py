@@ -134,6 +134,23 @@ def test_text_is_kept_while_the_fingerprint_is(made: datasets.Dataset, tmp_path:
     assert written(made.to_iterable_dataset()) != streamed  # nothing tells that it is the same
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string()), pa.list_(pa.string()), pa.list_(pa.string(), 2),
+        pa.large_list(pa.string_view()), pa.list_(pa.dictionary(pa.int8(), pa.string())), pa.list_(pa.list_(pa.string(), 2)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_every_type_that_holds_text(kind: pa.DataType) -> None:
+    rows: list[Any] = ["One.", None, "A longer one, of more than twelve bytes.", ""]
+    for _ in range(str(kind).count("list")):
+        rows = [None if each is None else [each, None] for each in rows]
+    column = pa.array(rows, kind)
+    texts = list(fields.column_texts([column, column.slice(0, 0), column.slice(1, 2)], "text", "here"))
+    assert [text.strip() for text in texts] == ["One.", "", "A longer one, of more than twelve bytes.", "", "", texts[2]]
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_workers_clean_what_one_process_reads(
     workers: int, made: datasets.Dataset, expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
