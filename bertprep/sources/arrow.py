@@ -55,8 +55,13 @@ class ArrowRows:
         self._source.seek(0)
         only = pa.ipc.IpcReadOptions(included_fields=[names.index(path[0])], use_threads=False)
         reader: Any = self._open(self._source, options=only)
+        start = 0
         for batch in self._file_batches(reader) if self._is_file else self._stream_batches(reader):
-            batch.validate(full=True)
+            try:
+                batch.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise pa.ArrowInvalid(f"in the batch from row {start:,} on: {error}") from error
+            start += len(batch)
             yield select(batch.column(0), path[1:])
             if self._mapped is not None:
                 self._mapped.check()
