@@ -230,7 +230,7 @@ def _gather(sequence, varints, slices, instance, cls, sep):
 
 
 @subroutine
-def _prefetch_instance(order, record, end, slices, is_random_next, mask_ends, varints, mask_positions, mask_replacements):
+def prefetch_instance(order, record, end, slices, is_random_next, mask_ends, varints, mask_positions, mask_replacements):
     """Begin to bring what records a little ahead will need: they are in random order, so nothing else foresees it."""
     if record + 2 * _AHEAD < end:
         coming = order[record + 2 * _AHEAD]
@@ -335,7 +335,7 @@ def encode(
     cls_varint, sep_varint = vocabulary_varints[cls], vocabulary_varints[sep]
     pad_size = i64(vocabulary_varints[pad] >> u32(VARINT_SIZE_SHIFT))
     while record < end and max(tf_at, of_at) + widest <= capacity:
-        _prefetch_instance(order, record, end, slices, is_random_next, mask_ends, varints, mask_positions, mask_replacements)
+        prefetch_instance(order, record, end, slices, is_random_next, mask_ends, varints, mask_positions, mask_replacements)
         instance = order[record]
         a_size, b_size = _gather(sequence, varints, slices, instance, cls_varint, sep_varint)
         size = a_size + b_size + 3
