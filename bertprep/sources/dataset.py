@@ -124,6 +124,8 @@ def from_memory(dataset: object, split: str | None, field: str) -> list[SourceFi
 
 
 def _from_rows(rows: Any, what: str, field: str) -> list[SourceFile]:
+    if getattr(rows, "num_rows", None) == 0:
+        raise UsageError(f"{what}: has no rows; was everything filtered out?")
     if not hasattr(rows, "features"):
         path = find_column(rows.schema, field, what)
         read = partial(_texts, what, field, path, lambda: rows.column(path[0]).chunks)
