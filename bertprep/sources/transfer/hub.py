@@ -77,7 +77,7 @@ class Hub:
 
     def read(self, wanted: HubFiles, commit: str, entry: Entry, most_bytes: int) -> bytes:
         """The content of a small file, checked; raises `BertprepError` if it has more than `most_bytes`."""
-        file = _remote_file(wanted, commit, entry)
+        file = _remote_file(wanted, commit, entry, "content")
         if entry.size_bytes > most_bytes:
             raise BertprepError(
                 f"{page_of(wanted)}: {entry.path} has {entry.size_bytes:,} bytes, expected at most {most_bytes:,}"
@@ -100,7 +100,7 @@ class Hub:
         try:
             return patience.persist(ask)
         except RefusedError as refusal:
-            raise explain(wanted, refusal) from refusal
+            raise explain_file(wanted, refusal) from refusal
 
     def _files(self, page: str) -> Iterator[Entry]:
         """The files of a listing from one page on; raises `ValueError` for an invalid or endless listing."""
@@ -147,15 +147,16 @@ def list_entries(wanted: HubFiles, commit: str, entries: Sequence[Entry], source
         raise BertprepError(f"{page_of(wanted)}: cannot be downloaded ({error}); choose another repository") from error
 
 
-def _remote_file(wanted: HubFiles, commit: str, entry: Entry) -> RemoteFile:
-    path, sha256 = check_path(entry.path), entry.sha256
+def _remote_file(wanted: HubFiles, commit: str, entry: Entry, name: str | None = None) -> RemoteFile:
+    """A file to be fetched, under a name of our own where one is given."""
+    path, sha256 = entry.path if name else check_path(entry.path), entry.sha256
     known = KNOWN_SHA256.get((wanted.repo, path))
     if known and sha256 not in (None, known):
         raise BertprepError(
             f"{page_of(wanted)}: {path} has sha256 {sha256}, expected {known}; it is not the published file, do not use it"
         )
     return RemoteFile(
-        name=path if wanted.keep_folders else path.rpartition("/")[2],
+        name=name or (path if wanted.keep_folders else path.rpartition("/")[2]),
         url=f"{_page(wanted)}/resolve/{commit}/{quote(path)}",
         size_bytes=entry.size_bytes,
         sha256=sha256 or known,
@@ -203,6 +204,11 @@ def explain(wanted: HubFiles, refusal: RefusedError) -> BertprepError:
             "token of an account that may read it"
         )
     return refusal
+
+
+def explain_file(wanted: HubFiles, refusal: RefusedError) -> BertprepError:
+    """The same for the refusal of one file, which may be only that file's."""
+    return explain(wanted, refusal) if refusal.code in ("GatedRepo", "RepoNotFound") else refusal
 
 
 def _not_a_hub(url: str, why: ValueError) -> BertprepError:
