@@ -31,7 +31,7 @@ _STATE, _SPLITS = "state.json", "dataset_dict.json"
 _FILES, _FILE = "_data_files", "filename"
 _INDICES = ("_indices_files", "_indices_data_files")
 _NAMES = Rule("a list of names", lambda value: LIST.holds(value) and all(map(NAME.holds, value)))
-_ROWS = 1000  # read at a time
+_ROWS, _COPIED_ROWS = 1000, 64  # read at a time
 
 
 def is_saved(folder: Path) -> bool:
@@ -124,6 +124,8 @@ def from_memory(dataset: object, split: str | None, field: str) -> list[SourceFi
 
 
 def _from_rows(rows: Any, what: str, field: str) -> list[SourceFile]:
+    if getattr(rows, "num_rows", None) == 0:
+        raise UsageError(f"{what}: has no rows; was everything filtered out?")
     if not hasattr(rows, "features"):
         path = find_column(rows.schema, field, what)
         read = partial(_texts, what, field, path, lambda: rows.column(path[0]).chunks)
@@ -132,16 +134,15 @@ def _from_rows(rows: Any, what: str, field: str) -> list[SourceFile]:
         path = find_column(rows.features.arrow_schema, field, what)
         read = partial(_texts, what, field, path, lambda: _columns(rows, path[0]))
         return [MemorySource(what, "memory", {"name": what, "fingerprint": str(rows._fingerprint)}, field, read)]
-    if rows.features is not None:
-        rows = rows.select_columns([find_column(rows.features.arrow_schema, field, what)[0]])
-    read = partial(_streamed_texts, rows.with_format(None), what, field)
+    name = None if rows.features is None else find_column(rows.features.arrow_schema, field, what)[0]
+    read = partial(_streamed_texts, rows.with_format(None), name, what, field)
     return [MemorySource(what, "memory", {"name": what, "read": uuid.uuid4().hex}, field, read)]
 
 
 def _columns(dataset: Any, name: str) -> Iterator[pa.Array]:
-    """A column of a Dataset, in arrays of at most `_ROWS` rows; those of one that has indices are copies."""
+    """A column of a Dataset, in arrays of some rows; of one that has indices they are copies, slower in large arrays."""
     row_bytes = dataset.data.nbytes // max(1, dataset.data.num_rows)
-    rows = max(1, min(_ROWS, MOST_DOCUMENT_BYTES // max(1, row_bytes)))
+    rows = max(1, min(_ROWS if dataset._indices is None else _COPIED_ROWS, MOST_DOCUMENT_BYTES // max(1, row_bytes)))
     for table in dataset.with_format("arrow", columns=[name]).iter(rows):
         yield from table.column(name).chunks
 
@@ -160,10 +161,17 @@ def _texts(what: str, field: str, path: list[str], columns: Any) -> Iterator[str
         raise BertprepError(f"{what}: column {field!r} cannot be read: {str(error).splitlines()[0]}") from error
 
 
-def _streamed_texts(rows: Any, what: str, field: str) -> Iterator[str]:
-    for number, row in enumerate(rows):
+def _streamed_texts(dataset: Any, name: str | None, what: str, field: str) -> Iterator[str]:
+    for number, row in enumerate(dataset if name is None else _column_rows(dataset, name)):
         where = partial("{}: row {:,}".format, what, number)
         yield to_text(find_value(row, field, where), lambda where=where: f"{where()}: field {field!r}", row)  # type: ignore[misc]
+
+
+def _column_rows(dataset: Any, name: str) -> Iterator[dict[str, Any]]:
+    """The rows of an IterableDataset with one column only, several times as fast as all of each."""
+    for batch in dataset.select_columns([name]).iter(_COPIED_ROWS):
+        for value in batch[name]:
+            yield {name: value}
 
 
 def _digest(texts: Iterator[str]) -> str:

@@ -6,6 +6,7 @@ journal, so a killed run resumes with the missing ones. A plain text file on dis
 """
 
 import json
+import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -111,14 +112,15 @@ class PagesTask:
 
 @dataclass(frozen=True)
 class TextsTask:
-    """A worker's task: some texts of a `MemorySource`."""
+    """A worker's task: some texts of a `MemorySource`; the pool's own pickling of many strings takes six times as long."""
 
     path: Path
     number: int
-    texts: list[str]
+    pickled: bytes
 
     def documents(self) -> Iterable[str]:
-        return self.texts
+        texts: list[str] = pickle.loads(self.pickled)
+        return texts
 
 
 Task = FileTask | PagesTask | TextsTask
@@ -220,7 +222,7 @@ def _tasks(folder: Path, corpus: str, sources: dict[int, SourceFile]) -> Iterato
     for number, source in sources.items():
         if isinstance(source, MemorySource):
             for part, texts in enumerate(_batches(source.texts(), lambda text: len(text) + 1)):
-                yield source.location, TextsTask(folder / formatted_text(corpus, number, part), number, texts)
+                yield source.location, TextsTask(folder / formatted_text(corpus, number, part), number, pickle.dumps(texts))
             continue
         if source.reader != DUMP:
             yield source.location, FileTask(folder / formatted_text(corpus, number), number, source)

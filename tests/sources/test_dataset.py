@@ -1,6 +1,7 @@
 """Data sets of the `datasets` library, in folders, files and memory, give the shards of the same text in a plain file."""
 
 import gzip
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,14 +135,14 @@ def test_text_is_kept_while_the_fingerprint_is(made: datasets.Dataset, tmp_path:
     assert written(made.to_iterable_dataset()) != streamed  # nothing tells that it is the same
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string()), pa.list_(pa.string()), pa.list_(pa.string(), 2),
-        pa.large_list(pa.string_view()), pa.list_(pa.dictionary(pa.int8(), pa.string())), pa.list_(pa.list_(pa.string(), 2)),
-    ],
-    ids=str,
-)  # fmt: skip
+NUMBERED = pa.dictionary(pa.int8(), pa.string())
+TYPES = [
+    *(pa.large_string(), pa.string_view(), NUMBERED, pa.list_(pa.string()), pa.list_(pa.string(), 2), pa.list_(NUMBERED)),
+    *(pa.large_list(pa.string_view()), pa.list_(pa.list_(pa.string(), 2))),
+]
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=str)
 def test_every_type_that_holds_text(kind: pa.DataType) -> None:
     rows: list[Any] = ["One.", None, "A longer one, of more than twelve bytes.", ""]
     for _ in range(str(kind).count("list")):
@@ -265,6 +266,8 @@ def test_splits(made: datasets.Dataset, tmp_path: Path) -> None:
         find_saved(tmp_path, None, "text")
     with pytest.raises(UsageError, match=r"dataset: is of type builtins\.list, expected the name of a data set, a folder, or"):
         from_memory(["A text."], None, "text")
+    with pytest.raises(UsageError, match=r"dataset\['test'\]: has no rows; was everything filtered out\?"):
+        from_memory(datasets.DatasetDict(test=made.filter(lambda _: False)), "test", "text")
     assert not (tmp_path / "work").exists()
 
 
@@ -307,12 +310,25 @@ def test_a_cut_arrow_file_is_refused_wherever_it_is_cut(make: Make, tmp_path: Pa
         writer.write_table(table, max_chunksize=1)
     whole = path.read_bytes()
     assert list(read_arrow(str(path), "text")) == ["One.", "Two."]
-    for content in (*(whole[:size] for size in range(len(whole))), whole + b"\0"):
+    for content in (*(whole[:size] for size in range(0, len(whole), 4)), whole + b"\0"):
         path.write_bytes(content)
         with pytest.raises(
             BertprepError, match=rf"^{path}: cannot be read as Arrow: .+; is it whole\? write or fetch it again$"
         ):
             list(read_arrow(str(path), "text"))
+
+
+@pytest.mark.parametrize("make", [pa.ipc.new_stream, pa.ipc.new_file])
+def test_an_arrow_file_that_is_cut_while_it_is_read_is_refused(make: Make, tmp_path: Path) -> None:
+    table = pa.table({"text": [f"Text {n}. " * 2000 for n in range(20)]})
+    path = tmp_path / "a.arrow"
+    with make(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=5)
+    texts = read_arrow(str(path), "text")
+    assert next(texts).startswith("Text 0.")
+    os.truncate(path, 60_000)
+    with pytest.raises(BertprepError, match=f"^{path}: was cut short while it was read"):
+        list(texts)
 
 
 def test_arrow_of_huge_values_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
