@@ -121,7 +121,7 @@ class RecordBatches:
                 _put_labels(examples, rows)
                 continue
             found = getattr(examples, column.feature).reshape(rows.shape)
-            if column.dtype == np.int8 and int(np.bitwise_or.reduce(found.ravel())) >> 7:
+            if column.dtype == np.int8 and (found.min() < 0 or found.max() > _MOST_INT8):
                 raise _explain_wide(column, found)
             rows[...] = found
         self.filled += len(examples)
