@@ -1,7 +1,8 @@
 """Reads all intact records of a file and reports the others: a reader that continues after a bad record.
 
 `records.open` raises at the first fault, as a trainer needs. Here a bad record is counted and skipped. Only a wrong length or
-an early end of the file ends the scan, since the start of the next record is then unknown.
+an early end of the file ends the scan, since the start of the next record is then unknown; what is rewritten when it is opened,
+as Parquet, is read whole or not at all.
 """
 
 from __future__ import annotations
