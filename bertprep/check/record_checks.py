@@ -191,7 +191,7 @@ def check_file(path: Path, name: str, split: str, rules: RecordRules, sample: in
     """Check one file."""
     size_bytes = path.stat().st_size if path.is_file() else 0
     try:
-        scan = RecordScan(path, name)
+        scan = RecordScan(path, name, rules.pred or None)
     except BertprepError as error:
         return FileReport(FileFacts(name, split, 0, size_bytes), "", [unreadable(path, name, size_bytes, error)])
     try:
