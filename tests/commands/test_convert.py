@@ -335,7 +335,7 @@ def flip_a_byte(folder: Path) -> None:
         (lambda folder: write(folder / "test" / "part-0", b""), "part-0: is empty, it holds no records"),
         (
             lambda folder: write(folder / "test" / "part-0", b"no records at all"),
-            "is neither TFRecord nor OFRecord",
+            "is neither TFRecord, OFRecord, Arrow nor Parquet",
         ),
     ],
     ids=["damaged", "missing", "unfinished", "empty", "something else"],
@@ -374,8 +374,8 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         (["FOLDER", "out", "--pick", "1", "--shards", "2"], 2, "--shards 2: --pick 1 gives at most as many files"),
         (["RECORDS", "FOLDER"], 2, "FOLDER: is a folder; name the file to write, or give --shards"),
         (["FOLDER", "RECORDS"], 2, "RECORDS: is a file; name a folder for the records"),
-        (["RECORDS", "NOTES"], 1, "NOTES: is neither TFRecord nor OFRecord"),
-        (["NOTES", "out"], 1, "NOTES: is neither TFRecord nor OFRecord"),
+        (["RECORDS", "NOTES"], 1, "NOTES: is neither TFRecord, OFRecord, Arrow nor Parquet"),
+        (["NOTES", "out"], 1, "NOTES: is neither TFRecord, OFRecord, Arrow nor Parquet"),
         (["EMPTY", "out"], 2, "EMPTY: holds no record files; name a folder that has them"),
         (
             ["ABOVE", "out"],

@@ -74,9 +74,9 @@ LAYOUTS = (
     Layout("marks beside records", "a.tfrecord .a.tfrecord.CRC a.tfrecord.CRC _SUCCESS README LICENSE.TXT .HIDDEN "
            "a.tfrecord.IDX b.tfrecord.1a2b3c4d.TMP REPORT.html", "a.tfrecord"),
     Layout("unknown files beside records", "a.tfrecord NOTES.csv SCRIPT.sh", "a.tfrecord",
-           note="NOTES.csv and 1 more: are neither TFRecord nor OFRecord; passed over"),
+           note="NOTES.csv and 1 more: are neither TFRecord, OFRecord, nor Arrow or Parquet of records; passed over"),
     Layout("unknown files in a split", "train/part-0 train/NOTES.csv", "train/part-0", converted=SPLITS[:1],
-           note="train/NOTES.csv: is neither TFRecord nor OFRecord; passed over"),
+           note="train/NOTES.csv: is neither TFRecord, OFRecord, nor Arrow or Parquet of records; passed over"),
     Layout("formats mixed in a folder", "a.tfrecord part-0", "a.tfrecord part-0"),
     Layout("a file", "a.tfrecord b.tfrecord", "a.tfrecord", named="a.tfrecord", converted=("",)),
     Layout("a file of a split", "training/part-0 training/part-1 test/part-0", "training/part-1", named="training/part-1",
@@ -175,7 +175,7 @@ def test_all_see_the_same(layout: Layout, lay: Callable[[str], None], capsys: py
     [
         ("a/part-0 b/part-0", "holds 2 data sets; name one, such as a"),
         ("tfrecord/a.tfrecord ofrecord/part-0", "holds tfrecord/ and ofrecord/; name one, such as tfrecord"),
-        ("NOTES.csv", r"holds no record files \(NOTES.csv is neither TFRecord nor OFRecord\); name a folder .*"),
+        ("NOTES.csv", r"holds no record files \(NOTES.csv is neither TFRecord, OFRecord, nor Arrow or Parquet of records\); name a folder .*"),
         ("a/README", "holds no record files; name a folder that has them, or has training/ and test/, or a record file"),
     ],
 )
