@@ -324,17 +324,7 @@ def _field_of(path: Path, column: Column, index: int, found: pa.DataType) -> _Fi
 def _is_list(found: pa.DataType) -> bool:
     import pyarrow as pa
 
-    types = pa.types
-    return any(
-        is_it(found)
-        for is_it in (
-            types.is_fixed_size_list,
-            types.is_list,
-            types.is_large_list,
-            types.is_list_view,
-            types.is_large_list_view,
-        )
-    )
+    return bool(pa.types.is_fixed_size_list(found) or pa.types.is_list(found) or pa.types.is_large_list(found))
 
 
 def _only(fields: list[_Field]) -> Any:
