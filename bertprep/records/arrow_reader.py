@@ -148,14 +148,14 @@ def find_batches(path: Path, data: NDArray[np.uint8], pred: int | None = None) -
     elif damage is None and at < data.size:
         damage = f"after the end of the stream come {data.size - at:,} more bytes; appended to or damaged, make the file again"
     found = BertprepError(f"{path}: after {records:,} records: {damage}") if damage else None
-    if not records:
-        raise found or BertprepError(f"{path}: holds no records; make it again")
+    if not records and found is None:
+        raise BertprepError(f"{path}: holds no records; make it again")
     entries = [
         number
         for field in fields
         for number in (_array_of(kind, field.column), seq if field.is_list else 1, field.plain.bit_width // 8)
     ]
-    table = np.array([rows[0], records, len(fields), *entries, *offsets, data.size], np.int64)
+    table = np.array([rows[0] if rows else 1, records, len(fields), *entries, *offsets, data.size], np.int64)
     known = (_known_pred(path, schema, seq) or pred) if kind is PretrainingExamples else 0
     counted = known if known is not None else _most_predictions(data, table, fields)
     return Batches(table, records, Shape(kind, seq, counted), known is not None, found)
