@@ -175,7 +175,10 @@ def test_all_see_the_same(layout: Layout, lay: Callable[[str], None], capsys: py
     [
         ("a/part-0 b/part-0", "holds 2 data sets; name one, such as a"),
         ("tfrecord/a.tfrecord ofrecord/part-0", "holds tfrecord/ and ofrecord/; name one, such as tfrecord"),
-        ("NOTES.csv", r"holds no record files \(NOTES.csv is neither TFRecord, OFRecord, nor Arrow or Parquet of records\); name a folder .*"),
+        (
+            "NOTES.csv",
+            r"holds no record files \(NOTES.csv is neither TFRecord, OFRecord, nor Arrow or Parquet of records\); name a folder .*",
+        ),
         ("a/README", "holds no record files; name a folder that has them, or has training/ and test/, or a record file"),
     ],
 )
