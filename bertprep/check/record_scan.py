@@ -48,16 +48,19 @@ class RecordScan:
     readable record; the sizes are 0 if there is none.
     """
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Path, name: str, pred: int | None = None) -> None:
+        """`pred` is as in `RecordFile`."""
         self._name = name
+        self.knows_pred = True
         self.kind: type[Examples] = PretrainingExamples  # until the first record tells
         self._notes = np.zeros(faults.NOTES_SIZE, np.int64)
         self._faults: dict[tuple[str, str], Finding] = {}
-        self._bytes = FileBytes(path)
+        self._bytes = FileBytes(path, pred=pred)
         try:
             self.format = self._bytes.format
             if batches := self._bytes.batches:
                 self._offsets, self.records, self.shape = batches.table, batches.records, batches.shape
+                self.knows_pred = batches.knows_pred
                 self._row = self._describe(0)
                 if batches.damage:
                     expected, found = "the batches of a whole file", str(batches.damage).removeprefix(f"{path}: ")

@@ -255,7 +255,7 @@ def _convert_data_set(
     owned = {output.name.rpartition("/")[0] or "." for output in outputs}
     with (
         Journal(target, kind, made_with, owned=owned, advice="choose another target folder") as journal,
-        contextlib.closing(RecordConverter(to, dialect, labels)) as converter,
+        contextlib.closing(RecordConverter(to, dialect, labels, pred=sources[0].shape.pred)) as converter,
     ):
         if data_set.vocabulary is not None:
             keep_vocabulary(data_set.vocabulary, target)
@@ -306,7 +306,7 @@ def _sizes(shape: Shape) -> dict[str, int]:
 def _identify_all(data_set: DataSet, workers: int, reporter: Reporter) -> list[IdentifiedFile]:
     """All files of a data set, read and checked."""
     from bertprep import kernels
-    from bertprep.records.deal import check_identified, identify
+    from bertprep.records.deal import check_identified, identify, with_one_pred
 
     kernels.load()
     identified: dict[str, IdentifiedFile] = {}
@@ -322,7 +322,7 @@ def _identify_all(data_set: DataSet, workers: int, reporter: Reporter) -> list[I
         for name, found in results:
             identified[name] = found
             shown.advance(records=found.records, MB=found.size_bytes / 1e6)
-    files = [identified[name] for name in data_set.files]
+    files = with_one_pred([identified[name] for name in data_set.files])
     check_identified(data_set, files)
     return files
 
