@@ -250,6 +250,7 @@ def _source(
         parquet = pq.ParquetFile(source, pre_buffer=False)
         kind, fields = _fields_of(path, parquet.schema_arrow)
         names = [field.column.name for field in fields]
+        _check_lengths(path, parquet.metadata, names)
 
         def read(rows: int) -> Iterator[pa.RecordBatch]:
             return (batch.select(names) for batch in parquet.iter_batches(rows, columns=names, use_threads=False))
@@ -263,6 +264,19 @@ def _source(
         return kind, fields, (file.get_batch(number) for number in range(file.num_record_batches))
     kind, fields = _fields_of(path, pa.ipc.open_stream(source).schema)
     return kind, fields, iter(pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(data)), options=_only(fields)))
+
+
+def _check_lengths(path: Path, metadata: Any, names: list[str]) -> None:
+    """Raise `BertprepError` for records that are too long on average: a few bytes of Parquet can be lists of gigabytes."""
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for column in map(group.column, range(group.num_columns)):
+            name = column.path_in_schema.partition(".")[0]
+            if name in names and column.num_values > MOST_VALUES * group.num_rows:
+                raise BertprepError(
+                    f"{path}: column {name} has {column.num_values:,} values in {group.num_rows:,} records, expected "
+                    f"1 to {MOST_VALUES:,} in each; give a file that bertprep create or a tool like it has made"
+                )
 
 
 def _fields_of(path: Path, schema: pa.Schema) -> tuple[type[Examples], list[_Field]]:
