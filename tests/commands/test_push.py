@@ -151,6 +151,7 @@ def test_only_what_differs_is_sent(hub: HubServer, records: Path, tmp_path: Path
     assert (again.commit, again.changed, again.deleted) == (first.commit, [], [])
     assert [path for path in hub.asked if path.method != "GET"] == before
 
+    hub.fail("/commit/main", status=412)  # as if somebody had committed since it was listed
     bertprep.push(records, NAME, license="cc0-1.0")
     assert sorted(hub.uploads.commits[-1]) == ["file README.md", "file croissant.json"]
     assert b"license: cc0-1.0" in files_on(hub)["README.md"]
