@@ -84,7 +84,7 @@ def rows_in_batch(shape: Shape) -> int:
     """How many rows each record batch of an Arrow file has but the last: what a few megabytes hold, 1,024 at most.
 
     >>> [rows_in_batch(Shape(PretrainingExamples, seq, 20)) for seq in (128, 512, 65_535)]
-    [1024, 818, 6]
+    [1024, 817, 6]
     """
     return max(1, min(_MOST_ROWS, _BATCH_BYTES // row_bytes(shape)))
 
