@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from bertprep.errors import BertprepError as BertprepError
     from bertprep.errors import UsageError as UsageError
     from bertprep.instances import load_vocabulary as load_vocabulary
+    from bertprep.records.record_dataset import RecordDataset as RecordDataset
 
 __version__ = "0.2.0"
 
@@ -39,6 +40,7 @@ _HOME = {
     "Dialect": "bertprep.config",
     "GlueSettings": "bertprep.config",
     "InstanceSettings": "bertprep.config",
+    "RecordDataset": "bertprep.records.record_dataset",
     "ShardSettings": "bertprep.config",
     "SquadSettings": "bertprep.config",
     "UsageError": "bertprep.errors",

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
+from bertprep.errors import BertprepError
 from bertprep.records.examples import (
     ClassificationExamples,
     Examples,
@@ -34,7 +36,20 @@ NOT_PREDICTED = -100
 NEXT_SENTENCE_NAMES = ("is_next", "random")
 METADATA = b"bertprep"
 """The key of our own metadata in a schema, JSON of an object with kind, seq and pred."""
+_MOST_INT8 = 127
 _BATCH_BYTES, _MOST_ROWS = 4 << 20, 1024
+
+
+Columns: TypeAlias = dict[str, NDArray[Any]]
+"""Columns of n rows by their names, in their order: (n, seq), or (n,) where a row has one value."""
+
+
+class NoColumnsError(BertprepError):
+    """A record that cannot be a row of columns; `row` is its number in what was given."""
+
+    def __init__(self, text: str, row: int) -> None:
+        super().__init__(f"record {row}: {text}")
+        self.text, self.row = text, row
 
 
 class Column(NamedTuple):
@@ -89,6 +104,72 @@ def rows_in_batch(shape: Shape) -> int:
     [1024, 818, 6]
     """
     return max(1, min(_MOST_ROWS, _BATCH_BYTES // row_bytes(shape)))
+
+
+def empty_columns(shape: Shape, count: int, *, as_filed: bool = False) -> Columns:
+    """Arrays for `count` rows: whole numbers are int64, as PyTorch's losses take them, or `as_filed` what Arrow files have."""
+    columns: Columns = {}
+    for name, _, width, dtype in COLUMNS[shape.kind]:
+        is_kept = as_filed or dtype == np.float32
+        columns[name] = np.empty((count, shape.seq) if width == "seq" else count, dtype if is_kept else np.int64)
+    return columns
+
+
+def fill_columns(columns: Columns, examples: Examples, *, row: int = 0) -> None:
+    """Write records to the rows from `row` on; raises `NoColumnsError` for a record that no row can hold."""
+    for column in COLUMNS[type(examples)]:
+        into = columns[column.name][row : row + len(examples)]
+        if column is LABELS and isinstance(examples, PretrainingExamples):
+            _fill_labels(into, examples)
+            continue
+        values: NDArray[Any] = getattr(examples, column.feature)
+        if into.dtype == np.int8 and values.size and values.max() > _MOST_INT8:
+            wrong = int(np.argmax(values.reshape(len(values), -1).max(axis=1) > _MOST_INT8))
+            raise NoColumnsError(
+                f"feature {column.feature} has the value {values[wrong].max():,}, expected at most {_MOST_INT8}, which its "
+                "column holds; make the file again",
+                wrong,
+            )
+        into[...] = values
+
+
+def to_columns(examples: Examples) -> Columns:
+    """The columns of records as new arrays, for PyTorch: int64, and float32 for a regression's labels.
+
+    0.4 microseconds a record of 128 tokens. Raises `NoColumnsError` for a record that no row can hold.
+
+    >>> examples = PretrainingExamples.empty(2, seq=4, pred=2)
+    >>> values = [[2, 9, 4, 3]], 1, 0, [[1, 2], [1, 0]], [[7, 4], [5, 0]], [[1, 1], [1, 0]], 0
+    >>> for array, value in zip(examples.arrays, values):
+    ...     array[...] = value
+    >>> to_columns(examples)["labels"].tolist()
+    [[-100, 7, 4, -100], [-100, 5, -100, -100]]
+    """
+    columns = empty_columns(examples.shape, len(examples))
+    fill_columns(columns, examples)
+    return columns
+
+
+def _fill_labels(into: NDArray[Any], examples: PretrainingExamples) -> None:
+    """One column of positions, ids and weights; what has a weight of 0 is not predicted, whatever else is said of it."""
+    into.fill(NOT_PREDICTED)
+    seq, pred = examples.seq, examples.pred
+    weights = examples.masked_lm_weights.reshape(-1)
+    at = np.flatnonzero(weights)
+    rows = at // pred
+    positions = examples.masked_lm_positions.reshape(-1)[at]
+    targets = positions + rows * seq
+    is_wrong = (weights[at] != 1) | (positions < 0) | (positions >= seq)
+    is_wrong[1:] |= targets[1:] <= targets[:-1]
+    if is_wrong.any():
+        wrong = int(at[np.argmax(is_wrong)])
+        raise NoColumnsError(
+            f"prediction {wrong % pred} is of position {examples.masked_lm_positions.reshape(-1)[wrong]:,} with weight "
+            f"{weights[wrong]:g}, expected ascending positions below {seq:,} with weight 1; labels cannot say that, make the "
+            "file again",
+            wrong // pred,
+        )
+    into.reshape(-1)[targets] = examples.masked_lm_ids.reshape(-1)[at]
 
 
 def schema_of(shape: Shape, labels: Sequence[str] = ()) -> pa.Schema:
