@@ -25,7 +25,6 @@ VOCABULARIES: dict[str, bytes] = {
     "small_letters": b"[pad]\n[unk]\n[cls]\n[sep]\n[mask]\n",
     "twice": "\n".join([*SPECIALS, "a", "b", "a"]).encode(),
     "hole": "\n".join([*SPECIALS, "a", "", "b"]).encode(),
-    "pad_last": "\n".join([*SPECIALS[1:], "a", "[PAD]"]).encode(),
     "counts": b"[PAD]\t1\n[UNK]\t2\n[CLS]\t3\n[SEP]\t4\n[MASK]\t5\n",
 }
 

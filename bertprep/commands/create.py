@@ -77,7 +77,7 @@ def create(
 
         bertprep.create(settings=InstanceSettings(seq=512, pred=80), workdir="data", progress=True)
     """
-    from bertprep.commands.record_job import resolve
+    from bertprep.commands.record_job import padding_remark, resolve
     from bertprep.records.make import RecordMaker, make_records
 
     started = time.monotonic()
@@ -88,6 +88,8 @@ def create(
         settings=settings or InstanceSettings(), dialect=dialect, formats=formats, vocab=vocab, vocab_size=vocab_size,
         inputs=inputs, output=output, workdir=workdir, corpus=corpus, workers=workers, verify=verify, reporter=reporter,
     )  # fmt: skip
+    for line in padding_remark(job.vocabulary):
+        reporter.say(line)
     manifests, made = make_records(
         job.shards,
         job.homes,

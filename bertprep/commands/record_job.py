@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -92,9 +92,15 @@ def resolve(
         **dialect.made_with,
         "corpus": corpus,
         **made_from,
-        "vocabulary": {"tokens": len(vocabulary), "sha256": vocabulary.sha256},
+        "vocabulary": vocabulary.made_with,
     }
     return RecordJob(shards, homes, made_with, vocabulary, settings, dialect, workers)
+
+
+def padding_remark(vocabulary: Vocabulary) -> Iterator[str]:
+    """A line for those whose tools take padding to be 0, where it is not."""
+    if vocabulary.pad:
+        yield f"create: [PAD] is token {vocabulary.pad} of {vocabulary.path}: padding of input_ids has that id"
 
 
 def _given_shards(

@@ -37,6 +37,7 @@ _SOURCES = (
     "sha256",
     "encode",
     "encode_examples",
+    "columns",
     "deflate",
     "varints",
     "messages",

@@ -18,6 +18,7 @@ from bertprep import kernels
 from bertprep.config import DEFAULT_DIALECT, GOOGLE, Dialect, RecordFormat
 from bertprep.files.atomic import atomic_file
 from bertprep.kernels.numbers import SPARE_VARINTS, WIDEST_AROUND, WIDEST_HEADER, WIDEST_NUMBER
+from bertprep.records.arrow import encode_batches
 from bertprep.records.buffers import BUFFER_BYTES, RecordBuffer, make_buffer
 from bertprep.records.digest import Sha256Pair
 from bertprep.records.examples import Examples, rows_in_block
@@ -129,6 +130,9 @@ def encode_blocks(
     blocks: Iterable[Examples], record_format: RecordFormat, buffer: RecordBuffer, feature_names: str = GOOGLE
 ) -> Iterator[int]:
     """Fill the buffer with the records of blocks of one shape; yields how many came when it is to be emptied."""
+    if record_format == RecordFormat.ARROW:
+        yield from encode_batches(blocks, buffer)
+        return
     encode, size, keys = kernels.load().encode_examples, np.zeros(1, np.int64), feature_keys(feature_names)
     number = RecordFormat(record_format).number  # a name will do
     ready = np.empty(0, np.uint32)

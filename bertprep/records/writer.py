@@ -32,6 +32,7 @@ from bertprep.kernels.numbers import (
     WIDEST_VARINT,
     widest_record,
 )
+from bertprep.protobuf import varint
 from bertprep.records.buffers import BUFFER_BYTES, RecordBuffer, make_buffer
 from bertprep.records.digest import Sha256Pair
 
@@ -50,7 +51,7 @@ class RecordEncoder:
 
     def __init__(self, vocabulary: Vocabulary, *, seq: int, pred: int, dialect: Dialect = DEFAULT_DIALECT) -> None:
         self.seq, self.pred, self.dialect = seq, pred, dialect
-        self._cls, self._sep = vocabulary.cls, vocabulary.sep
+        self._cls, self._sep, self._pad = vocabulary.cls, vocabulary.sep, vocabulary.pad
         self._vocabulary_varints = _varints(np.arange(len(vocabulary), dtype=np.int32))
         self._position_varints = _varints(np.arange(seq, dtype=np.int32))
         widest = {
@@ -61,7 +62,8 @@ class RecordEncoder:
         fixed = {"input_mask": seq, "segment_ids": seq, "masked_lm_weights": 4 * pred, "next_sentence_labels": 1}
         keys = feature_keys(dialect.feature_names)
         self._headers = {tag: _headers(tag, keys, widest, fixed) for tag in (INT64_LIST_TAG, INT32_LIST_TAG)}
-        self._patterns = np.concatenate([np.full(64, n, np.uint8) for n in (0, 1)] + [np.ones(16, "<f4").view(np.uint8)])
+        patterns = bytes(64), b"\1" * 64, np.ones(16, "<f4").tobytes(), varint(vocabulary.pad) * 64
+        self._patterns = np.frombuffer(b"".join(pattern[:64] for pattern in patterns), np.uint8)
         self._sequence = np.zeros(seq + SPARE_VARINTS, np.uint32)
         self._values = np.zeros(WIDEST_VARINT * (seq + 2 * pred) + 4 * SLACK, np.uint8)
         self._tags = np.zeros(len(FEATURES), np.int64)
@@ -79,7 +81,7 @@ class RecordEncoder:
             rooms = [buffers[each].room if each in buffers else np.empty(0, np.uint8) for each in DEFAULT_FORMATS]
             done = kernels.load().encode(
                 sum(RecordFormat(name).number for name in buffers), done, len(instances), instances.order, self.seq, self.pred,
-                varints, self._vocabulary_varints, self._position_varints, self._cls, self._sep,
+                varints, self._vocabulary_varints, self._position_varints, self._cls, self._sep, self._pad,
                 instances.slices, instances.is_random_next,
                 instances.mask_ends, instances.mask_positions, instances.mask_replacements,
                 headers, bases, self._patterns, self._sequence, self._values, self._tags,

@@ -93,7 +93,8 @@ KINDS = {
         needed_facts=("bytes", "sha256", "examples"),
     ),
 }  # fmt: skip
-_VOCABULARY = {"tokens": POSITIVE, "sha256": SHA256}
+_TOKEN = Rule("a token's number, 0 to 2,097,151", lambda value: type(value) is int and 0 <= value < 1 << 21)
+_VOCABULARY = {"tokens": POSITIVE, "sha256": SHA256, "pad": _TOKEN}
 _TEXT = {"bytes": COUNT, "crc32c": TEXT}
 _OF_TASK = {SQUAD: ("version", "doc_stride", "max_query"), GLUE: ("name", "labels")}
 """What `made_with` needs of each task."""
@@ -177,6 +178,13 @@ def tokens_of_vocabulary(manifest: Manifest) -> int | None:
     """The size of the records' vocabulary, if the manifest has it."""
     tokens: int | None = manifest.made_with.get("vocabulary", {}).get("tokens")
     return tokens
+
+
+def pad_of_vocabulary(manifest: Manifest) -> int | None:
+    """The number of [PAD] in the records' vocabulary, if the manifest knows the vocabulary."""
+    vocabulary = manifest.made_with.get("vocabulary")
+    pad: int | None = None if vocabulary is None else vocabulary.get("pad", 0)
+    return pad
 
 
 def versions_of(*packages: str) -> dict[str, str]:
