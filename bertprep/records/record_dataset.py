@@ -178,7 +178,7 @@ class RecordDataset:
                 fill_columns(columns, room[: len(some)], row=start)
             except NoColumnsError as error:
                 path, record = records.place_of(int(some[error.row]))
-                raise BertprepError(f"{path}: record {record}: {error.text}") from error
+                raise BertprepError(f"{path}: record {record}: {error}; bertprep.records.open reads it as it is") from error
         return columns
 
     def _open(self) -> RecordSet:
