@@ -105,14 +105,24 @@ def rows_in_batch(shape: Shape) -> int:
     return max(1, min(_MOST_ROWS, _BATCH_BYTES // row_bytes(shape)))
 
 
-def empty_columns(shape: Shape, count: int) -> Columns:
-    """Arrays for `count` rows: whole numbers are int64, as PyTorch's embeddings and losses take them."""
-    columns: Columns = {}
-    for name, _, width, dtype in COLUMNS[shape.kind]:
-        columns[name] = np.empty(
-            (count, shape.seq) if width == "seq" else count, np.float32 if dtype == np.float32 else np.int64
-        )
+def empty_columns(shape: Shape, count: int, buffer: NDArray[np.uint8] | None = None) -> Columns:
+    """Arrays for `count` rows, int64 but for a regression's labels: what PyTorch's embeddings and losses take.
+
+    They are in a buffer of `sum(column_bytes(shape, count))` bytes, a new one if none is given.
+    """
+    sizes = column_bytes(shape, count)
+    buffer = np.empty(sum(sizes), np.uint8) if buffer is None else buffer
+    columns, start = {}, 0
+    for column, size in zip(COLUMNS[shape.kind], sizes, strict=True):
+        values = buffer[start : start + size].view(np.float32 if column.dtype == np.float32 else np.int64)
+        columns[column.name] = values.reshape(count, shape.seq) if column.width == "seq" else values[:count]
+        start += size
     return columns
+
+
+def column_bytes(shape: Shape, count: int) -> list[int]:
+    """The bytes of each of those arrays; 8 for each value, so that all begin at a multiple of 8."""
+    return [8 * count * values_in(column, shape) for column in COLUMNS[shape.kind]]
 
 
 def fill_columns(columns: Columns, examples: Examples, *, row: int = 0) -> None:
@@ -155,7 +165,8 @@ def put_labels(examples: PretrainingExamples, labels: NDArray[np.int32]) -> None
 
 def check_fits(column: Column, found: NDArray[Any]) -> None:
     """Raise `NoColumnsError` where a column of bytes cannot hold these values."""
-    if not int(np.bitwise_or.reduce(found.ravel())) >> 7:
+    values: Any = found  # whose bitwise_or mypy does not know
+    if not int(np.bitwise_or.reduce(values.ravel())) >> 7:
         return
     row, place = np.argwhere((found < 0) | (found > _MOST_INT8))[0].tolist()
     raise NoColumnsError(

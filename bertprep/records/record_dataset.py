@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import operator
 import os
+import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -19,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.records.columns import COLUMNS, Columns, NoColumnsError, empty_columns, fill_columns
-from bertprep.records.examples import Examples, rows_in_block
+from bertprep.records.columns import COLUMNS, Columns, NoColumnsError, column_bytes, empty_columns, fill_columns
+from bertprep.records.examples import Examples, Shape, rows_in_block
 from bertprep.records.reader import select_records
 from bertprep.records.record_set import RecordSet
 from bertprep.workspace.layout import SPLIT_NAMES
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     import torch
 
 _BLOCK = 256
+_KEPT, _MOST_KEPT_BYTES = 4, 8 << 20
+_UNUSED = 3  # references to a buffer: of the list, of a variable, and of the count itself
 Row: TypeAlias = dict[str, Any]
 """A record: an array of (seq,) or a NumPy number for each column."""
 
@@ -59,6 +63,32 @@ class RecordBatch(Sequence[Row]):
             yield dict(zip(names, values, strict=True))
 
 
+class _Memory(threading.local):
+    """A thread's memory to read by and into; new memory, which the system has to clear, would cost more than the reading."""
+
+    def __init__(self) -> None:
+        self._room: Examples | None = None
+        self._kept: list[NDArray[np.uint8]] = []
+
+    def room(self, shape: Shape) -> Examples:
+        """A block of records, which is overwritten by the next one."""
+        if self._room is None:
+            kind, seq, pred = shape
+            self._room = kind.empty(rows_in_block(_BLOCK, seq=seq, pred=pred, kind=kind), seq=seq, pred=pred)
+        return self._room
+
+    def columns(self, shape: Shape, count: int) -> Columns:
+        """Arrays for `count` rows, in the memory of a former batch if nothing refers to that any more."""
+        size_bytes = sum(column_bytes(shape, count))
+        for buffer in self._kept:
+            if buffer.size == size_bytes and sys.getrefcount(buffer) == _UNUSED:  # each array of a batch counts as one
+                return empty_columns(shape, count, buffer)
+        buffer = np.empty(size_bytes, np.uint8)
+        if size_bytes <= _MOST_KEPT_BYTES:
+            self._kept = [*self._kept[1 - _KEPT :], buffer]
+        return empty_columns(shape, count, buffer)
+
+
 class RecordDataset:
     """The records of one split of data folders or files, as the columns that transformers' models take.
 
@@ -82,6 +112,7 @@ class RecordDataset:
         self._shape, self._count = records.shape, len(records)
         self._records: RecordSet | None = records
         self._process = os.getpid()
+        self._memory = _Memory()
 
     def __enter__(self) -> RecordDataset:
         return self
@@ -100,7 +131,10 @@ class RecordDataset:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_records": None}  # opened again where it is used
+        return {name: value for name, value in self.__dict__.items() if name not in ("_records", "_memory")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _records=None, _memory=_Memory())  # opened again where it is used
 
     @property
     def kind(self) -> type[Examples]:
@@ -166,16 +200,14 @@ class RecordDataset:
             raise IndexError(f"{self._paths[0]}: record {wrong:,} of {self._count:,}") from None
 
     def _read(self, numbers: NDArray[np.int64]) -> Columns:
-        """Columns of the records, by way of arrays that stay in the processor's cache."""
-        records = self._open()
-        columns = empty_columns(self._shape, len(numbers))
-        kind, seq, pred = self._shape
-        room = kind.empty(min(len(numbers), rows_in_block(_BLOCK, seq=seq, pred=pred, kind=kind)), seq=seq, pred=pred)
-        for start in range(0, len(numbers), max(1, len(room))):
+        """Columns of the records, by way of a block that stays in the processor's cache."""
+        memory = self._memory
+        records, room, columns = self._open(), memory.room(self._shape), memory.columns(self._shape, len(numbers))
+        for start in range(0, len(numbers), len(room)):
             some = numbers[start : start + len(room)]
             records.gather_into(room, some)
             try:
-                fill_columns(columns, room[: len(some)], row=start)
+                fill_columns(columns, room if len(some) == len(room) else room[: len(some)], row=start)
             except NoColumnsError as error:
                 path, record = records.place_of(int(some[error.row]))
                 raise BertprepError(f"{path}: record {record}: {error}; bertprep.records.open reads it as it is") from error
