@@ -165,8 +165,7 @@ def put_labels(examples: PretrainingExamples, labels: NDArray[np.int32]) -> None
 
 def check_fits(column: Column, found: NDArray[Any]) -> None:
     """Raise `NoColumnsError` where a column of bytes cannot hold these values."""
-    values: Any = found  # whose bitwise_or mypy does not know
-    if not int(np.bitwise_or.reduce(values.ravel())) >> 7:
+    if found.min(initial=0) >= 0 and found.max(initial=0) <= _MOST_INT8:
         return
     row, place = np.argwhere((found < 0) | (found > _MOST_INT8))[0].tolist()
     raise NoColumnsError(
