@@ -228,7 +228,7 @@ def unreadable(path: Path, name: str, size_bytes: int, error: BertprepError) -> 
         return Finding(ERROR, "empty-file", name, None, "records", "a file of 0 bytes")
     if isinstance(error.__cause__, EOFError):
         return Finding(ERROR, "truncated", name, None, "a complete gzip file", "a truncated one")
-    return Finding(ERROR, "unreadable", name, None, "a TFRecord or OFRecord file", str(error).removeprefix(f"{path}: "))
+    return Finding(ERROR, "unreadable", name, None, "a record file", str(error).removeprefix(f"{path}: "))
 
 
 # fault -> code, what was expected, what was found; `at`, `expected` and `found` are reported by the kernel

@@ -41,6 +41,7 @@ _SOURCES = (
     "deflate",
     "varints",
     "messages",
+    "batches",
     "decode",
     "record_checks",
     "squad",

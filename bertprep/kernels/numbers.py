@@ -91,7 +91,18 @@ ARRAY_FEATURE, ARRAY_ADDRESS, ARRAY_VALUES, ARRAY_IS_FLOAT = range(2, 2 + ARRAY_
 
 FILE_WIDTH = 4
 FILE_SIZE, FILE_FORMAT, FILE_DATA, FILE_OFFSETS = range(FILE_WIDTH)
-"""A row for each file: its bytes and their address, its format, the address of its records' offsets, all within the file."""
+"""A row for each file: its bytes and their address, its format, the address of its records' offsets, all within the file.
+
+The offsets of a file of columns are its table, which says where each column of each batch of records begins:"""
+
+TABLE_ROWS, TABLE_RECORDS, TABLE_COLUMNS, TABLE_HEAD = range(4)
+"""How many rows each batch has but the last, how many all have; how many columns there are. After these, for each column"""
+COLUMN_WIDTH = 3
+COLUMN_ARRAY, COLUMN_VALUES, COLUMN_BYTES = range(COLUMN_WIDTH)
+"""the index of the array that it fills, how many values a row has, and the bytes of a value: 1, 4 or 8.
+
+That of the labels of pretraining fills the array of masked_lm_positions, whose next two are those of ids and weights. After
+these, for each batch, the offset of each column; last the size of the file, as after the offsets of records."""
 
 TRUNCATED, LEFT_OVER, LENGTH_CHECKSUM, DATA_CHECKSUM = -1, -2, -3, -4
 """Of a frame: the file ends inside it; too few bytes for one are left; one of its two checksums is wrong."""
