@@ -16,7 +16,7 @@ from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import Reporter
 from bertprep.records.make import TextShard
 from bertprep.sources.corpora import GIVEN, name_corpus
-from bertprep.workspace.layout import SPLITS, TRAINING, Workspace, record_file_name, settings_name, text_shard
+from bertprep.workspace.layout import SPLITS, TRAINING, Workspace, record_file_name, settings_name, split_folder, text_shard
 from bertprep.workspace.manifest import Manifest
 from bertprep.workspace.record_home import RecordHome, home_for, part_digits
 from bertprep.workspace.verification import check_undamaged
@@ -148,7 +148,8 @@ def _corpus_shards(
             folder / text_shard(split, corpus, number),
             number,
             {
-                name: f"{split}/{record_file_name(name, corpus, split, number, dialect, part_digits=digits[name])}"
+                name: f"{split_folder(name, split)}/"
+                + record_file_name(name, corpus, split, number, dialect, part_digits=digits[name])
                 for name in homes
             },
         )

@@ -42,6 +42,7 @@ from bertprep.workspace.layout import (
     TRAINING,
     Workspace,
     record_file_name,
+    split_folder,
     task_settings_name,
 )
 from bertprep.workspace.manifest import sha256_of
@@ -257,7 +258,10 @@ def _shards(
         TaskShard(
             files[split],
             number,
-            {each: f"{split}/{record_file_name(each, data_set, split, number, dialect)}" for each in formats},
+            {
+                each: f"{split_folder(each, split)}/{record_file_name(each, data_set, split, number, dialect)}"
+                for each in formats
+            },
             split,
         )
         for split, count in source.blocks.items()

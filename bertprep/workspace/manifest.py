@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import bertprep
-from bertprep.config import GLUE, SPLITTERS, SQUAD, SQUAD_VERSIONS, TASKS
+from bertprep.config import GLUE, SPLITTERS, SQUAD, SQUAD_VERSIONS, TASKS, RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.untrusted import (
     CORPUS,
@@ -185,6 +185,12 @@ def pad_of_vocabulary(manifest: Manifest) -> int | None:
     vocabulary = manifest.made_with.get("vocabulary")
     pad: int | None = None if vocabulary is None else vocabulary.get("pad", 0)
     return pad
+
+
+def packages_of(files: Collection[str]) -> list[str]:
+    """The packages whose version could change record files of these names."""
+    columnar = tuple(f".{each}" for each in RecordFormat if each.is_columnar)
+    return ["llvmlite", "numpy", *(["pyarrow"] if any(name.endswith(columnar) for name in files) else [])]
 
 
 def versions_of(*packages: str) -> dict[str, str]:
