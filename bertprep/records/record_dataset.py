@@ -167,7 +167,7 @@ class RecordDataset:
         if isinstance(records, slice):
             return self._read(np.arange(len(self))[records])
         if hasattr(records, "__index__") and not getattr(records, "shape", ()):
-            return RecordBatch(self._read(self._numbers([operator.index(records)])))[0]
+            return RecordBatch(self._read(np.array([self._number(operator.index(records))])))[0]
         return self._read(self._numbers(records))  # type: ignore[arg-type]
 
     def __getitems__(self, records: Sequence[int] | NDArray[Any]) -> RecordBatch:
@@ -193,11 +193,16 @@ class RecordDataset:
         try:
             return select_records(given, self._count, self._paths[0])
         except IndexError:
-            found = np.asarray(records)
-            if found.dtype == np.bool_:
-                raise
-            wrong = found[(found < -self._count) | (found >= self._count)][0]
-            raise IndexError(f"{self._paths[0]}: record {wrong:,} of {self._count:,}") from None
+            if given.dtype != np.bool_:
+                for number in np.asarray(records).tolist():
+                    self._number(number)
+            raise
+
+    def _number(self, record: int) -> int:
+        """The number from 0 of a record that may be counted from the end."""
+        if not -self._count <= record < self._count:
+            raise IndexError(f"{self._paths[0]}: record {record:,} of {self._count:,}")
+        return record % self._count
 
     def _read(self, numbers: NDArray[np.int64]) -> Columns:
         """Columns of the records, by way of a block that stays in the processor's cache."""
