@@ -75,6 +75,16 @@ def batch_header(shape: Shape, rows: int) -> bytes:
     return header
 
 
+def stream_bytes(shape: Shape, records: int) -> int:
+    """The size of a stream of so many records, whose classes have no names."""
+    rows = rows_in_batch(shape)
+    batches = {rows: records // rows, records % rows: 1 if records % rows else 0}
+    sizes = [
+        count * (len(batch_header(shape, rows)) + column_starts(shape, rows)[-1]) for rows, count in batches.items() if count
+    ]
+    return len(schema_message(shape)) + sum(sizes) + len(END_OF_STREAM)
+
+
 def _empty_column(pa: Any, kind: Any, rows: int, size_bytes: int) -> pa.Array:
     data = pa.py_buffer(np.zeros(size_bytes, np.uint8))
     if not pa.types.is_fixed_size_list(kind):
