@@ -146,8 +146,8 @@ class GlueSettings:
 class Dialect:
     """How TFRecords are written for readers that expect another form; the values in them are the same.
 
-    Every reader of OFRecord looks for Google's names, and none decompresses, so OFRecord has only one form. So have Arrow, which
-    is mapped into memory as it is, and Parquet, which is always compressed.
+    Every reader of OFRecord looks for Google's names, and none decompresses, so OFRecord has only one form. So has Arrow, which
+    is mapped into memory as it is, and Parquet is compressed in any case.
     """
 
     feature_names: str = option(

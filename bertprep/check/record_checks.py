@@ -191,12 +191,12 @@ def check_file(path: Path, name: str, split: str, rules: RecordRules, sample: in
     """Check one file."""
     size_bytes = path.stat().st_size if path.is_file() else 0
     try:
-        scan = RecordScan(path, name)
+        scan = RecordScan(path, name, rules.pred or None)
     except BertprepError as error:
         return FileReport(FileFacts(name, split, 0, size_bytes), "", [unreadable(path, name, size_bytes, error)])
     try:
         facts = FileFacts(name, split, scan.records, size_bytes)
-        if scan.seq == 0:
+        if scan.seq == 0 or not scan.records:
             return FileReport(facts, scan.format, scan.findings)
         if scan.kind is not PretrainingExamples:
             expected, found = "pretraining records, as the first file has", f"{scan.kind.title} records"

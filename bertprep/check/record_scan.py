@@ -1,7 +1,8 @@
 """Reads all intact records of a file and reports the others: a reader that continues after a bad record.
 
 `records.open` raises at the first fault, as a trainer needs. Here a bad record is counted and skipped. Only a wrong length or
-an early end of the file ends the scan, since the start of the next record is then unknown.
+an early end of the file ends the scan, since the start of the next record is then unknown; what is rewritten when it is opened,
+as Parquet, is read whole or not at all.
 """
 
 from __future__ import annotations
@@ -47,16 +48,19 @@ class RecordScan:
     readable record; the sizes are 0 if there is none.
     """
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Path, name: str, pred: int | None = None) -> None:
+        """`pred` is as in `RecordFile`."""
         self._name = name
+        self.knows_pred = True
         self.kind: type[Examples] = PretrainingExamples  # until the first record tells
         self._notes = np.zeros(faults.NOTES_SIZE, np.int64)
         self._faults: dict[tuple[str, str], Finding] = {}
-        self._bytes = FileBytes(path)
+        self._bytes = FileBytes(path, pred=pred)
         try:
             self.format = self._bytes.format
             if batches := self._bytes.batches:
                 self._offsets, self.records, self.shape = batches.table, batches.records, batches.shape
+                self.knows_pred = batches.knows_pred
                 self._row = self._describe(0)
                 if batches.damage:
                     expected, found = "the batches of a whole file", str(batches.damage).removeprefix(f"{path}: ")

@@ -163,8 +163,8 @@ def _read_vocabulary(data_set: DataSet) -> tuple[Vocabulary | None, list[Finding
 def _rules_for(data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob: float | None) -> RecordRules:
     """The rules for records from the manifest, the vocabulary and the request, else inferred from the first records."""
     made_with = data_set.manifest.made_with if data_set.manifest else {}
-    first = _first_examples(data_set)
-    seq, pred = (first.seq, first.pred) if first is not None else (0, 0)
+    first, pred = _first_examples(data_set)
+    seq = first.seq if first is not None else 0
     special = {"cls": -1, "sep": -1, "mask": -1}
     if vocabulary:
         special = {"cls": vocabulary.cls, "sep": vocabulary.sep, "mask": vocabulary.mask}
@@ -186,16 +186,22 @@ def _rules_for(data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob:
     )
 
 
-def _first_examples(data_set: DataSet) -> PretrainingExamples | None:
-    """The first records of a file that has the most common shape among the first files."""
+def _first_examples(data_set: DataSet) -> tuple[PretrainingExamples | None, int]:
+    """The first records of a file that has the most common shape among the first files, and their `pred`.
+
+    Where files do not say theirs, it is the highest that a record of one has.
+    """
     found: list[PretrainingExamples] = []
+    most = 0
     for name in list(data_set.files)[:_FILES_TO_MEASURE]:
         with contextlib.suppress(BertprepError), contextlib.closing(RecordScan(data_set.folder / name, name)) as scan:
             if scan.seq:
+                most = most if scan.knows_pred else max(most, scan.pred)
                 blocks = (examples for examples, _ in islice(scan.blocks(_RECORDS_TO_MEASURE), 1))
                 found.extend(examples for examples in blocks if isinstance(examples, PretrainingExamples))
     shapes = Counter((examples.seq, examples.pred) for examples in found)
-    return max(found, key=lambda examples: shapes[examples.seq, examples.pred], default=None)
+    first = max(found, key=lambda examples: shapes[examples.seq, examples.pred], default=None)
+    return first, max(most, first.pred if first is not None else 0)
 
 
 def _check_files(

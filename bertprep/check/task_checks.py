@@ -180,7 +180,7 @@ def check_task_file(path: Path, name: str, split: str, rules: TaskRules, sample:
         return TaskReport(facts, "", [unreadable(path, name, size_bytes, error)])
     try:
         facts = FileFacts(name, split, scan.records, size_bytes)
-        if scan.seq == 0:
+        if scan.seq == 0 or not scan.records:
             return TaskReport(facts, scan.format, scan.findings)
         if scan.shape != rules.shape:
             found, expected = (f"{shape.kind.title} records of {shape.seq} tokens" for shape in (scan.shape, rules.shape))

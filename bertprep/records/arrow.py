@@ -24,6 +24,7 @@ from bertprep.records.buffers import RecordBuffer
 from bertprep.records.columns import (
     COLUMNS,
     LABELS,
+    Column,
     NoColumnsError,
     check_fits,
     put_labels,
@@ -47,7 +48,7 @@ def column_starts(shape: Shape, rows: int) -> list[int]:
     """Where each column's values begin in the body of a batch of that many rows, and at last how many bytes the body has."""
     starts = [0]
     for column in COLUMNS[shape.kind]:
-        starts.append(starts[-1] + _padded(rows * values_in(column, shape) * np.dtype(column.dtype).itemsize))
+        starts.append(starts[-1] + (_size_bytes(column, shape, rows) + 7) // 8 * 8)
     return starts
 
 
@@ -64,13 +65,11 @@ def batch_header(shape: Shape, rows: int) -> bytes:
     import pyarrow as pa
 
     schema = schema_of(shape)
-    starts = column_starts(shape, rows)
-    columns = [
-        _empty_column(pa, field.type, rows, end - start) for field, start, end in zip(schema, starts, starts[1:], strict=False)
-    ]
+    pairs = zip(COLUMNS[shape.kind], schema, strict=True)
+    columns = [_empty_column(pa, field.type, rows, _size_bytes(column, shape, rows)) for column, field in pairs]
     message = pa.record_batch(columns, schema=schema).serialize()
     header: bytes = message.slice(0, 8 + int.from_bytes(message.slice(4, 4), "little")).to_pybytes()
-    if len(header) + starts[-1] != message.size:
+    if len(header) + column_starts(shape, rows)[-1] != message.size:
         raise BertprepError(f"pyarrow {pa.__version__} lays out record batches in another way than bertprep; take pyarrow 26")
     return header
 
@@ -122,8 +121,8 @@ class RecordBatches:
         body = self._buffer.room[len(self._header) :]
         for column, start in zip(COLUMNS[self.shape.kind], self._starts, strict=False):
             values = values_in(column, self.shape)
-            size_bytes = self.rows * values * np.dtype(column.dtype).itemsize
-            rows: NDArray[Any] = body[start : start + size_bytes].view(column.dtype).reshape(self.rows, values)
+            end = start + _size_bytes(column, self.shape, self.rows)
+            rows: NDArray[Any] = body[start:end].view(column.dtype).reshape(self.rows, values)
             rows = rows[self.filled : self.filled + len(examples)]
             if column is LABELS:
                 assert isinstance(examples, PretrainingExamples)
@@ -141,7 +140,7 @@ class RecordBatches:
         room = self._buffer.room
         before, body = room[len(self._header) :], room[len(header) :]
         for column, start, old, end in zip(COLUMNS[self.shape.kind], starts, self._starts, starts[1:], strict=False):
-            size_bytes = self.filled * values_in(column, self.shape) * np.dtype(column.dtype).itemsize
+            size_bytes = _size_bytes(column, self.shape, self.filled)
             if self.filled < self.rows:  # the last, whose columns lie closer together
                 body[start : start + size_bytes] = before[old : old + size_bytes]
             body[start + size_bytes : end] = 0
@@ -184,5 +183,5 @@ def encode_batches(
     batches.end()
 
 
-def _padded(size_bytes: int) -> int:
-    return (size_bytes + 7) // 8 * 8
+def _size_bytes(column: Column, shape: Shape, rows: int) -> int:
+    return rows * values_in(column, shape) * np.dtype(column.dtype).itemsize

@@ -110,7 +110,8 @@ def has_records(path: Path) -> bool:
 def find_batches(path: Path, data: NDArray[np.uint8], pred: int | None = None) -> Batches | None:
     """The batches of the Arrow stream with these bytes; None where it must be rewritten to be read.
 
-    Raises `BertprepError` where it is none, or has not the columns of a kind of records.
+    `pred` is how many predictions a record has room for where the file does not say it. Raises `BertprepError` where the bytes
+    are no stream, or it has not the columns of a kind of records.
     """
     import pyarrow as pa
 
@@ -147,15 +148,15 @@ def find_batches(path: Path, data: NDArray[np.uint8], pred: int | None = None) -
     elif damage is None and at < data.size:
         damage = f"after the end of the stream come {data.size - at:,} more bytes; appended to or damaged, make the file again"
     found = BertprepError(f"{path}: after {records:,} records: {damage}") if damage else None
-    if not records:
-        raise found or BertprepError(f"{path}: holds no records; make it again")
+    if not records and found is None:
+        raise BertprepError(f"{path}: holds no records; make it again")
     entries = [
         number
         for field in fields
         for number in (_array_of(kind, field.column), seq if field.is_list else 1, field.plain.bit_width // 8)
     ]
-    table = np.array([rows[0], records, len(fields), *entries, *offsets, data.size], np.int64)
-    known = pred or (_known_pred(path, schema, seq) if kind is PretrainingExamples else 0)
+    table = np.array([rows[0] if rows else 1, records, len(fields), *entries, *offsets, data.size], np.int64)
+    known = (_known_pred(path, schema, seq) or pred) if kind is PretrainingExamples else 0
     counted = known if known is not None else _most_predictions(data, table, fields)
     return Batches(table, records, Shape(kind, seq, counted), known is not None, found)
 
@@ -170,15 +171,13 @@ def rewrite(path: Path, data: NDArray[np.uint8], record_format: RecordFormat, to
     with _explained(path, record_format):
         kind, fields, batches = _source(path, data, record_format)
         writer, rows, waiting = None, 0, []
-        first = 0
-        seq = next(field.length for field in fields if field.column.name == _TOKENS_COLUMN)
+        first = seq = 0
         for batch in batches:
             batch.validate(full=True)
             if not batch.num_rows:
                 continue
-            if seq is None:
-                seq = _first_length(path, batch, fields)
             if writer is None:
+                seq = _seq_of(path, batch, fields)
                 schema = _plain_schema(fields, seq, batch.schema.metadata)
                 writer = pa.ipc.new_stream(to, schema)
                 rows = rows_in_batch(Shape(kind, seq, 0))
@@ -248,12 +247,16 @@ def _source(
 
     source = pa.BufferReader(pa.py_buffer(data))
     if record_format == RecordFormat.PARQUET:
-        parquet = pq.ParquetFile(source)
+        parquet = pq.ParquetFile(source, pre_buffer=False)
         kind, fields = _fields_of(path, parquet.schema_arrow)
-        rows = rows_in_batch(Shape(kind, MOST_VALUES, 0)) if fields[0].length is None else 1024
         names = [field.column.name for field in fields]
-        read = (batch.select(names) for batch in parquet.iter_batches(rows, columns=names, use_threads=False))
-        return kind, fields, read
+
+        def read(rows: int) -> Iterator[pa.RecordBatch]:
+            return (batch.select(names) for batch in parquet.iter_batches(rows, columns=names, use_threads=False))
+
+        first = next(read(1), None)
+        seq = _seq_of(path, first, fields) if first is not None else 1
+        return kind, fields, read(rows_in_batch(Shape(kind, seq, 0)))
     if data[:6].tobytes() == b"ARROW1":
         kind, fields = _fields_of(path, pa.ipc.open_file(source).schema)
         file = pa.ipc.open_file(source, options=_only(fields))
@@ -321,17 +324,7 @@ def _field_of(path: Path, column: Column, index: int, found: pa.DataType) -> _Fi
 def _is_list(found: pa.DataType) -> bool:
     import pyarrow as pa
 
-    types = pa.types
-    return any(
-        is_it(found)
-        for is_it in (
-            types.is_fixed_size_list,
-            types.is_list,
-            types.is_large_list,
-            types.is_list_view,
-            types.is_large_list_view,
-        )
-    )
+    return bool(pa.types.is_fixed_size_list(found) or pa.types.is_list(found) or pa.types.is_large_list(found))
 
 
 def _only(fields: list[_Field]) -> Any:
@@ -396,10 +389,11 @@ def _plain_schema(fields: list[_Field], seq: int, metadata: dict[bytes, bytes] |
     return pa.schema([pa.field(field.column.name, kind) for field, kind in zip(fields, types, strict=True)], kept)
 
 
-def _first_length(path: Path, batch: pa.RecordBatch, fields: list[_Field]) -> int:
-    """How many tokens the first record has."""
+def _seq_of(path: Path, batch: pa.RecordBatch, fields: list[_Field]) -> int:
+    """How many tokens the first record of the file has, which is that of the batch."""
     number = next(n for n, field in enumerate(fields) if field.column.name == _TOKENS_COLUMN)
-    length = len(batch.column(number)[0])
+    first = batch.column(number)[0]
+    length = len(first) if first.is_valid else 0
     if not 0 < length <= MOST_VALUES:
         raise BertprepError(f"{path}: record 0: column {_TOKENS_COLUMN} has {length:,} values, expected 1 to {MOST_VALUES:,}")
     return length

@@ -56,8 +56,15 @@ class RecordConverter:
     all before it.
     """
 
-    def __init__(self, record_format: RecordFormat, dialect: Dialect = DEFAULT_DIALECT, labels: Sequence[str] = ()) -> None:
-        self._format, self._dialect, self._labels = record_format, dialect, labels
+    def __init__(
+        self,
+        record_format: RecordFormat,
+        dialect: Dialect = DEFAULT_DIALECT,
+        labels: Sequence[str] = (),
+        pred: int | None = None,
+    ) -> None:
+        """`pred` is as in `RecordFile`."""
+        self._format, self._dialect, self._labels, self._pred = record_format, dialect, labels, pred
         self._source: RecordFile | None = None
         self._numbers: range | NDArray[np.int64] = range(0)  # of the records read last, in that file
 
@@ -95,7 +102,7 @@ class RecordConverter:
     def _open(self, path: Path) -> RecordFile:
         if self._source is None or self._source.path != path:
             self.close()
-            self._source = RecordFile(path)
+            self._source = RecordFile(path, pred=self._pred or None)
         return self._source
 
 

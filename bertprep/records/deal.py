@@ -6,7 +6,7 @@ The files have the names that trainers in the field look for.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -36,13 +36,21 @@ class IdentifiedFile:
     records: int
     size_bytes: int
     sha256: str
+    knows_pred: bool = True
 
 
 def identify(path: Path, name: str = "", split: str = "") -> IdentifiedFile:
     """Read a record file's sha256 and count its records; raises `BertprepError` where it is none."""
     with RecordFile(path) as file:
         records, size_bytes = len(file), path.stat().st_size
-        return IdentifiedFile(path, name, split, file.format, file.shape, records, size_bytes, sha256_of(path))
+        of_file = file.format, file.shape, records, size_bytes, sha256_of(path), file.knows_pred
+        return IdentifiedFile(path, name, split, *of_file)
+
+
+def with_one_pred(files: Sequence[IdentifiedFile]) -> list[IdentifiedFile]:
+    """The files, of which those that do not say for how many predictions their records have room get the highest number."""
+    most = max((file.shape.pred for file in files), default=0)
+    return [file if file.knows_pred else replace(file, shape=file.shape._replace(pred=most)) for file in files]
 
 
 def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None:

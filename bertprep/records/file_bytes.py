@@ -41,8 +41,8 @@ class FileBytes:
     def __init__(self, path: Path, *, pred: int | None = None, is_known: bool = False) -> None:
         """Raises `BertprepError` if the file cannot be read, is damaged or has no format of records.
 
-        `pred` is that of the records where it is known. Where a kept index tells that a file of Arrow is read in place,
-        `is_known` saves looking for its batches.
+        `pred` is that of records of columns which do not say it. Where a kept index tells that a file of Arrow is read in
+        place, `is_known` saves looking for its batches.
         """
         self._mapping: mmap.mmap | None = None
         self.is_rewritten = False
@@ -70,7 +70,10 @@ class FileBytes:
             if self.format in (RecordFormat.ARROW, RecordFormat.PARQUET) and not is_known:
                 self._find_batches(path, pred)
         except BaseException:
-            self.close()
+            try:
+                self.check()
+            finally:
+                self.close()
             raise
 
     def check(self) -> None:

@@ -110,8 +110,8 @@ class RecordFile:
     one's numbers of tokens and of masked ones, which all others must share; `shape` is the three. Any method that reads raises
     `BertprepError`, which names the file, the record and the fault.
 
-    Of columns without a number of predictions `pred` is the one given, else the most that a record has; then `knows_pred` is
-    False.
+    Of columns that do not say for how many predictions they have room, `pred` is the one given, or else the most that a record
+    has; then `knows_pred` is False.
     """
 
     def __init__(self, path: Path | str, *, pred: int | None = None) -> None:

@@ -235,12 +235,15 @@ def blank(examples: Examples) -> None:
 def _indexes(path: Path, split: str) -> list[RecordIndex]:
     """The indexes of a split of a data set, one for each folder that has files of it."""
     folders: dict[Path, list[Path]] = {}
-    for file in find_records(path).paths(split):
+    data_set = find_records(path)
+    for file in data_set.paths(split):
         folders.setdefault(file.parent, []).append(file)
     if not folders:
         advice = "bertprep shard holds one out" if split == TEST else "name a folder that has it"
         raise UsageError(f"{path}: has no {split} split; {advice}")
     of_file = f".{path.name}" if path.is_file() else ""
+    if any("/" not in name and of for name, of in data_set.files.items()):  # splits in one folder
+        of_file = f".{split}"
     places = {folder: index_place(folder) for folder in folders}
     return [index_records(files, places[folder].with_name(places[folder].name + of_file)) for folder, files in folders.items()]
 

@@ -128,6 +128,19 @@ def test_gzip(made: Path, tmp_path: Path) -> None:
     assert codes(packed, vocab=GOLDEN / "vocab.txt") == ["truncated"]
 
 
+@pytest.mark.parametrize("record_format", ["arrow", "parquet"])
+def test_columns(made: Path, tmp_path: Path, record_format: str) -> None:
+    bertprep.convert(made / "tfrecord", tmp_path / "made", to=record_format, workers=1)
+    (expected,) = bertprep.validate([made / "tfrecord"], workers=1)
+    (outcome,) = bertprep.validate([tmp_path / "made"], workers=1)
+    assert (outcome.kind, outcome.findings, len(outcome.files)) == (record_format, [], 4)
+    assert np.array_equal(outcome.tallies[""].labels, expected.tallies[""].labels)
+    path = next((tmp_path / "made").rglob(f"*.{record_format}"))
+    alone = tmp_path / path.name
+    alone.write_bytes(path.read_bytes()[:-8000])
+    assert codes(alone, vocab=GOLDEN / "vocab.txt") == [{"arrow": "truncated", "parquet": "unreadable"}[record_format]]
+
+
 def test_our_gzip_and_tf2_dialects(made: Path, tmp_path: Path) -> None:
     dialect = bertprep.Dialect(feature_names="tf2", compress="gzip")
     bertprep.convert(made / "tfrecord", tmp_path / "made", to="tfrecord", dialect=dialect, workers=1)

@@ -9,10 +9,15 @@ from typing import Any
 
 import pytest
 
+import bertprep
+from bertprep.config import RECORD_FORMATS
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
+from bertprep.records import PretrainingExamples
+from bertprep.records.convert import write_examples
 from bertprep.workspace.layout import MANIFEST, VOCABULARY, Workspace, record_file_name
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, RECORDS, Manifest
+from tests.records.columns import column_examples
 from tests.records.handmade import Dialect, file_of, random_record
 from trainer.data import check_fits_model, check_same_vocabulary, find_data, name_data
 from trainer.model_config import ModelConfig
@@ -73,6 +78,18 @@ def test_the_format_asked_for_is_found_though_the_other_is_newer(tmp_path: Path)
     tfrecords = write_in_workspace(tmp_path, "made", time=1)
     write_in_workspace(tmp_path, "made", time=2, record_format="ofrecord")
     assert find_data(tmp_path, 8, "tfrecord").folders == (tfrecords,)
+
+
+@pytest.mark.parametrize("newest", RECORD_FORMATS)
+def test_of_formats_made_in_one_go_it_is_always_the_same(tmp_path: Path, newest: str) -> None:
+    source = tmp_path / "source.tfrecord"
+    write_examples([column_examples(PretrainingExamples, 3, seq=8)], source, "tfrecord")
+    for name in RECORD_FORMATS:
+        folder = Workspace(tmp_path / "workdir").records(name, "made", "corpus")
+        bertprep.convert(source, folder, to=name, shards=1, workers=1)
+        time = 2 + (name == newest)
+        os.utime(folder / MANIFEST, (time, time))
+    assert find_data(tmp_path / "workdir", 8).format == "ofrecord"
 
 
 def test_records_that_are_not_finished_are_passed_over(tmp_path: Path) -> None:
