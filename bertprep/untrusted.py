@@ -169,6 +169,7 @@ LIST = Rule("a list", lambda value: isinstance(value, list))
 SHA256 = Rule("a sha256 in hexadecimal", lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{64}", value)))
 SHA1 = Rule("a sha1 in hexadecimal", lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{40}", value)))
 NAME = Rule("the name of a file, and not one of bertprep's own", _passes(check_name))
+PATH = Rule("the path of a file below the folder, and none of bertprep's own", _passes(check_path))
 CORPUS = Rule("the name of a corpus", _passes(check_corpus))
 
 

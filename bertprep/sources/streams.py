@@ -23,6 +23,11 @@ def is_web(location: str) -> bool:
     return urlsplit(location).scheme in ("http", "https")
 
 
+def is_glob(location: str) -> bool:
+    """Whether a path or URL has wildcards; those of a web address are only `*`, since the others mean something there."""
+    return "*" in urlsplit(location).path if is_web(location) else any(sign in location for sign in "*?[")
+
+
 def suffixes(location: str) -> tuple[str, str]:
     """The suffixes of the name and its compression: ('.jsonl', '.gz'); '' for a missing one."""
     name = PurePosixPath(location.partition("?")[0] if is_url(location) else location)
@@ -63,14 +68,32 @@ def open_raw(location: str) -> Iterator[BinaryIO]:
 def identify(location: str) -> dict[str, Any]:
     """Size and identity of a file at a URL, as reported by its file system, without reading it."""
     file_system, path = _file_system(location)
+    with _explained(location):
+        return {"name": location, "bytes": file_system.info(path).get("size"), "key": file_system.ukey(path)}
+
+
+def find_files(location: str) -> list[str] | None:
+    """The URLs of the files that match a URL with wildcards, or are below a folder, sorted; None for the URL of a file."""
+    file_system, path = _file_system(location)
+    _, chain, archive = location.partition("::")  # zip://a/*.txt::s3://bucket/a.zip
+    with _explained(location):
+        if is_glob(path) and not file_system.exists(path):
+            found = [name for name, info in file_system.glob(path, detail=True).items() if info["type"] == "file"]
+        elif file_system.isdir(path):
+            found = file_system.find(path)
+        else:
+            return None
+    return [str(file_system.unstrip_protocol(name)) + chain + archive for name in sorted(found)]
+
+
+@contextmanager
+def _explained(location: str) -> Iterator[None]:
     try:
-        info = file_system.info(path)
-        key = file_system.ukey(path)
+        yield
     except FileNotFoundError:
         raise UsageError(f"--input {location}: does not exist") from None
     except Exception as error:  # each file system has errors of its own
         raise BertprepError(f"{location}: cannot be reached: {error}") from error
-    return {"name": location, "bytes": info.get("size"), "key": key}
 
 
 def _file_system(location: str) -> tuple[Any, str]:

@@ -14,7 +14,7 @@ import zstandard
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.progress import SILENT
-from bertprep.sources import formatting, readers
+from bertprep.sources import fields, formatting, readers
 from bertprep.sources import parquet as parquet_file
 from bertprep.sources.formatting import FormattedText, format_corpus
 from bertprep.sources.local import find_sources
@@ -220,7 +220,7 @@ def test_parquet_that_is_not_utf8_is_named_by_its_row(tmp_path: Path) -> None:
 
 def test_parquet_of_huge_values_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A text of 2 MB a thousand times over is a file of some kilobytes: its dictionary has the text once."""
-    for module in (documents, readers, parquet_file):
+    for module in (documents, fields, parquet_file):
         monkeypatch.setattr(module, "MOST_DOCUMENT_BYTES", 1 << 20)
     path = tmp_path / "a.parquet"
     repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), pa.array(["a" * (2 << 20)]))
