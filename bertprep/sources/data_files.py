@@ -25,7 +25,8 @@ from bertprep.errors import UsageError
 from bertprep.sources.formatting import DUMP
 from bertprep.sources.local import READER_OF
 from bertprep.sources.streams import is_glob, suffixes
-from bertprep.untrusted import LONGEST_PATH
+from bertprep.terminal import printable
+from bertprep.untrusted import LONGEST_NAME, LONGEST_PATH
 
 TRAIN = "train"
 CARD, CARDS = "README.md", ("README.md", ".huggingface.yaml")
@@ -100,7 +101,10 @@ def find_split(paths: Sequence[str], configs: Mapping[str, Config], config: str 
     if split not in patterns:
         of_config = f" of its configuration {name}" if config or configs else ""
         raise UsageError(f"has no split {split}{of_config}; {_there_are(split, patterns)}")
-    found = _same_kind(resolve(below, patterns[split]))
+    matching = resolve(below, patterns[split])
+    if not matching:
+        raise ValueError(f"the files of its split {split}, {patterns[split]!r:.200}, do not exist")
+    found = _same_kind(matching)
     return (
         Split(name, is_default, tuple(f"{chosen.folder}/{path}" if chosen.folder else path for path in found))
         if found
@@ -145,7 +149,7 @@ def _name_config(config: str | None, configs: Mapping[str, bool]) -> str:
 
 def _there_are(asked: str, names: Iterable[str]) -> str:
     """The names that exist, the nearest if there are many."""
-    there = list(names)
+    there = [printable(name) for name in names]
     if len(there) <= MANY:
         return f"there {'are' if len(there) > 1 else 'is'} {', '.join(sorted(there))}"
     return f"there are {len(there):,}, for instance {', '.join(difflib.get_close_matches(asked, there, n=MANY, cutoff=0))}"
@@ -271,6 +275,8 @@ def read_configs(card: bytes, *, is_yaml: bool = False) -> dict[str, Config]:
     for number, given in enumerate(content, start=1):
         if not isinstance(given, dict) or not isinstance(name := given.get("config_name"), str) or not name:
             raise ValueError(f"number {number:,} of its configs has no config_name")
+        if printable(name) != name or len(name) > LONGEST_NAME:
+            raise ValueError(f"{name!r:.200} is not the name of a configuration")
         if name in configs:
             raise ValueError(f"it has the configuration {name!r:.200} twice")
         folder = given.get("data_dir") or ""
