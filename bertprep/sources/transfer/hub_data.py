@@ -24,7 +24,7 @@ from bertprep.sources.local import IN_FOLDERS, Fetched
 from bertprep.sources.streams import is_glob, suffixes
 from bertprep.sources.transfer.fetch import fetch
 from bertprep.sources.transfer.http import RefusedError, Web
-from bertprep.sources.transfer.hub import Entry, Hub, explain, list_entries, page_of, source_of
+from bertprep.sources.transfer.hub import Entry, Hub, explain_file, list_entries, page_of, source_of
 from bertprep.sources.transfer.listing import Listing, check_source, load_listing, missing, save_listing
 from bertprep.untrusted import check_name
 from bertprep.workspace.layout import LISTING, Workspace
@@ -119,7 +119,7 @@ def _provide(
             try:
                 fetch(kept, folder, reporter=reporter, label=label)
             except RefusedError as refusal:
-                raise explain(wanted, refusal) from refusal
+                raise explain_file(wanted, refusal) from refusal
     return kept
 
 

@@ -1,5 +1,6 @@
 """Data sets and hf:// addresses as input: fetched once like any download, whatever the network does, and then offline."""
 
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,8 @@ from bertprep import shard
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.sources.data_files import CONVERTED
-from tests.hub_server import NOT_LET_IN, HubServer
+from tests.hub_server import NOT_LET_IN, Answer, HubServer
+from tests.hub_uploads import Account
 from tests.small_hub import SENTENCES, bookcorpus_files, noise, parquet, wikipedia_files
 
 WIKIPEDIA = "datasets/wikimedia/wikipedia"
@@ -166,6 +168,40 @@ def test_a_card_that_cannot_be_followed_is_one_line(card: bytes, message: str, h
     assert not list(tmp_path.rglob("*.parquet"))
 
 
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("../outside.parquet", "has no files for the split train"),
+        ("a\nb.parquet", "cannot be downloaded"),
+        ("listing.json/a.parquet", "cannot be downloaded"),
+        ("/".join("a" * 100_000) + ".parquet", "has no files for the split train"),
+    ],
+)
+def test_paths_that_no_file_may_have_are_one_line(path: str, message: str, hub: HubServer, tmp_path: Path) -> None:
+    entries = [{"type": "file", "path": path, "size": 1, "oid": "0" * 40}]
+    commit = hub.put("datasets/some/hostile", {"README.md": b""})
+    hub.answers[f"/tree/{commit}"] = lambda _: Answer(json.dumps(entries).encode())
+    assert message in complaint(tmp_path / "work", dataset="some/hostile")
+    assert [path.suffix for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_file_that_was_removed_since_it_was_listed_is_named(hub: HubServer, tmp_path: Path) -> None:
+    hub.fail("2.parquet", times=None, status=503)
+    complaint(tmp_path, dataset="some/texts:small")
+    hub.faults.clear()
+    hub.repositories["datasets/some/texts"].commits.clear()
+    assert "/data/2.parquet: the server answers 404 Not Found" in complaint(tmp_path, dataset="some/texts:small")
+
+
+def test_another_data_set_of_the_same_name_is_not_mixed_in(hub: HubServer, tmp_path: Path) -> None:
+    hub.put("datasets/others/texts", {"train.jsonl": b'{"text": "Another."}'})
+    assert sharded(tmp_path, dataset="others/texts") == ("texts", 1)
+    hub.put("datasets/third/texts", {"train.jsonl": b'{"text": "A third."}'})
+    text = complaint(tmp_path, dataset="third/texts")
+    assert "/sharded/texts: was made with another " in text
+    assert "choose another --workdir or --corpus" in text
+
+
 def test_a_configuration_does_not_lead_out_of_its_folder(hub: HubServer, tmp_path: Path) -> None:
     card = CARD.replace(b"name: small", b"name: ../../../x")
     hub.put("datasets/some/texts", {"README.md": card, "data/1.parquet": texts(1)})
@@ -186,6 +222,13 @@ def test_gated_and_private_data_sets_say_what_to_do(hub: HubServer, tmp_path: Pa
     monkeypatch.setenv("HF_TOKEN", NOT_LET_IN)
     assert "the account of HF_TOKEN has no access yet; accept" in complaint(tmp_path, dataset="some/texts:small")
     monkeypatch.setenv("HF_TOKEN", "hf_let_in")
+    hub.uploads.private.add("datasets/some/texts")
+    text = complaint(tmp_path, dataset="some/texts:small")
+    assert text == (
+        f"{page}: there is no such dataset, or it is not public; check its name, or set HF_TOKEN to a token of an account that "
+        "may read it"
+    )
+    hub.uploads.accounts["hf_let_in"] = Account("some")
     assert sharded(tmp_path, dataset="some/texts:small") == ("texts_small", 32)
 
 
