@@ -1,5 +1,6 @@
 """`bertprep push` to a Hub that is real HTTP, and back: nothing is sent twice, nobody sees half, all records are the same."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -371,6 +372,12 @@ def with_manifest(change: Callable[[dict[str, Any]], Any]) -> Change:
     return changed
 
 
+def claiming(files: dict[str, bytes], name: str) -> dict[str, bytes]:
+    """A file of that name, which the manifest calls one of records."""
+    facts = {"bytes": 5, "sha256": hashlib.sha256(b"bytes").hexdigest(), "examples": 1}
+    return {**with_manifest(lambda m: m["files"].update({name: facts}))(files), name: b"bytes"}
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -379,6 +386,8 @@ def with_manifest(change: Callable[[dict[str, Any]], Any]) -> Change:
         (lambda files: {**files, TEST_FILE: b"another"}, "has 7 bytes, expected "),
         (lambda files: {**files, TEST_FILE: bytes(len(files[TEST_FILE]))}, "has sha256 .*, expected "),
         (lambda files: {**files, MANIFEST: b"[]"}, "its manifest.json is not one of bertprep's"),
+        (lambda files: claiming(files, "pushed.json"), "two files have the same name"),
+        (lambda files: claiming(files, "vocab.txt"), "two files have the same name"),
         (with_manifest(lambda m: m.update(kind="text shards")), "its manifest.json is not one of bertprep's"),
         (with_manifest(lambda m: m["files"].update({"../x": m["files"][TEST_FILE]})), "its manifest.json is not one of"),
         (
