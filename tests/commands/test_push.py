@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -169,16 +170,23 @@ def test_only_what_differs_is_sent(hub: HubServer, records: Path, tmp_path: Path
     ]  # fmt: skip
 
 
-def test_a_killed_push_sends_only_the_rest(hub: HubServer, records: Path) -> None:
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_push_sends_only_the_rest(stop: signal.Signals, hub: HubServer, records: Path) -> None:
     manifest = read_manifest(records)
     assert manifest
     [last, *others] = [facts["sha256"] for facts in manifest.files.values()]
     hub.fail(f"/lfs/{last}", stall_after=20_000)
     command = [sys.executable, "-m", "bertprep", "push", str(records), NAME]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
     hub.wait_until(lambda: hub.uploads.received[f"/lfs/{last}"] >= 20_000 and hub.uploads.stored.keys() >= set(others))
-    process.kill()
-    assert process.communicate()[0].count("Traceback") == 0
+    process.send_signal(stop)
+    said, _ = process.communicate(timeout=40)  # the connection is stalled for longer
+    assert "Traceback" not in said
+    assert process.returncode == (130 if stop == signal.SIGINT else -stop)
+    assert ("stopped; finished files are kept, and the same command resumes" in said) == (stop == signal.SIGINT)
     assert [*files_on(hub)] == [".gitattributes"]
     hub.faults.clear()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
