@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from bertprep.errors import BertprepError as BertprepError
     from bertprep.errors import UsageError as UsageError
     from bertprep.instances import load_vocabulary as load_vocabulary
+    from bertprep.records.hugging_face import load_dataset as load_dataset
+    from bertprep.records.record_dataset import RecordDataset as RecordDataset
 
 __version__ = "0.2.0"
 
@@ -40,6 +42,7 @@ _HOME = {
     "Dialect": "bertprep.config",
     "GlueSettings": "bertprep.config",
     "InstanceSettings": "bertprep.config",
+    "RecordDataset": "bertprep.records.record_dataset",
     "ShardSettings": "bertprep.config",
     "SquadSettings": "bertprep.config",
     "UsageError": "bertprep.errors",
@@ -47,6 +50,7 @@ _HOME = {
     "create": "bertprep.commands.create",
     "create_task": "bertprep.commands.task_records",
     "download": "bertprep.commands.download",
+    "load_dataset": "bertprep.records.hugging_face",
     "load_vocabulary": "bertprep.instances",
     "plan": "bertprep.commands.plan",
     "push": "bertprep.commands.push",

@@ -18,11 +18,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep import kernels
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.records.buffers import RecordBuffer
-from bertprep.records.columns import COLUMNS, LABELS, Column, rows_in_batch, schema_of, values_in
+from bertprep.records.columns import (
+    COLUMNS,
+    LABELS,
+    Column,
+    NoColumnsError,
+    check_fits,
+    put_labels,
+    rows_in_batch,
+    schema_of,
+    values_in,
+)
 from bertprep.records.examples import Examples, PretrainingExamples, Shape
 
 if TYPE_CHECKING:
@@ -32,16 +41,7 @@ CONTINUATION = b"\xff\xff\xff\xff"
 END_OF_STREAM = CONTINUATION + bytes(4)
 ROW_GROUP = 8
 """Record batches that a row group of a Parquet file has."""
-_MOST_INT8 = 127
 _ADVICE = "convert to TFRecord or OFRecord"
-
-
-class NoColumnsError(BertprepError):
-    """A record that has values which no row of columns holds; `row` is its index among the examples given."""
-
-    def __init__(self, message: str, row: int = 0) -> None:
-        super().__init__(message)
-        self.row = row
 
 
 def column_starts(shape: Shape, rows: int) -> list[int]:
@@ -72,6 +72,16 @@ def batch_header(shape: Shape, rows: int) -> bytes:
     if len(header) + column_starts(shape, rows)[-1] != message.size:
         raise BertprepError(f"pyarrow {pa.__version__} lays out record batches in another way than bertprep; take pyarrow 26")
     return header
+
+
+def stream_bytes(shape: Shape, records: int) -> int:
+    """The size of a stream of so many records, whose classes have no names."""
+    rows = rows_in_batch(shape)
+    batches = {rows: records // rows, records % rows: 1 if records % rows else 0}
+    sizes = [
+        count * (len(batch_header(shape, rows)) + column_starts(shape, rows)[-1]) for rows, count in batches.items() if count
+    ]
+    return len(schema_message(shape)) + sum(sizes) + len(END_OF_STREAM)
 
 
 def _empty_column(pa: Any, kind: Any, rows: int, size_bytes: int) -> pa.Array:
@@ -116,11 +126,11 @@ class RecordBatches:
             rows = rows[self.filled : self.filled + len(examples)]
             if column is LABELS:
                 assert isinstance(examples, PretrainingExamples)
-                _put_labels(examples, rows)
+                put_labels(examples, rows)
                 continue
             found = getattr(examples, column.feature).reshape(rows.shape)
-            if column.dtype == np.int8 and (found.min() < 0 or found.max() > _MOST_INT8):
-                raise _explain_wide(column, found)
+            if column.dtype == np.int8:
+                check_fits(column, found)
             rows[...] = found
         self.filled += len(examples)
 
@@ -160,7 +170,7 @@ def encode_batches(
             try:
                 batches.put(examples[done : done + count])
             except NoColumnsError as error:
-                raise NoColumnsError(str(error), done + error.row) from None
+                raise NoColumnsError(f"{error}; {_ADVICE}", done + error.row) from None
             done += count
             if batches.filled == batches.rows:
                 batches.close()
@@ -171,46 +181,6 @@ def encode_batches(
         batches.close()
         yield rest
     batches.end()
-
-
-def _put_labels(examples: PretrainingExamples, labels: NDArray[np.int32]) -> None:
-    weights = examples.masked_lm_weights.view(np.uint32)
-    made = kernels.load().make_labels(
-        len(examples), examples.seq, examples.pred, examples.masked_lm_positions, examples.masked_lm_ids, weights, labels
-    )
-    if made < len(examples):
-        raise _explain_predictions(examples, made)
-
-
-def _explain_wide(column: Column, found: NDArray[np.int32]) -> NoColumnsError:
-    row, place = np.argwhere((found < 0) | (found > _MOST_INT8))[0].tolist()
-    return NoColumnsError(
-        f"{column.feature} cannot be written as Arrow, whose column {column.name} has bytes: expected 0 to {_MOST_INT8}, "
-        f"found {found[row, place]}; {_ADVICE}",
-        row,
-    )
-
-
-def _explain_predictions(examples: PretrainingExamples, row: int) -> NoColumnsError:
-    """Which of the predictions of a row is the first that does not fit."""
-    before, is_over = -1, False
-    expected, found = "ascending positions of weight 1, then zeros", ""
-    arrays = (each[row].tolist() for each in (examples.masked_lm_positions, examples.masked_lm_ids, examples.masked_lm_weights))
-    for number, (position, token, weight) in enumerate(zip(*arrays, strict=True)):
-        is_over = is_over or weight != 1
-        what = f"masked_lm_positions, _ids and _weights number {number} are {position}, {token} and {weight:g}"
-        if is_over and (position or token or weight or np.signbit(weight)):
-            expected, found = "1 as weights, then 0 in all three", what
-        elif not is_over and not before < position < examples.seq:
-            expected, found = f"ascending positions below {examples.seq}", what
-        else:
-            before = position
-            continue
-        break
-    return NoColumnsError(
-        f"predictions cannot be written as Arrow, which has one label a token: expected {expected}, found {found}; {_ADVICE}",
-        row,
-    )
 
 
 def _size_bytes(column: Column, shape: Shape, rows: int) -> int:

@@ -20,8 +20,9 @@ from bertprep.config import DEFAULT_DIALECT, GOOGLE, Dialect, RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
 from bertprep.kernels.numbers import SPARE_VARINTS, WIDEST_AROUND, WIDEST_HEADER, WIDEST_NUMBER
-from bertprep.records.arrow import NoColumnsError, encode_batches
+from bertprep.records.arrow import encode_batches
 from bertprep.records.buffers import BUFFER_BYTES, RecordBuffer, make_buffer, write_buffers
+from bertprep.records.columns import NoColumnsError
 from bertprep.records.examples import Examples, rows_in_block
 from bertprep.records.parquet import write_row_groups
 from bertprep.records.reader import RecordFile

@@ -85,8 +85,8 @@ def test_parquet_has_the_same_columns(kind: type[Examples], tmp_path: Path) -> N
     ]
 
 
-HOLES = "predictions cannot be written as Arrow, which has one label a token: "
-BYTES = "cannot be written as Arrow, whose column"
+HOLES = "predictions cannot be the column labels, which has one a token: "
+BYTES = "which has bytes: expected 0 to 127, found"
 
 
 @pytest.mark.parametrize(
@@ -124,11 +124,11 @@ BYTES = "cannot be written as Arrow, whose column"
         ({"masked_lm_weights": [0, 1]}, HOLES + "expected 1 as weights, then 0 in all three, found masked_lm_positions, _ids"),
         (
             {"input_mask": [1, 1, 128, 1, 1, 1, 1, 0]},
-            f"input_mask {BYTES} attention_mask has bytes: expected 0 to 127, found 128",
+            f"input_mask cannot be the column attention_mask, {BYTES} 128",
         ),
         (
             {"segment_ids": [0, 0, 0, 0, 300, 1, 1, 0]},
-            f"segment_ids {BYTES} token_type_ids has bytes: expected 0 to 127, found 300",
+            f"segment_ids cannot be the column token_type_ids, {BYTES} 300",
         ),
     ],
 )
@@ -149,4 +149,4 @@ def test_a_record_that_was_picked_is_named_by_its_number(tmp_path: Path, capsys:
     source = tmp_path / "source"
     source.write_bytes(file_of(*[FIRST] * 6, {**FIRST, "masked_lm_weights": [2.0, 0.0]}, FIRST))
     assert main(["convert", str(source), str(tmp_path / "target"), "--to", "arrow", "--pick", "4"]) == 1
-    assert f"{source}: record 6: predictions cannot be written as Arrow" in capsys.readouterr().err
+    assert f"{source}: record 6: predictions cannot be the column labels" in capsys.readouterr().err
