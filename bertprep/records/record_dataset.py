@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 _BLOCK = 256
 _KEPT, _MOST_KEPT_BYTES = 4, 8 << 20
-_UNUSED = 3  # references to a buffer: of the list, of a variable, and of the count itself
 Row: TypeAlias = dict[str, Any]
 """A record: an array of (seq,) or a NumPy number for each column."""
 
@@ -63,6 +62,13 @@ class RecordBatch(Sequence[Row]):
             yield dict(zip(names, values, strict=True))
 
 
+def _references(buffers: Sequence[NDArray[np.uint8]], number: int) -> int:
+    return sys.getrefcount(buffers[number])
+
+
+_UNUSED = _references([np.empty(0, np.uint8)], 0)  # of a buffer that only the list has
+
+
 class _Memory(threading.local):
     """A thread's memory to read by and into; new memory, which the system has to clear, would cost more than the reading."""
 
@@ -80,9 +86,10 @@ class _Memory(threading.local):
     def columns(self, shape: Shape, count: int) -> Columns:
         """Arrays for `count` rows, in the memory of a former batch if nothing refers to that any more."""
         size_bytes = sum(column_bytes(shape, count))
-        for buffer in self._kept:
-            if buffer.size == size_bytes and sys.getrefcount(buffer) == _UNUSED:  # each array of a batch counts as one
-                return empty_columns(shape, count, buffer)
+        for number in range(len(self._kept)):
+            is_unused = _references(self._kept, number) == _UNUSED  # each array of a batch is one more
+            if is_unused and self._kept[number].size == size_bytes:
+                return empty_columns(shape, count, self._kept[number])
         buffer = np.empty(size_bytes, np.uint8)
         if size_bytes <= _MOST_KEPT_BYTES:
             self._kept = [*self._kept[1 - _KEPT :], buffer]

@@ -100,6 +100,16 @@ def test_a_row_is_what_transformers_takes(folder: Path, rows: list[Record]) -> N
     assert bertprep.RecordDataset is records.RecordDataset is RecordDataset
 
 
+@pytest.mark.parametrize("to", ["tfrecord", "ofrecord", "arrow", "parquet"])
+def test_every_format_gives_the_same_rows(to: str, folder: Path, rows: list[Record], tmp_path: Path) -> None:
+    bertprep.convert(folder, tmp_path / to, to=to, workers=1)
+    with RecordDataset(tmp_path / to) as data:
+        for row, number in zip(data.__getitems__(range(COUNT)[::-1]), range(COUNT)[::-1], strict=True):
+            assert_row(row, row_of(rows[number]))
+    with RecordDataset(tmp_path / to, "test") as data:
+        assert len(data) == 1
+
+
 def test_many_records_at_once_are_columns(folder: Path, rows: list[Record]) -> None:
     data = RecordDataset(folder)
     some: list[tuple[Any, list[int]]] = [
