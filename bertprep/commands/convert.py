@@ -10,7 +10,7 @@ import argparse
 import contextlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,15 +18,14 @@ from typing import TYPE_CHECKING, Any
 from bertprep import pool
 from bertprep.commands import add_workers, split_rows
 from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, SQUAD, Dialect, RecordFormat, check_format
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import UsageError
 from bertprep.options import add_options as add_settings
 from bertprep.options import read_options, whole_number
 from bertprep.progress import Reporter
 from bertprep.terminal import tell, tell_table
 from bertprep.workspace.journal import Journal
-from bertprep.workspace.layout import MANIFEST, QUESTIONS
+from bertprep.workspace.layout import QUESTIONS
 from bertprep.workspace.manifest import (
-    JOURNAL_SUFFIX,
     RECORDS,
     TASK_RECORDS,
     packages_of,
@@ -34,10 +33,18 @@ from bertprep.workspace.manifest import (
     sha256_of,
     versions_of,
 )
-from bertprep.workspace.record_home import check_not_another, check_vocabulary_place, keep_copy, keep_vocabulary
+from bertprep.workspace.record_home import (
+    RecordHome,
+    check_free,
+    check_not_another,
+    check_vocabulary_place,
+    keep_copy,
+    keep_vocabulary,
+)
 
 if TYPE_CHECKING:
     from bertprep.records.data_sets import DataSet
+    from bertprep.records.dataset_info import DatasetFolder
     from bertprep.records.deal import IdentifiedFile, Output
     from bertprep.records.examples import Shape
     from bertprep.records.writer import WrittenFile
@@ -197,7 +204,7 @@ def _convert_file(
     if target.exists():
         identify(target)  # only records are replaced
     (spans,) = contents_of([identified], None, pick)
-    with contextlib.closing(RecordConverter(to, dialect, _labels(data_set))) as converter:
+    with contextlib.closing(RecordConverter(to, dialect, _labels(data_set, identified))) as converter:
         written = converter.convert(spans, target)
     return to, {target.name: _facts(written)}
 
@@ -230,12 +237,15 @@ def _convert_data_set(
         "converted_to": {"format": to, "shards": shards, **({} if pick is None else {"pick": pick})},
         "converted_from": {source.name: source.sha256 for source in sources},
     }
-    labels = _labels(data_set)
+    labels = _labels(data_set, sources[0])
+    home = RecordHome(target, "" if sources[0].split else f"{to}/")
+    dataset = _dataset_folder(home, sources, outputs, labels) if to == RecordFormat.ARROW else None
     if finished := read_finished(target, kind, made_with):
-        _write_dataset_files(target, to, sources, outputs, finished.files, labels)
+        if dataset:
+            dataset.write({output.name.removeprefix(home.prefix): finished.files[output.name] for output in outputs})
         reporter.say(f"convert: all {len(outputs):,} files are made already")
         return to, finished.files, False
-    _check_free(target, outputs)
+    check_free(target, [*(output.path for output in outputs), *(dataset.paths if dataset else ())])
     if data_set.vocabulary is not None:
         check_vocabulary_place(target, sha256_of(data_set.vocabulary))
     questions = data_set.home.folder / QUESTIONS
@@ -265,37 +275,33 @@ def _convert_data_set(
             for _, (name, written) in results:
                 journal.add(name, {**facts[name], **_facts(written)})
                 shown.advance(records=written.records, MB=written.bytes / 1e6)
-        _write_dataset_files(target, to, sources, outputs, journal.done, labels)
+        if dataset:
+            dataset.write({output.name.removeprefix(home.prefix): journal.done[output.name] for output in outputs})
         names = [output.name for output in outputs]
         manifest = journal.finish(names, versions_of(*packages_of(names)))
     return to, manifest.files, True
 
 
-def _labels(data_set: DataSet) -> Sequence[str]:
-    """The names of the classes, where the manifest has them."""
-    labels: Sequence[str] = data_set.manifest.made_with.get("labels", ()) if data_set.manifest else ()
-    return labels
+def _labels(data_set: DataSet, source: IdentifiedFile) -> Sequence[str]:
+    """The names of the classes, where the manifest has them, or a file of columns."""
+    from bertprep.records.arrow_reader import class_names
+    from bertprep.records.examples import ClassificationExamples
+
+    if source.shape.kind is not ClassificationExamples:
+        return ()
+    known: Sequence[str] = data_set.manifest.made_with.get("labels", ()) if data_set.manifest else ()
+    return known or (class_names(source.path) if source.format.is_columnar else ())
 
 
-def _write_dataset_files(
-    target: Path,
-    to: RecordFormat,
-    sources: Sequence[IdentifiedFile],
-    outputs: Sequence[Output],
-    facts: Mapping[str, dict[str, Any]],
-    labels: Sequence[str],
-) -> None:
-    """What `datasets` reads of a folder of Arrow files."""
-    from bertprep.records.dataset_info import write_dataset_files
+def _dataset_folder(
+    home: RecordHome, sources: Sequence[IdentifiedFile], outputs: Sequence[Output], labels: Sequence[str]
+) -> DatasetFolder:
+    """What `datasets` is to open of Arrow files."""
+    from bertprep.records.dataset_info import DatasetFolder
 
-    if to == RecordFormat.ARROW:
-        prefix = "" if sources[0].split else f"{to}/"
-        shape_of = {source.path: source.shape for source in sources}
-        outputs_by_name = {output.name.removeprefix(prefix): output for output in outputs}
-        shapes = {name.rpartition("/")[0]: shape_of[output.spans[0].path] for name, output in outputs_by_name.items()}
-        write_dataset_files(
-            target / prefix, {name: facts[output.name] for name, output in outputs_by_name.items()}, shapes, labels
-        )
+    shape_of = {source.path: source.shape for source in sources}
+    names = {output.name.removeprefix(home.prefix): output.spans[0].path for output in outputs}
+    return DatasetFolder(home.records, {name.rpartition("/")[0]: shape_of[path] for name, path in names.items()}, labels)
 
 
 def _sizes(shape: Shape) -> dict[str, int]:
@@ -328,12 +334,3 @@ def _identify_all(data_set: DataSet, workers: int, reporter: Reporter) -> list[I
 
 def _facts(written: WrittenFile) -> dict[str, Any]:
     return {"examples": written.records, "bytes": written.bytes, "sha256": written.sha256}
-
-
-def _check_free(target: Path, outputs: Sequence[Output]) -> None:
-    """Raise if files of unknown origin, in no manifest, are in the way."""
-    if (target / MANIFEST).exists() or (target / (MANIFEST + JOURNAL_SUFFIX)).exists():
-        return
-    for output in outputs:
-        if output.path.exists():
-            raise BertprepError(f"{output.path}: exists and is in no manifest; choose another folder, or remove this one")

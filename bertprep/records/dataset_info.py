@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +26,33 @@ DATASET_DICT, STATE, DATASET_INFO = "dataset_dict.json", "state.json", "dataset_
 _FINGERPRINT_DIGITS = 16
 
 
-def write_dataset_files(
-    folder: Path, files: Mapping[str, Mapping[str, Any]], shapes: Mapping[str, Shape], labels: Sequence[str] = ()
-) -> None:
-    """Write them for Arrow files in `folder` and in its folders of splits.
+@dataclass(frozen=True)
+class DatasetFolder:
+    """A folder of Arrow files that `datasets` is to open.
 
-    `files` maps names relative to `folder` to what a manifest says of them, `shapes` the folders of splits to the shape of
-    their records; "" stands for `folder` itself. `labels` are the classes of a classification.
+    `shapes` maps the folders of splits in it, training first, to the shape of their records; "" stands for the folder itself.
+    `labels` are the classes of a classification.
     """
-    for split, shape in shapes.items():
-        names = sorted((name for name in files if name.rpartition("/")[0] == split), key=by_number)
-        facts = [files[name] for name in names]
-        _write(folder / split / STATE, _state(split or TRAIN, names, facts))
-        _write(folder / split / DATASET_INFO, _info(split or TRAIN, shape, labels, facts))
-    if "" not in shapes:
-        _write(folder / DATASET_DICT, {"splits": list(shapes)})
+
+    folder: Path
+    shapes: Mapping[str, Shape]
+    labels: Sequence[str] = ()
+
+    @property
+    def paths(self) -> list[Path]:
+        """Those of the JSON files."""
+        paths = [self.folder / split / name for split in self.shapes for name in (STATE, DATASET_INFO)]
+        return paths if "" in self.shapes else [self.folder / DATASET_DICT, *paths]
+
+    def write(self, files: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write the JSON files that are missing or differ; `files` maps names in the folder to what a manifest says of them."""
+        for split, shape in self.shapes.items():
+            names = sorted((name for name in files if name.rpartition("/")[0] == split), key=by_number)
+            facts = [files[name] for name in names]
+            _write(self.folder / split / STATE, _state(split or TRAIN, names, facts))
+            _write(self.folder / split / DATASET_INFO, _info(split or TRAIN, shape, self.labels, facts))
+        if "" not in self.shapes:
+            _write(self.folder / DATASET_DICT, {"splits": list(self.shapes)})
 
 
 def _state(split: str, names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -21,13 +21,20 @@ from bertprep.config import DEFAULT_DIALECT, Dialect, InstanceSettings, RecordFo
 from bertprep.errors import BertprepError
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances
 from bertprep.progress import Reporter
-from bertprep.records.dataset_info import write_dataset_files
+from bertprep.records.dataset_info import DatasetFolder
 from bertprep.records.examples import PretrainingExamples, Shape
 from bertprep.records.writer import RecordEncoder, write_records
 from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import TRAIN, TRAINING, split_order
 from bertprep.workspace.manifest import RECORDS, Manifest, packages_of, read_finished, sha256_of, versions_of
-from bertprep.workspace.record_home import RecordHome, check_not_another, check_vocabulary_place, keep_copy, keep_vocabulary
+from bertprep.workspace.record_home import (
+    RecordHome,
+    check_free,
+    check_not_another,
+    check_vocabulary_place,
+    keep_copy,
+    keep_vocabulary,
+)
 from bertprep.workspace.verification import remove_damaged
 
 
@@ -170,6 +177,10 @@ def make_records(
             check_vocabulary_place(folder, maker.vocabulary.sha256)
             for copy, path in (kept or {}).items():
                 check_not_another(folder / copy, sha256_of(path), f"a copy of {path}, which these records are made of")
+    arrow = homes.get(RecordFormat.ARROW)
+    dataset = _dataset_folder(arrow, shards, maker) if arrow else None
+    if arrow and dataset:
+        check_free(arrow.folder, dataset.paths)
     with contextlib.ExitStack() as stack:
         journals = {
             folder: stack.enter_context(Journal(folder, kind, made_with, owned=_owned(folder, homes), advice=advice))
@@ -201,9 +212,9 @@ def make_records(
                     journals[homes[name].folder].add(homes[name].prefix + result.shard.names[name], facts)
                 amounts: dict[str, float] = {"MB_of_text": result.text_bytes / 1e6} if result.text_bytes else {}
                 shown.advance(1, records=result.records, **amounts)
-        if arrow := homes.get(RecordFormat.ARROW):
-            manifest = manifests[arrow.folder]
-            _write_dataset_files(arrow, shards, manifest.files if manifest else journals[arrow.folder].done, maker)
+        if arrow and dataset:
+            made = (shard.names[RecordFormat.ARROW] for shard in shards)
+            dataset.write({name: done[RecordFormat.ARROW][arrow.prefix + name] for name in made})
         for folder, journal in journals.items():
             versions = versions_of(*packages_of([*journal.listed, *journal.done]))
             manifests[folder] = _finish(journal, names[folder], versions, homes, dict(counts or {}))
@@ -211,12 +222,11 @@ def make_records(
     return {name: manifest for name, manifest in found.items() if manifest}, len(tasks)
 
 
-def _write_dataset_files(home: RecordHome, shards: Sequence[TextShard], listed: Mapping[str, Any], maker: Maker) -> None:
-    """What `datasets` reads of a folder of Arrow files."""
-    files = {name: listed[home.prefix + name] for name in (shard.names[RecordFormat.ARROW] for shard in shards)}
-    folders = sorted({name.rpartition("/")[0] for name in files}, key=split_order)
+def _dataset_folder(home: RecordHome, shards: Sequence[TextShard], maker: Maker) -> DatasetFolder:
+    """What `datasets` is to open of the Arrow files."""
+    folders = sorted({shard.names[RecordFormat.ARROW].rpartition("/")[0] for shard in shards}, key=split_order)
     shapes = {folder: maker.shape(TRAINING if folder == TRAIN else folder) for folder in folders}
-    write_dataset_files(home.records, files, shapes, maker.labels)
+    return DatasetFolder(home.records, shapes, maker.labels)
 
 
 def _missing(

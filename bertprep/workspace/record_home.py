@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -104,6 +105,13 @@ def part_digits(folder: Path) -> int:
     places = (folder / split for split in ("", *SPLITS))
     files = (path.name for place in places if place.is_dir() for path in place.iterdir())
     return 5 if any(map(_OLD_PART.fullmatch, files)) else 1
+
+
+def check_free(folder: Path, paths: Iterable[Path]) -> None:
+    """Raise if one of the files to be written exists, and bertprep has not written to the folder."""
+    for path in () if _has_manifest(folder) else paths:
+        if path.exists():
+            raise BertprepError(f"{path}: exists and is in no manifest; choose another folder, or remove this one")
 
 
 def check_vocabulary_place(folder: Path, sha256: str | None) -> None:

@@ -1,6 +1,7 @@
 """Data sets are converted and redistributed, with the bytes of `create`, after any interruption, and never by mistake."""
 
 import gzip
+import json
 import os
 import random
 import shutil
@@ -16,7 +17,7 @@ import pytest
 import bertprep
 from bertprep import records
 from bertprep.cli import main
-from bertprep.config import RecordFormat
+from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.records.convert import Span
 from bertprep.records.data_sets import find_records
@@ -27,7 +28,7 @@ from bertprep.workspace.manifest import read_manifest
 from tests.golden import GOLDEN
 from tests.records.handmade import FIRST, PRED, SECOND, SEQ, Dialect, file_of, random_record
 
-OTHER = {"tfrecord": "ofrecord", "ofrecord": "tfrecord"}
+OTHER = {"tfrecord": "ofrecord", "ofrecord": "tfrecord", "arrow": "tfrecord", "parquet": "tfrecord"}
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,7 @@ def created(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     """The data sets that one `create` makes: a folder a format, three training files and one for testing."""
     made = bertprep.create(
         settings=bertprep.InstanceSettings(dupe=1),
+        formats=RECORD_FORMATS,
         vocab=GOLDEN / "vocab.txt",
         workdir=_sharded(golden_corpus, tmp_path_factory.mktemp("created")),
         corpus="gold",
@@ -69,22 +71,52 @@ def assert_same_values(found: list[Path], expected: list[Path]) -> None:
         np.testing.assert_array_equal(mine, other)
 
 
-@pytest.mark.parametrize("source", ["tfrecord", "ofrecord"])
-def test_a_converted_data_set_equals_that_of_create(created: dict[str, Path], tmp_path: Path, source: str) -> None:
-    converted = bertprep.convert(created[source], tmp_path / "converted", workers=1)
-    assert converted.format == OTHER[source]
-    assert contents(tmp_path / "converted") == contents(created[OTHER[source]])
-    mine, theirs = read_manifest(tmp_path / "converted"), read_manifest(created[OTHER[source]])
+@pytest.mark.parametrize(
+    ("source", "asked"),
+    [*((name, None) for name in OTHER), ("tfrecord", "arrow"), ("ofrecord", "parquet"), ("arrow", "parquet")],
+)
+def test_a_converted_data_set_equals_that_of_create(
+    created: dict[str, Path], tmp_path: Path, source: str, asked: str | None
+) -> None:
+    to = asked or OTHER[source]
+    converted = bertprep.convert(created[source], tmp_path / "converted", to=asked, workers=1)
+    assert converted.format == to
+    assert contents(tmp_path / "converted") == contents(created[to])
+    mine, theirs = read_manifest(tmp_path / "converted"), read_manifest(created[to])
     assert mine
     assert theirs
     assert mine.files == theirs.files == converted.files
+    assert mine.versions == theirs.versions
     origin = read_manifest(created[source])
     assert origin
     assert mine.made_with == {
         **theirs.made_with,
-        "converted_to": {"format": OTHER[source], "shards": None},
+        "converted_to": {"format": to, "shards": None},
         "converted_from": {name: facts["sha256"] for name, facts in origin.files.items()},
     }
+
+
+def test_arrow_without_splits_is_one_dataset(created: dict[str, Path], tmp_path: Path) -> None:
+    source, command = created["tfrecord"] / "training", ["convert", "--to", "arrow", "--workers", "1"]
+    assert main([*command, str(source), str(tmp_path / "target")]) == 0
+    made = contents(tmp_path / "target")
+    assert sorted(made) == [
+        *(f"arrow/{name}" for name in ("dataset_info.json", *(f"gold_training_0000{n}.arrow" for n in range(3)), "state.json")),
+        "vocab.txt",
+    ]
+    assert json.loads(made["arrow/state.json"])["_split"] == "train"
+    (tmp_path / "target/arrow/state.json").unlink()
+    assert main([*command, str(source), str(tmp_path / "target")]) == 0
+    assert contents(tmp_path / "target") == made
+
+
+def test_a_dataset_of_somebody_else_is_not_replaced(
+    created: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = write(tmp_path / "target" / "dataset_dict.json", b"{}")
+    assert main(["convert", str(created["tfrecord"]), str(tmp_path / "target"), "--to", "arrow"]) == 1
+    assert complaint(capsys).startswith(f"{theirs}: exists and is in no manifest; choose another folder")
+    assert list(contents(tmp_path / "target")) == ["dataset_dict.json"]
 
 
 def test_a_converted_file_equals_that_of_create(created: dict[str, Path], tmp_path: Path) -> None:

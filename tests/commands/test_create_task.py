@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import bertprep
@@ -29,6 +31,7 @@ from tests.golden import GOLDEN
 FINETUNE = GOLDEN / "finetune"
 VOCABULARY = GOLDEN / "vocab.txt"
 SQUAD_FOLDER = "lower_case_1_seq_len_384_doc_stride_128_max_query_64/squad_v1.1"
+OTHER = {"arrow": "parquet", "parquet": "arrow"}
 GLUE_FOLDER = "lower_case_1_seq_len_128/glue_mrpc"
 FEATURES = {"input_ids": "input_ids", "input_mask": "input_mask", "segment_ids": "segment_ids", "label_ids": "label_id"}
 
@@ -241,6 +244,32 @@ def test_scores_are_floats(tmp_path: Path) -> None:
         examples = read(folder / TRAINING)
         assert type(examples) is RegressionExamples
         assert examples.label_ids.tolist() == [2.5]
+
+
+@pytest.mark.parametrize("record_format", ["arrow", "parquet"])
+@pytest.mark.parametrize("task", [("squad",), ("glue", "--name", "mnli"), ("glue", "--name", "stsb", "--input", "SCORES")])
+def test_tasks_become_columns(task: tuple[str, ...], record_format: str, workspace: Path, tmp_path: Path) -> None:
+    """With the names of the classes, and the same as what is converted, there and back."""
+    header = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore"
+    (tmp_path / "train.tsv").write_text(f"{header}\n0\t\t\t\t\t\t\tthe boat\tthe ice\t2.500\n")
+    options = [str(tmp_path / "train.tsv") if option == "SCORES" else option for option in task]
+    options += ["--format", f"tfrecord,{record_format}", "--output", str(tmp_path / "out"), "--vocab", str(VOCABULARY)]
+    assert main(["create", "--task", *options, "--workdir", str(workspace)]) == 0
+    made, there, back = tmp_path / "out" / record_format, tmp_path / "there", tmp_path / "back"
+    bertprep.convert(tmp_path / "out/tfrecord", there, to=record_format)
+    assert sums(made).items() <= sums(there).items()
+    bertprep.convert(made, back, to="tfrecord")
+    assert sums(tmp_path / "out/tfrecord").items() <= sums(back).items()
+    source, other = next((made / "train").glob(f"*.{record_format}")), tmp_path / f"other.{OTHER[record_format]}"
+    shutil.copyfile(source, tmp_path / "alone")  # from where no manifest is found
+    bertprep.convert(tmp_path / "alone", other, to=OTHER[record_format])
+    for path in (source, other):
+        names = json.loads(schema_of(path).metadata[b"huggingface"])["info"]["features"].get("labels", {}).get("names")
+        assert names == (["contradiction", "entailment", "neutral"] if "mnli" in task else None)
+
+
+def schema_of(path: Path) -> Any:
+    return pq.read_schema(path) if path.suffix == ".parquet" else pa.ipc.open_stream(path.read_bytes()).schema
 
 
 @pytest.fixture
