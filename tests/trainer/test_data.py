@@ -62,6 +62,11 @@ def write_in_workspace(workdir: Path, name: str, *, time: int, record_format: st
     return folder
 
 
+def test_pad_may_be_any_token(tmp_path: Path) -> None:
+    folder = write_data(tmp_path / "records", tokens=(*TOKENS[1:5], "[PAD]", *TOKENS[5:]))
+    assert name_data([folder]).vocabulary_size == 10
+
+
 def test_the_newest_records_of_the_length_are_found(tmp_path: Path) -> None:
     write_in_workspace(tmp_path, "old", time=1)
     newest = write_in_workspace(tmp_path, "new", time=3, record_format="ofrecord", records=30)
