@@ -22,7 +22,7 @@ _SHOWN = 40  # characters of a name, and names
 _ROW_GROUPS = 4  # of FileMetaData
 _CHUNKS, _ROWS = 1, 3  # of RowGroup
 _CHUNK_FACTS = 3  # of ColumnChunk
-_PATH, _UNCOMPRESSED_BYTES, _PAGE_AT, _DICTIONARY_PAGE_AT = 3, 6, 9, 11  # of ColumnMetaData
+_PATH, _VALUES, _UNCOMPRESSED_BYTES, _PAGE_AT, _DICTIONARY_PAGE_AT = 3, 5, 6, 9, 11  # of ColumnMetaData
 _PAGE_KIND, _PAGE_UNCOMPRESSED_BYTES, _DICTIONARY_PAGE = 1, 2, 2  # of PageHeader, and the kind that a dictionary page has
 _HEADER_BYTES = 1024  # a dictionary page without statistics
 _TRUE, _BINARY, _DOUBLE, _STRUCT = 1, 8, 7, 12
@@ -82,6 +82,16 @@ class ParquetRows:
         self._raw.seek(min(chunk.get(_DICTIONARY_PAGE_AT, chunk[_PAGE_AT]), chunk[_PAGE_AT]))
         header, _ = _read_struct(self._raw.read(_HEADER_BYTES), 0, 0)
         return int(header[_PAGE_UNCOMPRESSED_BYTES]) if header[_PAGE_KIND] == _DICTIONARY_PAGE else 0
+
+
+def sizes_of_columns(raw: BinaryIO) -> Iterator[tuple[str, int, int]]:
+    """(name, number of values, number of rows) of each column in each row group.
+
+    Raises `OSError`, `ValueError`, `LookupError`, `TypeError` or `AttributeError` where the file is damaged.
+    """
+    for group in _footer(raw)[_ROW_GROUPS]:
+        for chunk in (chunk[_CHUNK_FACTS] for chunk in group[_CHUNKS]):
+            yield chunk[_PATH][0].decode(), chunk[_VALUES], group[_ROWS]
 
 
 def _footer(raw: BinaryIO) -> dict[int, Any]:
