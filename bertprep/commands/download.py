@@ -107,7 +107,7 @@ def download(
 ) -> list[Downloaded]:
     """Download `names` of `catalogue.NAMES`, or "all", into the workspace; correct files are kept.
 
-    OWNER/NAME after "dataset" is a data set of records that `push` brought to the Hub; it goes to download/dataset/OWNER/NAME.
+    OWNER/NAME after "dataset" is a data set of records that `push` brought to the Hub; it goes to download/datasets/OWNER/NAME.
 
     `language` and `date` choose a Wikipedia, `from_dump` (a file or an http(s) address) or `from_files` (a folder) replace it
     or BookCorpus; `models` are those of "weights" and "vocab". With `dry_run` nothing is written. Raises `UsageError` for an

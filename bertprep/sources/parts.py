@@ -220,7 +220,7 @@ def _finish_vocab(folder: Path, model: str, workspace: Workspace) -> None:
 
 
 def _dataset(name: str, workspace: Workspace) -> Part:
-    folder = workspace.download(DATASET) / name
+    folder = workspace.download(f"{DATASET}s") / name
     files = HubFiles(name, keep_folders=True)
     return Part(DATASET, name, folder, source_of(files), lambda hub, _: list_pushed(files, hub), partial(finish_pushed, folder))
 

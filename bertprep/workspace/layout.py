@@ -8,7 +8,7 @@
     WORKDIR/download/{CoLA,MRPC,MNLI,...}/train.tsv
     WORKDIR/download/weights/google-bert/bert-base-uncased/   bert_config.json, vocab.txt, model.safetensors, ...
     WORKDIR/download/vocab/google-bert/bert-base-uncased/vocab.txt
-    WORKDIR/download/dataset/OWNER/NAME/{manifest.json,train/,test/,...}   records that were pushed to the Hub
+    WORKDIR/download/datasets/OWNER/NAME/{manifest.json,train/,test/,...}   records that were pushed to the Hub
     WORKDIR/download/google_pretrained_weights/uncased_L-12_H-768_A-12/bert_model.ckpt.index, ...   the same in Google's files
     WORKDIR/download/nvidia_pretrained/bert_tf_squad11_base_128/{bert_config.json,vocab.txt}
     WORKDIR/formatted/CORPUS/CORPUS_00000.txt                 cleaned text: a paragraph a line, a blank line after each document

@@ -231,7 +231,7 @@ def test_datasets_loads_what_was_pushed(hub: HubServer, records: Path, tmp_path:
     squad = bertprep.push(made, "me/squad", workdir=tmp_path)
     assert files_on(hub, "me/squad")["dev.json"] == inputs[0].read_bytes()
     bertprep.download(["dataset", "me/squad"], workdir=tmp_path)
-    [outcome] = bertprep.validate([tmp_path / "download/dataset/me/squad"])
+    [outcome] = bertprep.validate([tmp_path / "download/datasets/me/squad"])
     assert not outcome.findings
 
     program = f"""
