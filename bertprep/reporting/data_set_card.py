@@ -322,7 +322,7 @@ def _licence_text(pushed: PushedSet) -> str:
 
 
 def _loading(pushed: PushedSet) -> list[str]:
-    folder = f"data/download/dataset/{pushed.name}"
+    folder = f"data/download/datasets/{pushed.name}"
     command = {RECORDS: ""}.get(pushed.manifest.kind, f" {pushed.manifest.made_with.get('task', '')}")
     return [
         "With `datasets`:",

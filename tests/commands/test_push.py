@@ -123,7 +123,7 @@ def test_what_is_pushed_comes_back(hub: HubServer, made: Path, tmp_path: Path, g
     assert (made / "parquet" / records.parent.name / "mine" / MANIFEST).is_file()  # kept for the next push
 
     [downloaded] = bertprep.download(["dataset", NAME], workdir=tmp_path)
-    folder = tmp_path / "download" / "dataset" / NAME
+    folder = tmp_path / "download" / "datasets" / NAME
     assert downloaded.folder == folder
     for path, content in files.items():
         assert path == ".gitattributes" or (folder / path).read_bytes() == content
@@ -354,7 +354,7 @@ def test_a_stopped_download_is_unfinished_and_resumes(hub: HubServer, pushed_fil
     hub.fail("test/mine_test_00000.parquet", times=None, status=500)
     with pytest.raises(BertprepError, match="given up"):
         bertprep.download(["dataset", NAME], workdir=tmp_path)
-    folder = tmp_path / "download" / "dataset" / NAME
+    folder = tmp_path / "download" / "datasets" / NAME
     assert (folder / "train").is_dir()
     with pytest.raises(BertprepError, match="is not finished"):
         find_records(folder)
