@@ -204,7 +204,7 @@ def _convert_file(
     if target.exists():
         identify(target)  # only records are replaced
     (spans,) = contents_of([identified], None, pick)
-    with contextlib.closing(RecordConverter(to, dialect, _labels(data_set))) as converter:
+    with contextlib.closing(RecordConverter(to, dialect, _labels(data_set, identified))) as converter:
         written = converter.convert(spans, target)
     return to, {target.name: _facts(written)}
 
@@ -237,7 +237,7 @@ def _convert_data_set(
         "converted_to": {"format": to, "shards": shards, **({} if pick is None else {"pick": pick})},
         "converted_from": {source.name: source.sha256 for source in sources},
     }
-    labels = _labels(data_set)
+    labels = _labels(data_set, sources[0])
     home = RecordHome(target, "" if sources[0].split else f"{to}/")
     dataset = _dataset_folder(home, sources, outputs, labels) if to == RecordFormat.ARROW else None
     if finished := read_finished(target, kind, made_with):
@@ -282,10 +282,15 @@ def _convert_data_set(
     return to, manifest.files, True
 
 
-def _labels(data_set: DataSet) -> Sequence[str]:
-    """The names of the classes, where the manifest has them."""
-    labels: Sequence[str] = data_set.manifest.made_with.get("labels", ()) if data_set.manifest else ()
-    return labels
+def _labels(data_set: DataSet, source: IdentifiedFile) -> Sequence[str]:
+    """The names of the classes, where the manifest has them, or a file of columns."""
+    from bertprep.records.arrow_reader import class_names
+    from bertprep.records.examples import ClassificationExamples
+
+    if source.shape.kind is not ClassificationExamples:
+        return ()
+    known: Sequence[str] = data_set.manifest.made_with.get("labels", ()) if data_set.manifest else ()
+    return known or (class_names(source.path) if source.format.is_columnar else ())
 
 
 def _dataset_folder(

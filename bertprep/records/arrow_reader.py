@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.kernels.numbers import COLUMN_WIDTH, NOT_PREDICTED, TABLE_HEAD
-from bertprep.records.columns import COLUMNS, METADATA, Column, rows_in_batch
+from bertprep.records.columns import COLUMNS, LABELS, METADATA, Column, rows_in_batch
 from bertprep.records.examples import (
     MOST_VALUES,
     ClassificationExamples,
@@ -88,23 +88,37 @@ class _Field:
 def has_records(path: Path) -> bool:
     """Whether an Arrow or Parquet file has a column of tokens; False for one whose schema cannot be read."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        with pa.OSFile(str(path)) as file:
-            head = file.read(8)
-            file.seek(0)
-            if head[:4] == b"PAR1":
-                schema = pq.read_schema(file)
-            else:
-                schema = (pa.ipc.open_file if head[:6] == b"ARROW1" else pa.ipc.open_stream)(file).schema
         return any(
             _is_list(field.type) and pa.types.is_integer(field.type.value_type)
-            for field in schema
+            for field in _read_schema(path)
             if field.name == _TOKENS_COLUMN
         )
     except (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError):
         return False
+
+
+def class_names(path: Path) -> tuple[str, ...]:
+    """The names of the classes, as `datasets` keeps them in an Arrow or Parquet file of a classification; () where none are."""
+    try:
+        metadata = _read_schema(path).metadata or {}
+        names = parse_json(metadata[b"huggingface"])["info"]["features"][LABELS.name]["names"]
+    except (LookupError, TypeError, ValueError):
+        return ()
+    return tuple(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else ()
+
+
+def _read_schema(path: Path) -> pa.Schema:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pa.OSFile(str(path)) as file:
+        head = file.read(8)
+        file.seek(0)
+        if head[:4] == b"PAR1":
+            return pq.read_schema(file)
+        return (pa.ipc.open_file if head[:6] == b"ARROW1" else pa.ipc.open_stream)(file).schema
 
 
 def find_batches(path: Path, data: NDArray[np.uint8], pred: int | None = None) -> Batches | None:
@@ -250,6 +264,7 @@ def _source(
         parquet = pq.ParquetFile(source, pre_buffer=False)
         kind, fields = _fields_of(path, parquet.schema_arrow)
         names = [field.column.name for field in fields]
+        _check_lengths(path, parquet.metadata, names)
 
         def read(rows: int) -> Iterator[pa.RecordBatch]:
             return (batch.select(names) for batch in parquet.iter_batches(rows, columns=names, use_threads=False))
@@ -263,6 +278,19 @@ def _source(
         return kind, fields, (file.get_batch(number) for number in range(file.num_record_batches))
     kind, fields = _fields_of(path, pa.ipc.open_stream(source).schema)
     return kind, fields, iter(pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(data)), options=_only(fields)))
+
+
+def _check_lengths(path: Path, metadata: Any, names: list[str]) -> None:
+    """Raise `BertprepError` for records that are too long on average: a few bytes of Parquet can be lists of gigabytes."""
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for column in map(group.column, range(group.num_columns)):
+            name = column.path_in_schema.partition(".")[0]
+            if name in names and column.num_values > MOST_VALUES * group.num_rows:
+                raise BertprepError(
+                    f"{path}: column {name} has {column.num_values:,} values in {group.num_rows:,} records, expected "
+                    f"1 to {MOST_VALUES:,} in each; give a file that bertprep create or a tool like it has made"
+                )
 
 
 def _fields_of(path: Path, schema: pa.Schema) -> tuple[type[Examples], list[_Field]]:

@@ -31,6 +31,7 @@ from tests.golden import GOLDEN
 FINETUNE = GOLDEN / "finetune"
 VOCABULARY = GOLDEN / "vocab.txt"
 SQUAD_FOLDER = "lower_case_1_seq_len_384_doc_stride_128_max_query_64/squad_v1.1"
+OTHER = {"arrow": "parquet", "parquet": "arrow"}
 GLUE_FOLDER = "lower_case_1_seq_len_128/glue_mrpc"
 FEATURES = {"input_ids": "input_ids", "input_mask": "input_mask", "segment_ids": "segment_ids", "label_ids": "label_id"}
 
@@ -259,9 +260,12 @@ def test_tasks_become_columns(task: tuple[str, ...], record_format: str, workspa
     assert sums(made).items() <= sums(there).items()
     bertprep.convert(made, back, to="tfrecord")
     assert sums(tmp_path / "out/tfrecord").items() <= sums(back).items()
-    schema = schema_of(next((made / "train").glob(f"*.{record_format}")))
-    names = json.loads(schema.metadata[b"huggingface"])["info"]["features"].get("labels", {}).get("names")
-    assert names == (["contradiction", "entailment", "neutral"] if "mnli" in task else None)
+    source, other = next((made / "train").glob(f"*.{record_format}")), tmp_path / f"other.{OTHER[record_format]}"
+    shutil.copyfile(source, tmp_path / "alone")  # from where no manifest is found
+    bertprep.convert(tmp_path / "alone", other, to=OTHER[record_format])
+    for path in (source, other):
+        names = json.loads(schema_of(path).metadata[b"huggingface"])["info"]["features"].get("labels", {}).get("names")
+        assert names == (["contradiction", "entailment", "neutral"] if "mnli" in task else None)
 
 
 def schema_of(path: Path) -> Any:

@@ -245,6 +245,10 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
                          "record 7: column labels has a value that is null; give records without missing values"),
     "a null": (table_with("next_sentence_label", [1] * 7 + [None] * 16),
                "record 7: column next_sentence_label is null; give records without missing values"),
+    "lists without end": (lambda path: write_parquet(BARE.drop_columns(["labels"]).append_column(
+                              "labels", pa.array([[0] * 2_000_000] + [[]] * 22)), path),
+                          "column labels has 2,000,006 values in 7 records, expected 1 to 65,535 in each; give a file that "
+                          "bertprep create or a tool like it has made"),
     "no records": (lambda path: write_stream(TABLE[:0], path), "holds no records; make it again"),
     "no records in Parquet": (lambda path: write_parquet(TABLE[:0], path), "holds no records; make it again"),
     "gzip": (packed, "is a compressed Arrow file, which no trainer reads; decompress it"),
