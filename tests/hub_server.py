@@ -1,8 +1,8 @@
 """A Hub on 127.0.0.1: real HTTP with the Hub's routes, which counts requests and bytes, and fails on command.
 
     GET      /api/{datasets,models}/REPO/revision/REVISION
-    GET      /api/{datasets,models}/REPO/tree/COMMIT?recursive=true     in pages, as the Hub's long ones
-    GET HEAD /[datasets/]REPO/resolve/COMMIT/PATH                      large files by a redirect, if `store` is set
+    GET      /api/{datasets,models}/REPO/tree/COMMIT[/FOLDER][?recursive=true]     in pages, as the Hub's long ones
+    GET HEAD /[datasets/]REPO/resolve/REVISION/PATH                    large files by a redirect, if `store` is set
     GET HEAD /files/NAME                                               anything, as a plain web server
     GET HEAD PATH                                                      whatever `answers` has for what the path ends with
     POST PUT                                                           tests/hub_uploads.py
@@ -28,6 +28,8 @@ from tests import hub_uploads
 
 PIECE = 16 * 1024
 ENTRIES_A_PAGE = 20
+NOT_LET_IN = "hf_not_let_in"
+"""The token of an account that has not accepted the conditions of what is gated."""
 
 
 @dataclass
@@ -267,10 +269,13 @@ class _Handler(BaseHTTPRequestHandler):
         return self._answer(200, json.dumps(entries[first:last]).encode(), {"Link": following} if last < len(entries) else {})
 
     def _resolve(self, name: str, revision: str, path: str, fault: Fault) -> None:
-        repository = self.hub.repositories[name]
+        repository = self.hub.repositories.get(name)
+        if repository is None:
+            return self._answer(401, b"Repository not found", {"X-Error-Code": "RepoNotFound"})
+        token = self._token()
+        if repository.gated and token in ("", NOT_LET_IN):
+            return self._answer(403 if token else 401, b"no", {"X-Error-Code": "GatedRepo"})
         commit = repository.revisions.get(revision, revision)
-        if repository.gated and not self.headers.get("Authorization"):
-            return self._answer(401, b"no", {"X-Error-Code": "GatedRepo"})
         files = repository.commits.get(commit, {})
         if path not in files:
             return self._answer(404, b"no", {"X-Error-Code": "EntryNotFound"})
@@ -341,7 +346,7 @@ def _is_large(path: str) -> bool:
 
 def _entries(files: dict[str, bytes]) -> Iterator[dict[str, Any]]:
     """What the tree route says of the files and their folders."""
-    folders = {path.rpartition("/")[0] for path in files if "/" in path}
+    folders = {path[:at] for path in files for at, letter in enumerate(path) if letter == "/"}
     yield from ({"type": "directory", "oid": "0" * 40, "size": 0, "path": folder} for folder in sorted(folders))
     for path, data in sorted(files.items()):
         git_sha1 = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()

@@ -65,6 +65,8 @@ shard --input text.txt --workdir w {--language English|--language ''|--workers 0
 shard --workdir w --input {missing|folder|empty.txt|blank.txt|latin1.txt|dangling|loop|fifo|text.txt/x|''}
 shard --workdir w --input {nowhere://x|file:///missing}
 shard --input {cut.jsonl|numbers.jsonl|other.jsonl|cut.parquet|cut.txt.gz|no.txt.zst|no.txt.bz2|text.txt missing} --workdir w
+shard --input {cut.arrow|cut.csv|short.tsv|no_set|no_splits} --workdir w
+shard --dataset {no_set|no_splits|folder|no_set --split test} --corpus x --workdir w
 shard --input text.txt --workdir {text.txt|download_is_a_file/download}
 shard --input text.txt --workdir sharded_is_a_file --corpus x
 shard {--corpus nothing --workdir w|--corpus bookcorpus --workdir w}

@@ -44,7 +44,7 @@ def add_corpus(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--corpus", metavar="NAME",
         help="wikipedia, bookcorpus, wikipedia+bookcorpus, or a name of your own "
-        "(default: what was downloaded, or else sample; with --input: corpus)",
+        "(default: what was downloaded, or else sample; with --input: corpus; with --dataset: its name)",
     )  # fmt: skip
 
 

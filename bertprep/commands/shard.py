@@ -37,8 +37,8 @@ _WHY_DROPPED = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input", nargs="+", default=[], metavar="PATH",
-        help="files, folders or URLs: text (a blank line ends a document), .jsonl, .parquet, a Wikimedia dump .xml; each also "
-        ".gz, .bz2, .zst (default: what was downloaded, or else the sample)",
+        help="files, folders, patterns or URLs (hf:// too): text (a blank line ends a document), .jsonl, .csv, .tsv, .parquet, "
+        ".arrow, a Wikimedia dump .xml; also .gz, .bz2, .zst (default: what was downloaded, or else the sample)",
     )  # fmt: skip
     parser.add_argument(
         "--dataset", metavar="NAME[:CONFIG]|DIR",
@@ -47,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--split", metavar="NAME", help="the split of --dataset (default: train)")
     parser.add_argument(
-        "--field", default="text", metavar="NAME", help="key or column of the text in JSON Lines or Parquet (default: text)"
+        "--field", default="text", metavar="NAME", help="key or column of the text where there are several (default: text)"
     )
     parser.add_argument("--one-document-per-file", action="store_true", help="blank lines in text files do not end documents")
     add_settings(parser, ShardSettings)
@@ -102,6 +102,7 @@ def shard(
 
     Raises `UsageError` for a request that cannot be met, `BertprepError` for incomplete data.
     """
+    from bertprep.sources.data_files import check_split
     from bertprep.sources.formatting import OWN_TEXT, FormattedText, format_corpus
     from bertprep.sources.local import find_sources
     from bertprep.text.documents import TextInput
@@ -115,6 +116,8 @@ def shard(
         raise UsageError("--dataset and --input: give one of the two, the text of a corpus comes from one")
     if split is not None and dataset is None:
         raise UsageError(f"--split {split}: is a split of --dataset, which is not given")
+    if split is not None:
+        check_split(split)
     asked = corpus
     is_given = bool(inputs) or dataset is not None
     if corpus is None and is_given:
@@ -128,10 +131,10 @@ def shard(
         say(f"shard: using {corpus} (--corpus names another{'' if is_given else ', --input your own text'})")
     if is_given:
         if dataset is None:
-            fetch = partial(_fetch, workspace=workspace, reporter=reporter)
+            fetch = partial(_fetch, workspace=workspace, verify=verify, reporter=reporter)
             sources = find_sources(inputs, field=field, one_document=one_document, fetch=fetch)
         else:
-            sources = _find_data_set(dataset, split, field, one_document, workspace, reporter)
+            sources = _find_data_set(dataset, split, field, one_document, workspace, verify, reporter)
         texts = [format_corpus(workspace, corpus, sources, about=about, workers=workers, verify=verify, reporter=reporter)]
     elif corpus == SAMPLE:
         texts = [FormattedText([TextInput(write_sample(workspace))], empty=0)]
@@ -155,7 +158,7 @@ def shard(
     )
 
 
-def _fetch(location: str, workspace: Workspace, reporter: Reporter) -> Fetched | None:
+def _fetch(location: str, workspace: Workspace, verify: bool, reporter: Reporter) -> Fetched | None:
     """The files at an http(s) or hf:// address, in the workspace; None for a path or another URL."""
     from bertprep.sources.streams import is_web
 
@@ -166,12 +169,22 @@ def _fetch(location: str, workspace: Workspace, reporter: Reporter) -> Fetched |
     if location.startswith("hf://"):
         from bertprep.sources.transfer.hub_data import fetch_address, files_of, is_hub_address
 
-        return files_of(*fetch_address(location, workspace, reporter=reporter)) if is_hub_address(location) else None
+        return (
+            files_of(*fetch_address(location, workspace, verify=verify, reporter=reporter))
+            if is_hub_address(location)
+            else None
+        )
     return None
 
 
 def _find_data_set(
-    dataset: str | Path | Any, split: str | None, field: str, one_document: bool, workspace: Workspace, reporter: Reporter
+    dataset: str | Path | Any,
+    split: str | None,
+    field: str,
+    one_document: bool,
+    workspace: Workspace,
+    verify: bool,
+    reporter: Reporter,
 ) -> list[TextInput | SourceFile]:
     """The text of a data set: of one in memory, in a folder, or if that does not exist, on the Hub."""
     from bertprep.sources.dataset import find_saved, from_memory
@@ -183,7 +196,7 @@ def _find_data_set(
         return [*find_saved(Path(dataset), split, field)]
     from bertprep.sources.transfer.hub_data import fetch_split, files_of
 
-    files = files_of(*fetch_split(str(dataset), split, workspace, reporter=reporter))
+    files = files_of(*fetch_split(str(dataset), split, workspace, verify=verify, reporter=reporter))
     return [source_at(str(path), field, one_document, identity) for path, identity in files]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bertprep.check.outcome import Tally
-from bertprep.config import SQUAD, GlueSettings, InstanceSettings, SquadSettings
+from bertprep.config import SQUAD, GlueSettings, InstanceSettings, ShardSettings, SquadSettings
 from bertprep.kernels.numbers import NOT_PREDICTED
 from bertprep.options import command_line
 from bertprep.records.columns import COLUMNS, features_of, row_bytes
@@ -271,32 +271,44 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _making(pushed: PushedSet) -> list[str]:
-    """How the records were made: the command where the manifest tells it, all settings, and the versions."""
+    """How the records were made: the commands where the manifest tells them, all settings, and the versions."""
     made_with = pushed.manifest.made_with
     parts = []
-    if command := making_command(pushed.manifest):
-        parts.append(_fenced("sh", [command]))
+    if commands := making_commands(pushed.manifest):
+        parts.append(_fenced("sh", commands))
     told = {name: value for name, value in made_with.items() if name not in ("converted_from", "inputs", "labels")}
     rows = [["setting", "value"], *([f"`{name}`", f"`{json.dumps(value)}`"] for name, value in told.items())]
     rows += [[f"version of {name}", version] for name, version in pushed.manifest.versions.items()]
     return [*parts, _table(rows), "`manifest.json` has the same, and the sha256 of each file."]
 
 
-def making_command(manifest: Manifest) -> str:
-    """The command that made the records of a manifest; "" where it does not tell."""
+def making_commands(manifest: Manifest) -> list[str]:
+    """The commands that make the records of a manifest, where its text and its vocabulary are; none where it does not tell."""
     made_with = manifest.made_with
     if "generator" not in made_with:
-        return ""
-    kinds: dict[str, type] = {RECORDS: InstanceSettings}
-    settings = kinds.get(manifest.kind) or (SquadSettings if made_with.get("task") == SQUAD else GlueSettings)
-    known = {each.name: made_with[each.name] for each in fields(settings) if each.name in made_with}
-    command = ["bertprep", "create"]
-    if manifest.kind == RECORDS:
-        command += ["--corpus", str(made_with.get("corpus", ""))]
-    else:
-        command += ["--task", str(made_with["task"])]
-        command += [f"--{key} {made_with[key]}" for key in ("version", "name") if key in made_with]
-    return " ".join([*command, shlex.join(command_line(settings(**known)))]).strip()
+        return []
+    if manifest.kind != RECORDS:
+        of_task = [f"--{key} {shlex.quote(str(made_with[key]))}" for key in ("task", "version", "name") if key in made_with]
+        settings = SquadSettings if made_with["task"] == SQUAD else GlueSettings
+        return [_command("create", *of_task, _options(settings, made_with))]
+    corpus = str(made_with.get("corpus", ""))
+    text = "" if parts_of(corpus) or corpus == SAMPLE else "--input TEXT"
+    if "text_sha256" not in made_with:
+        return [_command("create", text, f"--corpus {corpus}", _options(InstanceSettings, made_with))]
+    cut = {"shards": made_with.get("shards"), "test_fraction": made_with.get("test_fraction")}
+    return [
+        _command("shard", text, f"--corpus {corpus}", _options(ShardSettings, cut), vocabulary=""),
+        _command("create", f"--corpus {corpus}", _options(InstanceSettings, made_with)),
+    ]
+
+
+def _options(settings: type[Any], made_with: Mapping[str, Any]) -> str:
+    known = {each.name: made_with[each.name] for each in fields(settings) if made_with.get(each.name) is not None}
+    return shlex.join(command_line(settings(**known)))
+
+
+def _command(name: str, *arguments: str, vocabulary: str = "--vocab vocab.txt") -> str:
+    return " ".join(filter(None, ["bertprep", name, *arguments, vocabulary]))
 
 
 def _licence_text(pushed: PushedSet) -> str:

@@ -25,7 +25,8 @@ from bertprep.errors import UsageError
 from bertprep.sources.formatting import DUMP
 from bertprep.sources.local import READER_OF
 from bertprep.sources.streams import is_glob, suffixes
-from bertprep.untrusted import LONGEST_PATH
+from bertprep.terminal import printable
+from bertprep.untrusted import LONGEST_NAME, LONGEST_PATH
 
 TRAIN = "train"
 CARD, CARDS = "README.md", ("README.md", ".huggingface.yaml")
@@ -100,7 +101,10 @@ def find_split(paths: Sequence[str], configs: Mapping[str, Config], config: str 
     if split not in patterns:
         of_config = f" of its configuration {name}" if config or configs else ""
         raise UsageError(f"has no split {split}{of_config}; {_there_are(split, patterns)}")
-    found = _same_kind(resolve(below, patterns[split]))
+    matching = resolve(below, patterns[split])
+    if not matching:
+        raise ValueError(f"the files of its split {split}, {patterns[split]!r:.200}, do not exist")
+    found = _same_kind(matching)
     return (
         Split(name, is_default, tuple(f"{chosen.folder}/{path}" if chosen.folder else path for path in found))
         if found
@@ -145,7 +149,7 @@ def _name_config(config: str | None, configs: Mapping[str, bool]) -> str:
 
 def _there_are(asked: str, names: Iterable[str]) -> str:
     """The names that exist, the nearest if there are many."""
-    there = list(names)
+    there = [printable(name) for name in names]
     if len(there) <= MANY:
         return f"there {'are' if len(there) > 1 else 'is'} {', '.join(sorted(there))}"
     return f"there are {len(there):,}, for instance {', '.join(difflib.get_close_matches(asked, there, n=MANY, cutoff=0))}"
@@ -202,7 +206,7 @@ def resolve(paths: Sequence[str], patterns: Sequence[str]) -> list[str]:
                 raise ValueError(f"it names the file {given!r:.200}, which does not exist")
             found[pattern] = None
             continue
-        of_pattern = [path for path in paths if matches(path, pattern) and _is_meant(path, pattern)]
+        of_pattern = [path for path in _matching(paths, pattern) if _is_meant(path, pattern)]
         found.update(dict.fromkeys(sorted(of_pattern)))
     return list(found)
 
@@ -213,19 +217,51 @@ def matches(path: str, pattern: str) -> bool:
     >>> [matches("a/b/c.txt", pattern) for pattern in ("**/c.*", "a/**/b/c.txt", "a/**", "a/*", "a/b/c.txt/**")]
     [True, True, True, False, False]
     """
+    return bool(_matching([path], pattern))
+
+
+def _matching(paths: Iterable[str], pattern: str) -> list[str]:
+    """The paths that match; each folder is compared once, since a repository has many files in few folders."""
     parts = pattern.split("/")
     if any("**" in part and part != "**" for part in parts):
         raise ValueError(f"{pattern!r:.200} has ** beside other characters, expected it as the whole name of a folder")
-    reached = {0}  # how many parts of the pattern have been used
-    for name in path.split("/"):
-        for at in sorted(reached):
-            while at < len(parts) - 1 and parts[at] == "**":  # no folder at all
-                at += 1
-                reached.add(at)
-        within = {at for at in reached if at < len(parts) and parts[at] == "**"}
-        after = {at + 1 for at in reached - within if at < len(parts) and _name_matches(name, parts[at])}
-        reached = within | after | {at + 1 for at in within if at == len(parts) - 1}
-    return len(parts) in reached
+    known = {"": _skip(parts, {0})}
+
+    def used_up_by(folder: str) -> frozenset[int]:
+        if folder not in known:
+            above, _, name = folder.rpartition("/")
+            known[folder] = _skip(parts, _step(parts, used_up_by(above), name))
+        return known[folder]
+
+    found = []
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if len(path) <= LONGEST_PATH and len(parts) in _step(parts, used_up_by(folder), name):
+            found.append(path)
+    return found
+
+
+def _step(parts: Sequence[str], reached: Iterable[int], name: str) -> set[int]:
+    """How many parts of a pattern may be used up after one more name; the last `**` needs at least one name."""
+    after = set()
+    for at in reached:
+        if at < len(parts) and parts[at] == "**":
+            after.add(at)
+            if at == len(parts) - 1:
+                after.add(at + 1)
+        elif at < len(parts) and _name_matches(name, parts[at]):
+            after.add(at + 1)
+    return after
+
+
+def _skip(parts: Sequence[str], reached: set[int]) -> frozenset[int]:
+    """The same if each `**` may also be no folder at all."""
+    skipped = set(reached)
+    for at in reached:
+        while at < len(parts) - 1 and parts[at] == "**":
+            at += 1
+            skipped.add(at)
+    return frozenset(skipped)
 
 
 def _name_matches(name: str, part: str) -> bool:
@@ -271,6 +307,8 @@ def read_configs(card: bytes, *, is_yaml: bool = False) -> dict[str, Config]:
     for number, given in enumerate(content, start=1):
         if not isinstance(given, dict) or not isinstance(name := given.get("config_name"), str) or not name:
             raise ValueError(f"number {number:,} of its configs has no config_name")
+        if printable(name) != name or len(name) > LONGEST_NAME:
+            raise ValueError(f"{name!r:.200} is not the name of a configuration")
         if name in configs:
             raise ValueError(f"it has the configuration {name!r:.200} twice")
         folder = given.get("data_dir") or ""

@@ -9,10 +9,11 @@ hold the same long text in a million rows, as numbers into a dictionary.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.text.documents import MOST_DOCUMENT_BYTES, too_long
@@ -86,7 +87,7 @@ def column_texts(columns: Iterable[pa.Array], field: str, location: str) -> Iter
 def to_python(column: pa.Array, start: int, where: Callable[[int], str]) -> list[Any]:
     """The values of an array as Python objects; `where` names a row, the first of which is `start`."""
     try:
-        values: list[Any] = column.to_pylist()
+        values = _values(column)
     except UnicodeDecodeError:
         for row, value in enumerate(column, start):
             try:
@@ -100,6 +101,47 @@ def to_python(column: pa.Array, start: int, where: Callable[[int], str]) -> list
     return values
 
 
+def _values(column: pa.Array) -> list[Any]:
+    """What to_pylist gives, several times as fast for lists and for numbers into a dictionary; a list that is null is empty."""
+    import pyarrow as pa
+
+    if _is_list(column.type):
+        inner, offsets = _values(column.flatten()), _offsets(column).tolist()
+        return [inner[start:end] for start, end in pairwise(offsets)]
+    values: list[Any] = (column.dictionary_decode() if pa.types.is_dictionary(column.type) else column).to_pylist()
+    return values
+
+
+def _offsets(lists: pa.Array) -> npt.NDArray[np.int64]:
+    """Where each list begins in the flattened array, and the end of the last."""
+    import pyarrow as pa
+
+    if pa.types.is_fixed_size_list(lists.type):
+        sizes = _is_valid(lists) * np.int64(lists.type.list_size)
+    else:
+        sizes = _is_valid(lists) * np.diff(_numbers(lists.offsets, np.int64 if lists.offsets.type == pa.int64() else np.int32))
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+
+
+def _is_valid(column: pa.Array) -> npt.NDArray[np.int8]:
+    import pyarrow as pa
+
+    return _numbers(column.is_valid().cast(pa.int8()), np.int8)
+
+
+def _numbers(column: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """What to_numpy gives, which imports pandas where it is installed: a second."""
+    if not len(column):
+        return np.empty(0, dtype)
+    return np.frombuffer(column.buffers()[1], dtype)[column.offset : column.offset + len(column)]
+
+
+def _from_numbers(numbers: npt.NDArray[np.int64]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
 def select(column: pa.Array, path: list[str]) -> pa.Array:
     """The inner column of one of structs, or of lists of structs, to which the names `path` lead."""
     import pyarrow as pa
@@ -109,9 +151,7 @@ def select(column: pa.Array, path: list[str]) -> pa.Array:
         return column
     if pa.types.is_struct(column.type):
         return select(pc.struct_field(column, [column.type.get_field_index(path[0])]), path[1:])
-    sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
-    offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-    return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), select(column.flatten(), path))
+    return pa.LargeListArray.from_arrays(_from_numbers(_offsets(column)), select(column.flatten(), path))
 
 
 def show_names(names: Iterable[str]) -> str:
@@ -195,10 +235,10 @@ def _names(fields: Iterable[pa.Field], wanted: Callable[[pa.DataType], bool], de
 
 
 def _keys(value: Any, holds: type = object, depth: int = 0) -> Iterator[str]:
-    """The paths of the innermost values of an object that are of type `holds` or lists."""
+    """The paths of the innermost values of an object that are of type `holds` or lists of it."""
     for key, inner in value.items():
-        if isinstance(inner, list):
-            inner = next((each for each in inner if isinstance(each, dict)), inner)
+        while isinstance(inner, list) and inner:
+            inner = next((each for each in inner if each is not None), None)
         if isinstance(inner, dict) and inner and depth < _MOST_DEPTH:
             yield from (f"{key}.{name}" for name in _keys(inner, holds, depth + 1))
         elif isinstance(inner, holds):
@@ -259,8 +299,7 @@ def _size_bytes(column: pa.Array) -> int:
     if _is_list(column.type):
         return len(column) + _size_bytes(column.flatten())
     if pa.types.is_dictionary(column.type):
-        sizes = pc.fill_null(_lengths(column.dictionary).take(column.indices), 0)
-        return len(column) + int(pc.sum(sizes).as_py() or 0)
+        return len(column) + int(pc.sum(_lengths(column.dictionary).take(column.indices)).as_py() or 0)
     if pa.types.is_string_view(column.type):
         return len(column) + int(pc.sum(_lengths(column)).as_py() or 0)
     return len(column) + int(column.nbytes)
@@ -273,5 +312,7 @@ def _lengths(texts: pa.Array) -> pa.Array:
 
     if not pa.types.is_string_view(texts.type):
         return pc.binary_length(texts).cast(pa.int64())
+    if not len(texts):
+        return _from_numbers(np.empty(0, np.int64))
     views = np.frombuffer(texts.buffers()[1], np.int32)[::4][texts.offset : texts.offset + len(texts)]  # length, then 12 bytes
-    return pa.array(np.where(texts.is_valid().to_numpy(zero_copy_only=False), views, 0), pa.int64())
+    return _from_numbers(np.multiply(_is_valid(texts), views, dtype=np.int64))

@@ -70,14 +70,14 @@ class ParquetRows:
         leaves = [name for name in stored if _leads_to(path, name.split("."))] or path[:1]
         in_lists = any(len(name.split(".")) > len(path) for name in leaves)
         file = pq.ParquetFile(self._raw, **_OPTIONS, read_dictionary=leaves) if in_lists else self._file
-        rows = self._rows_at_a_time([path])
+        rows = self._rows_at_a_time([path], as_dictionary=in_lists)
         for group in range(file.num_row_groups):  # pyarrow has no lists with dictionaries of two groups
             for batch in file.iter_batches(rows, row_groups=[group], columns=leaves, use_threads=False):
                 yield select(batch.column(path[0]), path[1:])
 
-    def _rows_at_a_time(self, paths: list[list[str]]) -> int:
-        """As many rows as fit in about `MOST_DOCUMENT_BYTES`."""
-        largest, most_values = 1, 0
+    def _rows_at_a_time(self, paths: list[list[str]], *, as_dictionary: bool = False) -> int:
+        """As many rows as fit in about `MOST_DOCUMENT_BYTES`; whether texts in lists are read as numbers into a dictionary."""
+        row_bytes, largest, most_values = 1, 0, 0  # the last in the lists of a row group
         with suppress(OSError, ValueError, LookupError, TypeError):  # a damaged file; reading it will report that
             for group in _footer(self._raw)[_ROW_GROUPS]:
                 rows = max(1, group[_ROWS])
@@ -85,9 +85,12 @@ class ParquetRows:
                     stored = [name.decode() for name in chunk[_PATH]]
                     if not any(_leads_to(path, stored) for path in paths):
                         continue
-                    mean = max(chunk[_UNCOMPRESSED_BYTES], _LEVEL_BYTES * (chunk[_VALUES] - rows)) // rows
-                    largest = max(largest, mean, self._dictionary_bytes(chunk))
-                    most_values = max(most_values, chunk[_VALUES] - rows)
+                    in_lists = chunk[_VALUES] - rows
+                    mean = max(chunk[_UNCOMPRESSED_BYTES], _LEVEL_BYTES * in_lists) // rows
+                    dictionary = self._dictionary_bytes(chunk)
+                    row_bytes = max(row_bytes, mean, 0 if in_lists > 0 and as_dictionary else dictionary)
+                    largest = max(largest, mean, dictionary)
+                    most_values = max(most_values, in_lists)
         if largest > MOST_DOCUMENT_BYTES:
             raise BertprepError(
                 f"{self._location}: has values of {largest:,} bytes, more than the {MOST_DOCUMENT_BYTES:,} of the longest "
@@ -98,7 +101,7 @@ class ParquetRows:
                 f"{self._location}: has lists with {most_values:,} texts in a row group, more than the {_MOST_VALUES:,} "
                 "that are read; write it with smaller row groups"
             )
-        return max(1, min(_MOST_ROWS, MOST_DOCUMENT_BYTES // largest))
+        return max(1, min(_MOST_ROWS, MOST_DOCUMENT_BYTES // row_bytes))
 
     def _dictionary_bytes(self, chunk: dict[int, Any]) -> int:
         """The size of the dictionary page that a column may begin with; 0 if it has none."""

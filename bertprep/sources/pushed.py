@@ -77,7 +77,10 @@ def list_pushed(wanted: HubFiles, hub: Hub) -> Listing:
             raise BertprepError(f"{page_of(wanted)}: {name} {problem}, by its {MANIFEST}; ask its owner to push it again")
     names = [*manifest.files, *(name for name in BESIDE if name in entries)]
     listing = list_entries(wanted, commit, [entries[name] for name in names], source_of(wanted))
-    return Listing(listing.source, listing.revision, (*listing.files, _as_pushed(wanted, commit, entries[MANIFEST])))
+    try:
+        return Listing(listing.source, listing.revision, (*listing.files, _as_pushed(wanted, commit, entries[MANIFEST])))
+    except ValueError as error:
+        raise BertprepError(f"{page_of(wanted)}: its {MANIFEST} is not one of a push ({error}); {advice}") from error
 
 
 def _problem(entry: Entry | None, facts: dict[str, object]) -> str | None:

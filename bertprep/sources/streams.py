@@ -30,7 +30,7 @@ def is_glob(location: str) -> bool:
 
 def suffixes(location: str) -> tuple[str, str]:
     """The suffixes of the name and its compression: ('.jsonl', '.gz'); '' for a missing one."""
-    name = PurePosixPath(location.partition("?")[0] if is_url(location) else location)
+    name = PurePosixPath(_hops(location)[1].partition("?")[0] if is_url(location) else location)
     compression = name.suffix.lower() if name.suffix.lower() in COMPRESSIONS else ""
     kind = (PurePosixPath(name.stem) if compression else name).suffix.lower()
     return kind.partition("-")[0], compression  # parts of a dump are named ....xml-p1p41242.bz2
@@ -75,7 +75,6 @@ def identify(location: str) -> dict[str, Any]:
 def find_files(location: str) -> list[str] | None:
     """The URLs of the files that match a URL with wildcards, or are below a folder, sorted; None for the URL of a file."""
     file_system, path = _file_system(location)
-    _, chain, archive = location.partition("::")  # zip://a/*.txt::s3://bucket/a.zip
     with _explained(location):
         if is_glob(path) and not file_system.exists(path):
             found = [name for name, info in file_system.glob(path, detail=True).items() if info["type"] == "file"]
@@ -83,7 +82,20 @@ def find_files(location: str) -> list[str] | None:
             found = file_system.find(path)
         else:
             return None
-    return [str(file_system.unstrip_protocol(name)) + chain + archive for name in sorted(found)]
+    before, hop, after = _hops(location)
+    start = hop.rstrip("/").removesuffix(path)  # with the host, which paths lack
+    return [f"{before}{start}{name}{after}" for name in sorted(found)]
+
+
+def _hops(location: str) -> tuple[str, str, str]:
+    """The hop of a chained URL that has the file's path, with what stands before and after it.
+
+    >>> _hops("zip://a/*.txt::s3://bucket/a.zip"), _hops("simplecache::s3://bucket/a.txt")
+    (('', 'zip://a/*.txt', '::s3://bucket/a.zip'), ('simplecache::', 's3://bucket/a.txt', ''))
+    """
+    hops = location.split("::")
+    at = next(number for number, hop in enumerate(hops) if "://" in hop)
+    return "".join(f"{hop}::" for hop in hops[:at]), hops[at], "".join(f"::{hop}" for hop in hops[at + 1 :])
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
     WORKDIR/download/CORPUS/listing.json                      what a download consists of, with every file's sha256
     WORKDIR/download/CORPUS/...                               its files, as they are at their source
+    WORKDIR/download/datasets/OWNER/NAME/CONFIG-SPLIT/...     the same of a split of a data set on the Hub
+    WORKDIR/download/web/1f2e3d4c5b6a7988/...                 the same of an address given as input
     WORKDIR/download/squad/{v1.1,v2.0}/train-v1.1.json        task data as trainers read it; parquet/ holds what it is made of
     WORKDIR/download/{CoLA,MRPC,MNLI,...}/train.tsv
     WORKDIR/download/weights/google-bert/bert-base-uncased/   bert_config.json, vocab.txt, model.safetensors, ...

@@ -1,8 +1,10 @@
 """`bertprep push` to a Hub that is real HTTP, and back: nothing is sent twice, nobody sees half, all records are the same."""
 
+import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -168,16 +170,23 @@ def test_only_what_differs_is_sent(hub: HubServer, records: Path, tmp_path: Path
     ]  # fmt: skip
 
 
-def test_a_killed_push_sends_only_the_rest(hub: HubServer, records: Path) -> None:
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_push_sends_only_the_rest(stop: signal.Signals, hub: HubServer, records: Path) -> None:
     manifest = read_manifest(records)
     assert manifest
     [last, *others] = [facts["sha256"] for facts in manifest.files.values()]
     hub.fail(f"/lfs/{last}", stall_after=20_000)
     command = [sys.executable, "-m", "bertprep", "push", str(records), NAME]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
     hub.wait_until(lambda: hub.uploads.received[f"/lfs/{last}"] >= 20_000 and hub.uploads.stored.keys() >= set(others))
-    process.kill()
-    assert process.communicate()[0].count("Traceback") == 0
+    process.send_signal(stop)
+    said, _ = process.communicate(timeout=40)  # the connection is stalled for longer
+    assert "Traceback" not in said
+    assert process.returncode == (130 if stop == signal.SIGINT else -stop)
+    assert ("stopped; finished files are kept, and the same command resumes" in said) == (stop == signal.SIGINT)
     assert [*files_on(hub)] == [".gitattributes"]
     hub.faults.clear()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -371,6 +380,12 @@ def with_manifest(change: Callable[[dict[str, Any]], Any]) -> Change:
     return changed
 
 
+def claiming(files: dict[str, bytes], name: str) -> dict[str, bytes]:
+    """A file of that name, which the manifest calls one of records."""
+    facts = {"bytes": 5, "sha256": hashlib.sha256(b"bytes").hexdigest(), "examples": 1}
+    return {**with_manifest(lambda m: m["files"].update({name: facts}))(files), name: b"bytes"}
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -379,6 +394,8 @@ def with_manifest(change: Callable[[dict[str, Any]], Any]) -> Change:
         (lambda files: {**files, TEST_FILE: b"another"}, "has 7 bytes, expected "),
         (lambda files: {**files, TEST_FILE: bytes(len(files[TEST_FILE]))}, "has sha256 .*, expected "),
         (lambda files: {**files, MANIFEST: b"[]"}, "its manifest.json is not one of bertprep's"),
+        (lambda files: claiming(files, "pushed.json"), "two files have the same name"),
+        (lambda files: claiming(files, "vocab.txt"), "two files have the same name"),
         (with_manifest(lambda m: m.update(kind="text shards")), "its manifest.json is not one of bertprep's"),
         (with_manifest(lambda m: m["files"].update({"../x": m["files"][TEST_FILE]})), "its manifest.json is not one of"),
         (

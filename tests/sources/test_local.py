@@ -28,6 +28,7 @@ from tests.corpora import sums
 DOCUMENTS = ["Ein Satz.\nNoch einer.", "Zweites Dokument: \u4e00\u4e8c\u3002", "A third."]
 TEXT = "\n\n".join(DOCUMENTS) + "\n"
 JSON_LINES = "".join(json.dumps({"id": number, "text": text}) + "\n" for number, text in enumerate(DOCUMENTS))
+TABLE = "id,text\r\n" + "".join(f'{number},"{text}"\r\n' for number, text in enumerate(DOCUMENTS))
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".gz": gzip.compress,
@@ -54,7 +55,7 @@ def documents_of(text: FormattedText) -> list[str]:
 
 
 @pytest.mark.parametrize("packing", PACK)
-@pytest.mark.parametrize(("name", "content"), [("a.txt", TEXT), ("a.jsonl", JSON_LINES), ("unnamed", TEXT)])
+@pytest.mark.parametrize(("name", "content"), [("a.txt", TEXT), ("a.jsonl", JSON_LINES), ("a.csv", TABLE), ("unnamed", TEXT)])
 def test_every_kind_in_every_packing_gives_the_same_documents(name: str, content: str, packing: str, tmp_path: Path) -> None:
     path = tmp_path / (name + packing)
     path.write_bytes(PACK[packing](content.encode()))
@@ -144,6 +145,10 @@ def test_a_url_is_opened_by_fsspec(tmp_path: Path) -> None:
     assert documents_of(made(tmp_path, f"file://{tmp_path}/a.jsonl.gz")) == DOCUMENTS
     parquet(tmp_path / "b.parquet", [*DOCUMENTS])
     assert documents_of(made(tmp_path, f"file://{tmp_path}/b.parquet")) == DOCUMENTS
+    for make in (pa.ipc.new_stream, pa.ipc.new_file):
+        with make(tmp_path / "c.arrow", pa.schema({"text": pa.string()})) as writer:
+            writer.write_table(pa.table({"text": DOCUMENTS}), max_chunksize=2)
+        assert documents_of(made(tmp_path, f"file://{tmp_path}/c.arrow")) == DOCUMENTS
 
 
 @pytest.mark.parametrize(

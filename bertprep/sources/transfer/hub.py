@@ -100,7 +100,7 @@ class Hub:
         try:
             return patience.persist(ask)
         except RefusedError as refusal:
-            raise explain(wanted, refusal) from refusal
+            raise explain_file(wanted, refusal) from refusal
 
     def _files(self, page: str) -> Iterator[Entry]:
         """The files of a listing from one page on; raises `ValueError` for an invalid or endless listing."""
@@ -204,6 +204,11 @@ def explain(wanted: HubFiles, refusal: RefusedError) -> BertprepError:
             "token of an account that may read it"
         )
     return refusal
+
+
+def explain_file(wanted: HubFiles, refusal: RefusedError) -> BertprepError:
+    """The same for the refusal of one file, which may be only that file's."""
+    return explain(wanted, refusal) if refusal.code in ("GatedRepo", "RepoNotFound") else refusal
 
 
 def _not_a_hub(url: str, why: ValueError) -> BertprepError:

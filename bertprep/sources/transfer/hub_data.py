@@ -24,14 +24,14 @@ from bertprep.sources.local import IN_FOLDERS, Fetched
 from bertprep.sources.streams import is_glob, suffixes
 from bertprep.sources.transfer.fetch import fetch
 from bertprep.sources.transfer.http import RefusedError, Web
-from bertprep.sources.transfer.hub import Entry, Hub, explain, list_entries, page_of, source_of
+from bertprep.sources.transfer.hub import Entry, Hub, explain_file, list_entries, page_of, source_of
 from bertprep.sources.transfer.listing import Listing, check_source, load_listing, missing, save_listing
 from bertprep.untrusted import check_name
 from bertprep.workspace.layout import LISTING, Workspace
 
 _NAME = re.compile(r"([\w-][\w.-]*/[\w-][\w.-]*)(?::(.+))?", re.ASCII)
 _ADDRESS = re.compile(
-    r"hf://(?P<kind>datasets/|)(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(?:@(?P<revision>refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/(?P<path>.*))?",
+    r"hf://(?P<kind>datasets/|)(?P<repo>(?!datasets/)[\w-][\w.-]*/[\w-][\w.-]*)(?:@(?P<revision>refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/(?P<path>.*))?",
     re.ASCII,
 )
 _OTHER_KINDS = ("hf://spaces/", "hf://buckets/")
@@ -42,10 +42,13 @@ def is_hub_address(location: str) -> bool:
     return location.startswith("hf://") and not location.startswith(_OTHER_KINDS)
 
 
-def fetch_split(name: str, split: str | None, workspace: Workspace, *, reporter: Reporter) -> tuple[Path, Listing]:
+def fetch_split(
+    name: str, split: str | None, workspace: Workspace, *, verify: bool = False, reporter: Reporter
+) -> tuple[Path, Listing]:
     """The folder and listing of a split, by default train, of the data set OWNER/NAME or OWNER/NAME:CONFIG.
 
-    Raises `UsageError` for what does not exist, with what does, `BertprepError` for what cannot be fetched or is not text.
+    Existing files are kept if their size is right, or with `verify` their checksum. Raises `UsageError` for what does not
+    exist, with what does, `BertprepError` for what cannot be fetched or is not text.
     """
     split = data_files.check_split(TRAIN if split is None else split)
     match = _NAME.fullmatch(name)
@@ -60,12 +63,13 @@ def fetch_split(name: str, split: str | None, workspace: Workspace, *, reporter:
     listing = None
     if folder is None:
         with Web() as web:
-            listing = _list_split(Hub(web, reporter=reporter), wanted, config, split)
-        folder = home / check_name(f"{listing.source['config']}-{split}")
-    return folder, _provide(folder, listing, wanted, label=f"{wanted.repo} {folder.name}", reporter=reporter)
+            name, listing = _list_split(Hub(web, reporter=reporter), wanted, config, split)
+        folder = home / name
+    label = f"{wanted.repo} {folder.name}"
+    return folder, _provide(folder, listing, wanted, verify=verify, label=label, reporter=reporter)
 
 
-def fetch_address(address: str, workspace: Workspace, *, reporter: Reporter) -> tuple[Path, Listing]:
+def fetch_address(address: str, workspace: Workspace, *, verify: bool = False, reporter: Reporter) -> tuple[Path, Listing]:
     """The folder and listing of the files at hf://datasets/OWNER/NAME[@REVISION]/PATH, a file, a folder or a pattern.
 
     Of a folder, and of what matches a pattern, the kinds of files that are read in folders. Raises as `fetch_split` does.
@@ -85,7 +89,7 @@ def fetch_address(address: str, workspace: Workspace, *, reporter: Reporter) -> 
         with Web() as web:
             commit, tree = Hub(web, reporter=reporter).tree(wanted)
         listing = list_entries(wanted, commit, _at_path(address, path, tree), source_of(wanted))
-    return folder, _provide(folder, listing, wanted, label=address, reporter=reporter)
+    return folder, _provide(folder, listing, wanted, verify=verify, label=address, reporter=reporter)
 
 
 def _find_kept(home: Path, config: str | None, split: str) -> Path | None:
@@ -98,7 +102,9 @@ def _find_kept(home: Path, config: str | None, split: str) -> Path | None:
     return None
 
 
-def _provide(folder: Path, listing: Listing | None, wanted: HubFiles, *, label: str, reporter: Reporter) -> Listing:
+def _provide(
+    folder: Path, listing: Listing | None, wanted: HubFiles, *, verify: bool, label: str, reporter: Reporter
+) -> Listing:
     """Fetch what is missing in a folder, by its own listing if it has one, else by this one."""
     with locked(folder):
         kept = load_listing(folder)
@@ -107,16 +113,18 @@ def _provide(folder: Path, listing: Listing | None, wanted: HubFiles, *, label: 
                 raise BertprepError(f"{folder / LISTING}: was removed meanwhile; run the command again")
             save_listing(listing, folder)
             kept = listing
-        if missing(kept, folder):
+        elif listing is not None:
+            check_source(kept, listing.source, folder)
+        if verify or missing(kept, folder):
             try:
                 fetch(kept, folder, reporter=reporter, label=label)
             except RefusedError as refusal:
-                raise explain(wanted, refusal) from refusal
+                raise explain_file(wanted, refusal) from refusal
     return kept
 
 
-def _list_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> Listing:
-    """The files of a split: those that README.md or their names tell, else those of the Hub's conversion."""
+def _list_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> tuple[str, Listing]:
+    """The name and files of a split: those that README.md or their names tell, else those of the Hub's conversion."""
     try:
         commit, tree = hub.tree(wanted)
         found = None
@@ -125,6 +133,7 @@ def _list_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> L
             found = data_files.find_split([entry.path for entry in tree], configs, config, split)
         if found is None:
             wanted, (commit, tree), found = _find_converted(hub, wanted, tree, config, split)
+        name = check_name(f"{found.config}-{split}".replace("/", "_"))
     except UsageError as error:
         raise UsageError(f"--dataset {wanted.repo}: {error}") from error
     except ValueError as error:
@@ -134,7 +143,7 @@ def _list_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> L
         "hub": f"datasets/{wanted.repo}", "revision": wanted.revision, "config": found.config, "split": split,
         "is_default": found.is_default,
     }  # fmt: skip
-    return list_entries(wanted, commit, [entries[path] for path in found.paths], source)
+    return name, list_entries(wanted, commit, [entries[path] for path in found.paths], source)
 
 
 def _configs(hub: Hub, wanted: HubFiles, commit: str, tree: list[Entry]) -> dict[str, Config]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -214,16 +215,22 @@ class DatasetRepository:
     ) -> None:
         """Send the files that the Hub keeps apart from git; small ones come with the commit."""
         for batch in _batches(paths, contents):
-            patience = self._patience(self.url)
             operations = [additions[path] for path in batch]
-            patience.persist(
-                lambda operations=operations: _request(  # type: ignore[misc]
-                    self.url,
-                    self._user,
-                    lambda: self._api.preupload_lfs_files(self.name, operations, repo_type=DATASET, free_memory=False),
-                )
-            )
+            self._patience(self.url).persist(lambda operations=operations: self._preupload(operations))  # type: ignore[misc]
             shown.advance(len(batch), MB=sum(contents[path].size_bytes for path in batch) / 1e6)
+
+    def _preupload(self, operations: list[CommitOperationAdd]) -> None:
+        """Send some files, in another thread, since huggingface_hub would not let go of them at Ctrl-C."""
+        pool = ThreadPoolExecutor(1)
+        try:
+            pool.submit(
+                _request,
+                self.url,
+                self._user,
+                lambda: self._api.preupload_lfs_files(self.name, operations, repo_type=DATASET, free_memory=False),
+            ).result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _patiently(self, what: str, action: Callable[[], Result]) -> Result:
         return self._patience(what).persist(lambda: _request(what, getattr(self, "_user", ""), action))
