@@ -96,7 +96,7 @@ def find_task_data(workdir: Path, name: str, record_format: str | None, *, make:
         and not each.is_unfinished and record_format in (None, each.format)
     ]  # fmt: skip
     if not found:
-        of_format = f" as {record_format}s" if record_format else ""
+        of_format = f" as {record_format} files" if record_format else ""
         raise UsageError(f"{workdir}: has no finished records of {name}{of_format}; {make} makes them, --data names others")
     newest = _newest(found)
     among = f"the newest of {len(found):,}" if len(found) > 1 else "the only one"
@@ -131,7 +131,7 @@ def name_data(
             )
         if record_format not in (None, part.format):
             raise UsageError(
-                f"{part.folders[0]}: holds {part.format}s, asked for is --format {record_format}; "
+                f"{part.folders[0]}: holds {part.format} files, asked for is --format {record_format}; "
                 f"leave that out, or make the other: bertprep convert {part.folders[0]} DIR"
             )
     check_same_vocabulary(parts)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -264,7 +264,7 @@ def _source(
         parquet = pq.ParquetFile(source, pre_buffer=False)
         kind, fields = _fields_of(path, parquet.schema_arrow)
         names = [field.column.name for field in fields]
-        _check_lengths(path, parquet.metadata, names)
+        _check_lengths(path, pa.BufferReader(pa.py_buffer(data)), names)
 
         def read(rows: int) -> Iterator[pa.RecordBatch]:
             return (batch.select(names) for batch in parquet.iter_batches(rows, columns=names, use_threads=False))
@@ -280,16 +280,16 @@ def _source(
     return kind, fields, iter(pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(data)), options=_only(fields)))
 
 
-def _check_lengths(path: Path, metadata: Any, names: list[str]) -> None:
+def _check_lengths(path: Path, source: Any, names: list[str]) -> None:
     """Raise `BertprepError` for records that are too long on average: a few bytes of Parquet can be lists of gigabytes."""
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        for column in map(group.column, range(group.num_columns)):
-            name = column.path_in_schema.partition(".")[0]
-            if name in names and column.num_values > MOST_VALUES * group.num_rows:
+    from bertprep.sources.parquet import sizes_of_columns
+
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # a damaged file; reading it will report that
+        for name, values, rows in sizes_of_columns(source):
+            if name in names and values > MOST_VALUES * rows:
                 raise BertprepError(
-                    f"{path}: column {name} has {column.num_values:,} values in {group.num_rows:,} records, expected "
-                    f"1 to {MOST_VALUES:,} in each; give a file that bertprep create or a tool like it has made"
+                    f"{path}: column {name} has {values:,} values in {rows:,} records, expected 1 to {MOST_VALUES:,} in each; "
+                    "give a file that bertprep create or a tool like it has made"
                 )
 
 

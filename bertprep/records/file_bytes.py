@@ -29,6 +29,7 @@ from bertprep.records.formats import find_format
 _GZIP_MAGIC = b"\x1f\x8b"
 _IN_MEMORY_BYTES = 16 << 20  # decompressed
 _MOST_DECOMPRESSED_BYTES = 32 << 30
+_REWRITTEN = "rewritten as plain Arrow"
 _ON_DISK = Path("/var/tmp")  # /tmp may be memory
 
 
@@ -96,13 +97,15 @@ class FileBytes:
         if self.format == RecordFormat.ARROW and self.array[0] == 0xFF:
             self.batches = find_batches(path, self.array, pred)
         if self.batches is None:
-            held = _Held(path, "rewritten as plain Arrow", "bertprep convert it where there is space")
+            held = _Held(path, _REWRITTEN, "bertprep convert it where there is space")
             rewrite(path, self.array, self.format, cast(BinaryIO, held))
             self.check()
             self.close()
             self._take(held.content())
             self.is_rewritten = True
             self.batches = find_batches(path, self.array, pred)
+            if self.batches is None:
+                raise BertprepError(f"{path}: cannot be {_REWRITTEN}; give it as TFRecord")
 
 
 class _Held(io.RawIOBase):

@@ -110,6 +110,16 @@ class ParquetRows:
         return int(header[_PAGE_UNCOMPRESSED_BYTES]) if header[_PAGE_KIND] == _DICTIONARY_PAGE else 0
 
 
+def sizes_of_columns(raw: BinaryIO) -> Iterator[tuple[str, int, int]]:
+    """(name, number of values, number of rows) of each column in each row group.
+
+    Raises `OSError`, `ValueError`, `LookupError`, `TypeError` or `AttributeError` where the file is damaged.
+    """
+    for group in _footer(raw)[_ROW_GROUPS]:
+        for chunk in (chunk[_CHUNK_FACTS] for chunk in group[_CHUNKS]):
+            yield chunk[_PATH][0].decode(), chunk[_VALUES], group[_ROWS]
+
+
 def _footer(raw: BinaryIO) -> dict[int, Any]:
     """The metadata at the end of a file; pyarrow's own parser of it crashes on some wrong numbers."""
     raw.seek(-8, io.SEEK_END)

@@ -346,6 +346,8 @@ def test_files_that_do_not_say_their_predictions_have_room_for_the_most(tmp_path
             room = PretrainingExamples.empty(31, seq=16, pred=3)
             opened.gather_into(room, np.arange(31))
             assert room.masked_lm_positions[:8, 2].tolist() == [0] * 8
+    (outcome,) = bertprep.validate([tmp_path / "a"], workers=1)
+    assert (outcome.pred, "mixed-shape" in {finding.code for finding in outcome.findings}) == (3, False)
     bertprep.convert(tmp_path / "a", tmp_path / "c", to="tfrecord", workers=1)
     with RecordSet([tmp_path / "c"]) as opened:
         assert (opened.pred, len(opened)) == (3, 31)

@@ -147,7 +147,7 @@ def test_a_manifest_tells_the_size_of_a_vocabulary_that_is_gone(tmp_path: Path) 
         ({}, {"seq": 16}, "a: has records of 8 tokens, asked for is --seq 16; .* bertprep create --seq 16"),
         ({"seq": 16}, {}, "b: has records of 16 tokens, asked for is 8, as .*a has; "),
         ({"pred": 3}, {}, "b: has 3 predictions a record, .*a has 2; "),
-        ({"record_format": "ofrecord"}, {"record_format": "tfrecord"}, "b: holds ofrecords, asked for is --format tfrecord; "),
+        ({"record_format": "ofrecord"}, {"record_format": "tfrecord"}, "b: holds ofrecord files, asked for is --format tfrecord; "),
         ({"tokens": (*TOKENS, "f")}, {}, "b: was made with a vocabulary of sha256 .*, .*a with one of .*; a model has one"),
         ({"cased": True}, {}, "b: is cased, .*a is uncased; a model has one vocabulary"),
     ],
