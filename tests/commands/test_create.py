@@ -15,10 +15,12 @@ from bertprep.commands.create import create
 from bertprep.commands.shard import shard
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import BertprepError, UsageError
+from bertprep.instances import load_vocabulary
 from bertprep.records.data_sets import find_records
 from bertprep.workspace.manifest import sha256_of
-from tests.corpora import deal, sums
+from tests.corpora import deal, pad_at, sums
 from tests.golden import GOLDEN
+from tests.instances.examples import reference_examples
 
 VOCABULARY = GOLDEN / "vocab.txt"
 SETTINGS = bertprep.InstanceSettings(dupe=2)
@@ -90,6 +92,54 @@ def test_the_bytes_are_the_same_on_every_python_and_machine(
     found, names = sums(tmp_path), ("corpus_training_00000.tfrecord", "part-0", "corpus_training_00000.arrow")
     made = [found[f"{folder}/{name}"] for folder, name in zip(formats, names, strict=True)]
     assert made == [tfrecord, ofrecord, arrow]
+
+
+@pytest.mark.parametrize(
+    ("pad", "settings"),
+    [
+        (4, bertprep.InstanceSettings(dupe=2)),
+        (200, bertprep.InstanceSettings(whole_word=True)),
+        (20_000, bertprep.InstanceSettings(seq=512, pred=80)),
+        (20_001, bertprep.InstanceSettings(seq=97, pred=9, short_seq_prob=1.0)),
+    ],
+    ids=["one byte", "two bytes", "three bytes", "three bytes, many short ones"],
+)
+def test_padding_is_the_number_of_pad(
+    pad: int, settings: bertprep.InstanceSettings, golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, vocab = tmp_path / "text.txt", pad_at(pad, tmp_path)
+    text.write_bytes(b"\n\n".join(golden_corpus.read_bytes().split(b"\n\n")[:20]))
+    asked = {"vocab": vocab, "settings": settings, "formats": RECORD_FORMATS}
+    made = create(inputs=[text], output=tmp_path / "made", **asked, workers=1, progress=True)
+    said = f"create: [PAD] is token {pad} of {vocab}: padding of input_ids has that id\n"
+    assert capsys.readouterr().err.count(said) == 1
+    expected = reference_examples(text, load_vocabulary(vocab), settings, seed=12345)
+    for record_format, manifest in made.manifests.items():
+        assert manifest.made_with["vocabulary"]["pad"] == pad
+        path = made.folders[record_format] / next(iter(manifest.files))
+        with bertprep.records.open(path) as file:
+            found = file[:]
+        assert len(found) == len(expected)
+        for row, example in enumerate(expected):
+            for name, padding in [("input_ids", pad), ("segment_ids", 0), ("masked_lm_positions", 0), ("masked_lm_ids", 0)]:
+                values = getattr(found, name)[row].tolist()
+                wanted = getattr(example, name)
+                assert values == [*wanted, *[padding] * (len(values) - len(wanted))], (row, name)
+            assert found.input_mask[row].sum() == len(example.input_ids)
+        assert (found.input_mask.sum(axis=1) < settings.seq).sum() > 10
+        other = {"tfrecord": "arrow", "arrow": "ofrecord", "ofrecord": "parquet", "parquet": "tfrecord"}[record_format]
+        converted = bertprep.convert(path, tmp_path / other, to=other, workers=1).target  # by the encoder of examples
+        (same,) = (made.folders[other] / name for name in made.manifests[other].files)
+        assert converted.read_bytes() == same.read_bytes()
+    assert main(["validate", str(tmp_path / "made"), "--workers", "1"]) == 0
+
+
+def test_a_vocabulary_with_pad_first_is_not_remarked_on(
+    golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = create(inputs=[golden_corpus], output=tmp_path, vocab=VOCABULARY, formats="ofrecord", workers=1, progress=True)
+    assert "[PAD]" not in capsys.readouterr().err
+    assert made.manifests["ofrecord"].made_with["vocabulary"] == {"tokens": 2937, "sha256": sha256_of(VOCABULARY)}
 
 
 def test_one_seed_gives_every_shard_the_same(golden_corpus: Path, tmp_path: Path) -> None:

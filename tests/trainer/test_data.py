@@ -62,6 +62,11 @@ def write_in_workspace(workdir: Path, name: str, *, time: int, record_format: st
     return folder
 
 
+def test_pad_may_be_any_token(tmp_path: Path) -> None:
+    folder = write_data(tmp_path / "records", tokens=(*TOKENS[1:5], "[PAD]", *TOKENS[5:]))
+    assert name_data([folder]).vocabulary_size == 10
+
+
 def test_the_newest_records_of_the_length_are_found(tmp_path: Path) -> None:
     write_in_workspace(tmp_path, "old", time=1)
     newest = write_in_workspace(tmp_path, "new", time=3, record_format="ofrecord", records=30)
@@ -147,7 +152,11 @@ def test_a_manifest_tells_the_size_of_a_vocabulary_that_is_gone(tmp_path: Path) 
         ({}, {"seq": 16}, "a: has records of 8 tokens, asked for is --seq 16; .* bertprep create --seq 16"),
         ({"seq": 16}, {}, "b: has records of 16 tokens, asked for is 8, as .*a has; "),
         ({"pred": 3}, {}, "b: has 3 predictions a record, .*a has 2; "),
-        ({"record_format": "ofrecord"}, {"record_format": "tfrecord"}, "b: holds ofrecord files, asked for is --format tfrecord; "),
+        (
+            {"record_format": "ofrecord"},
+            {"record_format": "tfrecord"},
+            "b: holds ofrecord files, asked for is --format tfrecord; ",
+        ),
         ({"tokens": (*TOKENS, "f")}, {}, "b: was made with a vocabulary of sha256 .*, .*a with one of .*; a model has one"),
         ({"cased": True}, {}, "b: is cased, .*a is uncased; a model has one vocabulary"),
     ],
