@@ -209,7 +209,7 @@ def rewrite(path: Path, data: NDArray[np.uint8], record_format: RecordFormat, to
         writer.close()
 
 
-def fits(table: NDArray[np.int64], shape: Shape, records: int) -> bool:
+def table_fits(table: NDArray[np.int64], shape: Shape, records: int) -> bool:
     """Whether a kept table is one of so many records, and all that it names is within its file."""
     columns = COLUMNS[shape.kind]
     rows, of_records, count = table[:TABLE_HEAD].tolist()

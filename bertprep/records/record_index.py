@@ -32,7 +32,7 @@ from bertprep.files.atomic import atomic_file
 from bertprep.files.mapped_file import MappedFile
 from bertprep.kernels.numbers import ARROW
 from bertprep.records import KINDS, Examples, PretrainingExamples, RecordFile
-from bertprep.records.arrow_reader import fits
+from bertprep.records.arrow_reader import table_fits
 from bertprep.records.examples import Shape
 from bertprep.records.formats import masked_checksum
 from bertprep.untrusted import MOST_BYTES, parse_json
@@ -165,7 +165,7 @@ def _read(path: Path, folder: Path) -> RecordIndex | None:
         if not is_whole or ends != [file.data_bytes for file in files]:
             return None
         tables = zip(files, index.offsets, strict=True)
-        return index if all(fits(starts, file.shape, file.records) for file, starts in tables if file.entries) else None
+        return index if all(table_fits(starts, file.shape, file.records) for file, starts in tables if file.entries) else None
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
 

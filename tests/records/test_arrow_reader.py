@@ -326,12 +326,12 @@ def test_an_index_that_leads_out_of_the_file_is_not_believed(tmp_path: Path) -> 
     write_stream(TABLE, path)
     with RecordSet([path]) as opened:
         (found,) = opened._indexes
-        assert records.arrow_reader.fits(found.offsets[0], opened.shape, 23)
+        assert records.arrow_reader.table_fits(found.offsets[0], opened.shape, 23)
         for place in range(len(found.offsets[0]) - 1):
             for value in (-1, 10**9):
                 table = found.offsets[0].copy()
                 table[place] = value
-                assert not records.arrow_reader.fits(table, opened.shape, 23)
+                assert not records.arrow_reader.table_fits(table, opened.shape, 23)
 
 
 def test_files_that_do_not_say_their_predictions_have_room_for_the_most(tmp_path: Path) -> None:
