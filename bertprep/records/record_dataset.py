@@ -57,9 +57,8 @@ class RecordBatch(Sequence[Row]):
         return RecordBatch(rows) if isinstance(row, slice) else rows
 
     def __iter__(self) -> Iterator[Row]:
-        names = tuple(self.columns)
-        for values in zip(*self.columns.values(), strict=True):
-            yield dict(zip(names, values, strict=True))
+        columns = self.columns.items()
+        return ({name: array[row] for name, array in columns} for row in range(len(self)))
 
 
 def _references(buffers: Sequence[NDArray[np.uint8]], number: int) -> int:
