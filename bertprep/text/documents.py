@@ -8,6 +8,7 @@ seek to the documents of their shard.
 
 import codecs
 import hashlib
+import io
 import os
 import re
 from array import array
@@ -15,15 +16,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from bertprep import pool
 from bertprep.errors import BertprepError, UsageError
+from bertprep.kernels.numbers import TEXT_SLACK
 
 BLOCK_BYTES = 4_000_000
+BATCH_BYTES = 500_000
 MOST_DOCUMENT_BYTES = 64 << 20
 """The longest document or line; no book is longer. Longer input lacks blank lines, or is not text."""
 HASH_BYTES = 16
@@ -296,23 +299,53 @@ def version_of(file: BinaryIO) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def read_documents(files: Mapping[int, TextFile], documents: Documents) -> Iterator[tuple[int, str]]:
-    """Yield the file number and the text of each document; one file is open at a time.
+class Batch(NamedTuple):
+    """Some documents of one file: document i ends at text[ends[i]], where the next begins; TEXT_SLACK bytes follow the last."""
 
-    Raises `BertprepError` if a file has changed since it was indexed, since its offsets would be wrong.
+    file: int  # its number
+    text: npt.NDArray[np.uint8]
+    ends: npt.NDArray[np.int64]
+
+
+def read_batches(files: Mapping[int, TextFile], documents: Documents) -> Iterator[Batch]:
+    """Yield the documents, in batches of at least one and at most `BATCH_BYTES` of text, each valid until the next one.
+
+    One file is open at a time. Raises `BertprepError` if a file has changed since it was indexed, since its offsets would be wrong.
     """
-    for number in np.unique(documents.file).tolist():
+    buffer = np.zeros(BATCH_BYTES + TEXT_SLACK, np.uint8)
+    for number in sorted(set(documents.file.tolist())):
         path = files[number].input.path
         of_file = documents.take(np.flatnonzero(documents.file == number))
+        ends = np.cumsum(of_file.size_bytes)
         try:
-            with path.open("rb") as file:
+            with path.open("rb", buffering=0) as file:
                 if version_of(file) != files[number].version:
                     raise EOFError("it was changed")
-                for start, end in zip(of_file.start.tolist(), of_file.end.tolist(), strict=True):
-                    file.seek(start)
-                    text = file.read(end - start)
-                    if len(text) < end - start:
-                        raise EOFError(f"byte {end:,} is missing")
-                    yield number, text.decode()
+                first, done = 0, 0
+                while first < len(ends):
+                    after = max(first + 1, int(np.searchsorted(ends, done + BATCH_BYTES, side="right")))
+                    size = int(ends[after - 1]) - done
+                    if len(buffer) < size + TEXT_SLACK:
+                        buffer = np.zeros(size + TEXT_SLACK, np.uint8)
+                    text = buffer[: size + TEXT_SLACK]
+                    _read_spans(file, of_file.start[first:after], ends[first:after] - done, text.data)
+                    yield Batch(number, text, ends[first:after] - done)
+                    first, done = after, int(ends[after - 1])
         except (OSError, EOFError, UnicodeDecodeError) as error:
             raise BertprepError(f"{path}: can no longer be read as it was at the start of the run: {error}") from error
+
+
+def _read_spans(file: io.FileIO, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], text: memoryview) -> None:
+    """Read the spans of a file that begin at `starts`, one after the other, each up to text[ends[i]]; they must be UTF-8."""
+    at = 0
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        position = start
+        while at < end:
+            read = os.preadv(file.fileno(), [text[at:end]], position)
+            if not read:
+                raise EOFError(f"byte {position + end - at:,} is missing")
+            at += read
+            position += read
+    read_text = bytes(text[:at])
+    if not read_text.isascii():
+        read_text.decode()
