@@ -16,26 +16,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from bertprep import pool
+from bertprep import kernels, pool
 from bertprep.errors import BertprepError, UsageError
 from bertprep.kernels.numbers import TEXT_SLACK
 
-BLOCK_BYTES = 4_000_000
+BLOCK_BYTES = 1_000_000
 BATCH_BYTES = 500_000
 MOST_DOCUMENT_BYTES = 64 << 20
 """The longest document or line; no book is longer. Longer input lacks blank lines, or is not text."""
 HASH_BYTES = 16
 
-# The gap between two documents, from the last line end of one to the first byte of the next: blank lines, of characters for
-# which str.isspace is true. No nested repeats of one byte, which could take exponential time.
-_ASCII_SPACE = rb"[\t-\r\x1c-\x20]*"
-_OTHER_SPACE = rb"\xc2[\x85\xa0]|\xe1\x9a\x80|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|\xe3\x80\x80"
-_BLANK_LINES = re.compile(rb"\n%b(?:(?:%b)%b)*\n" % (_ASCII_SPACE, _OTHER_SPACE, _ASCII_SPACE))
+_NEWLINE = 10
 _LETTER_OR_DIGIT = re.compile(rb"[0-9A-Za-z]")
 
 
@@ -114,6 +110,7 @@ def index_documents(
     seen: set[Path] = set()
     for given in inputs:
         _check_input(given.path, seen)
+    kernels.load()  # for all workers
     found: dict[str, _FileIndex] = {}
     tasks = [(str(given.path), given) for given in inputs]
     with closing(pool.run(_index_file, tasks, workers=workers)) as results:
@@ -229,30 +226,26 @@ def _has_word(text: bytes) -> bool:
 def _read_index(given: TextInput) -> _FileIndex:
     digest = hashlib.sha256()
     found = _DocumentCollector()
-    position = 0
-    with given.path.open("rb") as file:
+    with given.path.open("rb", buffering=0) as file:
         version = version_of(file)
-        while block := file.read(BLOCK_BYTES) + file.readline(MOST_DOCUMENT_BYTES):  # whole lines only
-            digest.update(block)
+        position = 0
+        for block, size in _blocks_of_lines(file, digest, given.path):
             if position == 0:
-                check_encoding(given.path, block)
-            if len(block) >= MOST_DOCUMENT_BYTES:
-                raise too_long(f"{given.path}: byte {position:,} and after", "a line")
-            _check_utf8(given.path, block, position)
+                check_encoding(given.path, bytes(block[1 : 1 + min(size, 4096)]))
             skipped = 0
-            if position == 0 and block.startswith(codecs.BOM_UTF8):
+            if position == 0 and block.startswith(codecs.BOM_UTF8, 1, 1 + size):
                 skipped = len(codecs.BOM_UTF8)
                 found.end_document(0, skipped)
-            # A line end before the block and, if the file lacks one, after the last line makes every blank line match.
-            lines = b"".join((b"\n", block[skipped:] if skipped else block, b"" if block.endswith(b"\n") else b"\n"))
-            text_start, offset = 1, position + skipped - 1
-            for gap in () if given.one_document else _BLANK_LINES.finditer(lines):
-                start, end = gap.span()
-                found.add(lines[text_start:start])
-                found.end_document(offset + start, offset + end)
-                text_start = end
-            found.add(lines[text_start:])
-            position += len(block)
+                block[skipped] = _NEWLINE
+            gaps, end = _find_gaps(given.path, block, skipped, size, position)
+            text_start, offset = skipped + 1, position - 1
+            with memoryview(block) as view:
+                for start, gap_end in () if given.one_document else gaps:
+                    found.add(bytes(view[text_start:start]))
+                    found.end_document(offset + start, offset + gap_end)
+                    text_start = gap_end
+                found.add(bytes(view[text_start:end]))
+            position += size
             if position - found.started > MOST_DOCUMENT_BYTES:
                 raise too_long(f"{given.path}: byte {found.started:,} and after", "a document")
     found.end_document(position, position)
@@ -263,6 +256,54 @@ def _read_index(given: TextInput) -> _FileIndex:
         np.frombuffer(bytes(found.digests), np.uint64).reshape(-1, 2),
         found.empty,
     )
+
+
+def _blocks_of_lines(file: io.FileIO, digest: Any, path: Path) -> Iterator[tuple[bytearray, int]]:
+    """Yield the file in whole lines: a buffer, valid until the next one, and their size; they begin at buffer[1], after a newline.
+
+    The buffer has room for a byte and TEXT_SLACK more after them.
+    """
+    capacity = BLOCK_BYTES
+    buffer = bytearray(b"\n") + bytearray(capacity + 1 + TEXT_SLACK)
+    held = position = 0  # bytes in the buffer, and before them
+    while True:
+        with memoryview(buffer) as view:
+            read = file.readinto(view[1 + held : 1 + capacity]) or 0
+            digest.update(view[1 + held : 1 + held + read])
+        held += read
+        size = buffer.rfind(b"\n", 1, 1 + held) if read else held
+        if size > 0:
+            rest = bytes(buffer[1 + size : 1 + held])
+            yield buffer, size
+            buffer[: 1 + len(rest)] = b"\n" + rest
+            position += size
+            held = len(rest)
+        elif held >= MOST_DOCUMENT_BYTES:
+            raise too_long(f"{path}: byte {position:,} and after", "a line")
+        elif held == capacity:
+            capacity = min(2 * capacity, MOST_DOCUMENT_BYTES)
+            buffer += bytearray(capacity + 2 + TEXT_SLACK - len(buffer))
+        if not read:
+            return
+
+
+def _find_gaps(path: Path, block: bytearray, start: int, size: int, position: int) -> tuple[Iterator[tuple[int, int]], int]:
+    """The gaps between documents in lines that begin after the newline block[start] and end at block[size], and the end.
+
+    A last line without a newline gets one. Byte 1 is at `position` of the file. Raises `BertprepError` if it is not UTF-8.
+    """
+    end = 1 + size
+    if block[size] != _NEWLINE:
+        block[end] = _NEWLINE
+        end += 1
+    text = np.frombuffer(block, np.uint8)[start:]
+    gaps = np.empty(end - start + 2, np.int64)
+    not_ascii = np.zeros(1, np.int64)
+    count = kernels.load().find_gaps(text, end - start, gaps, not_ascii)
+    if not_ascii[0]:
+        _check_utf8(path, block[start + 1 : 1 + size], position + start)
+    found = (gaps[: 2 * count] + start).tolist()
+    return zip(found[::2], found[1::2], strict=True), end
 
 
 def too_long(where: str, what: str) -> BertprepError:
@@ -283,7 +324,7 @@ def check_encoding(name: Path | str, start: bytes) -> None:
         )
 
 
-def _check_utf8(path: Path, block: bytes, position: int) -> None:
+def _check_utf8(path: Path, block: bytearray, position: int) -> None:
     try:
         block.decode()
     except UnicodeDecodeError as error:
