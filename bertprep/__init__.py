@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bertprep.commands.create import create as create
     from bertprep.commands.download import download as download
     from bertprep.commands.plan import plan as plan
+    from bertprep.commands.push import push as push
     from bertprep.commands.report import report as report
     from bertprep.commands.shard import shard as shard
     from bertprep.commands.task_records import create_task as create_task
@@ -48,6 +49,7 @@ _HOME = {
     "download": "bertprep.commands.download",
     "load_vocabulary": "bertprep.instances",
     "plan": "bertprep.commands.plan",
+    "push": "bertprep.commands.push",
     "report": "bertprep.commands.report",
     "shard": "bertprep.commands.shard",
     "train_vocabulary_of": "bertprep.commands.vocab",

@@ -27,7 +27,14 @@ from bertprep.check.manifest_checks import (
     find_gaps,
 )
 from bertprep.check.outcome import Counts, Expected, Outcome
-from bertprep.check.record_checks import Counted, FileReport, RecordRules, check_file, guess_special_tokens
+from bertprep.check.record_checks import (
+    Counted,
+    FileReport,
+    RecordRules,
+    check_file,
+    guess_pad,
+    guess_special_tokens,
+)
 from bertprep.check.record_scan import RecordScan
 from bertprep.check.statistics import (
     judge,
@@ -42,6 +49,7 @@ from bertprep.progress import Progress
 from bertprep.records.data_sets import DataSet
 from bertprep.records.examples import PretrainingExamples
 from bertprep.workspace.layout import VOCABULARY
+from bertprep.workspace.manifest import pad_of_vocabulary
 
 DEFAULT_MASKED_LM_PROB = 0.15
 _FILES_TO_MEASURE = 10  # files that give the sizes of a set without a manifest
@@ -121,6 +129,13 @@ def check_surroundings(data_set: DataSet, vocabulary: Vocabulary | None) -> tupl
     return vocabulary, findings
 
 
+def known_pad(data_set: DataSet, vocabulary: Vocabulary | None) -> int | None:
+    """The token of padding by the vocabulary, or by the manifest; None where neither tells."""
+    if vocabulary:
+        return vocabulary.pad
+    return pad_of_vocabulary(data_set.manifest) if data_set.manifest else None
+
+
 def check_against_manifest(path: Path, name: str, records: int, facts: dict[str, Any], sample: int | None) -> list[Finding]:
     """Whether a file has the number of records, the size and the checksum of its entry; with `sample` only the number."""
     findings = check_records_number(name, records, facts)
@@ -155,6 +170,9 @@ def _rules_for(data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob:
         special = {"cls": vocabulary.cls, "sep": vocabulary.sep, "mask": vocabulary.mask}
     elif first is not None:
         special = guess_special_tokens(first)
+    pad = known_pad(data_set, vocabulary)
+    if pad is None and first is not None:
+        pad = guess_pad(first)
     return RecordRules(
         seq=made_with.get("seq", seq),
         pred=made_with.get("pred", pred),
@@ -163,6 +181,7 @@ def _rules_for(data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob:
         whole_word=made_with.get("whole_word", False),
         continues=vocabulary.continues if vocabulary else b"",
         may_round_up=data_set.manifest is None,
+        pad=pad or 0,
         **special,
     )
 

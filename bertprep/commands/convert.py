@@ -10,7 +10,7 @@ import argparse
 import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,15 @@ from bertprep.progress import Reporter
 from bertprep.terminal import tell, tell_table
 from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import MANIFEST, QUESTIONS
-from bertprep.workspace.manifest import JOURNAL_SUFFIX, RECORDS, TASK_RECORDS, read_finished, sha256_of, versions_of
+from bertprep.workspace.manifest import (
+    JOURNAL_SUFFIX,
+    RECORDS,
+    TASK_RECORDS,
+    packages_of,
+    read_finished,
+    sha256_of,
+    versions_of,
+)
 from bertprep.workspace.record_home import check_not_another, check_vocabulary_place, keep_copy, keep_vocabulary
 
 if TYPE_CHECKING:
@@ -38,7 +46,11 @@ if TYPE_CHECKING:
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", type=Path, metavar="SRC", help="a record file or a folder of them, written by any tool")
     parser.add_argument("target", type=Path, metavar="DST", help="file or folder to write")
-    parser.add_argument("--to", metavar="FORMAT", help="tfrecord or ofrecord (default: the other one)")
+    parser.add_argument(
+        "--to",
+        metavar="FORMAT",
+        help="tfrecord, ofrecord, arrow or parquet (default: ofrecord for tfrecord, tfrecord for any other)",
+    )
     add_settings(parser, Dialect)
     parser.add_argument(
         "--shards", type=whole_number, metavar="INT",
@@ -124,7 +136,7 @@ def convert(
     for note in data_set.notes:
         reporter.say(note)
     if source.is_file() and shards is None:
-        (to, files), made = _convert_file(source, target, to, dialect, pick), True
+        (to, files), made = _convert_file(data_set, source, target, to, dialect, pick), True
     else:
         data_set = data_set if data_set.is_whole else data_set.by_itself()
         to, files, made = _convert_data_set(data_set, target, to, dialect, shards, pick, workers, reporter)
@@ -156,7 +168,7 @@ def _check_request(
 
 def _other_format(found: set[RecordFormat], source: Path) -> RecordFormat:
     if len(found) > 1:
-        raise UsageError(f"{source}: holds files of both formats; choose one with --to")
+        raise UsageError(f"{source}: holds files of several formats; choose one with --to")
     return next(name for name in DEFAULT_FORMATS if name not in found)
 
 
@@ -172,7 +184,7 @@ def _check_pick(source: Path, pick: int | None, shape: Shape) -> None:
 
 
 def _convert_file(
-    source: Path, target: Path, to: RecordFormat | None, dialect: Dialect, pick: int | None
+    data_set: DataSet, source: Path, target: Path, to: RecordFormat | None, dialect: Dialect, pick: int | None
 ) -> tuple[RecordFormat, dict[str, dict[str, Any]]]:
     """Convert a single file, without a manifest; returns (format, facts of the file)."""
     from bertprep.records.convert import RecordConverter
@@ -185,7 +197,7 @@ def _convert_file(
     if target.exists():
         identify(target)  # only records are replaced
     (spans,) = contents_of([identified], None, pick)
-    with contextlib.closing(RecordConverter(to, dialect)) as converter:
+    with contextlib.closing(RecordConverter(to, dialect, _labels(data_set))) as converter:
         written = converter.convert(spans, target)
     return to, {target.name: _facts(written)}
 
@@ -218,7 +230,9 @@ def _convert_data_set(
         "converted_to": {"format": to, "shards": shards, **({} if pick is None else {"pick": pick})},
         "converted_from": {source.name: source.sha256 for source in sources},
     }
+    labels = _labels(data_set)
     if finished := read_finished(target, kind, made_with):
+        _write_dataset_files(target, to, sources, outputs, finished.files, labels)
         reporter.say(f"convert: all {len(outputs):,} files are made already")
         return to, finished.files, False
     _check_free(target, outputs)
@@ -231,7 +245,7 @@ def _convert_data_set(
     owned = {output.name.rpartition("/")[0] or "." for output in outputs}
     with (
         Journal(target, kind, made_with, owned=owned, advice="choose another target folder") as journal,
-        contextlib.closing(RecordConverter(to, dialect)) as converter,
+        contextlib.closing(RecordConverter(to, dialect, labels)) as converter,
     ):
         if data_set.vocabulary is not None:
             keep_vocabulary(data_set.vocabulary, target)
@@ -251,8 +265,37 @@ def _convert_data_set(
             for _, (name, written) in results:
                 journal.add(name, {**facts[name], **_facts(written)})
                 shown.advance(records=written.records, MB=written.bytes / 1e6)
-        manifest = journal.finish([output.name for output in outputs], versions_of("llvmlite", "numpy"))
+        _write_dataset_files(target, to, sources, outputs, journal.done, labels)
+        names = [output.name for output in outputs]
+        manifest = journal.finish(names, versions_of(*packages_of(names)))
     return to, manifest.files, True
+
+
+def _labels(data_set: DataSet) -> Sequence[str]:
+    """The names of the classes, where the manifest has them."""
+    labels: Sequence[str] = data_set.manifest.made_with.get("labels", ()) if data_set.manifest else ()
+    return labels
+
+
+def _write_dataset_files(
+    target: Path,
+    to: RecordFormat,
+    sources: Sequence[IdentifiedFile],
+    outputs: Sequence[Output],
+    facts: Mapping[str, dict[str, Any]],
+    labels: Sequence[str],
+) -> None:
+    """What `datasets` reads of a folder of Arrow files."""
+    from bertprep.records.dataset_info import write_dataset_files
+
+    if to == RecordFormat.ARROW:
+        prefix = "" if sources[0].split else f"{to}/"
+        shape_of = {source.path: source.shape for source in sources}
+        outputs_by_name = {output.name.removeprefix(prefix): output for output in outputs}
+        shapes = {name.rpartition("/")[0]: shape_of[output.spans[0].path] for name, output in outputs_by_name.items()}
+        write_dataset_files(
+            target / prefix, {name: facts[output.name] for name, output in outputs_by_name.items()}, shapes, labels
+        )
 
 
 def _sizes(shape: Shape) -> dict[str, int]:

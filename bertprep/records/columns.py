@@ -29,8 +29,6 @@ from bertprep.records.examples import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NOT_PREDICTED = -100
-"""The label of a token that is not to be predicted: `ignore_index` of PyTorch's cross entropy."""
 NEXT_SENTENCE_NAMES = ("is_next", "random")
 METADATA = b"bertprep"
 """The key of our own metadata in a schema, JSON of an object with kind, seq and pred."""
@@ -79,7 +77,7 @@ COLUMNS: dict[type[Examples], tuple[Column, ...]] = {
 
 def row_bytes(shape: Shape) -> int:
     """The bytes of a row of such records in an Arrow file."""
-    return sum(_values(column, shape) * np.dtype(column.dtype).itemsize for column in COLUMNS[shape.kind])
+    return sum(values_in(column, shape) * np.dtype(column.dtype).itemsize for column in COLUMNS[shape.kind])
 
 
 def rows_in_batch(shape: Shape) -> int:
@@ -101,7 +99,7 @@ def schema_of(shape: Shape, labels: Sequence[str] = ()) -> pa.Schema:
     fields = []
     for column in COLUMNS[shape.kind]:
         value = pa.from_numpy_dtype(column.dtype)
-        fields.append(pa.field(column.name, value if column.width == "one" else pa.list_(value, _values(column, shape))))
+        fields.append(pa.field(column.name, value if column.width == "one" else pa.list_(value, values_in(column, shape))))
     own = {"kind": shape.kind.title, "seq": shape.seq, "pred": shape.pred}
     info = {"info": {"features": features_of(shape, labels)}}
     return pa.schema(fields, {b"huggingface": json.dumps(info).encode(), METADATA: json.dumps(own).encode()})
@@ -118,11 +116,12 @@ def features_of(shape: Shape, labels: Sequence[str] = ()) -> dict[str, Any]:
         elif column.width == "one":
             features[column.name] = value
         else:
-            features[column.name] = {"feature": value, "length": _values(column, shape), "_type": "List"}
+            features[column.name] = {"feature": value, "length": values_in(column, shape), "_type": "List"}
     return features
 
 
-def _values(column: Column, shape: Shape) -> int:
+def values_in(column: Column, shape: Shape) -> int:
+    """How many values a row has in a column."""
     return shape.seq if column.width == "seq" else 1
 
 

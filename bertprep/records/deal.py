@@ -19,7 +19,7 @@ from bertprep.records.convert import SAME_SETTINGS, Picked, Span
 from bertprep.records.data_sets import DataSet
 from bertprep.records.examples import Shape
 from bertprep.records.reader import RecordFile
-from bertprep.workspace.layout import DEV, MANIFEST, SPLITS, TASK_SPLITS, TEST, TRAINING, record_file_name
+from bertprep.workspace.layout import DEV, MANIFEST, SPLITS, TASK_SPLITS, TEST, TRAINING, record_file_name, split_folder
 from bertprep.workspace.manifest import TASK_RECORDS, sha256_of, sha256_of_vocabulary
 from bertprep.workspace.record_home import RecordHome, home_for_converted, part_digits
 
@@ -95,7 +95,7 @@ def plan_outputs(
         in_name = next((name for name in (folder, data_set.folder.name) if name in (*SPLITS, *TASK_SPLITS)), TRAINING)
         for number, of_file in enumerate(contents_of(files, shards, pick)):
             file_name = record_file_name(to, data_set.corpus, in_name, number, dialect, part_digits=digits)
-            name = home.prefix + f"{folder}/{file_name}".lstrip("/")
+            name = home.prefix + f"{split_folder(to, folder)}/{file_name}".lstrip("/")
             known = data_set.manifest.files[files[number].name] if data_set.manifest and not (shards or pick) else {}
             outputs.append(Output(name, target / name, of_file, known))
     return outputs

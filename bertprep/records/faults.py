@@ -12,6 +12,7 @@ from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.kernels import numbers
 from bertprep.kernels.numbers import KNOWN_FEATURES
+from bertprep.records.columns import COLUMNS, LABELS
 from bertprep.records.examples import Examples, Feature, PretrainingExamples
 
 _MOST = 2**31 - 1
@@ -22,6 +23,7 @@ _LISTS = {  # the fields of each one's Feature
 }
 _FITTING = {RecordFormat.TFRECORD: "int64_list", RecordFormat.OFRECORD: "int32_list or int64_list"}
 _FITTING_FLOATS = {RecordFormat.TFRECORD: "float_list", RecordFormat.OFRECORD: "float_list or double_list"}
+_OF_LABELS = dict.fromkeys(("masked_lm_positions", "masked_lm_weights"), LABELS.feature)
 _TOKEN_IDS = ("input_ids", "masked_lm_ids")
 
 
@@ -55,6 +57,12 @@ def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number
     if fault == numbers.MALFORMED:
         return f"it is no valid {_MESSAGES[record_format]} message; damaged or something else, make the file again"
     name = KNOWN_FEATURES[number]
+    if record_format.number == numbers.ARROW:
+        name = next(column.name for column in COLUMNS[kind] if column.feature in (name, _OF_LABELS.get(name)))
+        if fault == numbers.WRONG_COUNT:
+            return f"column labels predicts {found:,} tokens, expected {expected:,} at most; make the file again"
+        if fault == numbers.OUT_OF_RANGE:
+            return f"column {name} has a value that is negative or above {_MOST:,}; make the file again"
     advice = f"give a file of {'BERT ' * (kind is PretrainingExamples)}{kind.title} records"
     if fault == numbers.MISSING:
         return f"feature {name} is missing; {advice}"

@@ -17,7 +17,7 @@ from bertprep.config import RECORD_FORMATS
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import TEMPORARY_SUFFIX, atomic_file
 from bertprep.untrusted import read_bounded
-from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, SPLITS, VOCABULARY
+from bertprep.workspace.layout import LISTING, MANIFEST, SPLIT_NAMES, SPLITS, VOCABULARY
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, Manifest, is_in_place, read_manifest, sha256_of
 
 _JOURNAL = MANIFEST + JOURNAL_SUFFIX
@@ -59,8 +59,8 @@ class RecordHome:
     @property
     def is_unfinished(self) -> bool:
         """Whether a run for these records is unfinished or in progress; one for another format does not count."""
-        if not (self.folder / _JOURNAL).exists():
-            return False
+        if not (self.folder / _JOURNAL).exists():  # a download gets its manifest when it is complete
+            return (self.folder / LISTING).exists() and not (self.folder / MANIFEST).exists()
         return not (self.prefix and self.manifest and is_in_place(self.records, self.manifest.files))
 
 
