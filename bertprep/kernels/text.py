@@ -15,6 +15,7 @@ from numba.extending import intrinsic
 
 from bertprep.kernels.language import (
     copy_64,
+    count_bits,
     i64,
     i64_p,
     inlined,
@@ -126,7 +127,7 @@ def _bits(first, last):
     return bits
 
 
-_newlines, _not_ascii = _bits(_NEWLINE, _NEWLINE), _bits(0x80, 0xFF)
+_newlines, _spaces, _not_ascii = _bits(_NEWLINE, _NEWLINE), _bits(_BLANK, _BLANK), _bits(0x80, 0xFF)
 
 
 @inlined
@@ -158,20 +159,73 @@ def _white_bytes(text, at, end):
     return i64(0)
 
 
+@subroutine
+def decode_character(text, at, size):
+    """(code point, bytes) of the UTF-8 character at text[at], or (-1, 0) where there is none."""
+    first = i64(text[at])
+    if first < 0x80:
+        return first, i64(1)
+    if first < 0xC2 or first > 0xF4:
+        return i64(-1), i64(0)
+    length = i64(2) + i64(first >= 0xE0) + i64(first >= 0xF0)
+    if at + length > size:
+        return i64(-1), i64(0)
+    value = first & (0x7F >> length)
+    for i in range(1, length):
+        byte = i64(text[at + i])
+        if byte & 0xC0 != 0x80:
+            return i64(-1), i64(0)
+        value = (value << 6) | (byte & 0x3F)
+    if length == 3 and (value < 0x800 or 0xD800 <= value <= 0xDFFF):
+        return i64(-1), i64(0)
+    if length == 4 and (value < 0x10000 or value > 0x10FFFF):
+        return i64(-1), i64(0)
+    return value, length
+
+
 @kernel
-def find_gaps(text: u8_p, size: i64, gaps: i64_p, not_ascii: i64_p) -> i64:
+def check_utf8(text: u8_p, size: i64) -> i64:
+    """The offset of the first byte in text[:size] that is not UTF-8, or -1. TEXT_SLACK bytes after it may be read."""
+    done = i64(0)
+    for block in range(0, size, 64):
+        marks = _not_ascii(text, block)
+        while marks != u64(0):
+            at = block + trailing_zeros(marks)
+            marks &= marks - u64(1)
+            if at >= size:
+                break
+            if at >= done:
+                _, width = decode_character(text, at, size)
+                if width == 0:
+                    return at
+                done = at + width
+    return -1
+
+
+@kernel
+def count_spaces(text: u8_p, size: i64, newlines: i64_p) -> i64:
+    """The spaces in text[:size], of which the last 63 bytes are read one by one; adds its newlines to newlines[0]."""
+    spaces, lines = i64(0), i64(0)
+    whole = size & ~63
+    for block in range(0, whole, 64):
+        spaces += count_bits(_spaces(text, block))
+        lines += count_bits(_newlines(text, block))
+    for at in range(whole, size):
+        spaces += i64(text[at] == _BLANK)
+        lines += i64(text[at] == _NEWLINE)
+    newlines[0] += lines
+    return spaces
+
+
+@kernel
+def find_gaps(text: u8_p, size: i64, gaps: i64_p) -> i64:
     """Write the start and end of each gap between documents in text[:size], up to size / 2; returns how many.
 
     A gap is a newline, white space, and the last newline therein, if there is a second one. TEXT_SLACK bytes after the text may
-    be read. not_ascii[0] becomes 1 if any byte is not ASCII, else 0.
+    be read.
     """
     count, done = i64(0), i64(0)
-    wide = u64(0)
     for block in range(0, size, 64):
-        high = _not_ascii(text, block)
-        if block + 64 > size:
-            high &= (u64(1) << u64(size - block)) - u64(1)
-        wide |= high
         marks = _newlines(text, block)
         while marks != u64(0):
             start = block + trailing_zeros(marks)
@@ -190,7 +244,6 @@ def find_gaps(text: u8_p, size: i64, gaps: i64_p, not_ascii: i64_p) -> i64:
                 done = last + 1
                 gaps[2 * count], gaps[2 * count + 1] = start, done
                 count += 1
-    not_ascii[0] = i64(wide != u64(0))
     return count
 
 

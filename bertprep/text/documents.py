@@ -298,10 +298,9 @@ def _find_gaps(path: Path, block: bytearray, start: int, size: int, position: in
         end += 1
     text = np.frombuffer(block, np.uint8)[start:]
     gaps = np.empty(end - start + 2, np.int64)
-    not_ascii = np.zeros(1, np.int64)
-    count = kernels.load().find_gaps(text, end - start, gaps, not_ascii)
-    if not_ascii[0]:
-        _check_utf8(path, block[start + 1 : 1 + size], position + start)
+    if kernels.load().check_utf8(text, 1 + size - start) >= 0:
+        _raise_not_utf8(path, block[start + 1 : 1 + size], position + start)
+    count = kernels.load().find_gaps(text, end - start, gaps)
     found = (gaps[: 2 * count] + start).tolist()
     return zip(found[::2], found[1::2], strict=True), end
 
@@ -324,7 +323,7 @@ def check_encoding(name: Path | str, start: bytes) -> None:
         )
 
 
-def _check_utf8(path: Path, block: bytearray, position: int) -> None:
+def _raise_not_utf8(path: Path, block: bytearray, position: int) -> None:
     try:
         block.decode()
     except UnicodeDecodeError as error:
@@ -369,16 +368,16 @@ def read_batches(files: Mapping[int, TextFile], documents: Documents) -> Iterato
                     if len(buffer) < size + TEXT_SLACK:
                         buffer = np.zeros(size + TEXT_SLACK, np.uint8)
                     text = buffer[: size + TEXT_SLACK]
-                    _read_spans(file, of_file.start[first:after], ends[first:after] - done, text.data)
+                    _read_spans(file, of_file.start[first:after], ends[first:after] - done, text)
                     yield Batch(number, text, ends[first:after] - done)
                     first, done = after, int(ends[after - 1])
-        except (OSError, EOFError, UnicodeDecodeError) as error:
+        except (OSError, EOFError) as error:
             raise BertprepError(f"{path}: can no longer be read as it was at the start of the run: {error}") from error
 
 
-def _read_spans(file: io.FileIO, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], text: memoryview) -> None:
-    """Read the spans of a file that begin at `starts`, one after the other, each up to text[ends[i]]; they must be UTF-8."""
-    at = 0
+def _read_spans(file: io.FileIO, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], buffer: npt.NDArray[np.uint8]) -> None:
+    """Read the spans of a file that begin at `starts`, one after the other, each up to buffer[ends[i]]."""
+    text, at = buffer.data, 0
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         position = start
         while at < end:
@@ -387,6 +386,5 @@ def _read_spans(file: io.FileIO, starts: npt.NDArray[np.int64], ends: npt.NDArra
                 raise EOFError(f"byte {position + end - at:,} is missing")
             at += read
             position += read
-    read_text = bytes(text[:at])
-    if not read_text.isascii():
-        read_text.decode()
+    if (wrong := kernels.load().check_utf8(buffer, at)) >= 0:
+        raise EOFError(f"it is no longer UTF-8, byte {wrong:,} of its documents")

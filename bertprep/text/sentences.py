@@ -57,6 +57,7 @@ class Splitter:
         self._known = 0
         self._unknown = np.empty(_MOST_UNKNOWN * _NUMBERS, np.uint64)
         self._unknown_count = np.zeros(1, np.int64)
+        self._buffer = bytearray()
         self._out = np.empty(0, np.uint8)
 
     def split(self, text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> bytes | memoryview:
@@ -64,24 +65,24 @@ class Splitter:
 
         Document i ends at text[ends[i]], where the next one begins; it is UTF-8 with a word. TEXT_SLACK bytes follow the last one.
         """
-        if len(self._out) < (needed := len(text) + 2 * len(ends)):
-            self._out = np.empty(needed + needed // 4, np.uint8)
+        if len(self._buffer) < (needed := len(text) + 2 * len(ends)):
+            self._buffer = bytearray(needed + needed // 4)
+            self._out = np.frombuffer(self._buffer, np.uint8)
         size = self._run(text, ends)
         if self._mode == CUT_PLAIN and self._learn() > _CUT_AGAIN:
             size = self._run(text, ends)
-        lines = self._out[:size].data
+        lines = memoryview(self._buffer)[:size]
         if self._mode == LINES_ONLY:
             return lines
         if self._mode == PARAGRAPHS:
             return b"\n".join(map(self._ask, bytes(lines).split(b"\n")))
-        *parts, rest = bytes(lines).split(bytes([ASK_LINE]))
-        if not parts:
-            return lines
-        found: list[bytes] = []
-        for part in parts:
-            start = part.rfind(b"\n") + 1
-            found += part[:start], self._ask(part[start:]), b"\n"
-        return b"".join((*found, rest))
+        found: list[bytes | memoryview] = []
+        done = 0
+        for end in np.flatnonzero(self._out[:size] == ASK_LINE).tolist():
+            start = max(done, self._buffer.rfind(b"\n", done, end) + 1)
+            found += lines[done:start], self._ask(lines[start:end]), b"\n"
+            done = end + 1
+        return b"".join((*found, lines[done:])) if found else lines
 
     def _run(self, text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> int:
         return kernels.load().split_text(
@@ -90,8 +91,8 @@ class Splitter:
             self._out, self._unknown_count,
         )  # fmt: skip
 
-    def _ask(self, line: bytes) -> bytes:
-        return "\n".join(split_paragraph(line.decode(), self._language)).encode()
+    def _ask(self, line: bytes | memoryview) -> bytes:
+        return "\n".join(split_paragraph(str(line, "utf-8"), self._language)).encode()
 
     def _learn(self) -> int:
         """Enter the words that the last run lacked; returns how many."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bertprep import pool
+from bertprep import kernels, pool
 from bertprep.config import ShardSettings
 from bertprep.progress import Reporter
 from bertprep.text.assignment import assign_documents, count_shards
@@ -133,14 +133,12 @@ def write_shard(task: ShardTask) -> dict[str, Any]:
         number: load_splitter(given.input.splitter or settings.splitter, settings.language or "en").split
         for number, given in task.inputs.items()
     }
-    newlines = spaces = 0
+    spaces, newlines = 0, np.zeros(1, np.int64)
     with text_file(task.path) as file:
         for batch in read_batches(task.inputs, task.documents):
             lines = split[batch.file](batch.text, batch.ends)
-            characters = np.frombuffer(lines, np.uint8)
-            newlines += int(np.count_nonzero(characters == ord("\n")))
-            spaces += int(np.count_nonzero(characters == ord(" ")))
+            spaces += kernels.load().count_spaces(np.frombuffer(lines, np.uint8), len(lines), newlines)
             file.add_lines(lines)
-    sentences = newlines - len(task.documents)  # a document ends with a blank line
+    sentences = int(newlines[0]) - len(task.documents)  # a document ends with a blank line
     words = spaces + sentences  # a sentence has single spaces only
     return {"documents": len(task.documents), "sentences": sentences, "words": words, **file.facts()}
