@@ -85,7 +85,7 @@ class _Bytes:
 
 @intrinsic
 def _untidy(_context, _text, _at):
-    """Of the 64 bytes at text[at], those that may have to change: controls, spaces before spaces, some wide characters' first bytes."""
+    """Of the 64 bytes at text[at], those that may be needless white space, or its first byte."""
 
     def generate(_context, builder, _signature, arguments):
         found = _Bytes(builder, *arguments)
@@ -375,7 +375,7 @@ _PLAIN, _LACKS_WORD, _ASK = 0, 1, 2  # what is known of a line so far
 
 @subroutine
 def _cut(text, start, end, words, unknown, count, most):
-    """End sentences in the tidy lines text[start:end]: a newline for the space, or ASK_LINE for the newline of a line to ask about.
+    """End sentences in the tidy lines text[start:end]: newlines for spaces. A line to ask about ends with ASK_LINE.
 
     Returns the words that the table lacked so far.
     """
@@ -467,8 +467,8 @@ def split_text(
     """Write the documents to `out`: tidy lines, a blank line after each document; returns the bytes.
 
     Document i ends at text[document_ends[i]], where the next one begins; TEXT_SLACK bytes after the last one may be read. `out`
-    must hold as many bytes as `text`, two a document and TEXT_SLACK more. Unless `mode` is LINES_ONLY, lines that do not look like
-    paragraphs are joined. With CUT_PLAIN sentences in plain lines are lines, by the table `words`; the words that it lacks are
+    must hold as many bytes as `text`, two a document and TEXT_SLACK more. Unless `mode` is LINES_ONLY, lines that do not look
+    like paragraphs are joined. With CUT_PLAIN sentences in plain lines are lines, by the table `words`; words that it lacks are
     written to `unknown`, three numbers each, their number to `unknown_count`, and other lines end with ASK_LINE.
     """
     start, to, count = i64(0), i64(0), i64(0)

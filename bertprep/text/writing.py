@@ -19,12 +19,8 @@ class TextWriter:
         self._digest = hashlib.sha256()
         self._lines = bytearray()
 
-    def add(self, document: str) -> None:
-        """Add one document, lines separated by newlines. Half a surrogate pair, possible in JSON, becomes a question mark."""
-        self.add_lines(document.encode(errors="replace") + b"\n\n")
-
-    def add_lines(self, lines: bytes | memoryview) -> None:
-        """Add documents as they are to be in the file."""
+    def add(self, lines: bytes | memoryview) -> None:
+        """Add documents: lines that end with newlines, a blank one after each document."""
         self._lines += lines
         if len(self._lines) >= WRITE_BYTES:
             self.flush()
