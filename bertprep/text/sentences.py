@@ -119,7 +119,17 @@ def always_ends(word: str) -> bool:
     >>> always_ends("house"), always_ends("Mr"), always_ends("ft"), always_ends("Yahoo")
     (True, False, False, False)
     """
-    sentences = [f"Tom {word}. ", f"Xenia saw 7 {word}. ", f"Bob was {word}! ", f"Eve was {word}? ", "The end."]
+    sentences = [
+        *(
+            f"Tom {word}. ",
+            f"Xenia saw 7 {word}. ",
+            f"it was {word}. ",
+            f"7 of {word}. ",
+            f"J. Doe was {word}! ",
+            f"Eve was {word}? ",
+        ),
+        "The end.",
+    ]
     found: list[str] = segment("en", "".join(sentences))
     return found == sentences
 
