@@ -1,6 +1,10 @@
-"""Text shards for tests: the golden corpus, dealt out over several files."""
+"""Text for tests: the golden corpus, dealt out over several files; what an index of files finds in them."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bertprep.text.documents import TextIndex
 
 from tests.golden import GOLDEN
 
@@ -29,3 +33,14 @@ def sums(folder: Path) -> dict[str, str]:
     from bertprep.workspace.manifest import sha256_of
 
     return {str(path.relative_to(folder)): sha256_of(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def texts_of(index: "TextIndex") -> list[str]:
+    """The text of each document of an index."""
+    from bertprep.text.documents import read_batches
+
+    found = []
+    for batch in read_batches(dict(enumerate(index.files)), index.documents):
+        ends = batch.ends.tolist()
+        found += [bytes(batch.text[start:end]).decode() for start, end in zip([0, *ends], ends, strict=False)]
+    return found

@@ -37,11 +37,12 @@ from bertprep.sources.transfer.listing import check_source, describe, load_listi
 from bertprep.sources.wikimedia.dump import DumpReader
 from bertprep.sources.wikimedia.wikitext import to_prose
 from bertprep.text.cleaning import clean_document
-from bertprep.text.documents import TextInput, index_documents, read_documents
+from bertprep.text.documents import TextInput, index_documents
 from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import LISTING, MANIFEST
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, RECORDS, Manifest, sha256_of
 from tests.check.damage import SETTINGS, Examiner, Target, damage, damage_case
+from tests.corpora import texts_of
 from tests.golden import GOLDEN
 
 READ, REFUSED = "read", "refused"
@@ -317,7 +318,7 @@ def _read_source(reader: str, name: str) -> Read:
                 texts = [to_prose(page.wikitext, dump.site) for page in dump]
         elif name == "a.txt":
             index = index_documents([TextInput(path, one_document=rng.random() < 0.2)])
-            texts = [text for _, text in read_documents(dict(enumerate(index.files)), index.documents)]
+            texts = texts_of(index)
         else:
             with _bzip2_by_index(rng):
                 texts = list(READERS[reader](SourceFile(str(path), reader, {})))

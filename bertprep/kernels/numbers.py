@@ -151,6 +151,20 @@ TOKENIZER_STATE_SIZE = 3
 TOKENS, SENTENCES, DOCUMENTS = range(TOKENIZER_STATE_SIZE)
 """What the tokenizer counts."""
 
+# --- splitting text into sentences
+
+SENTENCE_ENDS = tuple(".!?…‽。．！？｡।॥؟۔։።")
+CLOSING_MARKS = "\"'”’»)]」』）"
+"""What a line that is a paragraph or a sentence ends with, and what may follow."""
+LINES_ONLY, PARAGRAPHS, CUT_PLAIN = range(3)
+"""Whether lines stay what they are, are joined if they are no paragraphs, or are also cut into sentences."""
+ASK_LINE = 0xFF
+"""Ends a line that is to be cut by sentencex; no byte of UTF-8."""
+ENDER_BITS, ENDER_ENTRY, ENDER_WIDTH = 15, 4, 24
+"""The table of words before sentence ends: 2**ENDER_BITS entries of 4 uint64, a word of up to 24 bytes and what is known of it."""
+ENDER_CUTS, ENDER_ASK = 1, 2
+"""A full stop after this word always ends a sentence; or not always."""
+
 # --- generating instances
 
 TWISTER_STATE = 624

@@ -40,6 +40,7 @@ from bertprep.kernels.numbers import (
     TRIE_FREE,
     TRIE_STEP,
 )
+from bertprep.kernels.text import decode_character
 
 CACHED_BYTES = 15
 CACHED_IDS = 4
@@ -172,30 +173,6 @@ def _finish_word(word, size, length, tables, tokens, at):
 
 
 @subroutine
-def _decode(text, at, size):
-    """(code point, bytes) of the UTF-8 character at text[at], or (-1, 0) where there is none."""
-    first = i64(text[at])
-    if first < 0x80:
-        return first, i64(1)
-    if first < 0xC2 or first > 0xF4:
-        return i64(-1), i64(0)
-    length = i64(2) + i64(first >= 0xE0) + i64(first >= 0xF0)
-    if at + length > size:
-        return i64(-1), i64(0)
-    value = first & (0x7F >> length)
-    for i in range(1, length):
-        byte = i64(text[at + i])
-        if byte & 0xC0 != 0x80:
-            return i64(-1), i64(0)
-        value = (value << 6) | (byte & 0x3F)
-    if length == 3 and (value < 0x800 or 0xD800 <= value <= 0xDFFF):
-        return i64(-1), i64(0)
-    if length == 4 and (value < 0x10000 or value > 0x10FFFF):
-        return i64(-1), i64(0)
-    return value, length
-
-
-@subroutine
 def _tokenize_any(text, at, size, entries, replacements, tables, word, tokens, count):
     """Any word at text[at], up to what ends it, with the character that ends it if that is a word by itself.
 
@@ -203,7 +180,7 @@ def _tokenize_any(text, at, size, entries, replacements, tables, word, tokens, c
     """
     word_size, length, is_blank = i64(0), i64(0), True
     while True:
-        code_point, width = _decode(text, at, size)
+        code_point, width = decode_character(text, at, size)
         if code_point < 0:
             return -1 - at, count, is_blank
         if code_point == _NEWLINE:

@@ -8,6 +8,7 @@ seek to the documents of their shard.
 
 import codecs
 import hashlib
+import io
 import os
 import re
 from array import array
@@ -15,24 +16,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from bertprep import pool
+from bertprep import kernels, pool
 from bertprep.errors import BertprepError, UsageError
+from bertprep.kernels.numbers import TEXT_SLACK
 
-BLOCK_BYTES = 4_000_000
+BLOCK_BYTES = 1_000_000
+BATCH_BYTES = 500_000
 MOST_DOCUMENT_BYTES = 64 << 20
 """The longest document or line; no book is longer. Longer input lacks blank lines, or is not text."""
 HASH_BYTES = 16
 
-# The gap between two documents, from the last line end of one to the first byte of the next: blank lines, of characters for
-# which str.isspace is true. No nested repeats of one byte, which could take exponential time.
-_ASCII_SPACE = rb"[\t-\r\x1c-\x20]*"
-_OTHER_SPACE = rb"\xc2[\x85\xa0]|\xe1\x9a\x80|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|\xe3\x80\x80"
-_BLANK_LINES = re.compile(rb"\n%b(?:(?:%b)%b)*\n" % (_ASCII_SPACE, _OTHER_SPACE, _ASCII_SPACE))
+_NEWLINE = 10
 _LETTER_OR_DIGIT = re.compile(rb"[0-9A-Za-z]")
 
 
@@ -111,6 +110,7 @@ def index_documents(
     seen: set[Path] = set()
     for given in inputs:
         _check_input(given.path, seen)
+    kernels.load()  # for all workers
     found: dict[str, _FileIndex] = {}
     tasks = [(str(given.path), given) for given in inputs]
     with closing(pool.run(_index_file, tasks, workers=workers)) as results:
@@ -226,30 +226,26 @@ def _has_word(text: bytes) -> bool:
 def _read_index(given: TextInput) -> _FileIndex:
     digest = hashlib.sha256()
     found = _DocumentCollector()
-    position = 0
-    with given.path.open("rb") as file:
+    with given.path.open("rb", buffering=0) as file:
         version = version_of(file)
-        while block := file.read(BLOCK_BYTES) + file.readline(MOST_DOCUMENT_BYTES):  # whole lines only
-            digest.update(block)
+        position = 0
+        for block, size in _blocks_of_lines(file, digest, given.path):
             if position == 0:
-                check_encoding(given.path, block)
-            if len(block) >= MOST_DOCUMENT_BYTES:
-                raise too_long(f"{given.path}: byte {position:,} and after", "a line")
-            _check_utf8(given.path, block, position)
+                check_encoding(given.path, bytes(block[1 : 1 + min(size, 4096)]))
             skipped = 0
-            if position == 0 and block.startswith(codecs.BOM_UTF8):
+            if position == 0 and block.startswith(codecs.BOM_UTF8, 1, 1 + size):
                 skipped = len(codecs.BOM_UTF8)
                 found.end_document(0, skipped)
-            # A line end before the block and, if the file lacks one, after the last line makes every blank line match.
-            lines = b"".join((b"\n", block[skipped:] if skipped else block, b"" if block.endswith(b"\n") else b"\n"))
-            text_start, offset = 1, position + skipped - 1
-            for gap in () if given.one_document else _BLANK_LINES.finditer(lines):
-                start, end = gap.span()
-                found.add(lines[text_start:start])
-                found.end_document(offset + start, offset + end)
-                text_start = end
-            found.add(lines[text_start:])
-            position += len(block)
+                block[skipped] = _NEWLINE
+            gaps, end = _find_gaps(given.path, block, skipped, size, position)
+            text_start, offset = skipped + 1, position - 1
+            with memoryview(block) as view:
+                for start, gap_end in () if given.one_document else gaps:
+                    found.add(bytes(view[text_start:start]))
+                    found.end_document(offset + start, offset + gap_end)
+                    text_start = gap_end
+                found.add(bytes(view[text_start:end]))
+            position += size
             if position - found.started > MOST_DOCUMENT_BYTES:
                 raise too_long(f"{given.path}: byte {found.started:,} and after", "a document")
     found.end_document(position, position)
@@ -260,6 +256,53 @@ def _read_index(given: TextInput) -> _FileIndex:
         np.frombuffer(bytes(found.digests), np.uint64).reshape(-1, 2),
         found.empty,
     )
+
+
+def _blocks_of_lines(file: io.FileIO, digest: Any, path: Path) -> Iterator[tuple[bytearray, int]]:
+    """Yield the file in whole lines: a buffer, valid until the next one, and their size; they begin at buffer[1], after a newline.
+
+    The buffer has room for a byte and TEXT_SLACK more after them.
+    """
+    capacity = BLOCK_BYTES
+    buffer = bytearray(b"\n") + bytearray(capacity + 1 + TEXT_SLACK)
+    held = position = 0  # bytes in the buffer, and before them
+    while True:
+        with memoryview(buffer) as view:
+            read = file.readinto(view[1 + held : 1 + capacity]) or 0
+            digest.update(view[1 + held : 1 + held + read])
+        held += read
+        size = buffer.rfind(b"\n", 1, 1 + held) if read else held
+        if size > 0:
+            rest = bytes(buffer[1 + size : 1 + held])
+            yield buffer, size
+            buffer[: 1 + len(rest)] = b"\n" + rest
+            position += size
+            held = len(rest)
+        elif held >= MOST_DOCUMENT_BYTES:
+            raise too_long(f"{path}: byte {position:,} and after", "a line")
+        elif held == capacity:
+            capacity = min(2 * capacity, MOST_DOCUMENT_BYTES)
+            buffer += bytearray(capacity + 2 + TEXT_SLACK - len(buffer))
+        if not read:
+            return
+
+
+def _find_gaps(path: Path, block: bytearray, start: int, size: int, position: int) -> tuple[Iterator[tuple[int, int]], int]:
+    """The gaps between documents in lines that begin after the newline block[start] and end at block[size], and the end.
+
+    A last line without a newline gets one. Byte 1 is at `position` of the file. Raises `BertprepError` if it is not UTF-8.
+    """
+    end = 1 + size
+    if block[size] != _NEWLINE:
+        block[end] = _NEWLINE
+        end += 1
+    text = np.frombuffer(block, np.uint8)[start:]
+    gaps = np.empty(end - start + 2, np.int64)
+    if kernels.load().check_utf8(text, 1 + size - start) >= 0:
+        _raise_not_utf8(path, block[start + 1 : 1 + size], position + start)
+    count = kernels.load().find_gaps(text, end - start, gaps)
+    found = (gaps[: 2 * count] + start).tolist()
+    return zip(found[::2], found[1::2], strict=True), end
 
 
 def too_long(where: str, what: str) -> BertprepError:
@@ -280,7 +323,7 @@ def check_encoding(name: Path | str, start: bytes) -> None:
         )
 
 
-def _check_utf8(path: Path, block: bytes, position: int) -> None:
+def _raise_not_utf8(path: Path, block: bytearray, position: int) -> None:
     try:
         block.decode()
     except UnicodeDecodeError as error:
@@ -296,23 +339,52 @@ def version_of(file: BinaryIO) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def read_documents(files: Mapping[int, TextFile], documents: Documents) -> Iterator[tuple[int, str]]:
-    """Yield the file number and the text of each document; one file is open at a time.
+class Batch(NamedTuple):
+    """Some documents of one file: document i ends at text[ends[i]], where the next begins; TEXT_SLACK bytes follow the last."""
 
-    Raises `BertprepError` if a file has changed since it was indexed, since its offsets would be wrong.
+    file: int  # its number
+    text: npt.NDArray[np.uint8]
+    ends: npt.NDArray[np.int64]
+
+
+def read_batches(files: Mapping[int, TextFile], documents: Documents) -> Iterator[Batch]:
+    """Yield the documents, in batches of at least one and at most `BATCH_BYTES` of text, each valid until the next one.
+
+    One file is open at a time. Raises `BertprepError` if a file has changed since it was indexed, since its offsets would be wrong.
     """
-    for number in np.unique(documents.file).tolist():
+    buffer = np.zeros(BATCH_BYTES + TEXT_SLACK, np.uint8)
+    for number in sorted(set(documents.file.tolist())):
         path = files[number].input.path
         of_file = documents.take(np.flatnonzero(documents.file == number))
+        ends = np.cumsum(of_file.size_bytes)
         try:
-            with path.open("rb") as file:
+            with path.open("rb", buffering=0) as file:
                 if version_of(file) != files[number].version:
                     raise EOFError("it was changed")
-                for start, end in zip(of_file.start.tolist(), of_file.end.tolist(), strict=True):
-                    file.seek(start)
-                    text = file.read(end - start)
-                    if len(text) < end - start:
-                        raise EOFError(f"byte {end:,} is missing")
-                    yield number, text.decode()
-        except (OSError, EOFError, UnicodeDecodeError) as error:
+                first, done = 0, 0
+                while first < len(ends):
+                    after = max(first + 1, int(np.searchsorted(ends, done + BATCH_BYTES, side="right")))
+                    size = int(ends[after - 1]) - done
+                    if len(buffer) < size + TEXT_SLACK:
+                        buffer = np.zeros(size + TEXT_SLACK, np.uint8)
+                    text = buffer[: size + TEXT_SLACK]
+                    _read_spans(file, of_file.start[first:after], ends[first:after] - done, text)
+                    yield Batch(number, text, ends[first:after] - done)
+                    first, done = after, int(ends[after - 1])
+        except (OSError, EOFError) as error:
             raise BertprepError(f"{path}: can no longer be read as it was at the start of the run: {error}") from error
+
+
+def _read_spans(file: io.FileIO, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], buffer: npt.NDArray[np.uint8]) -> None:
+    """Read the spans of a file that begin at `starts`, one after the other, each up to buffer[ends[i]]."""
+    text, at = buffer.data, 0
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        position = start
+        while at < end:
+            read = os.preadv(file.fileno(), [text[at:end]], position)
+            if not read:
+                raise EOFError(f"byte {position + end - at:,} is missing")
+            at += read
+            position += read
+    if (wrong := kernels.load().check_utf8(buffer, at)) >= 0:
+        raise EOFError(f"it is no longer UTF-8, byte {wrong:,} of its documents")

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from bertprep import pool
+from bertprep import kernels, pool
 from bertprep.config import ShardSettings
 from bertprep.progress import Reporter
 from bertprep.text.assignment import assign_documents, count_shards
-from bertprep.text.documents import Documents, TextFile, TextIndex, TextInput, index_documents, read_documents
-from bertprep.text.sentences import choose_splitter
+from bertprep.text.documents import Documents, TextFile, TextIndex, TextInput, index_documents, read_batches
+from bertprep.text.sentences import load_splitter
 from bertprep.text.writing import text_file
 from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import TEST, TRAINING, Workspace, text_shard
@@ -130,15 +130,15 @@ def write_shard(task: ShardTask) -> dict[str, Any]:
     """Write one shard; returns its facts for the manifest."""
     settings = task.settings
     split = {
-        number: choose_splitter(given.input.splitter or settings.splitter, settings.language or "en")
+        number: load_splitter(given.input.splitter or settings.splitter, settings.language or "en").split
         for number, given in task.inputs.items()
     }
-    sentences = words = 0
+    spaces, newlines = 0, np.zeros(1, np.int64)
     with text_file(task.path) as file:
-        for number, text in read_documents(task.inputs, task.documents):
-            found = split[number](text)
-            document = "\n".join(found)
-            sentences += len(found)
-            words += document.count(" ") + len(found)  # a sentence has single spaces only
-            file.add(document)
+        for batch in read_batches(task.inputs, task.documents):
+            lines = split[batch.file](batch.text, batch.ends)
+            spaces += kernels.load().count_spaces(np.frombuffer(lines, np.uint8), len(lines), newlines)
+            file.add_lines(lines)
+    sentences = int(newlines[0]) - len(task.documents)  # a document ends with a blank line
+    words = spaces + sentences  # a sentence has single spaces only
     return {"documents": len(task.documents), "sentences": sentences, "words": words, **file.facts()}

@@ -21,7 +21,11 @@ class TextWriter:
 
     def add(self, document: str) -> None:
         """Add one document, lines separated by newlines. Half a surrogate pair, possible in JSON, becomes a question mark."""
-        self._lines += document.encode(errors="replace") + b"\n\n"
+        self.add_lines(document.encode(errors="replace") + b"\n\n")
+
+    def add_lines(self, lines: bytes | memoryview) -> None:
+        """Add documents as they are to be in the file."""
+        self._lines += lines
         if len(self._lines) >= WRITE_BYTES:
             self.flush()
 

@@ -19,11 +19,11 @@ from bertprep.sources import parquet as parquet_file
 from bertprep.sources.formatting import FormattedText, format_corpus
 from bertprep.sources.local import find_sources
 from bertprep.text import documents
-from bertprep.text.documents import TextInput, index_documents, read_documents
+from bertprep.text.documents import TextInput, index_documents
 from bertprep.text.train_vocabulary import train_vocabulary
 from bertprep.workspace.layout import Workspace
 from bertprep.workspace.manifest import sha256_of
-from tests.corpora import sums
+from tests.corpora import sums, texts_of
 
 DOCUMENTS = ["Ein Satz.\nNoch einer.", "Zweites Dokument: \u4e00\u4e8c\u3002", "A third."]
 TEXT = "\n\n".join(DOCUMENTS) + "\n"
@@ -51,7 +51,7 @@ def made(
 
 def documents_of(text: FormattedText) -> list[str]:
     index = index_documents(text.inputs, keep_duplicates=True)
-    return [document.rstrip("\n") for _, document in read_documents(dict(enumerate(index.files)), index.documents)]
+    return [document.rstrip("\n") for document in texts_of(index)]
 
 
 @pytest.mark.parametrize("packing", PACK)

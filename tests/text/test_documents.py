@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.text import documents
-from bertprep.text.documents import TextIndex, TextInput, index_documents, read_documents
+from bertprep.text.documents import TextIndex, TextInput, index_documents
+from tests.corpora import texts_of
 
 
 def write(folder: Path, *texts: str | bytes) -> list[Path]:
@@ -21,10 +22,6 @@ def write(folder: Path, *texts: str | bytes) -> list[Path]:
 
 def index(paths: list[Path], *, keep_duplicates: bool = False, one_document: bool = False) -> TextIndex:
     return index_documents([TextInput(path, one_document) for path in paths], keep_duplicates=keep_duplicates)
-
-
-def texts_of(found: TextIndex) -> list[str]:
-    return [text for _, text in read_documents(dict(enumerate(found.files)), found.documents)]
 
 
 def documents_of(paths: list[Path]) -> list[str]:
