@@ -19,7 +19,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -34,7 +33,7 @@ from bertprep.progress import Reporter
 from bertprep.sources.formatting import SPLITTERS, SourceFile, Task, read_tasks
 from bertprep.text.assignment import BYTES_PER_SHARD, FEWEST_SHARDS, ShardCounts
 from bertprep.text.cleaning import clean_document
-from bertprep.text.documents import BATCH_BYTES, TextFile, TextInput, check_inputs, hash_file, read_piece, version_of
+from bertprep.text.documents import BATCH_BYTES, TextFile, TextInput, check_inputs, hash_file, read_piece
 from bertprep.text.sentences import Splitter, load_splitter
 from bertprep.text.sorted_runs import HASHES, MOST_ROWS, Batch, Run, RunWriter, merge_rows, merge_runs, merge_texts
 from bertprep.text.writing import text_file
@@ -221,7 +220,7 @@ def _map(
 
     kernels.load()  # for all workers
     with (
-        reporter.progress(f"map {corpus}", None) as shown,
+        reporter.progress(f"sort {corpus}", None, "runs") as shown,
         closing(pool.run(map_documents, tasks(), workers=workers)) as results,
     ):
         for _, (key, written) in results:
@@ -343,7 +342,7 @@ def _merge(journal: Journal, corpus: str, runs: list[Run], workers: int, reporte
             else:
                 tasks.append((name, (journal.folder / name, group)))
         with (
-            reporter.progress(f"merge {corpus}", len(tasks)) as shown,
+            reporter.progress(f"merge {corpus}", len(tasks), "runs") as shown,
             closing(pool.run(_merge_group, tasks, workers=workers)) as results,
         ):
             for name, facts in results:
@@ -392,8 +391,8 @@ def _choose_counts(runs: Sequence[Run], settings: ShardSettings, workers: int, r
         )
     if test and not test_in.all():
         raise UsageError(
-            f"--test-fraction {fraction}: with --assign hash the test split would have none of the {documents:,} documents, since "
-            "chance deals them; give more documents, --test-fraction 0 or --assign balanced"
+            f"--test-fraction {fraction}: with --assign hash the test split would have none of the {documents:,} documents, "
+            "since chance deals them; give more documents, --test-fraction 0 or --assign balanced"
         )
     return ShardCounts(shards, test, fraction), by_size
 
@@ -435,7 +434,10 @@ def _count(runs: Sequence[Run], low: int, high: int, shards: int, workers: int, 
     step = max(1, MOST_ROWS // max(1, expected))
     tasks = [(f"shards {at}", (tuple(runs), bounds[at : at + step + 1])) for at in range(0, shards, step)]
     found: dict[str, npt.NDArray[np.int64]] = {}
-    with reporter.progress("count", len(tasks)) as shown, closing(pool.run(count_documents, tasks, workers=workers)) as results:
+    with (
+        reporter.progress("count", len(tasks), "ranges", enabled=len(tasks) > 100) as shown,
+        closing(pool.run(count_documents, tasks, workers=workers)) as results,
+    ):
         for name, of_task in results:
             found[name] = of_task
             shown.advance()
@@ -506,10 +508,8 @@ def write_shards(task: ReduceTask) -> list[tuple[str, dict[str, Any]]]:
             while batch is not None:
                 stop = int(np.searchsorted(batch.digests[:, 0], np.uint64(high - 1), side="right"))
                 for text, copies in _texts(batch, at, stop, task.keep_duplicates):
-                    count = kernels.load().count_spaces(
-                        np.frombuffer(text, np.uint8), len(text), of_text := np.zeros(1, np.int64)
-                    )
-                    spaces += copies * count
+                    of_text = np.zeros(1, np.int64)
+                    spaces += copies * kernels.load().count_spaces(np.frombuffer(text, np.uint8), len(text), of_text)
                     newlines += copies * of_text
                     for _ in range(copies):
                         file.add_lines(text)

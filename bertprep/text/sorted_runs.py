@@ -1,9 +1,10 @@
 """Documents sorted by the hash of their text, in files that are merged range by range: the large part of `--assign hash`.
 
-A run is some tens of megabytes of documents, as they will be in the shards, in the order of their hashes, each once. Of any range
-of hashes its documents are one stretch of the file, found by three short reads, so any worker can merge any range of all runs:
-it reads the rows of the range, drops what repeats, and then reads the texts, some megabytes at a time. Memory does not depend on
-the number of documents, and no file stays open. What is read is hashed again, so a damaged run is an error, never a wrong shard.
+A run is some tens of megabytes of documents, as they will be in the shards, in the order of their hashes, each once. The
+documents of any range of hashes are one stretch of it, found by three short reads, so any worker can merge any range of all
+runs: it reads the rows of the range, drops what repeats, and then reads the texts, some megabytes at a time. Memory does not
+depend on the number of documents, and no file stays open. What is read is hashed again, so a damaged run is an error, never a
+wrong shard.
 
     text                        the documents, each with its blank line
     rows    (n + 1, 4) uint64   hash (two numbers), end of its text, how often it occurred; the first row is zeros
@@ -43,10 +44,10 @@ Offsets = npt.NDArray[np.int64]
 
 
 def hash_document(text: bytes | memoryview) -> bytes:
-    """The 16 bytes by which a document is known: of the sha256 of its lines, without the last newline.
+    """The 16 bytes by which a document is known: the first of the sha256 of its lines, without the newline of the last.
 
-    >>> hash_document(b"I came.\\nI saw.").hex()
-    '6ed9e9b72e3ea4ae1e6a3a0b2f5e8a4a'
+    >>> hash_document(b"I came. I saw.").hex()
+    '1dc041c21153e2e82f6ee658f6b1fd7a'
     """
     return hashlib.sha256(text).digest()[:16]
 
@@ -218,7 +219,7 @@ class _NewRun:
     def __enter__(self) -> "_NewRun":
         self._file: AtomicFile = self._atomic.__enter__()
         try:
-            self._rows = TemporaryFile(dir=self._path.parent)  # noqa: SIM115
+            self._rows = TemporaryFile(dir=self._path.parent)
             self._rows.write(bytes(_ROW.itemsize))
         except OSError as error:
             self._atomic.__exit__(type(error), error, None)

@@ -73,7 +73,8 @@ KINDS = {
         made_with={"rules": COUNT},
         needed=("rules",),
         facts={
-            **_FILE, "copies": COUNT, "text_bytes": COUNT, "copied_bytes": COUNT, "bits": _BITS, "runs": POSITIVE, "empty": COUNT,
+            **_FILE, "empty": COUNT, "copies": COUNT, "text_bytes": COUNT, "copied_bytes": COUNT, "bits": _BITS,
+            "runs": POSITIVE,
         },
         needed_facts=("bytes", "sha256", "documents", "copies", "text_bytes", "copied_bytes", "bits", "runs", "empty"),
     ),
