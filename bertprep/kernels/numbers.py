@@ -161,7 +161,7 @@ LINES_ONLY, PARAGRAPHS, CUT_PLAIN = range(3)
 ASK_LINE = 0xFF
 """Ends a line that is to be cut by sentencex; no byte of UTF-8."""
 ENDER_BITS, ENDER_ENTRY, ENDER_WIDTH = 15, 4, 24
-"""The table of words before sentence ends: 2**ENDER_BITS entries of 4 uint64, a word of up to 24 bytes and what is known of it."""
+"""The table of words before sentence ends: 2**ENDER_BITS entries of 4 uint64, a word of up to 24 bytes and what it says."""
 ENDER_CUTS, ENDER_ASK = 1, 2
 """A full stop after this word always ends a sentence; or not always."""
 

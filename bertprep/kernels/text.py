@@ -85,7 +85,7 @@ class _Bytes:
 
 @intrinsic
 def _untidy(_context, _text, _at):
-    """Of the 64 bytes at text[at], those that may have to change: controls, spaces before spaces, some wide characters' first bytes."""
+    """Of the 64 bytes at text[at], those that may be needless white space, or its first byte."""
 
     def generate(_context, builder, _signature, arguments):
         found = _Bytes(builder, *arguments)
@@ -138,6 +138,17 @@ def _is_letter(byte):
 @inlined
 def _is_digit(byte):
     return 48 <= byte <= 57
+
+
+@inlined
+def _is_alphanumeric(byte):
+    return _is_letter(byte) or _is_digit(byte)
+
+
+@inlined
+def _is_quote(text, at, last):
+    """Whether a curly quotation mark that ends with the byte `last` is at text[at]."""
+    return text[at] == 0xE2 and text[at + 1] == 0x80 and text[at + 2] == last
 
 
 @subroutine
@@ -375,13 +386,14 @@ _PLAIN, _LACKS_WORD, _ASK = 0, 1, 2  # what is known of a line so far
 
 @subroutine
 def _cut(text, start, end, words, unknown, count, most):
-    """End sentences in the tidy lines text[start:end]: a newline for the space, or ASK_LINE for the newline of a line to ask about.
+    """End sentences in the tidy lines text[start:end]: newlines for spaces. A line to ask about ends with ASK_LINE.
 
     Returns the words that the table lacked so far.
     """
     line_start, last_cut = start, i64(-1)
     line = i64(_ASK if _starts_like_item(text, start) else _PLAIN)
-    in_brackets, in_straight, in_curly, straight, curly = False, False, False, False, False
+    in_brackets, in_straight, in_curly = False, False, False  # where a mark may be
+    bracketed, straight, curly, held = False, False, False, False  # what the line has so far, and whether marks within it
     for block in range(start, end, 64):
         marks = _marks(text, block)
         while marks != u64(0):
@@ -393,6 +405,8 @@ def _cut(text, start, end, words, unknown, count, most):
             if byte == _NEWLINE:
                 if at == last_cut:
                     continue
+                if held and (in_brackets or in_straight or in_curly or (bracketed and (straight or curly))):
+                    line = i64(_ASK)  # a mark was within what is never closed, or in pairs that may cross
                 if line != _PLAIN:
                     for i in range(line_start, last_cut + 1):
                         if text[i] == _NEWLINE:
@@ -400,7 +414,8 @@ def _cut(text, start, end, words, unknown, count, most):
                     text[at] = ASK_LINE
                 line_start = at + 1
                 line = i64(_ASK if line_start < end and _starts_like_item(text, line_start) else _PLAIN)
-                in_brackets, in_straight, in_curly, straight, curly = False, False, False, False, False
+                in_brackets, in_straight, in_curly = False, False, False
+                bracketed, straight, curly, held = False, False, False, False
                 continue
             if line == _ASK or 0x80 <= byte < 0xC0:  # the first byte of a character has decided
                 continue
@@ -413,18 +428,33 @@ def _cut(text, start, end, words, unknown, count, most):
                     if not (_is_letter(before) or _is_digit(before)):
                         line = i64(_ASK)
                     continue
-                capital, third = i64(text[at + 2]), i64(text[at + 3])
+                is_quoted = in_straight or in_curly
+                held = held or is_quoted or in_brackets
+                next_at = at + 1
+                if in_straight and after == 0x22:
+                    next_at += 1
+                elif in_curly and _is_quote(text, at + 1, 0x9D):
+                    next_at += 3
+                elif (is_quoted or in_brackets) and after == _BLANK and _is_alphanumeric(i64(text[at + 2])):
+                    continue  # sentencex ends no sentence within
+                closes = next_at > at + 1
+                follower = i64(text[next_at + 1])
+                if closes and text[next_at] == _NEWLINE:
+                    continue
+                if closes and text[next_at] == _BLANK and (97 <= follower <= 122 or _is_digit(follower)):
+                    continue  # "So?" he said.
+                if not closes and not is_quoted:
+                    opener = next_at + 1
+                    if follower == 0x22:
+                        follower, held = i64(text[opener + 1]), True
+                    elif _is_quote(text, opener, 0x9C):
+                        follower, held = i64(text[opener + 3]), True
                 found = i64(ENDER_ASK)
-                if (
-                    after == _BLANK
-                    and 65 <= capital <= 90
-                    and (_is_letter(third) or third == _BLANK or third == 0x27)
-                    and not (in_brackets or in_straight or in_curly)
-                ):
+                if text[next_at] == _BLANK and _is_alphanumeric(follower) and (closes or not is_quoted) and not in_brackets:
                     found, count = _look_up(text, line_start, at, words, unknown, count, most)
                 if found == ENDER_CUTS:
-                    text[at + 1] = _NEWLINE
-                    last_cut = at + 1
+                    text[next_at] = _NEWLINE
+                    last_cut = next_at
                 elif found == ENDER_ASK:
                     line = i64(_ASK)
                 else:
@@ -435,7 +465,7 @@ def _cut(text, start, end, words, unknown, count, most):
                 if at == line_start or not _is_letter(i64(text[at - 1])) or not _is_letter(after):
                     line = i64(_ASK)
             elif byte == 0x28:  # (
-                in_brackets = True
+                in_brackets, bracketed = True, True
             elif byte == 0x29:  # )
                 in_brackets = False
                 if not _closes_plainly(text, line_start, at):
@@ -467,8 +497,8 @@ def split_text(
     """Write the documents to `out`: tidy lines, a blank line after each document; returns the bytes.
 
     Document i ends at text[document_ends[i]], where the next one begins; TEXT_SLACK bytes after the last one may be read. `out`
-    must hold as many bytes as `text`, two a document and TEXT_SLACK more. Unless `mode` is LINES_ONLY, lines that do not look like
-    paragraphs are joined. With CUT_PLAIN sentences in plain lines are lines, by the table `words`; the words that it lacks are
+    must hold as many bytes as `text`, two a document and TEXT_SLACK more. Unless `mode` is LINES_ONLY, lines that do not look
+    like paragraphs are joined. With CUT_PLAIN sentences in plain lines are lines, by the table `words`; words that it lacks are
     written to `unknown`, three numbers each, their number to `unknown_count`, and other lines end with ASK_LINE.
     """
     start, to, count = i64(0), i64(0), i64(0)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bertprep import pool
+from bertprep import kernels, pool
 from bertprep.progress import Reporter
 from bertprep.sources import readers
 from bertprep.sources.bookcorpus import join_books
@@ -22,7 +22,7 @@ from bertprep.sources.streams import open_stream
 from bertprep.sources.wikimedia.dump import DumpReader, Page, SiteInfo
 from bertprep.sources.wikimedia.wikitext import to_prose
 from bertprep.sources.wikipedia import prose_of
-from bertprep.text.cleaning import clean_document
+from bertprep.text.cleaning import Cleaner
 from bertprep.text.documents import TextInput
 from bertprep.text.writing import text_file
 from bertprep.workspace.journal import Journal
@@ -192,6 +192,7 @@ def _format(
         if journal.found and _is_of(journal.found, sources):
             return journal.found
         names: list[str] = []
+        kernels.load()  # for all workers
 
         def tasks() -> Iterator[tuple[str, Task]]:
             for label, task in read_tasks(sources, folder, corpus):
@@ -251,15 +252,12 @@ def _batches(texts: Iterable[Text], count: Callable[[Text], int]) -> Iterator[li
 
 def write_text(task: Task) -> tuple[str, dict[str, Any]]:
     """Write the cleaned text of a task; returns the file's name and its facts for the manifest."""
-    documents = empty = 0
     with text_file(task.path) as file:
+        cleaner = Cleaner(file)
         for text in task.documents():
-            if document := clean_document(text):
-                documents += 1
-                file.add(document)
-            else:
-                empty += 1
-    facts: dict[str, Any] = {"source": task.number, "documents": documents, "empty": empty, **file.facts()}
+            cleaner.add(text)
+        cleaner.flush()
+    facts: dict[str, Any] = {"source": task.number, "documents": cleaner.documents, "empty": cleaner.empty, **file.facts()}
     if isinstance(task, FileTask) and (splitter := SPLITTERS.get(task.source.reader)):
         facts["splitter"] = splitter
     return task.path.name, facts

@@ -1,9 +1,45 @@
 """Normalizes documents before they are split: one paragraph per line, single spaces, no blank lines.
 
-Characters are unchanged: BERT's tokenizer drops control characters and normalizes the rest.
+Characters are unchanged: BERT's tokenizer drops control characters and normalizes the rest. `clean_document` says what becomes
+of a document; `Cleaner` does the same to many, as bytes.
 """
 
-from bertprep.text.sentences import split_lines
+import numpy as np
+
+from bertprep.kernels.numbers import TEXT_SLACK
+from bertprep.text.documents import BATCH_BYTES, has_word
+from bertprep.text.sentences import Splitter, split_lines
+from bertprep.text.writing import TextWriter
+
+
+class Cleaner:
+    """Cleans documents and writes them to a file; counts those that are written, and those without a letter or digit."""
+
+    def __init__(self, file: TextWriter) -> None:
+        self._file = file
+        self._splitter = Splitter("lines", "")
+        self._texts: list[bytes] = []
+        self._size_bytes = 0
+        self.documents = self.empty = 0
+
+    def add(self, text: str) -> None:
+        """Add one document. Half a surrogate pair, possible in JSON, becomes a question mark."""
+        encoded = text.encode(errors="replace")
+        if not has_word(encoded):
+            self.empty += 1
+            return
+        self.documents += 1
+        self._texts.append(encoded)
+        self._size_bytes += len(encoded)
+        if self._size_bytes >= BATCH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is still held."""
+        text = np.frombuffer(b"".join((*self._texts, bytes(TEXT_SLACK))), np.uint8)
+        self._file.add(self._splitter.split(text, np.cumsum([len(each) for each in self._texts], dtype=np.int64)))
+        self._texts.clear()
+        self._size_bytes = 0
 
 
 def clean_document(text: str) -> str:

@@ -6,9 +6,9 @@ line, U+2028, ...), become one space. Nothing else is changed or lost. Only a ne
 sentencex ends no sentence within quotation marks or brackets, so an unpaired mark can swallow everything up to the next one, 90
 KB later in the sample; if lines are paragraphs, it therefore gets one at a time.
 
-`split_sentences` and `split_lines` say what the sentences of a document are. `Splitter` finds the same ones in many documents at
-once, as bytes: a kernel tidies the lines and cuts those in which English sentences plainly end, most of them, and sentencex,
-which takes 6 ms a megabyte without the Python around it, gets the others.
+`split_sentences` and `split_lines` say what the sentences of a document are. `Splitter` finds the same ones in many documents
+at once, as bytes: a kernel tidies the lines and cuts those in which English sentences plainly end, most of them, and sentencex
+gets the others.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,6 @@ from bertprep.kernels.numbers import (
     LINES_ONLY,
     PARAGRAPHS,
     SENTENCE_ENDS,
-    TEXT_SLACK,
 )
 
 PLAIN_IN = ("1.0.32",)
@@ -42,7 +41,6 @@ _CUT_AGAIN = 50
 """As many new words in a batch make it cheaper to cut it again than to ask about their lines."""
 _MOST_WORDS = 3 << ENDER_BITS - 2
 _NUMBERS = ENDER_WIDTH // 8
-
 
 
 class Splitter:
@@ -63,7 +61,8 @@ class Splitter:
     def split(self, text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> bytes | memoryview:
         """A line for each sentence and a blank line after each document; valid until the next call.
 
-        Document i ends at text[ends[i]], where the next one begins; it is UTF-8 with a word. TEXT_SLACK bytes follow the last one.
+        Document i ends at text[ends[i]], where the next one begins; it is UTF-8 and not blank. TEXT_SLACK bytes follow the last
+        one. The result is a view if no line was left to sentencex.
         """
         if len(self._buffer) < (needed := len(text) + 2 * len(ends)):
             self._buffer = bytearray(needed + needed // 4)
@@ -120,7 +119,17 @@ def always_ends(word: str) -> bool:
     >>> always_ends("house"), always_ends("Mr"), always_ends("ft"), always_ends("Yahoo")
     (True, False, False, False)
     """
-    sentences = [f"Tom {word}. ", f"Xenia saw 7 {word}. ", f"Bob was {word}! ", f"Eve was {word}? ", "The end."]
+    sentences = [
+        *(
+            f"Tom {word}. ",
+            f"Xenia saw 7 {word}. ",
+            f"it was {word}. ",
+            f"7 of {word}. ",
+            f"J. Doe was {word}! ",
+            f"Eve was {word}? ",
+        ),
+        "The end.",
+    ]
     found: list[str] = segment("en", "".join(sentences))
     return found == sentences
 

@@ -94,7 +94,7 @@ def shard_corpus(
         for name, which in zip(shards, of_shard, strict=True):
             if name not in journal.done:
                 in_shard = documents.take(which)
-                inputs_of_shard = {number: index.files[number] for number in np.unique(in_shard.file).tolist()}
+                inputs_of_shard = {number: index.files[number] for number in set(in_shard.file.tolist())}
                 tasks.append((name, ShardTask(folder / name, inputs_of_shard, in_shard, settings)))
         with (
             reporter.progress(f"shard {corpus}", len(tasks)) as shown,
@@ -138,7 +138,7 @@ def write_shard(task: ShardTask) -> dict[str, Any]:
         for batch in read_batches(task.inputs, task.documents):
             lines = split[batch.file](batch.text, batch.ends)
             spaces += kernels.load().count_spaces(np.frombuffer(lines, np.uint8), len(lines), newlines)
-            file.add_lines(lines)
+            file.add(lines)
     sentences = int(newlines[0]) - len(task.documents)  # a document ends with a blank line
     words = spaces + sentences  # a sentence has single spaces only
     return {"documents": len(task.documents), "sentences": sentences, "words": words, **file.facts()}

@@ -8,32 +8,35 @@ from typing import Any
 
 from bertprep.files.atomic import AtomicFile, atomic_file
 
-WRITE_BYTES = 1_000_000
+WRITE_BYTES = 200_000
 
 
 class TextWriter:
-    """Collects documents and writes them a megabyte at a time."""
+    """Collects documents and writes them, many small ones at once."""
 
     def __init__(self, file: AtomicFile) -> None:
         self._file = file
         self._digest = hashlib.sha256()
         self._lines = bytearray()
 
-    def add(self, document: str) -> None:
-        """Add one document, lines separated by newlines. Half a surrogate pair, possible in JSON, becomes a question mark."""
-        self.add_lines(document.encode(errors="replace") + b"\n\n")
-
-    def add_lines(self, lines: bytes | memoryview) -> None:
-        """Add documents as they are to be in the file."""
+    def add(self, lines: bytes | memoryview) -> None:
+        """Add documents: lines that end with newlines, a blank one after each document."""
+        if len(lines) >= WRITE_BYTES:
+            self.flush()
+            self._write(lines)
+            return
         self._lines += lines
         if len(self._lines) >= WRITE_BYTES:
             self.flush()
 
     def flush(self) -> None:
         """Write the rest of the buffer."""
-        self._digest.update(self._lines)
-        self._file.write(self._lines)
+        self._write(self._lines)
         self._lines.clear()
+
+    def _write(self, lines: bytes | bytearray | memoryview) -> None:
+        self._digest.update(lines)
+        self._file.write(lines)
 
     def facts(self) -> dict[str, Any]:
         """The size and the checksum of the file, for a manifest."""

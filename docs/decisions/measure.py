@@ -23,13 +23,15 @@ from unittest import mock
 import numpy as np
 
 from bertprep import kernels
-from bertprep.config import InstanceSettings, ShardSettings
+from bertprep.config import InstanceSettings
 from bertprep.instances import Tokenizer, generate_instances, load_vocabulary, reference
+from bertprep.kernels.numbers import TEXT_SLACK
 from bertprep.records import write_records
 from bertprep.records.digest import Sha256Pair
 from bertprep.records.make import RecordMaker
 from bertprep.sources.sample import write_sample
-from bertprep.text.sentences import choose_splitter, split_paragraph
+from bertprep.text import sentences
+from bertprep.text.sentences import Splitter, choose_splitter, split_paragraph
 from bertprep.text.train_vocabulary import train_vocabulary
 from bertprep.workspace.layout import Workspace
 
@@ -271,15 +273,50 @@ v = t.get_vocab(); sys.stdout.write("".join(f"{w}\\n" for w in sorted(v, key=v.g
 def measure_sentences(text: Path, _vocab: Path) -> None:
     """0006: sentences of the sample corpus, split by paragraph and with all lines of a document joined."""
     documents = [document for document in text.read_text(encoding="utf-8").split("\n\n") if document.strip()]
-    split = choose_splitter(ShardSettings())
+    split = choose_splitter("sentencex", "en")
     for name, rule in (
         ("as bertprep does", split),
         ("all lines of a document joined", lambda document: split_paragraph(" ".join(document.split()), "en")),
     ):
-        sentences = [sentence for document in documents for sentence in rule(document)]
-        sizes = sorted(map(len, sentences))
+        found = [sentence for document in documents for sentence in rule(document)]
+        sizes = sorted(map(len, found))
         over = sum(size > 2000 for size in sizes)
         print(f"  {name}: {len(sizes):,} sentences, longest {sizes[-1]:,} characters, {over} over 2,000")
+
+
+def measure_plain_sentences(text: Path, _vocab: Path) -> None:
+    """0017: splitting the sample corpus by sentencex alone, and with the kernel that cuts plain lines."""
+    documents = [document for document in text.read_text(encoding="utf-8").split("\n\n") if document.strip()]
+    encoded = [document.encode() for document in documents]
+    megabytes = sum(map(len, encoded)) / 1e6
+    batches = []
+    for start in range(0, len(encoded), 10):
+        batch = encoded[start : start + 10]
+        ends = np.cumsum([len(document) for document in batch], dtype=np.int64)
+        batches.append((np.frombuffer(b"".join(batch) + bytes(TEXT_SLACK), np.uint8), ends))
+
+    def split_all(splitter: Splitter) -> list[bytes]:
+        return [bytes(splitter.split(*batch)) for batch in batches]
+
+    asked: list[int] = []
+
+    class Counting(Splitter):
+        def _ask(self, line: bytes | memoryview) -> bytes:
+            asked.append(len(line))
+            return super()._ask(line)
+
+    with mock.patch.object(sentences, "PLAIN_IN", ()):
+        alone = Splitter("sentencex", "en")
+    knowing = Counting("sentencex", "en")
+    one_by_one = choose_splitter("sentencex", "en")
+    assert split_all(alone) == split_all(knowing)
+    asked.clear()
+    split_all(knowing)
+    print(f"  left to sentencex: {sum(asked) / megabytes / 1e4:.1f}% of {megabytes:.1f} MB, {len(asked):,} lines")
+    report("a document at a time, in Python", 1e3 * least(lambda: list(map(one_by_one, documents))) / megabytes, "ms a MB")
+    report("tidied by the kernel, all lines to sentencex", 1e3 * least(lambda: split_all(alone)) / megabytes, "ms a MB")
+    report("words met for the first time", 1e3 * least(lambda: split_all(Splitter("sentencex", "en"))) / megabytes, "ms a MB")
+    report("words known", 1e3 * least(lambda: split_all(knowing)) / megabytes, "ms a MB")
 
 
 def measure_writes(_text: Path, _vocab: Path) -> None:

@@ -28,6 +28,6 @@ def test_a_plain_processor_makes_and_reads_the_same_files(golden_corpus: Path, t
 
 def test_a_plain_processor_computes_the_same() -> None:
     plain = {**os.environ, "BERTPREP_PORTABLE": "1"}
-    tests = [str(Path(__file__).with_name(f"test_{name}.py")) for name in ("crc32c", "varints")]
+    tests = [str(Path(__file__).with_name(f"test_{name}.py")) for name in ("crc32c", "varints", "text")]
     done = subprocess.run([sys.executable, "-m", "pytest", "-q", *tests], env=plain, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

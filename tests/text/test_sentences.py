@@ -2,13 +2,17 @@
 
 import textwrap
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bertprep.config import ShardSettings
 from bertprep.errors import UsageError
-from bertprep.text.sentences import are_paragraphs, choose_splitter
+from bertprep.kernels.numbers import TEXT_SLACK
+from bertprep.sources.sample import read_speeches
+from bertprep.text import sentences
+from bertprep.text.sentences import Splitter, are_paragraphs, choose_splitter
 
 split_sentences = choose_splitter("sentencex", "en")
 split_lines = choose_splitter("lines", "en")
@@ -99,7 +103,177 @@ TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from("aB.!?…。“”
 @example("Dr. A.\u2028B. C.\x00\x00. \ufeff.")
 @example("你好。再见！")
 def test_no_text_is_lost(text: str) -> None:
-    for sentences in (split_sentences(text), split_lines(text)):
-        assert "".join("".join(sentences).split()) == "".join(text.split())
-        assert all(sentence == " ".join(sentence.split()) != "" for sentence in sentences)
-        assert all(sentence.splitlines() == [sentence] for sentence in sentences)
+    for found in (split_sentences(text), split_lines(text)):
+        assert "".join("".join(found).split()) == "".join(text.split())
+        assert all(sentence == " ".join(sentence.split()) != "" for sentence in found)
+        assert all(sentence.splitlines() == [sentence] for sentence in found)
+
+
+def at_once(splitter: Splitter, texts: list[str]) -> str:
+    """What a splitter makes of documents in one batch."""
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
+    return bytes(splitter.split(np.frombuffer(b"".join(encoded) + b"\xaa" * TEXT_SLACK, np.uint8), ends)).decode()
+
+
+def one_by_one(name: str, language: str, texts: list[str]) -> str:
+    split = choose_splitter(name, language)
+    return "".join("\n".join(split(text)) + "\n\n" for text in texts)
+
+
+SPLITTERS = {(name, code): Splitter(name, code) for name, code in (("sentencex", "en"), ("sentencex", "de"), ("lines", "en"))}
+"""Used by all tests, so that they know many words."""
+
+PIECES = (
+    *("The law is old. ", "They came! ", "Did he go? ", "It cost $3.5 million, in 1894. ", "We saw it. ", "So (of us) it is. "),
+    *(
+        "Mr. ",
+        "etc. ",
+        "U.S. ",
+        "p.m. ",
+        "5 ft. ",
+        "J. ",
+        "I. ",
+        "Inc. ",
+        "Yahoo! ",
+        "e.g. ",
+        "A.D. ",
+        "No. ",
+        "St. ",
+        "Ph.D. ",
+    ),
+    *(
+        ". ",
+        ".",
+        "! ",
+        "?",
+        "...",
+        ". . . ",
+        " .",
+        "!?",
+        ",",
+        ".,",
+        '."',
+        '" ',
+        "'",
+        "' ",
+        "don't ",
+        "States' ",
+        "'tis ",
+        "``",
+        "''",
+    ),
+    *(
+        "(",
+        ")",
+        "(1) ",
+        "(a) ",
+        "a) ",
+        "2)",
+        "ii. ",
+        "iv) ",
+        "[1]",
+        "[",
+        "]",
+        "<",
+        ">",
+        "{",
+        "}",
+        "\\",
+        "@",
+        "a@b.co ",
+        "1. ",
+        "- ",
+    ),
+    *(
+        "\u201c",
+        "\u201d",
+        "\u2019",
+        "\u2018",
+        "\u2013",
+        "\u2014 ",
+        "\u2026 ",
+        "\u2022 ",
+        "\u00e9",
+        "\u00b0 ",
+        "\u3002",
+        "\u00ab",
+    ),
+    *(" ", "  ", "\n", "\t", "\r\n", "\u00a0", "\u2028", "\x00", "\x7f", "=", "|", "/", "`", "* ", "\u201e", "\u4f60\u597d"),
+    *(
+        "the ",
+        "house ",
+        "House ",
+        "mild",
+        "civil",
+        "x",
+        "I ",
+        "A ",
+        "7 ",
+        "7",
+        "responsibilities ",
+        "a-very-long-word-of-many-bytes ",
+    ),
+)
+DOCUMENTS = st.lists(
+    st.lists(st.sampled_from(PIECES) | st.text(max_size=3), min_size=1, max_size=40).map("".join).filter(str.strip), max_size=4
+)
+
+
+@pytest.mark.parametrize(("name", "language"), SPLITTERS)
+@given(texts=DOCUMENTS)
+@example(
+    texts=[
+        "The law is old. It stays. (So it is. They say so.)",
+        "I came.\nI saw (all). I won.",
+        "He said \u201cNo.\u201d I left. Ok",
+    ]
+)
+@example(
+    texts=["civil) We saw it. a) They came. The law is old.", "mild. The law is old. It is", "'The law is old. We saw it.'"]
+)
+@example(
+    texts=[
+        'A "b. The law is old. We saw it.',
+        "The law (is old. We saw it.",
+        "wrapped text. The law\nis old. We\nsaw it. And\nso on",
+    ]
+)
+def test_many_documents_at_once_have_the_sentences_of_each(name: str, language: str, texts: list[str]) -> None:
+    assert at_once(SPLITTERS[name, language], texts) == one_by_one(name, language, texts)
+
+
+def test_the_sample_has_the_same_sentences_at_once() -> None:
+    speeches = list(read_speeches())
+    splitter = Splitter("sentencex", "en")
+    for start in range(0, len(speeches), 40):
+        batch = speeches[start : start + 40]
+        assert at_once(splitter, batch) == one_by_one("sentencex", "en", batch)
+
+
+def test_words_that_end_no_sentence_are_learnt() -> None:
+    splitter = Splitter("sentencex", "en")
+    texts = [
+        "We saw the house. Mr. Jay saw 5 ft. The rest was a mile. An inc. It was.",
+        "It was a mile. He left the house. So it ends.",
+    ]
+    for _ in range(2):  # with words that are new, then known
+        assert at_once(splitter, texts) == one_by_one("sentencex", "en", texts)
+    plain = np.frombuffer(b"It was a mile. He left the house." + bytes(TEXT_SLACK), np.uint8)
+    assert isinstance(splitter.split(plain, np.array([33], np.int64)), memoryview)  # nothing was asked
+
+
+def test_a_full_table_of_words_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sentences, "_MOST_WORDS", 3)
+    splitter = Splitter("sentencex", "en")
+    texts = [
+        f"It is the {word}. We left the {word}! Did the {word}? So it is." for word in ("house", "mile", "law", "end", "day")
+    ]
+    for _ in range(3):
+        assert at_once(splitter, texts) == one_by_one("sentencex", "en", texts)
+
+
+def test_other_rules_of_sentencex_are_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sentences, "PLAIN_IN", ())  # as with a version that nobody compared
+    texts = ["It was a mile. He left.\nSo it ends. Mr. Jay knew."]
+    assert at_once(Splitter("sentencex", "en"), texts) == one_by_one("sentencex", "en", texts)
