@@ -404,7 +404,7 @@ def _documents_in(
 
 
 def _span_has_word(text: bytearray, start: int, end: int) -> bool:
-    return _LETTER_OR_DIGIT.search(text, start, end) is not None or _has_word(bytes(text[start:end]))
+    return _LETTER_OR_DIGIT.search(text, start, end) is not None or has_word(bytes(text[start:end]))
 
 
 def too_long(where: str, what: str) -> BertprepError:

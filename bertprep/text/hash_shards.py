@@ -28,15 +28,14 @@ import numpy.typing as npt
 from bertprep import kernels, pool
 from bertprep.config import HASH, ShardSettings
 from bertprep.errors import BertprepError, UsageError
-from bertprep.kernels.numbers import TEXT_SLACK
 from bertprep.progress import Reporter
 from bertprep.sources.formatting import SPLITTERS, SourceFile, Task, read_tasks
 from bertprep.text.assignment import BYTES_PER_SHARD, FEWEST_SHARDS, ShardCounts
-from bertprep.text.cleaning import clean_document
-from bertprep.text.documents import BATCH_BYTES, TextFile, TextInput, check_inputs, hash_file, read_piece
-from bertprep.text.sentences import Splitter, load_splitter
+from bertprep.text.cleaning import Cleaner
+from bertprep.text.documents import TextFile, TextInput, check_inputs, hash_file, read_piece
+from bertprep.text.sentences import load_splitter
 from bertprep.text.sorted_runs import HASHES, MOST_ROWS, Batch, Run, RunWriter, merge_rows, merge_runs, merge_texts
-from bertprep.text.writing import text_file
+from bertprep.text.writing import WRITE_BYTES, text_file
 from bertprep.workspace.journal import Journal, describe_difference
 from bertprep.workspace.layout import MAPPED, TEST, TRAINING, Workspace, text_shard
 from bertprep.workspace.manifest import MAPPED_TEXT, SCHEMA, TEXT_SHARDS, Manifest, is_in_place, read_manifest, versions_of
@@ -295,37 +294,19 @@ def map_documents(task: MapTask) -> tuple[str, list[tuple[str, dict[str, Any]]]]
         for text, ends, dropped in read_piece(task.source.file, task.source.start, task.source.end):
             empty += dropped
             if len(ends):
-                writer.add_lines(splitter.split(text, ends))
+                writer.add(splitter.split(text, ends))
     else:
-        empty = _add_texts(task.source.documents(), splitter, writer)
+        cleaner = Cleaner(writer, splitter)
+        for document in task.source.documents():
+            cleaner.add(document)
+        cleaner.flush()
+        empty = cleaner.empty
     if len(writer) or not writer.written:
         writer.flush()
     return task.key, [
         (name, {**facts, "runs": len(writer.written), "empty": 0 if number else empty})
         for number, (name, facts) in enumerate(writer.written)
     ]
-
-
-def _add_texts(texts: Iterable[str], splitter: Splitter, writer: RunWriter) -> int:
-    """Clean and split documents, and add them to the writer; returns how many were empty."""
-    batch, ends, empty = bytearray(), list[int](), 0
-
-    def split() -> None:
-        writer.add_lines(splitter.split(np.frombuffer(bytes(batch) + bytes(TEXT_SLACK), np.uint8), np.array(ends, np.int64)))
-        batch.clear()
-        ends.clear()
-
-    for text in texts:
-        if document := clean_document(text):
-            batch += document.encode(errors="replace") + b"\n"
-            ends.append(len(batch))
-        else:
-            empty += 1
-        if len(batch) >= BATCH_BYTES:
-            split()
-    if ends:
-        split()
-    return empty
 
 
 def _merge(journal: Journal, corpus: str, runs: list[Run], workers: int, reporter: Reporter) -> list[Run]:
@@ -512,7 +493,7 @@ def write_shards(task: ReduceTask) -> list[tuple[str, dict[str, Any]]]:
                     spaces += copies * kernels.load().count_spaces(np.frombuffer(text, np.uint8), len(text), of_text)
                     newlines += copies * of_text
                     for _ in range(copies):
-                        file.add_lines(text)
+                        file.add(text)
                 documents += int(batch.copies[at:stop].sum()) if task.keep_duplicates else stop - at
                 at = stop
                 if stop < len(batch.ends):
@@ -530,8 +511,8 @@ def _texts(batch: Batch, at: int, stop: int, keep_duplicates: bool) -> Iterator[
     """The documents from number `at` to `stop`, in stretches, and how often each is to be written."""
     text, ends = memoryview(batch.text), np.append(0, batch.ends)
     if not keep_duplicates or (batch.copies[at:stop] == 1).all():
-        for start in range(int(ends[at]), int(ends[stop]), 1_000_000):
-            yield text[start : min(start + 1_000_000, int(ends[stop]))], 1
+        for start in range(int(ends[at]), int(ends[stop]), WRITE_BYTES):
+            yield text[start : min(start + WRITE_BYTES, int(ends[stop]))], 1
         return
     for number in range(at, stop):
         yield text[int(ends[number]) : int(ends[number + 1])], int(batch.copies[number])

@@ -153,7 +153,7 @@ class RunWriter:
         """The documents that are not written yet."""
         return len(self._ends)
 
-    def add_lines(self, lines: bytes | memoryview) -> None:
+    def add(self, lines: bytes | memoryview) -> None:
         """Add whole documents, each with its blank line."""
         at = len(self._text)
         self._text += lines
