@@ -66,7 +66,7 @@ class ShardSettings:
         None, "number of training shards (default: one per 4 MB of text, at least 4, at most 1,024)", least=1
     )  # fmt: skip
     assign: str = option(
-        BALANCED, "how documents go to shards: balanced, each to the one that is least full, or hash, by the hash of their text, "
+        BALANCED, "how documents go to shards: balanced, each to the one that is least full, or hash, by their text alone, "
         "so that more text moves nothing, and memory does not grow with it", choices=ASSIGNMENTS,
     )  # fmt: skip
     test_fraction: float = option(0.1, "fraction of the text, by size, that is held out for testing", least=0, below=1)
