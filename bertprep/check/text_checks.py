@@ -6,6 +6,7 @@ comparison. A document in both training and test makes the test worthless, so it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -16,12 +17,15 @@ from bertprep import pool
 from bertprep.check.findings import ERROR, WARNING, Finding
 from bertprep.check.manifest_checks import check_names
 from bertprep.check.text_scan import ScannedShard, line_of_document, scan_shard
+from bertprep.config import HASH
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.text.documents import repeated_rows
 from bertprep.workspace.layout import MANIFEST, SPLITS
 from bertprep.workspace.manifest import Manifest
 
 MOST_ABOVE_MEAN = 0.02  # fraction of a shard's size, beyond one document
+_DEVIATIONS = 6
+"""Standard deviations by which the largest of 100,000 shards may exceed the mean."""
 
 
 def check_text_shards(folder: Path, manifest: Manifest | None, workers: int) -> list[Finding]:
@@ -35,7 +39,7 @@ def check_text_shards(folder: Path, manifest: Manifest | None, workers: int) -> 
         *(finding for shard in shards for finding in shard.findings),
         *(_compare(shards, manifest) if manifest else ()),
         *_find_repeated(folder, shards, WARNING if keeps_duplicates else ERROR),
-        *_check_balance(shards),
+        *_check_balance(shards, by_hash=manifest is not None and manifest.made_with.get("assign") == HASH),
     ]
 
 
@@ -86,14 +90,20 @@ def _find_repeated(folder: Path, shards: Sequence[ScannedShard], level: str) -> 
             yield Finding(of_level, code, name, line, expected, found, len(which))
 
 
-def _check_balance(shards: Sequence[ScannedShard]) -> Iterator[Finding]:
-    """Findings about shards that exceed the mean by more than one document explains."""
+def _check_balance(shards: Sequence[ScannedShard], *, by_hash: bool) -> Iterator[Finding]:
+    """Findings about shards that exceed the mean by more than one document explains, or if `by_hash` by more than chance does.
+
+    The variance of a shard's size is then at most its mean, times the size of the largest document.
+    """
     for split in SPLITS:
         of_split = [shard for shard in shards if Path(shard.name).parts[0] == split]
         if not of_split:
             continue
         mean = sum(shard.size_bytes for shard in of_split) / len(of_split)
         largest = max(of_split, key=lambda shard: shard.size_bytes)
-        if largest.size_bytes > (1 + MOST_ABOVE_MEAN) * mean + largest.largest_document:
-            expected = f"at most {MOST_ABOVE_MEAN:.0%} and a document above the mean of {split}, {mean:,.0f} bytes"
+        largest_document = max(shard.largest_document for shard in of_split) if by_hash else largest.largest_document
+        by_chance = _DEVIATIONS * math.sqrt(mean * largest_document) if by_hash else 0.0
+        if largest.size_bytes > (1 + MOST_ABOVE_MEAN) * mean + largest_document + by_chance:
+            how = "and as much as chance gives" if by_hash else "and a document"
+            expected = f"at most {MOST_ABOVE_MEAN:.0%} {how} above the mean of {split}, {mean:,.0f} bytes"
             yield Finding(WARNING, "shard-balance", largest.name, None, expected, f"{largest.size_bytes:,} bytes")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertprep import pool
 from bertprep.commands import add_corpus, add_verify, add_workers, split_rows
-from bertprep.config import ShardSettings
+from bertprep.config import HASH, ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.options import add_options as add_settings
 from bertprep.options import read_options
@@ -103,7 +103,7 @@ def shard(
     Raises `UsageError` for a request that cannot be met, `BertprepError` for incomplete data.
     """
     from bertprep.sources.data_files import check_split
-    from bertprep.sources.formatting import OWN_TEXT, FormattedText, format_corpus
+    from bertprep.sources.formatting import OWN_TEXT, format_corpus
     from bertprep.sources.local import find_sources
     from bertprep.text.documents import TextInput
     from bertprep.text.shards import shard_corpus
@@ -129,22 +129,40 @@ def shard(
         check_not_downloaded(workspace, corpus)
     if reporter.enabled and asked is None and not inputs:
         say(f"shard: using {corpus} (--corpus names another{'' if is_given else ', --input your own text'})")
+    sources: Sequence[TextInput | SourceFile] = ()
+    parts: list[str] = []
     if is_given:
         if dataset is None:
             fetch = partial(_fetch, workspace=workspace, verify=verify, reporter=reporter)
             sources = find_sources(inputs, field=field, one_document=one_document, fetch=fetch)
         else:
             sources = _find_data_set(dataset, split, field, one_document, workspace, verify, reporter)
-        texts = [format_corpus(workspace, corpus, sources, about=about, workers=workers, verify=verify, reporter=reporter)]
     elif corpus == SAMPLE:
-        texts = [FormattedText([TextInput(write_sample(workspace))], empty=0)]
-    elif parts := parts_of(corpus):
-        texts = [_downloaded_text(workspace, part, workers=workers, verify=verify, reporter=reporter) for part in parts]
-    else:
+        sources = [TextInput(write_sample(workspace))]
+    elif not (parts := parts_of(corpus)):
         raise UsageError(
             f"--corpus {corpus}: has no text shards in {workspace.sharded(corpus)}; "
             f"make them first: bertprep shard --input FILES --corpus {corpus}"
         )
+    if settings.assign == HASH:
+        from bertprep.text.hash_shards import hash_corpus
+
+        found = [(sources, 0)] if sources else [_downloaded_sources(workspace, part) for part in parts]
+        return hash_corpus(
+            workspace,
+            corpus,
+            [source for of_part, _ in found for source in of_part],
+            settings,
+            workers=workers,
+            verify=verify,
+            reporter=reporter,
+            already_empty=sum(empty for _, empty in found),
+            about=about,
+        )
+    if sources:
+        texts = [format_corpus(workspace, corpus, sources, about=about, workers=workers, verify=verify, reporter=reporter)]
+    else:
+        texts = [_downloaded_text(workspace, part, workers=workers, verify=verify, reporter=reporter) for part in parts]
     return shard_corpus(
         workspace,
         corpus,
@@ -294,6 +312,16 @@ def _downloaded_text(workspace: Workspace, part: str, *, workers: int, verify: b
         return text
     sources = list(_sources(listing, workspace.download(part))) if listing else []
     return format_corpus(workspace, part, sources, workers=workers, verify=verify, reporter=reporter)
+
+
+def _downloaded_sources(workspace: Workspace, part: str) -> tuple[list[TextInput | SourceFile], int]:
+    """The files of a download, or if only its cleaned text is left, that, and the empty documents that were dropped from it."""
+    from bertprep.sources.formatting import find_formatted
+
+    listing = check_downloaded(workspace, part)
+    if listing is None and (text := find_formatted(workspace, part)):
+        return [*text.inputs], text.empty
+    return list(_sources(listing, workspace.download(part))) if listing else [], 0
 
 
 def _sources(listing: Listing, folder: Path) -> Iterator[TextInput | SourceFile]:

@@ -38,11 +38,12 @@ def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[No
 def open_locked(path: Path, *, wait: bool) -> int:
     """A descriptor of `path`, for reading and appending, that holds the file's lock; a missing file is created.
 
-    The previous holder may remove the file; then the lock is taken on the next file of that name.
+    The previous holder may remove the file, or the folder; then the lock is taken on the next file of that name.
     """
     is_said = False
     taken = f"{path.parent}: another run is writing here"
     while True:
+        path.parent.mkdir(parents=True, exist_ok=True)  # or even its folder
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             try:

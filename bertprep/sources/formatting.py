@@ -8,7 +8,7 @@ journal, so a killed run resumes with the missing ones. A plain text file on dis
 import json
 import pickle
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -195,7 +195,7 @@ def _format(
         kernels.load()  # for all workers
 
         def tasks() -> Iterator[tuple[str, Task]]:
-            for label, task in _tasks(folder, corpus, sources):
+            for label, task in read_tasks(sources, folder, corpus):
                 name = task.path.name
                 names.append(name)
                 facts = journal.done.get(name, {})
@@ -219,7 +219,8 @@ def _has_parts(sources: dict[int, SourceFile]) -> bool:
     return any(source.reader == DUMP or isinstance(source, MemorySource) for source in sources.values())
 
 
-def _tasks(folder: Path, corpus: str, sources: dict[int, SourceFile]) -> Iterator[tuple[str, Task]]:
+def read_tasks(sources: Mapping[int, SourceFile], folder: Path = Path(), corpus: str = "") -> Iterator[tuple[str, Task]]:
+    """A task for each source or part of one, and its label; its text is meant for a file of `corpus` in `folder`."""
     for number, source in sources.items():
         if isinstance(source, MemorySource):
             for part, texts in enumerate(_batches(source.texts(), lambda text: len(text) + 1)):

@@ -4,20 +4,31 @@ Characters are unchanged: BERT's tokenizer drops control characters and normaliz
 of a document; `Cleaner` does the same to many, as bytes.
 """
 
+from typing import Protocol
+
 import numpy as np
 
 from bertprep.kernels.numbers import TEXT_SLACK
 from bertprep.text.documents import BATCH_BYTES, has_word
 from bertprep.text.sentences import Splitter, split_lines
-from bertprep.text.writing import TextWriter
+
+
+class LineWriter(Protocol):
+    """Takes documents: lines that end with newlines, a blank one after each document."""
+
+    def add(self, lines: bytes | memoryview, /) -> None:
+        """Add some."""
 
 
 class Cleaner:
-    """Cleans documents and writes them to a file; counts those that are written, and those without a letter or digit."""
+    """Cleans documents and writes them to a file; counts those that are written, and those without a letter or digit.
 
-    def __init__(self, file: TextWriter) -> None:
+    With a `splitter` the lines are its sentences: it cleans before it splits.
+    """
+
+    def __init__(self, file: LineWriter, splitter: Splitter | None = None) -> None:
         self._file = file
-        self._splitter = Splitter("lines", "")
+        self._splitter = splitter or Splitter("lines", "")
         self._texts: list[bytes] = []
         self._size_bytes = 0
         self.documents = self.empty = 0

@@ -12,7 +12,7 @@ import io
 import os
 import re
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ import numpy.typing as npt
 from bertprep import kernels, pool
 from bertprep.errors import BertprepError, UsageError
 from bertprep.kernels.numbers import TEXT_SLACK
+from bertprep.workspace.manifest import sha256_of
 
 BLOCK_BYTES = 1_000_000
 BATCH_BYTES = 500_000
@@ -107,9 +108,7 @@ def index_documents(
     Of documents that are equal except for line ends the first is kept. Raises `UsageError` for an input that is missing or
     given twice, `BertprepError` if the text is not UTF-8 or has no document.
     """
-    seen: set[Path] = set()
-    for given in inputs:
-        _check_input(given.path, seen)
+    check_inputs(inputs)
     kernels.load()  # for all workers
     found: dict[str, _FileIndex] = {}
     tasks = [(str(given.path), given) for given in inputs]
@@ -163,6 +162,13 @@ def repeated_rows(digests: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.int64
     first = order[group_starts[np.searchsorted(group_starts, repeats, side="right") - 1]]
     by_row = np.argsort(order[repeats])
     return order[repeats][by_row], first[by_row]
+
+
+def check_inputs(inputs: Iterable[TextInput]) -> None:
+    """Raise `UsageError` for an input that is missing or given twice."""
+    seen: set[Path] = set()
+    for given in inputs:
+        _check_input(given.path, seen)
 
 
 def _check_input(path: Path, seen: set[Path]) -> None:
@@ -304,6 +310,101 @@ def _find_gaps(path: Path, block: bytearray, start: int, size: int, position: in
     count = kernels.load().find_gaps(text, end - start, gaps)
     found = (gaps[: 2 * count] + start).tolist()
     return zip(found[::2], found[1::2], strict=True), end
+
+
+def hash_file(given: TextInput) -> TextFile:
+    """The state of a text file, without its documents."""
+    try:
+        with given.path.open("rb") as file:
+            version = version_of(file)
+            return TextFile(given, version[2], sha256_of(given.path), version)
+    except OSError as error:
+        raise BertprepError(f"{given.path}: cannot be read: {error.strerror or error}") from error
+
+
+def read_piece(given: TextFile, start: int, end: int) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], int]]:
+    """Yield the documents in bytes `start` to `end` of a file, which are whole ones, some at a time.
+
+    As `Splitter.split` takes them: text and the end of each document, valid until the next; and how many empty ones stood
+    between. Raises `BertprepError` if the file has changed since it was hashed, or is not text.
+    """
+    path = given.input.path
+    try:
+        with path.open("rb") as file:
+            if version_of(file) != given.version:
+                raise BertprepError(f"{path}: can no longer be read as it was at the start of the run: it was changed")
+            file.seek(start)
+            rest, position = b"", start  # what is read, but not finished, and where it begins
+            while True:
+                wanted = min(max(BLOCK_BYTES, len(rest)), end - position - len(rest))
+                data = file.read(wanted)
+                if len(data) < wanted:
+                    raise BertprepError(f"{path}: can no longer be read as it was at the start of the run: it became shorter")
+                if position == 0 and not rest:
+                    check_encoding(path, data)
+                    skipped = len(codecs.BOM_UTF8) if data.startswith(codecs.BOM_UTF8) else 0
+                    data, position = data[skipped:], skipped
+                rest += data
+                is_last = position + len(rest) == end
+                done = yield from _documents_in(path, rest, position, is_last, given.input.one_document)
+                position += done
+                rest = rest[done:]
+                if is_last:
+                    return
+                if len(rest) > MOST_DOCUMENT_BYTES:
+                    raise too_long(f"{path}: byte {position:,} and after", "a document")
+    except OSError as error:
+        raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _documents_in(
+    path: Path, block: bytes, position: int, is_last: bool, one_document: bool
+) -> Generator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], int], None, int]:
+    """Yield the documents that end in `block`, which begins at `position` of a file; returns the bytes that they took."""
+    if not block or (one_document and not is_last):
+        return 0
+    buffer = bytearray(b"\n" + block + b"\n") + bytes(TEXT_SLACK)
+    text = np.frombuffer(buffer, np.uint8)
+    end = 1 + len(block)
+    gaps = np.empty(end + 3, np.int64)
+    count = 0 if one_document else kernels.load().find_gaps(text, end + is_last, gaps)
+    stops, nexts = gaps[0 : 2 * count : 2].tolist(), gaps[1 : 2 * count : 2].tolist()
+    if is_last:
+        stops.append(end)
+        nexts.append(end)
+    if not stops:
+        return 0
+    done: int = min(nexts[-1], end)
+    if kernels.load().check_utf8(text[1:], done - 1) >= 0:
+        _raise_not_utf8(path, buffer[1:done], position)
+    start = first = 1
+    ends: list[int] = []
+    empty = 0
+    for stop, after in zip(stops, nexts, strict=True):
+        if stop > start:  # else a gap that opens a file or continues
+            if stop - start > MOST_DOCUMENT_BYTES:
+                raise too_long(f"{path}: byte {position + start - 1:,} and after", "a document")
+            if _span_has_word(buffer, start, stop):
+                if not ends:
+                    first = start
+                ends.append(min(after, end))
+                if ends[-1] - first < BATCH_BYTES:
+                    start = after
+                    continue
+            else:
+                empty += 1
+            if ends:
+                yield text[first : ends[-1] + TEXT_SLACK], np.array(ends, np.int64) - first, 0
+                ends = []
+        elif ends:
+            ends[-1] = min(after, end)
+        start = after
+    yield text[first : end + TEXT_SLACK], np.array(ends, np.int64) - first, empty
+    return done - 1
+
+
+def _span_has_word(text: bytearray, start: int, end: int) -> bool:
+    return _LETTER_OR_DIGIT.search(text, start, end) is not None or has_word(bytes(text[start:end]))
 
 
 def too_long(where: str, what: str) -> BertprepError:

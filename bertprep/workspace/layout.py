@@ -14,6 +14,7 @@
     WORKDIR/formatted/CORPUS/CORPUS_00000.txt                 cleaned text: a paragraph a line, a blank line after each document
     WORKDIR/sharded/CORPUS/manifest.json
     WORKDIR/sharded/CORPUS/{training,test}/CORPUS_training_00000.txt
+    WORKDIR/sharded/CORPUS/.map/1f2e..._00000.run              sorted text (`text.sorted_runs`), while shard --assign hash works
     WORKDIR/vocab/CORPUS_8000_1f2e3d4c.txt                    a vocabulary trained on that text (or CORPUS_8000_cased_...)
     WORKDIR/tfrecord/SETTINGS/CORPUS/manifest.json
     WORKDIR/tfrecord/SETTINGS/CORPUS/vocab.txt                the vocabulary that the records were made with
@@ -56,6 +57,8 @@ SPLIT_NAMES = {
 }  # fmt: skip
 """The split that a folder of any tool's name holds."""
 MANIFEST = "manifest.json"
+MAPPED = ".map"
+"""The folder, in that of text shards, of what `shard --assign hash` has sorted so far."""
 QUESTIONS = "dev.json"
 LISTING = "listing.json"
 VOCABULARY = "vocab.txt"

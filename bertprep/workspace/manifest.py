@@ -42,7 +42,9 @@ from bertprep.workspace.layout import DEV, MANIFEST, by_number
 JOURNAL_SUFFIX = ".journal"
 
 SCHEMA = 1
-CLEANED_TEXT, TEXT_SHARDS, RECORDS, TASK_RECORDS = "cleaned text", "text shards", "masked-LM records", "task records"
+CLEANED_TEXT, MAPPED_TEXT, TEXT_SHARDS, RECORDS, TASK_RECORDS = (
+    "cleaned text", "sorted text", "text shards", "masked-LM records", "task records",
+)  # fmt: skip
 RECORD_KINDS = (RECORDS, TASK_RECORDS)
 
 
@@ -57,6 +59,7 @@ class Kind:
 
 
 _LENGTH = Rule("a number of tokens, 1 to 1,048,576", lambda value: type(value) is int and 1 <= value <= 1 << 20)
+_BITS = Rule("a number of bits, 1 to 48", lambda value: type(value) is int and 1 <= value <= 48)
 _FILE = {"bytes": COUNT, "sha256": SHA256, "documents": COUNT}
 _CUT = {"shards": POSITIVE, "test_shards": COUNT, "test_fraction": SHARE}
 KINDS = {
@@ -66,8 +69,19 @@ KINDS = {
         facts={**_FILE, "source": COUNT, "empty": COUNT, "made_of": OBJECT, "splitter": one_of(*SPLITTERS)},
         needed_facts=("bytes", "sha256", "documents", "source", "empty", "made_of"),
     ),
+    MAPPED_TEXT: Kind(
+        made_with={"rules": COUNT},
+        needed=("rules",),
+        facts={
+            **_FILE, "empty": COUNT, "copies": COUNT, "text_bytes": COUNT, "copied_bytes": COUNT, "bits": _BITS,
+            "runs": POSITIVE,
+        },
+        needed_facts=("bytes", "sha256", "documents", "copies", "text_bytes", "copied_bytes", "bits", "runs", "empty"),
+    ),
     TEXT_SHARDS: Kind(
-        made_with={**_CUT, "inputs": LIST, "splitter": TEXT, "language": optional(TEXT), "keep_duplicates": FLAG},
+        made_with={
+            **_CUT, "inputs": LIST, "splitter": TEXT, "language": optional(TEXT), "keep_duplicates": FLAG, "assign": TEXT,
+        },
         needed=("shards", "test_shards", "test_fraction"),
         facts={**_FILE, "sentences": COUNT, "words": COUNT},
         needed_facts=("bytes", "sha256", "documents", "sentences", "words"),
