@@ -1,6 +1,5 @@
 """`bertprep download` as a user runs it: real processes against a small Hub, killed, offline, behind a proxy, on full disks."""
 
-import contextlib
 import http.client
 import json
 import os
@@ -13,7 +12,7 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -137,35 +136,23 @@ def test_a_killed_download_resumes(hub: HubServer, tmp_path: Path) -> None:
     chance = random.Random(7)
     folder = tmp_path / "download" / "wikicorpus_en"
     for moment in sorted(chance.randrange(size // 8, 15 * size // 8) for _ in range(KILLS)):
-        with resumes_what_it_has(hub, folder, files):
+        with hub.resumes({path: folder / path.rpartition("/")[2] for path in files}):
             process = start(hub, tmp_path, "wikipedia")
             hub.wait_until_sent(".parquet", moment)
             process.kill()
             process.communicate()
             assert process.returncode == -signal.SIGKILL
     hub.bytes_per_second = 0
-    with resumes_what_it_has(hub, folder, files):
+    with hub.resumes({path: folder / path.rpartition("/")[2] for path in files}):
         run(hub, tmp_path, "wikipedia")
     assert {path.name for path in folder.iterdir()} == {*(path.rpartition("/")[2] for path in files), "listing.json"}
     for path, content in contents.items():
         assert (folder / path.rpartition("/")[2]).read_bytes() == content
 
 
-@contextlib.contextmanager
-def resumes_what_it_has(hub: HubServer, folder: Path, files: Sequence[str]) -> Iterator[None]:
-    """Every file that is asked for in the block is asked for from the first byte on that was not received before."""
-    parts = {path: folder / (path.rpartition("/")[2] + ".part") for path in files}
-    received = {path: part.stat().st_size if part.exists() else 0 for path, part in parts.items()}
-    before = len(hub.asked)
-    yield
-    for path, size_bytes in received.items():
-        ranges = [asked.headers["Range"] for asked in hub.asked[before:] if asked.path.endswith(path)]
-        assert ranges[:1] in ([], [f"bytes={size_bytes}-" if size_bytes else None])
-
-
 def test_ctrl_c_is_one_line_and_keeps_received_bytes(hub: HubServer, tmp_path: Path) -> None:
-    content = noise(2_000_000, "one")
-    hub.put("datasets/wikimedia/wikipedia", {"20231101.en/train-00000-of-00001.parquet": content})
+    name = "train-00000-of-00001.parquet"
+    hub.put("datasets/wikimedia/wikipedia", {f"20231101.en/{name}": noise(2_000_000, "one")})
     hub.bytes_per_second = 1_000_000
     process = start(hub, tmp_path, "wikipedia", preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
     hub.wait_until_sent(".parquet", 500_000)
@@ -174,7 +161,7 @@ def test_ctrl_c_is_one_line_and_keeps_received_bytes(hub: HubServer, tmp_path: P
     assert process.returncode == 130
     assert complaint == "bertprep: stopped; finished files are kept, and the same command resumes\n"
     hub.bytes_per_second = 0
-    with resumes_what_it_has(hub, tmp_path / "download" / "wikicorpus_en", ["train-00000-of-00001.parquet"]):
+    with hub.resumes({name: tmp_path / "download" / "wikicorpus_en" / name}):
         run(hub, tmp_path, "wikipedia")
 
 
