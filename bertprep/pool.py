@@ -4,7 +4,8 @@ Tasks are independent and named, and their results are small, so a cluster engin
 process with its own pipe, so the run knows which task a worker had when it died: a worker that dies, even of SIGKILL or out of
 memory, fails the run with the name of its task. With one worker, everything runs in the calling process.
 
-Workers are forked if the system supports it, which takes 2 ms and shares the parent's loaded modules and compiled kernels.
+Workers are forked if the system supports it, which takes 2 ms and shares the parent's loaded modules and compiled kernels. Once
+the calling process has used an object store, they are new processes: the store's client has threads, which a fork loses.
 """
 
 import contextlib
@@ -13,10 +14,12 @@ import os
 import signal
 import sys
 import traceback
+import types
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from typing import Any, TypeVar
 
 from bertprep.errors import BertprepError, explain_system_error
+from bertprep.files import object_store
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -55,7 +58,8 @@ def _run_in_processes(
     import multiprocess
     from multiprocess.connection import wait
 
-    context = multiprocess.get_context("fork" if sys.platform == "linux" else "spawn")
+    forks = sys.platform == "linux" and not object_store.in_use()
+    context = multiprocess.get_context("fork" if forks else "spawn")
     processes: dict[Any, Any] = {}  # our end of the pipe -> process
     at_work: dict[Any, str] = {}  # our end of the pipe -> name of the task
     sys.stdout.flush()
@@ -63,8 +67,9 @@ def _run_in_processes(
     try:
         for _ in range(workers):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(function, theirs, [ours, *processes]), daemon=True)
-            process.start()
+            process = context.Process(target=_work, args=(function, theirs, [ours, *processes] if forks else []), daemon=True)
+            with contextlib.nullcontext() if forks else _without_main():
+                process.start()
             theirs.close()
             processes[ours] = process
         for pipe in processes:
@@ -89,6 +94,16 @@ def _run_in_processes(
         for pipe, process in processes.items():
             process.join()
             pipe.close()
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Start a new process that does not run the caller's program again, as it would if that is a script without a guard."""
+    main, sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _give_next(pipe: Any, tasks: Iterator[Task[Any]], at_work: dict[Any, str]) -> None:
