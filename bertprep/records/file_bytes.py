@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError
 from bertprep.files.archives import BUFFER_BYTES, GZIP, BrokenArchiveError, decompress
 from bertprep.files.mapped_file import MappedFile
+from bertprep.files.places import local_copy
 from bertprep.records.formats import find_format
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -37,9 +38,10 @@ class FileBytes:
         self.is_compressed = False
         content: bytes | mmap.mmap = b""
         try:
-            if path.exists() and not path.is_file():
+            copy = local_copy(path)
+            if copy.exists() and not copy.is_file():
                 raise BertprepError(f"{path}: is not a plain file; name a record file")
-            with path.open("rb") as file:
+            with copy.open("rb") as file:
                 self.is_compressed = file.read(2) == _GZIP_MAGIC
                 file.seek(0)
                 if self.is_compressed:

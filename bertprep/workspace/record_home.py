@@ -7,7 +7,6 @@ the records, and named files part-00000; such folders are read, and resumed unde
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,6 +15,7 @@ from pathlib import Path
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import TEMPORARY_SUFFIX, atomic_file
+from bertprep.files.places import real_path
 from bertprep.untrusted import read_bounded
 from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, SPLITS, VOCABULARY
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, Manifest, is_in_place, read_manifest, sha256_of
@@ -67,7 +67,7 @@ class RecordHome:
 def find_home(folder: Path) -> RecordHome:
     """The home of the records in `folder`: that folder, or the one above a format's folder if its manifest lists them."""
     if not _has_manifest(folder):
-        for place in (folder, Path(os.path.realpath(folder))):  # resolve() raises on a loop of links
+        for place in (folder, real_path(folder)):
             if place.name in RECORD_FORMATS and _tells_of(place.parent, f"{place.name}/"):
                 return RecordHome(place.parent, f"{place.name}/")
     return RecordHome(folder)
@@ -126,7 +126,7 @@ def keep_copy(path: Path, kept: Path) -> None:
     """Make `kept` a copy of `path`; one that already is stays untouched."""
     content = path.read_bytes()
     if not (kept.is_file() and kept.read_bytes() == content):
-        with atomic_file(kept) as file:
+        with atomic_file(kept, replace=True) as file:
             file.write(content)
 
 
