@@ -322,7 +322,7 @@ class _Trouble:
 
     @property
     def _has_no_credentials(self) -> bool:
-        return any(sign in self._text for sign in ("Missing AccessKeyId", "Missing SecretAccessKey", *_METADATA_SERVERS))
+        return any(sign in self._text for sign in ("Missing AccessKeyId", "Missing SecretAccessKey", "Account must be", *_METADATA_SERVERS))
 
     def explained(self, tried: int) -> Exception:
         path, error, name = self._path, self._error, type(self._error).__name__
