@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from bertprep.commands import add_workdir
 from bertprep.errors import UsageError
 from bertprep.files.free_space import check_free_space, free_space
+from bertprep.files.places import local_place, place
 from bertprep.options import how_many_at_once
 from bertprep.progress import Reporter
 from bertprep.sources.catalogue import WIKIPEDIA_DATE
@@ -32,11 +33,16 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="+", metavar="NAME", help="wikipedia, bookcorpus, squad, glue, weights, vocab, or all")
+    parser.add_argument(
+        "names",
+        nargs="+",
+        metavar="NAME",
+        help="wikipedia, bookcorpus, squad, glue, weights, vocab, or all; dataset OWNER/NAME: records that were pushed",
+    )
     parser.add_argument("--language", default="en", metavar="CODE", help="language of the Wikipedia (default: %(default)s)")
     parser.add_argument("--date", default=WIKIPEDIA_DATE, metavar="DAY", help="day of the Wikipedia (default: %(default)s)")
     parser.add_argument("--from-dump", metavar="FILE|URL", help="use this pages-articles dump as the Wikipedia instead")
-    parser.add_argument("--from-files", type=Path, metavar="DIR", help="use this folder of .txt books as BookCorpus instead")
+    parser.add_argument("--from-files", type=place, metavar="DIR", help="use this folder of .txt books as BookCorpus instead")
     parser.add_argument(
         "--model", action="append", default=[], metavar="ID", dest="models",
         help="model of the weights or vocab; may be repeated (default: the two BERT models, and the smaller one's vocabulary)",
@@ -102,6 +108,8 @@ def download(
 ) -> list[Downloaded]:
     """Download `names` of `catalogue.NAMES`, or "all", into the workspace; correct files are kept.
 
+    OWNER/NAME after "dataset" is a data set of records that `push` brought to the Hub; it goes to download/datasets/OWNER/NAME.
+
     `language` and `date` choose a Wikipedia, `from_dump` (a file or an http(s) address) or `from_files` (a folder) replace it
     or BookCorpus; `models` are those of "weights" and "vocab". With `dry_run` nothing is written. Raises `UsageError` for an
     impossible request, `BertprepError` if something cannot be fetched; the same call resumes.
@@ -120,10 +128,10 @@ def download(
         language=language,
         date=date,
         from_dump=None if from_dump is None else str(from_dump),
-        from_files=None if from_files is None else Path(from_files),
+        from_files=None if from_files is None else local_place("--from-files", from_files),
         models=tuple(models),
     )
-    parts = find_parts(request, Workspace(Path(workdir)))
+    parts = find_parts(request, Workspace(local_place("--workdir", workdir)))
     with Web() as web:
         hub = Hub(web, reporter=reporter)
         found = [_look_at(part, _listing_of(part, hub, web)) for part in parts]
@@ -220,7 +228,9 @@ def _space_lines(downloads: Sequence[Downloaded]) -> list[str]:
 
 
 def _next_commands(downloads: Sequence[Downloaded], workdir: Path) -> list[str]:
-    """The command to run next: `shard` for text, `create` for a vocabulary."""
+    """The command to run next: `shard` for text, `create` for a vocabulary, `validate` for records."""
+    from bertprep.sources.parts import DATASET
+
     names = {part.name for part in downloads}
     workspace = "" if workdir == Path("data") else f" --workdir {shlex.quote(str(workdir))}"
     corpora = "+".join(name for name in ("wikipedia", "bookcorpus") if name in names)
@@ -229,4 +239,5 @@ def _next_commands(downloads: Sequence[Downloaded], workdir: Path) -> list[str]:
     commands = [f"bertprep shard --corpus {corpora}{in_language}{workspace}"] if corpora else []
     if vocabulary := next((part.folder for part in downloads if part.name == "vocab"), None):
         commands.append(f"bertprep create --vocab {shlex.quote(str(vocabulary / VOCABULARY))}{workspace}")
+    commands += [f"bertprep validate {shlex.quote(str(part.folder))}" for part in downloads if part.name == DATASET]
     return commands

@@ -32,7 +32,7 @@ _SAMPLE = _BLOCK = 256  # records
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=place, help="a TFRecord or OFRecord file")
+    parser.add_argument("file", type=place, help="a TFRecord, OFRecord, Arrow or Parquet file")
     parser.add_argument(
         "--record",
         type=whole_number,

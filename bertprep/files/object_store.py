@@ -49,8 +49,11 @@ _OF_PROVIDER = {
     ),
     "az": ("AzureStore", "AZURE_ALLOW_HTTP", "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"),
 }  # fmt: skip
-_METADATA_SERVERS = ("169.254.169.254", "metadata.google.internal", "/latest/api/token")
-"""Where machines of a cloud ask for credentials; elsewhere nobody answers."""
+_WITHOUT_CREDENTIALS = (
+    "Missing AccessKeyId", "Missing SecretAccessKey", "Account must be specified",
+    "169.254.169.254", "metadata.google.internal", "/latest/api/token",
+)  # fmt: skip
+"""In errors: what is missing, and where machines of a cloud ask for credentials; elsewhere nobody answers there."""
 MEMORY = "memory"
 SCHEMES = (*_OF_PROVIDER, MEMORY)
 
@@ -322,7 +325,7 @@ class _Trouble:
 
     @property
     def _has_no_credentials(self) -> bool:
-        return any(sign in self._text for sign in ("Missing AccessKeyId", "Missing SecretAccessKey", "Account must be", *_METADATA_SERVERS))
+        return any(sign in self._text for sign in _WITHOUT_CREDENTIALS)
 
     def explained(self, tried: int) -> Exception:
         path, error, name = self._path, self._error, type(self._error).__name__

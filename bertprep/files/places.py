@@ -106,6 +106,14 @@ def _local(text: str) -> Path:
     return Path(path)
 
 
+def local_place(option: str, text: str | Path) -> Path:
+    """The same where only a path of this machine will do; raises `UsageError` for others."""
+    path = place(text)
+    if isinstance(path, ObjectPath):
+        raise UsageError(f"{option} {path}: must be a path of this machine; copy what is made there to the store")
+    return path
+
+
 def is_object(path: PurePath | str) -> bool:
     """Whether a path lies in a store."""
     return isinstance(path, ObjectPath)
@@ -383,8 +391,7 @@ def local_copy(path: Path, sha256: str | None = None) -> Path:
     status = path._status or object_store.look(path)
     if status.is_folder:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    version = (str(path), status.etag or str(status.modified_ns), str(status.size_bytes))
-    name = hashlib.sha256("\0".join(version).encode()).hexdigest()[:40]
+    name = _name_of(str(path), status.etag or str(status.modified_ns), str(status.size_bytes))
     folder = _cache_folder()
     copy = folder / (name + "".join(path.suffixes)[-32:])
     if _is_kept(copy, status):
@@ -405,6 +412,17 @@ def local_copy(path: Path, sha256: str | None = None) -> Path:
                     "make it again"
                 )
     return copy
+
+
+def kept_about(path: Path) -> Path:
+    """A file among the copies for what was found out about an object; it is removed as they are."""
+    return _cache_folder() / f"about-{_name_of(str(path))}"
+
+
+def _name_of(*version: str) -> str:
+    import hashlib
+
+    return hashlib.sha256("\0".join(version).encode()).hexdigest()[:40]
 
 
 def _is_kept(copy: Path, status: Status) -> bool:

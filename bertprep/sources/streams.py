@@ -5,12 +5,15 @@ A broken, truncated or empty archive is an error, never a shorter text.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.archives import COMPRESSIONS, BrokenArchiveError, decompress
+from bertprep.files.places import local_copy, place
+
+_STORES = ("s3://", "gs://", "az://")
 
 
 def is_url(location: str) -> bool:
@@ -18,14 +21,24 @@ def is_url(location: str) -> bool:
     return "://" in location
 
 
+def is_local(location: str) -> bool:
+    """Whether it is read as a file of this machine: a path, or a URL of an object store, of which there is a local copy."""
+    return not is_url(location) or (location.lower().startswith(_STORES) and "::" not in location)
+
+
 def is_web(location: str) -> bool:
     """Whether it is an http or https address."""
     return urlsplit(location).scheme in ("http", "https")
 
 
+def is_glob(location: str) -> bool:
+    """Whether a path or URL has wildcards; those of a web address are only `*`, since the others mean something there."""
+    return "*" in urlsplit(location).path if is_web(location) else any(sign in location for sign in "*?[")
+
+
 def suffixes(location: str) -> tuple[str, str]:
     """The suffixes of the name and its compression: ('.jsonl', '.gz'); '' for a missing one."""
-    name = PurePosixPath(location.partition("?")[0] if is_url(location) else location)
+    name = PurePosixPath(_hops(location)[1].partition("?")[0] if is_url(location) else location)
     compression = name.suffix.lower() if name.suffix.lower() in COMPRESSIONS else ""
     kind = (PurePosixPath(name.stem) if compression else name).suffix.lower()
     return kind.partition("-")[0], compression  # parts of a dump are named ....xml-p1p41242.bz2
@@ -49,11 +62,11 @@ def open_stream(location: str, processors: int = 1) -> Iterator[BinaryIO]:
 @contextmanager
 def open_raw(location: str) -> Iterator[BinaryIO]:
     """The bytes of a file, not decompressed; seekable for a path."""
-    if is_url(location):
+    if not is_local(location):
         with _open_url(location) as file:
             yield file
     else:
-        path = Path(location)
+        path = local_copy(place(location))
         if path.exists() and not path.is_file():  # a pipe or a device may have no end
             raise BertprepError(f"{location}: is not a plain file; name a file of text")
         with path.open("rb") as file:
@@ -63,14 +76,55 @@ def open_raw(location: str) -> Iterator[BinaryIO]:
 def identify(location: str) -> dict[str, Any]:
     """Size and identity of a file at a URL, as reported by its file system, without reading it."""
     file_system, path = _file_system(location)
+    with _explained(location):
+        return {"name": location, "bytes": file_system.info(path).get("size"), "key": file_system.ukey(path)}
+
+
+def find_files(location: str) -> list[str] | None:
+    """The URLs of the files that match a URL with wildcards, or are below a folder, sorted; None for the URL of a file."""
+    if is_local(location):
+        return _find_objects(location)
+    file_system, path = _file_system(location)
+    with _explained(location):
+        if is_glob(path) and not file_system.exists(path):
+            found = [name for name, info in file_system.glob(path, detail=True).items() if info["type"] == "file"]
+        elif file_system.isdir(path):
+            found = file_system.find(path)
+        else:
+            return None
+    before, hop, after = _hops(location)
+    start = hop.rstrip("/").removesuffix(path)  # with the host, which paths lack
+    return [f"{before}{start}{name}{after}" for name in sorted(found)]
+
+
+def _find_objects(location: str) -> list[str] | None:
+    names = location.split("/")
+    first = next((number for number, name in enumerate(names) if is_glob(name)), len(names))
+    folder = place("/".join(names[:first]))
+    if first == len(names) and (folder.is_file() or not folder.is_dir()):
+        return None
+    return sorted(str(path) for path in folder.glob("/".join(names[first:]) or "**/*") if path.is_file())
+
+
+def _hops(location: str) -> tuple[str, str, str]:
+    """The hop of a chained URL that has the file's path, with what stands before and after it.
+
+    >>> _hops("zip://a/*.txt::s3://bucket/a.zip"), _hops("simplecache::s3://bucket/a.txt")
+    (('', 'zip://a/*.txt', '::s3://bucket/a.zip'), ('simplecache::', 's3://bucket/a.txt', ''))
+    """
+    hops = location.split("::")
+    at = next(number for number, hop in enumerate(hops) if "://" in hop)
+    return "".join(f"{hop}::" for hop in hops[:at]), hops[at], "".join(f"::{hop}" for hop in hops[at + 1 :])
+
+
+@contextmanager
+def _explained(location: str) -> Iterator[None]:
     try:
-        info = file_system.info(path)
-        key = file_system.ukey(path)
+        yield
     except FileNotFoundError:
         raise UsageError(f"--input {location}: does not exist") from None
     except Exception as error:  # each file system has errors of its own
         raise BertprepError(f"{location}: cannot be reached: {error}") from error
-    return {"name": location, "bytes": info.get("size"), "key": key}
 
 
 def _file_system(location: str) -> tuple[Any, str]:
