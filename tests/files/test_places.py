@@ -399,12 +399,28 @@ def test_folders_and_locks_of_a_store(store: Store) -> None:
     assert not store.asked
 
 
-def test_workers_of_a_process_that_used_a_store_can_use_it(store: Store) -> None:
-    paths = [store.place(str(number)) for number in range(4)]
-    for path in paths:
+def test_workers_of_a_process_that_used_a_store_can_use_it(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("local").write_bytes(b"local")
+    paths = [*(store.place(str(number)) for number in range(4)), Path("local")]
+    for path in paths[:4]:
         put(path, path.name.encode())
     found = dict(pool.run(Path.read_bytes, [(path.name, path) for path in paths], workers=2))
     assert found == {path.name: path.name.encode() for path in paths}
+
+
+def test_a_script_without_a_guard_is_not_run_again_by_its_workers(store: Store, tmp_path: Path) -> None:
+    put(store.place("x"), b"data")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from pathlib import Path\nfrom bertprep import pool\nfrom bertprep.files.places import place\n"
+        f"path = place('{store.place('x')}')\nprint(path.exists())\n"
+        "print(sorted(pool.run(Path.read_bytes, [('1', path), ('2', path)], workers=2)))\n"
+    )
+    found = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert found.stdout.split("\n") == ["True", "[('1', b'data'), ('2', b'data')]", ""]
 
 
 def test_memory_is_a_store_of_one_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
