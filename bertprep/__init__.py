@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bertprep.commands.create import create as create
     from bertprep.commands.download import download as download
     from bertprep.commands.plan import plan as plan
+    from bertprep.commands.push import push as push
     from bertprep.commands.report import report as report
     from bertprep.commands.shard import shard as shard
     from bertprep.commands.task_records import create_task as create_task
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from bertprep.errors import BertprepError as BertprepError
     from bertprep.errors import UsageError as UsageError
     from bertprep.instances import load_vocabulary as load_vocabulary
+    from bertprep.records.hugging_face import load_dataset as load_dataset
+    from bertprep.records.record_dataset import RecordDataset as RecordDataset
 
 __version__ = "0.2.0"
 
@@ -39,6 +42,7 @@ _HOME = {
     "Dialect": "bertprep.config",
     "GlueSettings": "bertprep.config",
     "InstanceSettings": "bertprep.config",
+    "RecordDataset": "bertprep.records.record_dataset",
     "ShardSettings": "bertprep.config",
     "SquadSettings": "bertprep.config",
     "UsageError": "bertprep.errors",
@@ -46,8 +50,10 @@ _HOME = {
     "create": "bertprep.commands.create",
     "create_task": "bertprep.commands.task_records",
     "download": "bertprep.commands.download",
+    "load_dataset": "bertprep.records.hugging_face",
     "load_vocabulary": "bertprep.instances",
     "plan": "bertprep.commands.plan",
+    "push": "bertprep.commands.push",
     "report": "bertprep.commands.report",
     "shard": "bertprep.commands.shard",
     "train_vocabulary_of": "bertprep.commands.vocab",

@@ -23,6 +23,7 @@ COMMANDS = {
     "validate": "is this data right? findings, a table, exit status 0 or 1",
     "inspect": "show the examples of a record file in readable form",
     "report": "records -> one HTML page: how they were made, whether they are right, with examples",
+    "push": "records -> a data set on the Hugging Face Hub, as Parquet with a card; resumes",
 }
 """Each command, which is the module of that name in `bertprep.commands`, with its summary."""
 

@@ -41,6 +41,11 @@ class RecordFormat(str, Enum):
 
     __str__ = str.__str__
 
+    @property
+    def is_columnar(self) -> bool:
+        """Whether a file holds the columns that `datasets` takes (`records.columns`)."""
+        return self in (RecordFormat.ARROW, RecordFormat.PARQUET)
+
 
 RECORD_FORMATS = tuple(RecordFormat)
 DEFAULT_FORMATS = RecordFormat.TFRECORD, RecordFormat.OFRECORD
@@ -141,7 +146,8 @@ class GlueSettings:
 class Dialect:
     """How TFRecords are written for readers that expect another form; the values in them are the same.
 
-    Every reader of OFRecord looks for Google's names, and none decompresses, so OFRecord has only one form.
+    Every reader of OFRecord looks for Google's names, and none decompresses, so OFRecord has only one form. So has Arrow, which
+    is mapped into memory as it is, and Parquet is compressed in any case.
     """
 
     feature_names: str = option(
@@ -165,7 +171,8 @@ class Dialect:
         """Raise `UsageError` where one of the formats, given by the option `asked_by`, cannot be written in this dialect."""
         if self.made_with and formats != (RecordFormat.TFRECORD,):
             asked = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in self.made_with.items())
-            raise UsageError(f"{asked}: is for TFRecord only, no reader of OFRecord takes it; give {asked_by} tfrecord")
+            other = next(name for name in formats if name != RecordFormat.TFRECORD).label
+            raise UsageError(f"{asked}: is for TFRecord only, no reader of {other} takes it; give {asked_by} tfrecord")
 
 
 DEFAULT_DIALECT = Dialect()
@@ -175,12 +182,12 @@ def check_formats(formats: str | Iterable[str]) -> tuple[RecordFormat, ...]:
     """The record formats of a comma-separated list or of some names, in the order of `RecordFormat`."""
     wanted = [name.strip() for name in formats.split(",")] if isinstance(formats, str) else list(formats)
     if not wanted or not set(wanted) <= set(RECORD_FORMATS):
-        raise UsageError(f"--format {','.join(wanted)}: choose from {', '.join(RECORD_FORMATS)}, or both")
+        raise UsageError(f"--format {','.join(wanted)}: choose from {', '.join(RECORD_FORMATS)}, or several")
     return tuple(name for name in RECORD_FORMATS if name in wanted)
 
 
 def check_format(name: str, option: str) -> RecordFormat:
     """The record format of that name, which `option` gave."""
     if name not in RECORD_FORMATS:
-        raise UsageError(f"{option} {name}: unknown; choose {' or '.join(RECORD_FORMATS)}")
+        raise UsageError(f"{option} {name}: unknown; choose one of {', '.join(RECORD_FORMATS)}")
     return RecordFormat(name)

@@ -19,7 +19,7 @@ from bertprep.config import RECORD_FORMATS
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.files.lock import LOCK
 from bertprep.terminal import printable
-from bertprep.workspace.layout import LISTING, MANIFEST, SPLITS, TASK_SPLITS
+from bertprep.workspace.layout import LISTING, MANIFEST, SPLITS, TASK_SPLITS, TRAIN
 
 MOST_BYTES = 64 << 20
 """The largest JSON file or response that is read: the size of a manifest of 200,000 files."""
@@ -77,7 +77,7 @@ def check_splits_inside(folder: Path) -> None:
     The folder itself and the files may be links: files are read through them, and replaced rather than written to.
     """
     inside = folder.resolve()
-    splits = (*SPLITS, *TASK_SPLITS)
+    splits = (*SPLITS, TRAIN, *TASK_SPLITS)
     for below in (*splits, *RECORD_FORMATS, *(f"{each}/{split}" for each in RECORD_FORMATS for split in splits)):
         if (found := (folder / below).resolve()) != inside / below:
             raise ValueError(f"{below} is a link to {found}, and nothing is written there; link the whole folder instead")
@@ -169,6 +169,7 @@ LIST = Rule("a list", lambda value: isinstance(value, list))
 SHA256 = Rule("a sha256 in hexadecimal", lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{64}", value)))
 SHA1 = Rule("a sha1 in hexadecimal", lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{40}", value)))
 NAME = Rule("the name of a file, and not one of bertprep's own", _passes(check_name))
+PATH = Rule("the path of a file below the folder, and none of bertprep's own", _passes(check_path))
 CORPUS = Rule("the name of a corpus", _passes(check_corpus))
 
 

@@ -25,7 +25,6 @@ VOCABULARIES: dict[str, bytes] = {
     "small_letters": b"[pad]\n[unk]\n[cls]\n[sep]\n[mask]\n",
     "twice": "\n".join([*SPECIALS, "a", "b", "a"]).encode(),
     "hole": "\n".join([*SPECIALS, "a", "", "b"]).encode(),
-    "pad_last": "\n".join([*SPECIALS[1:], "a", "[PAD]"]).encode(),
     "counts": b"[PAD]\t1\n[UNK]\t2\n[CLS]\t3\n[SEP]\t4\n[MASK]\t5\n",
 }
 
@@ -135,6 +134,11 @@ def make(place: Path) -> Path:
     _write(place / "numbers.jsonl", b'{"text": 5}\n')
     _write(place / "other.jsonl", b'{"body": "A sentence."}\n')
     _write(place / "cut.parquet", b"PAR1 and no more")
+    _write(place / "cut.arrow", b"\xff\xff\xff\xff\x58\x01")
+    _write(place / "cut.csv", b'id,text\n1,"A sentence.\n')
+    _write(place / "short.tsv", b"id\ttext\n1\tA sentence.\n2\n")
+    _write(place / "no_set" / "state.json", b'{"_data_files": [{"filename": "../cut.arrow"}]}')
+    _write(place / "no_splits" / "dataset_dict.json", b"[]")
     _write(place / "cut.txt.gz", gzip.compress(b"A sentence.\n" * 100)[:-10])
     _write(place / "no.txt.zst", b"this is no archive\n")
     _write(place / "no.txt.bz2", b"this is no archive\n")

@@ -175,6 +175,7 @@ def make_kinds(targets: list[Target], folder: Path) -> dict[str, Kind]:
         "records": Kind((b"",), lambda content, _: content, _read_records(targets)),
         "vocabulary": Kind((_VOCABULARY[:2000], _VOCABULARY[:60].replace(b"\n", b"\r\n")), damage, _read_vocabulary),
         "parquet": Kind(tuple(_parquet_files()), damage_parquet, _read_source("parquet", "a.parquet")),
+        "arrow": Kind(tuple(_arrow_files()), damage, _read_source("arrow", "a.arrow")),
         "squad": Kind((_squad_file(),), damage_parquet, _read_squad),
         "manifest": Kind(((data_set / MANIFEST).read_bytes(),), damage_json, _read_manifest(data_set)),
         "journal": Kind((_journal_of(data_set),), damage_json_lines, _read_journal(data_set)),
@@ -183,6 +184,7 @@ def make_kinds(targets: list[Target], folder: Path) -> dict[str, Kind]:
     for name, content, damaging, file, reader in (
         ("text", _TEXT, damage, "a.txt", "text"),
         ("json lines", _JSON_LINES, damage_json_lines, "a.jsonl", "json lines"),
+        ("csv", _CSV, damage, "a.csv", "csv"),
         ("dump", _DUMP, damage, "a.xml", DUMP),
     ):
         for packing in PACK:
@@ -196,6 +198,9 @@ _TEXT = "".join(f"Satz {n} \u4e00 is a line.\n" + "\n" * (n % 3 == 0) for n in r
 _JSON_LINES = b"".join(
     json.dumps({"id": n, "text": f"A text \u00e9 {n}.\nIts second line." * (n % 3), "more": {"a": [n, None]}}).encode() + b"\n"
     for n in range(8)
+)
+_CSV = b"id,text\n" + b"".join(
+    f'{n},"A text \u00e9 {n}, ""quoted"".\r\nIts second line."\r\n\n{n},Another.\n'.encode() for n in range(8)
 )
 _PAGE = """<page><title>Seite</title><ns>0</ns><id>1</id><revision><id>1</id><model>wikitext</model><text bytes="9">'''Wort'''
 {{lang|grc|\u1f00}} &lt;ref&gt;x&lt;/ref&gt; [[Datei:a.png|mini|b [[c]]]].
@@ -228,6 +233,20 @@ def _parquet_files() -> Iterator[bytes]:
         file = io.BytesIO()
         pq.write_table(pa.table({"id": list(range(len(texts))), "text": texts}), file, row_group_size=50, **options)
         yield file.getvalue()
+
+
+def _arrow_files() -> Iterator[bytes]:
+    texts = ["Text \u00e9.", None, "", "Another. " * 50, *(f"Row {n}" for n in range(20))]
+    lists = [texts[:n] for n in range(24)]
+    numbers = pa.DictionaryArray.from_arrays(pa.array([n % 3 for n in range(24)], pa.int8()), pa.array(["a", "b " * 20, None]))
+    views, large = pa.array(texts, pa.string_view()), pa.array(lists, pa.list_(pa.large_string()))
+    for column in (pa.array(texts), views, pa.array(lists), large, numbers):
+        table = pa.table({"id": list(range(24)), "text": column})
+        for make, compression in ((pa.ipc.new_stream, None), (pa.ipc.new_file, None), (pa.ipc.new_stream, "zstd")):
+            file = io.BytesIO()
+            with make(file, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+                writer.write_table(table, max_chunksize=10)
+            yield file.getvalue()
 
 
 def _squad_file() -> bytes:

@@ -1,10 +1,11 @@
 """A Hub on 127.0.0.1: real HTTP with the Hub's routes, which counts requests and bytes, and fails on command.
 
     GET      /api/{datasets,models}/REPO/revision/REVISION
-    GET      /api/{datasets,models}/REPO/tree/COMMIT?recursive=true     in pages, as the Hub's long ones
-    GET HEAD /[datasets/]REPO/resolve/COMMIT/PATH                      large files by a redirect, if `store` is set
+    GET      /api/{datasets,models}/REPO/tree/COMMIT[/FOLDER][?recursive=true]     in pages, as the Hub's long ones
+    GET HEAD /[datasets/]REPO/resolve/REVISION/PATH                    large files by a redirect, if `store` is set
     GET HEAD /files/NAME                                               anything, as a plain web server
     GET HEAD PATH                                                      whatever `answers` has for what the path ends with
+    POST PUT                                                           tests/hub_uploads.py
 
 A commit is the sha1 of its files, so that a repository that changes moves on, and its earlier commits stay.
 """
@@ -23,8 +24,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from tests import hub_uploads
+
 PIECE = 16 * 1024
 ENTRIES_A_PAGE = 20
+NOT_LET_IN = "hf_not_let_in"
+"""The token of an account that has not accepted the conditions of what is gated."""
 
 
 @dataclass
@@ -40,6 +45,7 @@ class Fault:
     length: int | None = None
     no_length: bool = False
     ignore_range: bool = False
+    lost: bool = False  # what was asked for is done, and the answer never comes
     content_range: str = ""
 
 
@@ -80,6 +86,7 @@ class HubServer:
         self.answers: dict[str, Callable[[str], Answer]] = {}  # end of a path -> the answer to a query
         self.store = ""
         self.bytes_per_second = 0
+        self.uploads = hub_uploads.Uploads()
         self.asked: list[Asked] = []
         self.sent: Counter[str] = Counter()
         self.lock = threading.Condition()
@@ -139,6 +146,11 @@ class HubServer:
         with self.lock:
             assert self.lock.wait_for(lambda: self.sent_of(end) >= size_bytes, timeout=60), f"{self.sent_of(end):,} bytes sent"
 
+    def wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Return as soon as something holds that comes with bytes sent or received."""
+        with self.lock:
+            assert self.lock.wait_for(is_so, timeout=60)
+
     def count(self, path: str, size_bytes: int) -> None:
         """Note bytes that were sent."""
         with self.lock:
@@ -165,6 +177,32 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self.do_GET()
 
+    def do_PUT(self) -> None:
+        self.do_POST()
+
+    def do_POST(self) -> None:
+        path = urlsplit(self.path).path
+        with self.hub.lock:
+            self.hub.asked.append(Asked(self.command, path, self.headers))
+        fault = self.hub.take_fault(path)
+        length = int(self.headers.get("Content-Length", 0))
+        body = hub_uploads.read_body(self.hub, path, self.rfile, length, fault)
+        if body is None:
+            self.close_connection = True
+        elif fault.status:
+            self._answer(fault.status, b"no", {"Retry-After": fault.retry_after} if fault.retry_after else {})
+        else:
+            with self.hub.lock:
+                answer = hub_uploads.answer_to(self.hub, self.command, self.path, body, self._token())
+                self.hub.lock.notify_all()
+            if fault.lost:
+                self.close_connection = True
+            else:
+                self._answer(answer.status, answer.body, answer.headers)
+
+    def _token(self) -> str:
+        return self.headers.get("Authorization", "").removeprefix("Bearer ")
+
     def do_GET(self) -> None:
         target = urlsplit(self.path)
         with self.hub.lock:
@@ -175,13 +213,17 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(answer(target.query))
         elif fault.status:
             self._answer(fault.status, b"no", {"Retry-After": fault.retry_after} if fault.retry_after else {})
+        elif target.path == "/api/whoami-v2":
+            who = hub_uploads.who_is(self.hub.uploads, self._token())
+            self._answer(who.status, who.body, who.headers)
         elif match := re.fullmatch("/files/(.+)", target.path):
             if (name := unquote(match[1])) in self.hub.files:
                 self._send_file(self.hub.files[name], fault)
             else:
                 self._answer(404, b"no")
-        elif match := re.fullmatch("/api/(datasets|models)/([^/]+/[^/]+)/(revision|tree)/([^/]+)", target.path):
-            self._tell(f"{match[1]}/{match[2]}", match[3], unquote(match[4]), target.query)
+        elif match := re.fullmatch("/api/(datasets|models)/([^/]+/[^/]+)(?:/(revision|tree)/([^/]+)(?:/(.+))?)?", target.path):
+            what, revision = match[3] or "revision", unquote(match[4] or "main")
+            self._tell(f"{match[1]}/{match[2]}", what, revision, target.query, unquote(match[5] or ""))
         elif match := re.fullmatch("/(?:(datasets)/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", target.path):
             self._resolve(f"{match[1] or 'models'}/{match[2]}", unquote(match[3]), unquote(match[4]), fault)
         else:
@@ -203,25 +245,37 @@ class _Handler(BaseHTTPRequestHandler):
                 self.hub.count(path, len(piece))
         return None
 
-    def _tell(self, name: str, what: str, revision: str, query: str) -> None:
+    def _tell(self, name: str, what: str, revision: str, query: str, folder: str) -> None:
         repository = self.hub.repositories.get(name)
-        if repository is None:  # as the Hub answers who is not logged in
+        if repository is None or (
+            name in self.hub.uploads.private and self._token() not in self.hub.uploads.accounts
+        ):  # as the Hub answers who is not logged in
             return self._answer(401, b"Repository not found", {"X-Error-Code": "RepoNotFound"})
         commit = repository.revisions.get(revision, revision)
         if commit not in repository.commits:
             return self._answer(404, b"Invalid rev id", {"X-Error-Code": "RevisionNotFound"})
         if what == "revision":
-            return self._answer(200, json.dumps({"id": name, "sha": commit}).encode())
-        entries = [*_entries(repository.commits[commit])]
+            about = {"id": name, "sha": commit, "private": name in self.hub.uploads.private, "tags": [], "siblings": []}
+            return self._answer(200, json.dumps(about).encode())
+        below = f"{folder}/" if folder else ""
+        entries = [entry for entry in _entries(repository.commits[commit]) if entry["path"].startswith(below)]
+        if "recursive=true" not in query.lower():
+            entries = [entry for entry in entries if "/" not in entry["path"].removeprefix(below)]
+        if folder and not entries:
+            return self._answer(404, b"no", {"X-Error-Code": "EntryNotFound"})
         first = int((re.search("cursor=([0-9]+)", query) or ["", "0"])[1])
         last = first + ENTRIES_A_PAGE
         following = f'<{self.hub.url}{urlsplit(self.path).path}?recursive=true&cursor={last}>; rel="next"'
         return self._answer(200, json.dumps(entries[first:last]).encode(), {"Link": following} if last < len(entries) else {})
 
-    def _resolve(self, name: str, commit: str, path: str, fault: Fault) -> None:
-        repository = self.hub.repositories[name]
-        if repository.gated and not self.headers.get("Authorization"):
-            return self._answer(401, b"no", {"X-Error-Code": "GatedRepo"})
+    def _resolve(self, name: str, revision: str, path: str, fault: Fault) -> None:
+        repository = self.hub.repositories.get(name)
+        if repository is None:
+            return self._answer(401, b"Repository not found", {"X-Error-Code": "RepoNotFound"})
+        token = self._token()
+        if repository.gated and token in ("", NOT_LET_IN):
+            return self._answer(403 if token else 401, b"no", {"X-Error-Code": "GatedRepo"})
+        commit = repository.revisions.get(revision, revision)
         files = repository.commits.get(commit, {})
         if path not in files:
             return self._answer(404, b"no", {"X-Error-Code": "EntryNotFound"})
@@ -276,7 +330,7 @@ class _Handler(BaseHTTPRequestHandler):
         for key, value in {**(headers or {}), "Content-Length": str(len(body))}.items():
             self.send_header(key, value)
         self.end_headers()
-        if self.command == "GET":
+        if self.command != "HEAD":
             self.wfile.write(body)
 
 
@@ -292,7 +346,7 @@ def _is_large(path: str) -> bool:
 
 def _entries(files: dict[str, bytes]) -> Iterator[dict[str, Any]]:
     """What the tree route says of the files and their folders."""
-    folders = {path.rpartition("/")[0] for path in files if "/" in path}
+    folders = {path[:at] for path in files for at, letter in enumerate(path) if letter == "/"}
     yield from ({"type": "directory", "oid": "0" * 40, "size": 0, "path": folder} for folder in sorted(folders))
     for path, data in sorted(files.items()):
         git_sha1 = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()

@@ -100,10 +100,11 @@ def test_a_run_killed_at_a_random_moment_is_finished_by_the_same_command(
     assert sums(tmp_path / "out") == expected
 
 
-def test_a_killed_run_that_compresses_is_finished_by_the_same_command(inputs: list[Path], tmp_path: Path) -> None:
-    whole, killed = (
-        [*command(inputs, tmp_path / name, formats="tfrecord"), "--compress", "gzip"] for name in ("whole", "killed")
-    )
+@pytest.mark.parametrize(("formats", "options"), [("tfrecord", ["--compress", "gzip"]), ("arrow,parquet", [])])
+def test_a_killed_run_of_another_form_is_finished_by_the_same_command(
+    formats: str, options: list[str], inputs: list[Path], tmp_path: Path
+) -> None:
+    whole, killed = ([*command(inputs, tmp_path / name, formats=formats), *options] for name in ("whole", "killed"))
     assert start(whole).wait() == 0
     start(killed, fail_after="3 SIGKILL").communicate()
     assert len(finished_files(tmp_path / "killed")) == 3
@@ -143,9 +144,9 @@ def test_two_runs_do_not_write_in_one_folder(inputs: list[Path], tmp_path: Path)
     assert "another run is writing here" in complaint
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_limit_on_file_sizes_is_one_clear_line(inputs: list[Path], workers: int, tmp_path: Path) -> None:
-    run = start(command(inputs, tmp_path / "out", workers), file_size_limit=250_000)
+@pytest.mark.parametrize(("workers", "formats"), [(1, "tfrecord,ofrecord"), (2, "tfrecord,ofrecord"), (1, "parquet")])
+def test_a_limit_on_file_sizes_is_one_clear_line(inputs: list[Path], workers: int, formats: str, tmp_path: Path) -> None:
+    run = start(command(inputs, tmp_path / "out", workers, formats=formats), file_size_limit=100_000)
     _, complaint = run.communicate()
     assert run.returncode == 1
     last = complaint.splitlines()[-1]

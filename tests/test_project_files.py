@@ -39,6 +39,24 @@ def test_an_unknown_option_is_one_line(script: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
+def test_the_example_of_transformers_says_which_environment_it_needs() -> None:
+    """All of it needs PyTorch, which the tests do without; docs/hugging_face.md says what was run where."""
+    script = str(ROOT / "scripts" / "example_transformers")
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.endswith(
+        "--torch-python: name the Python of an environment with torch, transformers, accelerate and datasets\n"
+    )
+    failed = subprocess.run(
+        [sys.executable, script, "--torch-python", "/bin/false", "--workdir", "/dev/null"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert failed.returncode == 1
+    assert failed.stderr.splitlines()[-1].startswith("example_transformers: error: exit status ")
+
+
 @pytest.mark.parametrize("arguments", [["--suite", "none"], ["--suite"], ["--python", "2.7"], ["--python"]])
 def test_unknown_suites_and_pythons_are_refused(arguments: list[str]) -> None:
     assert run("test", *arguments).returncode == 2

@@ -39,7 +39,7 @@ THINGS = {
 BERTPREP = r"""
 {''|vocab|download|inspect|create create|vocab --size 5|--seq 128|-x|--nothing|create -seq 128|inspect a b|convert a|report a b}
 {creat|Create|help|vocab tran}
-{download|shard|vocab train|create|plan|convert|validate|inspect|report} --no-such-option
+{download|shard|vocab train|create|plan|convert|validate|inspect|report|push} --no-such-option
 {create --sead 1|create --voc v|create --seq|create --seq 1 2|create --whole-word=yes|create out|plan --json}
 {vocab train --siz 5|shard --splitter|shard --splitter words|shard --split|download squad --models x}
 
@@ -65,6 +65,8 @@ shard --input text.txt --workdir w {--language English|--language ''|--workers 0
 shard --workdir w --input {missing|folder|empty.txt|blank.txt|latin1.txt|dangling|loop|fifo|text.txt/x|''}
 shard --workdir w --input {nowhere://x|file:///missing}
 shard --input {cut.jsonl|numbers.jsonl|other.jsonl|cut.parquet|cut.txt.gz|no.txt.zst|no.txt.bz2|text.txt missing} --workdir w
+shard --input {cut.arrow|cut.csv|short.tsv|no_set|no_splits} --workdir w
+shard --dataset {no_set|no_splits|folder|no_set --split test} --corpus x --workdir w
 shard --input text.txt --workdir {text.txt|download_is_a_file/download}
 shard --input text.txt --workdir sharded_is_a_file --corpus x
 shard {--corpus nothing --workdir w|--corpus bookcorpus --workdir w}
@@ -102,6 +104,10 @@ convert {dangling|loop|fifo|text.txt|text.txt/x|vocab.txt} made
 validate {killed|other_manifest|text_manifest|no_files|other_vocabulary}
 convert {killed|other_manifest|text_manifest|no_files|other_vocabulary}/tfrecord/settings/corpus made
 
+download {dataset|dataset squad|dataset me/a..b|me/a dataset|me/a|dataset me/a/b} --workdir w
+push {missing|folder|text.txt|sharded_hello|loop} me/a
+push folder {me|me/|/me|me/a/b|me/a--b|'me/a b'|../a|''|me/a.git}
+push folder me/a --license {''|'A b'|-x|MIT}
 download {nothing|squad nothing|Wikipedia|squad --language de|squad --from-files folder|squad --model x} --workdir w
 download wikipedia --language {DE|''|../de} --workdir w
 download {wikipedia --date today|wikipedia --date 2023|squad --date 20240101} --workdir w
@@ -266,8 +272,8 @@ def test_the_number_of_broken_inputs_is_large() -> None:
         ("vocab trian", "trian: unknown command, did you mean train? bertprep vocab --help lists the commands"),
         (
             "xyzzy",
-            "xyzzy: unknown command; choose one of download, shard, vocab, create, plan, convert, validate, inspect, report; "
-            "bertprep --help lists the commands",
+            "xyzzy: unknown command; choose one of download, shard, vocab, create, plan, convert, validate, inspect, report, "
+            "push; bertprep --help lists the commands",
         ),
         ("", "the following arguments are required: COMMAND; bertprep --help lists the commands"),
         ("create --seq abc", "--seq abc: must be a whole number; bertprep create --help lists the options"),

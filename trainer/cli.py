@@ -54,7 +54,7 @@ def make_parser(command: str) -> argparse.ArgumentParser:
     """A parser that knows all commands but only the options of one."""
     parser = Parser(
         prog="python -m trainer",
-        description="Train BERT on TFRecord or OFRecord files. Options without a command are those of pretrain.",
+        description="Train BERT on record files of any format. Options without a command are those of pretrain.",
     )
     parser.add_argument("--version", action="version", version=f"bertprep {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")

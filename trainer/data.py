@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.records import Examples, PretrainingExamples
@@ -20,6 +21,7 @@ from bertprep.workspace.manifest import RECORDS, TASK_RECORDS, sha256_of_vocabul
 from trainer.model_config import PRESETS, ModelConfig
 
 DEFAULT_SEQ = 128
+_PREFERRED = RecordFormat.OFRECORD, RecordFormat.TFRECORD, RecordFormat.ARROW, RecordFormat.PARQUET
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +29,7 @@ class Data:
     """Folders of records of one shape and one vocabulary, and what is known of them; None for what is not known."""
 
     folders: tuple[Path, ...]
-    format: str  # "ofrecord", "tfrecord", or both with " and "
+    format: str  # as "ofrecord", or several with " and "
     seq: int
     pred: int
     records: int  # of the training split, or of the one that was opened
@@ -52,7 +54,7 @@ class Data:
 def find_data(
     workdir: Path, seq: int = DEFAULT_SEQ, record_format: str | None = None, *, vocabulary: Path | None = None
 ) -> Data:
-    """The newest finished records of `seq` tokens in a workspace, of either format where none is asked for."""
+    """The newest finished records of `seq` tokens in a workspace, of any format where none is asked for."""
     found: list[DataSet] = []
     unfinished: list[Path] = []
     other_lengths: set[int] = set()
@@ -68,10 +70,21 @@ def find_data(
             other_lengths.add(data_set.manifest.made_with["seq"])
     if not found:
         raise UsageError(_nothing_found(workdir, seq, record_format, unfinished, other_lengths))
-    newest = max(found, key=lambda data_set: (data_set.modified_ns, data_set.folder)).folder
+    newest = _newest(found).folder
     among = f"the newest of {len(found):,}" if len(found) > 1 else "the only one"
     data = name_data([newest], seq, record_format, vocabulary=vocabulary)
     return replace(data, choice=f"{among} of {seq} tokens in {workdir}")
+
+
+def _newest(found: Sequence[DataSet]) -> DataSet:
+    """The newest data set; of one in several formats, which are made in one go, always the same."""
+    newest = max(found, key=lambda each: (each.modified_ns, each.folder))
+    same = [each for each in found if _without_format(each.folder) == _without_format(newest.folder)]
+    return min(same, key=lambda each: _PREFERRED.index(each.format) if each.format else len(_PREFERRED))
+
+
+def _without_format(folder: Path) -> list[str]:
+    return [part for part in folder.parts if part not in RECORD_FORMATS]
 
 
 def find_task_data(workdir: Path, name: str, record_format: str | None, *, make: str) -> Data:
@@ -83,9 +96,9 @@ def find_task_data(workdir: Path, name: str, record_format: str | None, *, make:
         and not each.is_unfinished and record_format in (None, each.format)
     ]  # fmt: skip
     if not found:
-        of_format = f" as {record_format}s" if record_format else ""
+        of_format = f" as {record_format} files" if record_format else ""
         raise UsageError(f"{workdir}: has no finished records of {name}{of_format}; {make} makes them, --data names others")
-    newest = max(found, key=lambda each: (each.modified_ns, each.folder))
+    newest = _newest(found)
     among = f"the newest of {len(found):,}" if len(found) > 1 else "the only one"
     return replace(name_data([newest.folder], None, record_format, kind=None), choice=f"{among} of {name} in {workdir}")
 
@@ -118,7 +131,7 @@ def name_data(
             )
         if record_format not in (None, part.format):
             raise UsageError(
-                f"{part.folders[0]}: holds {part.format}s, asked for is --format {record_format}; "
+                f"{part.folders[0]}: holds {part.format} files, asked for is --format {record_format}; "
                 f"leave that out, or make the other: bertprep convert {part.folders[0]} DIR"
             )
     check_same_vocabulary(parts)

@@ -71,7 +71,7 @@ def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
         texts = {"bert_config.json": _to_text(asdict(config))}
     else:
         texts = {
-            "config.json": _to_text({**json.loads(config.to_json()), **_class_settings(task)}),
+            "config.json": _to_text({**json.loads(config.to_json()), **_class_settings(task), **_padding(vocabulary)}),
             "tokenizer_config.json": _to_text(_tokenizer_settings(config, is_cased)),
         }
     with atomic_folder(target) as unfinished:
@@ -145,6 +145,13 @@ def _read_vocabulary(path: Path, config: ModelConfig) -> bytes:
 def _tokenizer_settings(config: ModelConfig, is_cased: bool | None) -> dict[str, Any]:
     settings: dict[str, Any] = {"tokenizer_class": "BertTokenizer", "model_max_length": config.max_position_embeddings}
     return settings if is_cased is None else {**settings, "do_lower_case": not is_cased}
+
+
+def _padding(vocabulary: bytes) -> dict[str, Any]:
+    """What a `config.json` says of [PAD] where it is not token 0, which transformers takes it to be."""
+    tokens = [token.strip() for token in vocabulary.split(b"\n")]
+    pad = tokens.index(b"[PAD]") if b"[PAD]" in tokens else 0
+    return {"pad_token_id": pad} if pad else {}
 
 
 def _to_text(settings: dict[str, Any]) -> bytes:

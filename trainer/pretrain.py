@@ -122,7 +122,7 @@ def _find_data(phases: Sequence[Entry], options: PretrainOptions) -> list[Data]:
         if "data" in phase:
             data.append(name_data(phase["data"], phase.get("seq"), options.format, vocabulary=options.vocab))
             continue
-        # `create` makes both formats in one go, so which is newer says nothing: all phases have that of the first
+        # `create` makes formats in one go, so which is newer says nothing: all phases have that of the first
         record_format = options.format or next((each.format for each in data if each.format in RECORD_FORMATS), None)
         data.append(find_data(options.workdir, phase.get("seq", DEFAULT_SEQ), record_format, vocabulary=options.vocab))
     check_same_vocabulary(data)

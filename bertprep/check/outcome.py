@@ -109,7 +109,7 @@ class Outcome:
     """
 
     folder: Path
-    kind: str  # "tfrecord", "ofrecord" or "text shards"
+    kind: str  # a record format, or "text shards"
     manifest: Manifest | None
     vocabulary: Path | None
     seq: int = 0

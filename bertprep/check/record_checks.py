@@ -21,7 +21,7 @@ from bertprep.check.record_scan import RecordScan
 from bertprep.errors import BertprepError
 from bertprep.instances.generator import predictions_by_length
 from bertprep.kernels import numbers as faults
-from bertprep.records.examples import PretrainingExamples
+from bertprep.records.examples import Examples, PretrainingExamples
 
 _HASH_SEED = 20181011  # arbitrary; changing it changes no result
 _MOST_PAIRS = 1024  # pairs of neighbours compared per file
@@ -30,6 +30,8 @@ _MOST_PAIRS = 1024  # pairs of neighbours compared per file
 @dataclass(frozen=True)
 class RecordRules:
     """The rules for the records of a data set; `tokens` is 0 and `continues` empty if the vocabulary is unknown.
+
+    `pad` is what input_ids have after the text: the number of [PAD].
 
     `continues` has a byte for each token, 1 if it continues a word. With `may_round_up` half a prediction may be rounded up, as
     Google's script does under Python 2.
@@ -45,6 +47,7 @@ class RecordRules:
     whole_word: bool = False
     continues: bytes = b""
     may_round_up: bool = False
+    pad: int = 0
 
     @property
     def count_rule(self) -> int:
@@ -139,7 +142,7 @@ class RecordChecker:
         self._pairs = records // step if records else 0
         self._sketches = np.zeros((2 * self._pairs + 2, faults.SKETCH_WORDS), np.uint64)
         self._sketched_lengths = np.zeros(2 * self._pairs + 2, np.int64)
-        sizes = [rules.seq, rules.pred, rules.tokens, rules.cls, rules.sep, rules.mask, rules.count_rule, step]
+        sizes = [rules.seq, rules.pred, rules.tokens, rules.cls, rules.sep, rules.mask, rules.count_rule, step, rules.pad]
         keys = rules.seq + 3 * rules.seq + 3 * rules.pred + 1  # hashes of the text and of all values
         tally, counted = self.counted.tally, self.counted
         self._tables = (
@@ -178,7 +181,8 @@ class RecordChecker:
     def _finding(self, fault: int, name: str) -> Finding:
         code, expected, found = _WORDS[fault]
         count, record, at, wanted, there = map(int, self._faults[fault])
-        noted = {"at": at, "expected": wanted, "found": there, "bound": "at most " if self.rules.whole_word else ""}
+        bound = "at most " if self.rules.whole_word else ""
+        noted = {"at": at, "expected": wanted, "found": there, "bound": bound, "pad": name_pad(self.rules.pad)}
         level = WARNING if fault == faults.MASK_WITHOUT_LABEL else ERROR
         return Finding(level, code, name, record, expected.format(**noted), found.format(**noted), count)
 
@@ -187,12 +191,12 @@ def check_file(path: Path, name: str, split: str, rules: RecordRules, sample: in
     """Check one file."""
     size_bytes = path.stat().st_size if path.is_file() else 0
     try:
-        scan = RecordScan(path, name)
+        scan = RecordScan(path, name, rules.pred or None)
     except BertprepError as error:
         return FileReport(FileFacts(name, split, 0, size_bytes), "", [unreadable(path, name, size_bytes, error)])
     try:
         facts = FileFacts(name, split, scan.records, size_bytes)
-        if scan.seq == 0:
+        if scan.seq == 0 or not scan.records:
             return FileReport(facts, scan.format, scan.findings)
         if scan.kind is not PretrainingExamples:
             expected, found = "pretraining records, as the first file has", f"{scan.kind.title} records"
@@ -224,13 +228,13 @@ def unreadable(path: Path, name: str, size_bytes: int, error: BertprepError) -> 
         return Finding(ERROR, "empty-file", name, None, "records", "a file of 0 bytes")
     if isinstance(error.__cause__, EOFError):
         return Finding(ERROR, "truncated", name, None, "a complete gzip file", "a truncated one")
-    return Finding(ERROR, "unreadable", name, None, "a TFRecord or OFRecord file", str(error).removeprefix(f"{path}: "))
+    return Finding(ERROR, "unreadable", name, None, "a record file", str(error).removeprefix(f"{path}: "))
 
 
 # fault -> code, what was expected, what was found; `at`, `expected` and `found` are reported by the kernel
 _WORDS = {
     faults.UNEVEN_MASK: ("padding", "input_mask 1 for the text, then 0 to the end", "{found} at position {at}"),
-    faults.PADDING_IDS: ("padding", "input_ids 0 after the {expected} tokens of text", "{found} at position {at}"),
+    faults.PADDING_IDS: ("padding", "input_ids {pad} after the {expected} tokens of text", "{found} at position {at}"),
     faults.PADDING_SEGMENTS: ("padding", "segment_ids 0 after the {expected} tokens of text", "{found} at position {at}"),
     faults.PAD_IN_TEXT: ("padding", "no [PAD] within the {expected} tokens of text", "one at position {at}"),
     faults.NO_CLS: ("no-cls", "[CLS], token {expected}, at position 0", "token {found}"),
@@ -275,6 +279,20 @@ _WORDS = {
 }
 
 
+def name_pad(pad: int) -> str:
+    """What a message calls the token of padding: its number, and what it is where that is not the usual one.
+
+    >>> name_pad(0), name_pad(4)
+    ('0', '4, the number of [PAD],')
+    """
+    return f"{pad}, the number of [PAD]," if pad else "0"
+
+
+def guess_pad(examples: Examples) -> int | None:
+    """The most frequent token after the text; None where no record has padding."""
+    return _most_frequent(examples.input_ids[examples.input_mask == 0])
+
+
 def guess_special_tokens(examples: PretrainingExamples) -> dict[str, Any]:
     """{"cls", "sep", "mask"}: the most frequent tokens at the first, the last and the predicted positions.
 
@@ -284,13 +302,11 @@ def guess_special_tokens(examples: PretrainingExamples) -> dict[str, Any]:
     lengths = np.clip(examples.input_mask.sum(axis=1), 1, examples.seq)
     positions = np.clip(examples.masked_lm_positions, 0, examples.seq - 1)
     shown = np.take_along_axis(examples.input_ids, positions.astype(np.int64), axis=1)[examples.masked_lm_weights > 0]
+    of_each = {"cls": examples.input_ids[:, 0], "sep": examples.input_ids[rows, lengths - 1], "mask": shown}
+    found = {name: _most_frequent(tokens) for name, tokens in of_each.items()}
+    return {name: -1 if token is None else token for name, token in found.items()}
 
-    def most_frequent(tokens: NDArray[np.int32]) -> int:
-        values, counts = np.unique(tokens, return_counts=True)
-        return int(values[np.argmax(counts)]) if len(values) else -1
 
-    return {
-        "cls": most_frequent(examples.input_ids[:, 0]),
-        "sep": most_frequent(examples.input_ids[rows, lengths - 1]),
-        "mask": most_frequent(shown),
-    }
+def _most_frequent(tokens: NDArray[np.int32]) -> int | None:
+    values, counts = np.unique(tokens, return_counts=True)
+    return int(values[np.argmax(counts)]) if len(values) else None

@@ -1,7 +1,8 @@
 """Reads all intact records of a file and reports the others: a reader that continues after a bad record.
 
 `records.open` raises at the first fault, as a trainer needs. Here a bad record is counted and skipped. Only a wrong length or
-an early end of the file ends the scan, since the start of the next record is then unknown.
+an early end of the file ends the scan, since the start of the next record is then unknown; what is rewritten when it is opened,
+as Parquet, is read whole or not at all.
 """
 
 from __future__ import annotations
@@ -15,12 +16,10 @@ from numpy.typing import NDArray
 from bertprep import kernels
 from bertprep.check.findings import ERROR, Finding
 from bertprep.config import RecordFormat
-from bertprep.errors import BertprepError
 from bertprep.kernels import numbers as faults
 from bertprep.kernels.numbers import KNOWN_FEATURES
 from bertprep.records.examples import MOST_VALUES, Examples, PretrainingExamples, Shape, rows_in_block
 from bertprep.records.file_bytes import FileBytes
-from bertprep.records.formats import find_format
 from bertprep.records.reader import SMALLEST_RECORD, describe_file, measure_record
 
 BLOCK = 256
@@ -49,20 +48,28 @@ class RecordScan:
     readable record; the sizes are 0 if there is none.
     """
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Path, name: str, pred: int | None = None) -> None:
+        """`pred` is as in `RecordFile`."""
         self._name = name
+        self.knows_pred = True
         self.kind: type[Examples] = PretrainingExamples  # until the first record tells
         self._notes = np.zeros(faults.NOTES_SIZE, np.int64)
         self._faults: dict[tuple[str, str], Finding] = {}
-        self._bytes = FileBytes(path)
+        self._bytes = FileBytes(path, pred=pred)
         try:
-            self.format = find_format(path, self._bytes.array)
-            if self._bytes.is_compressed and self.format == RecordFormat.OFRECORD:
-                raise BertprepError(f"{path}: is a compressed OFRecord file, which no trainer reads; decompress it")
-            self._offsets = np.zeros(self._bytes.array.size // SMALLEST_RECORD + _ODD_RECORDS, np.int64)
-            self._row = self._describe(0)
-            self.records = self._find_records()
-            self.shape = self._measure()
+            self.format = self._bytes.format
+            if batches := self._bytes.batches:
+                self._offsets, self.records, self.shape = batches.table, batches.records, batches.shape
+                self.knows_pred = batches.knows_pred
+                self._row = self._describe(0)
+                if batches.damage:
+                    expected, found = "the batches of a whole file", str(batches.damage).removeprefix(f"{path}: ")
+                    self._add("truncated", self.records, expected, found)
+            else:
+                self._offsets = np.zeros(self._bytes.array.size // SMALLEST_RECORD + _ODD_RECORDS, np.int64)
+                self._row = self._describe(0)
+                self.records = self._find_records()
+                self.shape = self._measure()
             self.kind, self.seq, self.pred = self.shape
             self._bytes.check()
         except BaseException:

@@ -27,7 +27,14 @@ from bertprep.check.manifest_checks import (
     find_gaps,
 )
 from bertprep.check.outcome import Counts, Expected, Outcome
-from bertprep.check.record_checks import Counted, FileReport, RecordRules, check_file, guess_special_tokens
+from bertprep.check.record_checks import (
+    Counted,
+    FileReport,
+    RecordRules,
+    check_file,
+    guess_pad,
+    guess_special_tokens,
+)
 from bertprep.check.record_scan import RecordScan
 from bertprep.check.statistics import (
     judge,
@@ -42,6 +49,7 @@ from bertprep.progress import Progress
 from bertprep.records.data_sets import DataSet
 from bertprep.records.examples import PretrainingExamples
 from bertprep.workspace.layout import VOCABULARY
+from bertprep.workspace.manifest import pad_of_vocabulary
 
 DEFAULT_MASKED_LM_PROB = 0.15
 _FILES_TO_MEASURE = 10  # files that give the sizes of a set without a manifest
@@ -121,6 +129,13 @@ def check_surroundings(data_set: DataSet, vocabulary: Vocabulary | None) -> tupl
     return vocabulary, findings
 
 
+def known_pad(data_set: DataSet, vocabulary: Vocabulary | None) -> int | None:
+    """The token of padding by the vocabulary, or by the manifest; None where neither tells."""
+    if vocabulary:
+        return vocabulary.pad
+    return pad_of_vocabulary(data_set.manifest) if data_set.manifest else None
+
+
 def check_against_manifest(path: Path, name: str, records: int, facts: dict[str, Any], sample: int | None) -> list[Finding]:
     """Whether a file has the number of records, the size and the checksum of its entry; with `sample` only the number."""
     findings = check_records_number(name, records, facts)
@@ -148,13 +163,16 @@ def _read_vocabulary(data_set: DataSet) -> tuple[Vocabulary | None, list[Finding
 def _rules_for(data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob: float | None) -> RecordRules:
     """The rules for records from the manifest, the vocabulary and the request, else inferred from the first records."""
     made_with = data_set.manifest.made_with if data_set.manifest else {}
-    first = _first_examples(data_set)
-    seq, pred = (first.seq, first.pred) if first is not None else (0, 0)
+    first, pred = _first_examples(data_set)
+    seq = first.seq if first is not None else 0
     special = {"cls": -1, "sep": -1, "mask": -1}
     if vocabulary:
         special = {"cls": vocabulary.cls, "sep": vocabulary.sep, "mask": vocabulary.mask}
     elif first is not None:
         special = guess_special_tokens(first)
+    pad = known_pad(data_set, vocabulary)
+    if pad is None and first is not None:
+        pad = guess_pad(first)
     return RecordRules(
         seq=made_with.get("seq", seq),
         pred=made_with.get("pred", pred),
@@ -163,20 +181,27 @@ def _rules_for(data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob:
         whole_word=made_with.get("whole_word", False),
         continues=vocabulary.continues if vocabulary else b"",
         may_round_up=data_set.manifest is None,
+        pad=pad or 0,
         **special,
     )
 
 
-def _first_examples(data_set: DataSet) -> PretrainingExamples | None:
-    """The first records of a file that has the most common shape among the first files."""
+def _first_examples(data_set: DataSet) -> tuple[PretrainingExamples | None, int]:
+    """The first records of a file that has the most common shape among the first files, and their `pred`.
+
+    Where files do not say theirs, it is the highest that a record of one has.
+    """
     found: list[PretrainingExamples] = []
+    most = 0
     for name in list(data_set.files)[:_FILES_TO_MEASURE]:
         with contextlib.suppress(BertprepError), contextlib.closing(RecordScan(data_set.folder / name, name)) as scan:
             if scan.seq:
+                most = most if scan.knows_pred else max(most, scan.pred)
                 blocks = (examples for examples, _ in islice(scan.blocks(_RECORDS_TO_MEASURE), 1))
                 found.extend(examples for examples in blocks if isinstance(examples, PretrainingExamples))
     shapes = Counter((examples.seq, examples.pred) for examples in found)
-    return max(found, key=lambda examples: shapes[examples.seq, examples.pred], default=None)
+    first = max(found, key=lambda examples: shapes[examples.seq, examples.pred], default=None)
+    return first, max(most, first.pred if first is not None else 0)
 
 
 def _check_files(

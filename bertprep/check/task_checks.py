@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bertprep.check.findings import ERROR, Finding
 from bertprep.check.outcome import FileFacts
-from bertprep.check.record_checks import FileReport, unreadable
+from bertprep.check.record_checks import FileReport, name_pad, unreadable
 from bertprep.check.record_scan import RecordScan
 from bertprep.errors import BertprepError
 from bertprep.records.examples import (
@@ -30,7 +30,6 @@ from bertprep.records.examples import (
 from bertprep.tasks.squad_features import FIRST_UNIQUE_ID
 
 Rows = NDArray[np.bool_]
-_PAD = 0
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,7 @@ class TaskRules:
     tokens: int | None = None  # of the vocabulary
     cls: int = -1
     sep: int = -1
+    pad: int = 0
     labels: int | None = None  # classes
     may_be_impossible: bool = True  # SQuAD 2.0 has questions without an answer
 
@@ -76,10 +76,11 @@ class TaskChecker:
         lengths = np.where(is_one.all(axis=1), examples.seq, np.argmin(is_one, axis=1))
         is_text = np.arange(examples.seq) < lengths[:, None]
         self._note_first("padding", "input_mask 1 for the text, then 0 to the end", examples.input_mask, is_text)
-        for name in ("input_ids", "segment_ids"):
+        for name, padding in (("input_ids", self.rules.pad), ("segment_ids", 0)):
             values = getattr(examples, name)
-            self._note_first("padding", f"{name} 0 after the text", values, np.where(is_text, values, 0))
-        is_pad = is_text & (examples.input_ids == _PAD)
+            expected = f"{name} {name_pad(padding)} after the text"
+            self._note_first("padding", expected, values, np.where(is_text, values, np.int32(padding)))
+        is_pad = is_text & (examples.input_ids == self.rules.pad)
         self._note(
             "padding", "no [PAD] within the text", is_pad.any(axis=1), lambda row: f"one at position {_first(is_pad[row])}"
         )
@@ -179,7 +180,7 @@ def check_task_file(path: Path, name: str, split: str, rules: TaskRules, sample:
         return TaskReport(facts, "", [unreadable(path, name, size_bytes, error)])
     try:
         facts = FileFacts(name, split, scan.records, size_bytes)
-        if scan.seq == 0:
+        if scan.seq == 0 or not scan.records:
             return TaskReport(facts, scan.format, scan.findings)
         if scan.shape != rules.shape:
             found, expected = (f"{shape.kind.title} records of {shape.seq} tokens" for shape in (scan.shape, rules.shape))

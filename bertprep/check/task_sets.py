@@ -12,8 +12,9 @@ from bertprep import pool
 from bertprep.check.findings import ERROR
 from bertprep.check.manifest_checks import check_questions
 from bertprep.check.outcome import Outcome
+from bertprep.check.record_checks import guess_pad
 from bertprep.check.record_scan import RecordScan
-from bertprep.check.record_sets import check_against_manifest, check_formats, check_surroundings
+from bertprep.check.record_sets import check_against_manifest, check_formats, check_surroundings, known_pad
 from bertprep.check.task_checks import TaskReport, TaskRules, check_task_file, check_unique_ids
 from bertprep.config import SQUAD_VERSIONS
 from bertprep.errors import BertprepError
@@ -24,6 +25,7 @@ from bertprep.records.examples import Examples, PretrainingExamples, Shape
 from bertprep.records.reader import RecordFile
 
 _FILES_TO_MEASURE = 10  # that give the shape of a split
+_RECORDS_TO_MEASURE = 256  # of a file, that give the token of padding where nothing else tells it
 
 
 @dataclass(frozen=True)
@@ -98,11 +100,14 @@ def _rules_by_split(data_set: DataSet, vocabulary: Vocabulary | None) -> dict[st
     made_with = data_set.manifest.made_with if data_set.manifest else {}
     labels = made_with.get("labels")
     shapes: dict[str, Counter[Shape]] = {split: Counter() for split in data_set.splits}
+    pad = known_pad(data_set, vocabulary)
     for name, split in data_set.files.items():
         if shapes[split].total() < _FILES_TO_MEASURE:
             with contextlib.suppress(BertprepError), contextlib.closing(RecordScan(data_set.folder / name, name)) as scan:
                 if scan.seq:
                     shapes[split][scan.shape] += 1
+                    if pad is None:
+                        pad = next((guess_pad(examples) for examples, _ in scan.blocks(_RECORDS_TO_MEASURE)), None)
     every = Counter(shape for counted in shapes.values() for shape in counted)
     default = max(every, key=every.__getitem__, default=Shape(PretrainingExamples, 0, 0))
     rules = {}
@@ -113,6 +118,7 @@ def _rules_by_split(data_set: DataSet, vocabulary: Vocabulary | None) -> dict[st
             tokens=len(vocabulary) if vocabulary else None,
             cls=vocabulary.cls if vocabulary else -1,
             sep=vocabulary.sep if vocabulary else -1,
+            pad=pad or 0,
             labels=len(labels) if isinstance(labels, list) and labels else None,
             may_be_impossible=made_with.get("version") != SQUAD_VERSIONS[0],
         )

@@ -58,7 +58,7 @@ def find_phrase(examples: Examples, phrase: Phrase) -> tuple[NDArray[np.int64], 
     """(rows, columns) at which the phrase begins, ordered by row."""
     text = restore(examples)
     rows, columns = np.nonzero(text == phrase.numbers[0])
-    padded = np.pad(text, ((0, 0), (0, len(phrase.numbers))))  # [PAD], which no phrase contains and which continues no word
+    padded = np.pad(text, ((0, 0), (0, len(phrase.numbers))), constant_values=-1)  # no token, which continues no word
     for offset, number in enumerate(phrase.numbers[1:], 1):
         is_next = padded[rows, columns + offset] == number
         rows, columns = rows[is_next], columns[is_next]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertprep.config import DEFAULT_FORMATS, Dialect, InstanceSettings
 from bertprep.options import add_options, existing_path, how_many_at_once, read_options, whole_number
-from bertprep.workspace.layout import TRAINING
+from bertprep.workspace.layout import SPLIT_NAMES, TRAINING
 
 if TYPE_CHECKING:
     from bertprep.workspace.manifest import Manifest
@@ -44,7 +44,7 @@ def add_corpus(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--corpus", metavar="NAME",
         help="wikipedia, bookcorpus, wikipedia+bookcorpus, or a name of your own "
-        "(default: what was downloaded, or else sample; with --input: corpus)",
+        "(default: what was downloaded, or else sample; with --input: corpus; with --dataset: its name)",
     )  # fmt: skip
 
 
@@ -71,7 +71,10 @@ def add_record_options(parser: argparse.ArgumentParser, *, only_given: bool = Fa
     """Options that determine the records and where they are written; `only_given` is that of `options.add_options`."""
     add_options(parser, InstanceSettings, only_given=only_given)
     parser.add_argument(
-        "--format", metavar="NAMES", default=",".join(DEFAULT_FORMATS), help="record formats (default: %(default)s)"
+        "--format",
+        metavar="NAMES",
+        default=",".join(DEFAULT_FORMATS),
+        help="record formats, of tfrecord, ofrecord, arrow and parquet (default: %(default)s)",
     )
     add_options(parser, Dialect, only_given=only_given)
     parser.add_argument(
@@ -87,9 +90,7 @@ def add_record_options(parser: argparse.ArgumentParser, *, only_given: bool = Fa
         "--input", nargs="+", type=Path, default=[], metavar="SHARD",
         help="text files to use as shards unchanged: one sentence per line, a blank line after each document",
     )  # fmt: skip
-    parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="folder for the records of --input: DIR/tfrecord, DIR/ofrecord"
-    )
+    parser.add_argument("--output", type=Path, metavar="DIR", help="folder for the records of --input: DIR/tfrecord and so on")
     add_corpus(parser)
     add_workers(parser)
 
@@ -113,7 +114,7 @@ def record_arguments(options: argparse.Namespace) -> dict[str, Any]:
 def split_rows(files: dict[str, dict[str, Any]], *counts: str) -> list[tuple[str, ...]]:
     """A row for each split of a manifest's files, training first: name, files, the totals of `counts`, and megabytes."""
     splits: dict[str, list[dict[str, Any]]] = {}
-    for name, facts in sorted(files.items(), key=lambda item: not item[0].startswith(TRAINING)):
+    for name, facts in sorted(files.items(), key=lambda item: SPLIT_NAMES.get(item[0].partition("/")[0]) != TRAINING):
         splits.setdefault(name.rpartition("/")[0], []).append(facts)
     return [
         (

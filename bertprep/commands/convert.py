@@ -18,18 +18,33 @@ from typing import TYPE_CHECKING, Any
 from bertprep import pool
 from bertprep.commands import add_workers, split_rows
 from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, SQUAD, Dialect, RecordFormat, check_format
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import UsageError
 from bertprep.options import add_options as add_settings
 from bertprep.options import read_options, whole_number
 from bertprep.progress import Reporter
 from bertprep.terminal import tell, tell_table
 from bertprep.workspace.journal import Journal
-from bertprep.workspace.layout import MANIFEST, QUESTIONS
-from bertprep.workspace.manifest import JOURNAL_SUFFIX, RECORDS, TASK_RECORDS, read_finished, sha256_of, versions_of
-from bertprep.workspace.record_home import check_not_another, check_vocabulary_place, keep_copy, keep_vocabulary
+from bertprep.workspace.layout import QUESTIONS
+from bertprep.workspace.manifest import (
+    RECORDS,
+    TASK_RECORDS,
+    packages_of,
+    read_finished,
+    sha256_of,
+    versions_of,
+)
+from bertprep.workspace.record_home import (
+    RecordHome,
+    check_free,
+    check_not_another,
+    check_vocabulary_place,
+    keep_copy,
+    keep_vocabulary,
+)
 
 if TYPE_CHECKING:
     from bertprep.records.data_sets import DataSet
+    from bertprep.records.dataset_info import DatasetFolder
     from bertprep.records.deal import IdentifiedFile, Output
     from bertprep.records.examples import Shape
     from bertprep.records.writer import WrittenFile
@@ -38,7 +53,11 @@ if TYPE_CHECKING:
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", type=Path, metavar="SRC", help="a record file or a folder of them, written by any tool")
     parser.add_argument("target", type=Path, metavar="DST", help="file or folder to write")
-    parser.add_argument("--to", metavar="FORMAT", help="tfrecord or ofrecord (default: the other one)")
+    parser.add_argument(
+        "--to",
+        metavar="FORMAT",
+        help="tfrecord, ofrecord, arrow or parquet (default: ofrecord for tfrecord, tfrecord for any other)",
+    )
     add_settings(parser, Dialect)
     parser.add_argument(
         "--shards", type=whole_number, metavar="INT",
@@ -124,7 +143,7 @@ def convert(
     for note in data_set.notes:
         reporter.say(note)
     if source.is_file() and shards is None:
-        (to, files), made = _convert_file(source, target, to, dialect, pick), True
+        (to, files), made = _convert_file(data_set, source, target, to, dialect, pick), True
     else:
         data_set = data_set if data_set.is_whole else data_set.by_itself()
         to, files, made = _convert_data_set(data_set, target, to, dialect, shards, pick, workers, reporter)
@@ -156,7 +175,7 @@ def _check_request(
 
 def _other_format(found: set[RecordFormat], source: Path) -> RecordFormat:
     if len(found) > 1:
-        raise UsageError(f"{source}: holds files of both formats; choose one with --to")
+        raise UsageError(f"{source}: holds files of several formats; choose one with --to")
     return next(name for name in DEFAULT_FORMATS if name not in found)
 
 
@@ -172,7 +191,7 @@ def _check_pick(source: Path, pick: int | None, shape: Shape) -> None:
 
 
 def _convert_file(
-    source: Path, target: Path, to: RecordFormat | None, dialect: Dialect, pick: int | None
+    data_set: DataSet, source: Path, target: Path, to: RecordFormat | None, dialect: Dialect, pick: int | None
 ) -> tuple[RecordFormat, dict[str, dict[str, Any]]]:
     """Convert a single file, without a manifest; returns (format, facts of the file)."""
     from bertprep.records.convert import RecordConverter
@@ -185,7 +204,7 @@ def _convert_file(
     if target.exists():
         identify(target)  # only records are replaced
     (spans,) = contents_of([identified], None, pick)
-    with contextlib.closing(RecordConverter(to, dialect)) as converter:
+    with contextlib.closing(RecordConverter(to, dialect, _labels(data_set, identified))) as converter:
         written = converter.convert(spans, target)
     return to, {target.name: _facts(written)}
 
@@ -218,10 +237,15 @@ def _convert_data_set(
         "converted_to": {"format": to, "shards": shards, **({} if pick is None else {"pick": pick})},
         "converted_from": {source.name: source.sha256 for source in sources},
     }
+    labels = _labels(data_set, sources[0])
+    home = RecordHome(target, "" if sources[0].split else f"{to}/")
+    dataset = _dataset_folder(home, sources, outputs, labels) if to == RecordFormat.ARROW else None
     if finished := read_finished(target, kind, made_with):
+        if dataset:
+            dataset.write({output.name.removeprefix(home.prefix): finished.files[output.name] for output in outputs})
         reporter.say(f"convert: all {len(outputs):,} files are made already")
         return to, finished.files, False
-    _check_free(target, outputs)
+    check_free(target, [*(output.path for output in outputs), *(dataset.paths if dataset else ())])
     if data_set.vocabulary is not None:
         check_vocabulary_place(target, sha256_of(data_set.vocabulary))
     questions = data_set.home.folder / QUESTIONS
@@ -231,7 +255,7 @@ def _convert_data_set(
     owned = {output.name.rpartition("/")[0] or "." for output in outputs}
     with (
         Journal(target, kind, made_with, owned=owned, advice="choose another target folder") as journal,
-        contextlib.closing(RecordConverter(to, dialect)) as converter,
+        contextlib.closing(RecordConverter(to, dialect, labels, pred=sources[0].shape.pred)) as converter,
     ):
         if data_set.vocabulary is not None:
             keep_vocabulary(data_set.vocabulary, target)
@@ -251,8 +275,33 @@ def _convert_data_set(
             for _, (name, written) in results:
                 journal.add(name, {**facts[name], **_facts(written)})
                 shown.advance(records=written.records, MB=written.bytes / 1e6)
-        manifest = journal.finish([output.name for output in outputs], versions_of("llvmlite", "numpy"))
+        if dataset:
+            dataset.write({output.name.removeprefix(home.prefix): journal.done[output.name] for output in outputs})
+        names = [output.name for output in outputs]
+        manifest = journal.finish(names, versions_of(*packages_of(names)))
     return to, manifest.files, True
+
+
+def _labels(data_set: DataSet, source: IdentifiedFile) -> Sequence[str]:
+    """The names of the classes, where the manifest has them, or a file of columns."""
+    from bertprep.records.arrow_reader import class_names
+    from bertprep.records.examples import ClassificationExamples
+
+    if source.shape.kind is not ClassificationExamples:
+        return ()
+    known: Sequence[str] = data_set.manifest.made_with.get("labels", ()) if data_set.manifest else ()
+    return known or (class_names(source.path) if source.format.is_columnar else ())
+
+
+def _dataset_folder(
+    home: RecordHome, sources: Sequence[IdentifiedFile], outputs: Sequence[Output], labels: Sequence[str]
+) -> DatasetFolder:
+    """What `datasets` is to open of Arrow files."""
+    from bertprep.records.dataset_info import DatasetFolder
+
+    shape_of = {source.path: source.shape for source in sources}
+    names = {output.name.removeprefix(home.prefix): output.spans[0].path for output in outputs}
+    return DatasetFolder(home.records, {name.rpartition("/")[0]: shape_of[path] for name, path in names.items()}, labels)
 
 
 def _sizes(shape: Shape) -> dict[str, int]:
@@ -262,7 +311,7 @@ def _sizes(shape: Shape) -> dict[str, int]:
 def _identify_all(data_set: DataSet, workers: int, reporter: Reporter) -> list[IdentifiedFile]:
     """All files of a data set, read and checked."""
     from bertprep import kernels
-    from bertprep.records.deal import check_identified, identify
+    from bertprep.records.deal import check_identified, identify, with_one_pred
 
     kernels.load()
     identified: dict[str, IdentifiedFile] = {}
@@ -278,19 +327,10 @@ def _identify_all(data_set: DataSet, workers: int, reporter: Reporter) -> list[I
         for name, found in results:
             identified[name] = found
             shown.advance(records=found.records, MB=found.size_bytes / 1e6)
-    files = [identified[name] for name in data_set.files]
+    files = with_one_pred([identified[name] for name in data_set.files])
     check_identified(data_set, files)
     return files
 
 
 def _facts(written: WrittenFile) -> dict[str, Any]:
     return {"examples": written.records, "bytes": written.bytes, "sha256": written.sha256}
-
-
-def _check_free(target: Path, outputs: Sequence[Output]) -> None:
-    """Raise if files of unknown origin, in no manifest, are in the way."""
-    if (target / MANIFEST).exists() or (target / (MANIFEST + JOURNAL_SUFFIX)).exists():
-        return
-    for output in outputs:
-        if output.path.exists():
-            raise BertprepError(f"{output.path}: exists and is in no manifest; choose another folder, or remove this one")

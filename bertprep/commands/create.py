@@ -66,7 +66,7 @@ def create(
     """Make masked-LM record files: exactly the examples of Google's generator, each text shard with a seed of its own.
 
     With `inputs` and `output`, each given text file (one sentence per line, a blank line after each document) becomes one
-    record file per format in output/FORMAT, with one manifest and vocabulary for both in `output`. Otherwise the text shards of
+    record file per format in output/FORMAT, with one manifest and vocabulary for all in `output`. Otherwise the text shards of
     `corpus` in `workdir` do, both splits; those of the sample corpus and of downloads are made first if they are missing.
     `vocab` is a file or the name of a model whose vocabulary was downloaded; without it a vocabulary of `vocab_size` tokens is
     trained, and kept. `dialect` is the form of the TFRecords; with any but the default, TFRecord must be the only format.
@@ -77,7 +77,7 @@ def create(
 
         bertprep.create(settings=InstanceSettings(seq=512, pred=80), workdir="data", progress=True)
     """
-    from bertprep.commands.record_job import resolve
+    from bertprep.commands.record_job import padding_remark, resolve
     from bertprep.records.make import RecordMaker, make_records
 
     started = time.monotonic()
@@ -88,6 +88,8 @@ def create(
         settings=settings or InstanceSettings(), dialect=dialect, formats=formats, vocab=vocab, vocab_size=vocab_size,
         inputs=inputs, output=output, workdir=workdir, corpus=corpus, workers=workers, verify=verify, reporter=reporter,
     )  # fmt: skip
+    for line in padding_remark(job.vocabulary):
+        reporter.say(line)
     manifests, made = make_records(
         job.shards,
         job.homes,

@@ -32,7 +32,12 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="+", metavar="NAME", help="wikipedia, bookcorpus, squad, glue, weights, vocab, or all")
+    parser.add_argument(
+        "names",
+        nargs="+",
+        metavar="NAME",
+        help="wikipedia, bookcorpus, squad, glue, weights, vocab, or all; dataset OWNER/NAME: records that were pushed",
+    )
     parser.add_argument("--language", default="en", metavar="CODE", help="language of the Wikipedia (default: %(default)s)")
     parser.add_argument("--date", default=WIKIPEDIA_DATE, metavar="DAY", help="day of the Wikipedia (default: %(default)s)")
     parser.add_argument("--from-dump", metavar="FILE|URL", help="use this pages-articles dump as the Wikipedia instead")
@@ -101,6 +106,8 @@ def download(
     progress: bool = False,
 ) -> list[Downloaded]:
     """Download `names` of `catalogue.NAMES`, or "all", into the workspace; correct files are kept.
+
+    OWNER/NAME after "dataset" is a data set of records that `push` brought to the Hub; it goes to download/datasets/OWNER/NAME.
 
     `language` and `date` choose a Wikipedia, `from_dump` (a file or an http(s) address) or `from_files` (a folder) replace it
     or BookCorpus; `models` are those of "weights" and "vocab". With `dry_run` nothing is written. Raises `UsageError` for an
@@ -220,7 +227,9 @@ def _space_lines(downloads: Sequence[Downloaded]) -> list[str]:
 
 
 def _next_commands(downloads: Sequence[Downloaded], workdir: Path) -> list[str]:
-    """The command to run next: `shard` for text, `create` for a vocabulary."""
+    """The command to run next: `shard` for text, `create` for a vocabulary, `validate` for records."""
+    from bertprep.sources.parts import DATASET
+
     names = {part.name for part in downloads}
     workspace = "" if workdir == Path("data") else f" --workdir {shlex.quote(str(workdir))}"
     corpora = "+".join(name for name in ("wikipedia", "bookcorpus") if name in names)
@@ -229,4 +238,5 @@ def _next_commands(downloads: Sequence[Downloaded], workdir: Path) -> list[str]:
     commands = [f"bertprep shard --corpus {corpora}{in_language}{workspace}"] if corpora else []
     if vocabulary := next((part.folder for part in downloads if part.name == "vocab"), None):
         commands.append(f"bertprep create --vocab {shlex.quote(str(vocabulary / VOCABULARY))}{workspace}")
+    commands += [f"bertprep validate {shlex.quote(str(part.folder))}" for part in downloads if part.name == DATASET]
     return commands

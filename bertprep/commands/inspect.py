@@ -31,7 +31,7 @@ _SAMPLE = _BLOCK = 256  # records
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, help="a TFRecord or OFRecord file")
+    parser.add_argument("file", type=Path, help="a TFRecord, OFRecord, Arrow or Parquet file")
     parser.add_argument(
         "--record",
         type=whole_number,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import Reporter
 from bertprep.records.make import TextShard
 from bertprep.sources.corpora import GIVEN, name_corpus
-from bertprep.workspace.layout import SPLITS, TRAINING, Workspace, record_file_name, settings_name, text_shard
+from bertprep.workspace.layout import SPLITS, TRAINING, Workspace, record_file_name, settings_name, split_folder, text_shard
 from bertprep.workspace.manifest import Manifest
 from bertprep.workspace.record_home import RecordHome, home_for, part_digits
 from bertprep.workspace.verification import check_undamaged
@@ -92,9 +92,15 @@ def resolve(
         **dialect.made_with,
         "corpus": corpus,
         **made_from,
-        "vocabulary": {"tokens": len(vocabulary), "sha256": vocabulary.sha256},
+        "vocabulary": vocabulary.made_with,
     }
     return RecordJob(shards, homes, made_with, vocabulary, settings, dialect, workers)
+
+
+def padding_remark(vocabulary: Vocabulary) -> Iterator[str]:
+    """A line for those whose tools take padding to be 0, where it is not."""
+    if vocabulary.pad:
+        yield f"create: [PAD] is token {vocabulary.pad} of {vocabulary.path}: padding of input_ids has that id"
 
 
 def _given_shards(
@@ -142,7 +148,8 @@ def _corpus_shards(
             folder / text_shard(split, corpus, number),
             number,
             {
-                name: f"{split}/{record_file_name(name, corpus, split, number, dialect, part_digits=digits[name])}"
+                name: f"{split_folder(name, split)}/"
+                + record_file_name(name, corpus, split, number, dialect, part_digits=digits[name])
                 for name in homes
             },
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bertprep import pool
 from bertprep.commands import add_corpus, add_verify, add_workers, split_rows
@@ -16,7 +16,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.options import add_options as add_settings
 from bertprep.options import read_options
 from bertprep.progress import Reporter, say
-from bertprep.sources.corpora import BOOKS, GIVEN, language_of, name_corpus, name_made_corpus, parts_of
+from bertprep.sources.corpora import BOOKS, GIVEN, language_of, name_corpus, name_data_set, name_made_corpus, parts_of
 from bertprep.sources.sample import SAMPLE, write_sample
 from bertprep.sources.transfer.listing import OWN_FILES, Listing, load_listing, missing
 from bertprep.terminal import tell, tell_table
@@ -25,6 +25,7 @@ from bertprep.workspace.manifest import TEXT_SHARDS, Manifest, read_manifest, sh
 
 if TYPE_CHECKING:
     from bertprep.sources.formatting import FormattedText, SourceFile
+    from bertprep.sources.local import Fetched
     from bertprep.text.documents import TextInput
 
 _WHY_DROPPED = {
@@ -36,11 +37,17 @@ _WHY_DROPPED = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input", nargs="+", default=[], metavar="PATH",
-        help="files, folders or URLs: text (a blank line ends a document), .jsonl, .parquet, a Wikimedia dump .xml; each also "
-        ".gz, .bz2, .zst (default: what was downloaded, or else the sample)",
+        help="files, folders, patterns or URLs (hf:// too): text (a blank line ends a document), .jsonl, .csv, .tsv, .parquet, "
+        ".arrow, a Wikimedia dump .xml; also .gz, .bz2, .zst (default: what was downloaded, or else the sample)",
     )  # fmt: skip
     parser.add_argument(
-        "--field", default="text", metavar="NAME", help="key or column of the text in JSON Lines or Parquet (default: text)"
+        "--dataset", metavar="NAME[:CONFIG]|DIR",
+        help="instead of --input, a data set of the Hub, such as wikimedia/wikipedia:20231101.de, or a folder that "
+        "save_to_disk of datasets wrote",
+    )  # fmt: skip
+    parser.add_argument("--split", metavar="NAME", help="the split of --dataset (default: train)")
+    parser.add_argument(
+        "--field", default="text", metavar="NAME", help="key or column of the text where there are several (default: text)"
     )
     parser.add_argument("--one-document-per-file", action="store_true", help="blank lines in text files do not end documents")
     add_settings(parser, ShardSettings)
@@ -54,6 +61,8 @@ def run(options: argparse.Namespace) -> None:
     manifest = shard(
         options.input,
         read_options(ShardSettings, options),
+        dataset=options.dataset,
+        split=options.split,
         field=options.field,
         one_document=options.one_document_per_file,
         workdir=options.workdir,
@@ -73,6 +82,8 @@ def shard(
     inputs: Sequence[Path | str] = (),
     settings: ShardSettings | None = None,
     *,
+    dataset: str | Path | Any | None = None,
+    split: str | None = None,
     field: str = "text",
     one_document: bool = False,
     workdir: Path | str = "data",
@@ -81,17 +92,19 @@ def shard(
     verify: bool = False,
     progress: bool = False,
 ) -> Manifest:
-    """Make the text shards of `corpus` from `inputs`, else from downloads, else from the sample corpus.
+    """Make the text shards of `corpus` from `inputs` or `dataset`, else from downloads, else from the sample corpus.
 
     `inputs` are files, folders and URLs of text, JSON Lines, Parquet or Wikimedia dumps (`sources.local`), `field` the key or
-    column that holds their text; with `one_document` each text file is one. Text that is not plain is cleaned and written to
-    the workspace first. Existing files are kept if their size is right, or with `verify` their sha256.
+    column that holds their text; with `one_document` each text file is one. Instead of them `dataset` is a data set's name on
+    the Hub (OWNER/NAME or OWNER/NAME:CONFIG), a folder that `save_to_disk` wrote, or a data set in memory, and `split` which
+    of its splits is read, by default train. Text that is not plain is cleaned and written to the workspace first. Existing
+    files are kept if their size is right, or with `verify` their sha256.
 
     Raises `UsageError` for a request that cannot be met, `BertprepError` for incomplete data.
     """
+    from bertprep.sources.data_files import check_split
     from bertprep.sources.formatting import OWN_TEXT, FormattedText, format_corpus
     from bertprep.sources.local import find_sources
-    from bertprep.sources.transfer.own_files import fetch_web_file
     from bertprep.text.documents import TextInput
     from bertprep.text.shards import shard_corpus
 
@@ -99,17 +112,29 @@ def shard(
     workspace = Workspace(Path(workdir))
     settings = settings or ShardSettings()
     workers = workers or pool.default_workers()
+    if inputs and dataset is not None:
+        raise UsageError("--dataset and --input: give one of the two, the text of a corpus comes from one")
+    if split is not None and dataset is None:
+        raise UsageError(f"--split {split}: is a split of --dataset, which is not given")
+    if split is not None:
+        check_split(split)
     asked = corpus
-    corpus = name_corpus(GIVEN if inputs and corpus is None else corpus, workspace, settings.language)
+    is_given = bool(inputs) or dataset is not None
+    if corpus is None and is_given:
+        corpus = GIVEN if dataset is None else name_data_set(dataset, split)
+    corpus = name_corpus(corpus, workspace, settings.language)
     settings = replace(settings, language=settings.language or language_of(corpus))
-    about = OWN_TEXT if inputs and parts_of(corpus) else None
+    about = OWN_TEXT if is_given and parts_of(corpus) else None
     if about or is_own_text(read_manifest(workspace.sharded(corpus))):
         check_not_downloaded(workspace, corpus)
     if reporter.enabled and asked is None and not inputs:
-        say(f"shard: using {corpus} (--corpus names another, --input your own text)")
-    if inputs:
-        fetch = partial(fetch_web_file, workspace=workspace, reporter=reporter)
-        sources = find_sources(inputs, field=field, one_document=one_document, fetch=fetch)
+        say(f"shard: using {corpus} (--corpus names another{'' if is_given else ', --input your own text'})")
+    if is_given:
+        if dataset is None:
+            fetch = partial(_fetch, workspace=workspace, verify=verify, reporter=reporter)
+            sources = find_sources(inputs, field=field, one_document=one_document, fetch=fetch)
+        else:
+            sources = _find_data_set(dataset, split, field, one_document, workspace, verify, reporter)
         texts = [format_corpus(workspace, corpus, sources, about=about, workers=workers, verify=verify, reporter=reporter)]
     elif corpus == SAMPLE:
         texts = [FormattedText([TextInput(write_sample(workspace))], empty=0)]
@@ -131,6 +156,48 @@ def shard(
         already_empty=sum(text.empty for text in texts),
         about=about,
     )
+
+
+def _fetch(location: str, workspace: Workspace, verify: bool, reporter: Reporter) -> Fetched | None:
+    """The files at an http(s) or hf:// address, in the workspace; None for a path or another URL."""
+    from bertprep.sources.streams import is_web
+
+    if is_web(location):
+        from bertprep.sources.transfer.own_files import fetch_web_file
+
+        return [(fetch_web_file(location, workspace, reporter=reporter), None)]
+    if location.startswith("hf://"):
+        from bertprep.sources.transfer.hub_data import fetch_address, files_of, is_hub_address
+
+        return (
+            files_of(*fetch_address(location, workspace, verify=verify, reporter=reporter))
+            if is_hub_address(location)
+            else None
+        )
+    return None
+
+
+def _find_data_set(
+    dataset: str | Path | Any,
+    split: str | None,
+    field: str,
+    one_document: bool,
+    workspace: Workspace,
+    verify: bool,
+    reporter: Reporter,
+) -> list[TextInput | SourceFile]:
+    """The text of a data set: of one in memory, in a folder, or if that does not exist, on the Hub."""
+    from bertprep.sources.dataset import find_saved, from_memory
+    from bertprep.sources.local import source_at
+
+    if not isinstance(dataset, str | Path):
+        return [*from_memory(dataset, split, field)]
+    if Path(dataset).is_dir():
+        return [*find_saved(Path(dataset), split, field)]
+    from bertprep.sources.transfer.hub_data import fetch_split, files_of
+
+    files = files_of(*fetch_split(str(dataset), split, workspace, verify=verify, reporter=reporter))
+    return [source_at(str(path), field, one_document, identity) for path, identity in files]
 
 
 def choose_corpus(workspace: Workspace, asked: str | None, reporter: Reporter) -> str:

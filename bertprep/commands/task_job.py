@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bertprep.commands.record_job import GENERATOR
+from bertprep.commands.record_job import GENERATOR, padding_remark
 from bertprep.commands.vocab import find_vocabulary
 from bertprep.config import (
     GLUE,
@@ -42,6 +42,7 @@ from bertprep.workspace.layout import (
     TRAINING,
     Workspace,
     record_file_name,
+    split_folder,
     task_settings_name,
 )
 from bertprep.workspace.manifest import sha256_of
@@ -97,11 +98,11 @@ def resolve_task(
     default = CASED_MODEL if settings.cased else DEFAULT_MODEL
     vocabulary = load_vocabulary(find_vocabulary(workspace, default if vocab is None else vocab))
     source: Source
-    remarks: list[str] = []
+    remarks = list(padding_remark(vocabulary))
     if isinstance(settings, SquadSettings):
         task, data_set = SQUAD, f"squad_v{version}"
         source, asked, files = _squad_source(workspace, version, inputs, vocabulary, settings)
-        remarks = list(_squad_remarks(source, files, settings))
+        remarks += _squad_remarks(source, files, settings)
     else:
         source, asked, files = _glue_source(workspace, name, labels, inputs, vocabulary, settings)
         task, data_set = GLUE, f"glue_{asked['name']}"
@@ -113,7 +114,7 @@ def resolve_task(
         **asdict(settings),
         **dialect.made_with,
         "examples_per_file": EXAMPLES_PER_FILE,
-        "vocabulary": {"tokens": len(vocabulary), "sha256": vocabulary.sha256},
+        "vocabulary": vocabulary.made_with,
     }
     homes = {
         each: RecordHome(workspace.records(each, task_settings_name(settings, dialect=dialect), data_set))
@@ -257,7 +258,10 @@ def _shards(
         TaskShard(
             files[split],
             number,
-            {each: f"{split}/{record_file_name(each, data_set, split, number, dialect)}" for each in formats},
+            {
+                each: f"{split_folder(each, split)}/{record_file_name(each, data_set, split, number, dialect)}"
+                for each in formats
+            },
             split,
         )
         for split, count in source.blocks.items()

@@ -41,6 +41,7 @@ class MappedFile(mmap.mmap):
     def __init__(self, file: BinaryIO) -> None:
         self._path = file.name
         self._row = _watch(np.frombuffer(self, np.uint8)) if _IS_HANDLED else 0
+        self._unwatch = _watched().release if self._row else None  # kept, since names are gone when the interpreter ends
 
     def check(self) -> None:
         """Raise `BertprepError` if the file was truncated since it was mapped, so that its end was read as zeros.
@@ -65,8 +66,8 @@ class MappedFile(mmap.mmap):
 
     def _release(self) -> None:
         row, self._row = getattr(self, "_row", 0), 0
-        if row:
-            _watched().release(row)
+        if row and self._unwatch:
+            self._unwatch(row)
 
 
 def any_cut() -> bool:

@@ -5,6 +5,7 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from bertprep.errors import BertprepError
 
@@ -22,6 +23,7 @@ class Vocabulary:
     path: Path
     tokens: tuple[str, ...]
     sha256: str
+    pad: int
     unk: int
     cls: int
     sep: int
@@ -29,6 +31,11 @@ class Vocabulary:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def made_with(self) -> dict[str, Any]:
+        """What the manifest of records says of their vocabulary: `pad` only where it is not 0, as in most."""
+        return {"tokens": len(self), "sha256": self.sha256, **({"pad": self.pad} if self.pad else {})}
 
     @cached_property
     def continues(self) -> bytes:
@@ -39,8 +46,8 @@ class Vocabulary:
 def load_vocabulary(path: Path) -> Vocabulary:
     """Read a vocabulary file.
 
-    Raises `BertprepError` where it cannot be read, is not UTF-8, has an empty line or a token twice, lacks a special token,
-    or does not have [PAD] as number 0, which padding relies on.
+    Raises `BertprepError` where it cannot be read, is not UTF-8, has an empty line or a token twice, or lacks a special
+    token. These may be on any line.
     """
     try:
         content = _read(path)
@@ -74,12 +81,10 @@ def load_vocabulary(path: Path) -> Vocabulary:
         )
     if "" in numbers:
         raise BertprepError(f"{path}: line {numbers[''] + 1} is empty; each line must hold a token")
-    if numbers["[PAD]"] != 0:
-        raise BertprepError(f"{path}: [PAD] is on line {numbers['[PAD]'] + 1}, expected on line 1, since padding is 0")
     if len(tokens) > MOST_TOKENS:
         raise BertprepError(f"{path}: has {len(tokens):,} tokens; at most {MOST_TOKENS:,} are supported")
     sha256 = hashlib.sha256(content).hexdigest()
-    return Vocabulary(path, tokens, sha256, *(numbers[token] for token in SPECIAL_TOKENS[1:]))
+    return Vocabulary(path, tokens, sha256, *(numbers[token] for token in SPECIAL_TOKENS))
 
 
 def _read(path: Path) -> bytes:

@@ -1,13 +1,15 @@
-"""The bytes of TFRecord and OFRecord files to arrays: frames, checksums, and the values of one record or many.
+"""The bytes of record files to arrays: frames, checksums, and the values of one record or many.
 
     TFRecord   u64 length, u32 masked CRC-32C of the length, data, u32 masked CRC-32C of the data
     OFRecord   i64 length, data
+    Arrow      batches of columns, see `kernels.batches`
 
 Whatever the bytes are, nothing outside the file is read: a length is believed if it fits into what is left of the file.
 Kernels return how many records they read, or a fault, and note what a message about it needs. They work on rows of numbers,
 addresses among them: one for each open file, so that one call can gather from many, and one for the arrays.
 """
 
+from bertprep.kernels.batches import decode_rows, prefetch_row, read_row
 from bertprep.kernels.crc32c import masked_crc32c
 from bertprep.kernels.language import (
     f32_p,
@@ -34,6 +36,7 @@ from bertprep.kernels.numbers import (
     ARRAY_WIDTH,
     ARRAYS_SIZE,
     ARRAYS_WANTED,
+    ARROW,
     BEGIN,
     BEYOND_MODEL,
     DATA_CHECKSUM,
@@ -204,11 +207,13 @@ def find_records(file: i64_p, found: i64, most: i64, problem: i64_p) -> i64:
 def decode(file: i64_p, first: i64, count: i64, arrays: i64_p, row: i64, notes: i64_p) -> i64:
     """Records `first` to first + count - 1, or to the end of the file, to the rows from `row` on; returns how many.
 
-    The offset of `first` must be known; those of the records after it are noted.
+    The offset of `first` must be known; those of the records after it are noted. A file of columns needs none.
     """
     data, size, record_format = pointer_at(u8_p, file[FILE_DATA]), file[FILE_SIZE], file[FILE_FORMAT]
     offsets = pointer_at(i64_p, file[FILE_OFFSETS])
     problem, spans = notes, shifted(notes, PROBLEM_SIZE)
+    if record_format == ARROW:
+        return decode_rows(file[FILE_DATA], offsets, first, count, arrays, row, problem)
     at = offsets[first]
     done = i64(0)
     while at < size and done < count:
@@ -228,24 +233,25 @@ def _gather_range(files, numbers, records, first, stop, count, arrays, row, note
     for i in range(first, stop):
         if i + 2 * _AHEAD < count:
             coming = FILE_WIDTH * numbers[i + 2 * _AHEAD]
-            prefetch(pointer_at(i64_p, files[coming + FILE_OFFSETS]), records[i + 2 * _AHEAD])
+            if files[coming + FILE_FORMAT] != ARROW:
+                prefetch(pointer_at(i64_p, files[coming + FILE_OFFSETS]), records[i + 2 * _AHEAD])
         if i + _AHEAD < count:
             coming = FILE_WIDTH * numbers[i + _AHEAD]
-            bounds = shifted(pointer_at(i64_p, files[coming + FILE_OFFSETS]), records[i + _AHEAD])
-            lines = (bounds[1] - bounds[0]) // 64 + 1
-            for line in range(min(lines, i64(_MOST_LINES))):
-                prefetch(pointer_at(u8_p, files[coming + FILE_DATA]), bounds[0] + 64 * line)
+            data, offsets = pointer_at(u8_p, files[coming + FILE_DATA]), pointer_at(i64_p, files[coming + FILE_OFFSETS])
+            if files[coming + FILE_FORMAT] == ARROW:
+                prefetch_row(files[coming + FILE_DATA], offsets, records[i + _AHEAD], i64(_MOST_LINES))
+            else:
+                bounds = shifted(offsets, records[i + _AHEAD])
+                lines = (bounds[1] - bounds[0]) // 64 + 1
+                for line in range(min(lines, i64(_MOST_LINES))):
+                    prefetch(data, bounds[0] + 64 * line)
         file = shifted(files, FILE_WIDTH * numbers[i])
-        outcome = _decode_record(
-            pointer_at(u8_p, file[FILE_DATA]),
-            file[FILE_SIZE],
-            pointer_at(i64_p, file[FILE_OFFSETS])[records[i]],
-            file[FILE_FORMAT],
-            arrays,
-            row + i,
-            spans,
-            problem,
-        )
+        data, offsets = pointer_at(u8_p, file[FILE_DATA]), pointer_at(i64_p, file[FILE_OFFSETS])
+        if file[FILE_FORMAT] == ARROW:
+            outcome = read_row(file[FILE_DATA], offsets, records[i], arrays, row + i, problem)
+        else:
+            at, size, record_format = offsets[records[i]], file[FILE_SIZE], file[FILE_FORMAT]
+            outcome = _decode_record(data, size, at, record_format, arrays, row + i, spans, problem)
         if outcome < 0:
             problem[ROW] = i
             return outcome

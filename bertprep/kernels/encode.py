@@ -55,7 +55,7 @@ from bertprep.kernels.numbers import (
     widest_record,
 )
 
-_ZEROS, _ONES, _FLOAT_ONES = 0, 64, 128  # the offsets of 64 bytes of each in `patterns`
+_ZEROS, _ONES, _FLOAT_ONES, _PADS = 0, 64, 128, 192  # the offsets of 64 bytes of each in `patterns`
 _widest_record = subroutine(widest_record)
 _AHEAD = 4  # records between asking for an instance's memory and using it
 
@@ -98,6 +98,16 @@ def _fill(out, at, size, patterns, pattern):
     """Write `size` bytes of one of the patterns, 64 at a time; from memory, or LLVM would call memset, which costs more."""
     for i in range(0, size, 64):
         copy_64(out, at + i, patterns, pattern)
+
+
+@subroutine
+def _fill_ids(out, at, count, patterns, pad_size):
+    """Write the id of [PAD] `count` times, a varint of `pad_size` bytes, as many whole ones at a time as 64 bytes hold."""
+    i, size, step = i64(0), count * pad_size, i64(63) if pad_size == 3 else i64(64)
+    while i < size:
+        copy_64(out, at + i, patterns, _PADS)
+        i += step
+    return size
 
 
 @subroutine
@@ -220,7 +230,7 @@ def _gather(sequence, varints, slices, instance, cls, sep):
 
 
 @subroutine
-def _prefetch_instance(order, record, end, slices, is_random_next, mask_ends, varints, mask_positions, mask_replacements):
+def prefetch_instance(order, record, end, slices, is_random_next, mask_ends, varints, mask_positions, mask_replacements):
     """Begin to bring what records a little ahead will need: they are in random order, so nothing else foresees it."""
     if record + 2 * _AHEAD < end:
         coming = order[record + 2 * _AHEAD]
@@ -255,12 +265,11 @@ def _put_labels(values, sequence, mask_positions, mask_replacements, first, mask
 
 
 @subroutine
-def _put_text(out, at, values, sequence, a_size, b_size, seq, headers, header_bases, tags, patterns):
+def _put_text(out, at, values, sequence, a_size, b_size, seq, pad_size, headers, header_bases, tags, patterns):
     """input_ids, input_mask and segment_ids; `values` is a buffer for the ids. Returns where they end."""
     size = a_size + b_size + 3
     ids_size = put_sequence(values, i64(0), sequence, size)
-    _fill(values, ids_size, seq - size, patterns, _ZEROS)
-    ids_size += seq - size
+    ids_size += _fill_ids(values, ids_size, seq - size, patterns, pad_size)
     at = _put_ready_header(out, at, headers, header_bases[INPUT_IDS] + ids_size, tags, INPUT_IDS)
     copy_some(out, at, values, 0, ids_size)
     at = _put_ready_header(out, at + ids_size, headers, header_bases[INPUT_MASK], tags, INPUT_MASK)
@@ -307,7 +316,7 @@ def _copy_as_ofrecord(ofrecords, at, tfrecords, body, body_size, tags):
 @kernel
 def encode(
     formats: i64, first: i64, end: i64, order: i64_p, seq: i64, pred: i64,
-    varints: u32_p, vocabulary_varints: u32_p, position_varints: u32_p, cls: i64, sep: i64,
+    varints: u32_p, vocabulary_varints: u32_p, position_varints: u32_p, cls: i64, sep: i64, pad: i64,
     slices: i32_p, is_random_next: u8_p, mask_ends: i64_p, mask_positions: u16_p, mask_replacements: i32_p,
     headers: u8_p, header_bases: i64_p, patterns: u8_p, sequence: u32_p, values: u8_p, tags: i64_p,
     tfrecords: u8_p, ofrecords: u8_p, capacity: i64, sizes: i64_p,
@@ -316,15 +325,17 @@ def encode(
 
     Record k is instance order[k]. `formats` is TFRECORD, OFRECORD or both. `varints` are the shard's tokens as ready varints,
     `vocabulary_varints` and `position_varints` those of all tokens and of all positions. `sequence` holds seq numbers
-    and SPARE_VARINTS, `values` the widest features; sizes[0] and sizes[1] are set to the bytes written.
+    and SPARE_VARINTS, `values` the widest features; `patterns` are 64 bytes each of 0, of 1, of 1.0, of `pad` as a varint;
+    sizes[0] and sizes[1] are set to the bytes written.
     """
     widest = _widest_record(seq, pred)
     around_widest = 1 + varint_size(widest)
     tf_at, of_at = i64(0), i64(0)
     record = first
     cls_varint, sep_varint = vocabulary_varints[cls], vocabulary_varints[sep]
+    pad_size = i64(vocabulary_varints[pad] >> u32(VARINT_SIZE_SHIFT))
     while record < end and max(tf_at, of_at) + widest <= capacity:
-        _prefetch_instance(order, record, end, slices, is_random_next, mask_ends, varints, mask_positions, mask_replacements)
+        prefetch_instance(order, record, end, slices, is_random_next, mask_ends, varints, mask_positions, mask_replacements)
         instance = order[record]
         a_size, b_size = _gather(sequence, varints, slices, instance, cls_varint, sep_varint)
         size = a_size + b_size + 3
@@ -341,7 +352,7 @@ def encode(
         _fill(values, labels_size, pred - masks, patterns, _ZEROS)
         labels_size += pred - masks
         ids = shifted(values, labels_size + 64)
-        at = _put_text(out, body, ids, sequence, a_size, b_size, seq, headers, header_bases, tags, patterns)
+        at = _put_text(out, body, ids, sequence, a_size, b_size, seq, pad_size, headers, header_bases, tags, patterns)
         at = _put_predictions(
             out, at, values, labels_size, shifted(mask_positions, mask_start), masks, pred, position_varints,
             headers, header_bases, tags, patterns,

@@ -14,10 +14,10 @@ from llvmlite import ir
 from numba import cfunc, njit, types
 from numba.extending import intrinsic
 
-i64, u64, u32 = types.int64, types.uint64, types.uint32
+i64, u64, i32, u32 = types.int64, types.uint64, types.int32, types.uint32
 _pointer: Any = types.CPointer
-u8_p, u16_p, i32_p, u32_p, i64_p, u64_p, f32_p = (
-    _pointer(t) for t in (types.uint8, types.uint16, types.int32, types.uint32, types.int64, types.uint64, types.float32)
+i8_p, u8_p, u16_p, i32_p, u32_p, i64_p, u64_p, f32_p = map(
+    _pointer, (types.int8, types.uint8, types.uint16, i32, u32, i64, u64, types.float32)
 )
 
 CPU_FEATURES = {} if os.environ.get("BERTPREP_PORTABLE") else dict(llvm.get_host_cpu_features())
@@ -230,3 +230,18 @@ def word_bytes(_context: Any, _text: Any, _at: Any) -> Any:
         return builder.call(count, [others, ir.IntType(1)(1)])
 
     return i64(u8_p, i64), generate
+
+
+@intrinsic
+def others_of_16(_context: Any, _numbers: Any, _at: Any, _number: Any) -> Any:
+    """A bit for each of the 16 int32 at numbers[at]: whether it is another number."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        vector = ir.VectorType(ir.IntType(32), 16)
+        values = loaded(builder, arguments[0], arguments[1], vector)
+        number = builder.insert_element(ir.Constant(vector, ir.Undefined), arguments[2], ir.IntType(32)(0))
+        same = builder.shuffle_vector(number, ir.Constant(vector, ir.Undefined), ir.Constant(vector, [0] * 16))
+        bits = builder.bitcast(builder.icmp_signed("!=", values, same), ir.IntType(16))
+        return builder.zext(bits, ir.IntType(64))
+
+    return u64(i32_p, i64, i32), generate

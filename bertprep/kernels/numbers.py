@@ -62,6 +62,11 @@ def widest_record(seq: int, pred: int) -> int:
     return _FRAME + FEATURE_COUNT * HEADER_WIDTH + WIDEST_VARINT * (seq + 2 * pred) + 2 * seq + 4 * pred + SLACK
 
 
+NOT_PREDICTED = -100
+"""The label of a token that is not to be predicted: `ignore_index` of PyTorch's cross entropy."""
+FLOAT_ONE = 0x3F800000
+"""The bits of 1.0: the weight of a prediction."""
+
 # --- compression
 
 DEFLATE_SLACK = 16
@@ -86,7 +91,18 @@ ARRAY_FEATURE, ARRAY_ADDRESS, ARRAY_VALUES, ARRAY_IS_FLOAT = range(2, 2 + ARRAY_
 
 FILE_WIDTH = 4
 FILE_SIZE, FILE_FORMAT, FILE_DATA, FILE_OFFSETS = range(FILE_WIDTH)
-"""A row for each file: its bytes and their address, its format, the address of its records' offsets, all within the file."""
+"""A row for each file: its bytes and their address, its format, the address of its records' offsets, all within the file.
+
+The offsets of a file of columns are its table, which says where each column of each batch of records begins:"""
+
+TABLE_ROWS, TABLE_RECORDS, TABLE_COLUMNS, TABLE_HEAD = range(4)
+"""How many rows each batch has but the last, how many all have; how many columns there are. After these, for each column"""
+COLUMN_WIDTH = 3
+COLUMN_ARRAY, COLUMN_VALUES, COLUMN_BYTES = range(COLUMN_WIDTH)
+"""the index of the array that it fills, how many values a row has, and the bytes of a value: 1, 4 or 8.
+
+That of the labels of pretraining fills the array of masked_lm_positions, whose next two are those of ids and weights. After
+these, for each batch, the offset of each column; last the size of the file, as after the offsets of records."""
 
 TRUNCATED, LEFT_OVER, LENGTH_CHECKSUM, DATA_CHECKSUM = -1, -2, -3, -4
 """Of a frame: the file ends inside it; too few bytes for one are left; one of its two checksums is wrong."""
@@ -150,7 +166,7 @@ UNCHANGED = -1
 # --- checking the values of records
 
 UNEVEN_MASK, PADDING_IDS, PADDING_SEGMENTS, PAD_IN_TEXT = range(4)
-"""input_mask is not ones, then zeros; what follows the text is not 0; [PAD] is in the text."""
+"""input_mask is not ones, then zeros; what follows the text is not padding; [PAD] is in the text."""
 NO_CLS, CLS_IN_TEXT, SEP_COUNT, SEP_LAST, EMPTY_SEGMENT, WRONG_SEGMENTS = range(4, 10)
 """Of the text with its labels put back: it is not [CLS] A [SEP] B [SEP], or segment_ids disagree."""
 ID_RANGE, MASK_ORDER, MASK_OUTSIDE, MASK_ON_SPECIAL = range(10, 14)
@@ -167,10 +183,10 @@ VALUE_FAULT_WIDTH = 5
 FAULT_COUNT, FAULT_RECORD, FAULT_POSITION, FAULT_EXPECTED, FAULT_FOUND = range(VALUE_FAULT_WIDTH)
 """A row for each: how many records have it; of the first, its number, the position in it, the value expected and found."""
 
-RULES_SIZE = 8
-RULE_SEQ, RULE_PRED, RULE_TOKENS, RULE_CLS, RULE_SEP, RULE_MASK, RULE_COUNT, RULE_STEP = range(RULES_SIZE)
+RULES_SIZE = 9
+RULE_SEQ, RULE_PRED, RULE_TOKENS, RULE_CLS, RULE_SEP, RULE_MASK, RULE_COUNT, RULE_STEP, RULE_PAD = range(RULES_SIZE)
 """What records are checked against: sizes; the vocabulary's size and special tokens, 0 and -1 where unknown; a rule below; a
-power of two: of that many records the first two are sketched, or 0 for none."""
+power of two: of that many records the first two are sketched, or 0 for none; the token of padding."""
 EXACT_COUNT, AT_MOST, WHOLE_WORDS = range(3)
 """The table of predictions by length holds; is a bound, of whole words where it is unknown which tokens begin one; is a bound
 that is reached unless no word fits any more."""

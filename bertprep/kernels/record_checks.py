@@ -91,6 +91,7 @@ from bertprep.kernels.numbers import (
     RULE_CLS,
     RULE_COUNT,
     RULE_MASK,
+    RULE_PAD,
     RULE_PRED,
     RULE_SEP,
     RULE_SEQ,
@@ -153,7 +154,7 @@ def _first(values, start, stop, wanted):
 
 
 @subroutine
-def _check_padding(ids, mask, segments, seq, record, faults):
+def _check_padding(ids, mask, segments, seq, pad, record, faults):
     """(tokens of text, 1 if there is a fault else 0)."""
     length, others, bad = i64(0), i64(0), i64(0)
     for position in range(seq):
@@ -167,10 +168,10 @@ def _check_padding(ids, mask, segments, seq, record, faults):
         bad |= _note(faults, i64(UNEVEN_MASK), record, min(wrong, seq - 1), i64(0), i64(mask[min(wrong, seq - 1)]))
     left_ids, left_segments = i64(0), i64(0)
     for position in range(length, seq):
-        left_ids |= ids[position]
+        left_ids |= i64(ids[position]) ^ pad
         left_segments |= segments[position]
     if left_ids != 0:
-        wrong = _first_other(ids, length, seq, 0)
+        wrong = _first_other(ids, length, seq, pad)
         bad |= _note(faults, i64(PADDING_IDS), record, wrong, length, i64(ids[wrong]))
     if left_segments != 0:
         wrong = _first_other(segments, length, seq, 0)
@@ -228,7 +229,7 @@ def _check_text(text, segments, length, rules, record, faults):
 
     Returns the position of the first [SEP], how many tokens are the same as the next one, and 1 if there is a fault, else 0.
     """
-    cls, sep, bad = rules[RULE_CLS], rules[RULE_SEP], i64(0)
+    cls, sep, pad, bad = rules[RULE_CLS], rules[RULE_SEP], rules[RULE_PAD], i64(0)
     n_cls, n_sep, sep_positions, n_pad, n_same = i64(0), i64(0), i64(0), i64(0), i64(0)
     text[length] = -1
     for position in range(length):
@@ -236,10 +237,10 @@ def _check_text(text, segments, length, rules, record, faults):
         n_cls += i64(token == cls)
         n_sep += i64(token == sep)
         sep_positions += position * i64(token == sep)
-        n_pad += i64(token == 0)
+        n_pad += i64(token == pad)
         n_same += i64(token == i64(text[position + 1]))
     if n_pad != 0:
-        bad |= _note(faults, i64(PAD_IN_TEXT), record, _first(text, i64(0), length, 0), length, i64(0))
+        bad |= _note(faults, i64(PAD_IN_TEXT), record, _first(text, i64(0), length, pad), length, i64(0))
     if length == 0 or text[0] != cls:
         bad |= _note(faults, i64(NO_CLS), record, i64(0), cls, i64(text[0]) if length else i64(0))
     elif n_cls > 1:
@@ -473,7 +474,7 @@ def check_records(arrays: i64_p, count: i64, numbers: i64_p, tables: i64_p, hash
         label = i64(pointer_at(i32_p, _address(arrays, NEXT_SENTENCE))[row])
         record = numbers[row]
 
-        length, bad = _check_padding(ids, mask, segments, seq, record, faults)
+        length, bad = _check_padding(ids, mask, segments, seq, rules[RULE_PAD], record, faults)
         for position in range(length):
             text[position] = ids[position]
         n, wrong = _check_predictions(

@@ -31,13 +31,14 @@ def narrow_spans(count: i64, tokens: i32_p, starts: i64_p, ends: i64_p, answers:
 
 @kernel
 def write_windows(
-    count: i64, seq: i64, cls: i64, sep: i64,
+    count: i64, seq: i64, cls: i64, sep: i64, pad: i64,
     queries: i32_p, query_starts: i64_p, query_sizes: i64_p,
     tokens: i32_p, starts: i64_p, sizes: i64_p,
     input_ids: i32_p, input_mask: i32_p, segment_ids: i32_p,
 ) -> i64:  # fmt: skip
-    """Write `count` rows of `seq` values: [CLS], a question, [SEP], a window of its paragraph, [SEP], zeros.
+    """Write `count` rows of `seq` values: [CLS], a question, [SEP], a window of its paragraph, [SEP], padding.
 
+    That is `pad` in input_ids and 0 in the others.
     Row i has queries[query_starts[i]:][:query_sizes[i]] and tokens[starts[i]:][:sizes[i]], of which at most seq - 3 in all.
     """
     for i in range(count):
@@ -60,7 +61,7 @@ def write_windows(
             input_mask[k] = 1
             segment_ids[k] = 1
         for k in range(last + 1, end):
-            input_ids[k] = 0
+            input_ids[k] = pad
             input_mask[k] = 0
             segment_ids[k] = 0
     return 0

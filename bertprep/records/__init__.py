@@ -1,11 +1,15 @@
-"""Record files, TFRecord and OFRecord, by the same names: `Instances` to bytes, bytes to `Examples`.
+"""Record files of all formats by the same names: `Instances` to bytes, bytes to `Examples`.
 
 `open` finds the format and the kind of the records itself:
 
     with records.open("part-0") as file:
         for examples in file.blocks(256):
             ...
+
+`RecordDataset` has the records of whole folders for PyTorch; it is imported on first use.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from bertprep.records.examples import (
     FEATURES,
@@ -20,6 +24,9 @@ from bertprep.records.examples import (
 from bertprep.records.reader import RecordFile
 from bertprep.records.writer import RecordEncoder, WrittenFile, write_records
 
+if TYPE_CHECKING:
+    from bertprep.records.record_dataset import RecordDataset as RecordDataset
+
 open = RecordFile  # noqa: A001 - for `records.open(path)`
 
 __all__ = [
@@ -28,6 +35,7 @@ __all__ = [
     "ClassificationExamples",
     "Examples",
     "PretrainingExamples",
+    "RecordDataset",
     "RecordEncoder",
     "RecordFile",
     "RegressionExamples",
@@ -37,3 +45,11 @@ __all__ = [
     "open",
     "write_records",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "RecordDataset":
+        from bertprep.records.record_dataset import RecordDataset
+
+        return RecordDataset
+    raise AttributeError(f"module 'bertprep.records' has no attribute {name!r}")

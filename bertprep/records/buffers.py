@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import mmap
 import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +17,7 @@ from bertprep import kernels
 from bertprep.config import GZIP
 from bertprep.files.atomic import AtomicFile
 from bertprep.kernels.numbers import CODE_SIZE_SHIFT, DEFLATE_SLACK, DISTANCE_CODES, LENGTH_CODES, SEEN_BITS
-from bertprep.records.digest import BLOCK_BYTES
+from bertprep.records.digest import BLOCK_BYTES, Sha256Pair
 
 BUFFER_BYTES = 1 << 20
 _PAGE_BYTES = 4096  # what direct writing asks for, as far as is known
@@ -42,6 +44,10 @@ class RecordBuffer:
     @property
     def room(self) -> NDArray[np.uint8]:
         return self._memory[self.filled_bytes :]
+
+    @property
+    def filled(self) -> NDArray[np.uint8]:
+        return self._memory[: self.filled_bytes]
 
     def take_unhashed(self) -> NDArray[np.uint8]:
         """The whole blocks for the digest that came since the last call."""
@@ -124,6 +130,16 @@ class GzipBuffer(RecordBuffer):
 def make_buffer(compress: str) -> RecordBuffer:
     """An empty buffer for a file that is compressed so."""
     return GzipBuffer() if compress == GZIP else RecordBuffer()
+
+
+def write_buffers(filled: Iterable[Any], buffers: Sequence[RecordBuffer], files: Sequence[AtomicFile]) -> list[str]:
+    """Write what comes to each buffer to its file, each time that `filled` yields; returns the files' sha256s."""
+    digests = Sha256Pair(len(buffers))
+    for _ in filled:
+        digests.update([buffer.take_unhashed() for buffer in buffers])
+        for buffer, file in zip(buffers, files, strict=True):
+            buffer.take_pages(file)
+    return digests.hexdigests([buffer.take_end(file) for buffer, file in zip(buffers, files, strict=True)])
 
 
 def deflate_codes() -> NDArray[np.uint32]:

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
+from bertprep import kernels
+from bertprep.errors import BertprepError
 from bertprep.records.examples import (
     ClassificationExamples,
     Examples,
@@ -29,12 +32,23 @@ from bertprep.records.examples import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NOT_PREDICTED = -100
-"""The label of a token that is not to be predicted: `ignore_index` of PyTorch's cross entropy."""
 NEXT_SENTENCE_NAMES = ("is_next", "random")
 METADATA = b"bertprep"
 """The key of our own metadata in a schema, JSON of an object with kind, seq and pred."""
+_MOST_INT8 = 127
 _BATCH_BYTES, _MOST_ROWS = 4 << 20, 1024
+
+
+Columns: TypeAlias = dict[str, NDArray[Any]]
+"""Columns of n rows by their names, in their order: (n, seq), or (n,) where a row has one value."""
+
+
+class NoColumnsError(BertprepError):
+    """A record that has values which no row of columns holds; `row` is its index among the examples given."""
+
+    def __init__(self, message: str, row: int = 0) -> None:
+        super().__init__(message)
+        self.row = row
 
 
 class Column(NamedTuple):
@@ -79,16 +93,107 @@ COLUMNS: dict[type[Examples], tuple[Column, ...]] = {
 
 def row_bytes(shape: Shape) -> int:
     """The bytes of a row of such records in an Arrow file."""
-    return sum(_values(column, shape) * np.dtype(column.dtype).itemsize for column in COLUMNS[shape.kind])
+    return sum(values_in(column, shape) * np.dtype(column.dtype).itemsize for column in COLUMNS[shape.kind])
 
 
 def rows_in_batch(shape: Shape) -> int:
     """How many rows each record batch of an Arrow file has but the last: what a few megabytes hold, 1,024 at most.
 
     >>> [rows_in_batch(Shape(PretrainingExamples, seq, 20)) for seq in (128, 512, 65_535)]
-    [1024, 818, 6]
+    [1024, 817, 6]
     """
     return max(1, min(_MOST_ROWS, _BATCH_BYTES // row_bytes(shape)))
+
+
+def empty_columns(shape: Shape, count: int, buffer: NDArray[np.uint8] | None = None) -> Columns:
+    """Arrays for `count` rows, int64 but for a regression's labels: what PyTorch's embeddings and losses take.
+
+    They are in a buffer of `sum(column_bytes(shape, count))` bytes, a new one if none is given.
+    """
+    sizes = column_bytes(shape, count)
+    buffer = np.empty(sum(sizes), np.uint8) if buffer is None else buffer
+    columns, start = {}, 0
+    for column, size in zip(COLUMNS[shape.kind], sizes, strict=True):
+        values = buffer[start : start + size].view(np.float32 if column.dtype == np.float32 else np.int64)
+        columns[column.name] = values.reshape(count, shape.seq) if column.width == "seq" else values[:count]
+        start += size
+    return columns
+
+
+def column_bytes(shape: Shape, count: int) -> list[int]:
+    """The bytes of each of those arrays; 8 for each value, so that all begin at a multiple of 8."""
+    return [8 * count * values_in(column, shape) for column in COLUMNS[shape.kind]]
+
+
+def fill_columns(columns: Columns, examples: Examples, *, row: int = 0) -> None:
+    """Write records to the rows from `row` on; raises `NoColumnsError` for a record that no row can hold."""
+    for column in COLUMNS[type(examples)]:
+        into = columns[column.name][row : row + len(examples)]
+        if column is LABELS and isinstance(examples, PretrainingExamples):
+            put_labels(examples, labels := np.empty(into.shape, np.int32))
+            into[...] = labels
+            continue
+        into[...] = getattr(examples, column.feature)
+
+
+def to_columns(examples: Examples) -> Columns:
+    """The columns of records as new arrays, for PyTorch: int64, and float32 for a regression's labels.
+
+    Raises `NoColumnsError` for a record that no row can hold.
+
+    >>> examples = PretrainingExamples.empty(2, seq=4, pred=2)
+    >>> values = [[2, 9, 4, 3]], 1, 0, [[1, 2], [1, 0]], [[7, 4], [5, 0]], [[1, 1], [1, 0]], 0
+    >>> for array, value in zip(examples.arrays, values):
+    ...     array[...] = value
+    >>> to_columns(examples)["labels"].tolist()
+    [[-100, 7, 4, -100], [-100, 5, -100, -100]]
+    """
+    columns = empty_columns(examples.shape, len(examples))
+    fill_columns(columns, examples)
+    return columns
+
+
+def put_labels(examples: PretrainingExamples, labels: NDArray[np.int32]) -> None:
+    """Write predictions as labels (n, seq); raises `NoColumnsError` where a label a token cannot say them."""
+    weights = examples.masked_lm_weights.view(np.uint32)
+    made = kernels.load().make_labels(
+        len(examples), examples.seq, examples.pred, examples.masked_lm_positions, examples.masked_lm_ids, weights, labels
+    )
+    if made < len(examples):
+        raise _explain_predictions(examples, made)
+
+
+def check_fits(column: Column, found: NDArray[Any]) -> None:
+    """Raise `NoColumnsError` where a column of bytes cannot hold these values."""
+    if found.min(initial=0) >= 0 and found.max(initial=0) <= _MOST_INT8:
+        return
+    row, place = np.argwhere((found < 0) | (found > _MOST_INT8))[0].tolist()
+    raise NoColumnsError(
+        f"{column.feature} cannot be the column {column.name}, which has bytes: expected 0 to {_MOST_INT8}, "
+        f"found {found[row, place]}",
+        row,
+    )
+
+
+def _explain_predictions(examples: PretrainingExamples, row: int) -> NoColumnsError:
+    """Which of the predictions of a row is the first that does not fit."""
+    before, is_over = -1, False
+    expected, found = "ascending positions of weight 1, then zeros", ""
+    arrays = (each[row].tolist() for each in (examples.masked_lm_positions, examples.masked_lm_ids, examples.masked_lm_weights))
+    for number, (position, token, weight) in enumerate(zip(*arrays, strict=True)):
+        is_over = is_over or weight != 1
+        what = f"masked_lm_positions, _ids and _weights number {number} are {position}, {token} and {weight:g}"
+        if is_over and (position or token or weight or np.signbit(weight)):
+            expected, found = "1 as weights, then 0 in all three", what
+        elif not is_over and not before < position < examples.seq:
+            expected, found = f"ascending positions below {examples.seq}", what
+        else:
+            before = position
+            continue
+        break
+    return NoColumnsError(
+        f"predictions cannot be the column labels, which has one a token: expected {expected}, found {found}", row
+    )
 
 
 def schema_of(shape: Shape, labels: Sequence[str] = ()) -> pa.Schema:
@@ -101,7 +206,7 @@ def schema_of(shape: Shape, labels: Sequence[str] = ()) -> pa.Schema:
     fields = []
     for column in COLUMNS[shape.kind]:
         value = pa.from_numpy_dtype(column.dtype)
-        fields.append(pa.field(column.name, value if column.width == "one" else pa.list_(value, _values(column, shape))))
+        fields.append(pa.field(column.name, value if column.width == "one" else pa.list_(value, values_in(column, shape))))
     own = {"kind": shape.kind.title, "seq": shape.seq, "pred": shape.pred}
     info = {"info": {"features": features_of(shape, labels)}}
     return pa.schema(fields, {b"huggingface": json.dumps(info).encode(), METADATA: json.dumps(own).encode()})
@@ -118,11 +223,12 @@ def features_of(shape: Shape, labels: Sequence[str] = ()) -> dict[str, Any]:
         elif column.width == "one":
             features[column.name] = value
         else:
-            features[column.name] = {"feature": value, "length": _values(column, shape), "_type": "List"}
+            features[column.name] = {"feature": value, "length": values_in(column, shape), "_type": "List"}
     return features
 
 
-def _values(column: Column, shape: Shape) -> int:
+def values_in(column: Column, shape: Shape) -> int:
+    """How many values a row has in a column."""
     return shape.seq if column.width == "seq" else 1
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +17,14 @@ from numpy.typing import NDArray
 
 from bertprep import kernels
 from bertprep.config import DEFAULT_DIALECT, GOOGLE, Dialect, RecordFormat
+from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
 from bertprep.kernels.numbers import SPARE_VARINTS, WIDEST_AROUND, WIDEST_HEADER, WIDEST_NUMBER
-from bertprep.records.buffers import BUFFER_BYTES, RecordBuffer, make_buffer
-from bertprep.records.digest import Sha256Pair
+from bertprep.records.arrow import encode_batches
+from bertprep.records.buffers import BUFFER_BYTES, RecordBuffer, make_buffer, write_buffers
+from bertprep.records.columns import NoColumnsError
 from bertprep.records.examples import Examples, rows_in_block
+from bertprep.records.parquet import write_row_groups
 from bertprep.records.reader import RecordFile
 from bertprep.records.writer import WrittenFile, feature_keys
 
@@ -52,17 +56,29 @@ class RecordConverter:
     all before it.
     """
 
-    def __init__(self, record_format: RecordFormat, dialect: Dialect = DEFAULT_DIALECT) -> None:
-        self._format, self._dialect = record_format, dialect
+    def __init__(
+        self,
+        record_format: RecordFormat,
+        dialect: Dialect = DEFAULT_DIALECT,
+        labels: Sequence[str] = (),
+        pred: int | None = None,
+    ) -> None:
+        """`pred` is as in `RecordFile`."""
+        self._format, self._dialect, self._labels, self._pred = record_format, dialect, labels, pred
         self._source: RecordFile | None = None
+        self._numbers: range | NDArray[np.int64] = range(0)  # of the records read last, in that file
 
     def convert(self, spans: Sequence[Span | Picked], path: Path) -> WrittenFile:
         """Write the records of `spans`, in their order, to `path`, which appears whole or not at all.
 
-        Raises `BertprepError` for a record that is damaged or has not the shape of the first, and for a write that the
-        system refuses.
+        Raises `BertprepError` for a record that is damaged, has another shape than the first or does not fit the format, and
+        for a write that the system refuses.
         """
-        return write_examples(self._blocks(spans), path, self._format, self._dialect)
+        try:
+            return write_examples(self._blocks(spans), path, self._format, self._dialect, self._labels)
+        except NoColumnsError as error:
+            path = self._source.path if self._source else path
+            raise BertprepError(f"{path}: record {self._numbers[error.row]}: {error}") from None
 
     def close(self) -> None:
         """Let the file read last go."""
@@ -79,60 +95,76 @@ class RecordConverter:
                 room = source.kind.empty(rows, seq=source.seq, pred=source.pred)
             else:
                 source.shape.check_same(source.path, room.shape, spans[0].path, SAME_SETTINGS)
-            yield from _read_picked(source, span, room) if isinstance(span, Picked) else _read_span(source, span, room)
+            read = _read_picked(source, span, room) if isinstance(span, Picked) else _read_span(source, span, room)
+            for self._numbers, block in read:
+                yield block
 
     def _open(self, path: Path) -> RecordFile:
         if self._source is None or self._source.path != path:
             self.close()
-            self._source = RecordFile(path)
+            self._source = RecordFile(path, pred=self._pred or None)
         return self._source
 
 
-def _read_span(source: RecordFile, span: Span, room: Examples) -> Iterator[Examples]:
+def _read_span(source: RecordFile, span: Span, room: Examples) -> Iterator[tuple[range, Examples]]:
+    """The numbers of some records and the records, until all are read."""
     start = span.start
     while span.stop is None or start < span.stop:
         stop = start + len(room)
         count = source.read_into(room, start, stop if span.stop is None else min(stop, span.stop))
         if not count:
             break
-        yield room[:count]
+        yield range(start, start + count), room[:count]
         start += count
 
 
-def _read_picked(source: RecordFile, picked: Picked, room: Examples) -> Iterator[Examples]:
+def _read_picked(source: RecordFile, picked: Picked, room: Examples) -> Iterator[tuple[NDArray[np.int64], Examples]]:
     for start in range(0, len(picked.records), len(room)):
         records = picked.records[start : start + len(room)]
         source.gather_into(room, records)
-        yield room[: len(records)]
+        yield records, room[: len(records)]
 
 
 def write_examples(
-    blocks: Iterable[Examples], path: Path, record_format: RecordFormat, dialect: Dialect = DEFAULT_DIALECT
+    blocks: Iterable[Examples],
+    path: Path,
+    record_format: RecordFormat,
+    dialect: Dialect = DEFAULT_DIALECT,
+    labels: Sequence[str] = (),
 ) -> WrittenFile:
     """Write blocks of examples, all of one shape and with no whole number below 0, to a file of that format.
 
-    A block may be overwritten after the next is asked for. Raises `BertprepError` where the system refuses a write.
+    `labels` are the names of a classification's classes, which Arrow and Parquet keep. A block may be overwritten after the
+    next is asked for. Raises `BertprepError` where the system refuses a write, `NoColumnsError` for a record that does not fit.
     """
-    digest = Sha256Pair(1)
-    buffer = make_buffer(dialect.compress)
-    records = 0
-    with atomic_file(path, direct=True) as file:
-        for count in encode_blocks(blocks, record_format, buffer, dialect.feature_names):
-            records += count
-            digest.update([buffer.take_unhashed()])
-            buffer.take_pages(file)
-        (sha256,) = digest.hexdigests([buffer.take_end(file)])
+    buffer, drawn, records = make_buffer(dialect.compress), iter(blocks), 0
+    first = next(drawn)
+
+    def counted() -> Iterator[Examples]:
+        nonlocal records
+        for examples in chain([first], drawn):
+            records += len(examples)
+            yield examples
+
+    with atomic_file(path, direct=record_format != RecordFormat.PARQUET) as file:
+        if record_format == RecordFormat.PARQUET:
+            batches = encode_batches(counted(), buffer, labels, record_format)
+            sha256 = write_row_groups(batches, buffer, file, first.shape, labels)
+        elif record_format == RecordFormat.ARROW:
+            (sha256,) = write_buffers(encode_batches(counted(), buffer, labels), [buffer], [file])
+        else:
+            (sha256,) = write_buffers(encode_blocks(counted(), record_format, buffer, dialect.feature_names), [buffer], [file])
     return WrittenFile(records, file.size_bytes, sha256)
 
 
 def encode_blocks(
     blocks: Iterable[Examples], record_format: RecordFormat, buffer: RecordBuffer, feature_names: str = GOOGLE
-) -> Iterator[int]:
-    """Fill the buffer with the records of blocks of one shape; yields how many came when it is to be emptied."""
+) -> Iterator[None]:
+    """Fill the buffer with TFRecords or OFRecords of blocks of one shape; yields when it is to be emptied."""
     encode, size, keys = kernels.load().encode_examples, np.zeros(1, np.int64), feature_keys(feature_names)
     number = RecordFormat(record_format).number  # a name will do
     ready = np.empty(0, np.uint32)
-    pending = widest = 0
+    widest = 0
     for examples in blocks:
         if not widest:
             counts = examples.shape.counts
@@ -142,11 +174,8 @@ def encode_blocks(
         done = 0
         while done < len(examples):
             room = buffer.room
-            before = done
             done = encode(number, done, len(examples), examples.addresses, widest, keys, ready, room, len(room), size)
             buffer.filled_bytes += int(size[0])
-            pending += done - before
             if done < len(examples):
-                yield pending
-                pending = 0
-    yield pending
+                yield
+    yield

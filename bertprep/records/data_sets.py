@@ -2,8 +2,10 @@
 
 A record file is known by its name (`part-0`, `x.tfrecord`, `x.tfrecord-00000-of-00010`) or else by its first bytes, so files
 of any tool are found and what lies beside them (`notes.csv`, `_SUCCESS`) is not. A file that has a record file's name always
-counts: a damaged one is reported, never skipped. Splits are folders: training, train; test, eval, validation, dev. Folders are
-searched to any depth, but for those of downloads, cleaned text and vocabularies, which hold no data sets.
+counts: a damaged one is reported, never skipped. Arrow and Parquet hold anything: their columns must be those of records.
+Splits are folders: training, train; test, eval, validation, dev; or begin the names of Arrow and Parquet files, as on the Hub
+(`train-00000-of-00002.parquet`). Folders are searched to any depth, but for those of downloads, cleaned text and vocabularies,
+which hold no data sets.
 
 `find_data_sets` takes what it finds, for `validate` and `report`, which tell what is wrong with it. `find_records` is for those
 that read on: one data set, finished and complete.
@@ -24,21 +26,26 @@ from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.archives import GZIP, BrokenArchiveError, decompress
 from bertprep.files.atomic import TEMPORARY_SUFFIX
+from bertprep.records.arrow_reader import has_records
 from bertprep.records.formats import find_format
 from bertprep.untrusted import CORPUS
-from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, SPLITS, TRAINING, by_number, split_order
+from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, SPLITS, TASK_SPLITS, TRAINING, by_number, split_order
 from bertprep.workspace.manifest import RECORD_KINDS, RECORDS, TEXT_SHARDS, Manifest, read_manifest
 from bertprep.workspace.record_home import RecordHome, find_home, find_vocabulary, formats_in
 
 _RECORD_NAME = re.compile(
-    r"part-\d+(-of-\d+)?(\.gz)?|(.*[._-])?(tf|of)_?rec(ord)?s?([._-]?\d+([._-]of[._-]\d+)?)?(\.gz)?", re.IGNORECASE
+    r"part-\d+(-of-\d+)?(\.gz)?|(.*[._-])?(tf|of)_?rec(ord)?s?([._-]?\d+([._-]of[._-]\d+)?)?(\.gz)?"
+    rf"|.+_({'|'.join((*SPLITS, *TASK_SPLITS))})_\d{{5}}\.(arrow|parquet)",
+    re.IGNORECASE,
 )
+_SPLIT_NAME = re.compile(rf"({'|'.join(SPLIT_NAMES)})(-\d+-of-\d+(-[0-9a-f]+)?)?\.(arrow|parquet)")
 _NOT_RECORDS = re.compile(
-    r"[._].*|.*~|(readme|license|notice|makefile)\b.*|.*\.(json|txt|md|html|log|journal|crc|index|idx|tmp|part)(\.gz)?",
+    r"[._].*|.*~|(readme|license|notice|makefile)\b.*|.*\.(json|txt|md|html|log|journal|crc|index|idx|tmp|part)(\.gz)?"
+    r"|cache-[0-9a-f]+\.arrow|tmp[a-z0-9_]{8}",  # which `datasets` leaves beside what it has loaded
     re.IGNORECASE,
 )
 _NOT_SEARCHED = {"download", "formatted", "vocab"}
-_UNKNOWN = "neither TFRecord nor OFRecord"
+_UNKNOWN = "neither TFRecord, OFRecord, nor Arrow or Parquet of records"
 _HEAD_BYTES = 16
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -83,7 +90,7 @@ class DataSet:
         """The name of the corpus, from the manifest or the names of the files, or else "corpus"."""
         if self.manifest and "corpus" in self.manifest.made_with:
             return str(self.manifest.made_with["corpus"])
-        matched = re.fullmatch(rf"(.+)_({'|'.join(SPLITS)})_\d+\.tfrecord.*", Path(next(iter(self.files))).name)
+        matched = re.fullmatch(rf"(.+)_({'|'.join(SPLITS)})_\d+\.(tfrecord|arrow|parquet).*", Path(next(iter(self.files))).name)
         return matched[1] if matched and CORPUS.holds(matched[1]) else "corpus"
 
     def paths(self, split: str) -> list[Path]:
@@ -261,13 +268,17 @@ def _without_numbers(name: str) -> str:
 
 
 def sniff_format(path: Path) -> RecordFormat | None:
-    """The format that the first bytes of a file say it has, compressed or not; None for anything else."""
+    """The format that the first bytes of a file say it has, compressed or not; None for anything else.
+
+    Arrow and Parquet must have a column of tokens.
+    """
     try:
         with path.open("rb") as file:
             is_compressed = file.read(2) == _GZIP_MAGIC
             file.seek(0)
             head = (decompress(file, GZIP) if is_compressed else file).read(_HEAD_BYTES)
-        return find_format(path, np.frombuffer(head, np.uint8), is_whole=False)
+        found = find_format(path, np.frombuffer(head, np.uint8), is_whole=False)
+        return found if found in (RecordFormat.TFRECORD, RecordFormat.OFRECORD) or has_records(path) else None
     except (OSError, EOFError, BrokenArchiveError, BertprepError):
         return None
 
@@ -290,7 +301,10 @@ def _records(folder: Path, names: Iterable[str]) -> DataSet:
 
 def _split_of(name: str) -> str:
     first, _, rest = name.partition("/")
-    return SPLIT_NAMES.get(first, "") if rest else ""
+    if rest:
+        return SPLIT_NAMES.get(first, "")
+    matched = _SPLIT_NAME.fullmatch(name)
+    return SPLIT_NAMES[matched[1]] if matched else ""
 
 
 def _ordered(names: Iterable[str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ The files have the names that trainers in the field look for.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from bertprep.records.convert import SAME_SETTINGS, Picked, Span
 from bertprep.records.data_sets import DataSet
 from bertprep.records.examples import Shape
 from bertprep.records.reader import RecordFile
-from bertprep.workspace.layout import DEV, MANIFEST, SPLITS, TASK_SPLITS, TEST, TRAINING, record_file_name
+from bertprep.workspace.layout import DEV, MANIFEST, SPLITS, TASK_SPLITS, TEST, TRAINING, record_file_name, split_folder
 from bertprep.workspace.manifest import TASK_RECORDS, sha256_of, sha256_of_vocabulary
 from bertprep.workspace.record_home import RecordHome, home_for_converted, part_digits
 
@@ -36,13 +36,21 @@ class IdentifiedFile:
     records: int
     size_bytes: int
     sha256: str
+    knows_pred: bool = True
 
 
 def identify(path: Path, name: str = "", split: str = "") -> IdentifiedFile:
     """Read a record file's sha256 and count its records; raises `BertprepError` where it is none."""
     with RecordFile(path) as file:
         records, size_bytes = len(file), path.stat().st_size
-        return IdentifiedFile(path, name, split, file.format, file.shape, records, size_bytes, sha256_of(path))
+        of_file = file.format, file.shape, records, size_bytes, sha256_of(path), file.knows_pred
+        return IdentifiedFile(path, name, split, *of_file)
+
+
+def with_one_pred(files: Sequence[IdentifiedFile]) -> list[IdentifiedFile]:
+    """The files, of which those that do not say for how many predictions their records have room get the highest number."""
+    most = max((file.shape.pred for file in files), default=0)
+    return [file if file.knows_pred else replace(file, shape=file.shape._replace(pred=most)) for file in files]
 
 
 def check_identified(data_set: DataSet, files: Sequence[IdentifiedFile]) -> None:
@@ -95,7 +103,7 @@ def plan_outputs(
         in_name = next((name for name in (folder, data_set.folder.name) if name in (*SPLITS, *TASK_SPLITS)), TRAINING)
         for number, of_file in enumerate(contents_of(files, shards, pick)):
             file_name = record_file_name(to, data_set.corpus, in_name, number, dialect, part_digits=digits)
-            name = home.prefix + f"{folder}/{file_name}".lstrip("/")
+            name = home.prefix + f"{split_folder(to, folder)}/{file_name}".lstrip("/")
             known = data_set.manifest.files[files[number].name] if data_set.manifest and not (shards or pick) else {}
             outputs.append(Output(name, target / name, of_file, known))
     return outputs

@@ -12,6 +12,7 @@ from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.kernels import numbers
 from bertprep.kernels.numbers import KNOWN_FEATURES
+from bertprep.records.columns import COLUMNS, LABELS
 from bertprep.records.examples import Examples, Feature, PretrainingExamples
 
 _MOST = 2**31 - 1
@@ -22,6 +23,7 @@ _LISTS = {  # the fields of each one's Feature
 }
 _FITTING = {RecordFormat.TFRECORD: "int64_list", RecordFormat.OFRECORD: "int32_list or int64_list"}
 _FITTING_FLOATS = {RecordFormat.TFRECORD: "float_list", RecordFormat.OFRECORD: "float_list or double_list"}
+_OF_LABELS = dict.fromkeys(("masked_lm_positions", "masked_lm_weights"), LABELS.feature)
 _TOKEN_IDS = ("input_ids", "masked_lm_ids")
 
 
@@ -55,6 +57,12 @@ def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number
     if fault == numbers.MALFORMED:
         return f"it is no valid {_MESSAGES[record_format]} message; damaged or something else, make the file again"
     name = KNOWN_FEATURES[number]
+    if record_format.number == numbers.ARROW:
+        what = "column " + next(column.name for column in COLUMNS[kind] if column.feature in (name, _OF_LABELS.get(name)))
+        if fault == numbers.WRONG_COUNT:
+            return f"{what} predicts {found:,} tokens, expected {expected:,} at most; make the file again"
+    else:
+        what = f"feature {name}"
     advice = f"give a file of {'BERT ' * (kind is PretrainingExamples)}{kind.title} records"
     if fault == numbers.MISSING:
         return f"feature {name} is missing; {advice}"
@@ -68,21 +76,21 @@ def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number
     if fault == numbers.WRONG_COUNT:
         return f"feature {name} has {found:,} values, expected {_expected(feature, found, expected)}; make the file again"
     if fault == numbers.BEYOND_MODEL:
-        return _beyond_model(feature, found, expected)
-    return f"feature {name} has a value that is negative or above {_MOST:,}; make the file again"
+        return _beyond_model(what, feature, found, expected)
+    return f"{what} has a value that is negative or above {_MOST:,}; make the file again"
 
 
-def _beyond_model(feature: Feature, found: int, expected: int) -> str:
+def _beyond_model(what: str, feature: Feature, found: int, expected: int) -> str:
     name = feature.name
     if feature.dtype == np.float32:
         value = np.array(found, np.uint32).view(np.float32)
-        return f"feature {name} has the value {value}, expected a finite one of 0 or more; make the file again"
+        return f"{what} has the value {value}, expected a finite one of 0 or more; make the file again"
     advice = "make the file again"
     if name in _TOKEN_IDS:
         advice = "train with the vocabulary that the data was made with"
     elif name == "label_ids":
         advice = "train the task that the data was made for"
-    return f"feature {name} has the value {found:,}, expected 0 to {expected:,}; {advice}"
+    return f"{what} has the value {found:,}, expected 0 to {expected:,}; {advice}"
 
 
 def _expected(feature: Feature, found: int, expected: int) -> str:

@@ -1,57 +1,81 @@
-"""The bytes of a file as an array: mapped into memory, or decompressed where it is gzip.
+"""The bytes of a file as an array: mapped into memory, or rewritten where they cannot be read in place.
 
 A mapped file needs no memory of its own: the system caches its pages and evicts them under memory pressure.
 Whoever reads the array calls `check` after it, since another process may cut the file short meanwhile; bertprep's own files
-never are, they are replaced whole. A compressed file is decompressed whole, since records are read in any order, and gzip
-cannot be entered in the middle: a small one in memory, a larger one to a file on disk that has no name and is gone when it is
-closed, however the process ends.
+never are, they are replaced whole. A gzip file is decompressed whole, since records are read in any order, and gzip
+cannot be entered in the middle; Parquet and foreign forms of Arrow become plain Arrow, see `records.arrow_reader`. What comes
+of it is held in memory where it is little, else in a file on disk that has no name and is gone when it is closed, however the
+process ends.
 """
 
 import contextlib
+import io
 import mmap
 import os
 import tempfile
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.files.archives import BUFFER_BYTES, GZIP, BrokenArchiveError, decompress
 from bertprep.files.mapped_file import MappedFile
+from bertprep.records.arrow_reader import Batches, find_batches, rewrite
 from bertprep.records.formats import find_format
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _IN_MEMORY_BYTES = 16 << 20  # decompressed
 _MOST_DECOMPRESSED_BYTES = 32 << 30
+_REWRITTEN = "rewritten as plain Arrow"
 _ON_DISK = Path("/var/tmp")  # /tmp may be memory
 
 
 class FileBytes:
-    """The bytes of one file, until `close`."""
+    """The bytes of one file, until `close`; `format` is that of the file, whatever the bytes were before they were rewritten.
 
-    def __init__(self, path: Path) -> None:
-        """Raises `BertprepError` if the file cannot be read or its gzip is damaged."""
+    `batches` are those of Arrow and Parquet.
+    """
+
+    def __init__(self, path: Path, *, pred: int | None = None, is_known: bool = False) -> None:
+        """Raises `BertprepError` if the file cannot be read, is damaged or has no format of records.
+
+        `pred` is that of records of columns which do not say it. Where a kept index tells that a file of Arrow is read in
+        place, `is_known` saves looking for its batches.
+        """
         self._mapping: mmap.mmap | None = None
-        self.is_compressed = False
-        content: bytes | mmap.mmap = b""
+        self.is_rewritten = False
+        self.batches: Batches | None = None
+        content: bytes | bytearray | mmap.mmap = b""
         try:
             if path.exists() and not path.is_file():
                 raise BertprepError(f"{path}: is not a plain file; name a record file")
             with path.open("rb") as file:
-                self.is_compressed = file.read(2) == _GZIP_MAGIC
+                self.is_rewritten = file.read(2) == _GZIP_MAGIC
                 file.seek(0)
-                if self.is_compressed:
+                if self.is_rewritten:
                     content = _decompressed(path, file)
-                    self._mapping = content if isinstance(content, mmap.mmap) else None
                 elif os.fstat(file.fileno()).st_size:
-                    content = self._mapping = MappedFile(file)
+                    content = MappedFile(file)
         except (EOFError, BrokenArchiveError) as error:
             raise BertprepError(f"{path}: cannot be decompressed: {error}; the file is damaged, make it again") from error
         except OSError as error:
             raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
-        self.array: NDArray[np.uint8] = np.frombuffer(content, np.uint8)
+        self._take(content)
+        try:
+            self.format = find_format(path, self.array)
+            if self.is_rewritten and self.format != RecordFormat.TFRECORD:
+                raise BertprepError(f"{path}: is a compressed {self.format.label} file, which no trainer reads; decompress it")
+            if self.format in (RecordFormat.ARROW, RecordFormat.PARQUET) and not is_known:
+                self._find_batches(path, pred)
+        except BaseException:
+            try:
+                self.check()
+            finally:
+                self.close()
+            raise
 
     def check(self) -> None:
         """Raise `BertprepError` where the file was cut short, and what was read of it is not what it held."""
@@ -60,37 +84,90 @@ class FileBytes:
 
     def close(self) -> None:
         """Give the memory back; the array is empty then."""
-        self.array = np.empty(0, np.uint8)
+        self.array: NDArray[np.uint8] = np.empty(0, np.uint8)
         if self._mapping is not None:
             with contextlib.suppress(BufferError):  # an error on its way still holds the bytes; they go when it does
                 self._mapping.close()
 
+    def _take(self, content: bytes | bytearray | mmap.mmap) -> None:
+        self._mapping = content if isinstance(content, mmap.mmap) else None
+        self.array = np.frombuffer(content, np.uint8)
 
-def _decompressed(path: Path, file: BinaryIO) -> bytes | mmap.mmap:
-    """What a gzip file holds: as bytes where it is little, else as a mapped file on disk."""
-    stream = decompress(file, GZIP)
-    first = stream.read(_IN_MEMORY_BYTES)
-    if len(first) < _IN_MEMORY_BYTES:
-        return first
-    find_format(path, np.frombuffer(first, np.uint8), is_whole=False)  # no disk is filled with what are no records
-    folder = _ON_DISK if "TMPDIR" not in os.environ and os.access(_ON_DISK, os.W_OK) else Path(tempfile.gettempdir())
-    size, block = 0, first
-    with tempfile.TemporaryFile(dir=folder, buffering=0) as unnamed:
-        while block:
-            size += len(block)
-            if size > _MOST_DECOMPRESSED_BYTES:
-                raise BertprepError(
-                    f"{path}: holds more than {_MOST_DECOMPRESSED_BYTES >> 30} GiB, more than is decompressed for one reading; "
-                    "decompress it yourself, or give smaller files"
-                )
-            try:
-                left = memoryview(block)
+    def _find_batches(self, path: Path, pred: int | None) -> None:
+        if self.format == RecordFormat.ARROW and self.array[0] == 0xFF:
+            self.batches = find_batches(path, self.array, pred)
+        if self.batches is None:
+            held = _Held(path, _REWRITTEN, "bertprep convert it where there is space")
+            rewrite(path, self.array, self.format, cast(BinaryIO, held))
+            self.check()
+            self.close()
+            self._take(held.content())
+            self.is_rewritten = True
+            self.batches = find_batches(path, self.array, pred)
+            if self.batches is None:
+                raise BertprepError(f"{path}: cannot be {_REWRITTEN}; give it as TFRecord")
+
+
+class _Held(io.RawIOBase):
+    """Bytes that are written for one reading: in memory while they are few, then in a file on disk that has no name."""
+
+    def __init__(self, path: Path, done: str, advice: str) -> None:
+        self._path, self._done, self._advice = path, done, advice
+        self._size = 0
+        self._memory = bytearray()
+        self._file: Any = None
+        self._folder = _ON_DISK
+        if "TMPDIR" in os.environ or not os.access(_ON_DISK, os.W_OK):
+            self._folder = Path(tempfile.gettempdir())
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, block: Any) -> int:
+        """Raises `BertprepError` where that is more than is held for one reading, or the disk takes no more."""
+        block = memoryview(block).cast("B")
+        self._size += len(block)
+        if self._size > _MOST_DECOMPRESSED_BYTES:
+            raise BertprepError(
+                f"{self._path}: holds more than {_MOST_DECOMPRESSED_BYTES >> 30} GiB, more than is {self._done} for one "
+                f"reading; {self._advice}, or give smaller files"
+            )
+        if self._file is None and self._size < _IN_MEMORY_BYTES:
+            self._memory += block
+            return len(block)
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 - until `content`
+                left = memoryview(self._memory)
                 while left:
-                    left = left[unnamed.write(left) :]
-            except OSError as error:
-                raise BertprepError(
-                    f"{path}: cannot be decompressed to {folder} after {size:,} bytes: {error.strerror or error}; "
-                    "make space there, name another folder with TMPDIR, or decompress the file yourself"
-                ) from error
-            block = stream.read(BUFFER_BYTES)
-        return mmap.mmap(unnamed.fileno(), 0, access=mmap.ACCESS_READ)
+                    left = left[self._file.write(left) :]
+            left = block
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            raise BertprepError(
+                f"{self._path}: cannot be {self._done} to {self._folder} after {self._size - len(block):,} bytes: "
+                f"{error.strerror or error}; make space there, name another folder with TMPDIR, or {self._advice}"
+            ) from error
+        return len(block)
+
+    def content(self) -> bytearray | mmap.mmap:
+        """What was written."""
+        if self._file is None:
+            return self._memory
+        with self._file:
+            return mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _decompressed(path: Path, file: BinaryIO) -> bytes | bytearray | mmap.mmap:
+    """What a gzip file holds."""
+    stream = decompress(file, GZIP)
+    block = stream.read(_IN_MEMORY_BYTES)
+    if len(block) < _IN_MEMORY_BYTES:
+        return block
+    find_format(path, np.frombuffer(block, np.uint8), is_whole=False)  # no disk is filled with what are no records
+    held = _Held(path, "decompressed", "decompress it yourself")
+    while block:
+        held.write(block)
+        block = stream.read(BUFFER_BYTES)
+    return held.content()

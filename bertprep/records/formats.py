@@ -1,7 +1,9 @@
-"""Which of the two formats a file is, from its first bytes.
+"""Which of the formats a file is, from its first bytes.
 
     TFRecord   u64 length, u32 masked CRC-32C of those 8 bytes, data, u32 checksum: recognized by the first checksum
     OFRecord   i64 length, data that begins with the tag of a map entry, 0x0A: recognized by that byte
+    Arrow      a stream of messages, each after FF FF FF FF and its size, or a file that begins with ARROW1
+    Parquet    a file that begins with PAR1
 
 A TFRecord file whose first checksum is wrong is still taken for one if all else looks so, for the sake of its message.
 """
@@ -16,13 +18,14 @@ from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 
 _MAP_ENTRY = 0x0A
+_ARROW_BEGINNINGS = b"\xff\xff\xff\xff", b"ARROW1"
 _LONGEST = 1 << 31  # no protobuf message is longer
 
 
 def find_format(path: Path, data: NDArray[np.uint8], *, is_whole: bool = True) -> RecordFormat:
     """The format of the file with these bytes, or that begins with them.
 
-    Raises `BertprepError` where it has neither or is empty.
+    Raises `BertprepError` where it has none of them or is empty.
     """
     if len(data) == 0:
         raise BertprepError(f"{path}: is empty, it holds no records; make it again")
@@ -30,6 +33,10 @@ def find_format(path: Path, data: NDArray[np.uint8], *, is_whole: bool = True) -
     length = int.from_bytes(head[:8], "little")
     if len(data) >= 12 and int.from_bytes(head[8:12], "little") == masked_checksum(data[:8]):
         return RecordFormat.TFRECORD
+    if head.startswith(_ARROW_BEGINNINGS):
+        return RecordFormat.ARROW
+    if head.startswith(b"PAR1"):
+        return RecordFormat.PARQUET
     if len(data) >= 9 and length < _LONGEST:
         if head[8] == _MAP_ENTRY:
             return RecordFormat.OFRECORD
@@ -37,7 +44,7 @@ def find_format(path: Path, data: NDArray[np.uint8], *, is_whole: bool = True) -
             return RecordFormat.TFRECORD
     size = f"{'' if is_whole else 'more than '}{len(data):,} bytes"
     raise BertprepError(
-        f"{path}: is neither TFRecord nor OFRecord: it has {size} and begins with {head[:12].hex(' ')}; "
+        f"{path}: is neither TFRecord, OFRecord, Arrow nor Parquet: it has {size} and begins with {head[:12].hex(' ')}; "
         "give a file that bertprep create or a tool like it has made"
     )
 

@@ -1,7 +1,7 @@
 """Shards to record files: each text shard is one task, to tokenize, generate, encode and write one file a format.
 
 Every finished file is in the journal beside the manifest that will list it, so a killed run resumes with the shards it lacks,
-with any number of workers, and the bytes are the same. A folder of the user's own has one manifest for both formats, which may
+with any number of workers, and the bytes are the same. A folder of the user's own has one manifest for all formats, which may
 be made one after the other. A maker of another kind of records (`tasks.records`) has the same guarantees.
 """
 
@@ -21,10 +21,20 @@ from bertprep.config import DEFAULT_DIALECT, Dialect, InstanceSettings, RecordFo
 from bertprep.errors import BertprepError
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances
 from bertprep.progress import Reporter
+from bertprep.records.dataset_info import DatasetFolder
+from bertprep.records.examples import PretrainingExamples, Shape
 from bertprep.records.writer import RecordEncoder, write_records
 from bertprep.workspace.journal import Journal
-from bertprep.workspace.manifest import RECORDS, Manifest, read_finished, sha256_of, versions_of
-from bertprep.workspace.record_home import RecordHome, check_not_another, check_vocabulary_place, keep_copy, keep_vocabulary
+from bertprep.workspace.layout import TRAIN, TRAINING, split_order
+from bertprep.workspace.manifest import RECORDS, Manifest, packages_of, read_finished, sha256_of, versions_of
+from bertprep.workspace.record_home import (
+    RecordHome,
+    check_free,
+    check_not_another,
+    check_vocabulary_place,
+    keep_copy,
+    keep_vocabulary,
+)
 from bertprep.workspace.verification import remove_damaged
 
 
@@ -62,6 +72,13 @@ class Maker(Protocol):
     @property
     def vocabulary(self) -> Vocabulary: ...
 
+    @property
+    def labels(self) -> Sequence[str]:
+        """The names of the records' classes, where they have some."""
+
+    def shape(self, split: str) -> Shape:
+        """What all records of a split have in common."""
+
     def prepare(self) -> None:
         """Load all that workers share, so that a forked worker has it at once."""
 
@@ -79,6 +96,11 @@ class RecordMaker:
     vocabulary: Vocabulary
     settings: InstanceSettings
     dialect: Dialect = DEFAULT_DIALECT
+    labels: tuple[str, ...] = ()
+
+    def shape(self, split: str) -> Shape:  # noqa: ARG002 - all splits have the same
+        """What all records have in common."""
+        return Shape(PretrainingExamples, self.settings.seq, self.settings.pred)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -155,6 +177,10 @@ def make_records(
             check_vocabulary_place(folder, maker.vocabulary.sha256)
             for copy, path in (kept or {}).items():
                 check_not_another(folder / copy, sha256_of(path), f"a copy of {path}, which these records are made of")
+    arrow = homes.get(RecordFormat.ARROW)
+    dataset = _dataset_folder(arrow, shards, maker) if arrow else None
+    if arrow and dataset:
+        check_free(arrow.folder, dataset.paths)
     with contextlib.ExitStack() as stack:
         journals = {
             folder: stack.enter_context(Journal(folder, kind, made_with, owned=_owned(folder, homes), advice=advice))
@@ -186,11 +212,21 @@ def make_records(
                     journals[homes[name].folder].add(homes[name].prefix + result.shard.names[name], facts)
                 amounts: dict[str, float] = {"MB_of_text": result.text_bytes / 1e6} if result.text_bytes else {}
                 shown.advance(1, records=result.records, **amounts)
-        versions = versions_of("llvmlite", "numpy") if journals else {}
+        if arrow and dataset:
+            made = (shard.names[RecordFormat.ARROW] for shard in shards)
+            dataset.write({name: done[RecordFormat.ARROW][arrow.prefix + name] for name in made})
         for folder, journal in journals.items():
+            versions = versions_of(*packages_of([*journal.listed, *journal.done]))
             manifests[folder] = _finish(journal, names[folder], versions, homes, dict(counts or {}))
     found = {name: home.part_of(manifests[home.folder]) for name, home in homes.items()}
     return {name: manifest for name, manifest in found.items() if manifest}, len(tasks)
+
+
+def _dataset_folder(home: RecordHome, shards: Sequence[TextShard], maker: Maker) -> DatasetFolder:
+    """What `datasets` is to open of the Arrow files."""
+    folders = sorted({shard.names[RecordFormat.ARROW].rpartition("/")[0] for shard in shards}, key=split_order)
+    shapes = {folder: maker.shape(TRAINING if folder == TRAIN else folder) for folder in folders}
+    return DatasetFolder(home.records, shapes, maker.labels)
 
 
 def _missing(

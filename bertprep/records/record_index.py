@@ -6,7 +6,8 @@
 
     a line of JSON: the version, each file's name, size, time of change, format, kind, shape and number of records, and the
     checksum of what follows; padded with spaces so that what follows begins at a multiple of 8
-    int64 little-endian: for each file where its records begin, and where the last one ends
+    int64 little-endian: for each file where its records begin, and where the last one ends; of Arrow and Parquet the table of
+        their batches, which ends so too
 
 The index of a single file has its name at the end. An index is believed only while every file has its size and time of change.
 Where the folder cannot be written to, nothing is kept, and each run walks again: 0.1 microseconds a record, but of files that
@@ -18,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.mapped_file import MappedFile
+from bertprep.kernels.numbers import ARROW
 from bertprep.records import KINDS, Examples, PretrainingExamples, RecordFile
+from bertprep.records.arrow_reader import table_fits
 from bertprep.records.examples import Shape
 from bertprep.records.formats import masked_checksum
 from bertprep.untrusted import MOST_BYTES, parse_json
@@ -42,7 +45,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class IndexedFile:
-    """What the index says of a file; `data_bytes` differs from `size_bytes` where the file is compressed."""
+    """What the index says of a file; `data_bytes` are what its records are read from, where it `is_rewritten` elsewhere."""
 
     name: str
     size_bytes: int
@@ -53,6 +56,17 @@ class IndexedFile:
     pred: int
     records: int
     kind: type[Examples] = PretrainingExamples  # which an index of bertprep 0.1 does not say
+    is_rewritten: bool = False  # of a gzip file an older index does not say it
+    entries: int = 0  # numbers in the index, of columns; else one for each record and one more
+
+    @property
+    def entry_count(self) -> int:
+        return self.entries or self.records + 1
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its bytes are held in another form while it is open."""
+        return self.is_rewritten or self.data_bytes != self.size_bytes
 
     @property
     def shape(self) -> Shape:
@@ -61,7 +75,7 @@ class IndexedFile:
 
 @dataclass(frozen=True)
 class RecordIndex:
-    """Files of one folder; offsets[i] is (files[i].records + 1,): where the records of file i begin, and the last one ends."""
+    """Files of one folder; offsets[i] says where the records of file i begin, as `RecordFile.offsets` does."""
 
     folder: Path
     files: tuple[IndexedFile, ...]
@@ -80,7 +94,9 @@ def index_records(paths: Sequence[Path], kept_at: Path) -> RecordIndex:
     if kept and [(file.name, file.size_bytes, file.changed_ns) for file in kept.files] == [_identity(path) for path in paths]:
         return kept
     found = [_find_records(path) for path in paths]
-    files, offsets = tuple(file for file, _ in found), np.concatenate([starts for _, starts in found])
+    most = max(file.pred for file, _, _ in found)  # where files do not say for how many predictions they have room
+    files = tuple(file if knows_pred else replace(file, pred=most) for file, _, knows_pred in found)
+    offsets = np.concatenate([starts for _, starts, _ in found])
     del found
     _write(kept_at, files, offsets)
     return RecordIndex(paths[0].parent, files, _cut(offsets, files))
@@ -115,18 +131,21 @@ def _identity(path: Path) -> tuple[str, int, int]:
     return path.name, status.st_size, status.st_mtime_ns
 
 
-def _find_records(path: Path) -> tuple[IndexedFile, NDArray[np.int64]]:
+def _find_records(path: Path) -> tuple[IndexedFile, NDArray[np.int64], bool]:
+    """(the file, where its records begin, whether it says how many predictions they have)."""
     name, size_bytes, changed_ns = _identity(path)
     with RecordFile(path) as file:
         offsets = file.offsets
         data_bytes = int(offsets[-1])
         records = len(file)
         of_file = name, size_bytes, changed_ns, data_bytes, file.format
-        return IndexedFile(*of_file, file.seq, file.pred, records, file.kind), offsets
+        entries = len(offsets) if file.format.number == ARROW else 0
+        found = IndexedFile(*of_file, file.seq, file.pred, records, file.kind, file.is_rewritten, entries)
+        return found, offsets, file.knows_pred
 
 
 def _cut(offsets: NDArray[np.int64], files: Sequence[IndexedFile]) -> tuple[NDArray[np.int64], ...]:
-    return tuple(np.split(offsets, np.cumsum([file.records + 1 for file in files])[:-1]))
+    return tuple(np.split(offsets, np.cumsum([file.entry_count for file in files])[:-1]))
 
 
 def _read(path: Path, folder: Path) -> RecordIndex | None:
@@ -143,7 +162,10 @@ def _read(path: Path, folder: Path) -> RecordIndex | None:
         index = RecordIndex(folder, files, _cut(offsets, files), mapping)
         ends = [int(starts[-1]) for starts in index.offsets]
         is_whole = masked_checksum(offsets.view(np.uint8)) == header["checksum"]
-        return index if is_whole and ends == [file.data_bytes for file in files] else None
+        if not is_whole or ends != [file.data_bytes for file in files]:
+            return None
+        tables = zip(files, index.offsets, strict=True)
+        return index if all(table_fits(starts, file.shape, file.records) for file, starts in tables if file.entries) else None
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
 

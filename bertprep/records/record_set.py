@@ -2,7 +2,8 @@
 
 Folders are concatenated, so that each has weight by its size. Files are mapped when a batch first needs them; where there are
 more than may be open at a time, the least recently used one is closed for the next. A gzip file cannot be entered in the
-middle: it is held decompressed, a large one on disk, as long as the set is open, up to a limit.
+middle: it is held decompressed, a large one on disk, as long as the set is open, up to a limit; so is what is rewritten, as
+Parquet.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
+from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.mapped_file import any_cut
 from bertprep.kernels.numbers import FILE_DATA, FILE_FORMAT, FILE_OFFSETS, FILE_SIZE, FILE_WIDTH, NOTES_SIZE, ROW
@@ -71,9 +73,9 @@ class RecordSet:
         self._indexes = [index for folder in data for index in _indexes(Path(folder), split)]
         self._paths = [index.folder / file.name for index in self._indexes for file in index.files]
         self._files = [file for index in self._indexes for file in index.files]
-        self._is_compressed = np.array([file.data_bytes != file.size_bytes for file in self._files])
+        self._is_held = np.array([file.is_held for file in self._files])
         self._check_alike(kind)
-        self._check_compressed()
+        self._check_held()
         self.kind, self.seq, self.pred = self.shape = self._files[0].shape
         records = np.array([file.records for file in self._files], np.int64)
         self._ends = np.cumsum(records)  # (files,): the number of the record after each file's last
@@ -174,13 +176,14 @@ class RecordSet:
 
     def _open(self, numbers: NDArray[np.int64]) -> None:
         """Open files, and close as many as would be too many, the least recently used ones."""
-        mapped = np.flatnonzero((self._rows[:, FILE_DATA] != 0) & ~self._is_compressed)
+        mapped = np.flatnonzero((self._rows[:, FILE_DATA] != 0) & ~self._is_held)
         excess = max(0, len(mapped) + len(numbers) - self._most_open)
         for number in mapped[np.argsort(self._used[mapped])[:excess]].tolist():
             self._close(number)
         for number in numbers.tolist():
             check_unchanged(self._paths[number], self._files[number])
-            self._opened[number] = FileBytes(self._paths[number])
+            file = self._files[number]
+            self._opened[number] = FileBytes(self._paths[number], pred=file.pred or None, is_known=not file.is_rewritten)
             if self._opened[number].array.size != self._files[number].data_bytes:  # changed since it was checked
                 raise changed(self._paths[number])
             self._rows[number, FILE_DATA] = self._opened[number].array.ctypes.data
@@ -199,12 +202,13 @@ class RecordSet:
         for path, file in zip(self._paths, self._files, strict=True):
             file.shape.check_same(path, first.shape, self._paths[0], "give data that was made with the same settings")
 
-    def _check_compressed(self) -> None:
-        compressed = np.flatnonzero(self._is_compressed).tolist()
-        total = sum(self._files[number].data_bytes for number in compressed)
+    def _check_held(self) -> None:
+        held = np.flatnonzero(self._is_held).tolist()
+        total = sum(self._files[number].data_bytes for number in held)
         if total > _MOST_DECOMPRESSED_BYTES:
+            form = {RecordFormat.TFRECORD: "gzip", RecordFormat.PARQUET: "Parquet"}.get(self._files[held[0]].format, "foreign")
             raise BertprepError(
-                f"{self._paths[compressed[0]]}: is one of {len(compressed):,} gzip files that hold {total / 1e9:,.1f} GB, "
+                f"{self._paths[held[0]]}: is one of {len(held):,} {form} files that hold {total / 1e9:,.1f} GB, "
                 f"at most {_MOST_DECOMPRESSED_BYTES / 1e9:,.1f} GB are held decompressed; "
                 "bertprep convert makes files that need none of it"
             )
@@ -231,12 +235,15 @@ def blank(examples: Examples) -> None:
 def _indexes(path: Path, split: str) -> list[RecordIndex]:
     """The indexes of a split of a data set, one for each folder that has files of it."""
     folders: dict[Path, list[Path]] = {}
-    for file in find_records(path).paths(split):
+    data_set = find_records(path)
+    for file in data_set.paths(split):
         folders.setdefault(file.parent, []).append(file)
     if not folders:
         advice = "bertprep shard holds one out" if split == TEST else "name a folder that has it"
         raise UsageError(f"{path}: has no {split} split; {advice}")
     of_file = f".{path.name}" if path.is_file() else ""
+    if any("/" not in name and of for name, of in data_set.files.items()):  # splits in one folder
+        of_file = f".{split}"
     places = {folder: index_place(folder) for folder in folders}
     return [index_records(files, places[folder].with_name(places[folder].name + of_file)) for folder, files in folders.items()]
 

@@ -1,7 +1,8 @@
-"""Instances to TFRecord and OFRecord files: encoded in blocks that stay in the processor's cache, hashed and written at once.
+"""Instances to record files: encoded in blocks that stay in the processor's cache, hashed and written at once.
 
-Both formats are made in one pass over the instances. A file appears under its name when it is whole; its sha256 is taken of
-the bytes as they are written. See docs/formats.md for the layout and `bertprep.kernels.encode` for how it is made.
+TFRecord and OFRecord are made in one pass over the instances, Arrow and Parquet each in one more. A file appears under its name
+when it is whole; its sha256 is taken of the bytes as they are written. See docs/formats.md for the layouts, and
+`bertprep.kernels.encode` and `columns` for how they are made.
 """
 
 from __future__ import annotations
@@ -32,8 +33,11 @@ from bertprep.kernels.numbers import (
     WIDEST_VARINT,
     widest_record,
 )
-from bertprep.records.buffers import BUFFER_BYTES, RecordBuffer, make_buffer
-from bertprep.records.digest import Sha256Pair
+from bertprep.protobuf import varint
+from bertprep.records.arrow import RecordBatches
+from bertprep.records.buffers import BUFFER_BYTES, RecordBuffer, make_buffer, write_buffers
+from bertprep.records.examples import PretrainingExamples, Shape
+from bertprep.records.parquet import write_row_groups
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class RecordEncoder:
 
     def __init__(self, vocabulary: Vocabulary, *, seq: int, pred: int, dialect: Dialect = DEFAULT_DIALECT) -> None:
         self.seq, self.pred, self.dialect = seq, pred, dialect
-        self._cls, self._sep = vocabulary.cls, vocabulary.sep
+        self._cls, self._sep, self._pad = vocabulary.cls, vocabulary.sep, vocabulary.pad
         self._vocabulary_varints = _varints(np.arange(len(vocabulary), dtype=np.int32))
         self._position_varints = _varints(np.arange(seq, dtype=np.int32))
         widest = {
@@ -61,10 +65,15 @@ class RecordEncoder:
         fixed = {"input_mask": seq, "segment_ids": seq, "masked_lm_weights": 4 * pred, "next_sentence_labels": 1}
         keys = feature_keys(dialect.feature_names)
         self._headers = {tag: _headers(tag, keys, widest, fixed) for tag in (INT64_LIST_TAG, INT32_LIST_TAG)}
-        self._patterns = np.concatenate([np.full(64, n, np.uint8) for n in (0, 1)] + [np.ones(16, "<f4").view(np.uint8)])
+        patterns = bytes(64), b"\1" * 64, np.ones(16, "<f4").tobytes(), varint(vocabulary.pad) * 64
+        self._patterns = np.frombuffer(b"".join(pattern[:64] for pattern in patterns), np.uint8)
         self._sequence = np.zeros(seq + SPARE_VARINTS, np.uint32)
         self._values = np.zeros(WIDEST_VARINT * (seq + 2 * pred) + 4 * SLACK, np.uint8)
         self._tags = np.zeros(len(FEATURES), np.int64)
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(PretrainingExamples, self.seq, self.pred)
 
     def encode(self, instances: Instances, buffers: Mapping[RecordFormat, RecordBuffer]) -> Iterator[None]:
         """Fill the buffers, one for each format, with records in their order; yields when they are to be emptied."""
@@ -79,7 +88,7 @@ class RecordEncoder:
             rooms = [buffers[each].room if each in buffers else np.empty(0, np.uint8) for each in DEFAULT_FORMATS]
             done = kernels.load().encode(
                 sum(RecordFormat(name).number for name in buffers), done, len(instances), instances.order, self.seq, self.pred,
-                varints, self._vocabulary_varints, self._position_varints, self._cls, self._sep,
+                varints, self._vocabulary_varints, self._position_varints, self._cls, self._sep, self._pad,
                 instances.slices, instances.is_random_next,
                 instances.mask_ends, instances.mask_positions, instances.mask_replacements,
                 headers, bases, self._patterns, self._sequence, self._values, self._tags,
@@ -90,6 +99,19 @@ class RecordEncoder:
                     buffers[each].filled_bytes += size
             yield
 
+    def encode_columns(self, instances: Instances, batches: RecordBatches) -> Iterator[None]:
+        """Fill one record batch after another; yields when the buffer that they are in is to be emptied."""
+        for first in range(0, len(instances), batches.rows):
+            batches.filled = min(batches.rows, len(instances) - first)
+            kernels.load().encode_columns(
+                first, first + batches.filled, instances.order, self.seq, instances.tokens, self._cls, self._sep, self._pad,
+                instances.slices, instances.is_random_next,
+                instances.mask_ends, instances.mask_positions, instances.mask_replacements, batches.addresses,
+            )  # fmt: skip
+            batches.close()
+            yield
+        batches.end()
+
 
 def write_records(
     instances: Instances, encoder: RecordEncoder, paths: Mapping[RecordFormat, Path]
@@ -99,19 +121,27 @@ def write_records(
     Compression and names are those of the encoder's dialect; where they are not the default, TFRecord is the one format.
     Raises `BertprepError` where the system refuses a write.
     """
-    digests = Sha256Pair(len(paths))
-    buffers = {name: make_buffer(encoder.dialect.compress) for name in paths}
+    shape = encoder.shape
+    sums: dict[RecordFormat, str] = {}
     with contextlib.ExitStack() as stack:
-        files = {name: stack.enter_context(atomic_file(path, direct=True)) for name, path in paths.items()}
-        for _ in encoder.encode(instances, buffers):
-            digests.update([buffer.take_unhashed() for buffer in buffers.values()])
-            for name, buffer in buffers.items():
-                buffer.take_pages(files[name])
-        sums = digests.hexdigests([buffer.take_end(files[name]) for name, buffer in buffers.items()])
-    return {
-        name: WrittenFile(len(instances), file.size_bytes, digest)
-        for (name, file), digest in zip(files.items(), sums, strict=True)
-    }
+        files = {
+            name: stack.enter_context(atomic_file(path, direct=name != RecordFormat.PARQUET)) for name, path in paths.items()
+        }
+        if together := [name for name in files if name in DEFAULT_FORMATS]:
+            buffers = {name: make_buffer(encoder.dialect.compress) for name in together}
+            found = write_buffers(
+                encoder.encode(instances, buffers), list(buffers.values()), [files[name] for name in together]
+            )
+            sums.update(zip(together, found, strict=True))
+        if RecordFormat.ARROW in files:
+            buffer = RecordBuffer()
+            batches = encoder.encode_columns(instances, RecordBatches(shape, buffer))
+            (sums[RecordFormat.ARROW],) = write_buffers(batches, [buffer], [files[RecordFormat.ARROW]])
+        if RecordFormat.PARQUET in files:
+            buffer = RecordBuffer()
+            batches = encoder.encode_columns(instances, RecordBatches(shape, buffer, record_format=RecordFormat.PARQUET))
+            sums[RecordFormat.PARQUET] = write_row_groups(batches, buffer, files[RecordFormat.PARQUET], shape)
+    return {name: WrittenFile(len(instances), file.size_bytes, sums[name]) for name, file in files.items()}
 
 
 def _varints(numbers: NDArray[np.int32]) -> NDArray[np.uint32]:

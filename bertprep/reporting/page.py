@@ -11,13 +11,13 @@ from pathlib import Path
 
 from bertprep.check.findings import ERROR, LEVELS, Finding
 from bertprep.check.outcome import Outcome
+from bertprep.config import RecordFormat
 from bertprep.instances.vocabulary import Vocabulary
 from bertprep.reporting import figures, tables
 from bertprep.reporting.excerpts import Excerpt, show
 from bertprep.reporting.markup import Child, Markup, count, counted, element, escape, join, percent
 
 _STYLE = Path(__file__).with_name("style.css")
-_FORMAT_NAMES = {"tfrecord": "TFRecord", "ofrecord": "OFRecord"}
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _MOST_LISTED = 20  # findings shown of one kind; the others are counted
 
@@ -59,7 +59,7 @@ def _name(outcome: Outcome) -> str:
 
 def _header(title: str, outcome: Outcome) -> Markup:
     records = sum(file.records for file in outcome.files)
-    kind = _FORMAT_NAMES.get(outcome.kind, outcome.kind)
+    kind = next((each.label for each in RecordFormat if each == outcome.kind), outcome.kind)
     facts = (
         f"{counted(records, 'record')} of {count(outcome.seq)} tokens, each with up to {count(outcome.pred)} of them to "
         f"predict and a label for the next sentence, in {counted(len(outcome.files), f'{kind} file')}."

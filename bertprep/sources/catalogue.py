@@ -45,12 +45,16 @@ def releases_with_vocabulary_of(model: str) -> list[str]:
 
 @dataclass(frozen=True)
 class HubFiles:
-    """The files of a repository whose whole path matches one of `patterns` (as in fnmatch)."""
+    """The files of a repository whose whole path matches one of `patterns` (as in fnmatch).
+
+    In the download's folder they have their names alone, or with `keep_folders` their whole paths.
+    """
 
     repo: str
-    patterns: tuple[str, ...]
+    patterns: tuple[str, ...] = ("*",)
     kind: str = "dataset"  # or "model"
     revision: str = "main"
+    keep_folders: bool = False
 
 
 def wikipedia(language: str, date: str) -> HubFiles:

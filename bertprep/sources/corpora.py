@@ -9,6 +9,7 @@ Either name is accepted. Any other name is a corpus of the user's own.
 """
 
 import re
+from pathlib import Path
 
 from bertprep.errors import UsageError
 from bertprep.sources.sample import SAMPLE
@@ -58,6 +59,31 @@ def name_corpus(asked: str | None, workspace: Workspace, language: str | None = 
             "and '.', since files are named after it"
         )
     return asked
+
+
+def name_data_set(dataset: object, split: str | None = None) -> str:
+    """The name of the corpus that a data set becomes, if the user gives none: that of the set, without its owner.
+
+    >>> name_data_set("wikimedia/wikipedia:20231101.de"), name_data_set("Salesforce/wikitext", "validation")
+    ('wikipedia_20231101.de', 'wikitext_validation')
+
+    The names of downloads and of the sample stay theirs:
+
+    >>> name_data_set("bookcorpus/bookcorpus")
+    'bookcorpus_bookcorpus'
+    """
+    if not isinstance(dataset, str | Path):
+        return GIVEN
+    if Path(dataset).is_dir():
+        name, owner = Path(dataset).resolve().name, "own"
+    else:
+        of_the_hub, _, config = str(dataset).partition(":")
+        owner, _, name = of_the_hub.rpartition("/")
+        name += f"_{config}" if config else ""
+    name = re.sub(r"[^\w.-]+", "_", name.lower()).lstrip(".-") or GIVEN
+    if name in ("wikipedia", "bookcorpus", SAMPLE) or parts_of(name):
+        name = f"{re.sub('[^a-z0-9]+', '_', owner.lower())}_{name}"
+    return name + ("" if split in (None, "train") else f"_{split}")
 
 
 def name_made_corpus(workspace: Workspace) -> str:

@@ -6,12 +6,13 @@ journal, so a killed run resumes with the missing ones. A plain text file on dis
 """
 
 import json
+import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bertprep import pool
 from bertprep.progress import Reporter
@@ -37,6 +38,7 @@ OWN_TEXT = {"own_text": True}
 DUMP = "dump"
 """A Wikimedia dump, which has no entry in READERS: one process reads it for all workers."""
 BATCH_CHARACTERS = 8_000_000
+Text = TypeVar("Text")
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,21 @@ class SourceFile:
         return {**self.identity, "reader": self.reader, "field": self.field}
 
 
+@dataclass(frozen=True)
+class MemorySource(SourceFile):
+    """Text from an object of the caller; this process reads it once, in order, for all workers."""
+
+    texts: Callable[[], Iterable[str]] = tuple
+
+
 READERS: dict[str, Callable[[SourceFile], Iterable[str]]] = {
     "text": lambda source: readers.read_text(source.location),
     "whole": lambda source: readers.read_whole(source.location),
     "json lines": lambda source: readers.read_json_lines(source.location, source.field),
     "parquet": lambda source: readers.read_parquet(source.location, source.field),
+    "arrow": lambda source: readers.read_arrow(source.location, source.field),
+    "csv": lambda source: readers.read_table(source.location, source.field, ","),
+    "tsv": lambda source: readers.read_table(source.location, source.field, "\t"),
     "wikipedia": lambda source: map(prose_of, readers.read_parquet(source.location, source.field)),
     "bookcorpus": lambda source: join_books(readers.read_parquet(source.location, source.field)),
 }
@@ -98,7 +110,20 @@ class PagesTask:
         return (to_prose(page.wikitext, self.site) for page in self.pages)
 
 
-Task = FileTask | PagesTask
+@dataclass(frozen=True)
+class TextsTask:
+    """A worker's task: some texts of a `MemorySource`; the pool's own pickling of many strings takes six times as long."""
+
+    path: Path
+    number: int
+    pickled: bytes
+
+    def documents(self) -> Iterable[str]:
+        texts: list[str] = pickle.loads(self.pickled)
+        return texts
+
+
+Task = FileTask | PagesTask | TextsTask
 
 
 def format_corpus(
@@ -177,7 +202,7 @@ def _format(
                     yield label, task
 
         with (
-            reporter.progress(f"clean {corpus}", None if _has_dump(sources) else len(sources), "files") as shown,
+            reporter.progress(f"clean {corpus}", None if _has_parts(sources) else len(sources), "files") as shown,
             closing(pool.run(write_text, tasks(), workers=workers)) as results,
         ):
             for _, (name, facts) in results:
@@ -188,29 +213,34 @@ def _format(
         return journal.finish(names, versions_of())
 
 
-def _has_dump(sources: dict[int, SourceFile]) -> bool:
-    return any(source.reader == DUMP for source in sources.values())
+def _has_parts(sources: dict[int, SourceFile]) -> bool:
+    """Whether the text of a source is written to several files."""
+    return any(source.reader == DUMP or isinstance(source, MemorySource) for source in sources.values())
 
 
 def _tasks(folder: Path, corpus: str, sources: dict[int, SourceFile]) -> Iterator[tuple[str, Task]]:
     for number, source in sources.items():
+        if isinstance(source, MemorySource):
+            for part, texts in enumerate(_batches(source.texts(), lambda text: len(text) + 1)):
+                yield source.location, TextsTask(folder / formatted_text(corpus, number, part), number, pickle.dumps(texts))
+            continue
         if source.reader != DUMP:
             yield source.location, FileTask(folder / formatted_text(corpus, number), number, source)
             continue
         with open_stream(source.location, processors=pool.default_workers()) as file:
             dump = DumpReader(file, source.location)
-            for part, pages in enumerate(_batches(dump)):
+            for part, pages in enumerate(_batches(dump, lambda page: len(page.wikitext))):
                 label = f"{source.location}, articles from {pages[0].title!r} on"
                 yield label, PagesTask(folder / formatted_text(corpus, number, part), number, pages, dump.site)
 
 
-def _batches(pages: Iterable[Page]) -> Iterator[list[Page]]:
-    """The pages in batches of about `BATCH_CHARACTERS` each."""
-    batch: list[Page] = []
+def _batches(texts: Iterable[Text], count: Callable[[Text], int]) -> Iterator[list[Text]]:
+    """Pages or texts in batches of about `BATCH_CHARACTERS` each, as `count` counts them."""
+    batch: list[Text] = []
     characters = 0
-    for page in pages:
-        batch.append(page)
-        characters += len(page.wikitext)
+    for text in texts:
+        batch.append(text)
+        characters += count(text)
         if characters >= BATCH_CHARACTERS:
             yield batch
             batch, characters = [], 0

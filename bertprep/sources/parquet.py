@@ -5,24 +5,33 @@ of rows read at a time therefore follows from their mean size in the footer and 
 single value may be as long as that page.
 """
 
+from __future__ import annotations
+
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO
+from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bertprep.errors import BertprepError
 from bertprep.files.archives import BUFFER_BYTES
+from bertprep.sources.fields import select, to_python
 from bertprep.sources.streams import open_raw
 from bertprep.text.documents import MOST_DOCUMENT_BYTES
 
-_MOST_ROWS = 64
-_SHOWN = 40  # characters of a name, and names
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MOST_ROWS = 1024
+_MOST_VALUES = 1 << 27  # in the lists of a row group
+_LEVEL_BYTES = 8  # of a value in a list, however well it is compressed: two levels and a number into the dictionary
+_OPTIONS: dict[str, Any] = {"pre_buffer": False, "buffer_size": BUFFER_BYTES}
 
 # Numbers of fields in Parquet's Thrift structs, and of the compact encoding's kinds
 _ROW_GROUPS = 4  # of FileMetaData
 _CHUNKS, _ROWS = 1, 3  # of RowGroup
 _CHUNK_FACTS = 3  # of ColumnChunk
-_PATH, _UNCOMPRESSED_BYTES, _PAGE_AT, _DICTIONARY_PAGE_AT = 3, 6, 9, 11  # of ColumnMetaData
+_PATH, _VALUES, _UNCOMPRESSED_BYTES, _PAGE_AT, _DICTIONARY_PAGE_AT = 3, 5, 6, 9, 11  # of ColumnMetaData
 _PAGE_KIND, _PAGE_UNCOMPRESSED_BYTES, _DICTIONARY_PAGE = 1, 2, 2  # of PageHeader, and the kind that a dictionary page has
 _HEADER_BYTES = 1024  # a dictionary page without statistics
 _TRUE, _BINARY, _DOUBLE, _STRUCT = 1, 8, 7, 12
@@ -40,48 +49,75 @@ class ParquetRows:
     def read(self, columns: list[str]) -> Iterator[tuple[Any, ...]]:
         """The values of `columns` in each row, as Python objects."""
         start = 0
-        for batch in self._file.iter_batches(self._rows_at_a_time(columns), columns=columns, use_threads=False):
-            values = [self._to_python(batch.column(column), column, start) for column in columns]
+        for batch in self._file.iter_batches(
+            self._rows_at_a_time([[name] for name in columns]), columns=columns, use_threads=False
+        ):
+            values = [to_python(batch.column(name), start, partial(self._where, name)) for name in columns]
             yield from zip(*values, strict=True)
             start += len(batch)
 
-    def _to_python(self, column: Any, name: str, start: int) -> list[Any]:
-        try:
-            values: list[Any] = column.to_pylist()
-        except UnicodeDecodeError:
-            for row, value in enumerate(column, start):
-                try:
-                    value.as_py()
-                except UnicodeDecodeError as error:
-                    raise BertprepError(
-                        f"{self._location}: row {row:,}: column {name!r}: expected UTF-8, found "
-                        f"0x{error.object[error.start]:02x} ({error.reason}); write the column again as UTF-8"
-                    ) from error
-            raise
-        return values
+    def _where(self, column: str, row: int) -> str:
+        return f"{self._location}: row {row:,}: column {column!r}"
 
-    def _rows_at_a_time(self, columns: Iterable[str]) -> int:
-        """As many rows as fit in about `MOST_DOCUMENT_BYTES`."""
-        largest = 1
+    def column(self, path: list[str]) -> Iterator[pa.Array]:
+        """The column to which the names `path` lead, in arrays of some rows. Texts in lists may be numbers into a dictionary.
+
+        Else one list of a few bytes, of the same text a million times, would take gigabytes.
+        """
+        import pyarrow.parquet as pq
+
+        stored = [self._file.schema.column(number).path for number in range(len(self._file.schema))]
+        leaves = [name for name in stored if _leads_to(path, name.split("."))] or path[:1]
+        in_lists = any(len(name.split(".")) > len(path) for name in leaves)
+        file = pq.ParquetFile(self._raw, **_OPTIONS, read_dictionary=leaves) if in_lists else self._file
+        rows = self._rows_at_a_time([path], as_dictionary=in_lists)
+        for group in range(file.num_row_groups):  # pyarrow has no lists with dictionaries of two groups
+            for batch in file.iter_batches(rows, row_groups=[group], columns=leaves, use_threads=False):
+                yield select(batch.column(path[0]), path[1:])
+
+    def _rows_at_a_time(self, paths: list[list[str]], *, as_dictionary: bool = False) -> int:
+        """As many rows as fit in about `MOST_DOCUMENT_BYTES`; whether texts in lists are read as numbers into a dictionary."""
+        row_bytes, largest, most_values = 1, 0, 0  # the last in the lists of a row group
         with suppress(OSError, ValueError, LookupError, TypeError):  # a damaged file; reading it will report that
             for group in _footer(self._raw)[_ROW_GROUPS]:
+                rows = max(1, group[_ROWS])
                 for chunk in (chunk[_CHUNK_FACTS] for chunk in group[_CHUNKS]):
-                    if chunk[_PATH][0].decode() in columns:
-                        largest = max(
-                            largest, chunk[_UNCOMPRESSED_BYTES] // max(1, group[_ROWS]), self._dictionary_bytes(chunk)
-                        )
+                    stored = [name.decode() for name in chunk[_PATH]]
+                    if not any(_leads_to(path, stored) for path in paths):
+                        continue
+                    in_lists = chunk[_VALUES] - rows
+                    mean = max(chunk[_UNCOMPRESSED_BYTES], _LEVEL_BYTES * in_lists) // rows
+                    dictionary = self._dictionary_bytes(chunk)
+                    row_bytes = max(row_bytes, mean, 0 if in_lists > 0 and as_dictionary else dictionary)
+                    largest = max(largest, mean, dictionary)
+                    most_values = max(most_values, in_lists)
         if largest > MOST_DOCUMENT_BYTES:
             raise BertprepError(
                 f"{self._location}: has values of {largest:,} bytes, more than the {MOST_DOCUMENT_BYTES:,} of the longest "
                 "document that is read; split them into documents"
             )
-        return max(1, min(_MOST_ROWS, MOST_DOCUMENT_BYTES // largest))
+        if most_values > _MOST_VALUES:
+            raise BertprepError(
+                f"{self._location}: has lists with {most_values:,} texts in a row group, more than the {_MOST_VALUES:,} "
+                "that are read; write it with smaller row groups"
+            )
+        return max(1, min(_MOST_ROWS, MOST_DOCUMENT_BYTES // row_bytes))
 
     def _dictionary_bytes(self, chunk: dict[int, Any]) -> int:
         """The size of the dictionary page that a column may begin with; 0 if it has none."""
         self._raw.seek(min(chunk.get(_DICTIONARY_PAGE_AT, chunk[_PAGE_AT]), chunk[_PAGE_AT]))
         header, _ = _read_struct(self._raw.read(_HEADER_BYTES), 0, 0)
         return int(header[_PAGE_UNCOMPRESSED_BYTES]) if header[_PAGE_KIND] == _DICTIONARY_PAGE else 0
+
+
+def sizes_of_columns(raw: BinaryIO) -> Iterator[tuple[str, int, int]]:
+    """(name, number of values, number of rows) of each column in each row group.
+
+    Raises `OSError`, `ValueError`, `LookupError`, `TypeError` or `AttributeError` where the file is damaged.
+    """
+    for group in _footer(raw)[_ROW_GROUPS]:
+        for chunk in (chunk[_CHUNK_FACTS] for chunk in group[_CHUNKS]):
+            yield chunk[_PATH][0].decode(), chunk[_VALUES], group[_ROWS]
 
 
 def _footer(raw: BinaryIO) -> dict[int, Any]:
@@ -152,15 +188,16 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     return value | data[at] << shift, at + 1
 
 
-def show_names(names: Iterable[str]) -> str:
-    r"""The names of fields for a one-line error message, whatever they contain; only the first of many.
+def _leads_to(path: list[str], stored: list[str]) -> bool:
+    """Whether a column is stored under the names of `path`: lists have two names of their own between these.
 
-    >>> show_names(["id", "te\nxt"]), show_names([])
-    ("'id', 'te\\nxt'", 'none')
+    >>> _leads_to(["text"], ["text", "list", "element"]), _leads_to(["text", "en"], ["text", "de"])
+    (True, False)
     """
-    shown = [repr(name if len(name) <= _SHOWN else name[:_SHOWN] + "...") for name in names]
-    more = len(shown) - _SHOWN
-    return ", ".join(shown[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "") or "none"
+    if path[0] != stored[0]:
+        return False
+    names = iter(stored)
+    return all(name in names for name in path)
 
 
 @contextmanager
@@ -170,7 +207,7 @@ def open_parquet(location: str) -> Iterator[ParquetRows]:
     import pyarrow.parquet as pq
 
     try:
-        with open_raw(location) as raw, pq.ParquetFile(raw, pre_buffer=False, buffer_size=BUFFER_BYTES) as file:
+        with open_raw(location) as raw, pq.ParquetFile(raw, **_OPTIONS) as file:
             yield ParquetRows(raw, file, location)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0]

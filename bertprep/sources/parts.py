@@ -14,6 +14,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.sources import catalogue
 from bertprep.sources.catalogue import DEFAULT_MODEL, MODELS, NAMES, WIKIPEDIA_DATE, HubFiles
 from bertprep.sources.corpora import BOOKS, wiki
+from bertprep.sources.pushed import check_dataset_name, finish_pushed, list_pushed
 from bertprep.sources.streams import is_web
 from bertprep.sources.tasks.weights import write_bert_config
 from bertprep.sources.transfer.http import Web
@@ -23,6 +24,8 @@ from bertprep.sources.transfer.own_files import list_dump, list_folder, list_url
 from bertprep.workspace.layout import GOOGLE_PREFIX, VOCABULARY, Workspace
 
 ALL = "all"
+DATASET = "dataset"
+"""What stands before the names of pushed data sets of records."""
 ENGLISH = "en"
 PARQUET = "parquet"
 """The folder of a task's files as they are on the Hub, below the folder of the files made from them."""
@@ -45,7 +48,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A request to download, checked when built."""
+    """A request to download, checked when built: `names` of `NAMES`, "all", or "dataset" and OWNER/NAME after it."""
 
     names: tuple[str, ...]
     language: str = ENGLISH
@@ -56,8 +59,15 @@ class Request:
 
     def __post_init__(self) -> None:
         for name in self.names:
-            if name not in (*NAMES, ALL):
-                raise UsageError(f"{name}: cannot be downloaded; choose from {', '.join(NAMES)}, or {ALL}")
+            if name not in (*NAMES, ALL, DATASET, *self.datasets):
+                raise UsageError(
+                    f"{name}: cannot be downloaded; choose from {', '.join(NAMES)}, or {ALL}; {DATASET} OWNER/NAME is one of "
+                    "records that was pushed"
+                )
+        if DATASET in self.names and not self.datasets:
+            raise UsageError(f"{DATASET}: which one? give OWNER/NAME of a data set of records that was pushed")
+        for name in self.datasets:
+            check_dataset_name(name)
         if not self.names:
             raise UsageError(f"nothing is named; choose from {', '.join(NAMES)}, or {ALL}")
         if not re.fullmatch("[a-z]+(-[a-z]+)*", self.language):
@@ -75,6 +85,12 @@ class Request:
             if not re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", model):
                 raise UsageError(f"--model {model}: must be a model of the Hub, such as {DEFAULT_MODEL}")
 
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The pushed data sets: names with a "/" after "dataset"."""
+        after = self.names[self.names.index(DATASET) :] if DATASET in self.names else ()
+        return tuple(dict.fromkeys(name for name in after if "/" in name))
+
     def _check_goes_with(self, option: str, given: bool, *names: str) -> None:
         if given and not any(self.asks_for(name) for name in names):
             raise UsageError(f"{option} goes with {' or '.join(names)}, which is not asked for")
@@ -89,7 +105,8 @@ def find_parts(request: Request, workspace: Workspace) -> list[Part]:
         "wikipedia": _wikipedia, "bookcorpus": _bookcorpus, "squad": _squad, "glue": _glue, "weights": _weights,
         "vocab": _vocab,
     }  # fmt: skip
-    return [part for name in NAMES if request.asks_for(name) for part in makers[name](request, workspace)]
+    known = [part for name in NAMES if request.asks_for(name) for part in makers[name](request, workspace)]
+    return [*known, *(_dataset(name, workspace) for name in request.datasets)]
 
 
 def _from_hub(name: str, label: str, folder: Path, files: HubFiles, finish: Callable[[], None] = lambda: None) -> Part:
@@ -200,6 +217,12 @@ def _finish_vocab(folder: Path, model: str, workspace: Workspace) -> None:
 
         for release in releases:
             link_into(workspace.google_release(release), folder / VOCABULARY)
+
+
+def _dataset(name: str, workspace: Workspace) -> Part:
+    folder = workspace.download(f"{DATASET}s") / name
+    files = HubFiles(name, keep_folders=True)
+    return Part(DATASET, name, folder, source_of(files), lambda hub, _: list_pushed(files, hub), partial(finish_pushed, folder))
 
 
 def _whole_names(models: tuple[str, ...]) -> list[str]:

@@ -1,20 +1,30 @@
-"""Readers of the documents of one source file, unchanged and in order: plain text, JSON Lines, Parquet.
+"""Readers of the documents of one source file, unchanged and in order: plain text, JSON Lines, CSV, Parquet, Arrow.
 
-Each reader streams, with one document in memory (Parquet: several), none longer than `MOST_DOCUMENT_BYTES`. It also yields
-empty documents, so that dropped ones can be counted.
+Each reader streams, with one document in memory (Parquet, Arrow: several), none longer than `MOST_DOCUMENT_BYTES`. It also
+yields empty documents, so that dropped ones can be counted.
 """
 
 import codecs
+import csv
 import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import Any, BinaryIO
 
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError
 from bertprep.files.archives import BUFFER_BYTES
-from bertprep.sources.parquet import open_parquet, show_names
+from bertprep.sources.arrow import open_arrow
+from bertprep.sources.fields import column_texts, find_column, find_value, no_field, to_text
+from bertprep.sources.parquet import open_parquet
 from bertprep.sources.streams import open_stream
 from bertprep.text.documents import MOST_DOCUMENT_BYTES, check_encoding, too_long
+
+_MISSING = frozenset(
+    {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}
+    | {"<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
+)
+"""What pandas, by which `datasets` reads tables, takes for missing."""
 
 
 def read_text(location: str) -> Iterator[str]:
@@ -96,32 +106,81 @@ def read_json_lines(location: str, field: str) -> Iterator[str]:
                 ) from error
             if not isinstance(row, dict):
                 raise BertprepError(f"{location}: line {number:,}: expected a JSON object, found {_shown(line)}")
-            if field not in row:
-                raise _no_field(f"{location}: line {number:,}: has no field", field, row)
-            yield _text(row[field], f"{location}: line {number:,}: field {field!r}")
+            where = partial("{}: line {:,}".format, location, number)
+            value = row[field] if field in row else find_value(row, field, where)
+            yield to_text(value, lambda where=where: f"{where()}: field {field!r}", row)  # type: ignore[misc]
 
 
 def read_parquet(location: str, field: str) -> Iterator[str]:
     """The column `field`, row by row; null is an empty document."""
     with open_parquet(location) as file:
-        if field not in file.schema.names:
-            raise _no_field(f"{location}: has no column", field, file.schema.names)
-        for number, (value,) in enumerate(file.read([field])):
-            yield _text(value, f"{location}: row {number:,}: column {field!r}")
+        yield from column_texts(file.column(find_column(file.schema, field, location)), field, location)
 
 
-def _no_field(what: str, field: str, found: Iterable[str]) -> UsageError:
-    return UsageError(f"{what} {field!r}, but {show_names(found)}; name the one with the text by --field")
+def read_arrow(location: str, field: str) -> Iterator[str]:
+    """The column `field` of an Arrow file, row by row; null is an empty document."""
+    with open_arrow(location) as file:
+        yield from column_texts(file.column(find_column(file.schema, field, location)), field, location)
 
 
-def _text(value: Any, where: str) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise BertprepError(f"{where}: expected text, found {type(value).__name__} {_shown(value)}")
-    if len(value) > MOST_DOCUMENT_BYTES:
-        raise too_long(where, "it")
-    return value
+def read_table(location: str, field: str, delimiter: str) -> Iterator[str]:
+    """The column `field` of a table in text, CSV or TSV, whose first line names the columns.
+
+    Quotes, and line ends between them, are as in `datasets`; the cells that it takes for missing are empty documents.
+    """
+    lines = _TableLines(location)
+    rows = lines.rows(delimiter)
+    header = next(rows, [])
+    if field not in header:
+        raise no_field(f"{location}: has no column", field, header)
+    column = header.index(field)
+    for row in rows:
+        if not column < len(row) <= len(header):
+            raise BertprepError(
+                f"{location}: line {lines.start:,}: expected {len(header):,} cells as in the first line, found {len(row):,}; "
+                'put text with a separator or a line end between quotes, "..."'
+            )
+        yield "" if row[column] in _MISSING else row[column]
+
+
+class _TableLines:
+    """The lines of a table for csv.reader, which takes as many for a row as its quotes demand."""
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+        self.start = 0  # the line where the row begins
+
+    def rows(self, delimiter: str) -> Iterator[list[str]]:
+        """The cells of each row; blank lines are skipped."""
+        usual = csv.field_size_limit(MOST_DOCUMENT_BYTES + 1)
+        try:
+            for row in csv.reader(self._read(), delimiter=delimiter):
+                if any(map(str.strip, row)):
+                    yield row
+                self.start = 0
+        except csv.Error as error:
+            raise BertprepError(f"{self._location}: line {self.start:,}: cannot be read as a table: {error}") from error
+        finally:
+            csv.field_size_limit(usual)
+
+    def _read(self) -> Iterator[str]:
+        characters = 0
+        for number, line in enumerate(_lines(self._location), start=1):
+            if not self.start:
+                self.start, characters = number, 0
+            characters += len(line)
+            if characters > MOST_DOCUMENT_BYTES:
+                raise too_long(f"{self._location}: line {self.start:,}", "a row from there on")
+            if "\0" in line:
+                raise BertprepError(
+                    f"{self._location}: line {number:,}: has a zero byte, which text has not; write the file again"
+                )
+            yield line
+        if self.start:
+            raise BertprepError(
+                f"{self._location}: line {self.start:,}: has a quote that no other one closes; is the file whole? "
+                'A quote within text is written as two, ""'
+            )
 
 
 def _shown(value: Any) -> str:

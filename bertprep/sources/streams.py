@@ -23,9 +23,14 @@ def is_web(location: str) -> bool:
     return urlsplit(location).scheme in ("http", "https")
 
 
+def is_glob(location: str) -> bool:
+    """Whether a path or URL has wildcards; those of a web address are only `*`, since the others mean something there."""
+    return "*" in urlsplit(location).path if is_web(location) else any(sign in location for sign in "*?[")
+
+
 def suffixes(location: str) -> tuple[str, str]:
     """The suffixes of the name and its compression: ('.jsonl', '.gz'); '' for a missing one."""
-    name = PurePosixPath(location.partition("?")[0] if is_url(location) else location)
+    name = PurePosixPath(_hops(location)[1].partition("?")[0] if is_url(location) else location)
     compression = name.suffix.lower() if name.suffix.lower() in COMPRESSIONS else ""
     kind = (PurePosixPath(name.stem) if compression else name).suffix.lower()
     return kind.partition("-")[0], compression  # parts of a dump are named ....xml-p1p41242.bz2
@@ -63,14 +68,44 @@ def open_raw(location: str) -> Iterator[BinaryIO]:
 def identify(location: str) -> dict[str, Any]:
     """Size and identity of a file at a URL, as reported by its file system, without reading it."""
     file_system, path = _file_system(location)
+    with _explained(location):
+        return {"name": location, "bytes": file_system.info(path).get("size"), "key": file_system.ukey(path)}
+
+
+def find_files(location: str) -> list[str] | None:
+    """The URLs of the files that match a URL with wildcards, or are below a folder, sorted; None for the URL of a file."""
+    file_system, path = _file_system(location)
+    with _explained(location):
+        if is_glob(path) and not file_system.exists(path):
+            found = [name for name, info in file_system.glob(path, detail=True).items() if info["type"] == "file"]
+        elif file_system.isdir(path):
+            found = file_system.find(path)
+        else:
+            return None
+    before, hop, after = _hops(location)
+    start = hop.rstrip("/").removesuffix(path)  # with the host, which paths lack
+    return [f"{before}{start}{name}{after}" for name in sorted(found)]
+
+
+def _hops(location: str) -> tuple[str, str, str]:
+    """The hop of a chained URL that has the file's path, with what stands before and after it.
+
+    >>> _hops("zip://a/*.txt::s3://bucket/a.zip"), _hops("simplecache::s3://bucket/a.txt")
+    (('', 'zip://a/*.txt', '::s3://bucket/a.zip'), ('simplecache::', 's3://bucket/a.txt', ''))
+    """
+    hops = location.split("::")
+    at = next(number for number, hop in enumerate(hops) if "://" in hop)
+    return "".join(f"{hop}::" for hop in hops[:at]), hops[at], "".join(f"::{hop}" for hop in hops[at + 1 :])
+
+
+@contextmanager
+def _explained(location: str) -> Iterator[None]:
     try:
-        info = file_system.info(path)
-        key = file_system.ukey(path)
+        yield
     except FileNotFoundError:
         raise UsageError(f"--input {location}: does not exist") from None
     except Exception as error:  # each file system has errors of its own
         raise BertprepError(f"{location}: cannot be reached: {error}") from error
-    return {"name": location, "bytes": info.get("size"), "key": key}
 
 
 def _file_system(location: str) -> tuple[Any, str]:

@@ -35,7 +35,7 @@ def make_examples(
     tokens, a, b = _tokenize(rows, tokenizer)
     a_sizes, b_sizes = truncated_sizes(a.sizes, b.sizes, seq)
     has_b = b_sizes > 0
-    input_ids, segment_ids = (np.zeros((count, seq), np.int32) for _ in range(2))
+    input_ids, segment_ids = np.full((count, seq), vocabulary.pad, np.int32), np.zeros((count, seq), np.int32)
     number = np.arange(count)
     input_ids[:, 0] = vocabulary.cls
     _copy(tokens, Segments(a.starts, a_sizes), input_ids, np.ones(count, np.int64))

@@ -18,7 +18,14 @@ from bertprep.config import DEFAULT_DIALECT, Dialect, GlueSettings, RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.instances import Tokenizer, Vocabulary
 from bertprep.records.convert import write_examples
-from bertprep.records.examples import Examples
+from bertprep.records.examples import (
+    ClassificationExamples,
+    Examples,
+    RegressionExamples,
+    Shape,
+    SquadEvalExamples,
+    SquadExamples,
+)
 from bertprep.records.make import ShardResult, TextShard
 from bertprep.tasks import EXAMPLES_PER_FILE
 from bertprep.tasks.glue import GlueTask
@@ -39,8 +46,15 @@ class Source(Protocol):
     def counts(self) -> dict[str, int]: ...
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of their numbers, where there are some."""
+
+    @property
     def blocks(self) -> dict[str, int]:
         """How many blocks each split has."""
+
+    def shape(self, split: str) -> Shape:
+        """What all examples of a split have in common."""
 
     def prepare(self) -> None:
         """Load all that workers share."""
@@ -63,8 +77,15 @@ class GlueSource:
         return {f"{split}_examples": count_rows(file, self.task) for split, file in self.files.items()}
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        return self.task.labels
+
+    @property
     def blocks(self) -> dict[str, int]:
         return {split: len(file.starts) for split, file in self.files.items()}
+
+    def shape(self, split: str) -> Shape:  # noqa: ARG002 - all splits have the same
+        return Shape(RegressionExamples if self.task.is_regression else ClassificationExamples, self.settings.seq, 0)
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
@@ -85,6 +106,7 @@ class SquadSource:
 
     features: Mapping[str, SquadFeatures]
     vocabulary: Vocabulary
+    labels: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -99,6 +121,9 @@ class SquadSource:
     @property
     def blocks(self) -> dict[str, int]:
         return {split: -(-len(features) // EXAMPLES_PER_FILE) for split, features in self.features.items()}
+
+    def shape(self, split: str) -> Shape:
+        return Shape(SquadExamples if split == TRAINING else SquadEvalExamples, self.features[split].settings.seq, 0)
 
     def prepare(self) -> None:
         kernels.load()
@@ -137,6 +162,14 @@ class TaskRecordMaker:
     def vocabulary(self) -> Vocabulary:
         return self.source.vocabulary
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.source.labels
+
+    def shape(self, split: str) -> Shape:
+        """What all examples of a split have in common."""
+        return self.source.shape(split)
+
     def prepare(self) -> None:
         """Load all that workers share, so that a forked worker has it at once."""
         self.source.prepare()
@@ -148,12 +181,12 @@ class TaskRecordMaker:
     def make(self, task: tuple[TaskShard, dict[RecordFormat, Path]]) -> ShardResult:
         """Make the missing record files of a block."""
         shard, paths = task
-        blocks = list(self.source.examples(shard.split, shard.number))  # once for both formats
+        blocks = list(self.source.examples(shard.split, shard.number))  # once for all formats
         records = sum(map(len, blocks))
         if not records:
             raise BertprepError(f"{shard.path}: gives no example; see that nothing else writes there, and try again")
         facts = {}
         for name, path in paths.items():
-            written = write_examples(blocks, path, name, self.dialect)
+            written = write_examples(blocks, path, name, self.dialect, self.labels)
             facts[name] = {"examples": written.records, "bytes": written.bytes, "sha256": written.sha256}
         return ShardResult(shard, facts, records)

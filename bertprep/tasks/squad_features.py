@@ -69,7 +69,7 @@ class SquadFeatures:
         taken = slice(start, start + count)
         examples = self.examples[taken]
         kernels.load().write_windows(
-            count, seq, self.vocabulary.cls, self.vocabulary.sep,
+            count, seq, self.vocabulary.cls, self.vocabulary.sep, self.vocabulary.pad,
             self.queries, self.query_starts[examples], self.query_sizes[examples],
             self.words.tokens, self.window_starts[taken], self.window_sizes[taken],
             made.input_ids, made.input_mask, made.segment_ids,

@@ -2,10 +2,13 @@
 
     WORKDIR/download/CORPUS/listing.json                      what a download consists of, with every file's sha256
     WORKDIR/download/CORPUS/...                               its files, as they are at their source
+    WORKDIR/download/datasets/OWNER/NAME/CONFIG-SPLIT/...     the same of a split of a data set on the Hub
+    WORKDIR/download/web/1f2e3d4c5b6a7988/...                 the same of an address given as input
     WORKDIR/download/squad/{v1.1,v2.0}/train-v1.1.json        task data as trainers read it; parquet/ holds what it is made of
     WORKDIR/download/{CoLA,MRPC,MNLI,...}/train.tsv
     WORKDIR/download/weights/google-bert/bert-base-uncased/   bert_config.json, vocab.txt, model.safetensors, ...
     WORKDIR/download/vocab/google-bert/bert-base-uncased/vocab.txt
+    WORKDIR/download/datasets/OWNER/NAME/{manifest.json,train/,test/,...}   records that were pushed to the Hub
     WORKDIR/download/google_pretrained_weights/uncased_L-12_H-768_A-12/bert_model.ckpt.index, ...   the same in Google's files
     WORKDIR/download/nvidia_pretrained/bert_tf_squad11_base_128/{bert_config.json,vocab.txt}
     WORKDIR/formatted/CORPUS/CORPUS_00000.txt                 cleaned text: a paragraph a line, a blank line after each document
@@ -16,16 +19,22 @@
     WORKDIR/tfrecord/SETTINGS/CORPUS/vocab.txt                the vocabulary that the records were made with
     WORKDIR/tfrecord/SETTINGS/CORPUS/{training,test}/CORPUS_training_00000.tfrecord
     WORKDIR/ofrecord/SETTINGS/CORPUS/{training,test}/part-0
+    WORKDIR/arrow/SETTINGS/CORPUS/{train,test}/CORPUS_training_00000.arrow
+    WORKDIR/arrow/SETTINGS/CORPUS/dataset_dict.json           what datasets.load_from_disk reads (`records.dataset_info`),
+    WORKDIR/arrow/SETTINGS/CORPUS/{train,test}/{state.json,dataset_info.json}   as this too
+    WORKDIR/parquet/SETTINGS/CORPUS/{train,test}/CORPUS_training_00000.parquet
     WORKDIR/tfrecord/SETTINGS/{squad_v1.1,glue_mrpc}/...      of a fine-tuning task, the same with other splits (TASK_SPLITS)
     WORKDIR/tfrecord/SETTINGS/squad_v1.1/dev.json             the questions that the records in dev/ are made of
 
-    DIR/manifest.json                                         for --output DIR, for both formats
+    DIR/manifest.json                                         for --output DIR, for all formats
     DIR/vocab.txt
     DIR/tfrecord/CORPUS_training_00000.tfrecord
     DIR/ofrecord/part-0
+    DIR/arrow/{CORPUS_training_00000.arrow,state.json,dataset_info.json}
+    DIR/parquet/CORPUS_training_00000.parquet
 
 The names are those of the field: NVIDIA's bertPrep for shards, TFRecords and SETTINGS; part-0, part-1, ... are the defaults of
-OneFlow's readers. A folder of record files holds nothing else, since trainers read everything in it.
+OneFlow's readers. A folder of TFRecord, OFRecord or Parquet files holds nothing else, since trainers read everything in it.
 """
 
 import re
@@ -35,12 +44,14 @@ from pathlib import Path
 from bertprep.config import DEFAULT_DIALECT, GZIP, TF2, Dialect, GlueSettings, InstanceSettings, RecordFormat, SquadSettings
 
 TRAINING, TEST = SPLITS = ("training", "test")
+TRAIN = "train"
+"""The folder of the training split where `datasets` is to find it."""
 DEV, DEV_MISMATCHED, SUBMISSION, SUBMISSION_MISMATCHED = TASK_SPLITS = (
     "dev", "dev_mismatched", "submission", "submission_mismatched",
 )  # fmt: skip
 """The splits of a fine-tuning task besides training: MNLI has two of each; those for submissions have no labels."""
 SPLIT_NAMES = {
-    TRAINING: TRAINING, "train": TRAINING, TEST: TEST, "eval": TEST, "validation": TEST, DEV: TEST,
+    TRAINING: TRAINING, TRAIN: TRAINING, TEST: TEST, "eval": TEST, "validation": TEST, DEV: TEST,
     **{name: name for name in TASK_SPLITS if name != DEV},
 }  # fmt: skip
 """The split that a folder of any tool's name holds."""
@@ -109,7 +120,16 @@ def record_file_name(
     """
     if record_format == RecordFormat.OFRECORD:
         return f"part-{shard:0{part_digits}}"
-    return f"{corpus}_{split}_{shard:05d}.tfrecord" + (".gz" if dialect.compress == GZIP else "")
+    return f"{corpus}_{split}_{shard:05d}.{record_format}" + (".gz" if dialect.compress == GZIP else "")
+
+
+def split_folder(record_format: RecordFormat, split: str) -> str:
+    """The name of a split's folder: training is train where that is the name that `datasets` looks for.
+
+    >>> [split_folder(RecordFormat(name), TRAINING) for name in ("tfrecord", "arrow")]
+    ['training', 'train']
+    """
+    return TRAIN if split == TRAINING and record_format.is_columnar else split
 
 
 def split_order(split: str) -> tuple[int, str]:

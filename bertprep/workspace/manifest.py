@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import bertprep
-from bertprep.config import GLUE, SPLITTERS, SQUAD, SQUAD_VERSIONS, TASKS
+from bertprep.config import GLUE, SPLITTERS, SQUAD, SQUAD_VERSIONS, TASKS, RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.untrusted import (
     CORPUS,
@@ -93,7 +93,8 @@ KINDS = {
         needed_facts=("bytes", "sha256", "examples"),
     ),
 }  # fmt: skip
-_VOCABULARY = {"tokens": POSITIVE, "sha256": SHA256}
+_TOKEN = Rule("a token's number, 0 to 2,097,151", lambda value: type(value) is int and 0 <= value < 1 << 21)
+_VOCABULARY = {"tokens": POSITIVE, "sha256": SHA256, "pad": _TOKEN}
 _TEXT = {"bytes": COUNT, "crc32c": TEXT}
 _OF_TASK = {SQUAD: ("version", "doc_stride", "max_query"), GLUE: ("name", "labels")}
 """What `made_with` needs of each task."""
@@ -177,6 +178,19 @@ def tokens_of_vocabulary(manifest: Manifest) -> int | None:
     """The size of the records' vocabulary, if the manifest has it."""
     tokens: int | None = manifest.made_with.get("vocabulary", {}).get("tokens")
     return tokens
+
+
+def pad_of_vocabulary(manifest: Manifest) -> int | None:
+    """The number of [PAD] in the records' vocabulary, if the manifest knows the vocabulary."""
+    vocabulary = manifest.made_with.get("vocabulary")
+    pad: int | None = None if vocabulary is None else vocabulary.get("pad", 0)
+    return pad
+
+
+def packages_of(files: Collection[str]) -> list[str]:
+    """The packages whose version could change record files of these names."""
+    columnar = tuple(f".{each}" for each in RecordFormat if each.is_columnar)
+    return ["llvmlite", "numpy", *(["pyarrow"] if any(name.endswith(columnar) for name in files) else [])]
 
 
 def versions_of(*packages: str) -> dict[str, str]:

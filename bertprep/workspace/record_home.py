@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ from bertprep.config import RECORD_FORMATS
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import TEMPORARY_SUFFIX, atomic_file
 from bertprep.untrusted import read_bounded
-from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, SPLITS, VOCABULARY
+from bertprep.workspace.layout import LISTING, MANIFEST, SPLIT_NAMES, SPLITS, VOCABULARY
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, Manifest, is_in_place, read_manifest, sha256_of
 
 _JOURNAL = MANIFEST + JOURNAL_SUFFIX
@@ -59,8 +60,8 @@ class RecordHome:
     @property
     def is_unfinished(self) -> bool:
         """Whether a run for these records is unfinished or in progress; one for another format does not count."""
-        if not (self.folder / _JOURNAL).exists():
-            return False
+        if not (self.folder / _JOURNAL).exists():  # a download gets its manifest when it is complete
+            return (self.folder / LISTING).exists() and not (self.folder / MANIFEST).exists()
         return not (self.prefix and self.manifest and is_in_place(self.records, self.manifest.files))
 
 
@@ -104,6 +105,13 @@ def part_digits(folder: Path) -> int:
     places = (folder / split for split in ("", *SPLITS))
     files = (path.name for place in places if place.is_dir() for path in place.iterdir())
     return 5 if any(map(_OLD_PART.fullmatch, files)) else 1
+
+
+def check_free(folder: Path, paths: Iterable[Path]) -> None:
+    """Raise if one of the files to be written exists, and bertprep has not written to the folder."""
+    for path in () if _has_manifest(folder) else paths:
+        if path.exists():
+            raise BertprepError(f"{path}: exists and is in no manifest; choose another folder, or remove this one")
 
 
 def check_vocabulary_place(folder: Path, sha256: str | None) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 import bertprep
 from bertprep import records
@@ -25,6 +26,7 @@ from bertprep.records.data_sets import find_data_sets
 from bertprep.records.examples import PretrainingExamples
 from tests.check.faulty import Spoiled, Values, frame, split_frames
 from tests.golden import GOLDEN
+from tests.records.columns import with_types, write_arrow_file
 from tests.records.handmade import Dialect, Number, message
 
 SETTINGS = InstanceSettings(seq=24, pred=4)
@@ -46,8 +48,8 @@ class Target:
     dialect: Dialect
 
     @property
-    def is_compressed(self) -> bool:
-        return self.content[:2] == b"\x1f\x8b"
+    def has_frames(self) -> bool:
+        return self.name not in ("gzip", "arrow", "parquet", "Arrow of another tool")
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def rows_of(examples: PretrainingExamples) -> list[bytes]:
 
 
 def make_targets(corpus: Path, folder: Path) -> list[Target]:
-    """Both formats as bertprep writes them, and TFRecord as other tools may: other names and order, unpacked, gzip."""
+    """All formats as bertprep writes them, and as other tools may: other names and order, unpacked, gzip, other types."""
     made = bertprep.create(settings=SETTINGS, inputs=[corpus], output=folder, vocab=GOLDEN / "vocab.txt", workers=1)
     targets = []
     for record_format, manifest in made.manifests.items():
@@ -82,6 +84,14 @@ def make_targets(corpus: Path, folder: Path) -> list[Target]:
         targets.append(Target(f"{record_format} of another tool", record_format, others, rows, values, other))
         if record_format == "tfrecord":
             targets.append(Target("gzip", record_format, gzip.compress(content, mtime=0), rows, values, ours))
+            path = folder / "first"
+            path.write_bytes(content)
+            for name in ("arrow", "parquet"):
+                bertprep.convert(path, folder / f"first.{name}", to=name)
+                targets.append(Target(name, name, (folder / f"first.{name}").read_bytes(), rows, values, ours))
+            table = pa.ipc.open_stream((folder / "first.arrow").read_bytes()).read_all()
+            write_arrow_file(with_types(table, lambda _: pa.int64(), lambda kind, _: pa.list_(kind)), path)
+            targets.append(Target("Arrow of another tool", "arrow", path.read_bytes(), rows, values, ours))
     return targets
 
 
@@ -92,7 +102,7 @@ def damage_case(targets: list[Target], seed: int | str) -> Damaged:
     chance = rng.random()
     if chance < 0.02:
         return Damaged(target, rng.randbytes(rng.randrange(400)), has_checksums=True)
-    if chance < 0.35 or target.is_compressed:
+    if chance < 0.35 or not target.has_frames:
         return Damaged(target, damage(target.content, rng), has_checksums=target.record_format == "tfrecord")
     frames = split_frames(target.content, target.record_format)
     start, stop = (12, -4) if target.record_format == "tfrecord" else (8, None)

@@ -1,6 +1,7 @@
 """Data sets are converted and redistributed, with the bytes of `create`, after any interruption, and never by mistake."""
 
 import gzip
+import json
 import os
 import random
 import shutil
@@ -16,7 +17,7 @@ import pytest
 import bertprep
 from bertprep import records
 from bertprep.cli import main
-from bertprep.config import RecordFormat
+from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.records.convert import Span
 from bertprep.records.data_sets import find_records
@@ -27,7 +28,7 @@ from bertprep.workspace.manifest import read_manifest
 from tests.golden import GOLDEN
 from tests.records.handmade import FIRST, PRED, SECOND, SEQ, Dialect, file_of, random_record
 
-OTHER = {"tfrecord": "ofrecord", "ofrecord": "tfrecord"}
+OTHER = {"tfrecord": "ofrecord", "ofrecord": "tfrecord", "arrow": "tfrecord", "parquet": "tfrecord"}
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,7 @@ def created(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     """The data sets that one `create` makes: a folder a format, three training files and one for testing."""
     made = bertprep.create(
         settings=bertprep.InstanceSettings(dupe=1),
+        formats=RECORD_FORMATS,
         vocab=GOLDEN / "vocab.txt",
         workdir=_sharded(golden_corpus, tmp_path_factory.mktemp("created")),
         corpus="gold",
@@ -69,22 +71,52 @@ def assert_same_values(found: list[Path], expected: list[Path]) -> None:
         np.testing.assert_array_equal(mine, other)
 
 
-@pytest.mark.parametrize("source", ["tfrecord", "ofrecord"])
-def test_a_converted_data_set_equals_that_of_create(created: dict[str, Path], tmp_path: Path, source: str) -> None:
-    converted = bertprep.convert(created[source], tmp_path / "converted", workers=1)
-    assert converted.format == OTHER[source]
-    assert contents(tmp_path / "converted") == contents(created[OTHER[source]])
-    mine, theirs = read_manifest(tmp_path / "converted"), read_manifest(created[OTHER[source]])
+@pytest.mark.parametrize(
+    ("source", "asked"),
+    [*((name, None) for name in OTHER), ("tfrecord", "arrow"), ("ofrecord", "parquet"), ("arrow", "parquet")],
+)
+def test_a_converted_data_set_equals_that_of_create(
+    created: dict[str, Path], tmp_path: Path, source: str, asked: str | None
+) -> None:
+    to = asked or OTHER[source]
+    converted = bertprep.convert(created[source], tmp_path / "converted", to=asked, workers=1)
+    assert converted.format == to
+    assert contents(tmp_path / "converted") == contents(created[to])
+    mine, theirs = read_manifest(tmp_path / "converted"), read_manifest(created[to])
     assert mine
     assert theirs
     assert mine.files == theirs.files == converted.files
+    assert mine.versions == theirs.versions
     origin = read_manifest(created[source])
     assert origin
     assert mine.made_with == {
         **theirs.made_with,
-        "converted_to": {"format": OTHER[source], "shards": None},
+        "converted_to": {"format": to, "shards": None},
         "converted_from": {name: facts["sha256"] for name, facts in origin.files.items()},
     }
+
+
+def test_arrow_without_splits_is_one_dataset(created: dict[str, Path], tmp_path: Path) -> None:
+    source, command = created["tfrecord"] / "training", ["convert", "--to", "arrow", "--workers", "1"]
+    assert main([*command, str(source), str(tmp_path / "target")]) == 0
+    made = contents(tmp_path / "target")
+    assert sorted(made) == [
+        *(f"arrow/{name}" for name in ("dataset_info.json", *(f"gold_training_0000{n}.arrow" for n in range(3)), "state.json")),
+        "vocab.txt",
+    ]
+    assert json.loads(made["arrow/state.json"])["_split"] == "train"
+    (tmp_path / "target/arrow/state.json").unlink()
+    assert main([*command, str(source), str(tmp_path / "target")]) == 0
+    assert contents(tmp_path / "target") == made
+
+
+def test_a_dataset_of_somebody_else_is_not_replaced(
+    created: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = write(tmp_path / "target" / "dataset_dict.json", b"{}")
+    assert main(["convert", str(created["tfrecord"]), str(tmp_path / "target"), "--to", "arrow"]) == 1
+    assert complaint(capsys).startswith(f"{theirs}: exists and is in no manifest; choose another folder")
+    assert list(contents(tmp_path / "target")) == ["dataset_dict.json"]
 
 
 def test_a_converted_file_equals_that_of_create(created: dict[str, Path], tmp_path: Path) -> None:
@@ -335,7 +367,7 @@ def flip_a_byte(folder: Path) -> None:
         (lambda folder: write(folder / "test" / "part-0", b""), "part-0: is empty, it holds no records"),
         (
             lambda folder: write(folder / "test" / "part-0", b"no records at all"),
-            "is neither TFRecord nor OFRecord",
+            "is neither TFRecord, OFRecord, Arrow nor Parquet",
         ),
     ],
     ids=["damaged", "missing", "unfinished", "empty", "something else"],
@@ -365,7 +397,7 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         (["FOLDER", "./FOLDER/"], 2, "FOLDER: is the source itself"),
         (["FOLDER", "FOLDER/below"], 2, "FOLDER/below: source and target must not contain each other (FOLDER)"),
         (["FOLDER", "."], 2, ".: source and target must not contain each other (FOLDER)"),
-        (["RECORDS", "out", "--to", "parquet"], 2, "--to parquet: unknown; choose tfrecord or ofrecord"),
+        (["RECORDS", "out", "--to", "csv"], 2, "--to csv: unknown; choose one of tfrecord, ofrecord, arrow, parquet"),
         (["RECORDS", "out", "--shards", "0"], 2, "--shards 0: there must be at least 1 file"),
         (["RECORDS", "out", "--shards", "3"], 2, "--shards 3: the source has 2 records, so at most as many files"),
         (["RECORDS", "out", "--pick", "0"], 2, "--pick 0: there must be at least 1 record"),
@@ -374,15 +406,15 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         (["FOLDER", "out", "--pick", "1", "--shards", "2"], 2, "--shards 2: --pick 1 gives at most as many files"),
         (["RECORDS", "FOLDER"], 2, "FOLDER: is a folder; name the file to write, or give --shards"),
         (["FOLDER", "RECORDS"], 2, "RECORDS: is a file; name a folder for the records"),
-        (["RECORDS", "NOTES"], 1, "NOTES: is neither TFRecord nor OFRecord"),
-        (["NOTES", "out"], 1, "NOTES: is neither TFRecord nor OFRecord"),
+        (["RECORDS", "NOTES"], 1, "NOTES: is neither TFRecord, OFRecord, Arrow nor Parquet"),
+        (["NOTES", "out"], 1, "NOTES: is neither TFRecord, OFRecord, Arrow nor Parquet"),
         (["EMPTY", "out"], 2, "EMPTY: holds no record files; name a folder that has them"),
         (
             ["ABOVE", "out"],
             2,
             "ABOVE: holds 2 data sets; name one, such as ABOVE/a",
         ),
-        (["BOTH", "out"], 2, "BOTH: holds files of both formats; choose one with --to"),
+        (["BOTH", "out"], 2, "BOTH: holds files of several formats; choose one with --to"),
         (["MIXED", "out"], 1, "MIXED/b: has records of 16 tokens and 2 predictions, expected 8 and 2 as MIXED/a has"),
         (["FOLDER", "TAKEN"], 1, "TAKEN/ofrecord/part-0: exists and is in no manifest"),
     ],

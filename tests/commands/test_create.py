@@ -13,11 +13,14 @@ import bertprep
 from bertprep.cli import main
 from bertprep.commands.create import create
 from bertprep.commands.shard import shard
+from bertprep.config import RECORD_FORMATS
 from bertprep.errors import BertprepError, UsageError
+from bertprep.instances import load_vocabulary
 from bertprep.records.data_sets import find_records
 from bertprep.workspace.manifest import sha256_of
-from tests.corpora import deal, sums
+from tests.corpora import deal, pad_at, sums
 from tests.golden import GOLDEN
+from tests.instances.examples import reference_examples
 
 VOCABULARY = GOLDEN / "vocab.txt"
 SETTINGS = bertprep.InstanceSettings(dupe=2)
@@ -53,37 +56,90 @@ def test_input_files_become_record_files_in_order(golden_corpus: Path, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("settings", "tfrecord", "ofrecord"),
+    ("settings", "tfrecord", "ofrecord", "arrow"),
     [
         (
             {},
             "ed2247335fc791ec2764b1b76abf611d9816df29f1974e28ff1472aafd239e81",
             "1c1a08db3238a1d5150cd64f317a69c25c1be953e1e550487b55f80eb115393b",
+            "4c4ac0fe3ba3dcfc3ea4fe0b6ba424ab72224ee0b1f816ff128a650c1ab30292",
         ),
         (
             {"seq": 512, "pred": 80},
             "bf78dc34bed496eabf3c3ee9425354c39bb253845e98a307d0975b9ef8fc6087",
             "80336edd249935f88d83fc71dd443394c5fdd76c31161e5db530ee2287ace768",
+            "1818eab97ece60cb1f1cb7213f3528af6f1817bfab843ce81a19ce9d8ed4fb7d",
         ),
         (
             {"dupe": 2, "whole_word": True},
             "a6badd57794d2e76e676215d9b19f06abf7c5c69d4c288a1f9cf7ead1dd91eea",
             "100ccd835e107c19bda997d5bc77590cb476d3455b5f78f3427067be32b4172d",
+            "17dd65af23396cb54abb8b8fc8df652a024c6247989cdfb81ecba8055a19fb32",
         ),
         (
             {"dupe": 2, "cased": True},
             "9628b393dcfc68bae4e975d6f29879c3b273e6bffe855588be1764d912243af4",
             "f63187fb3a8cc55ee980c003c2af1fa1b0ea77dcad7279dbba10e37051ae72fd",
+            "934d8935b318b241af978aab5a106bf5760f1e3931fc592d74c2f4ad14b15d06",
         ),
     ],
 )
 def test_the_bytes_are_the_same_on_every_python_and_machine(
-    settings: dict[str, Any], tfrecord: str, ofrecord: str, golden_corpus: Path, tmp_path: Path
+    settings: dict[str, Any], tfrecord: str, ofrecord: str, arrow: str, golden_corpus: Path, tmp_path: Path
 ) -> None:
-    asked = bertprep.InstanceSettings(**settings)
-    create(inputs=[golden_corpus], output=tmp_path, vocab=VOCABULARY, settings=asked, workers=1)
-    found = sums(tmp_path)
-    assert (found["tfrecord/corpus_training_00000.tfrecord"], found["ofrecord/part-0"]) == (tfrecord, ofrecord)
+    asked, formats = bertprep.InstanceSettings(**settings), ("tfrecord", "ofrecord", "arrow")
+    create(inputs=[golden_corpus], output=tmp_path, vocab=VOCABULARY, settings=asked, formats=formats, workers=1)
+    found, names = sums(tmp_path), ("corpus_training_00000.tfrecord", "part-0", "corpus_training_00000.arrow")
+    made = [found[f"{folder}/{name}"] for folder, name in zip(formats, names, strict=True)]
+    assert made == [tfrecord, ofrecord, arrow]
+
+
+@pytest.mark.parametrize(
+    ("pad", "settings"),
+    [
+        (4, bertprep.InstanceSettings(dupe=2)),
+        (200, bertprep.InstanceSettings(whole_word=True)),
+        (20_000, bertprep.InstanceSettings(seq=512, pred=80)),
+        (20_001, bertprep.InstanceSettings(seq=97, pred=9, short_seq_prob=1.0)),
+    ],
+    ids=["one byte", "two bytes", "three bytes", "three bytes, many short ones"],
+)
+def test_padding_is_the_number_of_pad(
+    pad: int, settings: bertprep.InstanceSettings, golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, vocab = tmp_path / "text.txt", pad_at(pad, tmp_path)
+    text.write_bytes(b"\n\n".join(golden_corpus.read_bytes().split(b"\n\n")[:20]))
+    asked = {"vocab": vocab, "settings": settings, "formats": RECORD_FORMATS}
+    made = create(inputs=[text], output=tmp_path / "made", **asked, workers=1, progress=True)
+    said = f"create: [PAD] is token {pad} of {vocab}: padding of input_ids has that id\n"
+    assert capsys.readouterr().err.count(said) == 1
+    expected = reference_examples(text, load_vocabulary(vocab), settings, seed=12345)
+    for record_format, manifest in made.manifests.items():
+        assert manifest.made_with["vocabulary"]["pad"] == pad
+        path = made.folders[record_format] / next(iter(manifest.files))
+        with bertprep.records.open(path) as file:
+            found = file[:]
+        assert len(found) == len(expected)
+        for row, example in enumerate(expected):
+            for name, padding in [("input_ids", pad), ("segment_ids", 0), ("masked_lm_positions", 0), ("masked_lm_ids", 0)]:
+                values = getattr(found, name)[row].tolist()
+                wanted = getattr(example, name)
+                assert values == [*wanted, *[padding] * (len(values) - len(wanted))], (row, name)
+            assert found.input_mask[row].sum() == len(example.input_ids)
+        assert (found.input_mask.sum(axis=1) < settings.seq).sum() > 10
+        other = {"tfrecord": "arrow", "arrow": "ofrecord", "ofrecord": "parquet", "parquet": "tfrecord"}[record_format]
+        converted = bertprep.convert(path, tmp_path / other, to=other, workers=1).target  # by the encoder of examples
+        (same,) = (made.folders[other] / name for name in made.manifests[other].files)
+        assert converted.read_bytes() == same.read_bytes()
+    assert main(["validate", str(tmp_path / "made"), "--workers", "1"]) == 0
+
+
+def test_a_vocabulary_with_pad_first_is_not_remarked_on(
+    golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = create(inputs=[golden_corpus], output=tmp_path, vocab=VOCABULARY, formats="ofrecord", workers=1, progress=True)
+    assert "[PAD]" not in capsys.readouterr().err
+    assert made.manifests["ofrecord"].made_with["vocabulary"] == {"tokens": 2937, "sha256": sha256_of(VOCABULARY)}
 
 
 def test_one_seed_gives_every_shard_the_same(golden_corpus: Path, tmp_path: Path) -> None:
@@ -103,25 +159,60 @@ def test_the_bytes_do_not_depend_on_workers_or_formats(golden_corpus: Path, tmp_
     found = []
     for workers in (1, 2, 3):
         out = tmp_path / f"workers{workers}"
-        create(inputs=inputs, output=out, vocab=VOCABULARY, settings=SETTINGS, workers=workers)
+        create(inputs=inputs, output=out, vocab=VOCABULARY, settings=SETTINGS, formats=RECORD_FORMATS, workers=workers)
         found.append(sums(out))
     out = tmp_path / "one format after the other"
-    for record_format in ("ofrecord", "tfrecord"):
+    for record_format in ("parquet", "ofrecord", "tfrecord", "arrow"):
         create(inputs=inputs, output=out, vocab=VOCABULARY, settings=SETTINGS, formats=record_format, workers=1)
     assert found[0] == found[1] == found[2] == sums(out)
 
 
 def test_a_corpus_has_both_splits_under_the_names_of_the_field(golden_corpus: Path, tmp_path: Path) -> None:
     shard([golden_corpus], bertprep.ShardSettings(splitter="lines"), workdir=tmp_path, corpus="gold", workers=2)
-    created = create(workdir=tmp_path, corpus="gold", vocab=VOCABULARY, settings=SETTINGS, workers=2)
+    asked = {"settings": SETTINGS, "formats": RECORD_FORMATS, "vocab": VOCABULARY}
+    created = create(workdir=tmp_path, corpus="gold", **asked, workers=2)
     assert created.folders["tfrecord"] == tmp_path / "tfrecord" / NAME / "gold"
     assert list(created.manifests["tfrecord"].files) == [
         *(f"training/gold_training_0000{n}.tfrecord" for n in range(4)),
         "test/gold_test_00000.tfrecord",
     ]
     assert list(created.manifests["ofrecord"].files) == [*(f"training/part-{n}" for n in range(4)), "test/part-0"]
+    for name in ("arrow", "parquet"):
+        assert created.folders[name] == tmp_path / name / NAME / "gold"
+        assert list(created.manifests[name].files) == [
+            *(f"train/gold_training_0000{n}.{name}" for n in range(4)),
+            f"test/gold_test_00000.{name}",
+        ]
+        assert "pyarrow" in created.manifests[name].versions
     documents = sum(facts["documents"] for facts in created.manifests["ofrecord"].files.values())
     assert documents == 150
+
+
+def test_what_datasets_reads_beside_arrow_files_is_repaired(golden_corpus: Path, tmp_path: Path) -> None:
+    """A function of the files, so that the same come back, also where only one of the files is made again."""
+    shard([golden_corpus], bertprep.ShardSettings(splitter="lines"), workdir=tmp_path, corpus="gold", workers=2)
+
+    def make() -> dict[str, str]:
+        created = create(workdir=tmp_path, corpus="gold", vocab=VOCABULARY, settings=SETTINGS, formats="arrow", workers=1)
+        return sums(created.folders["arrow"])
+
+    before = make()
+    folder = tmp_path / "arrow" / NAME / "gold"
+    names = [
+        "dataset_dict.json",
+        *(f"{split}/{name}.json" for split in ("test", "train") for name in ("dataset_info", "state")),
+    ]
+    assert [name for name in before if name.endswith(".json")] == [*names[:1], "manifest.json", *names[1:]]
+    for name in names:
+        (folder / name).write_text("{}")
+    (folder / "dataset_dict.json").unlink()
+    assert make() == before
+    (folder / "train" / "state.json").unlink()
+    (folder / "train" / "gold_training_00001.arrow").unlink()
+    assert make() == before
+    state = json.loads((folder / "train" / "state.json").read_text())
+    assert [file["filename"] for file in state["_data_files"]] == [f"gold_training_0000{n}.arrow" for n in range(4)]
+    assert len(state["_fingerprint"]) == 16
 
 
 def test_one_seed_is_in_the_manifest_and_not_in_the_folder_name(golden_corpus: Path, tmp_path: Path) -> None:

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import bertprep
 from bertprep.cli import main
+from bertprep.records.convert import write_examples
 from bertprep.records.data_sets import find_records
 from bertprep.records.examples import ClassificationExamples, RegressionExamples, SquadEvalExamples, SquadExamples
 from bertprep.tasks import glue_files
@@ -23,12 +26,13 @@ from bertprep.tasks import records as task_records
 from bertprep.workspace.journal import FAIL_AFTER
 from bertprep.workspace.layout import TEST, TRAINING
 from bertprep.workspace.manifest import read_manifest, sha256_of
-from tests.corpora import sums
+from tests.corpora import pad_at, sums
 from tests.golden import GOLDEN
 
 FINETUNE = GOLDEN / "finetune"
 VOCABULARY = GOLDEN / "vocab.txt"
 SQUAD_FOLDER = "lower_case_1_seq_len_384_doc_stride_128_max_query_64/squad_v1.1"
+OTHER = {"arrow": "parquet", "parquet": "arrow"}
 GLUE_FOLDER = "lower_case_1_seq_len_128/glue_mrpc"
 FEATURES = {"input_ids": "input_ids", "input_mask": "input_mask", "segment_ids": "segment_ids", "label_ids": "label_id"}
 
@@ -115,6 +119,39 @@ def test_squad_becomes_google_s_records(workspace: Path) -> None:
         assert manifest.made_with["inputs"][1]["sha256"] == sha256_of(folder / "dev.json")
         assert manifest.counts["training_questions"] == 44
         assert manifest.counts["dev_questions"] == 44
+
+
+@pytest.mark.parametrize("task", [["squad"], ["glue", "--name", "mrpc"]], ids=["squad", "glue"])
+def test_padding_is_the_number_of_pad(
+    task: list[str], workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vocab, out = pad_at(200, tmp_path), tmp_path / "out"
+    line = ["create", "--task", *task, "--workdir", str(workspace), "--output", str(out), "--workers", "1"]
+    assert main([*line, "--vocab", str(vocab)]) == 0
+    said = f"create: [PAD] is token 200 of {vocab}: padding of input_ids has that id\n"
+    assert capsys.readouterr().err.count(said) == 1
+    assert main(["validate", str(out), "--workers", "1"]) == 0
+    assert main([*line[:-4], "--output", str(tmp_path / "usual"), "--workers", "1"]) == 0
+    for split in (TRAINING, "dev"):
+        found, usual = read(out / "tfrecord" / split), read(tmp_path / "usual/tfrecord" / split)
+        text = usual.input_mask == 1
+        tokens = {name: np.array((path).read_text(encoding="utf-8").splitlines()) for name, path in
+                  {"found": vocab, "usual": VOCABULARY}.items()}  # fmt: skip
+        assert not text.all()
+        np.testing.assert_array_equal(found.input_ids[~text], 200)
+        np.testing.assert_array_equal(tokens["found"][found.input_ids], tokens["usual"][usual.input_ids])
+        for name in ("input_mask", "segment_ids"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(usual, name))
+        found.input_ids[~text] = 0
+        write_examples([found], next((out / "tfrecord" / split).iterdir()), "tfrecord")
+    findings = [finding for outcome in bertprep.validate([out / "tfrecord"], workers=1) for finding in outcome.findings]
+    wrong = [finding for finding in findings if finding.code == "padding"]
+    assert {finding.expected for finding in wrong} == {"input_ids 200, the number of [PAD], after the text"}
+    assert {finding.found[:14] for finding in wrong} == {"0 at position "}
+    (out / "vocab.txt").unlink()
+    (out / "manifest.json").unlink()
+    alone = [finding for outcome in bertprep.validate([out / "ofrecord"], workers=1) for finding in outcome.findings]
+    assert [finding.code for finding in alone] == ["vocabulary"]
 
 
 def test_what_is_dropped_is_counted_and_named(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -241,6 +278,32 @@ def test_scores_are_floats(tmp_path: Path) -> None:
         examples = read(folder / TRAINING)
         assert type(examples) is RegressionExamples
         assert examples.label_ids.tolist() == [2.5]
+
+
+@pytest.mark.parametrize("record_format", ["arrow", "parquet"])
+@pytest.mark.parametrize("task", [("squad",), ("glue", "--name", "mnli"), ("glue", "--name", "stsb", "--input", "SCORES")])
+def test_tasks_become_columns(task: tuple[str, ...], record_format: str, workspace: Path, tmp_path: Path) -> None:
+    """With the names of the classes, and the same as what is converted, there and back."""
+    header = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore"
+    (tmp_path / "train.tsv").write_text(f"{header}\n0\t\t\t\t\t\t\tthe boat\tthe ice\t2.500\n")
+    options = [str(tmp_path / "train.tsv") if option == "SCORES" else option for option in task]
+    options += ["--format", f"tfrecord,{record_format}", "--output", str(tmp_path / "out"), "--vocab", str(VOCABULARY)]
+    assert main(["create", "--task", *options, "--workdir", str(workspace)]) == 0
+    made, there, back = tmp_path / "out" / record_format, tmp_path / "there", tmp_path / "back"
+    bertprep.convert(tmp_path / "out/tfrecord", there, to=record_format)
+    assert sums(made).items() <= sums(there).items()
+    bertprep.convert(made, back, to="tfrecord")
+    assert sums(tmp_path / "out/tfrecord").items() <= sums(back).items()
+    source, other = next((made / "train").glob(f"*.{record_format}")), tmp_path / f"other.{OTHER[record_format]}"
+    shutil.copyfile(source, tmp_path / "alone")  # from where no manifest is found
+    bertprep.convert(tmp_path / "alone", other, to=OTHER[record_format])
+    for path in (source, other):
+        names = json.loads(schema_of(path).metadata[b"huggingface"])["info"]["features"].get("labels", {}).get("names")
+        assert names == (["contradiction", "entailment", "neutral"] if "mnli" in task else None)
+
+
+def schema_of(path: Path) -> Any:
+    return pq.read_schema(path) if path.suffix == ".parquet" else pa.ipc.open_stream(path.read_bytes()).schema
 
 
 @pytest.fixture

@@ -73,6 +73,21 @@ def test_words_are_joined_and_masks_show_the_original(examples: PretrainingExamp
     assert [text(examples, row, vocabulary) for row in range(3)] == SHOWN
 
 
+def test_a_word_at_the_end_of_a_record_is_whole(tmp_path: Path) -> None:
+    """Whatever token 0 is, where [PAD] is another."""
+    path = tmp_path / "vocab.txt"
+    path.write_text(
+        "\n".join(["##s", *(token for token in TOKENS if token not in ("[PAD]", "##s")), "[PAD]"]), encoding="utf-8"
+    )
+    vocabulary = load_vocabulary(path)
+    examples = PretrainingExamples.empty(1, seq=4, pred=1)
+    for array in examples.arrays:
+        array[...] = 0
+    dog = vocabulary.tokens.index("dog")
+    examples.input_ids[0] = [vocabulary.cls, dog, vocabulary.sep, dog]
+    assert [found.tolist() for found in find_phrase(examples, make_phrase("dog", vocabulary))] == [[0, 0], [1, 3]]
+
+
 def test_pieces_are_not_joined(examples: PretrainingExamples, vocabulary: Vocabulary) -> None:
     assert text(examples, 0, vocabulary, join=False) == "[CLS] the dog [MASK→bark] ##s , [SEP] =the= cat→dog [SEP]"
     assert text(examples, 2, vocabulary, join=False) == "[CLS] the bark [MASK→##ed] [SEP] cat→##s ##ed states [SEP]"

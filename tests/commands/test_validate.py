@@ -14,6 +14,7 @@ import pytest
 
 import bertprep
 from bertprep import records
+from bertprep.check.findings import Finding
 from bertprep.check.manifest_checks import find_gaps
 from bertprep.check.record_checks import RecordChecker, RecordRules
 from bertprep.cli import main
@@ -21,10 +22,11 @@ from bertprep.commands.create import create
 from bertprep.config import InstanceSettings
 from bertprep.errors import UsageError
 from bertprep.records import PretrainingExamples
+from bertprep.records.convert import write_examples
 from bertprep.records.data_sets import find_data_sets
 from tests.check.clean_sets import CleanSet, write_set, write_texts
 from tests.check.tallied import RULES, VOCABULARY
-from tests.corpora import deal
+from tests.corpora import deal, pad_at
 from tests.golden import GOLDEN
 
 NAME = "tfrecord/corpus_training_00000.tfrecord"
@@ -126,6 +128,19 @@ def test_gzip(made: Path, tmp_path: Path) -> None:
     assert codes(packed, vocab=GOLDEN / "vocab.txt") == []
     packed.write_bytes(packed.read_bytes()[:5000])
     assert codes(packed, vocab=GOLDEN / "vocab.txt") == ["truncated"]
+
+
+@pytest.mark.parametrize("record_format", ["arrow", "parquet"])
+def test_columns(made: Path, tmp_path: Path, record_format: str) -> None:
+    bertprep.convert(made / "tfrecord", tmp_path / "made", to=record_format, workers=1)
+    (expected,) = bertprep.validate([made / "tfrecord"], workers=1)
+    (outcome,) = bertprep.validate([tmp_path / "made"], workers=1)
+    assert (outcome.kind, outcome.findings, len(outcome.files)) == (record_format, [], 4)
+    assert np.array_equal(outcome.tallies[""].labels, expected.tallies[""].labels)
+    path = next((tmp_path / "made").rglob(f"*.{record_format}"))
+    alone = tmp_path / path.name
+    alone.write_bytes(path.read_bytes()[:-8000])
+    assert codes(alone, vocab=GOLDEN / "vocab.txt") == [{"arrow": "truncated", "parquet": "unreadable"}[record_format]]
 
 
 def test_our_gzip_and_tf2_dialects(made: Path, tmp_path: Path) -> None:
@@ -339,3 +354,42 @@ def test_an_invalid_vocabulary(made: Path, tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("a\nb\n")
     with pytest.raises(bertprep.BertprepError, match="lacks"):
         bertprep.validate([made], vocab=tmp_path / "vocab.txt")
+
+
+def test_padding_must_be_the_number_of_pad(golden_corpus: Path, tmp_path: Path) -> None:
+    made = create(inputs=[golden_corpus], output=tmp_path / "set", vocab=pad_at(4, tmp_path), formats="ofrecord", workers=1)
+    path = made.folders["ofrecord"] / "part-0"
+    with records.open(path) as file:
+        sound = file[:]
+    padded = np.flatnonzero(sound.input_mask.sum(axis=1) < sound.seq)
+    length = int(sound.input_mask[padded[0]].sum())
+    vocabulary, manifest = tmp_path / "set" / "vocab.txt", tmp_path / "set" / "manifest.json"
+
+    def padding_of(examples: PretrainingExamples) -> list[Finding]:
+        write_examples([examples], path, "ofrecord")
+        (outcome,) = bertprep.validate([path], workers=1)
+        return [finding for finding in outcome.findings if finding.code == "padding"]
+
+    def with_zeros(rows: slice) -> PretrainingExamples:
+        changed = PretrainingExamples(*(array.copy() for array in sound.arrays))
+        changed.input_ids[padded[rows]] *= sound.input_mask[padded[rows]]
+        return changed
+
+    def check_zeros_are_found(which: slice, expected: str) -> None:
+        (found,) = padding_of(with_zeros(which))
+        assert (found.level, found.expected) == ("error", f"input_ids {expected} after the {length} tokens of text")
+        assert (found.record, found.found, found.count) == (padded[0], f"0 at position {length}", len(padded[which]))
+
+    assert padding_of(sound) == []
+    check_zeros_are_found(slice(None), "4, the number of [PAD],")
+    text = PretrainingExamples(*(array.copy() for array in sound.arrays))
+    text.input_ids[3, np.setdiff1d(np.arange(1, 9), sound.masked_lm_positions[3])[0]] = 4
+    (found,) = padding_of(text)
+    assert (found.record, found.expected) == (3, f"no [PAD] within the {sound.input_mask[3].sum()} tokens of text")
+    vocabulary.unlink()  # the manifest knows it too
+    assert padding_of(sound) == []
+    check_zeros_are_found(slice(None), "4, the number of [PAD],")
+    manifest.unlink()  # what most records have
+    assert padding_of(sound) == []
+    check_zeros_are_found(slice(0, 3), "4, the number of [PAD],")
+    assert [finding.expected for finding in padding_of(with_zeros(slice(None)))] == []

@@ -14,10 +14,12 @@ READ = "import sys; from bertprep import records; print([records.open(path)[:].i
 
 
 def test_a_plain_processor_makes_and_reads_the_same_files(golden_corpus: Path, tmp_path: Path) -> None:
-    create(inputs=[golden_corpus], output=tmp_path / "here", vocab=GOLDEN / "vocab.txt", workers=1)
+    formats = "tfrecord,ofrecord,arrow"
+    create(inputs=[golden_corpus], output=tmp_path / "here", vocab=GOLDEN / "vocab.txt", formats=formats, workers=1)
     plain = {**os.environ, "BERTPREP_PORTABLE": "1"}
     command = [sys.executable, "-m", "bertprep", "create", "--input", str(golden_corpus), "--vocab", str(GOLDEN / "vocab.txt")]
-    subprocess.run([*command, "--output", str(tmp_path / "plain")], env=plain, check=True, capture_output=True)
+    command += ["--format", formats, "--output", str(tmp_path / "plain")]
+    subprocess.run(command, env=plain, check=True, capture_output=True)
     assert sums(tmp_path / "plain") == sums(tmp_path / "here")
     files = sorted(str(path) for path in (tmp_path / "here").rglob("*0000*"))
     shown = subprocess.run([sys.executable, "-c", READ, *files], env=plain, check=True, capture_output=True, text=True).stdout

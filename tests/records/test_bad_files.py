@@ -85,11 +85,11 @@ def test_empty(path: Path) -> None:
     assert complaint(path, gzip.compress(b"")) == "is empty, it holds no records; make it again"
 
 
-@pytest.mark.parametrize("content", [b"x", b"[CLS] is text", b'{"input_ids": [101, 2054]}', bytes(100), b"\xff" * 100])
+@pytest.mark.parametrize("content", [b"x", b"[CLS] is text", b'{"input_ids": [101, 2054]}', bytes(100), b"\xfe" * 100])
 def test_neither_format(path: Path, content: bytes) -> None:
     assert complaint(path, content) == (
-        f"is neither TFRecord nor OFRecord: it has {len(content)} bytes and begins with {content[:12].hex(' ')}; "
-        "give a file that bertprep create or a tool like it has made"
+        f"is neither TFRecord, OFRecord, Arrow nor Parquet: it has {len(content)} bytes and begins with "
+        f"{content[:12].hex(' ')}; give a file that bertprep create or a tool like it has made"
     )
 
 

@@ -109,7 +109,9 @@ def test_a_bomb_is_known_by_its_beginning(on_disk: Path, tmp_path: Path) -> None
     path.write_bytes(b"".join(packer.compress(bytes(1 << 20)) for _ in range(64)) + packer.flush())
 
     def read() -> None:
-        with pytest.raises(BertprepError, match=r"is neither TFRecord nor OFRecord: it has more than 1,000 bytes and begins"):
+        with pytest.raises(
+            BertprepError, match=r"is neither TFRecord, OFRecord, Arrow nor Parquet: it has more than 1,000 bytes and begins"
+        ):
             records.open(path)
 
     assert traced_peak(read) < 8_000_000

@@ -11,15 +11,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import bertprep
 from bertprep.cli import main
 from bertprep.errors import BertprepError, UsageError
 from bertprep.planning.training import read_training_records
+from bertprep.records import PretrainingExamples
 from bertprep.records.data_sets import find_data_sets, find_records
 from bertprep.records.record_set import RecordSet
 from bertprep.workspace.manifest import sha256_of
+from tests.records.columns import column_examples, write_any, write_parquet
 from tests.records.handmade import Dialect, file_of, random_record
 from trainer.data import name_data
 
@@ -74,10 +77,20 @@ LAYOUTS = (
     Layout("marks beside records", "a.tfrecord .a.tfrecord.CRC a.tfrecord.CRC _SUCCESS README LICENSE.TXT .HIDDEN "
            "a.tfrecord.IDX b.tfrecord.1a2b3c4d.TMP REPORT.html", "a.tfrecord"),
     Layout("unknown files beside records", "a.tfrecord NOTES.csv SCRIPT.sh", "a.tfrecord",
-           note="NOTES.csv and 1 more: are neither TFRecord nor OFRecord; passed over"),
+           note="NOTES.csv and 1 more: are neither TFRecord, OFRecord, nor Arrow or Parquet of records; passed over"),
     Layout("unknown files in a split", "train/part-0 train/NOTES.csv", "train/part-0", converted=SPLITS[:1],
-           note="train/NOTES.csv: is neither TFRecord nor OFRecord; passed over"),
+           note="train/NOTES.csv: is neither TFRecord, OFRecord, nor Arrow or Parquet of records; passed over"),
     Layout("formats mixed in a folder", "a.tfrecord part-0", "a.tfrecord part-0"),
+    Layout("ours in Arrow", "train/c_training_00000.arrow test/c_test_00000.arrow train/STATE.json DATASET_DICT.json",
+           "train/c_training_00000.arrow", "test/c_test_00000.arrow", converted=SPLITS),
+    Layout("--output, Arrow", "arrow/c_training_00000.arrow arrow/STATE.json VOCAB.txt", "arrow/c_training_00000.arrow"),
+    Layout("what datasets saves", "data-00000-of-00002.arrow data-00001-of-00002.arrow STATE.json cache-0a1b2c3d4e5f6789.arrow",
+           "data-00000-of-00002.arrow data-00001-of-00002.arrow"),
+    Layout("the Hub's", "data/train-00000-of-00002.parquet data/train-00001-of-00002.parquet data/test-00000-of-00001.parquet "
+           "README.md", "data/train-00000-of-00002.parquet data/train-00001-of-00002.parquet",
+           "data/test-00000-of-00001.parquet", converted=SPLITS, choice="taking the records in data"),
+    Layout("other tables beside records", "a.parquet TEXT.parquet", "a.parquet",
+           note="TEXT.parquet: is neither TFRecord, OFRecord, nor Arrow or Parquet of records; passed over"),
     Layout("a file", "a.tfrecord b.tfrecord", "a.tfrecord", named="a.tfrecord", converted=("",)),
     Layout("a file of a split", "training/part-0 training/part-1 test/part-0", "training/part-1", named="training/part-1",
            converted=("",)),
@@ -100,7 +113,12 @@ def lay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
         for name in names.split():
             path = Path(name)
             path.parent.mkdir(parents=True, exist_ok=True)
-            if path.name == "VOCAB.txt":
+            if path.suffix in (".arrow", ".parquet"):
+                if path.stem.isupper() or path.name.startswith("cache-"):
+                    write_parquet(pa.table({"text": ["One."]}), path)
+                else:
+                    write_any(column_examples(PretrainingExamples, 1, seq=8, pred=2, seed=rng.randrange(99)), path)
+            elif path.name == "VOCAB.txt":
                 path.with_name("vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
             elif any(part.isupper() for part in path.name.split(".")):
                 path.write_text("nothing of note\n")
@@ -175,7 +193,10 @@ def test_all_see_the_same(layout: Layout, lay: Callable[[str], None], capsys: py
     [
         ("a/part-0 b/part-0", "holds 2 data sets; name one, such as a"),
         ("tfrecord/a.tfrecord ofrecord/part-0", "holds tfrecord/ and ofrecord/; name one, such as tfrecord"),
-        ("NOTES.csv", r"holds no record files \(NOTES.csv is neither TFRecord nor OFRecord\); name a folder .*"),
+        (
+            "NOTES.csv",
+            r"holds no record files \(NOTES.csv is neither TFRecord, OFRecord, nor Arrow or Parquet of records\); name a .*",
+        ),
         ("a/README", "holds no record files; name a folder that has them, or has training/ and test/, or a record file"),
     ],
 )

@@ -51,7 +51,7 @@ def hard_page() -> str:
         duplicates={"training": 3, "test": 0, "across": 1},
     )
     excerpts = [Excerpt("training/" + "long_name_" * 20, row, examples[row : row + 1]) for row in range(20)]
-    return page(outcome, excerpts, Vocabulary(Path("vocab.txt"), words, "", unk=1, cls=2, sep=3, mask=4))
+    return page(outcome, excerpts, Vocabulary(Path("vocab.txt"), words, "", pad=0, unk=1, cls=2, sep=3, mask=4))
 
 
 def measure(folder: Path, width: int) -> str:

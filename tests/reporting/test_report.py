@@ -42,7 +42,7 @@ SETTINGS = {
 
 
 def vocabulary_of(*tokens: str) -> Vocabulary:
-    return Vocabulary(Path("vocab.txt"), tokens, "0" * 64, unk=1, cls=2, sep=3, mask=4)
+    return Vocabulary(Path("vocab.txt"), tokens, "0" * 64, pad=0, unk=1, cls=2, sep=3, mask=4)
 
 
 def made_by_bertprep(outcome: Outcome) -> Outcome:

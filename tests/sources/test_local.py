@@ -14,7 +14,7 @@ import zstandard
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.progress import SILENT
-from bertprep.sources import formatting, readers
+from bertprep.sources import fields, formatting, readers
 from bertprep.sources import parquet as parquet_file
 from bertprep.sources.formatting import FormattedText, format_corpus
 from bertprep.sources.local import find_sources
@@ -28,6 +28,7 @@ from tests.corpora import sums
 DOCUMENTS = ["Ein Satz.\nNoch einer.", "Zweites Dokument: \u4e00\u4e8c\u3002", "A third."]
 TEXT = "\n\n".join(DOCUMENTS) + "\n"
 JSON_LINES = "".join(json.dumps({"id": number, "text": text}) + "\n" for number, text in enumerate(DOCUMENTS))
+TABLE = "id,text\r\n" + "".join(f'{number},"{text}"\r\n' for number, text in enumerate(DOCUMENTS))
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".gz": gzip.compress,
@@ -54,7 +55,7 @@ def documents_of(text: FormattedText) -> list[str]:
 
 
 @pytest.mark.parametrize("packing", PACK)
-@pytest.mark.parametrize(("name", "content"), [("a.txt", TEXT), ("a.jsonl", JSON_LINES), ("unnamed", TEXT)])
+@pytest.mark.parametrize(("name", "content"), [("a.txt", TEXT), ("a.jsonl", JSON_LINES), ("a.csv", TABLE), ("unnamed", TEXT)])
 def test_every_kind_in_every_packing_gives_the_same_documents(name: str, content: str, packing: str, tmp_path: Path) -> None:
     path = tmp_path / (name + packing)
     path.write_bytes(PACK[packing](content.encode()))
@@ -144,6 +145,10 @@ def test_a_url_is_opened_by_fsspec(tmp_path: Path) -> None:
     assert documents_of(made(tmp_path, f"file://{tmp_path}/a.jsonl.gz")) == DOCUMENTS
     parquet(tmp_path / "b.parquet", [*DOCUMENTS])
     assert documents_of(made(tmp_path, f"file://{tmp_path}/b.parquet")) == DOCUMENTS
+    for make in (pa.ipc.new_stream, pa.ipc.new_file):
+        with make(tmp_path / "c.arrow", pa.schema({"text": pa.string()})) as writer:
+            writer.write_table(pa.table({"text": DOCUMENTS}), max_chunksize=2)
+        assert documents_of(made(tmp_path, f"file://{tmp_path}/c.arrow")) == DOCUMENTS
 
 
 @pytest.mark.parametrize(
@@ -220,7 +225,7 @@ def test_parquet_that_is_not_utf8_is_named_by_its_row(tmp_path: Path) -> None:
 
 def test_parquet_of_huge_values_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A text of 2 MB a thousand times over is a file of some kilobytes: its dictionary has the text once."""
-    for module in (documents, readers, parquet_file):
+    for module in (documents, fields, parquet_file):
         monkeypatch.setattr(module, "MOST_DOCUMENT_BYTES", 1 << 20)
     path = tmp_path / "a.parquet"
     repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), pa.array(["a" * (2 << 20)]))

@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.records import PretrainingExamples
+from bertprep.records.convert import write_examples
 from bertprep.records.record_set import RecordSet
+from bertprep.workspace.layout import record_file_name
+from tests.records.columns import column_examples
 from tests.records.test_record_set import write_folder
 from trainer.batches import EvaluationBatches, GlobalBatch, PhaseData, TrainingBatches, empty_for, open_phase
 from trainer.model_config import ModelConfig
@@ -49,14 +53,19 @@ def assert_equal(found: PretrainingExamples, expected: PretrainingExamples) -> N
         np.testing.assert_array_equal(one, other)
 
 
-def test_both_formats_give_the_same_batches(tmp_path: Path) -> None:
+@pytest.mark.parametrize("record_format", RECORD_FORMATS[1:])
+def test_all_formats_give_the_same_batches(tmp_path: Path, record_format: RecordFormat) -> None:
     batches = []
-    for record_format in ("tfrecord", "ofrecord"):
-        write_folder(tmp_path / record_format, (20, 1, 16), record_format)
-        with RecordSet([tmp_path / record_format]) as opened:
+    for name in (RECORD_FORMATS[0], record_format):
+        (tmp_path / name).mkdir()
+        for number, size in enumerate((20, 1, 16)):
+            examples = column_examples(PretrainingExamples, size, seed=number)
+            write_examples([examples], tmp_path / name / record_file_name(name, "c", "training", number), name)
+        with RecordSet([tmp_path / name]) as opened:
+            assert opened.formats == [name]
             batches.append([read(TrainingBatches(opened, GlobalBatch(8), seed=1), step) for step in range(10)])
-    for tfrecord, ofrecord in zip(*batches, strict=True):
-        assert_equal(ofrecord, tfrecord)
+    for expected, found in zip(*batches, strict=True):
+        assert_equal(found, expected)
 
 
 @pytest.mark.parametrize("size", [1, 8, 24, 37, 100])

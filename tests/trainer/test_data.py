@@ -9,10 +9,15 @@ from typing import Any
 
 import pytest
 
+import bertprep
+from bertprep.config import RECORD_FORMATS
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
+from bertprep.records import PretrainingExamples
+from bertprep.records.convert import write_examples
 from bertprep.workspace.layout import MANIFEST, VOCABULARY, Workspace, record_file_name
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, RECORDS, Manifest
+from tests.records.columns import column_examples
 from tests.records.handmade import Dialect, file_of, random_record
 from trainer.data import check_fits_model, check_same_vocabulary, find_data, name_data
 from trainer.model_config import ModelConfig
@@ -57,6 +62,11 @@ def write_in_workspace(workdir: Path, name: str, *, time: int, record_format: st
     return folder
 
 
+def test_pad_may_be_any_token(tmp_path: Path) -> None:
+    folder = write_data(tmp_path / "records", tokens=(*TOKENS[1:5], "[PAD]", *TOKENS[5:]))
+    assert name_data([folder]).vocabulary_size == 10
+
+
 def test_the_newest_records_of_the_length_are_found(tmp_path: Path) -> None:
     write_in_workspace(tmp_path, "old", time=1)
     newest = write_in_workspace(tmp_path, "new", time=3, record_format="ofrecord", records=30)
@@ -73,6 +83,18 @@ def test_the_format_asked_for_is_found_though_the_other_is_newer(tmp_path: Path)
     tfrecords = write_in_workspace(tmp_path, "made", time=1)
     write_in_workspace(tmp_path, "made", time=2, record_format="ofrecord")
     assert find_data(tmp_path, 8, "tfrecord").folders == (tfrecords,)
+
+
+@pytest.mark.parametrize("newest", RECORD_FORMATS)
+def test_of_formats_made_in_one_go_it_is_always_the_same(tmp_path: Path, newest: str) -> None:
+    source = tmp_path / "source.tfrecord"
+    write_examples([column_examples(PretrainingExamples, 3, seq=8)], source, "tfrecord")
+    for name in RECORD_FORMATS:
+        folder = Workspace(tmp_path / "workdir").records(name, "made", "corpus")
+        bertprep.convert(source, folder, to=name, shards=1, workers=1)
+        time = 2 + (name == newest)
+        os.utime(folder / MANIFEST, (time, time))
+    assert find_data(tmp_path / "workdir", 8).format == "ofrecord"
 
 
 def test_records_that_are_not_finished_are_passed_over(tmp_path: Path) -> None:
@@ -130,7 +152,11 @@ def test_a_manifest_tells_the_size_of_a_vocabulary_that_is_gone(tmp_path: Path) 
         ({}, {"seq": 16}, "a: has records of 8 tokens, asked for is --seq 16; .* bertprep create --seq 16"),
         ({"seq": 16}, {}, "b: has records of 16 tokens, asked for is 8, as .*a has; "),
         ({"pred": 3}, {}, "b: has 3 predictions a record, .*a has 2; "),
-        ({"record_format": "ofrecord"}, {"record_format": "tfrecord"}, "b: holds ofrecords, asked for is --format tfrecord; "),
+        (
+            {"record_format": "ofrecord"},
+            {"record_format": "tfrecord"},
+            "b: holds ofrecord files, asked for is --format tfrecord; ",
+        ),
         ({"tokens": (*TOKENS, "f")}, {}, "b: was made with a vocabulary of sha256 .*, .*a with one of .*; a model has one"),
         ({"cased": True}, {}, "b: is cased, .*a is uncased; a model has one vocabulary"),
     ],

@@ -98,6 +98,15 @@ def test_the_settings_and_the_vocabulary_are_those_of_the_run(run: Path, tmp_pat
     assert tokenizer == {"do_lower_case": False, "model_max_length": 32, "tokenizer_class": "BertTokenizer"}
 
 
+def test_padding_is_told_where_it_is_not_token_0(run: Path, tmp_path: Path) -> None:
+    export_model(run, tmp_path / "usual")
+    assert "pad_token_id" not in json.loads((tmp_path / "usual" / "config.json").read_bytes())
+    (run / "vocab.txt").write_text(VOCABULARY.replace("token4\n", "[PAD]\n"))
+    export_model(run, tmp_path / "mine")
+    assert json.loads((tmp_path / "mine" / "config.json").read_bytes())["pad_token_id"] == 4
+    assert ModelConfig.from_file(tmp_path / "mine" / "config.json") == CONFIG
+
+
 def test_whether_letters_are_lower_cased_may_be_unknown(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_checkpoint(run, 3000, seed=3, cased=None)
     export_model(run, tmp_path / "mine")

@@ -300,7 +300,10 @@ def test_squad_is_scored_by_its_answers(version: str, workdir: Path, tmp_path: P
     [
         ("glue", "which task? give --name, such as --name mrpc, or the folder of its records with --data"),
         ("glue --name mrpc", "{w}: has no finished records of glue_mrpc; bertprep create --task glue --name mrpc makes them"),
-        ("squad --format ofrecord", "{w}: has no finished records of squad_v1.1 as ofrecords; bertprep create --task squad"),
+        (
+            "squad --format ofrecord",
+            "{w}: has no finished records of squad_v1.1 as ofrecord files; bertprep create --task squad",
+        ),
         ("squad", "--init: give the weights to start from, such as --init google-bert/bert-base-uncased after"),
         ("squad --init nobody/nothing", "--init nobody/nothing: does not exist; name a checkpoint, a model.safetensors or a"),
         (

@@ -78,6 +78,7 @@ WRONG_VALUES = [
     *((("made_with", name), "x") for name in ("pred", "dupe", "masked_lm_prob", "short_seq_prob", "seed", "cased")),
     (("made_with", "masked_lm_prob"), 7),
     *((("made_with", "vocabulary"), value) for value in ("x", {"tokens": "9"}, {"tokens": -1}, {"sha256": "zz"}, [1])),
+    *((("made_with", "vocabulary"), {"pad": value}) for value in (-1, 1 << 21, True, "4")),
     *((("made_with", "corpus"), value) for value in ("../../outside", "/tmp/outside", "a/b", "", "a\x1b", 7, "x" * 250)),
     *((("files", "*", "bytes"), value) for value in (None, -1, 1.5, "9", True, 10**30, [])),
     *((("files", "*", "sha256"), value) for value in (None, 7, "zz", "A" * 64, "0" * 63)),

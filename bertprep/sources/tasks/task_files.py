@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
-from bertprep.sources.parquet import open_parquet, show_names
+from bertprep.sources.fields import show_names
+from bertprep.sources.parquet import open_parquet
 from bertprep.untrusted import parse_json
 from bertprep.workspace.manifest import sha256_of
 

@@ -109,7 +109,7 @@ class Web:
                     raise _explain_answer(url, response)
                 yield response
         except httpx2.TransportError as error:
-            raise _explain_failure(url, error) from error
+            raise explain_failure(url, error) from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise BertprepError(f"{url}: cannot be fetched ({error}); check the address") from error
 
@@ -118,9 +118,15 @@ class Patience:
     """Counts the tries without progress, and waits before the next."""
 
     def __init__(
-        self, what: str, *, tries: int = TRIES, stop: threading.Event | None = None, reporter: Reporter = SILENT
+        self,
+        what: str,
+        *,
+        tries: int = TRIES,
+        stop: threading.Event | None = None,
+        reporter: Reporter = SILENT,
+        kept: str = "received bytes are kept",
     ) -> None:
-        self._what, self._allowed, self._reporter = what, tries, reporter
+        self._what, self._allowed, self._reporter, self._kept = what, tries, reporter, kept
         self._stop = stop or threading.Event()
         self._tries = self._best = 0
 
@@ -135,7 +141,7 @@ class Patience:
         if self._tries >= self._allowed:
             raise BertprepError(
                 f"{self._what}: {trouble}; given up after {self._allowed} tries without progress; "
-                "received bytes are kept, the same command resumes"
+                f"{self._kept}, the same command resumes"
             )
         unit = first_wait_seconds()
         seconds = min(2 ** (self._tries - 1), LONGEST_WAIT) * unit
@@ -181,7 +187,7 @@ def _explain_answer(url: str, response: httpx2.Response) -> TroubleError | Refus
     # a redirect to a store is signed for a limited time; after that, asking the first server again gives a new one
     expired = status == HTTPStatus.FORBIDDEN and bool(response.history)
     if status in PASSING or expired:
-        return TroubleError(answer, _retry_after_seconds(response.headers.get("Retry-After", "")))
+        return TroubleError(answer, retry_after_seconds(response.headers.get("Retry-After", "")))
     advice = "check the address, or try again later"
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         advice = "accept the conditions on its page if it has some, and set HF_TOKEN to a token of an account that may read it"
@@ -190,7 +196,8 @@ def _explain_answer(url: str, response: httpx2.Response) -> TroubleError | Refus
     return RefusedError(f"{url}: {answer}; {advice}", status, response.headers.get("X-Error-Code", ""))
 
 
-def _explain_failure(url: str, error: httpx2.TransportError) -> TroubleError | BertprepError:
+def explain_failure(url: str, error: httpx2.TransportError) -> TroubleError | BertprepError:
+    """What to raise where there was no answer."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -209,10 +216,10 @@ def _explain_failure(url: str, error: httpx2.TransportError) -> TroubleError | B
     return TroubleError(f"the connection to {host} broke ({str(error) or type(error).__name__})")
 
 
-def _retry_after_seconds(text: str) -> float | None:
+def retry_after_seconds(text: str) -> float | None:
     """The seconds of a Retry-After header, which holds a number or a date.
 
-    >>> _retry_after_seconds("120")
+    >>> retry_after_seconds("120")
     120.0
     """
     if text.strip().isdecimal():

@@ -6,17 +6,19 @@ sha1 of small ones, so each can be verified.
 """
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
 from bertprep.errors import BertprepError
 from bertprep.progress import SILENT, Reporter
 from bertprep.sources.catalogue import KNOWN_SHA256, HubFiles
-from bertprep.sources.transfer.http import TRIES_TO_LIST, Patience, RefusedError, Web, absolute
+from bertprep.sources.transfer.http import TRIES_TO_LIST, Patience, RefusedError, TroubleError, Web, absolute
 from bertprep.sources.transfer.listing import Listing, RemoteFile
+from bertprep.sources.transfer.partial import Checksums
 from bertprep.untrusted import COUNT, LIST, OBJECT, SHA1, SHA256, TEXT, check_path, check_values, optional
 
 MANY = 12
@@ -52,16 +54,14 @@ class Hub:
 
     def list_files(self, wanted: HubFiles) -> Listing:
         """The `wanted` files at the commit to which the revision now points."""
-        commit, tree = self._tree(wanted)
+        commit, tree = self.tree(wanted)
         entries = [entry for entry in tree if any(_matches(entry.path, pattern) for pattern in wanted.patterns)]
         if not entries:
-            raise BertprepError(f"{_name(wanted)}: has no file {' or '.join(wanted.patterns)}{_what_there_is(wanted, tree)}")
-        try:
-            return Listing(source_of(wanted), commit, tuple(_remote_file(wanted, commit, entry) for entry in entries))
-        except ValueError as error:
-            raise BertprepError(f"{_name(wanted)}: cannot be downloaded ({error}); choose another repository") from error
+            raise BertprepError(f"{page_of(wanted)}: has no file {' or '.join(wanted.patterns)}{_what_there_is(wanted, tree)}")
+        return list_entries(wanted, commit, entries, source_of(wanted))
 
-    def _tree(self, wanted: HubFiles) -> tuple[str, list[Entry]]:
+    def tree(self, wanted: HubFiles) -> tuple[str, list[Entry]]:
+        """The commit to which the revision now points, and all of the repository's files at it, whatever the patterns."""
         key = (wanted.kind, wanted.repo, wanted.revision)
         if key not in self._trees:
             address = f"api/{wanted.kind}s/{wanted.repo}"
@@ -70,10 +70,37 @@ class Hub:
                 commit = check_values(answer, _COMMIT, needed=("sha",))["sha"]
                 self._trees[key] = commit, list(self._files(f"{address}/tree/{commit}?recursive=true"))
             except RefusedError as refusal:
-                raise _explain(wanted, refusal) from refusal
+                raise explain(wanted, refusal) from refusal
             except ValueError as error:
                 raise _not_a_hub(address, error) from error
         return self._trees[key]
+
+    def read(self, wanted: HubFiles, commit: str, entry: Entry, most_bytes: int) -> bytes:
+        """The content of a small file, checked; raises `BertprepError` if it has more than `most_bytes`."""
+        file = _remote_file(wanted, commit, entry, "content")
+        if entry.size_bytes > most_bytes:
+            raise BertprepError(
+                f"{page_of(wanted)}: {entry.path} has {entry.size_bytes:,} bytes, expected at most {most_bytes:,}"
+            )
+
+        def ask() -> bytes:
+            with self._web.get(file.url) as response:
+                data = bytearray()
+                for block in response.iter_raw():
+                    data += block
+                    if len(data) > entry.size_bytes:
+                        break
+            checksums = Checksums(file)
+            checksums.update(data)
+            if problem := checksums.problem(len(data)):
+                raise TroubleError(f"it {problem}")
+            return bytes(data)
+
+        patience = Patience(absolute(file.url), tries=TRIES_TO_LIST, reporter=self.reporter)
+        try:
+            return patience.persist(ask)
+        except RefusedError as refusal:
+            raise explain_file(wanted, refusal) from refusal
 
     def _files(self, page: str) -> Iterator[Entry]:
         """The files of a listing from one page on; raises `ValueError` for an invalid or endless listing."""
@@ -112,15 +139,24 @@ def _matches(path: str, pattern: str) -> bool:
     return fnmatchcase(path, pattern) and fnmatchcase(path.rpartition("/")[2], pattern.rpartition("/")[2])
 
 
-def _remote_file(wanted: HubFiles, commit: str, entry: Entry) -> RemoteFile:
-    path, sha256 = check_path(entry.path), entry.sha256
+def list_entries(wanted: HubFiles, commit: str, entries: Sequence[Entry], source: dict[str, Any]) -> Listing:
+    """The listing of some files of a repository, which a later run will have asked for as `source`."""
+    try:
+        return Listing(source, commit, tuple(_remote_file(wanted, commit, entry) for entry in entries))
+    except ValueError as error:
+        raise BertprepError(f"{page_of(wanted)}: cannot be downloaded ({error}); choose another repository") from error
+
+
+def _remote_file(wanted: HubFiles, commit: str, entry: Entry, name: str | None = None) -> RemoteFile:
+    """A file to be fetched, under a name of our own where one is given."""
+    path, sha256 = entry.path if name else check_path(entry.path), entry.sha256
     known = KNOWN_SHA256.get((wanted.repo, path))
     if known and sha256 not in (None, known):
         raise BertprepError(
-            f"{_name(wanted)}: {path} has sha256 {sha256}, expected {known}; it is not the published file, do not use it"
+            f"{page_of(wanted)}: {path} has sha256 {sha256}, expected {known}; it is not the published file, do not use it"
         )
     return RemoteFile(
-        name=path.rpartition("/")[2],
+        name=name or (path if wanted.keep_folders else path.rpartition("/")[2]),
         url=f"{_page(wanted)}/resolve/{commit}/{quote(path)}",
         size_bytes=entry.size_bytes,
         sha256=sha256 or known,
@@ -133,7 +169,8 @@ def _page(wanted: HubFiles) -> str:
     return f"datasets/{wanted.repo}" if wanted.kind == "dataset" else wanted.repo
 
 
-def _name(wanted: HubFiles) -> str:
+def page_of(wanted: HubFiles) -> str:
+    """The address of a repository's page."""
     return absolute(_page(wanted))
 
 
@@ -149,15 +186,29 @@ def _what_there_is(wanted: HubFiles, tree: list[Entry]) -> str:
     return f"; there are {len(folders)} others, for instance {', '.join(near)}"
 
 
-def _explain(wanted: HubFiles, refusal: RefusedError) -> BertprepError:
+def explain(wanted: HubFiles, refusal: RefusedError) -> BertprepError:
+    """What the Hub's refusal means for the user who asked for these files."""
+    if refusal.code == "GatedRepo":
+        token = (
+            "the account of HF_TOKEN has no access yet; accept the conditions on that page with it, or wait until its owners "
+            "have let it in"
+            if refusal.status == HTTPStatus.FORBIDDEN
+            else "accept its conditions on that page, and set HF_TOKEN to a token of the account that did"
+        )
+        return BertprepError(f"{page_of(wanted)}: is only for who has accepted its conditions; {token}")
     if refusal.code == "RevisionNotFound":
-        return BertprepError(f"{_name(wanted)}: has no revision {wanted.revision}")
-    if refusal.code == "RepoNotFound" or refusal.status in (401, 404):
+        return BertprepError(f"{page_of(wanted)}: has no revision {wanted.revision}")
+    if refusal.code == "RepoNotFound" or refusal.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND):
         return BertprepError(
-            f"{_name(wanted)}: there is no such {wanted.kind}, or it is not public; check its name, or set HF_TOKEN to a "
+            f"{page_of(wanted)}: there is no such {wanted.kind}, or it is not public; check its name, or set HF_TOKEN to a "
             "token of an account that may read it"
         )
     return refusal
+
+
+def explain_file(wanted: HubFiles, refusal: RefusedError) -> BertprepError:
+    """The same for the refusal of one file, which may be only that file's."""
+    return explain(wanted, refusal) if refusal.code in ("GatedRepo", "RepoNotFound") else refusal
 
 
 def _not_a_hub(url: str, why: ValueError) -> BertprepError:

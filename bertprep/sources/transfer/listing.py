@@ -4,6 +4,7 @@ Once written it is authoritative: a later run needs no request to know what to f
 remote moves on. `source` is the request, and distinguishes the kinds of downloads:
 
     {"hub": "datasets/REPO" or "models/REPO", "patterns": [...], "revision": "main"}   files of a repository on the Hub
+    {"hub": "datasets/REPO", "config": "default", "split": "train", "is_default": true, "revision": "main"}   the same
     {"dump": "https://..." or "/absolute/path"}     one dump file; for a path, a symbolic link to it
     {"files": "/absolute/path"}                     a folder of the user's own; `files` is a symbolic link to it
 
@@ -20,9 +21,10 @@ from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
 from bertprep.untrusted import (
     COUNT,
+    FLAG,
     LIST,
-    NAME,
     OBJECT,
+    PATH,
     SHA1,
     SHA256,
     TEXT,
@@ -39,7 +41,7 @@ SCHEMA = 1
 OWN_FILES = "files"
 """The name of the link to a folder of the user's own."""
 
-_FILE = {"name": NAME, "url": TEXT, "size_bytes": optional(COUNT), "sha256": optional(SHA256), "git_sha1": optional(SHA1),
+_FILE = {"name": PATH, "url": TEXT, "size_bytes": optional(COUNT), "sha256": optional(SHA256), "git_sha1": optional(SHA1),
          "etag": optional(TEXT)}  # fmt: skip
 _WORD = Rule(  # errors show it
     "one line of at most 500 characters", lambda value: TEXT.holds(value) and value.isprintable() and len(value) <= 500
@@ -47,12 +49,17 @@ _WORD = Rule(  # errors show it
 _WORDS = Rule(
     "a list of texts, of at most 500 characters in all", lambda value: TEXTS.holds(value) and _WORD.holds("".join(value))
 )
-_SOURCES = {"hub": {"hub": _WORD, "patterns": _WORDS, "revision": _WORD}, "dump": {"dump": TEXT}, "files": {"files": TEXT}}
+_SOURCES = {
+    "split": {"hub": _WORD, "revision": _WORD, "config": _WORD, "split": _WORD, "is_default": FLAG},
+    "hub": {"hub": _WORD, "patterns": _WORDS, "revision": _WORD},
+    "dump": {"dump": TEXT},
+    "files": {"files": TEXT},
+}
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    r"""One file: its name below the download's folder, its origin, and what is known about its bytes.
+    r"""One file: its name (or path, with "/") below the download's folder, its origin, and what is known about its bytes.
 
     A `url` without a scheme is relative to the Hub's endpoint, so a download can be finished from a mirror (HF_ENDPOINT).
     `git_sha1` is git's name for the content, the sha1 of "blob SIZE\0" and the content. `etag` is kept if there is no checksum:
@@ -136,6 +143,8 @@ def describe(source: dict[str, Any]) -> str:
     >>> describe({"hub": "datasets/wikimedia/wikipedia", "patterns": ["20231101.en/*.parquet"], "revision": "main"})
     'datasets/wikimedia/wikipedia (20231101.en/*.parquet, revision main)'
     """
+    if "split" in source:
+        return f"{source['hub']} (split {source['split']} of {source['config']}, revision {source['revision']})"
     if "hub" in source:
         return f"{source['hub']} ({' '.join(source['patterns'])}, revision {source['revision']})"
     return " ".join(str(value) for value in source.values())

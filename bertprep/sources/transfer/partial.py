@@ -30,7 +30,7 @@ class Checksums:
             header = b"blob %d\0" % (file.size_bytes or 0)
             self._checksums.append(("git's sha1", file.git_sha1, hashlib.sha1(header, usedforsecurity=False)))
 
-    def update(self, data: bytes | memoryview) -> None:
+    def update(self, data: bytes | bytearray | memoryview) -> None:
         for _, _, digest in self._checksums:
             digest.update(data)
 

@@ -15,8 +15,7 @@ from bertprep.progress import Reporter
 from bertprep.sources.transfer import fetch as fetch_module
 from bertprep.sources.transfer import progress as transfer_progress
 from bertprep.sources.transfer.fetch import fetch
-from bertprep.sources.transfer.http import TRIES, Web
-from bertprep.sources.transfer.http import _retry_after_seconds as retry_after_seconds
+from bertprep.sources.transfer.http import TRIES, Web, retry_after_seconds
 from bertprep.sources.transfer.listing import Listing, RemoteFile
 from bertprep.sources.transfer.own_files import list_url
 from tests.hub_server import HubServer

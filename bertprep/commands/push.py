@@ -1,0 +1,278 @@
+"""`bertprep push`: a finished folder of records to a dataset repository of the Hub, checked before, whole or not at all.
+
+What goes up are Parquet files, which `datasets` reads by name: those of the folder, or what `convert` makes of it in the
+workspace. With them go the manifest, vocabulary, tokenizer, a card and Croissant metadata (`sources.pushed`). A repository that
+holds anything else is left alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertprep import pool
+from bertprep.commands import add_workdir, add_workers, split_rows
+from bertprep.config import RECORD_FORMATS, RecordFormat
+from bertprep.errors import BertprepError, UsageError
+from bertprep.progress import Reporter
+from bertprep.terminal import tell, tell_table
+from bertprep.untrusted import MOST_BYTES, parse_json
+from bertprep.workspace.layout import MANIFEST, QUESTIONS, VOCABULARY, Workspace
+
+if TYPE_CHECKING:
+    from bertprep.instances import Vocabulary
+    from bertprep.records.data_sets import DataSet
+    from bertprep.records.examples import Shape
+    from bertprep.reporting.data_set_card import PushedSet
+    from bertprep.sources.transfer.upload import Content, DatasetRepository, State
+    from bertprep.workspace.manifest import Manifest
+
+_PREFERRED = (RecordFormat.PARQUET, *RECORD_FORMATS)  # all hold the same records
+_CHECKED_RECORDS = 1_000
+"""Of each file; the card's fractions are of these."""
+_SAME = ("corpus", "seq", "task", "name", "version")
+"""What two pushes to one repository have in common."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="finished records of any format, with their manifest")
+    parser.add_argument("repository", metavar="OWNER/NAME", help="the data set on the Hub; it is made if there is none")
+    parser.add_argument("--private", action="store_true", help="make it a private one")
+    parser.add_argument(
+        "--license",
+        metavar="ID",
+        help="licence of the text, as the Hub names it, such as cc-by-4.0 (default: that of the corpus)",
+    )
+    add_workdir(parser)
+    add_workers(parser)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Push, and print what the repository holds, what was sent, and its address."""
+    pushed = push(
+        options.folder,
+        options.repository,
+        private=options.private,
+        license=options.license,
+        workdir=options.workdir,
+        workers=options.workers,
+        progress=True,
+    )
+    tell_table([("split", "files", "records", "MB"), *split_rows(pushed.files, "examples")])
+    deleted = f", {len(pushed.deleted):,} deleted" if pushed.deleted else ""
+    how = f"{len(pushed.changed):,} files changed{deleted}" if pushed.changed or deleted else "nothing has changed"
+    tell(f"{how}: {pushed.url}", f"next: bertprep download dataset {pushed.repository}")
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """The result of `push`: the repository and its address, the commit, the manifest's facts of the record files in it.
+
+    `changed` and `deleted` are the paths that this push changed; both are empty if the repository held all of it.
+    """
+
+    repository: str
+    url: str
+    commit: str
+    files: dict[str, dict[str, Any]]
+    changed: list[str]
+    deleted: list[str]
+
+
+def push(
+    folder: Path | str,
+    repository: str,
+    *,
+    private: bool = False,
+    license: str | None = None,  # noqa: A002 - the Hub's name for it
+    workdir: Path | str = "data",
+    workers: int | None = None,
+    progress: bool = False,
+) -> Pushed:
+    """Bring the finished records of a folder to the dataset repository OWNER/NAME of the Hub, in one commit.
+
+    Records of another format are converted first, into the workspace of `folder`, or else into `workdir`. `license` is that of
+    the text, where bertprep does not know it. Only files that differ are sent; the same call resumes. Needs a token that may
+    write (HF_TOKEN, or `hf auth login`). Raises `UsageError` for an impossible request, `BertprepError` for records that are
+    unfinished or wrong, for a repository that holds something else, and if the Hub refuses or cannot be reached.
+
+        bertprep.push("data/tfrecord/.../sample", "you/sample-bert-128")
+    """
+    from bertprep.records.data_sets import find_records
+    from bertprep.sources.pushed import BESIDE, check_dataset_name
+    from bertprep.sources.transfer.http import Web
+    from bertprep.sources.transfer.upload import DatasetRepository
+    from bertprep.workspace.verification import check_undamaged
+
+    reporter = Reporter(enabled=progress)
+    workers = workers or pool.default_workers()
+    check_dataset_name(repository)
+    if license is not None and not re.fullmatch("[a-z0-9][a-z0-9.-]*", license):
+        raise UsageError(f"--license {license}: must be a name of the Hub's, such as cc-by-4.0, mit or other")
+    data_set = find_records(Path(folder), prefer=_PREFERRED)
+    if not data_set.is_whole:
+        raise UsageError(f"{folder}: is a part of a data set; name the whole, such as {data_set.home.folder}")
+    for note in data_set.notes:
+        reporter.say(note)
+    with Web() as web:
+        remote = DatasetRepository(repository, web, reporter=reporter)  # first: a missing token is told before any work
+        state = remote.look()
+        earlier = _earlier(remote, state, private)
+        _check_same(remote, earlier, data_set.manifest)
+        data_set = _as_parquet(data_set, Path(workdir), repository, workers, progress=progress)
+        if not data_set.manifest:
+            raise BertprepError(f"{data_set.folder}: has no {MANIFEST} of its Parquet files; name the folder it was made of")
+        _check_same(remote, earlier, data_set.manifest)
+        advice = "make them again, or remove the folder if push made it"
+        check_undamaged(data_set.folder, data_set.manifest, label="records", advice=advice, workers=workers, reporter=reporter)
+        manifest = _manifest_on_hub(data_set, data_set.manifest)
+        pushed, vocabulary = _describe(data_set, manifest, remote, license, workers)
+        contents = _contents(data_set, pushed, vocabulary, _day_of_first_push(remote, state))
+        if state is None:
+            remote.create(private=private)
+        published = remote.publish(contents, (*earlier.files, *BESIDE) if earlier else (), message=pushed.title)
+    return Pushed(repository, remote.url, published.commit, manifest.files, list(published.changed), list(published.deleted))
+
+
+def _earlier(remote: DatasetRepository, state: State | None, private: bool) -> Manifest | None:
+    """The manifest of an earlier push; None for a new or empty repository. Raises where there is anything else."""
+    from bertprep.sources.pushed import CARD, manifest_in
+    from bertprep.sources.transfer.upload import own_paths
+
+    if state is None:
+        return None
+    if private and not remote.is_private():
+        raise UsageError(f"--private: {remote.url} is public; make it private in its settings, or name another repository")
+    advice = f"name another repository, or delete this one at {remote.url}/settings"
+    content = remote.read(state, MANIFEST, MOST_BYTES)
+    if content is None:
+        if foreign := [path for path in own_paths(state) if path != CARD]:
+            raise BertprepError(f"{remote.url}: holds {foreign[0]}, which is no push of bertprep; {advice}")
+        return None
+    try:
+        return manifest_in(content)
+    except ValueError as error:
+        raise BertprepError(f"{remote.url}: its {MANIFEST} is not one of bertprep's records ({error}); {advice}") from error
+
+
+def _check_same(remote: DatasetRepository, earlier: Manifest | None, manifest: Manifest | None) -> None:
+    """Raise `BertprepError` if the repository holds another data set than the one to be pushed."""
+    if earlier is None or manifest is None:
+        return
+    there, here = ({key: each.made_with.get(key) for key in _SAME} for each in (earlier, manifest))
+    if there != here or earlier.kind != manifest.kind:
+        key = next((key for key in _SAME if there[key] != here[key]), "kind")
+        found, expected = there.get(key, earlier.kind), here.get(key, manifest.kind)
+        raise BertprepError(
+            f"{remote.url}: holds another data set, whose {key} is {found}, and not {expected}; name another repository, or "
+            f"delete this one at {remote.url}/settings"
+        )
+
+
+def _as_parquet(data_set: DataSet, workdir: Path, repository: str, workers: int, *, progress: bool) -> DataSet:
+    """The data set as Parquet files with a manifest: itself, or what `convert` makes or has made of it."""
+    from bertprep.commands.convert import convert
+    from bertprep.records.data_sets import find_records
+
+    if data_set.manifest and all(name.endswith(f".{RecordFormat.PARQUET}") for name in data_set.files):
+        return data_set
+    of_settings = data_set.folder.absolute().parent
+    if of_settings.parent.name in RECORD_FORMATS:
+        target = Workspace(of_settings.parents[1]).records(RecordFormat.PARQUET, of_settings.name, data_set.folder.name)
+    else:
+        target = Workspace(workdir).records(RecordFormat.PARQUET, *repository.split("/"))
+    converted = convert(data_set.folder, target, to=RecordFormat.PARQUET, workers=workers, progress=progress)
+    return find_records(converted.target)
+
+
+def _describe(
+    data_set: DataSet, manifest: Manifest, remote: DatasetRepository, licence: str | None, workers: int
+) -> tuple[PushedSet, Vocabulary]:
+    """What the card says of the records, of which some are checked."""
+    from bertprep.commands.validate import validate
+    from bertprep.instances import load_vocabulary
+    from bertprep.reporting.data_set_card import PushedSet, name_on_hub
+    from bertprep.workspace.manifest import sha256_of_vocabulary
+
+    if data_set.vocabulary is None:
+        raise BertprepError(
+            f"{data_set.folder}: has no {VOCABULARY}, without which nobody can use the records; put the one they were made "
+            "with there"
+        )
+    vocabulary = load_vocabulary(data_set.vocabulary)
+    if (expected := sha256_of_vocabulary(manifest)) not in (None, vocabulary.sha256):
+        raise BertprepError(
+            f"{data_set.vocabulary}: has sha256 {vocabulary.sha256}, expected {expected}; put the right one there"
+        )
+    outcomes = validate([data_set.folder], sample=_CHECKED_RECORDS, workers=workers)
+    outcome = next(outcome for outcome in outcomes if outcome.folder == data_set.folder)  # others may lie below it
+    if outcome.errors:
+        found = f"{outcome.findings[0]} and {outcome.errors - 1:,} more" if outcome.errors > 1 else outcome.findings[0]
+        raise BertprepError(f"{data_set.folder}: is not fit to be pushed: {found}; bertprep validate says more")
+    cased = manifest.made_with.get(
+        "cased", any(not token.startswith("[") and token.lower() != token for token in vocabulary.tokens)
+    )
+    firsts = {name_on_hub(name).partition("/")[0]: name for name in reversed(data_set.files)}
+    shapes = {split: _shape_of(data_set.folder / name) for split, name in firsts.items()}
+    tallies = [*outcome.tallies.values()]
+    return PushedSet(remote.name, remote.url, data_set.corpus, manifest, shapes, cased, licence, tallies), vocabulary
+
+
+def _shape_of(path: Path) -> Shape:
+    """What the records of a file are."""
+    from bertprep.records.reader import RecordFile
+
+    with RecordFile(path) as file:
+        return file.shape
+
+
+def _contents(data_set: DataSet, pushed: PushedSet, vocabulary: Vocabulary, published: str) -> dict[str, Content]:
+    """The files of the repository: the records first, then what lies beside them."""
+    from bertprep.instances.tokenizer_files import tokenizer_files
+    from bertprep.reporting.data_set_card import card, croissant, name_on_hub
+    from bertprep.sources.pushed import CARD, CROISSANT, manifest_bytes
+    from bertprep.sources.transfer.upload import Content
+    from bertprep.workspace.manifest import sha256_of_questions
+
+    texts = {
+        MANIFEST: manifest_bytes(pushed.manifest),
+        VOCABULARY: vocabulary.path.read_bytes(),
+        **tokenizer_files(vocabulary, cased=pushed.cased, seq=pushed.shape.seq),
+        CARD: card(pushed),
+        CROISSANT: croissant(pushed, published=published),
+    }
+    if expected := sha256_of_questions(pushed.manifest):
+        questions = data_set.home.folder / QUESTIONS
+        texts[QUESTIONS] = questions.read_bytes()
+        if Content.of_bytes(texts[QUESTIONS]).sha256 != expected:
+            raise BertprepError(f"{questions}: is not the file that the records of dev/ were made of; put that there")
+    return {
+        **{
+            name_on_hub(name): Content(data_set.folder / name, facts["bytes"], facts["sha256"])
+            for name, facts in zip(data_set.files, pushed.manifest.files.values(), strict=True)
+        },
+        **{name: Content.of_bytes(data) for name, data in texts.items()},
+    }
+
+
+def _manifest_on_hub(data_set: DataSet, manifest: Manifest) -> Manifest:
+    """The manifest with the names that the record files have in the repository, in the order of `data_set.files`."""
+    from bertprep.reporting.data_set_card import name_on_hub
+
+    return replace(manifest, files={name_on_hub(name): manifest.files[name] for name in data_set.files})
+
+
+def _day_of_first_push(remote: DatasetRepository, state: State | None) -> str:
+    """The day that the Croissant metadata of an earlier push gives, or else today's: it must not change with each push."""
+    from bertprep.sources.pushed import CROISSANT
+    from bertprep.sources.transfer.upload import today
+
+    content = remote.read(state, CROISSANT, MOST_BYTES) if state else None
+    try:
+        day = parse_json(content or b"{}").get("datePublished")
+    except (ValueError, AttributeError):
+        day = None
+    return day if isinstance(day, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", day) else today()

@@ -1,0 +1,101 @@
+"""The JSON files by which `datasets.load_from_disk` knows a folder of Arrow files.
+
+    CORPUS/dataset_dict.json               the splits that are folders beside it
+    CORPUS/train/state.json                the files in their order, and a fingerprint of them
+    CORPUS/train/dataset_info.json         the columns with their classes' names, a description, sizes
+
+They hold nothing that the records and the manifest do not, so no manifest lists them: a run writes those that are missing or
+differ. The fingerprint, under which `datasets` keeps what it computes of a data set, depends on the files' bytes alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertprep.files.atomic import atomic_file
+from bertprep.records.columns import features_of
+from bertprep.records.examples import Shape
+from bertprep.workspace.layout import TRAIN, by_number
+
+DATASET_DICT, STATE, DATASET_INFO = "dataset_dict.json", "state.json", "dataset_info.json"
+_FINGERPRINT_DIGITS = 16
+
+
+@dataclass(frozen=True)
+class DatasetFolder:
+    """A folder of Arrow files that `datasets` is to open.
+
+    `shapes` maps the folders of splits in it, training first, to the shape of their records; "" stands for the folder itself.
+    `labels` are the classes of a classification.
+    """
+
+    folder: Path
+    shapes: Mapping[str, Shape]
+    labels: Sequence[str] = ()
+
+    @property
+    def paths(self) -> list[Path]:
+        """Those of the JSON files."""
+        paths = [self.folder / split / name for split in self.shapes for name in (STATE, DATASET_INFO)]
+        return paths if "" in self.shapes else [self.folder / DATASET_DICT, *paths]
+
+    def write(self, files: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write the JSON files that are missing or differ; `files` maps names in the folder to what a manifest says of them."""
+        for split, shape in self.shapes.items():
+            names = sorted((name for name in files if name.rpartition("/")[0] == split), key=by_number)
+            facts = [files[name] for name in names]
+            _write(self.folder / split / STATE, _state(split or TRAIN, names, facts))
+            _write(self.folder / split / DATASET_INFO, _info(split or TRAIN, shape, self.labels, facts))
+        if "" not in self.shapes:
+            _write(self.folder / DATASET_DICT, {"splits": list(self.shapes)})
+
+
+def _state(split: str, names: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    fingerprint = hashlib.sha256("".join(each["sha256"] for each in facts).encode()).hexdigest()
+    return {
+        "_data_files": [{"filename": Path(name).name} for name in names],
+        "_fingerprint": fingerprint[:_FINGERPRINT_DIGITS],
+        "_format_columns": None,
+        "_format_kwargs": {},
+        "_format_type": None,
+        "_output_all_columns": False,
+        "_split": split,
+    }
+
+
+def _info(split: str, shape: Shape, labels: Sequence[str], facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    size_bytes = sum(each["bytes"] for each in facts)
+    records = sum(each["examples"] for each in facts)
+    return {
+        "citation": "",
+        "dataset_size": size_bytes,
+        "description": describe(shape),
+        "features": features_of(shape, labels),
+        "homepage": "",
+        "license": "",
+        "splits": {split: {"name": split, "num_bytes": size_bytes, "num_examples": records}},
+    }
+
+
+def describe(shape: Shape) -> str:
+    """One sentence about such records; a reader of records takes max_predictions_per_seq from it.
+
+    >>> from bertprep.records.examples import PretrainingExamples
+    >>> describe(Shape(PretrainingExamples, 128, 20))
+    'BERT pretraining records of bertprep: max_seq_length=128, max_predictions_per_seq=20.'
+    """
+    predictions = f", max_predictions_per_seq={shape.pred}" if shape.pred else ""
+    return f"BERT {shape.kind.title} records of bertprep: max_seq_length={shape.seq}{predictions}."
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON file; one that has the content already stays untouched."""
+    data = (json.dumps(content, indent=1) + "\n").encode()
+    if not (path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data):
+        with atomic_file(path) as file:
+            file.write(data)

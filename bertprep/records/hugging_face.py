@@ -1,0 +1,136 @@
+"""Records as data sets of Hugging Face's `datasets`, which is imported here alone, when a function is called.
+
+Arrow folders are what `datasets.load_from_disk` opens: its files are mapped into memory, and nothing is copied. Records of any
+other form are converted once to such a folder in `datasets`' cache, under a name that is the checksum of their names, sizes and
+times of change. It appears there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from bertprep.config import RecordFormat
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.atomic import atomic_folder
+from bertprep.files.lock import locked
+from bertprep.records.arrow import encode_batches, stream_bytes
+from bertprep.records.buffers import RecordBuffer
+from bertprep.records.columns import NoColumnsError
+from bertprep.records.data_sets import DataSet, find_records
+from bertprep.records.dataset_info import DATASET_DICT, STATE
+from bertprep.records.examples import Examples, rows_in_block
+from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES
+from bertprep.workspace.record_home import find_vocabulary
+
+if TYPE_CHECKING:
+    import datasets
+
+    from bertprep.records.reader import RecordFile
+
+_CACHE = "bertprep"
+_CACHE_VERSION = 1  # of what is kept there; raised when the same records would give other files
+
+
+def load_dataset(
+    data: Path | str, split: str | None = None, cache_dir: Path | str | None = None
+) -> datasets.DatasetDict | datasets.Dataset:
+    """Records of a folder or file of any format as `datasets` has them: its splits, or the one named, or the only one there is.
+
+        dataset = bertprep.load_dataset("data/arrow/.../wikipedia", split="train")
+        Trainer(model, train_dataset=dataset).train()
+
+    Arrow folders that bertprep or `save_to_disk` wrote are opened as they are. Others are converted first, some 2 microseconds
+    a record, and kept in `cache_dir` (default: `datasets.config.HF_DATASETS_CACHE`), 1.3 kB for each record of 128 tokens.
+    Raises `UsageError` where `datasets` is not installed or there is no such split, and `BertprepError` for records that are
+    damaged or that no columns can hold.
+    """
+    library = _import_datasets()
+    if split is not None and split not in SPLIT_NAMES:
+        raise UsageError(f"split {split!r}: is not known, expected one of {', '.join(SPLIT_NAMES)}")
+    path = Path(data)
+    found = find_records(path)
+    is_ready = found.is_whole and found.format == RecordFormat.ARROW and _is_saved(found.folder)
+    cache = Path(cache_dir or library.config.HF_DATASETS_CACHE) / _CACHE
+    folder = found.folder if is_ready else _convert(path, found, cache)
+    try:
+        loaded = library.load_from_disk(str(folder))
+    except Exception as error:  # whatever its reading of JSON and Arrow meets
+        raise BertprepError(
+            f"{folder}: datasets cannot open it: {str(error).splitlines()[0]}; make the folder again"
+        ) from error
+    if split is None:
+        return loaded
+    splits = loaded if isinstance(loaded, library.DatasetDict) else {str(loaded.split or "train"): loaded}
+    for name, dataset in splits.items():
+        if SPLIT_NAMES.get(name) == SPLIT_NAMES[split]:
+            return dataset
+    raise UsageError(f"{data}: has no split {split}, it has {', '.join(splits)}")
+
+
+def to_dataset(file: RecordFile) -> datasets.Dataset:
+    """All records of a file in memory; see `RecordFile.to_dataset`."""
+    library = _import_datasets()
+    import pyarrow as pa
+
+    start = 0  # of the block that is encoded
+
+    def blocks() -> Iterator[Examples]:
+        nonlocal start
+        for block in file.blocks(rows_in_block(256, seq=file.seq, pred=file.pred, kind=file.kind)):
+            yield block
+            start += len(block)
+
+    stream = pa.allocate_buffer(stream_bytes(file.shape, len(file)))
+    buffer, sink = RecordBuffer(), pa.FixedSizeBufferWriter(stream)
+    try:
+        for _ in encode_batches(blocks(), buffer):
+            sink.write(buffer.filled)
+            buffer.filled_bytes = 0
+        sink.write(buffer.filled)
+    except NoColumnsError as error:
+        raise BertprepError(f"{file.path}: record {start + error.row}: {error}") from None
+    return library.Dataset(pa.ipc.open_stream(stream).read_all(), fingerprint=_identify([file.path]))  # its own takes long
+
+
+def _import_datasets() -> ModuleType:
+    try:
+        import datasets
+    except ImportError as error:
+        raise UsageError(f'datasets cannot be imported ({error}); pip install "bertprep[datasets]"') from error
+    module: ModuleType = datasets
+    return module
+
+
+def _is_saved(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (DATASET_DICT, STATE))
+
+
+def _convert(path: Path, found: DataSet, cache: Path) -> Path:
+    """The folder in the cache that has these records as Arrow; it is made if it is missing."""
+    from bertprep.commands.convert import convert  # which knows what of a manifest is kept
+
+    name = _fingerprint(found)
+    kept = cache / name
+    with locked(cache, f"{name}.lock", wait=True):
+        if not kept.is_dir():
+            with atomic_folder(kept) as unfinished:
+                convert(path, unfinished, to=RecordFormat.ARROW, shards=1 if path.is_file() else None, workers=1)
+    return kept if _is_saved(kept) else kept / RecordFormat.ARROW
+
+
+def _fingerprint(found: DataSet) -> str:
+    """The name of what is made of these records: a checksum of all files that decide it."""
+    paths = [found.folder / name for name in found.files]
+    beside = [found.home.folder / MANIFEST, find_vocabulary(found.folder)]
+    paths += [path for path in beside if path and path.is_file()]
+    return _identify(paths)
+
+
+def _identify(paths: Sequence[Path]) -> str:
+    files = [(str(path.resolve()), (status := path.stat()).st_size, status.st_mtime_ns) for path in paths]
+    return hashlib.sha256(json.dumps([_CACHE_VERSION, files]).encode()).hexdigest()[:32]

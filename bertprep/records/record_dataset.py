@@ -1,0 +1,237 @@
+"""Records for PyTorch: the map-style data set that `DataLoader` and `Trainer` take, over files of any format.
+
+    loader = DataLoader(RecordDataset("data/..."), batch_size=256, shuffle=True)
+
+A batch is read by one call of the compiled reader, whatever files its records are in: about a microsecond a record of 128
+tokens, checksums verified. Nothing is held in memory but the batch; files are mapped, and shared by all workers.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.errors import BertprepError, UsageError
+from bertprep.records.columns import COLUMNS, Columns, NoColumnsError, column_bytes, empty_columns, fill_columns
+from bertprep.records.examples import Examples, Shape, rows_in_block
+from bertprep.records.reader import select_records
+from bertprep.records.record_set import RecordSet
+from bertprep.workspace.layout import SPLIT_NAMES
+
+if TYPE_CHECKING:
+    import torch
+
+_BLOCK = 256
+_KEPT, _MOST_KEPT_BYTES = 4, 8 << 20
+Row: TypeAlias = dict[str, Any]
+"""A record: an array of (seq,) or a NumPy number for each column."""
+
+
+class RecordBatch(Sequence[Row]):
+    """Some records as a sequence of rows, which are views of the arrays in `columns`, (n, seq) or (n,) each.
+
+    A row is made when it is asked for, so a batch that is taken as `columns` costs nothing but its reading.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    @overload
+    def __getitem__(self, row: int) -> Row: ...
+    @overload
+    def __getitem__(self, row: slice) -> RecordBatch: ...
+    def __getitem__(self, row: int | slice) -> Row | RecordBatch:
+        rows = {name: array[row] for name, array in self.columns.items()}
+        return RecordBatch(rows) if isinstance(row, slice) else rows
+
+    def __iter__(self) -> Iterator[Row]:
+        columns = self.columns.items()
+        return ({name: array[row] for name, array in columns} for row in range(len(self)))
+
+
+def _references(buffers: Sequence[NDArray[np.uint8]], number: int) -> int:
+    return sys.getrefcount(buffers[number])
+
+
+_UNUSED = _references([np.empty(0, np.uint8)], 0)  # of a buffer that only the list has
+
+
+class _Memory(threading.local):
+    """A thread's memory to read by and into; new memory, which the system has to clear, would cost more than the reading."""
+
+    def __init__(self) -> None:
+        self._room: Examples | None = None
+        self._kept: list[NDArray[np.uint8]] = []
+
+    def room(self, shape: Shape) -> Examples:
+        """A block of records, which is overwritten by the next one."""
+        if self._room is None:
+            kind, seq, pred = shape
+            self._room = kind.empty(rows_in_block(_BLOCK, seq=seq, pred=pred, kind=kind), seq=seq, pred=pred)
+        return self._room
+
+    def columns(self, shape: Shape, count: int) -> Columns:
+        """Arrays for `count` rows, in the memory of a former batch if nothing refers to that any more."""
+        size_bytes = sum(column_bytes(shape, count))
+        for number in range(len(self._kept)):
+            is_unused = _references(self._kept, number) == _UNUSED  # each array of a batch is one more
+            if is_unused and self._kept[number].size == size_bytes:
+                return empty_columns(shape, count, self._kept[number])
+        buffer = np.empty(size_bytes, np.uint8)
+        if size_bytes <= _MOST_KEPT_BYTES:
+            self._kept = [*self._kept[1 - _KEPT :], buffer]
+        return empty_columns(shape, count, buffer)
+
+
+class RecordDataset:
+    """The records of one split of data folders or files, as the columns that transformers' models take.
+
+    Columns are NumPy arrays of int64, and float32 where labels are a regression's: `input_ids`, `token_type_ids`,
+    `attention_mask` and, of pretraining records, `labels` (-100 where nothing is predicted) and `next_sentence_label`.
+
+    `dataset[i]` is a row, `dataset[a:b]`, `dataset[[i, j]]` and `dataset[mask]` are columns of all these records, (n, seq) or
+    (n,); numbers may be negative. `DataLoader` asks for a batch at once, and either its own `collate_fn` or
+    `RecordDataset.collate`, which need not stack rows, makes tensors of it. Threads may share a data set, and worker processes
+    open the files themselves. Reading raises `BertprepError`, which names file and record, for one that is damaged or that no
+    columns can hold, and `IndexError` for a number that no record has.
+    """
+
+    def __init__(self, data: Path | str | Sequence[Path | str], split: str = "train") -> None:
+        """`data` are folders or files, which must be alike in kind and shape; `split` is "train", "test", or a task's."""
+        paths = [data] if isinstance(data, str | os.PathLike) else list(data)
+        if split not in SPLIT_NAMES:
+            raise UsageError(f"split {split!r}: is not known, expected one of {', '.join(SPLIT_NAMES)}")
+        self._paths, self._split = [Path(path) for path in paths], split
+        records = RecordSet(self._paths, SPLIT_NAMES[split])
+        self._shape, self._count = records.shape, len(records)
+        self._records: RecordSet | None = records
+        self._process = os.getpid()
+        self._memory = _Memory()
+
+    def __enter__(self) -> RecordDataset:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the files' memory back; what is asked for later is opened again."""
+        if self._records is not None:
+            self._records.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"RecordDataset({', '.join(map(str, self._paths))}: {self._count:,} {self.kind.title} records of {self.seq} tokens)"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_records", "_memory")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _records=None, _memory=_Memory())  # opened again where it is used
+
+    @property
+    def kind(self) -> type[Examples]:
+        """What the records are: `PretrainingExamples`, `SquadExamples` ..."""
+        return self._shape.kind
+
+    @property
+    def seq(self) -> int:
+        """Tokens of a record."""
+        return self._shape.seq
+
+    @property
+    def column_names(self) -> list[str]:
+        """The names of the columns, in their order."""
+        return [column.name for column in COLUMNS[self.kind]]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Row]:
+        """All rows in order, read in blocks."""
+        for start in range(0, len(self), _BLOCK):
+            yield from self.__getitems__(range(start, min(start + _BLOCK, len(self))))
+
+    @overload
+    def __getitem__(self, records: int) -> Row: ...
+    @overload
+    def __getitem__(self, records: slice | Sequence[int] | NDArray[Any]) -> Columns: ...
+    def __getitem__(self, records: int | slice | Sequence[int] | NDArray[Any]) -> Row | Columns:
+        if isinstance(records, slice):
+            return self._read(np.arange(len(self))[records])
+        if hasattr(records, "__index__") and not getattr(records, "shape", ()):
+            return RecordBatch(self._read(np.array([self._number(operator.index(records))])))[0]
+        return self._read(self._numbers(records))  # type: ignore[arg-type]
+
+    def __getitems__(self, records: Sequence[int] | NDArray[Any]) -> RecordBatch:
+        """The records of a list of numbers, in its order: what `DataLoader` gives to its `collate_fn`."""
+        return RecordBatch(self._read(self._numbers(records)))
+
+    @staticmethod
+    def collate(batch: RecordBatch | Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        """A batch as tensors that share its arrays: `DataLoader(dataset, batch_size=256, collate_fn=RecordDataset.collate)`."""
+        import torch  # which only those have who call this
+
+        if isinstance(batch, RecordBatch):
+            return {name: torch.from_numpy(array) for name, array in batch.columns.items()}
+        return {name: torch.from_numpy(np.stack([row[name] for row in batch])) for name in batch[0]}
+
+    def _numbers(self, records: Sequence[int] | NDArray[Any]) -> NDArray[np.int64]:
+        """Numbers from 0, of a list, range, array or mask that may count from the end."""
+        given = np.asarray(records)
+        if given.ndim == 1 and given.dtype.kind == "i":
+            given = np.where(given < 0, given + self._count, given)
+        elif not given.size:
+            given = given.astype(np.int64)
+        try:
+            return select_records(given, self._count, self._paths[0])
+        except IndexError:
+            if given.dtype != np.bool_:
+                for number in np.asarray(records).tolist():
+                    self._number(number)
+            raise
+
+    def _number(self, record: int) -> int:
+        """The number from 0 of a record that may be counted from the end."""
+        if not -self._count <= record < self._count:
+            raise IndexError(f"{self._paths[0]}: record {record:,} of {self._count:,}")
+        return record % self._count
+
+    def _read(self, numbers: NDArray[np.int64]) -> Columns:
+        """Columns of the records, by way of a block that stays in the processor's cache."""
+        memory = self._memory
+        records, room, columns = self._open(), memory.room(self._shape), memory.columns(self._shape, len(numbers))
+        for start in range(0, len(numbers), len(room)):
+            some = numbers[start : start + len(room)]
+            records.gather_into(room, some)
+            try:
+                fill_columns(columns, room if len(some) == len(room) else room[: len(some)], row=start)
+            except NoColumnsError as error:
+                path, record = records.place_of(int(some[error.row]))
+                raise BertprepError(f"{path}: record {record}: {error}; bertprep.records.open reads it as it is") from error
+        return columns
+
+    def _open(self) -> RecordSet:
+        """The files, as this process has opened them: a forked worker must not share its parent's lock."""
+        if self._records is None or self._process != os.getpid():
+            records = RecordSet(self._paths, SPLIT_NAMES[self._split])
+            if (records.shape, len(records)) != (self._shape, self._count):
+                raise BertprepError(
+                    f"{self._paths[0]}: has {len(records):,} records, expected {self._count:,} as when the data set was made; "
+                    "leave the data alone, and start again"
+                )
+            self._records, self._process = records, os.getpid()
+        return self._records

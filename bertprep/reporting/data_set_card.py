@@ -1,0 +1,419 @@
+"""What tells people and programs of a data set on the Hub: its card, `README.md`, and its Croissant metadata.
+
+The card begins with YAML that the Hub and `datasets` read: licence, splits, columns with their class names, numbers of
+records. `croissant.json` is JSON-LD of schema.org and of https://mlcommons.org/croissant/1.1: each file with its sha256 and
+size, and the columns of each split. Both are made of the manifest and of what was counted alone, so the same records give the
+same bytes; only the day of the first push is passed in.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from bertprep.check.outcome import Tally
+from bertprep.config import SQUAD, GlueSettings, InstanceSettings, ShardSettings, SquadSettings
+from bertprep.kernels.numbers import NOT_PREDICTED
+from bertprep.options import command_line
+from bertprep.records.columns import COLUMNS, features_of, row_bytes
+from bertprep.records.examples import PretrainingExamples, Shape
+from bertprep.sources.corpora import BOOKS, language_of, parts_of
+from bertprep.sources.sample import SAMPLE
+from bertprep.workspace.layout import DEV, DEV_MISMATCHED, SPLIT_NAMES, SUBMISSION, SUBMISSION_MISMATCHED, TRAINING, split_order
+from bertprep.workspace.manifest import RECORDS, Manifest, tokens_of_vocabulary
+
+UNKNOWN = "unknown"
+HUB_SPLITS = {
+    DEV: "validation", DEV_MISMATCHED: "validation_mismatched", SUBMISSION: "test", SUBMISSION_MISMATCHED: "test_mismatched",
+}  # fmt: skip
+"""What `datasets` calls the split of a folder if not as the folder, as the Hub's own copies of the tasks do."""
+
+_PUBLIC_DOMAIN = "public-domain"
+_SIZES = ("n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B", "1B<n<10B", "10B<n<100B")
+_TASKS = {RECORDS: "fill-mask", SQUAD: "question-answering"}
+_TEXT = "text-classification"
+_MEANINGS = {
+    "input_ids": "tokens, [CLS] A [SEP] B [SEP], then padding",
+    "token_type_ids": "0 for A, 1 for B",
+    "attention_mask": "1 for tokens, 0 for padding",
+    "labels": f"the token that was masked there, {NOT_PREDICTED} elsewhere",
+    "next_sentence_label": "0: B follows A in its document; 1: B is from another one",
+    "unique_ids": "the number of the window",
+    "start_positions": "first token of the answer",
+    "end_positions": "last token of the answer",
+    "is_impossible": "1 if the window has no answer",
+    "is_real_example": "1; 0 for padding of a batch",
+}
+_CROISSANT_TYPES = {np.int8: "cr:Int8", np.int32: "cr:Int32", np.int64: "cr:Int64", np.float32: "cr:Float32"}
+_CR = "http://mlcommons.org/croissant/"
+_CR_NAMES = (
+    "arrayShape citeAs column containedIn dataBiases dataCollection equivalentProperty extract field fileObject fileSet "
+    "fileProperty format includes isArray isLiveDataset jsonPath key md5 parentField path personalSensitiveInformation "
+    "recordSet references regex repeated replace samplingRate separator source subField transform"
+)
+_CONTEXT: dict[str, Any] = {  # that of the specification
+    "@language": "en", "@vocab": "https://schema.org/", "cr": _CR, "rai": f"{_CR}RAI/", "sc": "https://schema.org/",
+    "dct": "http://purl.org/dc/terms/", "conformsTo": "dct:conformsTo", **{name: f"cr:{name}" for name in _CR_NAMES.split()},
+    "data": {"@id": "cr:data", "@type": "@json"}, "examples": {"@id": "cr:examples", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+}  # fmt: skip
+
+
+_REPOSITORY = {  # as the Hub's own metadata describe one: readers clone it, and it has no sha256
+    "@type": "cr:FileObject", "@id": "repo", "name": "repo", "description": "The git repository.",
+    "encodingFormat": "git+https", "sha256": "https://github.com/mlcommons/croissant/issues/80",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PushedSet:
+    """A data set as it is on the Hub: `manifest` has the names there, `shapes` says what the records of each folder are.
+
+    A folder is a split. `tallies` are of the records that were checked, none of them of a task's.
+    """
+
+    name: str  # OWNER/NAME
+    url: str
+    corpus: str
+    manifest: Manifest
+    shapes: Mapping[str, Shape]
+    cased: bool
+    licence: str | None = None  # what the user says
+    tallies: Sequence[Tally] = ()
+
+    @property
+    def splits(self) -> list[str]:
+        return sorted(self.shapes, key=lambda folder: split_order(SPLIT_NAMES.get(folder, "")))
+
+    def files(self, split: str) -> dict[str, dict[str, Any]]:
+        return {name: facts for name, facts in self.manifest.files.items() if name.startswith(f"{split}/")}
+
+    def total(self, split: str, key: str) -> int:
+        return sum(facts.get(key, 0) for facts in self.files(split).values())
+
+    @property
+    def records(self) -> int:
+        return sum(self.total(split, "examples") for split in self.splits)
+
+    @property
+    def shape(self) -> Shape:
+        return self.shapes[self.splits[0]]
+
+    @property
+    def title(self) -> str:
+        kind = "pretraining records" if self.shape.kind is PretrainingExamples else f"{self.shape.kind.title} records"
+        return f"{self.corpus}: BERT {kind} of {self.shape.seq} tokens"
+
+
+def name_on_hub(name: str) -> str:
+    """The name of a record file in a repository: the folder of a split and its own.
+
+    >>> name_on_hub("training/mine_training_00000.parquet"), name_on_hub("dev/a.parquet"), name_on_hub("b.parquet")
+    ('train/mine_training_00000.parquet', 'dev/a.parquet', 'train/b.parquet')
+    """
+    folder, _, file = name.rpartition("/")
+    return f"{'train' if folder in ('', TRAINING) else folder}/{file}"
+
+
+def card(pushed: PushedSet) -> bytes:
+    """README.md, in UTF-8."""
+    from huggingface_hub import DatasetCardData
+
+    data = DatasetCardData(**_metadata(pushed))
+    parts = [
+        f"# {pushed.title}", _summary(pushed), "## Splits", _table(_split_rows(pushed)), "## Columns",
+        _table(_column_rows(pushed)), "## How it was made", *_making(pushed), "## Licence", _licence_text(pushed),
+        "## How to load it", *_loading(pushed),
+    ]  # fmt: skip
+    return f"---\n{data.to_yaml()}\n---\n\n{chr(10).join(f'{part}{chr(10)}' for part in parts)}".encode()
+
+
+def _metadata(pushed: PushedSet) -> dict[str, Any]:
+    """The YAML at the head of the card."""
+    made_with = pushed.manifest.made_with
+    licences = licences_of(pushed.corpus, pushed.licence)
+    named = {"license": "other", "license_name": _PUBLIC_DOMAIN, "license_link": "https://en.wikipedia.org/wiki/Public_domain"}
+    languages = _languages(pushed.corpus, pushed.manifest)
+    task = _TASKS.get(pushed.manifest.kind) or _TASKS.get(made_with.get("task", ""), _TEXT)
+    tags = ["bert", "bertprep", "masked-language-modeling", "next-sentence-prediction"]
+    groups: dict[Shape, list[str]] = {}
+    for split in pushed.splits:
+        groups.setdefault(pushed.shapes[split]._replace(pred=0), []).append(split)
+    names = ["default", *(shape.kind.title.lower().replace(" ", "_") for shape in list(groups)[1:])]
+    return {
+        "pretty_name": pushed.title,
+        **(named if licences == [_PUBLIC_DOMAIN] else {"license": licences[0] if len(licences) == 1 else licences}),
+        **({"language": languages} if languages else {}),
+        "task_categories": [task],
+        "size_categories": [_SIZES[min(len(str(pushed.records // 1000)) if pushed.records >= 1000 else 0, len(_SIZES) - 1)]],
+        "tags": tags if pushed.shape.kind is PretrainingExamples else tags[:2],
+        "configs": [
+            {
+                "config_name": name,
+                **({"default": True} if name == "default" else {}),
+                "data_files": [{"split": HUB_SPLITS.get(s, s), "path": f"{s}/*.parquet"} for s in splits],
+            }
+            for name, splits in zip(names, groups.values(), strict=True)
+        ],
+        "dataset_info": [
+            _info(pushed, name, shape, splits) for name, (shape, splits) in zip(names, groups.items(), strict=True)
+        ],
+    }
+
+
+def _info(pushed: PushedSet, name: str, shape: Shape, splits: Sequence[str]) -> dict[str, Any]:
+    records = {split: pushed.total(split, "examples") for split in splits}
+    return {
+        "config_name": name,
+        "features": [
+            _yaml_feature(name, feature)
+            for name, feature in features_of(shape, tuple(pushed.manifest.made_with.get("labels", ()))).items()
+        ],
+        "splits": [
+            {"name": HUB_SPLITS.get(split, split), "num_bytes": count * row_bytes(shape), "num_examples": count}
+            for split, count in records.items()
+        ],
+        "download_size": sum(pushed.total(split, "bytes") for split in splits),
+        "dataset_size": sum(records.values()) * row_bytes(shape),
+    }
+
+
+def _yaml_feature(name: str, feature: Mapping[str, Any]) -> dict[str, Any]:
+    """A feature as `datasets` writes it in YAML, which differs from its JSON.
+
+    >>> _yaml_feature("input_ids", {"feature": {"dtype": "int32", "_type": "Value"}, "length": 128, "_type": "List"})
+    {'name': 'input_ids', 'list': 'int32', 'length': 128}
+    """
+    if feature["_type"] == "ClassLabel":
+        return {"name": name, "dtype": {"class_label": {"names": {str(i): n for i, n in enumerate(feature["names"])}}}}
+    if feature["_type"] == "List":
+        return {"name": name, "list": feature["feature"]["dtype"], "length": feature["length"]}
+    return {"name": name, "dtype": feature["dtype"]}
+
+
+def licences_of(corpus: str, given: str | None = None) -> list[str]:
+    """The Hub's names for the licences of a corpus that bertprep knows, unless the user has named one.
+
+    >>> licences_of("wikicorpus_en"), licences_of("books_wiki_en_corpus"), licences_of("mine", "cc0-1.0")
+    (['cc-by-sa-4.0', 'gfdl'], ['unknown'], ['cc0-1.0'])
+    """
+    if given:
+        return [given]
+    parts = parts_of(corpus)
+    if parts and BOOKS not in parts:
+        return ["cc-by-sa-4.0", "gfdl"]
+    if corpus.startswith("squad_"):
+        return ["cc-by-sa-4.0"]
+    return [_PUBLIC_DOMAIN] if corpus == SAMPLE else [UNKNOWN]
+
+
+def _languages(corpus: str, manifest: Manifest) -> list[str]:
+    if language := language_of(corpus):
+        return [language]
+    is_english = corpus in (SAMPLE, BOOKS) or manifest.kind != RECORDS
+    return ["en"] if is_english else []
+
+
+def _summary(pushed: PushedSet) -> str:
+    tokens = tokens_of_vocabulary(pushed.manifest)
+    of = f" of {tokens:,} tokens" if tokens else ""
+    kind = "upper case and accents are kept" if pushed.cased else "text is lower-cased"
+    lines = [
+        f"{pushed.records:,} records in {len(pushed.manifest.files):,} Parquet files, made by bertprep"
+        f" {pushed.manifest.versions.get('bertprep', '')} for BERT: tokens of a WordPiece vocabulary{of} (`vocab.txt`; {kind}),"
+        f" {pushed.shape.seq} to a record."
+    ]
+    if pushed.tallies:
+        everything = Tally.total(pushed.tallies)
+        predictions = int(everything.shown.sum())
+        whole = pushed.records * pushed.shape.seq
+        text = round(whole * (1 - everything.padding_share))
+        lines.append(
+            f"About {text:,} tokens are text, {everything.padding_share:.1%} of all are padding; "
+            f"{predictions / max(everything.text_tokens, 1):.1%} of the text is to be predicted, and in "
+            f"{int(everything.next_sentence[1]) / max(everything.records, 1):.1%} of the records the second segment is a "
+            f"random one (as found in {everything.records:,} records)."
+        )
+    return "\n".join(lines)
+
+
+def _split_rows(pushed: PushedSet) -> list[list[str]]:
+    documents = all("documents" in facts for facts in pushed.manifest.files.values())
+    rows = [["split", "files", "records", *(["documents"] if documents else []), "MB"]]
+    for split in pushed.splits:
+        counts = [pushed.total(split, key) for key in ("examples", *(["documents"] if documents else []))]
+        size = f"{pushed.total(split, 'bytes') / 1e6:,.1f}"
+        rows.append([HUB_SPLITS.get(split, split), f"{len(pushed.files(split)):,}", *(f"{n:,}" for n in counts), size])
+    return rows
+
+
+def _column_rows(pushed: PushedSet) -> list[list[str]]:
+    rows = [["column", "type", "meaning"]]
+    is_task = pushed.shape.kind is not PretrainingExamples
+    for column in COLUMNS[pushed.shape.kind]:
+        size = f"[{pushed.shape.seq}]" if column.width == "seq" else ""
+        meaning = _MEANINGS[column.name]
+        if column.name == "labels" and is_task:
+            labels = pushed.manifest.made_with.get("labels", ())
+            meaning = ", ".join(f"{i}: {label}" for i, label in enumerate(labels)) or "the score"
+        rows.append([f"`{column.name}`", f"{np.dtype(column.dtype).name}{size}", meaning])
+    return rows
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    lines = [" | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in row) for row in rows]
+    return "\n".join(f"| {line} |" for line in [lines[0], " | ".join("---" for _ in rows[0]), *lines[1:]])
+
+
+def _making(pushed: PushedSet) -> list[str]:
+    """How the records were made: the commands where the manifest tells them, all settings, and the versions."""
+    made_with = pushed.manifest.made_with
+    parts = []
+    if commands := making_commands(pushed.manifest):
+        parts.append(_fenced("sh", commands))
+    told = {name: value for name, value in made_with.items() if name not in ("converted_from", "inputs", "labels")}
+    rows = [["setting", "value"], *([f"`{name}`", f"`{json.dumps(value)}`"] for name, value in told.items())]
+    rows += [[f"version of {name}", version] for name, version in pushed.manifest.versions.items()]
+    return [*parts, _table(rows), "`manifest.json` has the same, and the sha256 of each file."]
+
+
+def making_commands(manifest: Manifest) -> list[str]:
+    """The commands that make the records of a manifest, where its text and its vocabulary are; none where it does not tell."""
+    made_with = manifest.made_with
+    if "generator" not in made_with:
+        return []
+    if manifest.kind != RECORDS:
+        of_task = [f"--{key} {shlex.quote(str(made_with[key]))}" for key in ("task", "version", "name") if key in made_with]
+        settings = SquadSettings if made_with["task"] == SQUAD else GlueSettings
+        return [_command("create", *of_task, _options(settings, made_with))]
+    corpus = str(made_with.get("corpus", ""))
+    text = "" if parts_of(corpus) or corpus == SAMPLE else "--input TEXT"
+    if "text_sha256" not in made_with:
+        return [_command("create", text, f"--corpus {corpus}", _options(InstanceSettings, made_with))]
+    cut = {"shards": made_with.get("shards"), "test_fraction": made_with.get("test_fraction")}
+    return [
+        _command("shard", text, f"--corpus {corpus}", _options(ShardSettings, cut), vocabulary=""),
+        _command("create", f"--corpus {corpus}", _options(InstanceSettings, made_with)),
+    ]
+
+
+def _options(settings: type[Any], made_with: Mapping[str, Any]) -> str:
+    known = {each.name: made_with[each.name] for each in fields(settings) if made_with.get(each.name) is not None}
+    return shlex.join(command_line(settings(**known)))
+
+
+def _command(name: str, *arguments: str, vocabulary: str = "--vocab vocab.txt") -> str:
+    return " ".join(filter(None, ["bertprep", name, *arguments, vocabulary]))
+
+
+def _licence_text(pushed: PushedSet) -> str:
+    licences = licences_of(pushed.corpus, pushed.licence)
+    if licences == [UNKNOWN]:
+        return "The licence of the text is not known. Find out before you pass on the records, or what is trained on them."
+    if licences == [_PUBLIC_DOMAIN]:
+        return "The text is in the public domain."
+    also = " Keep the attribution and the licence when you pass it on." if "gfdl" in licences else ""
+    return f"The text is under {' and '.join(licences)}; the records hold nothing else.{also}"
+
+
+def _loading(pushed: PushedSet) -> list[str]:
+    folder = f"data/download/datasets/{pushed.name}"
+    command = {RECORDS: ""}.get(pushed.manifest.kind, f" {pushed.manifest.made_with.get('task', '')}")
+    return [
+        "With `datasets`:",
+        _fenced(
+            "python",
+            [
+                "from datasets import load_dataset",
+                "",
+                f'records = load_dataset("{pushed.name}", split="train").with_format("torch")',
+            ],
+        ),
+        "With bertprep, checked file by file, and with its tokenizer for `transformers` "
+        f'(`AutoTokenizer.from_pretrained("{folder}")`):',
+        _fenced("sh", [f"bertprep download dataset {pushed.name}", f"bertprep validate {folder}"]),
+        "To train on it:",
+        _fenced("sh", [f"python -m trainer{command} --data {folder}"]),
+    ]
+
+
+def _fenced(language: str, lines: Sequence[str]) -> str:
+    return "\n".join([f"```{language}", *lines, "```"])
+
+
+def croissant(pushed: PushedSet, *, published: str) -> bytes:
+    """croissant.json; `published` is the day of the first push, as 2026-01-31."""
+    owner = pushed.name.partition("/")[0]
+    licences = licences_of(pushed.corpus, pushed.licence)
+    content = {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.1",
+        "name": pushed.name.replace("/", "_"),
+        "description": _summary(pushed).replace("\n", " "),
+        "url": pushed.url,
+        "license": licences[0] if len(licences) == 1 else licences,
+        "creator": {"@type": "Organization", "name": owner, "url": pushed.url.removesuffix(f"datasets/{pushed.name}") + owner},
+        "datePublished": published,
+        "version": "1.0.0",
+        "keywords": ["bert", "bertprep"],
+        "distribution": [_REPOSITORY | {"contentUrl": pushed.url}, *_file_sets(pushed), *_file_objects(pushed)],
+        "recordSet": [_record_set(pushed, split) for split in pushed.splits],
+    }
+    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _file_objects(pushed: PushedSet) -> list[dict[str, Any]]:
+    return [
+        {
+            "@type": "cr:FileObject",
+            "@id": name,
+            "name": name,
+            "contentUrl": f"{pushed.url}/resolve/main/{name}",
+            "contentSize": f"{facts['bytes']} B",
+            "encodingFormat": "application/x-parquet",
+            "sha256": facts["sha256"],
+        }
+        for name, facts in pushed.manifest.files.items()
+    ]
+
+
+def _file_sets(pushed: PushedSet) -> list[dict[str, Any]]:
+    return [
+        {
+            "@type": "cr:FileSet",
+            "@id": f"{split}-files",
+            "description": f"The files of the split {HUB_SPLITS.get(split, split)}.",
+            "containedIn": {"@id": "repo"},
+            "encodingFormat": "application/x-parquet",
+            "includes": f"{split}/*.parquet",
+        }
+        for split in pushed.splits
+    ]
+
+
+def _record_set(pushed: PushedSet, split: str) -> dict[str, Any]:
+    shape = pushed.shapes[split]
+    return {
+        "@type": "cr:RecordSet",
+        "@id": split,
+        "name": HUB_SPLITS.get(split, split),
+        "description": f"{pushed.total(split, 'examples'):,} records.",
+        "field": [
+            {
+                "@type": "cr:Field",
+                "@id": f"{split}/{column.name}",
+                "name": column.name,
+                "description": _MEANINGS[column.name],
+                "dataType": _CROISSANT_TYPES[column.dtype],
+                **({"isArray": True, "arrayShape": str(shape.seq)} if column.width == "seq" else {}),
+                "source": {"fileSet": {"@id": f"{split}-files"}, "extract": {"column": column.name}},
+            }
+            for column in COLUMNS[shape.kind]
+        ],
+    }

@@ -1,0 +1,414 @@
+"""`bertprep push` to a Hub that is real HTTP, and back: nothing is sent twice, nobody sees half, all records are the same."""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from huggingface_hub import constants
+from tokenizers import Tokenizer as HuggingFaceTokenizer
+
+import bertprep
+from bertprep import BertprepError, InstanceSettings, ShardSettings, SquadSettings, UsageError
+from bertprep.commands.push import Pushed
+from bertprep.instances.tokenizer import Tokenizer
+from bertprep.records import FEATURES
+from bertprep.records.columns import features_of
+from bertprep.records.data_sets import find_records
+from bertprep.records.examples import PretrainingExamples, Shape
+from bertprep.workspace.layout import MANIFEST
+from bertprep.workspace.manifest import read_manifest, sha256_of
+from tests.corpora import sums
+from tests.golden import GOLDEN
+from tests.hub_server import Answer, HubServer
+from tests.hub_uploads import Account
+
+NAME, TOKEN = "me/mine-bert-32", "hf_of_me"
+REPOSITORY = f"datasets/{NAME}"
+TEST_FILE = "test/mine_test_00000.parquet"
+VOCABULARY = GOLDEN / "vocab.txt"
+
+Change = Callable[[dict[str, bytes]], dict[str, bytes]]
+"""Of the files of a repository."""
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory, golden_corpus: Path) -> Path:
+    """A workspace with TFRecords of two training shards and one for testing."""
+    workdir = tmp_path_factory.mktemp("made")
+    bertprep.shard([golden_corpus], corpus="mine", settings=ShardSettings(shards=2, test_fraction=0.4), workdir=workdir)
+    settings = InstanceSettings(seq=32, pred=4, dupe=1)
+    bertprep.create(settings=settings, corpus="mine", formats="tfrecord", vocab=VOCABULARY, workdir=workdir)
+    return workdir
+
+
+@pytest.fixture(scope="session")
+def parquet(made: Path) -> Path:
+    """The folder of the same records in Parquet."""
+    [manifest] = (made / "tfrecord").rglob(MANIFEST)
+    return bertprep.convert(manifest.parent, made / "other" / "mine", to="parquet").target
+
+
+@pytest.fixture
+def records(parquet: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(parquet, tmp_path / "mine"))
+
+
+def set_up(monkeypatch: pytest.MonkeyPatch, server: HubServer, home: Path) -> None:
+    """Let this process and its children use that Hub, and nothing else that they are told of one."""
+    for variable in [name for name in os.environ if "proxy" in name.lower() or name.startswith("HF_")]:
+        monkeypatch.delenv(variable)
+    environment = {
+        "HF_ENDPOINT": server.url, "HF_TOKEN": TOKEN, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1",
+        "BERTPREP_RETRY_SECONDS": "0.01",
+    }  # fmt: skip
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(constants, "ENDPOINT", server.url)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))
+    server.uploads.accounts[TOKEN] = Account("me")
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
+    with HubServer() as server:
+        set_up(monkeypatch, server, tmp_path / "hf")
+        yield server
+
+
+@pytest.fixture(scope="session")
+def pushed_files(parquet: Path) -> dict[str, bytes]:
+    """What a repository holds after a push."""
+    with HubServer() as server, pytest.MonkeyPatch.context() as monkeypatch:
+        set_up(monkeypatch, server, parquet.parent)
+        bertprep.push(parquet, NAME)
+        return files_on(server)
+
+
+def files_on(hub: HubServer, name: str = NAME) -> dict[str, bytes]:
+    """What a repository holds now."""
+    there = hub.repositories[f"datasets/{name}"]
+    return there.commits[there.revisions["main"]]
+
+
+def sent(hub: HubServer) -> Counter[str]:
+    """How often each file was sent to the store, by its sha256."""
+    return Counter(asked.path.split("/")[2] for asked in hub.asked if asked.method == "PUT")
+
+
+def test_what_is_pushed_comes_back(hub: HubServer, made: Path, tmp_path: Path, golden_corpus: Path) -> None:
+    [records] = (made / "tfrecord").glob("*/mine")
+    pushed = bertprep.push(records, NAME)
+    files = files_on(hub)
+    assert sorted(files) == [
+        ".gitattributes", "README.md", "croissant.json", "manifest.json", "test/mine_test_00000.parquet", "tokenizer.json",
+        "tokenizer_config.json", "train/mine_training_00000.parquet", "train/mine_training_00001.parquet", "vocab.txt",
+    ]  # fmt: skip
+    assert len(hub.uploads.commits) == 1
+    assert set(pushed.changed) == {*files} - {".gitattributes"}
+    assert (made / "parquet" / records.parent.name / "mine" / MANIFEST).is_file()  # kept for the next push
+
+    [downloaded] = bertprep.download(["dataset", NAME], workdir=tmp_path)
+    folder = tmp_path / "download" / "datasets" / NAME
+    assert downloaded.folder == folder
+    for path, content in files.items():
+        assert path == ".gitattributes" or (folder / path).read_bytes() == content
+    assert not [finding for outcome in bertprep.validate([folder]) for finding in outcome.findings if finding.level == "error"]
+    back, source = find_records(folder), find_records(records)
+    for split in ("training", "test"):
+        for ours, theirs in zip(source.paths(split), back.paths(split), strict=True):
+            with bertprep.records.open(ours) as mine, bertprep.records.open(theirs) as its:
+                assert len(mine) == len(its) > 100
+                for name in FEATURES:
+                    np.testing.assert_array_equal(getattr(mine[:], name), getattr(its[:], name))
+
+    text = golden_corpus.read_text(encoding="utf-8").replace("[MASK]", "")  # which is one token to them
+    lines = [line for line in text.splitlines() if line]
+    found = Tokenizer(bertprep.load_vocabulary(VOCABULARY), lower=True).tokenize_lines(
+        "".join(f"{x}\n" for x in lines).encode()
+    )
+    encoded = HuggingFaceTokenizer.from_file(str(folder / "tokenizer.json")).encode_batch(lines, add_special_tokens=False)
+    assert [number for line in encoded for number in line.ids] == found.tokens.tolist()
+
+
+def test_only_what_differs_is_sent(hub: HubServer, records: Path, tmp_path: Path) -> None:
+    first = bertprep.push(records, NAME)
+    assert set(sent(hub).values()) == {1}
+    before = [path for path in hub.asked if path.method != "GET"]
+    again = bertprep.push(records, NAME)
+    assert (again.commit, again.changed, again.deleted) == (first.commit, [], [])
+    assert [path for path in hub.asked if path.method != "GET"] == before
+
+    hub.fail("/commit/main", status=412)  # as if somebody had committed since it was listed
+    bertprep.push(records, NAME, license="cc0-1.0")
+    assert sorted(hub.uploads.commits[-1]) == ["file README.md", "file croissant.json"]
+    assert b"license: cc0-1.0" in files_on(hub)["README.md"]
+    assert len(sent(hub)) == 3
+
+    bertprep.convert(records, tmp_path / "dealt", to="parquet", shards=1)
+    hub.repositories[REPOSITORY].commits[hub.repositories[REPOSITORY].revisions["main"]]["NOTES.md"] = b"by the owner"
+    dealt = bertprep.push(tmp_path / "dealt", NAME)
+    assert sorted(dealt.deleted) == ["train/mine_training_00001.parquet"]
+    assert len(hub.uploads.commits) == 3
+    assert "NOTES.md" in files_on(hub)  # which no push brought
+    assert sorted(path for path in files_on(hub) if path.endswith(".parquet")) == [
+        "test/mine_test_00000.parquet", "train/mine_training_00000.parquet",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_push_sends_only_the_rest(stop: signal.Signals, hub: HubServer, records: Path) -> None:
+    manifest = read_manifest(records)
+    assert manifest
+    [last, *others] = [facts["sha256"] for facts in manifest.files.values()]
+    hub.fail(f"/lfs/{last}", stall_after=20_000)
+    command = [sys.executable, "-m", "bertprep", "push", str(records), NAME]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    hub.wait_until(lambda: hub.uploads.received[f"/lfs/{last}"] >= 20_000 and hub.uploads.stored.keys() >= set(others))
+    process.send_signal(stop)
+    said, _ = process.communicate(timeout=40)  # the connection is stalled for longer
+    assert "Traceback" not in said
+    assert process.returncode == (130 if stop == signal.SIGINT else -stop)
+    assert ("stopped; finished files are kept, and the same command resumes" in said) == (stop == signal.SIGINT)
+    assert [*files_on(hub)] == [".gitattributes"]
+    hub.faults.clear()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert sent(hub) == {last: 2, **dict.fromkeys(others, 1)}
+    assert len(hub.uploads.commits) == 1
+    assert done.stdout.splitlines()[-1] == f"next: bertprep download dataset {NAME}"
+
+
+def test_a_push_outlasts_faults(hub: HubServer, records: Path) -> None:
+    hub.uploads.part_bytes = 20_000
+    hub.fail("/api/whoami-v2", status=503)
+    hub.fail("/api/repos/create", status=502)
+    hub.fail("/1", status=503)  # the first part of a file
+    hub.fail("/2", cut_after=10_000)
+    hub.fail("/info/lfs/verify", status=500)
+    hub.fail("/commit/main", lost=True)  # it is made, and the answer never comes
+    pushed = bertprep.push(records, NAME)
+    assert len(hub.uploads.commits) == 1
+    assert pushed.commit == hub.repositories[REPOSITORY].revisions["main"]
+    assert json.loads(files_on(hub)[MANIFEST])["files"] == pushed.files
+
+
+def test_a_push_in_vain_is_one_line(hub: HubServer, records: Path) -> None:
+    hub.fail("/commit/main", times=None, status=500)
+    with pytest.raises(
+        BertprepError, match=r"the Hub answers 500 .*; given up after 8 tries without progress; what was sent is"
+    ):
+        bertprep.push(records, NAME)
+    assert [*files_on(hub)] == [".gitattributes"]
+    assert set(sent(hub).values()) == {1}
+
+
+def test_datasets_loads_what_was_pushed(hub: HubServer, records: Path, tmp_path: Path) -> None:
+    pushed = bertprep.push(records, NAME, private=True)
+    for split in ("train", "dev"):
+        shutil.copyfile(GOLDEN / "finetune/squad_v1.json", tmp_path / f"{split}-v1.1.json")
+    inputs = sorted(tmp_path.glob("*.json"))
+    settings = SquadSettings(seq=64, max_query=16, doc_stride=16)
+    made = tmp_path / "squad"
+    bertprep.create_task("squad", inputs=inputs, settings=settings, vocab=VOCABULARY, output=made, formats="tfrecord")
+    squad = bertprep.push(made, "me/squad", workdir=tmp_path)
+    assert files_on(hub, "me/squad")["dev.json"] == inputs[0].read_bytes()
+    bertprep.download(["dataset", "me/squad"], workdir=tmp_path)
+    [outcome] = bertprep.validate([tmp_path / "download/datasets/me/squad"])
+    assert not outcome.findings
+
+    program = f"""
+import datasets
+loaded = datasets.load_dataset("{NAME}")
+assert loaded["train"].features == datasets.Features.from_dict({features_of(Shape(PretrainingExamples, 32, 4))})
+print(len(loaded["train"]), len(loaded["test"]), loaded["train"][5]["labels"], loaded["test"].features["next_sentence_label"])
+print(len(datasets.load_dataset("me/squad", split="train").filter(lambda row: row["start_positions"] >= 0)))
+print(datasets.load_dataset("me/squad", "squad_evaluation", split="validation").column_names)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    with bertprep.records.open(find_records(records).paths("training")[0]) as file:
+        fifth = file[5:6]
+    assert isinstance(fifth, PretrainingExamples)
+    labels = np.full(32, -100)
+    known = fifth.masked_lm_weights[0] == 1
+    labels[fifth.masked_lm_positions[0][known]] = fifth.masked_lm_ids[0][known]
+    assert done.stdout.splitlines() == [
+        f"{count(pushed, 'train')} {count(pushed, 'test')} {labels.tolist()} ClassLabel(names=['is_next', 'random'])",
+        str(count(squad, "train")),
+        "['unique_ids', 'input_ids', 'token_type_ids', 'attention_mask']",
+    ]
+
+
+def count(pushed: Pushed, folder: str) -> int:
+    return sum(int(facts["examples"]) for name, facts in pushed.files.items() if name.startswith(f"{folder}/"))
+
+
+class Case(NamedTuple):
+    """What a refused push meets."""
+
+    hub: HubServer
+    records: Path
+    environment: pytest.MonkeyPatch
+
+
+REFUSED: dict[str, tuple[Callable[[Case], Any], str]] = {
+    "no token": (lambda it: it.environment.delenv("HF_TOKEN"), "a push needs a token; run hf auth login, or set HF_TOKEN"),
+    "unknown token": (lambda it: it.environment.setenv("HF_TOKEN", "hf_x"), "the Hub does not know the token.*hf auth login"),
+    "token that reads": (lambda it: it.hub.uploads.accounts.update({TOKEN: Account("me", "read")}), "the token of me may only"),
+    "name of another": (
+        lambda it: it.hub.uploads.accounts.update({TOKEN: Account("you")}),
+        "the token of you may not write there.*such as you/mine-bert-32",
+    ),
+    "offline": (lambda it: it.environment.setattr(constants, "HF_HUB_OFFLINE", True), "HF_HUB_OFFLINE forbids any request"),
+    "taken": (lambda it: it.hub.put(REPOSITORY, {"data.csv": b"a,b"}), "holds data.csv, which is no push of bertprep; name an"),
+    "another manifest": (lambda it: it.hub.put(REPOSITORY, {MANIFEST: b'{"name": "an app"}'}), "its manifest.json is not one"),
+    "another corpus": (lambda it: it.hub.put(REPOSITORY, other(it.records)), "whose corpus is theirs, and not mine; name"),
+    "unfinished": (lambda it: (it.records / "manifest.json.journal").touch(), "is not finished; run the command that makes it"),
+    "damaged": (lambda it: damage(it.records), "has sha256 .*, expected "),
+    "without vocabulary": (lambda it: (it.records / "vocab.txt").unlink(), "has no vocab.txt, without which nobody can"),
+    "other vocabulary": (
+        lambda it: (it.records / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"), "has sha256 .*, expected "
+    ),
+    "wrong records": (lambda it: change_a_record(it.records), "is not fit to be pushed: .* bertprep validate says more"),
+    "no Hub": (lambda it: it.hub.answers.update({"/api/whoami-v2": lambda _: Answer(b"<html>hello")}), "check HF_ENDPOINT"),
+}  # fmt: skip
+
+
+def other(records: Path) -> dict[str, bytes]:
+    manifest = read_manifest(records)
+    assert manifest
+    made_with = {**manifest.made_with, "corpus": "theirs"}
+    return {MANIFEST: json.dumps(replace(manifest, made_with=made_with).as_json()).encode()}
+
+
+def change_a_record(records: Path) -> None:
+    """A token that the vocabulary lacks, in a file that its manifest knows."""
+    manifest = read_manifest(records)
+    assert manifest
+    table = pq.read_table(path := records / TEST_FILE)
+    ids = table["input_ids"].combine_chunks()
+    values = ids.values.to_numpy().copy()
+    values[3] = 1_000_000
+    changed = pa.FixedSizeListArray.from_arrays(pa.array(values), 32)
+    pq.write_table(table.set_column(0, table.schema.field(0), changed), path)
+    manifest.files[TEST_FILE].update(bytes=path.stat().st_size, sha256=sha256_of(path))
+    (records / MANIFEST).write_text(json.dumps(manifest.as_json()))
+
+
+def damage(records: Path) -> None:
+    [first, *_] = sorted((records / "test").iterdir())
+    data = bytearray(first.read_bytes())
+    data[-10] ^= 1
+    first.write_bytes(data)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_refused_push_changes_nothing(case: str, hub: HubServer, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare, says = REFUSED[case]
+    prepare(Case(hub, records, monkeypatch))
+    before = {name: dict(there.revisions) for name, there in hub.repositories.items()}
+    with pytest.raises(BertprepError, match=says) as raised:
+        bertprep.push(records, NAME)
+    assert "\n" not in str(raised.value)
+    assert {name: dict(there.revisions) for name, there in hub.repositories.items()} == before
+    assert not sent(hub)
+
+
+def test_a_private_push_does_not_become_public(hub: HubServer, records: Path) -> None:
+    hub.put(REPOSITORY, {})
+    with pytest.raises(UsageError, match=r"--private: .* is public; make it private in its settings"):
+        bertprep.push(records, NAME, private=True)
+    bertprep.push(records, "me/secret", private=True)
+    assert hub.uploads.private == {"datasets/me/secret"}
+
+
+@pytest.mark.parametrize(
+    "name", ["mine", "me/", "me/a/b", "me/a b", "me/-a", "me/a..b", "me/a.git", "../a", "me/" + 97 * "a", ""]
+)
+def test_names_that_no_repository_has(name: str, records: Path, hub: HubServer) -> None:
+    with pytest.raises(UsageError, match="is not the name of a data set on the Hub"):
+        bertprep.push(records, name)
+    assert not hub.asked
+
+
+def test_a_stopped_download_is_unfinished_and_resumes(hub: HubServer, pushed_files: dict[str, bytes], tmp_path: Path) -> None:
+    hub.put(REPOSITORY, pushed_files)
+    hub.fail("test/mine_test_00000.parquet", times=None, status=500)
+    with pytest.raises(BertprepError, match="given up"):
+        bertprep.download(["dataset", NAME], workdir=tmp_path)
+    folder = tmp_path / "download" / "datasets" / NAME
+    assert (folder / "train").is_dir()
+    with pytest.raises(BertprepError, match="is not finished"):
+        find_records(folder)
+    hub.faults.clear()
+    bertprep.download(["dataset", NAME], workdir=tmp_path)
+    assert len(find_records(folder).files) == 3
+    before, asked = sums(folder), len(hub.asked)
+    bertprep.download(["dataset", NAME], workdir=tmp_path)
+    assert sums(folder) == before
+    assert len(hub.asked) == asked
+
+
+def without(name: str) -> Change:
+    return lambda files: {path: content for path, content in files.items() if path != name}
+
+
+def with_manifest(change: Callable[[dict[str, Any]], Any]) -> Change:
+    def changed(files: dict[str, bytes]) -> dict[str, bytes]:
+        manifest = json.loads(files[MANIFEST])
+        change(manifest)
+        return {**files, MANIFEST: json.dumps(manifest).encode()}
+
+    return changed
+
+
+def claiming(files: dict[str, bytes], name: str) -> dict[str, bytes]:
+    """A file of that name, which the manifest calls one of records."""
+    facts = {"bytes": 5, "sha256": hashlib.sha256(b"bytes").hexdigest(), "examples": 1}
+    return {**with_manifest(lambda m: m["files"].update({name: facts}))(files), name: b"bytes"}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (without(MANIFEST), f"has no manifest.json, so it is no push of bertprep; bertprep shard --dataset {NAME} takes text"),
+        (without(TEST_FILE), "test/mine_test_00000.parquet is missing, by its manifest.json; ask its owner to push it again"),
+        (lambda files: {**files, TEST_FILE: b"another"}, "has 7 bytes, expected "),
+        (lambda files: {**files, TEST_FILE: bytes(len(files[TEST_FILE]))}, "has sha256 .*, expected "),
+        (lambda files: {**files, MANIFEST: b"[]"}, "its manifest.json is not one of bertprep's"),
+        (lambda files: claiming(files, "pushed.json"), "two files have the same name"),
+        (lambda files: claiming(files, "vocab.txt"), "two files have the same name"),
+        (with_manifest(lambda m: m.update(kind="text shards")), "its manifest.json is not one of bertprep's"),
+        (with_manifest(lambda m: m["files"].update({"../x": m["files"][TEST_FILE]})), "its manifest.json is not one of"),
+        (
+            with_manifest(lambda m: m["files"].update({"manifest.json": m["files"][TEST_FILE]})),
+            "its manifest.json is not one of",
+        ),
+    ],
+)
+def test_a_download_of_what_is_no_push_writes_nothing(
+    change: Change, says: str, hub: HubServer, pushed_files: dict[str, bytes], tmp_path: Path
+) -> None:
+    hub.put(REPOSITORY, change(pushed_files))
+    with pytest.raises(BertprepError, match=says) as raised:
+        bertprep.download(["dataset", NAME], workdir=tmp_path)
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "download").exists()

@@ -1,0 +1,100 @@
+"""The card of a data set: its commands make the same records again, and what comes from a manifest cannot break the page."""
+
+import hashlib
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+import bertprep
+from bertprep.cli import main
+from bertprep.config import InstanceSettings
+from bertprep.records.examples import ClassificationExamples, PretrainingExamples, Shape
+from bertprep.reporting.data_set_card import PushedSet, card, croissant, making_commands
+from bertprep.workspace.manifest import RECORDS, TASK_RECORDS, Manifest, read_manifest
+from tests.corpora import sums
+from tests.golden import GOLDEN
+
+FACTS = {"bytes": 5, "sha256": hashlib.sha256(b"bytes").hexdigest(), "examples": 12_345}
+
+
+def pushed(manifest: Manifest, shape: Shape, corpus: str = "mine", licence: str | None = None) -> PushedSet:
+    shapes = {name.partition("/")[0]: shape for name in manifest.files}
+    return PushedSet("me/it", "https://hub.example/datasets/me/it", corpus, manifest, shapes, False, licence)
+
+
+def pretraining(corpus: str, licence: str | None = None) -> str:
+    files = {"train/a_training_00000.parquet": FACTS, "test/a_test_00000.parquet": FACTS}
+    manifest = Manifest(RECORDS, {"seq": 128, "pred": 20, "corpus": corpus}, files, {"bertprep": "1.0"})
+    return card(pushed(manifest, Shape(PretrainingExamples, 128, 20), corpus, licence)).decode()
+
+
+@pytest.mark.parametrize("is_sharded", [True, False])
+def test_its_commands_make_the_same_records(
+    is_sharded: bool, tmp_path: Path, golden_corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = InstanceSettings(seq=32, pred=4, dupe=1, seed=7, whole_word=True, short_seq_prob=0.2)
+    vocabulary = GOLDEN / "vocab.txt"
+    if is_sharded:
+        cut = bertprep.ShardSettings(shards=2, test_fraction=0.3)
+        bertprep.shard([golden_corpus], corpus="mine", settings=cut, workdir="first")
+    given = {"workdir": "first"} if is_sharded else {"inputs": [golden_corpus], "output": "first"}
+    created = bertprep.create(settings=settings, corpus="mine", vocab=vocabulary, formats="tfrecord", **given)
+    [folder] = created.folders.values()
+    manifest = read_manifest(folder if is_sharded else folder.parent)
+    assert manifest
+    for command in making_commands(manifest):
+        again = command.replace("TEXT", shlex.quote(str(golden_corpus))).replace("vocab.txt", shlex.quote(str(vocabulary)))
+        where = ["--workdir", "second"] if is_sharded else ["--output", "second"]
+        formats = ["--format", "tfrecord"] if "create" in command else []
+        assert main([*shlex.split(again)[1:], *where, *formats]) == 0
+    of = {name: sums(tmp_path / name) for name in ("first", "second")}
+    assert {k: v for k, v in of["first"].items() if "tfrecord" in k} == {
+        k: v for k, v in of["second"].items() if "tfrecord" in k
+    }
+
+
+@pytest.mark.parametrize(
+    ("corpus", "licence", "says"),
+    [
+        ("wikicorpus_de", None, "license:\n- cc-by-sa-4.0\n- gfdl\n"),
+        ("wikicorpus_de", None, "language:\n- de\n"),
+        ("books_wiki_en_corpus", None, "license: unknown\n"),
+        ("sample", None, "license: other\n"),
+        ("mine", None, "license: unknown\n"),
+        ("mine", "cc0-1.0", "license: cc0-1.0\n"),
+        ("mine", None, "size_categories:\n- 10K<n<100K\n"),
+        ("mine", None, "24,690 records in 2 Parquet files"),
+    ],
+)
+def test_what_the_card_says(corpus: str, licence: str | None, says: str) -> None:
+    assert says in pretraining(corpus, licence)
+
+
+def test_labels_of_a_stranger_do_not_break_the_page() -> None:
+    labels = ["a|b", "c\n---\nlicense: mit", "no"]
+    made_with = {"task": "glue", "name": "own", "seq": 16, "labels": labels, "inputs": []}
+    manifest = Manifest(TASK_RECORDS, made_with, {"train/a.parquet": FACTS}, {})
+    text = card(pushed(manifest, Shape(ClassificationExamples, 16, 0))).decode()
+    head, page = text.removeprefix("---\n").split("\n---\n\n", 1)
+    assert "0: a\\|b, 1: c --- license: mit, 2: no" in page
+    assert "\nlicense: unknown" in f"\n{head}"
+    assert "\nlicense: mit" not in f"\n{head}"
+
+
+def test_croissant_has_each_file_and_field() -> None:
+    files = {"train/a.parquet": FACTS, "dev/b.parquet": FACTS}
+    manifest = Manifest(RECORDS, {"seq": 16}, files, {})
+    content = json.loads(croissant(pushed(manifest, Shape(PretrainingExamples, 16, 2)), published="2026-01-31"))
+    [one] = [each for each in content["distribution"] if each["@id"] == "dev/b.parquet"]
+    assert one["contentUrl"] == "https://hub.example/datasets/me/it/resolve/main/dev/b.parquet"
+    assert (one["contentSize"], one["sha256"]) == ("5 B", FACTS["sha256"])
+    train, dev = content["recordSet"]
+    assert (train["@id"], dev["name"]) == ("train", "validation")
+    assert [each["name"] for each in dev["field"]] == [
+        "input_ids", "token_type_ids", "attention_mask", "labels", "next_sentence_label",
+    ]  # fmt: skip
+    assert dev["field"][0]["arrayShape"] == "16"
+    assert content["datePublished"] == "2026-01-31"
