@@ -14,7 +14,7 @@ from typing import Any
 from bertprep.check.findings import ERROR, WARNING, Finding
 from bertprep.config import SQUAD
 from bertprep.records.data_sets import DataSet
-from bertprep.workspace.layout import MANIFEST, QUESTIONS
+from bertprep.workspace.layout import MANIFEST, QUESTIONS, RECEIPTS
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, Manifest, sha256_of, sha256_of_questions, sha256_of_vocabulary
 
 _NUMBERED = re.compile(r"(.*?)(\d+)(-of-\d+\D*|\D*)")  # the last number in a name, but not the total number of files
@@ -29,7 +29,8 @@ def check_manifest(data_set: DataSet) -> list[Finding]:
         return [Finding(ERROR, "manifest", name, None, "a manifest of bertprep", found)]
     if data_set.is_unfinished:
         expected, found = "a finished run", "one that was stopped; the same command resumes it"
-        return [Finding(WARNING, "manifest", name + JOURNAL_SUFFIX, None, expected, found)]
+        notes = str(Path(name).parent / RECEIPTS) if (home.folder / RECEIPTS).is_dir() else name + JOURNAL_SUFFIX
+        return [Finding(WARNING, "manifest", notes, None, expected, found)]
     return []
 
 

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertprep.config import DEFAULT_FORMATS, Dialect, InstanceSettings
+from bertprep.errors import UsageError
 from bertprep.files.places import place
 from bertprep.options import add_options, existing_path, how_many_at_once, read_options, whole_number
 from bertprep.workspace.layout import SPLIT_NAMES, TRAINING
+from bertprep.workspace.parts import FINISH, Part, read_part
 
 if TYPE_CHECKING:
     from bertprep.workspace.manifest import Manifest
@@ -59,6 +61,25 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=how_many_at_once, metavar="INT", help="worker processes (default: one per CPU)")
+
+
+def add_part(parser: argparse.ArgumentParser) -> None:
+    """Options for runs on several machines."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--part", metavar="I/N",
+        help="make only every N-th file from number I on, I from 0 to N-1; slurm takes I and N from the job array, "
+        "kubernetes/N takes I from the Job; parts may run at the same time, on any machines",
+    )  # fmt: skip
+    group.add_argument("--finish", action="store_true", help="make nothing: check that all parts are there, and finish")
+
+
+def part_of(options: argparse.Namespace) -> Part | None:
+    """The part that these options ask for."""
+    part = FINISH if options.finish else read_part(options.part)
+    if part and getattr(options, "verify", False):
+        raise UsageError("--verify: checks the files of all parts; run it without --part and --finish")
+    return part
 
 
 def add_vocab(parser: argparse.ArgumentParser) -> None:

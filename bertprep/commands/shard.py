@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertprep import pool
-from bertprep.commands import add_corpus, add_verify, add_workers, split_rows
+from bertprep.commands import add_corpus, add_part, add_verify, add_workers, part_of, split_rows
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.places import place
@@ -23,6 +23,7 @@ from bertprep.sources.transfer.listing import OWN_FILES, Listing, load_listing, 
 from bertprep.terminal import tell, tell_table
 from bertprep.workspace.layout import LISTING, Workspace
 from bertprep.workspace.manifest import TEXT_SHARDS, Manifest, read_manifest, sha256_of
+from bertprep.workspace.parts import Part, read_part
 
 if TYPE_CHECKING:
     from bertprep.sources.formatting import FormattedText, SourceFile
@@ -54,6 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_settings(parser, ShardSettings)
     add_corpus(parser)
     add_verify(parser)
+    add_part(parser)
     add_workers(parser)
 
 
@@ -70,6 +72,7 @@ def run(options: argparse.Namespace) -> None:
         corpus=options.corpus,
         workers=options.workers,
         verify=options.verify,
+        part=part_of(options),
         progress=True,
     )
     head = ("split", "shards", "documents", "sentences", "words", "MB")
@@ -91,6 +94,7 @@ def shard(
     corpus: str | None = None,
     workers: int | None = None,
     verify: bool = False,
+    part: Part | str | None = None,
     progress: bool = False,
 ) -> Manifest:
     """Make the text shards of `corpus` from `inputs` or `dataset`, else from downloads, else from the sample corpus.
@@ -99,7 +103,8 @@ def shard(
     column that holds their text; with `one_document` each text file is one. Instead of them `dataset` is a data set's name on
     the Hub (OWNER/NAME or OWNER/NAME:CONFIG), a folder that `save_to_disk` wrote, or a data set in memory, and `split` which
     of its splits is read, by default train. Text that is not plain is cleaned and written to the workspace first. Existing
-    files are kept if their size is right, or with `verify` their sha256.
+    files are kept if their size is right, or with `verify` their sha256. With `part`, such as "3/400", only that part of the
+    shards is made, and the manifest by the part that finds all there (docs/cluster.md).
 
     Raises `UsageError` for a request that cannot be met, `BertprepError` for incomplete data.
     """
@@ -110,6 +115,7 @@ def shard(
     from bertprep.text.shards import shard_corpus
 
     reporter = Reporter(enabled=progress)
+    part = read_part(part)
     workspace = Workspace(place(workdir))
     settings = settings or ShardSettings()
     workers = workers or pool.default_workers()
@@ -136,11 +142,15 @@ def shard(
             sources = find_sources(inputs, field=field, one_document=one_document, fetch=fetch)
         else:
             sources = _find_data_set(dataset, split, field, one_document, workspace, verify, reporter)
-        texts = [format_corpus(workspace, corpus, sources, about=about, workers=workers, verify=verify, reporter=reporter)]
+        texts = [
+            format_corpus(workspace, corpus, sources, about=about, workers=workers, verify=verify, part=part, reporter=reporter)
+        ]
     elif corpus == SAMPLE:
         texts = [FormattedText([TextInput(write_sample(workspace))], empty=0)]
     elif parts := parts_of(corpus):
-        texts = [_downloaded_text(workspace, part, workers=workers, verify=verify, reporter=reporter) for part in parts]
+        texts = [
+            _downloaded_text(workspace, name, workers=workers, verify=verify, part=part, reporter=reporter) for name in parts
+        ]
     else:
         raise UsageError(
             f"--corpus {corpus}: has no text shards in {workspace.sharded(corpus)}; "
@@ -156,6 +166,7 @@ def shard(
         reporter=reporter,
         already_empty=sum(text.empty for text in texts),
         about=about,
+        part=part,
     )
 
 
@@ -286,15 +297,17 @@ def check_downloaded(workspace: Workspace, part: str) -> Listing | None:
     return listing
 
 
-def _downloaded_text(workspace: Workspace, part: str, *, workers: int, verify: bool, reporter: Reporter) -> FormattedText:
+def _downloaded_text(
+    workspace: Workspace, name: str, *, workers: int, verify: bool, part: Part | None, reporter: Reporter
+) -> FormattedText:
     """The cleaned text of a download, made if it is missing; raises as `check_downloaded` does."""
     from bertprep.sources.formatting import find_formatted, format_corpus
 
-    listing = check_downloaded(workspace, part)
-    if listing is None and (text := find_formatted(workspace, part)):
+    listing = check_downloaded(workspace, name)
+    if listing is None and (text := find_formatted(workspace, name)):
         return text
-    sources = list(_sources(listing, workspace.download(part))) if listing else []
-    return format_corpus(workspace, part, sources, workers=workers, verify=verify, reporter=reporter)
+    sources = list(_sources(listing, workspace.download(name))) if listing else []
+    return format_corpus(workspace, name, sources, workers=workers, verify=verify, part=part, reporter=reporter)
 
 
 def _sources(listing: Listing, folder: Path) -> Iterator[TextInput | SourceFile]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import re
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from bertprep.sources.catalogue import DEFAULT_MODEL
 from bertprep.sources.corpora import GIVEN, name_corpus
 from bertprep.terminal import say, tell
 from bertprep.workspace.layout import TRAINING, VOCABULARY, Workspace
+from bertprep.workspace.parts import Part
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -95,9 +97,19 @@ def find_vocabulary(workspace: Workspace, vocab: Path | str) -> Path:
 
 
 def trained_vocabulary(
-    workspace: Workspace, corpus: str, training: Sequence[Path], *, size: int, cased: bool, reporter: Reporter
+    workspace: Workspace,
+    corpus: str,
+    training: Sequence[Path],
+    *,
+    size: int,
+    cased: bool,
+    part: Part | None = None,
+    reporter: Reporter,
 ) -> Path:
-    """The vocabulary trained on these training shards; trained first if there is none."""
+    """The vocabulary trained on these training shards; trained first if there is none.
+
+    Parts do not wait for each other: several may train it, and write the same file.
+    """
     from bertprep.files.lock import locked
     from bertprep.instances.vocabulary import SPECIAL_TOKENS
     from bertprep.records.make import identify_text
@@ -108,7 +120,7 @@ def trained_vocabulary(
         return path
     if size < len(SPECIAL_TOKENS):
         raise UsageError(f"a vocabulary of {size} tokens: must have at least the five special ones")
-    with locked(path.parent, f".{path.name}.lock", wait=True):
+    with contextlib.nullcontext() if part else locked(path.parent, f".{path.name}.lock", wait=True):
         if not path.exists():  # another run may have trained it during the wait
             reporter.say(f"training a vocabulary of {size:,} tokens (--vocab takes an existing one): {path}")
             _train(training, path, size=size, cased=cased, reporter=reporter)

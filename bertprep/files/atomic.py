@@ -66,10 +66,11 @@ class AtomicFile:
     cache.
     """
 
-    def __init__(self, path: Path, *, direct: bool = False, mode: int = 0o666) -> None:
+    def __init__(self, path: Path, *, direct: bool = False, mode: int = 0o666, tidies: bool = True) -> None:
+        """`tidies` is for removing the leftovers of this name, which takes a listing of the folder."""
         self.path = path
         self.size_bytes = 0
-        self._temporary, self._descriptor = _make_temporary(path, partial(_make_file, mode=mode))
+        self._temporary, self._descriptor = _make_temporary(path, partial(_make_file, mode=mode), tidies=tidies)
         self._direct = direct and hasattr(os, "O_DIRECT") and self._set_direct(True)
 
     def _set_direct(self, direct: bool) -> bool:
@@ -101,6 +102,25 @@ class AtomicFile:
         self._temporary.replace(self.path)
         self._close()  # with the lock, so not before the file has its name
         sync_folder(self.path.parent)
+
+    def commit_new(self) -> bool:
+        """The same if there is no file of that name; returns whether there was none, else nothing is left.
+
+        A file system without hard links may replace one that another process has written in the same moment.
+        """
+        os.fsync(self._descriptor)
+        try:
+            os.link(self._temporary, self.path)
+        except FileExistsError:
+            return False
+        except OSError:
+            if self.path.exists():
+                return False
+            self._temporary.replace(self.path)
+        finally:
+            self.discard()
+        sync_folder(self.path.parent)
+        return True
 
     def discard(self) -> None:
         """Remove the unfinished file."""
@@ -187,6 +207,36 @@ def atomic_file(path: Path, *, direct: bool = False, mode: int = 0o666, replace:
         raise
 
 
+def create_file(path: Path, data: bytes) -> bool:
+    """Write a small file whole if there is none of that name; returns whether there was none.
+
+    Raises `BertprepError` if that fails. Other processes may remove the folder meanwhile; it is made again.
+    """
+    if isinstance(path, ObjectPath):
+        from bertprep.files import object_store
+
+        try:
+            return object_store.put(path, data)
+        except object_store.AnotherObjectError:
+            return False
+    tries = 10
+    for tried in range(1, tries + 1):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = AtomicFile(path, tidies=False)
+            try:
+                file.write(data)
+                return file.commit_new()
+            finally:
+                file.discard()
+        except FileNotFoundError as error:
+            if tried == tries:
+                raise explain_write_error(path, error) from error
+        except OSError as error:
+            raise explain_write_error(path, error) from error
+    raise AssertionError
+
+
 @contextmanager
 def _object_file(path: ObjectPath, replace: bool) -> Iterator[AtomicFile]:
     try:
@@ -263,11 +313,11 @@ def temporary_name(path: Path) -> Path:
     return path.with_name(f"{path.name}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")
 
 
-def _make_temporary(path: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
+def _make_temporary(path: Path, make: Callable[[Path], int], *, tidies: bool = True) -> tuple[Path, int]:
     """A new file or folder beside `path`, and a descriptor that holds its lock."""
     with suppress(OSError):  # a folder that can be written to but not listed
         old_name = path.name + TEMPORARY_SUFFIX  # the name that bertprep 0.1.0 used
-        for beside in path.parent.iterdir():
+        for beside in path.parent.iterdir() if tidies else ():
             match = _TEMPORARY.fullmatch(beside.name)
             if beside.name == old_name or (match and match[1] == path.name):
                 _remove_if_dead(beside)

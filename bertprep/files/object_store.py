@@ -215,7 +215,7 @@ def sha256_of_bytes(path: ObjectPath, status: Status | None = None) -> str:
 def _compare(path: ObjectPath, there: str, sha256: str) -> bool:
     if there == sha256:
         return False
-    raise BertprepError(
+    raise AnotherObjectError(
         f"{path}: is there already with sha256 {there[:16]}..., this run made it with {sha256[:16]}...; two runs differ in "
         "their text, settings or versions: choose another name, or remove the object and run the command again"
     )
@@ -224,6 +224,10 @@ def _compare(path: ObjectPath, there: str, sha256: str) -> bool:
 def delete(path: ObjectPath) -> None:
     """Remove an object; raises `FileNotFoundError` where the store says that there was none."""
     _call(path, lambda store, key: store.delete(key))
+
+
+class AnotherObjectError(BertprepError):
+    """An object of that name is there, with other bytes."""
 
 
 class _NoConditionError(Exception):

@@ -290,7 +290,7 @@ def _records(folder: Path, names: Iterable[str]) -> DataSet:
     files = _ordered(names)
     manifest, problem, is_unfinished = None, None, False
     try:
-        manifest, is_unfinished = home.manifest, home.is_unfinished
+        is_unfinished, manifest = home.is_unfinished, home.manifest
     except BertprepError as error:
         problem = error
     if manifest and manifest.kind not in RECORD_KINDS:

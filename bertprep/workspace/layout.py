@@ -58,6 +58,8 @@ SPLIT_NAMES = {
 MANIFEST = "manifest.json"
 QUESTIONS = "dev.json"
 LISTING = "listing.json"
+RECEIPTS = ".receipts"
+"""The hidden folder, beside a manifest to come, of what the parts of a run have finished."""
 VOCABULARY = "vocab.txt"
 GOOGLE_PREFIX = "bert_model.ckpt"
 """The file name prefix of a model in Google's releases."""

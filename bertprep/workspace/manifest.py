@@ -124,6 +124,10 @@ class Manifest:
             "files": dict(sorted(self.files.items(), key=lambda item: by_number(item[0]))),
         }
 
+    def as_bytes(self) -> bytes:
+        """The content of the file."""
+        return (json.dumps(self.as_json(), indent=1) + "\n").encode()
+
 
 def read_manifest(folder: Path) -> Manifest | None:
     """The manifest of `folder`, or None if there is none (or no finished one)."""
