@@ -117,13 +117,14 @@ def tree(path: ObjectPath) -> dict[str, Status]:
     return _call(path, everything)
 
 
-def read(path: ObjectPath) -> tuple[Status, bytes | None]:
-    """The status of an object, and its bytes if it is no larger than a block: one request."""
+def read(path: ObjectPath, most_bytes: int | None = None) -> tuple[Status, bytes | None]:
+    """The status of an object, and its bytes if there are at most so many, by default those of a block: one request."""
+    most = BLOCK_BYTES if most_bytes is None else most_bytes
 
     def get(store: Any, key: str) -> tuple[Status, bytes | None]:
         result = store.get(key)
         status = _status(result.meta, result.attributes.get(SHA256))
-        return status, bytes(result.bytes()) if status.size_bytes <= BLOCK_BYTES else None
+        return status, bytes(result.bytes()) if status.size_bytes <= most else None
 
     return _call(path, get)
 
