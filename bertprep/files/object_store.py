@@ -78,6 +78,11 @@ def in_use() -> bool:
     return bool(_stores)
 
 
+def is_in_memory() -> bool:
+    """Whether this process has a store in its memory, which other processes cannot use."""
+    return bool(_memory)
+
+
 def forget() -> None:
     """Drop the clients, with their addresses and credentials."""
     _stores.clear()
@@ -262,8 +267,14 @@ def _silence_seconds() -> float:
 def _store(path: ObjectPath, put_seconds: float) -> Any:
     """The client for a bucket; a write, whose answer comes only after its last byte, has one that waits for so long."""
     seconds = float(1 << max(int(put_seconds) - 1, 0).bit_length()) if put_seconds else 0.0
-    name = (os.getpid(), path.scheme, path.bucket, seconds)
+    process = os.getpid()
+    name = (process, path.scheme, path.bucket, seconds)
     if name not in _stores:
+        if any(of_process != process for of_process, *_ in _stores):
+            raise BertprepError(
+                f"{path}: this process is a fork of one that has used a store, whose client does not survive it; start such "
+                'processes anew, as DataLoader(multiprocessing_context="spawn") does'
+            )
         try:
             import obstore.store
         except ImportError as error:
