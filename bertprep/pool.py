@@ -16,6 +16,7 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
+from pathlib import Path
 from typing import Any, TypeVar
 
 from bertprep.errors import BertprepError, explain_system_error
@@ -67,7 +68,8 @@ def _run_in_processes(
     try:
         for _ in range(workers):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(function, theirs, [ours, *processes] if forks else []), daemon=True)
+            arguments = (function, theirs, [ours, *processes]) if forks else (function, theirs, [], str(Path.cwd()))
+            process = context.Process(target=_work, args=arguments, daemon=True)
             with contextlib.nullcontext() if forks else _without_main():
                 process.start()
             theirs.close()
@@ -114,8 +116,13 @@ def _give_next(pipe: Any, tasks: Iterator[Task[Any]], at_work: dict[Any, str]) -
             pipe.send(argument)
 
 
-def _work(function: Callable[[Any], Any], pipe: Any, not_ours: list[Any]) -> None:
-    """A worker: receives arguments and sends back results until the pipe closes."""
+def _work(function: Callable[[Any], Any], pipe: Any, not_ours: list[Any], folder: str | None = None) -> None:
+    """A worker: receives arguments and sends back results until the pipe closes.
+
+    A new process starts in the folder in which the program was started, and works in that of the caller.
+    """
+    if folder is not None:
+        os.chdir(folder)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which stops its workers
     for other in not_ours:
         other.close()

@@ -18,6 +18,7 @@ from typing import Any
 from bertprep.config import RECORD_FORMATS
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.files.lock import LOCK
+from bertprep.files.places import ObjectPath
 from bertprep.terminal import printable
 from bertprep.workspace.layout import LISTING, MANIFEST, RECEIPTS, SPLITS, TASK_SPLITS, TRAIN
 
@@ -85,6 +86,10 @@ def check_splits_inside(folder: Path) -> None:
 
 def read_bounded(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     """The bytes of a regular file; raises `OSError` as `open` does, `ValueError` if it is something else or too large."""
+    if isinstance(path, ObjectPath):
+        if (size_bytes := path.stat().st_size) > most_bytes:
+            raise ValueError(f"it has {size_bytes:,} bytes, expected at most {most_bytes:,}")
+        return path.read_bytes()
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for a FIFO
     try:
         status = os.fstat(descriptor)

@@ -6,7 +6,6 @@ processor's sha256.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -114,7 +113,8 @@ def find_gaps(data_set: DataSet) -> list[Finding]:
             continue
         width = max((len(number) for number in written if number.startswith("0")), default=0)
         names = (f"{before}{number:0{width}}{after}" for number in range(first, end) if number not in numbers)
-        if missing := next((name for name in names if not os.path.lexists(data_set.folder / name)), None):
+        paths = ((name, data_set.folder / name) for name in names)
+        if missing := next((name for name, path in paths if not (path.exists() or path.is_symlink())), None):
             found = f"{sum(first <= number < end for number in numbers):,} of them"
             findings.append(Finding(ERROR, "file-missing", missing, None, f"the files {first} to {end - 1}", found))
     return findings

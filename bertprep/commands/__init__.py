@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertprep.config import DEFAULT_FORMATS, Dialect, InstanceSettings
 from bertprep.errors import UsageError
+from bertprep.files.places import place
 from bertprep.options import add_options, existing_path, how_many_at_once, read_options, whole_number
 from bertprep.workspace.layout import SPLIT_NAMES, TRAINING
 from bertprep.workspace.parts import FINISH, Part, read_part
@@ -37,7 +38,7 @@ class Created:
 
 
 def add_workdir(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workdir", type=Path, default=Path("data"), metavar="DIR", help="workspace (default: %(default)s)")
+    parser.add_argument("--workdir", type=place, default=Path("data"), metavar="DIR", help="workspace (default: %(default)s)")
 
 
 def add_corpus(parser: argparse.ArgumentParser) -> None:
@@ -108,10 +109,10 @@ def add_record_options(parser: argparse.ArgumentParser, *, only_given: bool = Fa
         help="size of a trained vocabulary (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--input", nargs="+", type=Path, default=[], metavar="SHARD",
+        "--input", nargs="+", type=place, default=[], metavar="SHARD",
         help="text files to use as shards unchanged: one sentence per line, a blank line after each document",
     )  # fmt: skip
-    parser.add_argument("--output", type=Path, metavar="DIR", help="folder for the records of --input: DIR/tfrecord and so on")
+    parser.add_argument("--output", type=place, metavar="DIR", help="folder for the records of --input: DIR/tfrecord and so on")
     add_corpus(parser)
     add_workers(parser)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -19,6 +18,7 @@ from bertprep import pool
 from bertprep.commands import add_part, add_workers, part_of, split_rows
 from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, SQUAD, Dialect, RecordFormat, check_format
 from bertprep.errors import UsageError
+from bertprep.files.places import place, real_path
 from bertprep.options import add_options as add_settings
 from bertprep.options import read_options, whole_number
 from bertprep.progress import Reporter
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", type=Path, metavar="SRC", help="a record file or a folder of them, written by any tool")
-    parser.add_argument("target", type=Path, metavar="DST", help="file or folder to write")
+    parser.add_argument("source", type=place, metavar="SRC", help="a record file or a folder of them, written by any tool")
+    parser.add_argument("target", type=place, metavar="DST", help="file or folder to write")
     parser.add_argument(
         "--to",
         metavar="FORMAT",
@@ -141,7 +141,7 @@ def convert(
 
     reporter = Reporter(enabled=progress)
     started = time.monotonic()
-    source, target, workers = Path(source), Path(target), workers or pool.default_workers()
+    source, target, workers = place(source), place(target), workers or pool.default_workers()
     part = read_part(part)
     to = None if to is None else check_format(to, "--to")
     _check_request(source, target, to, dialect, shards, pick)
@@ -168,7 +168,7 @@ def _check_request(
         raise UsageError(f"--shards {shards}: there must be at least 1 file")
     if pick is not None and pick < 1:
         raise UsageError(f"--pick {pick}: there must be at least 1 record")
-    real_source, real_target = (Path(os.path.realpath(path)) for path in (source, target))  # resolve() fails on a symlink loop
+    real_source, real_target = map(real_path, (source, target))
     if real_source == real_target:
         raise UsageError(f"{target}: is the source itself; name another file or folder for the result")
     if source.is_file() and shards is None:

@@ -13,6 +13,7 @@ from bertprep.commands.shard import check_text_files, choose_corpus, ensure_shar
 from bertprep.commands.vocab import find_vocabulary, trained_vocabulary
 from bertprep.config import Dialect, InstanceSettings, RecordFormat, check_formats
 from bertprep.errors import UsageError
+from bertprep.files.places import place
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import Reporter
 from bertprep.records.make import TextShard
@@ -63,10 +64,10 @@ def resolve(
     checked = check_formats(formats)
     dialect.check_fits(checked, "--format")
     workers = workers or pool.default_workers()
-    workspace = Workspace(Path(workdir))
+    workspace = Workspace(place(workdir))
     if inputs:
         corpus = name_corpus(GIVEN if corpus is None else corpus, workspace)
-        homes = {name: home_for(Path(output or "."), name) for name in checked}
+        homes = {name: home_for(place(output or "."), name) for name in checked}
         shards = _given_shards(inputs, corpus, homes, dialect)
         made_from: dict[str, Any] = {"shards": len(shards)}
         training = [shard.path for shard in shards]

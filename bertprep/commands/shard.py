@@ -13,6 +13,7 @@ from bertprep import pool
 from bertprep.commands import add_corpus, add_part, add_verify, add_workers, part_of, split_rows
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.places import place
 from bertprep.options import add_options as add_settings
 from bertprep.options import read_options
 from bertprep.progress import Reporter, say
@@ -115,7 +116,7 @@ def shard(
 
     reporter = Reporter(enabled=progress)
     part = read_part(part)
-    workspace = Workspace(Path(workdir))
+    workspace = Workspace(place(workdir))
     settings = settings or ShardSettings()
     workers = workers or pool.default_workers()
     if inputs and dataset is not None:
@@ -244,7 +245,7 @@ def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Rep
 
 def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:
     """The paths of text files, all of which exist."""
-    paths = [Path(path) for path in inputs]
+    paths = [place(path) for path in inputs]
     for path in paths:
         if path.is_dir():
             raise UsageError(f"--input {path}: is a folder; name the files in it, for instance {path / '*.txt'}")

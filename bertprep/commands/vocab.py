@@ -14,6 +14,7 @@ from bertprep import pool
 from bertprep.commands import DEFAULT_VOCABULARY_SIZE, add_corpus
 from bertprep.commands.shard import check_text_files, choose_corpus, ensure_shards
 from bertprep.errors import UsageError
+from bertprep.files.places import place
 from bertprep.options import whole_number
 from bertprep.progress import Reporter
 from bertprep.sources.catalogue import DEFAULT_MODEL
@@ -34,8 +35,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="number of tokens (default: %(default)s)",
     )  # fmt: skip
     train.add_argument("--cased", action="store_true", help="keep upper case and accents")
-    train.add_argument("--input", nargs="+", type=Path, default=[], metavar="FILE", help="train on these text files instead")
-    train.add_argument("--output", type=Path, metavar="FILE", help="file to write (default: one in the workspace)")
+    train.add_argument("--input", nargs="+", type=place, default=[], metavar="FILE", help="train on these text files instead")
+    train.add_argument("--output", type=place, metavar="FILE", help="file to write (default: one in the workspace)")
     add_corpus(train)
 
 
@@ -65,7 +66,7 @@ def train_vocabulary_of(
 ) -> Path:
     """Train a vocabulary on text files, or on the training shards of `corpus`; returns its path."""
     reporter = Reporter(enabled=progress)
-    workspace = Workspace(Path(workdir))
+    workspace = Workspace(place(workdir))
     if inputs:
         corpus = name_corpus(GIVEN if corpus is None else corpus, workspace)
         files = check_text_files(inputs)
@@ -75,14 +76,14 @@ def train_vocabulary_of(
         files = [workspace.sharded(corpus) / name for name in sharded.files if name.startswith(TRAINING + "/")]
     if output is None:
         return trained_vocabulary(workspace, corpus, files, size=size, cased=cased, reporter=reporter)
-    _train(files, Path(output), size=size, cased=cased, reporter=reporter)
-    return Path(output)
+    _train(files, place(output), size=size, cased=cased, reporter=reporter)
+    return place(output)
 
 
 def find_vocabulary(workspace: Workspace, vocab: Path | str) -> Path:
     """The file `vocab`, or the downloaded vocabulary of the model of that name."""
-    if Path(vocab).exists():
-        return Path(vocab)
+    if (path := place(vocab)).exists():
+        return path
     if not re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*(?<!\.txt)", str(vocab)):
         raise UsageError(f"--vocab {vocab}: does not exist; name a vocab.txt, one token per line")
     for kind, model in product(("vocab", "weights"), (str(vocab), f"google-bert/{vocab}")):

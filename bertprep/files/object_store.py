@@ -49,6 +49,11 @@ _OF_PROVIDER = {
     ),
     "az": ("AzureStore", "AZURE_ALLOW_HTTP", "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"),
 }  # fmt: skip
+_WITHOUT_CREDENTIALS = (
+    "Missing AccessKeyId", "Missing SecretAccessKey", "Account must be specified",
+    "169.254.169.254", "metadata.google.internal", "/latest/api/token",
+)  # fmt: skip
+"""In errors: what is missing, and where machines of a cloud ask for credentials; elsewhere nobody answers there."""
 MEMORY = "memory"
 SCHEMES = (*_OF_PROVIDER, MEMORY)
 
@@ -121,6 +126,16 @@ def read(path: ObjectPath) -> tuple[Status, bytes | None]:
         return status, bytes(result.bytes()) if status.size_bytes <= BLOCK_BYTES else None
 
     return _call(path, get)
+
+
+def read_head(path: ObjectPath, size_bytes: int) -> bytes:
+    """The first bytes of an object, at most so many."""
+    try:
+        return _call(path, lambda store, key: bytes(store.get(key, options={"range": (0, size_bytes)}).bytes()))
+    except BertprepError:  # stores refuse a range of an empty object, each in its own way
+        if not look(path).size_bytes:
+            return b""
+        raise
 
 
 def blocks(path: ObjectPath, status: Status) -> Iterator[bytes]:
@@ -314,19 +329,17 @@ class _Trouble:
         said = re.search(r"<Message>([^<]*)", text)
         self._text, self._status, self._code = text, int(status[1]) if status else 0, code[1] if code else ""
         is_generic = type(error).__name__ == "GenericError"
-        is_answered = bool(self._status) or "builder error" in text or self._has_no_credentials
-        self.passes = is_generic and (
-            self._status in _PASSING if self._status else not is_answered and "Error performing" in text
-        )
+        is_final = "builder error" in text or "redirect" in text or self._has_no_credentials
+        self.passes = is_generic and (self._status in _PASSING if self._status else "HTTP error" in text and not is_final)
         if self._status:
             answer = " ".join(filter(None, (self._code, f"({said[1]})" if said and said[1] else "")))
             self.why = " ".join(f"the store answers {self._status} {answer}".split())
         else:
-            self.why = " ".join(text.rpartition(" - ")[2].split())[:300]
+            self.why = " ".join(text.rpartition(" - ")[2].rpartition("HTTP error: ")[2].split())[:300]
 
     @property
     def _has_no_credentials(self) -> bool:
-        return "169.254.169.254" in self._text or "metadata.google.internal" in self._text
+        return any(sign in self._text for sign in _WITHOUT_CREDENTIALS)
 
     def explained(self, tried: int) -> Exception:
         path, error, name = self._path, self._error, type(self._error).__name__

@@ -5,27 +5,23 @@ parents are those of pathlib; `stat`, `iterdir`, `open` and so on ask the store.
 descriptor, a library of another language) takes `local_copy(path)`. `os.fspath` of an `ObjectPath` raises, so that no URL is
 taken for the name of a local file.
 
-Copies are kept in $BERTPREP_CACHE/objects (else ~/.cache/bertprep/objects), at most BERTPREP_CACHE_GB of them (20), the longest
-unused go first. All processes of a user share them.
+Copies are kept in $BERTPREP_OBJECT_CACHE (else bertprep/objects in $XDG_CACHE_HOME or ~/.cache), which should be on a disk of
+this machine; at most $BERTPREP_OBJECT_CACHE_GB of them (20), the longest unused go first. All processes of a user share them.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import io
 import os
-import re
 import stat
-import tempfile
 import time
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path, PosixPath, PurePath, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
-from urllib.parse import unquote, urlsplit
 
 from bertprep.errors import BertprepError, UsageError
 
@@ -34,13 +30,16 @@ if TYPE_CHECKING:
 
 SCHEMES = ("s3", "gs", "az", "memory")
 """Of object stores; `file` is a scheme too, of local paths."""
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
-_LOST_SLASH = re.compile(rf"({'|'.join(SCHEMES)}):/(?=[^/])")
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_FIRST_PARTS = tuple((f"{scheme}:",) for scheme in SCHEMES)
+_IN_BUCKET = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _LONGEST_KEY = 1024  # bytes, of S3 and of Google
-CACHE_GB = "BERTPREP_CACHE_GB"
+CACHE, CACHE_GB = "BERTPREP_OBJECT_CACHE", "BERTPREP_OBJECT_CACHE_GB"
 _DEFAULT_CACHE_GB = 20.0
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _LOCKS = 64
+_HEAD_BYTES = 64 << 10
+COPY_DIGITS = 15
+"""The first characters of a copy's name, a hexadecimal number, which is another one when the object has changed."""
 _KEPT_SECONDS = 60
 """A copy used in the last minute stays: whoever was given its name opens it now."""
 
@@ -56,20 +55,20 @@ def place(text: str | Path) -> Path:
     ObjectPath('s3://bucket/data/part-0')
     """
     if isinstance(text, Path):
-        if isinstance(text, ObjectPath) or not _LOST_SLASH.match(name := str(text)):
+        if isinstance(text, ObjectPath) or text.parts[:1] not in _FIRST_PARTS:
             return text
-        text = name.replace(":/", "://", 1)  # of a Path("s3://...")
-    matched = _URL.fullmatch(text)
-    if not matched:
+        text = str(text).replace(":/", "://", 1)  # of a Path("s3://...")
+    scheme, is_url, rest = text.partition("://")
+    scheme = scheme.lower()
+    if not is_url or "/" in scheme:
         return Path(text)
-    scheme, rest = matched[1].lower(), matched[2]
     if scheme == "file":
         return _local(text)
     if scheme not in SCHEMES:
         names = ", ".join(f"{each}://" for each in (*SCHEMES, "file"))
         raise UsageError(f"{_shown(text)}: unknown kind of URL; there are {names} and local paths")
     bucket, _, key = rest.partition("/")
-    if not _BUCKET.fullmatch(bucket):
+    if not bucket.isascii() or not bucket[:1].isalnum() or not _IN_BUCKET.issuperset(bucket):
         raise UsageError(f"{_shown(text)}: has no name of a bucket, expected {scheme}://BUCKET/NAME")
     if why := _refused(key):
         raise UsageError(f"{_shown(text)}: {why}")
@@ -95,6 +94,8 @@ def _shown(text: str) -> str:
 
 
 def _local(text: str) -> Path:
+    from urllib.parse import unquote, urlsplit
+
     try:
         url = urlsplit(text)
     except ValueError as error:
@@ -103,6 +104,14 @@ def _local(text: str) -> Path:
     if url.netloc not in ("", "localhost") or not path.startswith("/") or url.query or url.fragment or not path.isprintable():
         raise UsageError(f"{_shown(text)}: is not the URL of a file of this machine, expected file:///FOLDER/NAME")
     return Path(path)
+
+
+def local_place(option: str, text: str | Path) -> Path:
+    """The same where only a path of this machine will do; raises `UsageError` for others."""
+    path = place(text)
+    if isinstance(path, ObjectPath):
+        raise UsageError(f"{option} {path}: must be a path of this machine; copy what is made there to the store")
+    return path
 
 
 def is_object(path: PurePath | str) -> bool:
@@ -304,10 +313,29 @@ def sizes_of(folder: Path, names: Iterable[str]) -> dict[str, int]:
         return {name: there[name].size_bytes for name in names if name in there}
     found = {}
     for name in names:
-        path = folder / name
-        if path.is_file():
-            found[name] = path.stat().st_size
+        try:
+            status = (folder / name).stat()
+        except OSError as error:
+            if error.errno in _ABSENT:
+                continue
+            raise
+        if stat.S_ISREG(status.st_mode):
+            found[name] = status.st_size
     return found
+
+
+def real_path(path: Path) -> Path:
+    """The path without links; `Path.resolve` raises on a loop of them."""
+    return path if isinstance(path, ObjectPath) else Path(os.path.realpath(path))
+
+
+def open_head(path: Path) -> BinaryIO:
+    """A file for reading its first bytes: of an object at most the first 64 KiB are there."""
+    if not isinstance(path, ObjectPath):
+        return path.open("rb")
+    from bertprep.files import object_store
+
+    return io.BytesIO(object_store.read_head(path, _HEAD_BYTES))
 
 
 def put(path: Path, data: bytes, *, replace: bool = False) -> bool:
@@ -326,11 +354,25 @@ def _open(path: ObjectPath) -> BinaryIO:
     if path._status and path._status.is_folder:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not path._status or path._status.size_bytes <= object_store.BLOCK_BYTES:
-        status, content = object_store.read(path)
+        with _still_there(path):
+            status, content = object_store.read(path)
         if content is not None:
             return io.BytesIO(content)
         path = path.parent._with(path.name, status)
     return local_copy(path).open("rb")
+
+
+@contextmanager
+def _still_there(path: ObjectPath) -> Iterator[None]:
+    """Read an object that a listing named: it must not be lost since."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if path._status is None:
+            raise
+        raise BertprepError(
+            f"{path}: the store listed it, and no longer has it; see that nothing else removes objects there, and run it again"
+        ) from error
 
 
 def local_copy(path: Path, sha256: str | None = None) -> Path:
@@ -341,14 +383,15 @@ def local_copy(path: Path, sha256: str | None = None) -> Path:
     """
     if not isinstance(path, ObjectPath):
         return path
+    import hashlib
+
     from bertprep.files import object_store
     from bertprep.files.atomic import atomic_file
 
     status = path._status or object_store.look(path)
     if status.is_folder:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    version = (str(path), status.etag or str(status.modified_ns), str(status.size_bytes))
-    name = hashlib.sha256("\0".join(version).encode()).hexdigest()[:40]
+    name = _name_of(str(path), status.etag or str(status.modified_ns), str(status.size_bytes))
     folder = _cache_folder()
     copy = folder / (name + "".join(path.suffixes)[-32:])
     if _is_kept(copy, status):
@@ -359,9 +402,10 @@ def local_copy(path: Path, sha256: str | None = None) -> Path:
         _make_room(folder, status.size_bytes)
         digest = hashlib.sha256()
         with atomic_file(copy, mode=0o600) as file:
-            for block in object_store.blocks(path, status):
-                digest.update(block)
-                file.write(block)
+            with _still_there(path):
+                for block in object_store.blocks(path, status):
+                    digest.update(block)
+                    file.write(block)
             if sha256 not in (None, digest.hexdigest()):
                 raise BertprepError(
                     f"{path}: has sha256 {digest.hexdigest()[:16]}..., expected {str(sha256)[:16]}...; the object is damaged, "
@@ -370,12 +414,23 @@ def local_copy(path: Path, sha256: str | None = None) -> Path:
     return copy
 
 
+def kept_about(path: Path) -> Path:
+    """A file among the copies for what was found out about an object; it is removed as they are."""
+    return _cache_folder() / f"about-{_name_of(str(path))}"
+
+
+def _name_of(*version: str) -> str:
+    import hashlib
+
+    return hashlib.sha256("\0".join(version).encode()).hexdigest()[:40]
+
+
 def _is_kept(copy: Path, status: Status) -> bool:
     """Whether there is such a copy, which then counts as used now."""
     try:
-        if copy.stat().st_size != status.size_bytes:
+        if (kept := copy.stat()).st_size != status.size_bytes:
             return False
-        os.utime(copy)
+        os.utime(copy, ns=(time.time_ns(), kept.st_mtime_ns))
     except FileNotFoundError:
         return False
     return True
@@ -383,19 +438,20 @@ def _is_kept(copy: Path, status: Status) -> bool:
 
 def _cache_folder() -> Path:
     """The folder of this user's copies."""
-    named = os.environ.get("BERTPREP_CACHE")
+    import tempfile
+
     try:
-        home = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "bertprep"
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "bertprep"
     except RuntimeError:  # no HOME, and a user that the system does not know
         home = Path(tempfile.gettempdir()) / f"bertprep-{os.geteuid()}"
-    folder = home / "objects"
+    folder = Path(os.environ.get(CACHE) or home / "objects")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid != os.geteuid():
-            raise BertprepError(f"{folder}: is another user's; name a folder for copies with BERTPREP_CACHE")
+            raise BertprepError(f"{folder}: is another user's; name a folder for copies with {CACHE}")
     except OSError as error:
         raise BertprepError(
-            f"{folder}: no copies of objects can be kept there ({error.strerror}); name another folder with BERTPREP_CACHE"
+            f"{folder}: no copies of objects can be kept there ({error.strerror}); name another folder with {CACHE}"
         ) from error
     return folder
 
@@ -422,7 +478,7 @@ def _make_room(folder: Path, more_bytes: int) -> None:
         with suppress(FileNotFoundError):
             status = entry.stat(follow_symlinks=False)
             if stat.S_ISREG(status.st_mode) and not entry.name.startswith(".lock-"):
-                copies.append((status.st_mtime, status.st_size, entry.path))
+                copies.append((max(status.st_atime, status.st_mtime), status.st_size, entry.path))
     excess = sum(size for _, size, _ in copies) + more_bytes - _most_bytes()
     for used, size, copy in sorted(copies):
         if excess <= 0 or used > time.time() - _KEPT_SECONDS:

@@ -19,6 +19,7 @@ import numpy as np
 from bertprep import kernels, pool
 from bertprep.config import DEFAULT_DIALECT, Dialect, InstanceSettings, RecordFormat
 from bertprep.errors import BertprepError
+from bertprep.files.places import local_copy
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances
 from bertprep.progress import Reporter
 from bertprep.records.dataset_info import DatasetFolder
@@ -310,7 +311,7 @@ def identify_text(path: Path) -> tuple[int, str]:
     block = np.empty(1 << 20, np.uint8)
     size_bytes = crc32c = 0
     try:
-        with path.open("rb", buffering=0) as file:
+        with local_copy(path).open("rb", buffering=0) as file:
             while read := file.readinto(block):
                 size_bytes += read
                 crc32c = kernels.load().checksum(crc32c, block, read)

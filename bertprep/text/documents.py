@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from bertprep import pool
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.places import COPY_DIGITS, is_object, local_copy
 
 BLOCK_BYTES = 4_000_000
 MOST_DOCUMENT_BYTES = 64 << 20
@@ -227,8 +228,8 @@ def _read_index(given: TextInput) -> _FileIndex:
     digest = hashlib.sha256()
     found = _DocumentCollector()
     position = 0
-    with given.path.open("rb") as file:
-        version = version_of(file)
+    with local_copy(given.path).open("rb") as file:
+        version = version_of(file, given.path)
         while block := file.read(BLOCK_BYTES) + file.readline(MOST_DOCUMENT_BYTES):  # whole lines only
             digest.update(block)
             if position == 0:
@@ -290,8 +291,13 @@ def _check_utf8(path: Path, block: bytes, position: int) -> None:
         ) from error
 
 
-def version_of(file: BinaryIO) -> tuple[int, ...]:
-    """The values that show that an open file is unchanged: device, inode, size and time of modification."""
+def version_of(file: BinaryIO, path: Path) -> tuple[int, ...]:
+    """The values that show that an open file is unchanged: device, inode, size and time of modification.
+
+    Of the copy of an object it is the copy's name, which changes with the object.
+    """
+    if is_object(path):
+        return (int(Path(file.name).name[:COPY_DIGITS], 16),)
     status = os.fstat(file.fileno())
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -305,8 +311,8 @@ def read_documents(files: Mapping[int, TextFile], documents: Documents) -> Itera
         path = files[number].input.path
         of_file = documents.take(np.flatnonzero(documents.file == number))
         try:
-            with path.open("rb") as file:
-                if version_of(file) != files[number].version:
+            with local_copy(path).open("rb") as file:
+                if version_of(file, path) != files[number].version:
                     raise EOFError("it was changed")
                 for start, end in zip(of_file.start.tolist(), of_file.end.tolist(), strict=True):
                     file.seek(start)

@@ -7,7 +7,6 @@ the records, and named files part-00000; such folders are read, and resumed unde
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from pathlib import Path
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import TEMPORARY_SUFFIX, atomic_file
+from bertprep.files.places import is_object, real_path, sizes_of
 from bertprep.untrusted import read_bounded
 from bertprep.workspace.layout import LISTING, MANIFEST, RECEIPTS, SPLIT_NAMES, SPLITS, VOCABULARY
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, Manifest, is_in_place, read_manifest, sha256_of
@@ -74,7 +74,7 @@ class RecordHome:
 def find_home(folder: Path) -> RecordHome:
     """The home of the records in `folder`: that folder, or the one above a format's folder if its manifest lists them."""
     if not _has_manifest(folder):
-        for place in (folder, Path(os.path.realpath(folder))):  # resolve() raises on a loop of links
+        for place in (folder, real_path(folder)):
             if place.name in RECORD_FORMATS and _tells_of(place.parent, f"{place.name}/"):
                 return RecordHome(place.parent, f"{place.name}/")
     return RecordHome(folder)
@@ -115,8 +115,12 @@ def part_digits(folder: Path) -> int:
 
 def check_free(folder: Path, paths: Iterable[Path]) -> None:
     """Raise if one of the files to be written exists, and bertprep has not written to the folder."""
-    for path in paths:
-        if path.exists() and not _has_manifest(folder):  # in this order: another part may have begun meanwhile
+    named = list(paths)
+    there = sizes_of(folder, (path.relative_to(folder).as_posix() for path in named)) if is_object(folder) else None
+    for path in named:
+        if path.exists() if there is None else path.relative_to(folder).as_posix() in there:
+            if _has_manifest(folder):  # in this order: another part may have begun meanwhile
+                return
             raise BertprepError(f"{path}: exists and is in no manifest; choose another folder, or remove this one")
 
 
@@ -141,7 +145,7 @@ def keep_copy(path: Path, kept: Path) -> None:
     """Make `kept` a copy of `path`; one that already is stays untouched."""
     content = path.read_bytes()
     if not (kept.is_file() and kept.read_bytes() == content):
-        with atomic_file(kept) as file:
+        with atomic_file(kept, replace=True) as file:
             file.write(content)
 
 
