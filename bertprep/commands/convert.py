@@ -31,7 +31,7 @@ from bertprep.workspace.manifest import (
     sha256_of,
     versions_of,
 )
-from bertprep.workspace.parts import Part, read_part
+from bertprep.workspace.parts import FINISH, Part, read_part
 from bertprep.workspace.receipts import find_finished, open_journal, unfinished
 from bertprep.workspace.record_home import (
     RecordHome,
@@ -266,10 +266,15 @@ def _convert_data_set(
         open_journal(target, kind, made_with, part=part, owned=owned, advice="choose another target folder") as journal,
         contextlib.closing(RecordConverter(to, dialect, labels, pred=sources[0].shape.pred)) as converter,
     ):
-        if data_set.vocabulary is not None:
-            keep_vocabulary(data_set.vocabulary, target)
-        if keeps_questions:
-            keep_copy(questions, target / QUESTIONS)
+
+        def keep() -> None:
+            if data_set.vocabulary is not None:
+                keep_vocabulary(data_set.vocabulary, target)
+            if keeps_questions:
+                keep_copy(questions, target / QUESTIONS)
+
+        if part != FINISH:
+            keep()
         kernels.load()
         own = part.deal(outputs) if part else outputs
         journal.look([output.name for output in own])
@@ -289,6 +294,8 @@ def _convert_data_set(
         names = [output.name for output in outputs]
         if missing := journal.missing(names):
             return to, unfinished(journal, names, missing, part, reporter).files, bool(tasks)
+        if part == FINISH:
+            keep()
         if dataset:
             dataset.write({output.name.removeprefix(home.prefix): journal.done[output.name] for output in outputs})
         manifest = journal.finish(names, versions_of(*packages_of(names)))

@@ -199,10 +199,14 @@ def make_records(
         for folder, journal in journals.items():
             of_folder = {name: home for name, home in homes.items() if home.folder == folder}
             journal.look([home.prefix + shard.names[name] for shard in own for name, home in of_folder.items()])
-        for folder in manifests:
+
+        def keep(folder: Path) -> None:
             keep_vocabulary(maker.vocabulary.path, folder)
             for copy, path in (kept or {}).items():
                 keep_copy(path, folder / copy)
+
+        for folder in manifests if part != FINISH else ():
+            keep(folder)
         listed = {folder: manifest.files if manifest else journals[folder].done for folder, manifest in manifests.items()}
         done = {name: listed[home.folder] for name, home in homes.items()}
         tasks = [(str(shard.path), maker.task(shard, paths)) for shard in own if (paths := _missing(shard, homes, done))]
@@ -230,6 +234,8 @@ def make_records(
             if missing := journal.missing(names[folder]):
                 manifests[folder] = unfinished(journal, names[folder], missing, part, reporter)
                 continue
+            if part == FINISH:
+                keep(folder)
             if check_texts and part == FINISH:
                 for shard, (name, home) in product(shards, homes.items()):
                     if home.folder == folder:

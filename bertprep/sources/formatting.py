@@ -8,7 +8,7 @@ journal, so a killed run resumes with the missing ones. A plain text file on dis
 import json
 import pickle
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,22 +202,26 @@ def _format(
         if journal.found and _is_of(journal.found, sources):
             return journal.found
         journal.look()
-        names: list[str] = []
+        number_of: dict[str, int] = {}  # of the source of each file
 
-        def is_made(name: str, task: Task) -> bool:
+        def is_made(name: str) -> bool:
             facts = journal.done.get(name, {})
-            return (facts.get("source"), facts.get("made_of")) == (task.number, sources[task.number].facts())
+            number = number_of[name]
+            return (facts.get("source"), facts.get("made_of")) == (number, sources[number].facts())
+
+        def missing() -> list[str]:
+            return journal.missing(number_of) or [name for name in number_of if not is_made(name)]
 
         def own() -> Iterator[tuple[str, Task]]:
             for index, (label, task) in enumerate(_tasks(folder, corpus, sources)):
-                names.append(task.path.name)
-                if (part is None or part.has(index)) and not is_made(task.path.name, task):
+                number_of[task.path.name] = task.number
+                if (part is None or part.has(index)) and not is_made(task.path.name):
                     yield label, task
 
-        def others(part: Part, missing: set[str]) -> Iterator[tuple[str, Task]]:
+        def others(part: Part, absent: Collection[str]) -> Iterator[tuple[str, Task]]:
             first = len(sources) * part.index // part.count  # so that parts begin at different ones
             for label, task in _tasks(folder, corpus, {number: sources[number] for number in _rotated(sources, first)}):
-                if task.path.name in missing and journal.missing([task.path.name]):
+                if task.path.name in absent and not journal.is_noted(task.path.name):
                     yield label, task
 
         def make(tasks: Iterator[tuple[str, Task]]) -> None:
@@ -230,15 +234,15 @@ def _format(
                     shown.advance(documents=facts["documents"], MB_of_text=facts["bytes"] / 1e6)
 
         make(own())
-        if (missing := journal.missing(names)) and part and part != FINISH:
-            reporter.say(f"{folder}: {len(missing):,} of {len(names):,} files are still missing; part {part} makes them too")
-            make(others(part, set(missing)))
-            missing = journal.missing(names)
-        if missing:
-            return unfinished(journal, names, missing, None, reporter)
-        for name in set(journal.done) - set(names):  # of sources that the corpus no longer has
+        if (absent := missing()) and part and part != FINISH:
+            reporter.say(f"{folder}: {len(absent):,} of {len(number_of):,} files are still missing; part {part} makes them too")
+            make(others(part, set(absent)))
+            absent = missing()
+        if absent:
+            return unfinished(journal, number_of, absent, None, reporter)
+        for name in journal.done.keys() - number_of.keys():  # of sources that the corpus no longer has
             (folder / name).unlink(missing_ok=True)
-        return journal.finish(names, versions_of())
+        return journal.finish(number_of, versions_of())
 
 
 def _rotated(sources: dict[int, SourceFile], first: int) -> list[int]:

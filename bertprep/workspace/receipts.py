@@ -12,6 +12,7 @@ is asked for a part.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Collection, Iterable
@@ -21,6 +22,7 @@ from typing import Any
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file, create_file, explain_write_error, remove_leftovers
+from bertprep.files.object_store import AnotherObjectError
 from bertprep.files.places import is_object, sizes_of
 from bertprep.progress import Reporter
 from bertprep.untrusted import (
@@ -71,7 +73,7 @@ def open_journal(
 ) -> Journal | Receipts:
     """What notes the finished files of a folder: a `Journal`, or for stores and parts `Receipts`."""
     if part or is_object(folder) or (folder / RECEIPTS).is_dir():
-        return Receipts(folder, kind, made_with, owned=owned, advice=advice)
+        return Receipts(folder, kind, made_with, part=part, owned=owned, advice=advice)
     return Journal(folder, kind, made_with, owned=owned, wait=wait, advice=advice)
 
 
@@ -88,6 +90,7 @@ class Receipts:
         kind: str,
         made_with: dict[str, Any],
         *,
+        part: Part | None = None,
         owned: Collection[str] = (".",),
         advice: str = "choose another --workdir or --corpus",
     ) -> None:
@@ -95,7 +98,7 @@ class Receipts:
         self.done: dict[str, dict[str, Any]] = {}
         self.listed: dict[str, dict[str, Any]] = {}
         self.found: Manifest | None = None
-        self._added = 0
+        self._added, self._only_finishes = 0, part == FINISH
         self._owned, self._advice = [folder / name for name in owned], advice
         self._place = folder / RECEIPTS
         self.header = make_header(kind, made_with)
@@ -119,12 +122,16 @@ class Receipts:
         if finished and receipts.keys() <= finished.files.keys() and self._in_place(finished.files):
             self.found = finished
             sweep(self.folder, finished, self._owned)
-        else:
+        elif not self._only_finishes:
             self._bind()
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        """Nothing: what is unfinished has no name yet, and whoever makes it next removes it."""
+    def __exit__(self, _kind: object, error: object, _traceback: object) -> None:
+        """What is unfinished has no name yet; whoever makes it next removes it."""
+        if isinstance(error, AnotherObjectError) and error.path.is_relative_to(self.folder):
+            name = error.path.relative_to(self.folder).as_posix()
+            if (theirs := self._read(name)) and theirs["facts"]["sha256"] == error.there:
+                raise self._explain(name, theirs, error.sha256)
 
     def _bind(self) -> None:
         """Bind the folder to the settings, unless it is."""
@@ -165,6 +172,10 @@ class Receipts:
         sizes = sizes_of(self.folder, found)
         self.done.update({name: facts for name, facts in found.items() if sizes.get(name) == facts["bytes"]})
 
+    def is_noted(self, name: str) -> bool:
+        """Whether a file has a receipt."""
+        return self._path(name).exists()
+
     def missing(self, names: Iterable[str]) -> list[str]:
         """Those of these files that nobody has finished; if there are none, `done` has all."""
         names = list(names)
@@ -182,18 +193,13 @@ class Receipts:
 
         Raises `BertprepError` where another run has finished it with other bytes.
         """
-        receipt = {
-            "schema": SCHEMA,
-            "settings": self._digest,
-            "name": name,
-            "facts": facts,
-            "versions": versions_of(*self._packages(name)),
-        }
+        versions = self._versions(name)
+        receipt = {"schema": SCHEMA, "settings": self._digest, "name": name, "facts": facts, "versions": versions}
         path = self._path(name)
         if not is_object(path) and path.parent.resolve() != self.folder.resolve() / RECEIPTS / Path(name).parent:
             raise BertprepError(f"{path.parent}: is a link, and nothing is written there; remove it")
         if not create_file(path, (json.dumps(receipt, indent=1) + "\n").encode()):
-            self._compare(name, receipt)
+            self._compare(name, facts["sha256"])
         if self.found:  # everything existed, and more is added
             self.found = None
             self._bind()
@@ -201,23 +207,28 @@ class Receipts:
         self._added += 1
         fail_after(self._added)
 
-    def _packages(self, name: str) -> list[str]:
+    def _versions(self, name: str) -> dict[str, str]:
         kind = self.header["kind"]
-        return {CLEANED_TEXT: [], TEXT_SHARDS: ["sentencex"]}.get(kind) or packages_of([name])
+        return _versions_of(*([] if kind == CLEANED_TEXT else ["sentencex"] if kind == TEXT_SHARDS else packages_of([name])))
 
-    def _compare(self, name: str, ours: dict[str, Any]) -> None:
+    def _compare(self, name: str, sha256: str) -> None:
         theirs = self._read(name)
-        if theirs is None or theirs["facts"]["sha256"] == ours["facts"]["sha256"]:
-            return  # removed meanwhile: the manifest is there
+        if theirs is None or theirs["facts"]["sha256"] == sha256:
+            return  # there is none where the manifest is there meanwhile
         path = self.folder / name
         if not is_object(path):
             path.unlink(missing_ok=True)  # else it would lie there under the other sum
-        sums = (each["facts"]["sha256"][:16] for each in (theirs, ours))
-        makers = (" ".join(f"{package} {version}" for package, version in each["versions"].items()) for each in (theirs, ours))
-        first, second = (f"sha256 {sum_}... by {maker}" for sum_, maker in zip(sums, makers, strict=True))
-        raise BertprepError(
-            f"{path}: another run has made it with {first}, this one with {second}; make all with the same text, settings and "
-            f"versions: where the other was wrong, remove {self._path(name)} and the file, then run the command again"
+        raise self._explain(name, theirs, sha256)
+
+    def _explain(self, name: str, theirs: dict[str, Any], sha256: str) -> BertprepError:
+        """The error for a file that two runs make differently."""
+        first, second = (
+            f"sha256 {sum_[:16]}... by {', '.join(f'{package} {version}' for package, version in versions.items())}"
+            for sum_, versions in ((theirs["facts"]["sha256"], theirs["versions"]), (sha256, self._versions(name)))
+        )
+        return BertprepError(
+            f"{self.folder / name}: another run has made it with {first}; this one with {second}; make all parts with the same "
+            f"text and versions, and where the other was wrong, remove {self._path(name)} and the file first"
         )
 
     def _path(self, name: str) -> Path:
@@ -350,6 +361,9 @@ def _listing(place: Path) -> dict[str, Path]:
         except ValueError as error:
             raise _damaged(path, error) from error
     return found
+
+
+_versions_of = functools.cache(versions_of)
 
 
 def _digest_of(header: dict[str, Any]) -> str:
