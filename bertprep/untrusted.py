@@ -89,9 +89,9 @@ def read_bounded(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     if isinstance(path, ObjectPath):
         from bertprep.files import object_store
 
-        status, content = object_store.read(path, most_bytes)
+        there, content = object_store.read(path, most_bytes)
         if content is None:
-            raise ValueError(f"it has {status.size_bytes:,} bytes, expected at most {most_bytes:,}")
+            raise ValueError(f"it has {there.size_bytes:,} bytes, expected at most {most_bytes:,}")
         return content
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for a FIFO
     try:
