@@ -347,7 +347,16 @@ class _Trouble:
             answer = " ".join(filter(None, (self._code, f"({said[1]})" if said and said[1] else "")))
             self.why = " ".join(f"the store answers {self._status} {answer}".split())
         else:
-            self.why = " ".join(text.rpartition(" - ")[2].rpartition("HTTP error: ")[2].split())[:300]
+            self.why = self._of_network(str(error)) if self.passes else " ".join(text.split())[:300]
+
+    def _of_network(self, whole: str) -> str:
+        """What broke, from the causes that obstore lists after its message."""
+        address = re.search(r"performing \w+ (https?://[^/\s]+)", whole)
+        where = address[1] if address else f"{self._path.scheme}://{self._path.bucket}"
+        cause = re.search(r'message: "([^"]+)"|"(dns error)"', whole)
+        why = next(filter(None, cause.groups()), "") if cause else "timed out" if "TimedOut" in whole else ""
+        broke = f"{where} cannot be reached" if "kind: Connect" in whole else f"the connection to {where} broke"
+        return f"{broke} ({why})" if why else broke
 
     @property
     def _has_no_credentials(self) -> bool:

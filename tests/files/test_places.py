@@ -3,6 +3,7 @@
 import hashlib
 import os
 import pickle
+import socket
 import subprocess
 import sys
 import threading
@@ -241,6 +242,19 @@ def test_patience_ends(store: Store, capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(BertprepError, match=r"x: the store answers 503 SlowDown .*given up after 8 tries; the same command"):
         store.place("x").read_bytes()
     assert "trying again" in capsys.readouterr().err
+    store.faults[:] = [Fault("GET", times=None, cut=True)]
+    with pytest.raises(BertprepError, match=f"x: the connection to {store.address} broke.*; given up after 8 tries"):
+        store.place("x").read_bytes()
+
+
+def test_a_store_that_is_not_there_is_one_line(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        object_store.forget()
+        with pytest.raises(BertprepError, match=rf"{address} cannot be reached \(Connection refused\); given up after 8 tries"):
+            store.place("x").exists()
 
 
 @pytest.mark.parametrize(
