@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from bertprep.errors import UsageError
+from bertprep.files.places import ObjectPath, place
 from bertprep.terminal import say
 
 Settings = TypeVar("Settings")
@@ -52,6 +53,7 @@ class _Option:
     above: float | None = None
     most: float | None = None
     below: float | None = None
+    urls: bool = False
 
     def range_in_words(self) -> str:
         bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
@@ -73,7 +75,7 @@ def option(default: Any, help: str, **more: Any) -> Any:  # noqa: A002 - argpars
     `help` gets "(default: ...)" unless it contains that. Optional: `name`, if it differs from the field's, such as "--beta1";
     `also`, other spellings; `metavar`; `choices`, for a str; `least`, `above`, `most`, `below`, the range of a number; `parse`,
     a function of the argument's text; `const`, the value of an option given without one; `separator` of a tuple's values in one
-    argument (without it, each value is an argument).
+    argument (without it, each value is an argument); `urls`, for a path that may be in an object store.
 
     A bool is a flag: --NAME, or --no-NAME if the default is True. The choices of an `Enum` are its values.
     """
@@ -205,6 +207,8 @@ def _checked(each: _Field, given: Any) -> Any:
     value, described = _converted(each, given), each.option
     if described.choices and value not in described.choices:
         raise _unknown(each, given)
+    if isinstance(value, ObjectPath) and not described.urls:
+        raise UsageError(f"{each.spelling} {value}: must be a path of this machine")
     if isinstance(value, (int, float)) and (words := described.range_in_words()) and not described.is_in_range(value):
         raise UsageError(f"{each.spelling} {_shown(value)}: must be {words}")
     return value
@@ -232,8 +236,10 @@ def _as_kind(value: Any, kind: type) -> Any:
         return operator.index(value)
     if kind is float and not isinstance(value, (bool, str, bytes)):
         return float(value)
-    if (kind is Path and isinstance(value, str)) or issubclass(kind, Enum):
+    if issubclass(kind, Enum):
         return kind(value)
+    if kind is Path and isinstance(value, str):
+        return place(value)
     if not (isinstance(value, Path) if kind is Path else type(value) is kind):
         raise TypeError
     return value
@@ -353,7 +359,7 @@ def number(text: str) -> float:
 
 def existing_path(text: str) -> Path:
     """The type of an option for a file or folder to read."""
-    path = Path(text)
+    path = place(text)
     if not path.exists():
         raise argparse.ArgumentTypeError("does not exist")
     return path
@@ -372,5 +378,5 @@ def how_many_at_once(text: str) -> int:
     return how_many(text, MOST_AT_ONCE)
 
 
-_PARSE: dict[type, Callable[[str], Any]] = {int: whole_number, float: number, Path: Path}
+_PARSE: dict[type, Callable[[str], Any]] = {int: whole_number, float: number, Path: place}
 _METAVARS: dict[type, str] = {int: "INT", float: "FLOAT", Path: "PATH", str: "NAME"}

@@ -2,9 +2,10 @@
 
 Tasks are independent and named, and their results are small, so a cluster engine could replace this module. Each worker is a
 process with its own pipe, so the run knows which task a worker had when it died: a worker that dies, even of SIGKILL or out of
-memory, fails the run with the name of its task. With one worker, everything runs in the calling process.
+memory, fails the run with the name of its task. With one worker, or a store in memory, everything runs in the calling process.
 
-Workers are forked if the system supports it, which takes 2 ms and shares the parent's loaded modules and compiled kernels.
+Workers are forked if the system supports it, which takes 2 ms and shares the parent's loaded modules and compiled kernels. Once
+the calling process has used an object store, they are new processes: the store's client has threads, which a fork loses.
 """
 
 import contextlib
@@ -13,10 +14,13 @@ import os
 import signal
 import sys
 import traceback
+import types
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
+from pathlib import Path
 from typing import Any, TypeVar
 
 from bertprep.errors import BertprepError, explain_system_error
+from bertprep.files import object_store
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -42,7 +46,7 @@ def run(
     """
     if isinstance(tasks, Sized):
         workers = min(workers, len(tasks))
-    if workers <= 1:
+    if workers <= 1 or object_store.is_in_memory():
         for name, argument in tasks:
             yield name, function(argument)
         return
@@ -55,7 +59,8 @@ def _run_in_processes(
     import multiprocess
     from multiprocess.connection import wait
 
-    context = multiprocess.get_context("fork" if sys.platform == "linux" else "spawn")
+    forks = sys.platform == "linux" and not object_store.in_use()
+    context = multiprocess.get_context("fork" if forks else "spawn")
     processes: dict[Any, Any] = {}  # our end of the pipe -> process
     at_work: dict[Any, str] = {}  # our end of the pipe -> name of the task
     sys.stdout.flush()
@@ -63,8 +68,10 @@ def _run_in_processes(
     try:
         for _ in range(workers):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(function, theirs, [ours, *processes]), daemon=True)
-            process.start()
+            arguments = (function, theirs, [ours, *processes]) if forks else (function, theirs, [], str(Path.cwd()))
+            process = context.Process(target=_work, args=arguments, daemon=True)
+            with contextlib.nullcontext() if forks else _without_main():
+                process.start()
             theirs.close()
             processes[ours] = process
         for pipe in processes:
@@ -91,6 +98,16 @@ def _run_in_processes(
             pipe.close()
 
 
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Start a new process that does not run the caller's program again, as it would if that is a script without a guard."""
+    main, sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
 def _give_next(pipe: Any, tasks: Iterator[Task[Any]], at_work: dict[Any, str]) -> None:
     if (task := next(tasks, None)) is not None:
         name, argument = task
@@ -99,8 +116,13 @@ def _give_next(pipe: Any, tasks: Iterator[Task[Any]], at_work: dict[Any, str]) -
             pipe.send(argument)
 
 
-def _work(function: Callable[[Any], Any], pipe: Any, not_ours: list[Any]) -> None:
-    """A worker: receives arguments and sends back results until the pipe closes."""
+def _work(function: Callable[[Any], Any], pipe: Any, not_ours: list[Any], folder: str | None = None) -> None:
+    """A worker: receives arguments and sends back results until the pipe closes.
+
+    A new process starts in the folder in which the program was started, and works in that of the caller.
+    """
+    if folder is not None:
+        os.chdir(folder)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which stops its workers
     for other in not_ours:
         other.close()

@@ -18,8 +18,9 @@ from typing import Any
 from bertprep.config import RECORD_FORMATS
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.files.lock import LOCK
+from bertprep.files.places import ObjectPath
 from bertprep.terminal import printable
-from bertprep.workspace.layout import LISTING, MANIFEST, SPLITS, TASK_SPLITS, TRAIN
+from bertprep.workspace.layout import LISTING, MANIFEST, RECEIPTS, SPLITS, TASK_SPLITS, TRAIN
 
 MOST_BYTES = 64 << 20
 """The largest JSON file or response that is read: the size of a manifest of 200,000 files."""
@@ -43,7 +44,7 @@ def check_name(name: object) -> str:
     if len(name.encode()) > LONGEST_NAME:
         raise ValueError(f"{_shown(name)} is longer than the {LONGEST_NAME} bytes that a name may have")
     folded = name.casefold()
-    if folded in (LISTING, LOCK) or folded.startswith(MANIFEST) or folded.endswith(_OUR_SUFFIXES):
+    if folded in (LISTING, LOCK, RECEIPTS) or folded.startswith(MANIFEST) or folded.endswith(_OUR_SUFFIXES):
         raise ValueError(f"{_shown(name)} is a name of bertprep's own files")
     return name
 
@@ -85,6 +86,13 @@ def check_splits_inside(folder: Path) -> None:
 
 def read_bounded(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     """The bytes of a regular file; raises `OSError` as `open` does, `ValueError` if it is something else or too large."""
+    if isinstance(path, ObjectPath):
+        from bertprep.files import object_store
+
+        there, content = object_store.read(path, most_bytes)
+        if content is None:
+            raise ValueError(f"it has {there.size_bytes:,} bytes, expected at most {most_bytes:,}")
+        return content
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for a FIFO
     try:
         status = os.fstat(descriptor)

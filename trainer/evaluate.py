@@ -47,7 +47,7 @@ class EvaluateOptions:
         "a download (needed)",
         metavar="PATH|ID",
     )  # fmt: skip
-    data: Path | None = option(None, "folder of records (needed)", metavar="DIR")
+    data: Path | None = option(None, "folder of records (needed)", metavar="DIR", urls=True)
     workdir: Path = option(Path("data"), "workspace, for the ID of a download", metavar="DIR")
     model: str | None = option(None, "bert_config.json (default: that of the weights)", metavar="FILE")
     split: str = option(TEST, "pretraining records: split", choices=(TRAINING, TEST))
@@ -80,7 +80,7 @@ def run(namespace: argparse.Namespace) -> int:
     """Evaluate, print what is found; returns the exit status."""
     options = read_options(EvaluateOptions, namespace)
     settings = read_options(EngineSettings, namespace)
-    data_set = find_records(Path(options.data or ""))
+    data_set = find_records(options.data or Path())
     task = _task_of(data_set, options)
     file = resolve_weights(options.init or "", options.workdir)
     check_task_of_weights(file, task, data_set.folder)

@@ -43,7 +43,7 @@ class FinetuneOptions:
 
     data: Path | None = option(
         None, "folder of records, with training/ and dev/ below it (default: the newest of the task in the workspace)",
-        metavar="DIR",
+        metavar="DIR", urls=True,
     )  # fmt: skip
     format: str | None = option(None, "record format (default: that of the newest records)", choices=RECORD_FORMATS)
     workdir: Path = option(Path("data"), "workspace", metavar="DIR")

@@ -49,7 +49,7 @@ class PhaseOptions:
 
     data: tuple[Path, ...] = option(
         (), "folders of records, with training/ and test/ below; several are mixed (default: the newest of the workspace)",
-        metavar="DIR",
+        metavar="DIR", urls=True,
     )  # fmt: skip
     seq: int | None = option(None, "length of a sequence in tokens (default: 128, or that of --data)", least=1)
     phases: str | None = option(

@@ -26,7 +26,7 @@ class PretrainOptions:
 
     format: str | None = option(None, "record format (default: that of the newest records)", choices=RECORD_FORMATS)
     workdir: Path = option(Path("data"), "workspace", metavar="DIR")
-    vocab: Path | None = option(None, "vocabulary (default: the vocab.txt beside the records)", metavar="FILE")
+    vocab: Path | None = option(None, "vocabulary (default: the vocab.txt beside the records)", metavar="FILE", urls=True)
     model: str | None = option(
         None, f"{', '.join(PRESETS)}, or a bert_config.json (default: base with an accelerator, else tiny)", metavar="NAME|FILE"
     )

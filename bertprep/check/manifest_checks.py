@@ -6,7 +6,6 @@ processor's sha256.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 from bertprep.check.findings import ERROR, WARNING, Finding
 from bertprep.config import SQUAD
 from bertprep.records.data_sets import DataSet
-from bertprep.workspace.layout import MANIFEST, QUESTIONS
+from bertprep.workspace.layout import MANIFEST, QUESTIONS, RECEIPTS
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, Manifest, sha256_of, sha256_of_questions, sha256_of_vocabulary
 
 _NUMBERED = re.compile(r"(.*?)(\d+)(-of-\d+\D*|\D*)")  # the last number in a name, but not the total number of files
@@ -30,7 +29,8 @@ def check_manifest(data_set: DataSet) -> list[Finding]:
         return [Finding(ERROR, "manifest", name, None, "a manifest of bertprep", found)]
     if data_set.is_unfinished:
         expected, found = "a finished run", "one that was stopped; the same command resumes it"
-        return [Finding(WARNING, "manifest", name + JOURNAL_SUFFIX, None, expected, found)]
+        notes = str(Path(name).parent / RECEIPTS) if (home.folder / RECEIPTS).is_dir() else name + JOURNAL_SUFFIX
+        return [Finding(WARNING, "manifest", notes, None, expected, found)]
     return []
 
 
@@ -113,7 +113,8 @@ def find_gaps(data_set: DataSet) -> list[Finding]:
             continue
         width = max((len(number) for number in written if number.startswith("0")), default=0)
         names = (f"{before}{number:0{width}}{after}" for number in range(first, end) if number not in numbers)
-        if missing := next((name for name in names if not os.path.lexists(data_set.folder / name)), None):
+        paths = ((name, data_set.folder / name) for name in names)
+        if missing := next((name for name, path in paths if not (path.exists() or path.is_symlink())), None):
             found = f"{sum(first <= number < end for number in numbers):,} of them"
             findings.append(Finding(ERROR, "file-missing", missing, None, f"the files {first} to {end - 1}", found))
     return findings

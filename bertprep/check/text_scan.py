@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from bertprep.check.findings import ERROR, WARNING, Finding
 from bertprep.errors import BertprepError
 from bertprep.files.mapped_file import MappedFile
+from bertprep.files.places import local_copy
 
 LONGEST_SENTENCE = 10_000  # characters
 HASH_BYTES = 16
@@ -49,7 +50,7 @@ def scan_shard(task: tuple[Path, str]) -> ScannedShard:
     """Read the shard `name` of a folder, given as (folder, name); faults are findings, nothing raises."""
     folder, name = task
     try:
-        with (folder / name).open("rb") as file:
+        with local_copy(folder / name).open("rb") as file:
             size_bytes = file.seek(0, 2)
             if not size_bytes:
                 return _without_documents(name, "empty-file", "documents, one sentence a line", "a file of 0 bytes")
@@ -66,7 +67,7 @@ def scan_shard(task: tuple[Path, str]) -> ScannedShard:
 def line_of_document(path: Path, number: int) -> int:
     """The line, counted from 1, at which document `number`, counted from 0, begins."""
     line = 1
-    with path.open("rb") as file, MappedFile(file) as text:
+    with local_copy(path).open("rb") as file, MappedFile(file) as text:
         for document, (start, _) in enumerate(_documents(text)):
             if document == number:
                 line = _line_at(text, start)

@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertprep.config import DEFAULT_FORMATS, Dialect, InstanceSettings
+from bertprep.errors import UsageError
+from bertprep.files.places import place
 from bertprep.options import add_options, existing_path, how_many_at_once, read_options, whole_number
 from bertprep.workspace.layout import SPLIT_NAMES, TRAINING
+from bertprep.workspace.parts import FINISH, Part, read_part
 
 if TYPE_CHECKING:
     from bertprep.workspace.manifest import Manifest
@@ -35,7 +38,7 @@ class Created:
 
 
 def add_workdir(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workdir", type=Path, default=Path("data"), metavar="DIR", help="workspace (default: %(default)s)")
+    parser.add_argument("--workdir", type=place, default=Path("data"), metavar="DIR", help="workspace (default: %(default)s)")
 
 
 def add_corpus(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +61,25 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=how_many_at_once, metavar="INT", help="worker processes (default: one per CPU)")
+
+
+def add_part(parser: argparse.ArgumentParser) -> None:
+    """Options for runs on several machines."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--part", metavar="I/N",
+        help="make only every N-th file from number I on, I from 0 to N-1; slurm takes I and N from the job array, "
+        "kubernetes/N takes I from the Job; parts may run at the same time, on any machines",
+    )  # fmt: skip
+    group.add_argument("--finish", action="store_true", help="make nothing: check that all parts are there, and finish")
+
+
+def part_of(options: argparse.Namespace) -> Part | None:
+    """The part that these options ask for."""
+    part = FINISH if options.finish else read_part(options.part)
+    if part and getattr(options, "verify", False):
+        raise UsageError("--verify: checks the files of all parts; run it without --part and --finish")
+    return part
 
 
 def add_vocab(parser: argparse.ArgumentParser) -> None:
@@ -87,10 +109,10 @@ def add_record_options(parser: argparse.ArgumentParser, *, only_given: bool = Fa
         help="size of a trained vocabulary (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--input", nargs="+", type=Path, default=[], metavar="SHARD",
+        "--input", nargs="+", type=place, default=[], metavar="SHARD",
         help="text files to use as shards unchanged: one sentence per line, a blank line after each document",
     )  # fmt: skip
-    parser.add_argument("--output", type=Path, metavar="DIR", help="folder for the records of --input: DIR/tfrecord and so on")
+    parser.add_argument("--output", type=place, metavar="DIR", help="folder for the records of --input: DIR/tfrecord and so on")
     add_corpus(parser)
     add_workers(parser)
 

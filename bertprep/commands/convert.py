@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,23 +15,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertprep import pool
-from bertprep.commands import add_workers, split_rows
+from bertprep.commands import add_part, add_workers, part_of, split_rows
 from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, SQUAD, Dialect, RecordFormat, check_format
 from bertprep.errors import UsageError
+from bertprep.files.places import place, real_path
 from bertprep.options import add_options as add_settings
 from bertprep.options import read_options, whole_number
 from bertprep.progress import Reporter
 from bertprep.terminal import tell, tell_table
-from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import QUESTIONS
 from bertprep.workspace.manifest import (
     RECORDS,
     TASK_RECORDS,
     packages_of,
-    read_finished,
     sha256_of,
     versions_of,
 )
+from bertprep.workspace.parts import FINISH, Part, read_part
+from bertprep.workspace.receipts import find_finished, open_journal, unfinished
 from bertprep.workspace.record_home import (
     RecordHome,
     check_free,
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", type=Path, metavar="SRC", help="a record file or a folder of them, written by any tool")
-    parser.add_argument("target", type=Path, metavar="DST", help="file or folder to write")
+    parser.add_argument("source", type=place, metavar="SRC", help="a record file or a folder of them, written by any tool")
+    parser.add_argument("target", type=place, metavar="DST", help="file or folder to write")
     parser.add_argument(
         "--to",
         metavar="FORMAT",
@@ -68,6 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="take N records of each split, evenly spaced and in order, into one file or --shards of them; not of SQuAD's "
         "(default: all)",
     )  # fmt: skip
+    add_part(parser)
     add_workers(parser)
 
 
@@ -80,6 +81,7 @@ def run(options: argparse.Namespace) -> None:
         dialect=read_options(Dialect, options),
         shards=options.shards,
         pick=options.pick,
+        part=part_of(options),
         workers=options.workers,
         progress=True,
     )
@@ -115,6 +117,7 @@ def convert(
     dialect: Dialect = DEFAULT_DIALECT,
     shards: int | None = None,
     pick: int | None = None,
+    part: Part | str | None = None,
     workers: int | None = None,
     progress: bool = False,
 ) -> Converted:
@@ -127,7 +130,9 @@ def convert(
     whose sizes differ by at most one record. With `shards` a single file becomes a folder too. With `pick` only that many of
     the n records of each split are taken, those numbered int(i * (n / pick)) from 0, into one file unless `shards` is given.
     The vocabulary is copied beside the records. Other tools' records are read as well (docs/formats.md). Finished files are
-    kept. Raises `UsageError` for a request that cannot be met, `BertprepError` for damaged records, files that differ from
+    kept. With `part`, such as "3/400", only that part of the files of a folder is made (docs/cluster.md).
+
+    Raises `UsageError` for a request that cannot be met, `BertprepError` for damaged records, files that differ from
     their manifest, and a `target` that holds something else.
 
         bertprep.convert("data/tfrecord/.../sample", "records/ofrecord", shards=8)
@@ -136,17 +141,20 @@ def convert(
 
     reporter = Reporter(enabled=progress)
     started = time.monotonic()
-    source, target, workers = Path(source), Path(target), workers or pool.default_workers()
+    source, target, workers = place(source), place(target), workers or pool.default_workers()
+    part = read_part(part)
     to = None if to is None else check_format(to, "--to")
     _check_request(source, target, to, dialect, shards, pick)
     data_set = find_records(source)
     for note in data_set.notes:
         reporter.say(note)
     if source.is_file() and shards is None:
+        if part:
+            raise UsageError(f"{source}: is one file, which has no parts; leave out --part and --finish, or give --shards")
         (to, files), made = _convert_file(data_set, source, target, to, dialect, pick), True
     else:
         data_set = data_set if data_set.is_whole else data_set.by_itself()
-        to, files, made = _convert_data_set(data_set, target, to, dialect, shards, pick, workers, reporter)
+        to, files, made = _convert_data_set(data_set, target, to, dialect, shards, pick, part, workers, reporter)
     return Converted(target, to, files, time.monotonic() - started, made)
 
 
@@ -160,7 +168,7 @@ def _check_request(
         raise UsageError(f"--shards {shards}: there must be at least 1 file")
     if pick is not None and pick < 1:
         raise UsageError(f"--pick {pick}: there must be at least 1 record")
-    real_source, real_target = (Path(os.path.realpath(path)) for path in (source, target))  # resolve() fails on a symlink loop
+    real_source, real_target = map(real_path, (source, target))
     if real_source == real_target:
         raise UsageError(f"{target}: is the source itself; name another file or folder for the result")
     if source.is_file() and shards is None:
@@ -216,6 +224,7 @@ def _convert_data_set(
     dialect: Dialect,
     shards: int | None,
     pick: int | None,
+    part: Part | None,
     workers: int,
     reporter: Reporter,
 ) -> tuple[RecordFormat, dict[str, dict[str, Any]], bool]:
@@ -240,7 +249,7 @@ def _convert_data_set(
     labels = _labels(data_set, sources[0])
     home = RecordHome(target, "" if sources[0].split else f"{to}/")
     dataset = _dataset_folder(home, sources, outputs, labels) if to == RecordFormat.ARROW else None
-    if finished := read_finished(target, kind, made_with):
+    if finished := find_finished(target, kind, made_with):
         if dataset:
             dataset.write({output.name.removeprefix(home.prefix): finished.files[output.name] for output in outputs})
         reporter.say(f"convert: all {len(outputs):,} files are made already")
@@ -254,15 +263,22 @@ def _convert_data_set(
         check_not_another(target / QUESTIONS, sha256_of(questions), f"a copy of {questions}, which these records are made of")
     owned = {output.name.rpartition("/")[0] or "." for output in outputs}
     with (
-        Journal(target, kind, made_with, owned=owned, advice="choose another target folder") as journal,
+        open_journal(target, kind, made_with, part=part, owned=owned, advice="choose another target folder") as journal,
         contextlib.closing(RecordConverter(to, dialect, labels, pred=sources[0].shape.pred)) as converter,
     ):
-        if data_set.vocabulary is not None:
-            keep_vocabulary(data_set.vocabulary, target)
-        if keeps_questions:
-            keep_copy(questions, target / QUESTIONS)
+
+        def keep() -> None:
+            if data_set.vocabulary is not None:
+                keep_vocabulary(data_set.vocabulary, target)
+            if keeps_questions:
+                keep_copy(questions, target / QUESTIONS)
+
+        if part != FINISH:
+            keep()
         kernels.load()
-        tasks = [(str(output.path), output) for output in outputs if output.name not in journal.done]
+        own = part.deal(outputs) if part else outputs
+        journal.look([output.name for output in own])
+        tasks = [(str(output.path), output) for output in own if output.name not in journal.done]
 
         def make(output: Output) -> tuple[str, WrittenFile]:
             return output.name, converter.convert(output.spans, output.path)
@@ -275,9 +291,13 @@ def _convert_data_set(
             for _, (name, written) in results:
                 journal.add(name, {**facts[name], **_facts(written)})
                 shown.advance(records=written.records, MB=written.bytes / 1e6)
+        names = [output.name for output in outputs]
+        if missing := journal.missing(names):
+            return to, unfinished(journal, names, missing, part, reporter).files, bool(tasks)
+        if part == FINISH:
+            keep()
         if dataset:
             dataset.write({output.name.removeprefix(home.prefix): journal.done[output.name] for output in outputs})
-        names = [output.name for output in outputs]
         manifest = journal.finish(names, versions_of(*packages_of(names)))
     return to, manifest.files, True
 

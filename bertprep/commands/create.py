@@ -13,8 +13,10 @@ from pathlib import Path
 from bertprep.commands import (
     DEFAULT_VOCABULARY_SIZE,
     Created,
+    add_part,
     add_record_options,
     add_verify,
+    part_of,
     record_arguments,
     split_rows,
     task_records,
@@ -23,11 +25,13 @@ from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, Dialect, InstanceS
 from bertprep.errors import UsageError
 from bertprep.progress import Reporter
 from bertprep.terminal import tell, tell_table
+from bertprep.workspace.parts import Part, read_part
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_record_options(parser, only_given=True)
     add_verify(parser)
+    add_part(parser)
     task_records.add_options(parser)
 
 
@@ -37,7 +41,7 @@ def run(options: argparse.Namespace) -> None:
         task_records.run(options)
         return
     task_records.check_no_task(options)
-    created = create(**record_arguments(options), verify=options.verify, progress=True)
+    created = create(**record_arguments(options), verify=options.verify, part=part_of(options), progress=True)
     rows: list[tuple[str, ...]] = [("format", "split", "files", "documents", "records", "MB")]
     for name, manifest in created.manifests.items():
         rows += [(name, *row) for row in split_rows(manifest.files, "documents", "examples")]
@@ -61,6 +65,7 @@ def create(
     corpus: str | None = None,
     workers: int | None = None,
     verify: bool = False,
+    part: Part | str | None = None,
     progress: bool = False,
 ) -> Created:
     """Make masked-LM record files: exactly the examples of Google's generator, each text shard with a seed of its own.
@@ -72,6 +77,9 @@ def create(
     trained, and kept. `dialect` is the form of the TFRecords; with any but the default, TFRecord must be the only format.
     Existing files are kept if their size is right, or with `verify`, which reads them, their sha256.
 
+    With `part`, such as "3/400", only that part of the shards is made, and the manifest by the part that finds all there
+    (docs/cluster.md); the text shards must be finished.
+
     Raises `UsageError` for a request that cannot be met, `BertprepError` for invalid text or vocabulary, a failing machine, or
     an output folder made with other settings.
 
@@ -82,11 +90,13 @@ def create(
 
     started = time.monotonic()
     reporter = Reporter(enabled=progress)
+    part = read_part(part)
     if bool(inputs) != (output is not None):
         raise UsageError("--input and --output go together: text files as shards, and the folder for their records")
     job = resolve(
         settings=settings or InstanceSettings(), dialect=dialect, formats=formats, vocab=vocab, vocab_size=vocab_size,
-        inputs=inputs, output=output, workdir=workdir, corpus=corpus, workers=workers, verify=verify, reporter=reporter,
+        inputs=inputs, output=output, workdir=workdir, corpus=corpus, workers=workers, verify=verify, part=part,
+        reporter=reporter,
     )  # fmt: skip
     for line in padding_remark(job.vocabulary):
         reporter.say(line)
@@ -99,6 +109,7 @@ def create(
         reporter,
         check_texts=bool(inputs),
         verify=verify,
+        part=part,
     )
     folders = {name.value: home.records for name, home in job.homes.items()}
     return Created(folders, {name.value: manifest for name, manifest in manifests.items()}, time.monotonic() - started, made)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from bertprep.commands import add_workdir
 from bertprep.errors import UsageError
 from bertprep.files.free_space import check_free_space, free_space
+from bertprep.files.places import local_place, place
 from bertprep.options import how_many_at_once
 from bertprep.progress import Reporter
 from bertprep.sources.catalogue import WIKIPEDIA_DATE
@@ -41,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--language", default="en", metavar="CODE", help="language of the Wikipedia (default: %(default)s)")
     parser.add_argument("--date", default=WIKIPEDIA_DATE, metavar="DAY", help="day of the Wikipedia (default: %(default)s)")
     parser.add_argument("--from-dump", metavar="FILE|URL", help="use this pages-articles dump as the Wikipedia instead")
-    parser.add_argument("--from-files", type=Path, metavar="DIR", help="use this folder of .txt books as BookCorpus instead")
+    parser.add_argument("--from-files", type=place, metavar="DIR", help="use this folder of .txt books as BookCorpus instead")
     parser.add_argument(
         "--model", action="append", default=[], metavar="ID", dest="models",
         help="model of the weights or vocab; may be repeated (default: the two BERT models, and the smaller one's vocabulary)",
@@ -127,10 +128,10 @@ def download(
         language=language,
         date=date,
         from_dump=None if from_dump is None else str(from_dump),
-        from_files=None if from_files is None else Path(from_files),
+        from_files=None if from_files is None else local_place("--from-files", from_files),
         models=tuple(models),
     )
-    parts = find_parts(request, Workspace(Path(workdir)))
+    parts = find_parts(request, Workspace(local_place("--workdir", workdir)))
     with Web() as web:
         hub = Hub(web, reporter=reporter)
         found = [_look_at(part, _listing_of(part, hub, web)) for part in parts]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from bertprep.commands import add_vocab
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.places import place
 from bertprep.options import how_many, whole_number
 from bertprep.terminal import tell
 from bertprep.workspace.layout import MANIFEST, VOCABULARY
@@ -31,7 +32,7 @@ _SAMPLE = _BLOCK = 256  # records
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, help="a TFRecord, OFRecord, Arrow or Parquet file")
+    parser.add_argument("file", type=place, help="a TFRecord, OFRecord, Arrow or Parquet file")
     parser.add_argument(
         "--record",
         type=whole_number,

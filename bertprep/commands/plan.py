@@ -19,6 +19,7 @@ from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, Dialect, InstanceS
 from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file, temporary_folder
 from bertprep.files.free_space import FreeSpace, free_space
+from bertprep.files.places import place, sizes_of
 from bertprep.options import how_many
 from bertprep.progress import Reporter
 from bertprep.terminal import duration, megabytes, tell, tell_table
@@ -40,7 +41,7 @@ MEASURED_BYTES = 64_000_000
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_record_options(parser)
     parser.add_argument(
-        "--records", nargs="+", type=Path, default=[], metavar="DIR",
+        "--records", nargs="+", type=place, default=[], metavar="DIR",
         help="existing records to plan a training run on, without measuring (with --phases, one folder for each)",
     )  # fmt: skip
     parser.add_argument("--steps", type=how_many, metavar="INT", help="steps of the training run")
@@ -51,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--phases", action="store_true",
         help="plan both published phases, 128/20 and 512/80 (default: 7,820 steps, 65,536 and 32,768 sequences)",
     )  # fmt: skip
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the plan to FILE too")
+    parser.add_argument("--json", type=place, metavar="FILE", help="write the plan to FILE too")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -78,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
         tell("records and sizes are scaled from the measured text; expect them to be right within a few percent")
     tell(*space_lines(plans))
     if options.json:
-        with atomic_file(options.json) as file:
+        with atomic_file(options.json, replace=True) as file:
             file.write((json.dumps(content, indent=1) + "\n").encode())
 
 
@@ -172,7 +173,7 @@ def plan(
     sizes = [size_of(shard) for shard in job.shards]
     workers = min(job.workers, len(sizes))
     maker, names = RecordMaker(job.vocabulary, job.settings, job.dialect), list(job.homes)
-    with _temporary_folder(Path(output or ".") if inputs else Path(workdir)) as folder:
+    with _temporary_folder(place(output or ".") if inputs else place(workdir)) as folder:
         pieces = choose_pieces(job.shards, sizes, folder, workers=workers, dupe=job.settings.dupe, budget_bytes=measured_bytes)
         text_bytes = sum(piece.size_bytes for piece in pieces)
         reporter.say(f"plan: measuring {text_bytes / 1e6:,.1f} of {sum(sizes) / 1e6:,.1f} MB of text")
@@ -185,8 +186,8 @@ def plan(
     counts, size_bytes = _scale(job.shards, sizes, measured.made)
     still_to_come = {}
     for name, home in job.homes.items():
-        paths = (home.records / shard.names[name] for shard in job.shards)
-        still_to_come[home.records] = max(0, size_bytes[name] - sum(path.stat().st_size for path in paths if path.is_file()))
+        there = sizes_of(home.records, (shard.names[name] for shard in job.shards))
+        still_to_come[home.records] = max(0, size_bytes[name] - sum(there.values()))
     planned = Plan(
         settings=job.settings,
         dialect=dialect,

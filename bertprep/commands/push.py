@@ -17,6 +17,7 @@ from bertprep import pool
 from bertprep.commands import add_workdir, add_workers, split_rows
 from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.places import local_place, place
 from bertprep.progress import Reporter
 from bertprep.terminal import tell, tell_table
 from bertprep.untrusted import MOST_BYTES, parse_json
@@ -38,7 +39,7 @@ _SAME = ("corpus", "seq", "task", "name", "version")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="finished records of any format, with their manifest")
+    parser.add_argument("folder", type=place, metavar="FOLDER", help="finished records of any format, with their manifest")
     parser.add_argument("repository", metavar="OWNER/NAME", help="the data set on the Hub; it is made if there is none")
     parser.add_argument("--private", action="store_true", help="make it a private one")
     parser.add_argument(
@@ -112,7 +113,7 @@ def push(
     check_dataset_name(repository)
     if license is not None and not re.fullmatch("[a-z0-9][a-z0-9.-]*", license):
         raise UsageError(f"--license {license}: must be a name of the Hub's, such as cc-by-4.0, mit or other")
-    data_set = find_records(Path(folder), prefer=_PREFERRED)
+    data_set = find_records(local_place("FOLDER", folder), prefer=_PREFERRED)
     if not data_set.is_whole:
         raise UsageError(f"{folder}: is a part of a data set; name the whole, such as {data_set.home.folder}")
     for note in data_set.notes:
@@ -122,7 +123,7 @@ def push(
         state = remote.look()
         earlier = _earlier(remote, state, private)
         _check_same(remote, earlier, data_set.manifest)
-        data_set = _as_parquet(data_set, Path(workdir), repository, workers, progress=progress)
+        data_set = _as_parquet(data_set, local_place("--workdir", workdir), repository, workers, progress=progress)
         if not data_set.manifest:
             raise BertprepError(f"{data_set.folder}: has no {MANIFEST} of its Parquet files; name the folder it was made of")
         _check_same(remote, earlier, data_set.manifest)

@@ -12,12 +12,15 @@ from bertprep import pool
 from bertprep.commands.shard import check_text_files, choose_corpus, ensure_shards
 from bertprep.commands.vocab import find_vocabulary, trained_vocabulary
 from bertprep.config import Dialect, InstanceSettings, RecordFormat, check_formats
+from bertprep.errors import UsageError
+from bertprep.files.places import place
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import Reporter
 from bertprep.records.make import TextShard
 from bertprep.sources.corpora import GIVEN, name_corpus
 from bertprep.workspace.layout import SPLITS, TRAINING, Workspace, record_file_name, settings_name, split_folder, text_shard
-from bertprep.workspace.manifest import Manifest
+from bertprep.workspace.manifest import Manifest, read_manifest
+from bertprep.workspace.parts import Part
 from bertprep.workspace.record_home import RecordHome, home_for, part_digits
 from bertprep.workspace.verification import check_undamaged
 
@@ -50,25 +53,30 @@ def resolve(
     corpus: str | None,
     workers: int | None,
     verify: bool = False,
+    part: Part | None = None,
     reporter: Reporter,
 ) -> RecordJob:
     """The job that `create`'s arguments describe; missing text shards and a missing vocabulary are made and kept.
 
     With `inputs` and no `output` the records would go to the current folder. With `verify`, text shards are checked by their
-    sha256.
+    sha256. A `part` needs finished text shards, which many can have made no other way.
     """
     checked = check_formats(formats)
     dialect.check_fits(checked, "--format")
     workers = workers or pool.default_workers()
-    workspace = Workspace(Path(workdir))
+    workspace = Workspace(place(workdir))
     if inputs:
         corpus = name_corpus(GIVEN if corpus is None else corpus, workspace)
-        homes = {name: home_for(Path(output or "."), name) for name in checked}
+        homes = {name: home_for(place(output or "."), name) for name in checked}
         shards = _given_shards(inputs, corpus, homes, dialect)
         made_from: dict[str, Any] = {"shards": len(shards)}
         training = [shard.path for shard in shards]
     else:
         corpus = choose_corpus(workspace, corpus, reporter)
+        if part and read_manifest(folder := workspace.sharded(corpus)) is None:
+            raise UsageError(
+                f"{folder}: has no finished text shards of {corpus}, which parts need; make them first: bertprep shard"
+            )
         sharded = ensure_shards(workspace, corpus, workers, reporter)
         if verify:
             advice = f"bertprep shard --verify --corpus {corpus}, with the --input it was made of, if any, makes it again"
@@ -83,7 +91,9 @@ def resolve(
     path = (
         find_vocabulary(workspace, vocab)
         if vocab is not None
-        else trained_vocabulary(workspace, corpus, training, size=vocab_size, cased=settings.cased, reporter=reporter)
+        else trained_vocabulary(
+            workspace, corpus, training, size=vocab_size, cased=settings.cased, part=part, reporter=reporter
+        )
     )
     vocabulary = load_vocabulary(path)
     made_with = {

@@ -10,6 +10,7 @@ from bertprep.commands import add_vocab, add_workdir, add_workers
 from bertprep.commands.validate import validate
 from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file
+from bertprep.files.places import place
 from bertprep.options import how_many
 from bertprep.progress import Reporter, say
 from bertprep.terminal import tell
@@ -25,8 +26,8 @@ EXAMPLES = 20
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", nargs="?", type=Path, metavar="PATH", help="records (default: the newest of the workspace)")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="page to write (default: report.html beside the manifest)")
+    parser.add_argument("path", nargs="?", type=place, metavar="PATH", help="records (default: the newest of the workspace)")
+    parser.add_argument("--output", type=place, metavar="FILE", help="page to write (default: report.html beside the manifest)")
     add_vocab(parser)
     parser.add_argument(
         "--sample", type=how_many, metavar="INT", help="check only this many records of each file, and skip duplicates"
@@ -74,23 +75,23 @@ def report(
     from bertprep.reporting.page import page
 
     reporter = Reporter(enabled=progress)
-    sets = _record_sets(Path(workdir if path is None else path), is_default=path is None)
+    sets = _record_sets(place(workdir if path is None else path), is_default=path is None)
     data_set = max(sets, key=lambda data_set: (data_set.modified_ns, str(data_set.folder)))
     if (kind := kind_of_data_set(data_set)) is not PretrainingExamples:
         advice = "a report is of pretraining records; run bertprep validate"
         raise UsageError(f"{data_set.folder}: has {kind.title} records, {advice}")
-    target = Path(output) if output is not None else data_set.home.folder / REPORT
+    target = place(output) if output is not None else data_set.home.folder / REPORT
     check_target("--output", target, ".html")
-    named = [path] if path is not None and Path(path).is_file() else [data_set.folder]
+    named = [path] if path is not None and place(path).is_file() else [data_set.folder]
     outcome = _of_folder(validate(named, vocab=vocab, sample=sample, workers=workers, progress=progress), data_set.folder)
-    vocabulary_path = Path(vocab) if vocab is not None else outcome.vocabulary
+    vocabulary_path = place(vocab) if vocab is not None else outcome.vocabulary
     vocabulary = load_vocabulary(vocabulary_path) if vocabulary_path is not None else None
     if reporter.enabled:
         others = f" (of {len(sets):,} data sets, the newest)" if len(sets) > 1 else ""
         errors = f"{outcome.errors:,} errors, the page shows them" if outcome.errors else "no error was found"
         say(f"report: {outcome.folder}{others}: {errors}")
     text = page(outcome, draw_excerpts(outcome.folder, outcome.files, EXAMPLES), vocabulary)
-    with atomic_file(target) as file:
+    with atomic_file(target, replace=True) as file:
         file.write(text.encode())
     return target
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertprep import pool
-from bertprep.commands import add_corpus, add_verify, add_workers, split_rows
+from bertprep.commands import add_corpus, add_part, add_verify, add_workers, part_of, split_rows
 from bertprep.config import HASH, ShardSettings
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.places import is_object, place
 from bertprep.options import add_options as add_settings
 from bertprep.options import read_options
 from bertprep.progress import Reporter, say
@@ -22,6 +23,7 @@ from bertprep.sources.transfer.listing import OWN_FILES, Listing, load_listing, 
 from bertprep.terminal import tell, tell_table
 from bertprep.workspace.layout import LISTING, Workspace
 from bertprep.workspace.manifest import TEXT_SHARDS, Manifest, read_manifest, sha256_of
+from bertprep.workspace.parts import Part, read_part
 
 if TYPE_CHECKING:
     from bertprep.sources.formatting import FormattedText, SourceFile
@@ -53,6 +55,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_settings(parser, ShardSettings)
     add_corpus(parser)
     add_verify(parser)
+    add_part(parser)
     add_workers(parser)
 
 
@@ -69,6 +72,7 @@ def run(options: argparse.Namespace) -> None:
         corpus=options.corpus,
         workers=options.workers,
         verify=options.verify,
+        part=part_of(options),
         progress=True,
     )
     head = ("split", "shards", "documents", "sentences", "words", "MB")
@@ -90,6 +94,7 @@ def shard(
     corpus: str | None = None,
     workers: int | None = None,
     verify: bool = False,
+    part: Part | str | None = None,
     progress: bool = False,
 ) -> Manifest:
     """Make the text shards of `corpus` from `inputs` or `dataset`, else from downloads, else from the sample corpus.
@@ -98,7 +103,8 @@ def shard(
     column that holds their text; with `one_document` each text file is one. Instead of them `dataset` is a data set's name on
     the Hub (OWNER/NAME or OWNER/NAME:CONFIG), a folder that `save_to_disk` wrote, or a data set in memory, and `split` which
     of its splits is read, by default train. Text that is not plain is cleaned and written to the workspace first. Existing
-    files are kept if their size is right, or with `verify` their sha256.
+    files are kept if their size is right, or with `verify` their sha256. With `part`, such as "3/400", only that part of the
+    shards is made, and the manifest by the part that finds all there (docs/cluster.md).
 
     Raises `UsageError` for a request that cannot be met, `BertprepError` for incomplete data.
     """
@@ -109,7 +115,8 @@ def shard(
     from bertprep.text.shards import shard_corpus
 
     reporter = Reporter(enabled=progress)
-    workspace = Workspace(Path(workdir))
+    part = read_part(part)
+    workspace = Workspace(place(workdir))
     settings = settings or ShardSettings()
     workers = workers or pool.default_workers()
     if inputs and dataset is not None:
@@ -147,11 +154,13 @@ def shard(
     if settings.assign == HASH:
         from bertprep.text.hash_shards import hash_corpus
 
-        found = [(sources, 0)] if sources else [_downloaded_sources(workspace, part) for part in parts]
+        if part or is_object(workspace.root):
+            raise UsageError("--assign hash: is for one run on one machine and a --workdir on a disk; leave --part out")
+        found = [(sources, 0)] if sources else [_downloaded_sources(workspace, name) for name in parts]
         return hash_corpus(
             workspace,
             corpus,
-            [source for of_part, _ in found for source in of_part],
+            [source for given, _ in found for source in given],
             settings,
             workers=workers,
             verify=verify,
@@ -160,9 +169,13 @@ def shard(
             about=about,
         )
     if sources:
-        texts = [format_corpus(workspace, corpus, sources, about=about, workers=workers, verify=verify, reporter=reporter)]
+        texts = [
+            format_corpus(workspace, corpus, sources, about=about, workers=workers, verify=verify, part=part, reporter=reporter)
+        ]
     else:
-        texts = [_downloaded_text(workspace, part, workers=workers, verify=verify, reporter=reporter) for part in parts]
+        texts = [
+            _downloaded_text(workspace, name, workers=workers, verify=verify, part=part, reporter=reporter) for name in parts
+        ]
     return shard_corpus(
         workspace,
         corpus,
@@ -173,6 +186,7 @@ def shard(
         reporter=reporter,
         already_empty=sum(text.empty for text in texts),
         about=about,
+        part=part,
     )
 
 
@@ -251,7 +265,7 @@ def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Rep
 
 def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:
     """The paths of text files, all of which exist."""
-    paths = [Path(path) for path in inputs]
+    paths = [place(path) for path in inputs]
     for path in paths:
         if path.is_dir():
             raise UsageError(f"--input {path}: is a folder; name the files in it, for instance {path / '*.txt'}")
@@ -303,25 +317,27 @@ def check_downloaded(workspace: Workspace, part: str) -> Listing | None:
     return listing
 
 
-def _downloaded_text(workspace: Workspace, part: str, *, workers: int, verify: bool, reporter: Reporter) -> FormattedText:
+def _downloaded_text(
+    workspace: Workspace, name: str, *, workers: int, verify: bool, part: Part | None, reporter: Reporter
+) -> FormattedText:
     """The cleaned text of a download, made if it is missing; raises as `check_downloaded` does."""
     from bertprep.sources.formatting import find_formatted, format_corpus
 
-    listing = check_downloaded(workspace, part)
-    if listing is None and (text := find_formatted(workspace, part)):
+    listing = check_downloaded(workspace, name)
+    if listing is None and (text := find_formatted(workspace, name)):
         return text
-    sources = list(_sources(listing, workspace.download(part))) if listing else []
-    return format_corpus(workspace, part, sources, workers=workers, verify=verify, reporter=reporter)
+    sources = list(_sources(listing, workspace.download(name))) if listing else []
+    return format_corpus(workspace, name, sources, workers=workers, verify=verify, part=part, reporter=reporter)
 
 
-def _downloaded_sources(workspace: Workspace, part: str) -> tuple[list[TextInput | SourceFile], int]:
+def _downloaded_sources(workspace: Workspace, name: str) -> tuple[list[TextInput | SourceFile], int]:
     """The files of a download, or if only its cleaned text is left, that, and the empty documents that were dropped from it."""
     from bertprep.sources.formatting import find_formatted
 
-    listing = check_downloaded(workspace, part)
-    if listing is None and (text := find_formatted(workspace, part)):
+    listing = check_downloaded(workspace, name)
+    if listing is None and (text := find_formatted(workspace, name)):
         return [*text.inputs], text.empty
-    return list(_sources(listing, workspace.download(part))) if listing else [], 0
+    return list(_sources(listing, workspace.download(name))) if listing else [], 0
 
 
 def _sources(listing: Listing, folder: Path) -> Iterator[TextInput | SourceFile]:

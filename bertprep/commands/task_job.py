@@ -26,6 +26,7 @@ from bertprep.config import (
     check_formats,
 )
 from bertprep.errors import UsageError
+from bertprep.files.places import place
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.sources.catalogue import DEFAULT_MODEL
 from bertprep.tasks import EXAMPLES_PER_FILE
@@ -94,7 +95,7 @@ def resolve_task(
     dialect.check_fits(checked, "--format")
     if dialect.feature_names != GOOGLE:
         raise UsageError(f"--feature-names {dialect.feature_names}: is for pretraining; readers of tasks expect Google's names")
-    workspace = Workspace(Path(workdir))
+    workspace = Workspace(place(workdir))
     default = CASED_MODEL if settings.cased else DEFAULT_MODEL
     vocabulary = load_vocabulary(find_vocabulary(workspace, default if vocab is None else vocab))
     source: Source
@@ -119,7 +120,7 @@ def resolve_task(
     homes = {
         each: RecordHome(workspace.records(each, task_settings_name(settings, dialect=dialect), data_set))
         if output is None
-        else home_for(Path(output), each)
+        else home_for(place(output), each)
         for each in checked
     }
     kept = {QUESTIONS: files[DEV]} if task == SQUAD and DEV in files else {}

@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from bertprep import pool
-from bertprep.commands import DEFAULT_VOCABULARY_SIZE, Created, split_rows
+from bertprep.commands import DEFAULT_VOCABULARY_SIZE, Created, part_of, split_rows
 from bertprep.config import (
     DEFAULT_DIALECT,
     DEFAULT_FORMATS,
@@ -29,6 +29,7 @@ from bertprep.progress import Reporter
 from bertprep.terminal import tell, tell_table
 from bertprep.workspace.layout import TRAINING
 from bertprep.workspace.manifest import TASK_RECORDS
+from bertprep.workspace.parts import Part, read_part
 
 _SETTINGS = {SQUAD: SquadSettings, GLUE: GlueSettings}
 _OF_TASK = {SQUAD: ("version", "doc_stride", "max_query"), GLUE: ("name", "labels")}
@@ -83,6 +84,7 @@ def run(options: argparse.Namespace) -> None:
         workdir=options.workdir,
         workers=options.workers,
         verify=options.verify,
+        part=part_of(options),
         progress=True,
     )
     rows: list[tuple[str, ...]] = [("format", "split", "files", "records", "MB")]
@@ -135,6 +137,7 @@ def create_task(
     workdir: Path | str = "data",
     workers: int | None = None,
     verify: bool = False,
+    part: Part | str | None = None,
     progress: bool = False,
 ) -> Created:
     """Make record files of a task, "squad" or "glue": the examples of Google's `run_squad.py` or `run_classifier.py`.
@@ -142,7 +145,8 @@ def create_task(
     They are made of what `download` brought, or of `inputs`: files whose names begin with train, dev or test, or a folder of
     them. `version` is SQuAD's; `name` is a task of GLUE, or one of the user's own with texts and labels in TSV or JSON
     Lines, whose classes are `labels` or else those of the training file. `vocab` is a file or the name of a downloaded model,
-    bert-base by default. The records are in `output`/FORMAT, or in the workspace. What exists is not made again.
+    bert-base by default. The records are in `output`/FORMAT, or in the workspace. What exists is not made again. With `part`,
+    such as "3/400", only that part of the files is made (docs/cluster.md).
 
     Raises `UsageError` for a request that cannot be met, `BertprepError` for wrong files, vocabulary or machine, and where the
     output folder was made with other settings.
@@ -154,6 +158,7 @@ def create_task(
     from bertprep.tasks.records import TaskRecordMaker
 
     started = time.monotonic()
+    part = read_part(part)
     if task not in TASKS:
         raise UsageError(f"--task {task}: unknown; choose one of {', '.join(TASKS)}")
     if settings is None:
@@ -180,6 +185,7 @@ def create_task(
         counts=job.source.counts,
         kept=job.kept,
         advice="choose another --output or --workdir",
+        part=part,
     )
     folders = {each.value: home.records for each, home in job.homes.items()}
     return Created(folders, {each.value: manifest for each, manifest in manifests.items()}, time.monotonic() - started, made)

@@ -17,6 +17,7 @@ from bertprep.check.findings import ERROR, Finding
 from bertprep.commands import add_vocab, add_workers
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
+from bertprep.files.places import place, sizes_of
 from bertprep.options import how_many, number
 from bertprep.progress import Progress, Reporter
 from bertprep.terminal import tell, tell_table
@@ -37,7 +38,7 @@ _MOST_OF_A_CODE = 20  # most lines for one code in one data set; JSON has all
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "paths", nargs="*", type=Path, default=[Path("data")], metavar="PATH",
+        "paths", nargs="*", type=place, default=[Path("data")], metavar="PATH",
         help="a workspace, a folder of records, or record files, written by any tool (default: data)",
     )  # fmt: skip
     add_vocab(parser)
@@ -46,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="fraction of masked tokens in records without a manifest (default: 0.15)",
     )  # fmt: skip
     parser.add_argument("--sample", type=how_many, metavar="INT", help="check only this many records of each file")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the full result to FILE")
+    parser.add_argument("--json", type=place, metavar="FILE", help="also write the full result to FILE")
     add_workers(parser)
 
 
@@ -106,7 +107,7 @@ def validate(
     data_sets = find_data_sets(paths)
     for note in (note for data_set in data_sets for note in data_set.notes):
         reporter.say(note)
-    vocabulary = load_vocabulary(Path(vocab)) if vocab is not None else None
+    vocabulary = load_vocabulary(place(vocab)) if vocab is not None else None
     workers = workers or pool.default_workers()
     kernels.load()  # before workers are forked, so that they share it
     with reporter.progress("validate", sum(len(s.files) for s in data_sets), "files") as shown:
@@ -133,10 +134,11 @@ def _validate_text(data_set: DataSet, *, workers: int, sample: int | None, shown
     if sample is None:
         findings += check_text_shards(folder, manifest, workers)
     facts = manifest.files if manifest else {}
+    there = sizes_of(folder, data_set.files)
     files = [
-        FileFacts(name, split, facts.get(name, {}).get("documents", 0), (folder / name).stat().st_size)
+        FileFacts(name, split, facts.get(name, {}).get("documents", 0), there[name])
         for name, split in data_set.files.items()
-        if (folder / name).is_file()
+        if name in there
     ]
     shown.advance(len(data_set.files), MB=sum(file.size_bytes for file in files) / 1e6)
     return Outcome(
@@ -202,7 +204,7 @@ def folder_lines(outcomes: Sequence[Outcome]) -> list[str]:
 def write_json(outcomes: Sequence[Outcome], path: Path) -> None:
     """Write all outcomes as one JSON file."""
     content = {"data_sets": [outcome_as_json(outcome) for outcome in outcomes]}
-    with atomic_file(path) as file:
+    with atomic_file(path, replace=True) as file:
         file.write((json.dumps(content, indent=1) + "\n").encode())
 
 

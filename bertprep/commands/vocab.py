@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import re
 from collections.abc import Sequence
@@ -13,12 +14,14 @@ from bertprep import pool
 from bertprep.commands import DEFAULT_VOCABULARY_SIZE, add_corpus
 from bertprep.commands.shard import check_text_files, choose_corpus, ensure_shards
 from bertprep.errors import UsageError
+from bertprep.files.places import place
 from bertprep.options import whole_number
 from bertprep.progress import Reporter
 from bertprep.sources.catalogue import DEFAULT_MODEL
 from bertprep.sources.corpora import GIVEN, name_corpus
 from bertprep.terminal import say, tell
 from bertprep.workspace.layout import TRAINING, VOCABULARY, Workspace
+from bertprep.workspace.parts import Part
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -32,8 +35,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="number of tokens (default: %(default)s)",
     )  # fmt: skip
     train.add_argument("--cased", action="store_true", help="keep upper case and accents")
-    train.add_argument("--input", nargs="+", type=Path, default=[], metavar="FILE", help="train on these text files instead")
-    train.add_argument("--output", type=Path, metavar="FILE", help="file to write (default: one in the workspace)")
+    train.add_argument("--input", nargs="+", type=place, default=[], metavar="FILE", help="train on these text files instead")
+    train.add_argument("--output", type=place, metavar="FILE", help="file to write (default: one in the workspace)")
     add_corpus(train)
 
 
@@ -63,7 +66,7 @@ def train_vocabulary_of(
 ) -> Path:
     """Train a vocabulary on text files, or on the training shards of `corpus`; returns its path."""
     reporter = Reporter(enabled=progress)
-    workspace = Workspace(Path(workdir))
+    workspace = Workspace(place(workdir))
     if inputs:
         corpus = name_corpus(GIVEN if corpus is None else corpus, workspace)
         files = check_text_files(inputs)
@@ -73,14 +76,14 @@ def train_vocabulary_of(
         files = [workspace.sharded(corpus) / name for name in sharded.files if name.startswith(TRAINING + "/")]
     if output is None:
         return trained_vocabulary(workspace, corpus, files, size=size, cased=cased, reporter=reporter)
-    _train(files, Path(output), size=size, cased=cased, reporter=reporter)
-    return Path(output)
+    _train(files, place(output), size=size, cased=cased, reporter=reporter)
+    return place(output)
 
 
 def find_vocabulary(workspace: Workspace, vocab: Path | str) -> Path:
     """The file `vocab`, or the downloaded vocabulary of the model of that name."""
-    if Path(vocab).exists():
-        return Path(vocab)
+    if (path := place(vocab)).exists():
+        return path
     if not re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*(?<!\.txt)", str(vocab)):
         raise UsageError(f"--vocab {vocab}: does not exist; name a vocab.txt, one token per line")
     for kind, model in product(("vocab", "weights"), (str(vocab), f"google-bert/{vocab}")):
@@ -94,9 +97,19 @@ def find_vocabulary(workspace: Workspace, vocab: Path | str) -> Path:
 
 
 def trained_vocabulary(
-    workspace: Workspace, corpus: str, training: Sequence[Path], *, size: int, cased: bool, reporter: Reporter
+    workspace: Workspace,
+    corpus: str,
+    training: Sequence[Path],
+    *,
+    size: int,
+    cased: bool,
+    part: Part | None = None,
+    reporter: Reporter,
 ) -> Path:
-    """The vocabulary trained on these training shards; trained first if there is none."""
+    """The vocabulary trained on these training shards; trained first if there is none.
+
+    Parts do not wait for each other: several may train it, and write the same file.
+    """
     from bertprep.files.lock import locked
     from bertprep.instances.vocabulary import SPECIAL_TOKENS
     from bertprep.records.make import identify_text
@@ -107,7 +120,7 @@ def trained_vocabulary(
         return path
     if size < len(SPECIAL_TOKENS):
         raise UsageError(f"a vocabulary of {size} tokens: must have at least the five special ones")
-    with locked(path.parent, f".{path.name}.lock", wait=True):
+    with contextlib.nullcontext() if part else locked(path.parent, f".{path.name}.lock", wait=True):
         if not path.exists():  # another run may have trained it during the wait
             reporter.say(f"training a vocabulary of {size:,} tokens (--vocab takes an existing one): {path}")
             _train(training, path, size=size, cased=cased, reporter=reporter)

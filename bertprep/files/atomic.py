@@ -4,20 +4,27 @@ The temporary name, `NAME.1f2e3d4c.tmp`, is the writer's own: several processes 
 finish wins. The file is always newly created, never through a link, so nothing that somebody else put there is written to or
 read. Its writer holds a lock on it, which the system releases when the writer dies, however it dies. That distinguishes
 leftovers of killed runs from files being written; the next writer of the file removes them.
+
+A file of a store is written to an unnamed file of this machine, and its object then in one go, so a killed writer leaves
+nothing.
 """
 
 import errno
 import fcntl
+import hashlib
+import mmap
 import os
 import re
 import shutil
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 from bertprep.errors import BertprepError
+from bertprep.files.places import ObjectPath
 
 TEMPORARY_SUFFIX = ".tmp"
 _TEMPORARY = re.compile(rf"(.+)\.[0-9a-f]{{8}}{re.escape(TEMPORARY_SUFFIX)}")
@@ -25,6 +32,8 @@ _TEMPORARY = re.compile(rf"(.+)\.[0-9a-f]{{8}}{re.escape(TEMPORARY_SUFFIX)}")
 
 def explain_write_error(path: Path, error: OSError) -> BertprepError:
     """The error for a failed write: which file, why, how much space is free, and what to do."""
+    if isinstance(path, ObjectPath):
+        return BertprepError(f"{path}: cannot be written: {error.strerror or error}")
     if in_the_way := _not_a_folder(path):
         return BertprepError(f"{path}: cannot be written: {in_the_way}")
     folder = next((p for p in path.parents if p.is_dir()), Path("/"))
@@ -57,10 +66,11 @@ class AtomicFile:
     cache.
     """
 
-    def __init__(self, path: Path, *, direct: bool = False, mode: int = 0o666) -> None:
+    def __init__(self, path: Path, *, direct: bool = False, mode: int = 0o666, tidies: bool = True) -> None:
+        """`tidies` is for removing the leftovers of this name, which takes a listing of the folder."""
         self.path = path
         self.size_bytes = 0
-        self._temporary, self._descriptor = _make_temporary(path, partial(_make_file, mode=mode))
+        self._temporary, self._descriptor = _make_temporary(path, partial(_make_file, mode=mode), tidies=tidies)
         self._direct = direct and hasattr(os, "O_DIRECT") and self._set_direct(True)
 
     def _set_direct(self, direct: bool) -> bool:
@@ -93,6 +103,25 @@ class AtomicFile:
         self._close()  # with the lock, so not before the file has its name
         sync_folder(self.path.parent)
 
+    def commit_new(self) -> bool:
+        """The same if there is no file of that name; returns whether there was none, else nothing is left.
+
+        A file system without hard links may replace one that another process has written in the same moment.
+        """
+        os.fsync(self._descriptor)
+        try:
+            os.link(self._temporary, self.path)
+        except FileExistsError:
+            return False
+        except OSError:
+            if self.path.exists():
+                return False
+            self._temporary.replace(self.path)
+        finally:
+            self.discard()
+        sync_folder(self.path.parent)
+        return True
+
     def discard(self) -> None:
         """Remove the unfinished file."""
         self._temporary.unlink(missing_ok=True)
@@ -104,13 +133,61 @@ class AtomicFile:
             self._descriptor = -1
 
 
+class ObjectFile(AtomicFile):
+    """The same for an object: written to an unnamed file of this machine, hashed on the way, and put into the store at the end.
+
+    `is_new` says after `commit` whether the object was not there before.
+    """
+
+    path: ObjectPath
+
+    def __init__(self, path: ObjectPath, *, replace: bool = False) -> None:
+        self.path = path
+        self.size_bytes = 0
+        self.is_new = False
+        self._replace, self._digest = replace, hashlib.sha256()
+        self._unnamed = tempfile.TemporaryFile(dir=_disk_folder(), buffering=0)  # noqa: SIM115  # until commit or discard
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        view = memoryview(data).cast("B")
+        self._digest.update(view)
+        self.size_bytes += len(view)
+        while len(view):
+            view = view[self._unnamed.write(view) :]
+
+    def commit(self) -> None:
+        """Put the bytes into the store; raises `BertprepError` if another object is there, unless that is to be replaced."""
+        from bertprep.files import object_store
+
+        # not closed here: obstore may hold it for a moment longer, and it goes with the last who does
+        data = mmap.mmap(self._unnamed.fileno(), 0, access=mmap.ACCESS_READ) if self.size_bytes else b""
+        try:
+            self.is_new = object_store.put(self.path, data, self._digest.hexdigest(), replace=self._replace)
+        finally:
+            self.discard()
+
+    def discard(self) -> None:
+        self._unnamed.close()
+
+
+def _disk_folder() -> str:
+    """Where large files without a name are written: /tmp may be memory."""
+    on_disk = "/var/tmp"
+    return on_disk if "TMPDIR" not in os.environ and os.access(on_disk, os.W_OK) else tempfile.gettempdir()
+
+
 @contextmanager
-def atomic_file(path: Path, *, direct: bool = False, mode: int = 0o666) -> Iterator[AtomicFile]:
+def atomic_file(path: Path, *, direct: bool = False, mode: int = 0o666, replace: bool = False) -> Iterator[AtomicFile]:
     """Write `path` atomically; a new file has the permissions `mode`, less the umask.
 
-    Raises `BertprepError` if a write fails or the name is that of a device. On any exception nothing is left, and a previous
-    file of that name is untouched.
+    A local file replaces a previous one. An object of a store does so only with `replace`: without, one with the same bytes is
+    success, and another a `BertprepError`. Raises `BertprepError` if a write fails or the name is that of a device. On any
+    exception nothing is left, and a previous file of that name is untouched.
     """
+    if isinstance(path, ObjectPath):
+        with _object_file(path, replace) as made:
+            yield made
+        return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():
@@ -130,12 +207,62 @@ def atomic_file(path: Path, *, direct: bool = False, mode: int = 0o666) -> Itera
         raise
 
 
+def create_file(path: Path, data: bytes) -> bool:
+    """Write a small file whole if there is none of that name; returns whether there was none.
+
+    Raises `BertprepError` if that fails. Other processes may remove the folder meanwhile; it is made again.
+    """
+    if isinstance(path, ObjectPath):
+        from bertprep.files import object_store
+
+        try:
+            return object_store.put(path, data)
+        except object_store.AnotherObjectError:
+            return False
+    tries = 10
+    for tried in range(1, tries + 1):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = AtomicFile(path, tidies=False)
+            try:
+                file.write(data)
+                return file.commit_new()
+            finally:
+                file.discard()
+        except FileNotFoundError as error:
+            if tried == tries:
+                raise explain_write_error(path, error) from error
+        except OSError as error:
+            raise explain_write_error(path, error) from error
+    raise AssertionError
+
+
+@contextmanager
+def _object_file(path: ObjectPath, replace: bool) -> Iterator[AtomicFile]:
+    try:
+        file = ObjectFile(path, replace=replace)
+    except OSError as error:
+        raise explain_write_error(Path(_disk_folder()) / path.name, error) from error
+    try:
+        yield file
+    except OSError as error:  # of the unnamed file
+        file.discard()
+        raise explain_write_error(Path(_disk_folder()) / path.name, error) from error
+    except BaseException:
+        file.discard()
+        raise
+    file.commit()
+
+
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
     """A new folder to fill, which appears as `path` when the block ends; if the block fails, nothing is left of it.
 
-    Raises `BertprepError` if that fails, or something else has the name by then.
+    Raises `BertprepError` if that fails, or something else has the name by then, and for a URL: a store has no folders that
+    could appear at once.
     """
+    if isinstance(path, ObjectPath):
+        raise BertprepError(f"{path}: a whole folder appears at once, which no store can do; name a folder of this machine")
     place = path.resolve()
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -155,7 +282,12 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(path: Path) -> Iterator[Path]:
-    """A new folder beside `path`, removed when the block ends; a leftover of a killed run is removed first."""
+    """A new folder beside `path`, removed when the block ends; a leftover of a killed run is removed first.
+
+    It is always one of this machine: for a URL it is beside other temporary files.
+    """
+    if isinstance(path, ObjectPath):
+        path = Path(_disk_folder()) / f"bertprep-{os.geteuid()}-{path.name}"
     try:
         folder, descriptor = _make_temporary(path, _make_folder)
     except OSError as error:
@@ -181,11 +313,11 @@ def temporary_name(path: Path) -> Path:
     return path.with_name(f"{path.name}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")
 
 
-def _make_temporary(path: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
+def _make_temporary(path: Path, make: Callable[[Path], int], *, tidies: bool = True) -> tuple[Path, int]:
     """A new file or folder beside `path`, and a descriptor that holds its lock."""
     with suppress(OSError):  # a folder that can be written to but not listed
         old_name = path.name + TEMPORARY_SUFFIX  # the name that bertprep 0.1.0 used
-        for beside in path.parent.iterdir():
+        for beside in path.parent.iterdir() if tidies else ():
             match = _TEMPORARY.fullmatch(beside.name)
             if beside.name == old_name or (match and match[1] == path.name):
                 _remove_if_dead(beside)
@@ -220,7 +352,12 @@ def is_still(path: Path, descriptor: int) -> bool:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove unfinished files of killed runs in `folder` and below; those of running ones are left alone."""
+    """Remove unfinished files of killed runs in `folder` and below; those of running ones are left alone.
+
+    A store never has any.
+    """
+    if isinstance(folder, ObjectPath):
+        return
     for path in folder.rglob("*" + TEMPORARY_SUFFIX):
         if _TEMPORARY.fullmatch(path.name):
             _remove_if_dead(path)

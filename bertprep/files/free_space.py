@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertprep.errors import BertprepError
+from bertprep.files.places import is_object
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,11 @@ class FreeSpace:
 
 
 def free_space(needed_bytes: Mapping[Path, int]) -> list[FreeSpace]:
-    """The space on each file system on which these folders are, or will be."""
+    """The space on each file system on which these folders are, or will be; a store has no end of it."""
     needs: dict[int, tuple[Path, int]] = {}
     for folder, size_bytes in needed_bytes.items():
+        if is_object(folder):
+            continue
         absolute = folder.absolute()
         existing = next(path for path in (absolute, *absolute.parents) if path.is_dir())
         device = existing.stat().st_dev

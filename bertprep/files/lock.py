@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import explain_write_error, is_still
+from bertprep.files.places import is_object
 from bertprep.progress import say
 
 LOCK = ".lock"
@@ -20,8 +21,12 @@ LOCK = ".lock"
 def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[None]:
     """Hold the lock `name` of `folder`, which is created if it is missing.
 
-    If another run holds the lock, raises `BertprepError`, or with `wait` prints a line and waits.
+    If another run holds the lock, raises `BertprepError`, or with `wait` prints a line and waits. A store has no locks and
+    needs none: whatever two runs write there at once is the same, and written once.
     """
+    if is_object(folder):
+        yield
+        return
     path = folder / name
     try:
         folder.mkdir(parents=True, exist_ok=True)

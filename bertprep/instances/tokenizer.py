@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bertprep import kernels
 from bertprep.errors import BertprepError
+from bertprep.files.places import local_copy
 from bertprep.instances.unicode_table import load_unicode_table
 from bertprep.instances.vocabulary import Vocabulary
 from bertprep.kernels.numbers import (
@@ -81,8 +82,9 @@ class Tokenizer:
         if not path.is_file():
             raise BertprepError(f"{path}: {'is not a file' if path.exists() else 'does not exist'}; expected a text shard")
         try:
-            with path.open("rb", buffering=0) as file:
-                shard = self._tokenize(path, file, path.stat().st_size)
+            copy = local_copy(path)
+            with copy.open("rb", buffering=0) as file:
+                shard = self._tokenize(path, file, copy.stat().st_size)
         except OSError as error:
             raise BertprepError(f"{path}: cannot be read: {error.strerror}") from error
         if shard.text_bytes == 0:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
+from bertprep.files.places import local_copy
 from bertprep.kernels.numbers import COLUMN_WIDTH, NOT_PREDICTED, TABLE_HEAD
 from bertprep.records.columns import COLUMNS, LABELS, METADATA, Column, rows_in_batch
 from bertprep.records.examples import (
@@ -113,7 +114,7 @@ def _read_schema(path: Path) -> pa.Schema:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pa.OSFile(str(path)) as file:
+    with pa.OSFile(str(local_copy(path))) as file:
         head = file.read(8)
         file.seek(0)
         if head[:4] == b"PAR1":

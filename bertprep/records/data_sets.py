@@ -14,7 +14,6 @@ that read on: one data set, finished and complete.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.archives import GZIP, BrokenArchiveError, decompress
 from bertprep.files.atomic import TEMPORARY_SUFFIX
+from bertprep.files.places import open_head, place, real_path, sizes_of
 from bertprep.records.arrow_reader import has_records
 from bertprep.records.formats import find_format
 from bertprep.untrusted import CORPUS
@@ -111,7 +111,7 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
     found: list[DataSet] = []
     named: dict[Path, list[Path]] = {}  # folder of a data set -> files of it
     notes: dict[Path, tuple[str, ...]] = {}
-    for path in map(Path, paths):
+    for path in map(place, paths):
         if not path.name and path.absolute().name in SPLIT_NAMES:  # "." in the folder of a split
             path = path.absolute()
         if not path.is_dir():
@@ -140,7 +140,7 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
     for folder, files in named.items():
         names = (str(file.relative_to(folder)) for file in files)
         found.append(replace(_records(folder, names), is_whole=False, notes=notes.get(folder, ())))
-    return list({(os.path.realpath(each.folder), each.is_whole): each for each in found}.values())
+    return list({(str(real_path(each.folder)), each.is_whole): each for each in found}.values())
 
 
 def search(folder: Path, passed: list[str] | None = None) -> list[DataSet]:
@@ -165,8 +165,9 @@ def find_records(path: Path, prefer: Sequence[str] = ()) -> DataSet:
     names = chosen.files
     if manifest := chosen.manifest:
         listed = [name for name in manifest.files if chosen.is_whole or _split_of(name) in chosen.splits]
-        for name in _ordered(listed) if not path.is_file() else ():
-            if not (chosen.folder / name).is_file():
+        there = sizes_of(chosen.folder, listed) if not path.is_file() else listed
+        for name in _ordered(listed):
+            if name not in there:
                 manifest_path = chosen.home.folder / MANIFEST
                 raise BertprepError(f"{chosen.folder / name}: is missing, {manifest_path} lists it; make the folder again")
         if not path.is_file():
@@ -206,7 +207,7 @@ def _choose(path: Path, found: Sequence[DataSet], prefer: Sequence[str]) -> tupl
 
 def _search(folder: Path, seen: set[str], passed: list[str]) -> Iterator[DataSet]:
     """The data set that a folder is, then those in the folders below it."""
-    if (real := os.path.realpath(folder)) in seen:  # links may lead in a circle
+    if (real := str(real_path(folder))) in seen:  # links may lead in a circle
         return
     seen.add(real)
     home = find_home(folder)
@@ -273,7 +274,7 @@ def sniff_format(path: Path) -> RecordFormat | None:
     Arrow and Parquet must have a column of tokens.
     """
     try:
-        with path.open("rb") as file:
+        with open_head(path) as file:
             is_compressed = file.read(2) == _GZIP_MAGIC
             file.seek(0)
             head = (decompress(file, GZIP) if is_compressed else file).read(_HEAD_BYTES)
@@ -289,7 +290,7 @@ def _records(folder: Path, names: Iterable[str]) -> DataSet:
     files = _ordered(names)
     manifest, problem, is_unfinished = None, None, False
     try:
-        manifest, is_unfinished = home.manifest, home.is_unfinished
+        is_unfinished, manifest = home.is_unfinished, home.manifest
     except BertprepError as error:
         problem = error
     if manifest and manifest.kind not in RECORD_KINDS:

@@ -15,6 +15,7 @@ import numpy as np
 
 from bertprep.config import DEFAULT_DIALECT, Dialect, RecordFormat
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.places import local_copy
 from bertprep.records.convert import SAME_SETTINGS, Picked, Span
 from bertprep.records.data_sets import DataSet
 from bertprep.records.examples import Shape
@@ -43,7 +44,7 @@ def identify(path: Path, name: str = "", split: str = "") -> IdentifiedFile:
     """Read a record file's sha256 and count its records; raises `BertprepError` where it is none."""
     with RecordFile(path) as file:
         records, size_bytes = len(file), path.stat().st_size
-        of_file = file.format, file.shape, records, size_bytes, sha256_of(path), file.knows_pred
+        of_file = file.format, file.shape, records, size_bytes, sha256_of(local_copy(path)), file.knows_pred
         return IdentifiedFile(path, name, split, *of_file)
 
 

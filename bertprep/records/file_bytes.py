@@ -23,6 +23,7 @@ from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.files.archives import BUFFER_BYTES, GZIP, BrokenArchiveError, decompress
 from bertprep.files.mapped_file import MappedFile
+from bertprep.files.places import local_copy
 from bertprep.records.arrow_reader import Batches, find_batches, rewrite
 from bertprep.records.formats import find_format
 
@@ -50,9 +51,10 @@ class FileBytes:
         self.batches: Batches | None = None
         content: bytes | bytearray | mmap.mmap = b""
         try:
-            if path.exists() and not path.is_file():
+            copy = local_copy(path)
+            if copy.exists() and not copy.is_file():
                 raise BertprepError(f"{path}: is not a plain file; name a record file")
-            with path.open("rb") as file:
+            with copy.open("rb") as file:
                 self.is_rewritten = file.read(2) == _GZIP_MAGIC
                 file.seek(0)
                 if self.is_rewritten:

@@ -19,6 +19,7 @@ import numpy as np
 from bertprep import kernels, pool
 from bertprep.config import DEFAULT_DIALECT, Dialect, InstanceSettings, RecordFormat
 from bertprep.errors import BertprepError
+from bertprep.files.places import local_copy
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances
 from bertprep.progress import Reporter
 from bertprep.records.dataset_info import DatasetFolder
@@ -26,7 +27,9 @@ from bertprep.records.examples import PretrainingExamples, Shape
 from bertprep.records.writer import RecordEncoder, write_records
 from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import TRAIN, TRAINING, split_order
-from bertprep.workspace.manifest import RECORDS, Manifest, packages_of, read_finished, sha256_of, versions_of
+from bertprep.workspace.manifest import RECORDS, Manifest, packages_of, sha256_of, versions_of
+from bertprep.workspace.parts import FINISH, Part
+from bertprep.workspace.receipts import Receipts, find_finished, open_journal, unfinished
 from bertprep.workspace.record_home import (
     RecordHome,
     check_free,
@@ -154,8 +157,11 @@ def make_records(
     counts: Mapping[str, int] | None = None,
     kept: Mapping[str, Path] | None = None,
     advice: str = "",
+    part: Part | None = None,
 ) -> tuple[dict[RecordFormat, Manifest], int]:
     """Make what is missing in the home of each format, and the manifests; returns those by format, and for how many shards.
+
+    Of a `part` only its own files are made, and a manifest that lists these is returned until all parts are there.
 
     With `check_texts`, where `made_with` does not identify the texts, what is there already must be of these. With
     `verify` a file whose sha256 is not what it was is missing too. `kind` and `counts` go into the manifests; copies of the
@@ -165,10 +171,10 @@ def make_records(
     names: dict[Path, list[str]] = defaultdict(list)  # of each manifest
     for (name, home), shard in product(homes.items(), shards):
         names[home.folder].append(home.prefix + shard.names[name])
-    manifests = {folder: read_finished(folder, kind, made_with, wanted) for folder, wanted in names.items()}
+    manifests = {folder: find_finished(folder, kind, made_with, wanted) for folder, wanted in names.items()}
     if verify:
         for folder, manifest in manifests.items():
-            journal = Journal(folder, kind, made_with, owned=_owned(folder, homes), advice=advice)
+            journal = open_journal(folder, kind, made_with, owned=_owned(folder, homes), advice=advice)
             label = " and ".join(name for name, home in homes.items() if home.folder == folder)
             if remove_damaged(manifest, journal, names=names[folder], label=label, workers=workers, reporter=reporter):
                 manifests[folder] = None
@@ -183,26 +189,36 @@ def make_records(
         check_free(arrow.folder, dataset.paths)
     with contextlib.ExitStack() as stack:
         journals = {
-            folder: stack.enter_context(Journal(folder, kind, made_with, owned=_owned(folder, homes), advice=advice))
+            folder: open_journal(folder, kind, made_with, part=part, owned=_owned(folder, homes), advice=advice)
             for folder, manifest in manifests.items()
             if not manifest
         }
-        for folder in manifests:
+        for journal in journals.values():
+            stack.enter_context(journal)
+        own = part.deal(shards) if part else shards
+        for folder, journal in journals.items():
+            of_folder = {name: home for name, home in homes.items() if home.folder == folder}
+            journal.look([home.prefix + shard.names[name] for shard in own for name, home in of_folder.items()])
+
+        def keep(folder: Path) -> None:
             keep_vocabulary(maker.vocabulary.path, folder)
             for copy, path in (kept or {}).items():
                 keep_copy(path, folder / copy)
+
+        for folder in manifests if part != FINISH else ():
+            keep(folder)
         listed = {folder: manifest.files if manifest else journals[folder].done for folder, manifest in manifests.items()}
         done = {name: listed[home.folder] for name, home in homes.items()}
-        tasks = [(str(shard.path), maker.task(shard, paths)) for shard in shards if (paths := _missing(shard, homes, done))]
+        tasks = [(str(shard.path), maker.task(shard, paths)) for shard in own if (paths := _missing(shard, homes, done))]
         if check_texts:
-            for shard, (name, home) in product(shards, homes.items()):
+            for shard, (name, home) in product(own, homes.items()):
                 if facts := done[name].get(home.prefix + shard.names[name]):
                     _check_same_text(shard, facts, home.folder)
         if tasks:
             maker.prepare()
-        else:
+        elif part != FINISH:
             how = "sums checked" if verify else "sizes checked; --verify reads their sums"
-            reporter.say(f"create: all {len(shards):,} shards are made already ({how})")
+            reporter.say(f"create: all {len(own):,} shards{f' of part {part}' if part else ''} are made already ({how})")
         with (
             reporter.progress("create", len(tasks), enabled=bool(tasks)) as shown,
             contextlib.closing(pool.run(maker.make, tasks, workers=workers)) as results,
@@ -212,10 +228,20 @@ def make_records(
                     journals[homes[name].folder].add(homes[name].prefix + result.shard.names[name], facts)
                 amounts: dict[str, float] = {"MB_of_text": result.text_bytes / 1e6} if result.text_bytes else {}
                 shown.advance(1, records=result.records, **amounts)
-        if arrow and dataset:
-            made = (shard.names[RecordFormat.ARROW] for shard in shards)
-            dataset.write({name: done[RecordFormat.ARROW][arrow.prefix + name] for name in made})
+        if arrow and arrow.folder not in journals:
+            _write_dataset(dataset, arrow, shards, done[RecordFormat.ARROW])
         for folder, journal in journals.items():
+            if missing := journal.missing(names[folder]):
+                manifests[folder] = unfinished(journal, names[folder], missing, part, reporter)
+                continue
+            if part == FINISH:
+                keep(folder)
+            if check_texts and part == FINISH:
+                for shard, (name, home) in product(shards, homes.items()):
+                    if home.folder == folder:
+                        _check_same_text(shard, journal.done[home.prefix + shard.names[name]], folder)
+            if arrow and arrow.folder == folder:
+                _write_dataset(dataset, arrow, shards, journal.done)
             versions = versions_of(*packages_of([*journal.listed, *journal.done]))
             manifests[folder] = _finish(journal, names[folder], versions, homes, dict(counts or {}))
     found = {name: home.part_of(manifests[home.folder]) for name, home in homes.items()}
@@ -227,6 +253,15 @@ def _dataset_folder(home: RecordHome, shards: Sequence[TextShard], maker: Maker)
     folders = sorted({shard.names[RecordFormat.ARROW].rpartition("/")[0] for shard in shards}, key=split_order)
     shapes = {folder: maker.shape(TRAINING if folder == TRAIN else folder) for folder in folders}
     return DatasetFolder(home.records, shapes, maker.labels)
+
+
+def _write_dataset(
+    dataset: DatasetFolder | None, home: RecordHome, shards: Sequence[TextShard], files: Mapping[str, dict[str, Any]]
+) -> None:
+    """Write what `datasets` reads of the Arrow files, which are all there."""
+    if dataset:
+        made = (shard.names[RecordFormat.ARROW] for shard in shards)
+        dataset.write({name: files[home.prefix + name] for name in made})
 
 
 def _missing(
@@ -246,7 +281,7 @@ def _owned(folder: Path, homes: dict[RecordFormat, RecordHome]) -> list[str]:
 
 
 def _finish(
-    journal: Journal,
+    journal: Journal | Receipts,
     names: Sequence[str],
     versions: dict[str, str],
     homes: dict[RecordFormat, RecordHome],
@@ -276,7 +311,7 @@ def identify_text(path: Path) -> tuple[int, str]:
     block = np.empty(1 << 20, np.uint8)
     size_bytes = crc32c = 0
     try:
-        with path.open("rb", buffering=0) as file:
+        with local_copy(path).open("rb", buffering=0) as file:
             while read := file.readinto(block):
                 size_bytes += read
                 crc32c = kernels.load().checksum(crc32c, block, read)

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from bertprep import kernels
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
+from bertprep.files.places import place
 from bertprep.kernels.numbers import (
     DOUBLE_LIST,
     EXPECTED,
@@ -115,7 +116,7 @@ class RecordFile:
     """
 
     def __init__(self, path: Path | str, *, pred: int | None = None) -> None:
-        self.path = Path(path)
+        self.path = place(path)
         self._bytes = FileBytes(self.path, pred=pred)
         self.knows_pred = True
         self._is_open = True

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.places import place
 from bertprep.records.columns import COLUMNS, Columns, NoColumnsError, column_bytes, empty_columns, fill_columns
 from bertprep.records.examples import Examples, Shape, rows_in_block
 from bertprep.records.reader import select_records
@@ -113,7 +114,7 @@ class RecordDataset:
         paths = [data] if isinstance(data, str | os.PathLike) else list(data)
         if split not in SPLIT_NAMES:
             raise UsageError(f"split {split!r}: is not known, expected one of {', '.join(SPLIT_NAMES)}")
-        self._paths, self._split = [Path(path) for path in paths], split
+        self._paths, self._split = [place(path) for path in paths], split
         records = RecordSet(self._paths, SPLIT_NAMES[split])
         self._shape, self._count = records.shape, len(records)
         self._records: RecordSet | None = records

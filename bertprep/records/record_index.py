@@ -30,6 +30,7 @@ from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.mapped_file import MappedFile
+from bertprep.files.places import ObjectPath, kept_about
 from bertprep.kernels.numbers import ARROW
 from bertprep.records import KINDS, Examples, PretrainingExamples, RecordFile
 from bertprep.records.arrow_reader import table_fits
@@ -103,7 +104,12 @@ def index_records(paths: Sequence[Path], kept_at: Path) -> RecordIndex:
 
 
 def index_place(folder: Path) -> Path:
-    """Where the index of the files in a folder is kept; one that bertprep 0.1.0 left among them is moved there."""
+    """Where the index of the files in a folder is kept; one that bertprep 0.1.0 left among them is moved there.
+
+    That of objects is among their copies.
+    """
+    if isinstance(folder, ObjectPath):
+        return kept_about(folder / INDEX)
     if folder.name not in SPLIT_NAMES and not find_home(folder).prefix:
         return folder / INDEX
     place = folder.with_name(f"{INDEX}.{folder.name}")

@@ -21,6 +21,7 @@ from bertprep import kernels
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.mapped_file import any_cut
+from bertprep.files.places import place
 from bertprep.kernels.numbers import FILE_DATA, FILE_FORMAT, FILE_OFFSETS, FILE_SIZE, FILE_WIDTH, NOTES_SIZE, ROW
 from bertprep.records import Examples
 from bertprep.records.data_sets import find_records
@@ -70,7 +71,7 @@ class RecordSet:
         """
         if not data:
             raise UsageError("no data; name at least one folder of records")
-        self._indexes = [index for folder in data for index in _indexes(Path(folder), split)]
+        self._indexes = [index for folder in data for index in _indexes(place(folder), split)]
         self._paths = [index.folder / file.name for index in self._indexes for file in index.files]
         self._files = [file for index in self._indexes for file in index.files]
         self._is_held = np.array([file.is_held for file in self._files])

@@ -8,7 +8,7 @@ journal, so a killed run resumes with the missing ones. A plain text file on dis
 import json
 import pickle
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +25,10 @@ from bertprep.sources.wikipedia import prose_of
 from bertprep.text.cleaning import Cleaner
 from bertprep.text.documents import TextInput
 from bertprep.text.writing import text_file
-from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import Workspace, formatted_text
-from bertprep.workspace.manifest import CLEANED_TEXT, Manifest, read_finished, read_manifest, versions_of
+from bertprep.workspace.manifest import CLEANED_TEXT, Manifest, read_manifest, versions_of
+from bertprep.workspace.parts import FINISH, Part
+from bertprep.workspace.receipts import find_finished, open_journal, unfinished
 from bertprep.workspace.verification import remove_damaged
 
 KIND = CLEANED_TEXT
@@ -134,9 +135,12 @@ def format_corpus(
     about: dict[str, Any] | None = None,
     workers: int,
     verify: bool = False,
+    part: Part | None = None,
     reporter: Reporter,
 ) -> FormattedText:
     """Write the cleaned text of the `sources` that are not plain text; returns plain text for all, in their order.
+
+    All of it is needed to go on. So a `part` makes its own files, and then, rather than wait, what others have not made yet.
 
     Text of changed sources is rewritten, and with `verify` text whose own sha256 has changed. `about` goes into the manifest.
     Raises `BertprepError` if the folder was made with other settings or a source cannot be read.
@@ -146,13 +150,13 @@ def format_corpus(
         return FormattedText([source for source in sources if isinstance(source, TextInput)], 0)
     folder = workspace.formatted(corpus)
     made_with = {**MADE_WITH, **(about or {})}
-    manifest = read_finished(folder, KIND, made_with)
+    manifest = find_finished(folder, KIND, made_with)
     if verify:
-        journal = Journal(folder, KIND, made_with)
+        journal = open_journal(folder, KIND, made_with)
         if remove_damaged(manifest, journal, label=KIND, workers=workers, reporter=reporter):
             manifest = None
     if manifest is None or not _is_of(manifest, numbered):
-        manifest = _format(folder, corpus, numbered, made_with, workers, reporter)
+        manifest = _format(folder, corpus, numbered, made_with, workers, part, reporter)
     written = _inputs_by_source(folder, manifest)
     inputs = [[source] if isinstance(source, TextInput) else written[number] for number, source in enumerate(sources)]
     return FormattedText([given for of_source in inputs for given in of_source], _sum_empty(manifest))
@@ -186,32 +190,65 @@ def _sum_empty(manifest: Manifest) -> int:
 
 
 def _format(
-    folder: Path, corpus: str, sources: dict[int, SourceFile], made_with: dict[str, Any], workers: int, reporter: Reporter
+    folder: Path,
+    corpus: str,
+    sources: dict[int, SourceFile],
+    made_with: dict[str, Any],
+    workers: int,
+    part: Part | None,
+    reporter: Reporter,
 ) -> Manifest:
-    with Journal(folder, KIND, made_with, wait=True) as journal:
+    with open_journal(folder, KIND, made_with, part=part, wait=True) as journal:
         if journal.found and _is_of(journal.found, sources):
             return journal.found
-        names: list[str] = []
         kernels.load()  # for all workers
+        journal.look()
+        number_of: dict[str, int] = {}  # of the source of each file
 
-        def tasks() -> Iterator[tuple[str, Task]]:
-            for label, task in read_tasks(sources, folder, corpus):
-                name = task.path.name
-                names.append(name)
-                facts = journal.done.get(name, {})
-                if (facts.get("source"), facts.get("made_of")) != (task.number, sources[task.number].facts()):
+        def is_made(name: str) -> bool:
+            facts = journal.done.get(name, {})
+            number = number_of[name]
+            return (facts.get("source"), facts.get("made_of")) == (number, sources[number].facts())
+
+        def missing() -> list[str]:
+            return journal.missing(number_of) or [name for name in number_of if not is_made(name)]
+
+        def own() -> Iterator[tuple[str, Task]]:
+            for index, (label, task) in enumerate(read_tasks(sources, folder, corpus)):
+                number_of[task.path.name] = task.number
+                if (part is None or part.has(index)) and not is_made(task.path.name):
                     yield label, task
 
-        with (
-            reporter.progress(f"clean {corpus}", None if _has_parts(sources) else len(sources), "files") as shown,
-            closing(pool.run(write_text, tasks(), workers=workers)) as results,
-        ):
-            for _, (name, facts) in results:
-                journal.add(name, {**facts, "made_of": sources[facts["source"]].facts()})
-                shown.advance(documents=facts["documents"], MB_of_text=facts["bytes"] / 1e6)
-        for name in set(journal.done) - set(names):  # of sources that the corpus no longer has
+        def others(part: Part, absent: Collection[str]) -> Iterator[tuple[str, Task]]:
+            first = len(sources) * part.index // part.count  # so that parts begin at different ones
+            for label, task in read_tasks({number: sources[number] for number in _rotated(sources, first)}, folder, corpus):
+                if task.path.name in absent and not journal.is_noted(task.path.name):
+                    yield label, task
+
+        def make(tasks: Iterator[tuple[str, Task]]) -> None:
+            with (
+                reporter.progress(f"clean {corpus}", None if part or _has_parts(sources) else len(sources), "files") as shown,
+                closing(pool.run(write_text, tasks, workers=workers)) as results,
+            ):
+                for _, (name, facts) in results:
+                    journal.add(name, {**facts, "made_of": sources[facts["source"]].facts()})
+                    shown.advance(documents=facts["documents"], MB_of_text=facts["bytes"] / 1e6)
+
+        make(own())
+        if (absent := missing()) and part and part != FINISH:
+            reporter.say(f"{folder}: {len(absent):,} of {len(number_of):,} files are still missing; part {part} makes them too")
+            make(others(part, set(absent)))
+            absent = missing()
+        if absent:
+            return unfinished(journal, number_of, absent, None, reporter)
+        for name in journal.done.keys() - number_of.keys():  # of sources that the corpus no longer has
             (folder / name).unlink(missing_ok=True)
-        return journal.finish(names, versions_of())
+        return journal.finish(number_of, versions_of())
+
+
+def _rotated(sources: dict[int, SourceFile], first: int) -> list[int]:
+    numbers = list(sources)
+    return numbers[first:] + numbers[:first]
 
 
 def _has_parts(sources: dict[int, SourceFile]) -> bool:

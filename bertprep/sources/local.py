@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.errors import UsageError
+from bertprep.files.places import local_copy, place
 from bertprep.sources.dataset import find_saved, is_saved
 from bertprep.sources.formatting import DUMP, SourceFile
-from bertprep.sources.streams import find_files, identify, is_glob, is_url, is_web, suffixes
+from bertprep.sources.streams import find_files, identify, is_glob, is_local, is_url, is_web, suffixes
 from bertprep.text.documents import TextInput
 from bertprep.workspace.manifest import sha256_of
 
@@ -43,7 +44,7 @@ def find_sources(
     URLs are streamed. Raises `UsageError` for what does not exist.
     """
     sources: list[TextInput | SourceFile] = []
-    for location in map(str, locations):
+    for location in (str(place(each)) if isinstance(each, Path) else each for each in locations):
         if is_web(location) and is_glob(location):
             raise UsageError(f"--input {location}: a web server does not list its files; give the address of each")
         if fetch and (fetched := fetch(location)) is not None:
@@ -82,14 +83,14 @@ def source_at(location: str, field: str, one_document: bool, identity: dict[str,
     if kind in NO_TEXT:
         raise UsageError(f"--input {location}: a {kind} file is not read; give text, JSON Lines, Parquet or a Wikimedia dump")
     reader = READER_OF.get(kind, "whole" if one_document else "text")
-    if is_url(location):
+    if not is_local(location):
         return SourceFile(location, reader, identify(location), field)
-    path = Path(location)
+    path = place(location)
     if not path.is_file():
         raise UsageError(
             f"--input {location}: {'is not a file' if path.exists() else 'does not exist'}; name files, folders or URLs"
         )
     if reader in ("text", "whole") and not compression:
         return TextInput(path, one_document=one_document)
-    known = identity or {"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
+    known = identity or {"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(local_copy(path))}
     return SourceFile(location, reader, known, field)

@@ -5,17 +5,25 @@ A broken, truncated or empty archive is an error, never a shorter text.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.archives import COMPRESSIONS, BrokenArchiveError, decompress
+from bertprep.files.places import local_copy, place
+
+_STORES = ("s3://", "gs://", "az://")
 
 
 def is_url(location: str) -> bool:
     """Whether it is a URL for fsspec, such as `s3://bucket/a.jsonl` or `hf://datasets/...`, not a path."""
     return "://" in location
+
+
+def is_local(location: str) -> bool:
+    """Whether it is read as a file of this machine: a path, or a URL of an object store, of which there is a local copy."""
+    return not is_url(location) or (location.lower().startswith(_STORES) and "::" not in location)
 
 
 def is_web(location: str) -> bool:
@@ -54,11 +62,11 @@ def open_stream(location: str, processors: int = 1) -> Iterator[BinaryIO]:
 @contextmanager
 def open_raw(location: str) -> Iterator[BinaryIO]:
     """The bytes of a file, not decompressed; seekable for a path."""
-    if is_url(location):
+    if not is_local(location):
         with _open_url(location) as file:
             yield file
     else:
-        path = Path(location)
+        path = local_copy(place(location))
         if path.exists() and not path.is_file():  # a pipe or a device may have no end
             raise BertprepError(f"{location}: is not a plain file; name a file of text")
         with path.open("rb") as file:
@@ -74,6 +82,8 @@ def identify(location: str) -> dict[str, Any]:
 
 def find_files(location: str) -> list[str] | None:
     """The URLs of the files that match a URL with wildcards, or are below a folder, sorted; None for the URL of a file."""
+    if is_local(location):
+        return _find_objects(location)
     file_system, path = _file_system(location)
     with _explained(location):
         if is_glob(path) and not file_system.exists(path):
@@ -85,6 +95,15 @@ def find_files(location: str) -> list[str] | None:
     before, hop, after = _hops(location)
     start = hop.rstrip("/").removesuffix(path)  # with the host, which paths lack
     return [f"{before}{start}{name}{after}" for name in sorted(found)]
+
+
+def _find_objects(location: str) -> list[str] | None:
+    names = location.split("/")
+    first = next((number for number, name in enumerate(names) if is_glob(name)), len(names))
+    folder = place("/".join(names[:first]))
+    if first == len(names) and (folder.is_file() or not folder.is_dir()):
+        return None
+    return sorted(str(path) for path in folder.glob("/".join(names[first:]) or "**/*") if path.is_file())
 
 
 def _hops(location: str) -> tuple[str, str, str]:

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from bertprep import kernels, pool
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.places import COPY_DIGITS, is_object, local_copy
 from bertprep.kernels.numbers import TEXT_SLACK
 from bertprep.workspace.manifest import sha256_of
 
@@ -233,8 +234,8 @@ def has_word(text: bytes) -> bool:
 def _read_index(given: TextInput) -> _FileIndex:
     digest = hashlib.sha256()
     found = _DocumentCollector()
-    with given.path.open("rb", buffering=0) as file:
-        version = version_of(file)
+    with local_copy(given.path).open("rb", buffering=0) as file:
+        version = version_of(file, given.path)
         position = 0
         for block, size in _blocks_of_lines(file, digest, given.path):
             if position == 0:
@@ -315,9 +316,9 @@ def _find_gaps(path: Path, block: bytearray, start: int, size: int, position: in
 def hash_file(given: TextInput) -> TextFile:
     """The state of a text file, without its documents."""
     try:
-        with given.path.open("rb") as file:
-            version = version_of(file)
-            return TextFile(given, version[2], sha256_of(given.path), version)
+        copy = local_copy(given.path)
+        with copy.open("rb") as file:
+            return TextFile(given, os.fstat(file.fileno()).st_size, sha256_of(copy), version_of(file, given.path))
     except OSError as error:
         raise BertprepError(f"{given.path}: cannot be read: {error.strerror or error}") from error
 
@@ -330,8 +331,8 @@ def read_piece(given: TextFile, start: int, end: int) -> Iterator[tuple[npt.NDAr
     """
     path = given.input.path
     try:
-        with path.open("rb") as file:
-            if version_of(file) != given.version:
+        with local_copy(path).open("rb") as file:
+            if version_of(file, path) != given.version:
                 raise BertprepError(f"{path}: can no longer be read as it was at the start of the run: it was changed")
             file.seek(start)
             rest, position = b"", start  # what is read, but not finished, and where it begins
@@ -435,8 +436,13 @@ def _raise_not_utf8(path: Path, block: bytearray, position: int) -> None:
         ) from error
 
 
-def version_of(file: BinaryIO) -> tuple[int, ...]:
-    """The values that show that an open file is unchanged: device, inode, size and time of modification."""
+def version_of(file: BinaryIO, path: Path) -> tuple[int, ...]:
+    """The values that show that an open file is unchanged: device, inode, size and time of modification.
+
+    Of the copy of an object it is the copy's name, which changes with the object.
+    """
+    if is_object(path):
+        return (int(Path(file.name).name[:COPY_DIGITS], 16),)
     status = os.fstat(file.fileno())
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -460,8 +466,8 @@ def read_batches(files: Mapping[int, TextFile], documents: Documents) -> Iterato
         of_file = documents.take(np.flatnonzero(documents.file == number))
         ends = np.cumsum(of_file.size_bytes)
         try:
-            with path.open("rb", buffering=0) as file:
-                if version_of(file) != files[number].version:
+            with local_copy(path).open("rb", buffering=0) as file:
+                if version_of(file, path) != files[number].version:
                     raise EOFError("it was changed")
                 first, done = 0, 0
                 while first < len(ends):

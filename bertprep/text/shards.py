@@ -20,9 +20,10 @@ from bertprep.text.assignment import assign_documents, count_shards
 from bertprep.text.documents import Documents, TextFile, TextIndex, TextInput, index_documents, read_batches
 from bertprep.text.sentences import load_splitter
 from bertprep.text.writing import text_file
-from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import TEST, TRAINING, Workspace, text_shard
-from bertprep.workspace.manifest import TEXT_SHARDS, Manifest, read_finished, versions_of
+from bertprep.workspace.manifest import TEXT_SHARDS, Manifest, versions_of
+from bertprep.workspace.parts import Part
+from bertprep.workspace.receipts import find_finished, open_journal, unfinished
 from bertprep.workspace.verification import remove_damaged
 
 KIND = TEXT_SHARDS
@@ -49,14 +50,16 @@ def shard_corpus(
     reporter: Reporter,
     already_empty: int = 0,
     about: dict[str, Any] | None = None,
+    part: Part | None = None,
 ) -> Manifest:
-    """Write the missing shards of `corpus`.
+    """Write the missing shards of `corpus`, or of a part of them.
 
     The manifest's `made_with` holds the resolved numbers of shards, as "shards" and "test_shards", the identity of the text, by
     content, and the entries of `about`; its `files` the documents, sentences, words, bytes and sha256 of each shard; its
     `counts` the dropped documents, including those that were `already_empty` when `inputs` were made. With `verify` a shard
-    whose sha256 has changed counts as missing. Raises `UsageError` for an impossible request, and `BertprepError` for text that
-    cannot be sharded or a folder with shards of other text or settings.
+    whose sha256 has changed counts as missing. That of a `part` lists its own shards, until all are there. Raises `UsageError`
+    for an impossible request, and `BertprepError` for text that cannot be sharded or a folder with shards of other text or
+    settings.
     """
     language = settings.language or "en"
     index = _index(corpus, inputs, settings, workers, reporter)
@@ -74,9 +77,9 @@ def shard_corpus(
     }
     dropped = {"dropped_empty": index.empty + already_empty, "dropped_duplicates": index.duplicates}
     folder = workspace.sharded(corpus)
-    finished = read_finished(folder, KIND, made_with)
+    finished = find_finished(folder, KIND, made_with)
     if verify:
-        journal = Journal(folder, KIND, made_with)
+        journal = open_journal(folder, KIND, made_with)
         if remove_damaged(finished, journal, label=KIND, workers=workers, reporter=reporter):
             finished = None
     if finished:
@@ -87,11 +90,13 @@ def shard_corpus(
     assigned = assign_documents(documents.size_bytes, counts.fractions())
     order = np.argsort(assigned, kind="stable")  # by shard, and within a shard in text order
     of_shard = np.split(order, np.searchsorted(assigned[order], np.arange(1, len(shards))))
-    with Journal(folder, KIND, made_with, wait=True) as journal:
+    with open_journal(folder, KIND, made_with, part=part, wait=True) as journal:
         if journal.found:
             return journal.found
+        own = part.deal(shards) if part else shards
+        journal.look(own)
         tasks = []
-        for name, which in zip(shards, of_shard, strict=True):
+        for name, which in zip(own, part.deal(of_shard) if part else of_shard, strict=True):
             if name not in journal.done:
                 in_shard = documents.take(which)
                 inputs_of_shard = {number: index.files[number] for number in set(in_shard.file.tolist())}
@@ -103,6 +108,8 @@ def shard_corpus(
             for name, facts in results:
                 journal.add(name, facts)
                 shown.advance(sentences=facts["sentences"], MB_of_text=facts["bytes"] / 1e6)
+        if missing := journal.missing(shards):
+            return unfinished(journal, shards, missing, part, reporter)
         return journal.finish(shards, versions_of("sentencex"), dropped)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from bertprep import pool
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
+from bertprep.files.places import place
 from bertprep.instances.vocabulary import SPECIAL_TOKENS
 from bertprep.progress import SILENT, Reporter
 from bertprep.text.documents import MOST_DOCUMENT_BYTES, too_long
@@ -51,7 +52,7 @@ def train_vocabulary(
         if len(tokens) == size:
             break
         tokens[token] = None
-    with atomic_file(path) as file:
+    with atomic_file(path, replace=True) as file:
         file.write("".join(f"{token}\n" for token in tokens).encode())
 
 
@@ -65,7 +66,7 @@ def count_words(files: Sequence[Path], *, cased: bool, workers: int = 1, reporte
     ):
         for name, of_file in results:
             words.update(of_file)
-            shown.advance(MB_of_text=Path(name).stat().st_size / 1e6)
+            shown.advance(MB_of_text=place(name).stat().st_size / 1e6)
     return words
 
 

@@ -112,6 +112,24 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
+def make_header(kind: str, made_with: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a run, as a journal's first line has them."""
+    return {"schema": SCHEMA, "kind": kind, "made_with": json.loads(json.dumps(made_with))}
+
+
+def check_same(folder: Path, found: dict[str, Any], asked: dict[str, Any], advice: str) -> None:
+    """Raise `BertprepError` if the header found in a folder is not the run's, naming the first difference."""
+    if found != asked:
+        raise BertprepError(f"{folder}: {describe_difference(found, asked)}; {advice}, or remove this folder")
+
+
+def fail_after(added: int) -> None:
+    """Send this process the signal that a test asks for after so many files."""
+    count, _, name = os.environ.get(FAIL_AFTER, "").partition(" ")
+    if count == str(added):
+        os.kill(os.getpid(), signal.Signals[name])
+
+
 class Journal:
     """An unfinished manifest, as a context manager; holds the lock of its folder while it is open.
 
@@ -141,7 +159,7 @@ class Journal:
         self._owned = [folder / name for name in owned]
         self._wait, self._advice = wait, advice
         self._path = folder / (MANIFEST + JOURNAL_SUFFIX)
-        self._header = {"schema": SCHEMA, "kind": kind, "made_with": json.loads(json.dumps(made_with))}
+        self.header = make_header(kind, made_with)
 
     def __enter__(self) -> "Journal":
         try:
@@ -176,7 +194,7 @@ class Journal:
         self._remove_leftovers()
         recorded: dict[str, dict[str, Any]] = {}
         if finished := read_manifest(self.folder):
-            self._check_same({"schema": SCHEMA, "kind": finished.kind, "made_with": finished.made_with})
+            self._check_same(make_header(finished.kind, finished.made_with))
             self.listed = finished.files
             recorded.update(finished.files)
         content = self._read()
@@ -197,7 +215,7 @@ class Journal:
             self._begin()
 
     def _begin(self) -> None:
-        self._append(self._header, *({"name": name, "facts": facts} for name, facts in self.done.items()))
+        self._append(self.header, *({"name": name, "facts": facts} for name, facts in self.done.items()))
 
     def _read(self) -> bytes:
         status = os.fstat(self._file.fileno())
@@ -209,7 +227,7 @@ class Journal:
 
     def _read_entries(self, lines: list[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
         """The files listed in a journal, with their facts; raises if its settings differ or it is damaged."""
-        kind = KINDS[self._header["kind"]]
+        kind = KINDS[self.header["kind"]]
         for number, line in enumerate(lines, 1):
             try:
                 content = parse_json(line)
@@ -228,10 +246,7 @@ class Journal:
 
     def _check_same(self, header: dict[str, Any]) -> None:
         """Raise if the folder was made with other settings, naming the first that differs."""
-        if header == self._header:
-            return
-        difference = describe_difference(header, self._header)
-        raise BertprepError(f"{self.folder}: {difference}; {self._advice}, or remove this folder")
+        check_same(self.folder, header, self.header, self._advice)
 
     def _append(self, *entries: dict[str, Any]) -> None:
         data = memoryview(b"".join(json.dumps(entry).encode() + b"\n" for entry in entries))
@@ -250,12 +265,18 @@ class Journal:
         self.done[name] = facts
         self._append({"name": name, "facts": facts})
         self._added += 1
-        self._fail()
+        fail_after(self._added)
 
-    def _fail(self) -> None:
-        count, _, name = os.environ.get(FAIL_AFTER, "").partition(" ")
-        if count == str(self._added):
-            os.kill(os.getpid(), signal.Signals[name])
+    def look(self, names: Collection[str] | None = None) -> None:
+        """Find out which of these files, by default all, are finished: `done` has all of them from the beginning."""
+
+    def is_noted(self, name: str) -> bool:
+        """Whether a file is finished, as far as a quick look tells."""
+        return name in self.done
+
+    def missing(self, names: Iterable[str]) -> list[str]:
+        """Those of these files that are not finished."""
+        return [name for name in names if name not in self.done]
 
     def finish(
         self,
@@ -271,9 +292,9 @@ class Journal:
         The journal is removed unless there are `resumable` files: finished ones of a set that another run has begun.
         """
         files = {**{name: self.done[name] for name in names}, **{name: self.listed[name] for name in keep}}
-        manifest = Manifest(self._header["kind"], self._header["made_with"], files, versions, counts or {})
+        manifest = Manifest(self.header["kind"], self.header["made_with"], files, versions, counts or {})
         with atomic_file(self.folder / MANIFEST) as file:
-            file.write((json.dumps(manifest.as_json(), indent=1) + "\n").encode())
+            file.write(manifest.as_bytes())
         if not resumable:
             self._path.unlink()
         return manifest

@@ -17,6 +17,7 @@ from typing import Any
 import bertprep
 from bertprep.config import GLUE, SPLITTERS, SQUAD, SQUAD_VERSIONS, TASKS, RecordFormat
 from bertprep.errors import BertprepError
+from bertprep.files.places import ObjectPath, is_object, sizes_of
 from bertprep.untrusted import (
     CORPUS,
     COUNT,
@@ -137,6 +138,10 @@ class Manifest:
             "files": dict(sorted(self.files.items(), key=lambda item: by_number(item[0]))),
         }
 
+    def as_bytes(self) -> bytes:
+        """The content of the file."""
+        return (json.dumps(self.as_json(), indent=1) + "\n").encode()
+
 
 def read_manifest(folder: Path) -> Manifest | None:
     """The manifest of `folder`, or None if there is none (or no finished one)."""
@@ -171,6 +176,9 @@ def read_finished(folder: Path, kind: str, made_with: dict[str, Any], names: Col
 
 def is_in_place(folder: Path, files: dict[str, dict[str, Any]]) -> bool:
     """Whether every file that a manifest lists exists with its size."""
+    if is_object(folder):
+        there = sizes_of(folder, files)
+        return all(there.get(name) == facts["bytes"] for name, facts in files.items())
     paths = ((folder / name, facts["bytes"]) for name, facts in files.items())
     return all(path.is_file() and path.stat().st_size == size for path, size in paths)
 
@@ -221,7 +229,11 @@ def versions_of(*packages: str) -> dict[str, str]:
 
 
 def sha256_of(path: Path) -> str:
-    """The sha256 of a file's bytes, in hexadecimal."""
+    """The sha256 of a file's bytes, in hexadecimal; of an object as the store gives them now, not of a copy."""
+    if isinstance(path, ObjectPath):
+        from bertprep.files import object_store
+
+        return object_store.sha256_of_bytes(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file)
 

@@ -7,7 +7,6 @@ the records, and named files part-00000; such folders are read, and resumed unde
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -17,8 +16,9 @@ from pathlib import Path
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import TEMPORARY_SUFFIX, atomic_file
+from bertprep.files.places import is_object, real_path, sizes_of
 from bertprep.untrusted import read_bounded
-from bertprep.workspace.layout import LISTING, MANIFEST, SPLIT_NAMES, SPLITS, VOCABULARY
+from bertprep.workspace.layout import LISTING, MANIFEST, RECEIPTS, SPLIT_NAMES, SPLITS, VOCABULARY
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, Manifest, is_in_place, read_manifest, sha256_of
 
 _JOURNAL = MANIFEST + JOURNAL_SUFFIX
@@ -59,16 +59,22 @@ class RecordHome:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a run for these records is unfinished or in progress; one for another format does not count."""
-        if not (self.folder / _JOURNAL).exists():  # a download gets its manifest when it is complete
+        """Whether a run for these records is unfinished or in progress; one for another format does not count.
+
+        Ask before the manifest is read: the journal or the receipts of a run that ends now go when that is there.
+        """
+        has_journal, has_receipts = (self.folder / _JOURNAL).exists(), (self.folder / RECEIPTS).is_dir()
+        if not has_journal and not has_receipts:  # a download gets its manifest when it is complete
             return (self.folder / LISTING).exists() and not (self.folder / MANIFEST).exists()
-        return not (self.prefix and self.manifest and is_in_place(self.records, self.manifest.files))
+        if has_journal and not self.prefix:
+            return True
+        return not (self.manifest and is_in_place(self.records, self.manifest.files))
 
 
 def find_home(folder: Path) -> RecordHome:
     """The home of the records in `folder`: that folder, or the one above a format's folder if its manifest lists them."""
     if not _has_manifest(folder):
-        for place in (folder, Path(os.path.realpath(folder))):  # resolve() raises on a loop of links
+        for place in (folder, real_path(folder)):
             if place.name in RECORD_FORMATS and _tells_of(place.parent, f"{place.name}/"):
                 return RecordHome(place.parent, f"{place.name}/")
     return RecordHome(folder)
@@ -109,8 +115,12 @@ def part_digits(folder: Path) -> int:
 
 def check_free(folder: Path, paths: Iterable[Path]) -> None:
     """Raise if one of the files to be written exists, and bertprep has not written to the folder."""
-    for path in () if _has_manifest(folder) else paths:
-        if path.exists():
+    named = list(paths)
+    there = sizes_of(folder, (path.relative_to(folder).as_posix() for path in named)) if is_object(folder) else None
+    for path in named:
+        if path.exists() if there is None else path.relative_to(folder).as_posix() in there:
+            if _has_manifest(folder):  # in this order: another part may have begun meanwhile
+                return
             raise BertprepError(f"{path}: exists and is in no manifest; choose another folder, or remove this one")
 
 
@@ -121,7 +131,8 @@ def check_vocabulary_place(folder: Path, sha256: str | None) -> None:
 
 def check_not_another(kept: Path, sha256: str | None, expected: str) -> None:
     """Raise if `kept` is a file other than that of `sha256`, and bertprep has not written to its folder."""
-    if not _has_manifest(kept.parent) and kept.exists() and not (kept.is_file() and sha256_of(kept) == sha256):
+    is_other = kept.exists() and not (kept.is_file() and sha256_of(kept) == sha256)
+    if is_other and not _has_manifest(kept.parent):  # in this order, as above
         raise BertprepError(f"{kept}: exists and is not {expected}; choose another folder, or move it away")
 
 
@@ -134,17 +145,21 @@ def keep_copy(path: Path, kept: Path) -> None:
     """Make `kept` a copy of `path`; one that already is stays untouched."""
     content = path.read_bytes()
     if not (kept.is_file() and kept.read_bytes() == content):
-        with atomic_file(kept) as file:
+        with atomic_file(kept, replace=True) as file:
             file.write(content)
 
 
 def _has_manifest(folder: Path) -> bool:
-    return (folder / MANIFEST).exists() or (folder / _JOURNAL).exists()
+    return _is_begun(folder) or (folder / MANIFEST).exists()  # in this order: the manifest is there before the others go
+
+
+def _is_begun(folder: Path) -> bool:
+    return (folder / _JOURNAL).exists() or (folder / RECEIPTS).is_dir()
 
 
 def _tells_of(folder: Path, prefix: str) -> bool:
     """Whether `folder` has a manifest of bertprep that lists such files, an unfinished one, or a damaged one."""
-    if (folder / _JOURNAL).exists():
+    if _is_begun(folder):
         return True
     try:
         content = read_bounded(folder / MANIFEST)

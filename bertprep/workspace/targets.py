@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from bertprep.errors import UsageError
+from bertprep.files.places import is_object
 from bertprep.workspace.layout import LISTING, MANIFEST
 
 
@@ -20,5 +21,5 @@ def check_target(option: str, path: Path | None, suffix: str) -> None:
         raise UsageError(f"{option} {path}: exists and is not a {suffix} file of this command; choose another name")
     if not path.name.strip("-"):
         raise UsageError(f"{option} {path}: is not a file name")
-    if not path.absolute().parent.is_dir():
+    if not is_object(path) and not path.absolute().parent.is_dir():
         raise UsageError(f"{option} {path}: the folder {path.absolute().parent} does not exist; make it first")

@@ -17,6 +17,7 @@ from bertprep.files.atomic import explain_write_error
 from bertprep.progress import SILENT, Reporter, say
 from bertprep.workspace.journal import Journal
 from bertprep.workspace.manifest import Manifest, read_manifest, sha256_of
+from bertprep.workspace.receipts import Receipts
 
 Files = Mapping[str, Mapping[str, Any]]
 """The files of a manifest: relative name -> facts, of which `bytes` and `sha256` are used."""
@@ -24,7 +25,7 @@ Files = Mapping[str, Mapping[str, Any]]
 
 def remove_damaged(
     finished: Manifest | None,
-    journal: Journal,
+    journal: Journal | Receipts,
     *,
     names: Collection[str] | None = None,
     label: str,
@@ -43,6 +44,7 @@ def remove_damaged(
     if not folder.is_dir():
         return True
     with journal:
+        journal.look(names)
         manifest = read_manifest(folder)
         files = _of({**(manifest.files if manifest else {}), **journal.done}, names)
         damaged = find_damaged(folder, files, label=label, workers=workers, reporter=SILENT if finished else reporter)

@@ -60,7 +60,7 @@ class BenchSettings:
     model: str = option("base", "as in pretrain", metavar="NAME|FILE")
     seq: int = option(128, "tokens in a sequence", least=1)
     pred: int = option(20, "predictions in a sequence", least=1)
-    data: tuple[Path, ...] = option((), "folders of records (default: synthetic batches in memory)", metavar="DIR")
+    data: tuple[Path, ...] = option((), "folders of records (default: synthetic batches in memory)", metavar="DIR", urls=True)
     batch_size: int | str = option(
         32, "sequences per device in a micro-batch, or the most that fit", metavar="INT|largest", parse=_batch_size, least=1
     )

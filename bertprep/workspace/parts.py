@@ -1,0 +1,101 @@
+"""Parts of a run: which of its files one process makes, where many processes on many machines make all.
+
+Part I of N makes every N-th file from number I on, so that parts have equally much to do. A part is only a way of dealing:
+no file depends on it, and nothing remembers it. So parts may run in any order, at the same time, twice, and N may be another
+the next time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from bertprep.errors import UsageError
+from bertprep.options import MOST
+
+Item = TypeVar("Item")
+SLURM, KUBERNETES = "slurm", "kubernetes"
+_FORMS = f"expected I/N, such as 0/400, or {SLURM}, or {KUBERNETES}/N"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Part `index` of `count`, counted from 0; of no parts where it only finishes what others have made.
+
+    >>> Part(1, 3).deal("abcdefgh")
+    'beh'
+    """
+
+    index: int
+    count: int
+
+    def deal(self, items: Sequence[Item]) -> Sequence[Item]:
+        """What this part has to do."""
+        return items[self.index :: self.count] if self.count else items[:0]
+
+    def has(self, number: int) -> bool:
+        """Whether the item of that number is this part's."""
+        return bool(self.count) and number % self.count == self.index
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+
+FINISH = Part(0, 0)
+
+
+def read_part(text: str | Part | None, *, environment: Mapping[str, str] = os.environ) -> Part | None:
+    """The part that a user asks for: "3/400", or "slurm" and "kubernetes/400", where the environment of the job tells.
+
+    Raises `UsageError` for anything else.
+
+    >>> read_part("3/400")
+    Part(index=3, count=400)
+    >>> read_part("slurm", environment={"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_COUNT": "4",
+    ...     "SLURM_ARRAY_TASK_MIN": "1", "SLURM_ARRAY_TASK_MAX": "10"})
+    Part(index=2, count=4)
+    """
+    if text is None or isinstance(text, Part):
+        return text
+    if text == SLURM:
+        return _of_slurm(environment)
+    index, slash, count = text.partition("/")
+    if slash and index == KUBERNETES:
+        index = str(_number(environment, "JOB_COMPLETION_INDEX", f"--part {text}: is for a Job of Kubernetes that is Indexed"))
+    if not (re.fullmatch("[0-9]{1,13}", index) and re.fullmatch("[0-9]{1,13}", count)):
+        raise UsageError(f"--part {text}: is not a part; {_FORMS}")
+    return _checked(f"--part {text}", int(index), int(count))
+
+
+def _checked(name: str, index: int, count: int) -> Part:
+    if not 1 <= count <= MOST:
+        raise UsageError(f"{name}: there must be at least 1 part and at most {MOST:,}")
+    if index >= count:
+        numbers = "0/1" if count == 1 else f"0/{count} to {count - 1}/{count}"
+        raise UsageError(f"{name}: there is no part {index} of {count}; parts are numbered from 0, {numbers}")
+    return Part(index, count)
+
+
+def _of_slurm(environment: Mapping[str, str]) -> Part:
+    """The part of a task of an array: its ids may begin anywhere and have any step, but the same between all."""
+    what = f"--part {SLURM}: is for a job array (sbatch --array=0-399)"
+    one, first, last, count = (_number(environment, f"SLURM_ARRAY_TASK_{name}", what) for name in ("ID", "MIN", "MAX", "COUNT"))
+    step, rest = divmod(last - first, count - 1) if count > 1 else (1, last - first)
+    if rest or step < 1 or (one - first) % step:
+        raise UsageError(
+            f"--part {SLURM}: the array's {count} ids from {first} to {last} have no common step, so they cannot be dealt; "
+            "give an array such as 0-399 or 1-399:2, or --part I/N"
+        )
+    return _checked(f"--part {SLURM} (SLURM_ARRAY_TASK_ID={one})", (one - first) // step, count)
+
+
+def _number(environment: Mapping[str, str], name: str, what: str) -> int:
+    value = environment.get(name)
+    if value is None:
+        raise UsageError(f"{what}, and {name} is not set; give --part I/N")
+    if not re.fullmatch("[0-9]{1,13}", value):
+        raise UsageError(f"{what}, and {name}={value} is not a number; give --part I/N")
+    return int(value)

@@ -1,0 +1,141 @@
+"""Commands whose paths are URLs: the same bytes as on a disk, whatever the store does meanwhile."""
+
+from pathlib import Path
+
+import pytest
+
+import bertprep
+from bertprep.cli import main
+from bertprep.commands.convert import convert
+from bertprep.commands.create import create
+from bertprep.commands.shard import shard
+from bertprep.errors import UsageError
+from bertprep.files.atomic import atomic_file
+from tests.corpora import deal, sums
+from tests.golden import GOLDEN
+from tests.object_store import Fault, Store, store
+
+__all__ = ["store"]  # a fixture
+
+SETTINGS = bertprep.InstanceSettings(seq=64, pred=10, dupe=1)
+
+
+def make_all(inputs: list[Path], workdir: Path, workers: int) -> None:
+    """Text shards, records of two formats and converted ones, in a workspace."""
+    shard(inputs, bertprep.ShardSettings(shards=3), workdir=workdir, corpus="mine", workers=workers)
+    created = create(
+        workdir=workdir, corpus="mine", settings=SETTINGS, vocab=GOLDEN / "vocab.txt", formats="tfrecord,arrow", workers=workers
+    )
+    convert(created.folders["tfrecord"], workdir / "converted", to="ofrecord", shards=2, workers=workers)
+
+
+def upload(folder: Path, to: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with atomic_file(to / path.relative_to(folder).as_posix()) as file:
+                file.write(path.read_bytes())
+
+
+@pytest.fixture(scope="module")
+def made(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with text, and a workspace made of it on the disk."""
+    folder = tmp_path_factory.mktemp("made")
+    deal(golden_corpus, folder / "text", 3)
+    make_all(sorted((folder / "text").iterdir()), folder / "data", workers=1)
+    return folder
+
+
+def test_a_workspace_in_a_store_has_the_bytes_of_one_on_a_disk(made: Path, store: Store) -> None:
+    upload(made / "text", store.place("text"))
+    store.faults += [
+        Fault("PUT", ".*00001.*", lose=True),
+        Fault("PUT", ".*00002.*", status=503, code="SlowDown"),
+        Fault("GET", ".*manifest.json", cut=True),
+        Fault("HEAD", times=2, status=500),
+    ]
+    make_all(sorted(store.place("text").iterdir()), store.place("data"), workers=1)
+    assert sums(store.place("data")) == sums(made / "data")
+    assert not any(fault.times for fault in store.faults)
+
+
+def test_workers_make_the_same_and_a_second_run_makes_nothing(made: Path, store: Store) -> None:
+    inputs = sorted((made / "text").iterdir())
+    shard(inputs, bertprep.ShardSettings(shards=3), workdir=store.url, corpus="mine", workers=2)
+    expected = sums(made / "data" / "sharded")
+    assert sums(store.place("sharded")) == expected
+    (store.place("sharded/mine/training") / "mine_training_00001.txt").unlink()
+    store.asked.clear()
+    shard(inputs, bertprep.ShardSettings(shards=3), workdir=store.url, corpus="mine", workers=1)
+    assert sums(store.place("sharded")) == expected
+    assert store.count("PUT", ".*training_0000[02].*") == 0
+    store.asked.clear()
+    shard(inputs, bertprep.ShardSettings(shards=3), workdir=store.url, corpus="mine", workers=1)
+    assert store.count("PUT") == store.count("DELETE") == 0
+
+
+def test_commands_read_urls(made: Path, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    upload(made / "data", store.place("data"))
+    (records,) = (made / "data" / "tfrecord").glob("*/mine")
+    url = f"{store.url}/data/{records.relative_to(made / 'data')}"
+    first = f"{url}/training/mine_training_00000.tfrecord"
+    for arguments in (
+        ["validate", f"{store.url}/data", "--workers", "1", "--json", f"{store.url}/found.json"],
+        ["report", url, "--workers", "1", "--output", f"{store.url}/report.html"],
+        ["inspect", first, "--records", "1"],
+        ["convert", first, f"{store.url}/one.ofrecord"],
+        ["plan", "--records", url, "--steps", "1", "--global-batch", "8"],
+        ["create", "--input", f"{store.url}/data/sharded/mine/test/mine_test_00000.txt", "--output", str(tmp_path / "out"),
+         "--vocab", f"{url}/vocab.txt", "--workers", "1"],
+    ):  # fmt: skip
+        assert main(arguments) == 0, capsys.readouterr().err
+    assert b"</html>" in store.place("report.html").read_bytes()
+    assert store.place("found.json").is_file()
+    with (
+        bertprep.records.open(first) as there,
+        bertprep.records.open(records / "training/mine_training_00000.tfrecord") as here,
+    ):
+        assert (there[:].input_ids == here[:].input_ids).all()
+    of_store, of_disk = bertprep.RecordDataset(url), bertprep.RecordDataset(records)
+    assert len(of_store) == len(of_disk)
+    assert (of_store[7]["input_ids"] == of_disk[7]["input_ids"]).all()
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_damaged_object_is_found_although_its_metadata_says_otherwise(made: Path, store: Store) -> None:
+    upload(made / "data" / "sharded", store.place("sharded"))
+    name = "sharded/mine/training/mine_training_00001.txt"
+    content = bytearray((made / "data" / name).read_bytes())
+    content[10] ^= 1
+    sha256 = sums(made / "data")[name]
+    assert store.request("PUT", name, bytes(content), {"x-amz-meta-sha256": sha256}) == 200
+    findings = [finding.code for outcome in bertprep.validate([store.url], workers=1) for finding in outcome.findings]
+    assert "file-changed" in findings
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["validate", "s3://bucket/../x"],
+        ["create", "--workdir", "http://host/data"],
+        ["convert", "s3:///x", "y"],
+        ["shard", "--workdir", "s3://bucket/a?b"],
+        ["download", "vocab", "--workdir", "s3://bucket/data"],
+    ],
+)
+def test_a_bad_url_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == UsageError.exit_status
+    said = capsys.readouterr().err
+    assert said.startswith("bertprep: error:")
+    assert said.count("\n") == 1
+
+
+def test_text_is_read_from_a_store_as_from_a_disk(made: Path, store: Store, tmp_path: Path) -> None:
+    upload(made / "text", store.place("text"))
+    with atomic_file(store.place("text/notes.csv.gz")) as file:
+        file.write(b"not read")
+    settings = bertprep.ShardSettings(shards=3)
+    for number, given in enumerate(([f"{store.url}/text/text_*.txt"], [f"{store.url}/text/text_{n}.txt" for n in range(3)])):
+        shard(given, settings, workdir=tmp_path / str(number), corpus="mine", workers=1)
+        assert sums(tmp_path / str(number) / "sharded") == sums(made / "data" / "sharded")
+    with pytest.raises(UsageError, match="does not exist"):
+        shard([f"{store.url}/text/none.txt"], settings, workdir=tmp_path / "none", corpus="mine", workers=1)

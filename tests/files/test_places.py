@@ -1,0 +1,471 @@
+"""URLs as paths: what they name, and that objects come whole and once, whatever the store and the network do."""
+
+import hashlib
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+
+from bertprep import pool
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files import object_store
+from bertprep.files.atomic import atomic_file, atomic_folder, temporary_folder
+from bertprep.files.lock import locked
+from bertprep.files.places import CACHE_GB, ObjectPath, local_copy, place, put, sizes_of
+from bertprep.untrusted import read_bounded
+from bertprep.workspace.manifest import sha256_of
+from tests.object_store import Fault, Store, store
+
+__all__ = ["store"]  # a fixture
+
+
+def write(path: Path, data: bytes, *, replace: bool = False) -> None:
+    with atomic_file(path, replace=replace) as file:
+        file.write(data)
+
+
+def copies_of(folder: Path) -> list[Path]:
+    return [path for path in (folder / "copies of objects").glob("*") if not path.name.startswith(".")]
+
+
+def test_a_url_is_a_path() -> None:
+    path = place("s3://bucket/data/sharded") / "mine" / "part-0.tfrecord.gz"
+    assert str(path) == f"{path}" == path.as_posix() == "s3://bucket/data/sharded/mine/part-0.tfrecord.gz"
+    assert (path.name, path.suffix, path.suffixes, path.stem) == (
+        "part-0.tfrecord.gz",
+        ".gz",
+        [".tfrecord", ".gz"],
+        "part-0.tfrecord",
+    )
+    assert path.with_name("b") == place("s3://bucket/data/sharded/mine/b") != place("s3://other/data/sharded/mine/b")
+    assert path.parent.parent / "mine" == path.parent
+    assert [str(above) for above in path.parents][-2:] == ["s3://bucket/data", "s3://bucket"]
+    assert place("s3://bucket").parent == place("s3://bucket/")
+    assert path.relative_to(place("s3://bucket/data")) == Path("sharded/mine/part-0.tfrecord.gz")
+    assert not isinstance(path.relative_to(place("s3://bucket/data")), ObjectPath)
+    assert path.is_relative_to(place("s3://bucket/data"))
+    assert path.absolute() is path.resolve() is path
+    assert pickle.loads(pickle.dumps(path)) == deepcopy(path) == path
+    assert len({path, pickle.loads(pickle.dumps(path))}) == 1
+    assert sorted([place("gs://b/2"), place("gs://b/1")])[0].name == "1"
+    assert (path.scheme, path.bucket, path.key) == ("s3", "bucket", "data/sharded/mine/part-0.tfrecord.gz")  # type: ignore[attr-defined]
+
+
+def test_a_local_path_is_a_plain_path(tmp_path: Path) -> None:
+    for text in ("data", "/tmp/x", "a:b/c", "./s3:", "~/x"):
+        assert type(place(text)) is type(Path(text))
+        assert place(text) == Path(text)
+    assert place(tmp_path) is tmp_path
+    assert place("file:///tmp/my%20text.txt") == place("file://localhost/tmp/my%20text.txt") == Path("/tmp/my text.txt")
+    assert place(Path("s3://bucket/x")) == place("S3://bucket/x") == place("s3://bucket//x/")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://host/x", "unknown kind of URL; there are s3://, gs://, az://, memory://, file://"),
+        ("://x", "unknown kind"),
+        ("s3://", "no name of a bucket"),
+        ("s3:///key", "no name of a bucket"),
+        ("s3://../x", "no name of a bucket"),
+        ("s3://user:password@host/x", "no name of a bucket"),
+        ("s3://bucket/a/../../b", '".."'),
+        ("s3://bucket/x?versionId=1", "a query"),
+        ("s3://bucket/x#y", "a query or a fragment"),
+        ("s3://bucket/a\nb", "control characters"),
+        ("s3://bucket/\x1b[2J", "control characters"),
+        ("s3://bucket/" + "k" * 1025, "longer than"),
+        ("file://host/x", "not the URL of a file of this machine"),
+        ("file:///x%00y", "not the URL of a file"),
+        ("file://[x", "is not a URL"),
+    ],
+)
+def test_a_url_is_checked_at_the_door(url: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said) as error:
+        place(url)
+    assert str(error.value).isprintable()
+
+
+def test_an_object_is_never_taken_for_a_local_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = place("s3://bucket/x")
+    for use in (os.fspath, open, os.stat, lambda path: path.touch(), lambda path: path.rename("y"), bytes):
+        with pytest.raises(TypeError, match="not a file of this machine"):
+            use(path)
+    with pytest.raises(ValueError, match="atomic_file"):
+        path.write_text("x")
+    for joined in (path / "../y", path / "/etc/passwd", path / "a\nb"):
+        with pytest.raises(BertprepError):
+            joined.exists()
+    with pytest.raises(BertprepError, match="no store can do"), atomic_folder(path):
+        pass
+    assert not any(tmp_path.iterdir())
+
+
+def test_what_is_written_is_read_listed_and_removed(store: Store) -> None:
+    folder = store.place("data/sharded")
+    names = ["a.txt", "training/b 1.txt", "training/b 2.txt", "training/ü#%25.txt", ".hidden/c.txt"]
+    for name in names:
+        write(folder / name, name.encode())
+    write(folder / "empty", b"")
+    assert (folder / "training" / "ü#%25.txt").read_text(encoding="utf-8") == "training/ü#%25.txt"
+    assert (folder / "empty").read_bytes() == b""
+    inside = {path.name: path for path in folder.iterdir()}
+    assert sorted(inside) == [".hidden", "a.txt", "empty", "training"]
+    asked = len(store.asked)
+    assert inside["training"].is_dir()
+    assert not inside["training"].is_file()
+    assert inside["a.txt"].is_file()
+    assert inside["a.txt"].stat().st_size == 5
+    assert len(store.asked) == asked  # the listing said it
+    assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.txt")) == sorted(names)
+    assert [path.name for path in sorted(folder.glob("*/b*"))] == ["b 1.txt", "b 2.txt"]
+    assert [path.name for path in folder.glob("[!.]*.txt")] == ["a.txt"]
+    assert not list((folder / "nothing").rglob("*"))
+    with pytest.raises(FileNotFoundError):
+        list((folder / "nothing").iterdir())
+    assert sizes_of(folder, [*names, "missing"]) == {name: len(name.encode()) for name in names}
+    assert folder.is_dir()
+    assert folder.exists()
+    assert not folder.is_file()
+    assert not folder.is_symlink()
+    assert not (folder / "a").exists()
+    assert not (folder / "a").is_dir()
+    assert store.place().is_dir()
+    assert (folder / "a.txt").stat().st_mtime_ns > 0
+    (folder / "a.txt").unlink()
+    (folder / "a.txt").unlink(missing_ok=True)
+    assert not (folder / "a.txt").exists()
+    with pytest.raises(FileNotFoundError):
+        (folder / "a.txt").read_bytes()
+
+
+def test_an_object_is_written_once(store: Store) -> None:
+    path = store.place("x")
+    assert put(path, b"first")
+    assert not put(path, b"first")
+    with pytest.raises(
+        BertprepError, match=f"{hashlib.sha256(b'first').hexdigest()[:16]}.*{hashlib.sha256(b'other').hexdigest()[:16]}"
+    ):
+        write(path, b"other")
+    assert path.read_bytes() == b"first"
+    write(path, b"other", replace=True)
+    assert path.read_bytes() == b"other"
+    store.request("PUT", "foreign", b"by another tool, without a sum")
+    assert not put(store.place("foreign"), b"by another tool, without a sum")
+    with pytest.raises(BertprepError, match="is there already"):
+        put(store.place("foreign"), b"else")
+
+
+def test_a_failed_write_leaves_nothing(store: Store) -> None:
+    def write_and_fail() -> None:
+        with atomic_file(store.place("x")) as file:
+            file.write(b"half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_and_fail()
+    assert not any("PUT" in asked for asked in store.asked)
+
+
+def test_a_large_object_goes_up_in_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "ONE_PUT_BYTES", 6 << 20)
+    monkeypatch.setattr(object_store, "_PART_BYTES", 5 << 20)
+    data = os.urandom(1 << 20) * 11
+    write(store.place("x"), data)
+    assert store.count("POST", "x") == 2  # begun and completed
+    assert sha256_of(store.place("x")) == hashlib.sha256(data).hexdigest()
+    write(store.place("x"), data)
+    with pytest.raises(BertprepError, match="is there already"):
+        write(store.place("x"), data + b"1")
+    write(store.place("x"), data + b"1", replace=True)
+    assert store.place("x").stat().st_size == len(data) + 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("PUT", times=5, status=503, code="SlowDown"),
+        Fault("PUT", times=5, status=500, code="InternalError"),
+        Fault("PUT", times=2, status=409, code="ConditionalRequestConflict"),
+        Fault("PUT", times=3, cut=True),
+        Fault("PUT", lose=True),
+        Fault("PUT", times=4, lose=True),
+        Fault("PUT", stall=True),
+    ],
+    ids=str,
+)
+def test_a_write_outlasts_trouble(fault: Fault, store: Store) -> None:
+    store.faults.append(fault)
+    put(store.place("x"), b"data")
+    assert fault.times == 0
+    assert store.place("x").read_bytes() == b"data"
+
+
+def test_a_lost_answer_to_a_write_of_other_bytes_is_no_success(store: Store) -> None:
+    store.request("PUT", "x", b"another run's")
+    store.faults.append(Fault("PUT", lose=True))
+    with pytest.raises(BertprepError, match="is there already with sha256"):
+        put(store.place("x"), b"data")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("GET", times=4, status=503, code="SlowDown"),
+        Fault("GET", times=3, cut=True),
+        Fault("GET", times=3, cut_after=1000),
+        Fault("GET", stall=True),
+        Fault("HEAD", times=3, status=500),
+        Fault("HEAD", times=3, cut=True),
+    ],
+    ids=str,
+)
+def test_a_reading_outlasts_trouble(fault: Fault, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "BLOCK_BYTES", 1 << 16)
+    data = os.urandom(300_000)
+    put(store.place("x"), data)
+    store.faults.append(fault)
+    assert local_copy(store.place("x"), hashlib.sha256(data).hexdigest()).read_bytes() == data
+    assert fault.times == 0
+    assert store.place("x").read_bytes() == data
+
+
+def test_patience_ends(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    store.faults.append(Fault("GET", times=None, status=503, code="SlowDown"))
+    with pytest.raises(BertprepError, match=r"x: the store answers 503 SlowDown .*given up after 8 tries; the same command"):
+        store.place("x").read_bytes()
+    assert "trying again" in capsys.readouterr().err
+    store.faults[:] = [Fault("GET", times=None, cut=True)]
+    with pytest.raises(BertprepError, match=f"x: the connection to {store.address} broke.*; given up after 8 tries"):
+        store.place("x").read_bytes()
+
+
+def test_a_store_that_is_not_there_is_one_line(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        object_store.forget()
+        with pytest.raises(BertprepError, match=rf"{address} cannot be reached \(Connection refused\); given up after 8 tries"):
+            store.place("x").exists()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "said"),
+    [
+        (403, "AccessDenied", "is not permitted, the store answers 403 AccessDenied .*credentials"),
+        (403, "InvalidAccessKeyId", "is not permitted, the store answers 403 InvalidAccessKeyId"),
+        (400, "ExpiredToken", "the store answers 400 ExpiredToken"),
+        (301, "PermanentRedirect", "another region than us-east-1; set AWS_REGION"),
+        (400, "AuthorizationHeaderMalformed", "another region"),
+        (404, "NoSuchBucket", "there is no such bucket"),
+    ],
+)
+def test_a_refusal_is_one_line_and_is_not_retried(status: int, code: str, said: str, store: Store) -> None:
+    for method, use in (
+        ("GET", Path.read_bytes),
+        ("GET", lambda path: path.is_dir()),
+        ("PUT", lambda path: put(path, b"data")),
+    ):
+        store.faults[:] = [Fault(method, times=None, status=status, code=code)]
+        store.asked.clear()
+        with pytest.raises(BertprepError, match=said) as error:
+            use(store.place("x"))
+        assert "\n" not in str(error.value)
+        assert len(store.asked) == 1
+
+
+def test_missing_credentials_and_addresses_are_one_line(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BertprepError, match="s3://no-such-bucket: there is no such bucket"):
+        put(place("s3://no-such-bucket/x"), b"data")
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "false")
+    object_store.forget()
+    with pytest.raises(BertprepError, match="set AWS_ALLOW_HTTP=true"):
+        put(store.place("x"), b"data")
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", store.address)
+    store.faults += [Fault(method, "latest/.*", times=None, status=404) for method in ("PUT", "GET")]
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+        object_store.forget()
+        with pytest.raises(BertprepError, match="no credentials for it; set AWS_ACCESS_KEY_ID"):
+            put(store.place("x"), b"data")
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(BertprepError, match="AZURE_STORAGE_ACCOUNT_NAME"):
+        place("az://container/x").exists()
+
+
+def test_what_is_to_be_installed_is_said() -> None:
+    program = (
+        "import sys; sys.modules['obstore'] = None\n"
+        "from bertprep.errors import UsageError; from bertprep.files.places import place\n"
+        "try: place('s3://bucket/x').exists()\nexcept UsageError as error: print(error)"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert 'pip install "bertprep[cloud]"' in found.stdout
+
+
+def test_obstore_is_not_loaded_without_a_url() -> None:
+    program = "import sys, bertprep.cli, bertprep.pool; from bertprep.files import atomic, places; places.place('x').exists()\n"
+    subprocess.run([sys.executable, "-c", program + "assert 'obstore' not in sys.modules"], check=True)
+
+
+def test_a_copy_is_downloaded_once_and_again_when_the_object_changes(store: Store, tmp_path: Path) -> None:
+    path = store.place("x.tar.gz")
+    put(path, b"first")
+    kept = local_copy(path)
+    assert kept.read_bytes() == b"first"
+    assert kept.name.endswith(".tar.gz")
+    assert local_copy(path) == kept
+    assert store.count("GET") == 1
+    kept.write_bytes(b"cut")  # a disk that lost some of it
+    assert local_copy(path).read_bytes() == b"first"
+    write(path, b"other", replace=True)
+    assert local_copy(path).read_bytes() == b"other"
+    assert len(copies_of(tmp_path)) == 2
+    put(store.place("empty"), b"")
+    assert local_copy(store.place("empty")).read_bytes() == b""
+    local = tmp_path / "local"
+    assert local_copy(local) is local
+    with pytest.raises(FileNotFoundError):
+        local_copy(store.place("missing"))
+
+
+def test_processes_and_threads_share_one_download(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "BLOCK_BYTES", 1 << 16)
+    data = os.urandom(200_000)
+    put(store.place("x"), data)
+    threads = [threading.Thread(target=local_copy, args=(store.place("x"),)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = dict(pool.run(local_copy, [(str(number), store.place("x")) for number in range(3)], workers=2))
+    assert {path.read_bytes() for path in found.values()} == {data}
+    assert store.count("GET") == 4  # of a block each
+
+
+def test_a_copy_with_another_sum_is_refused(store: Store, tmp_path: Path) -> None:
+    put(store.place("x"), b"damaged")
+    with pytest.raises(BertprepError, match=r"x: has sha256 .* expected 0000"):
+        local_copy(store.place("x"), "0" * 64)
+    assert not copies_of(tmp_path)
+
+
+def test_the_longest_unused_copies_make_room(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE_GB, "0.00025")
+    copies = []
+    for number in range(3):
+        put(store.place(str(number)), os.urandom(100_000))
+        copies.append(local_copy(store.place(str(number))))
+    assert all(copy.exists() for copy in copies)  # all were used this minute
+    for copy, age in zip(copies, (200, 300, 100), strict=True):
+        os.utime(copy, (copy.stat().st_atime - age, copy.stat().st_mtime - 1000))
+    with copies[1].open("rb") as file:
+        put(store.place("3"), os.urandom(100_000))
+        newest = local_copy(store.place("3"))
+        assert sorted(copies_of(tmp_path)) == sorted([copies[2], newest])
+        assert len(file.read()) == 100_000  # whoever has it open still has it
+    monkeypatch.setenv(CACHE_GB, "much")
+    with pytest.raises(BertprepError, match="BERTPREP_OBJECT_CACHE_GB=much: must be a number"):
+        local_copy(store.place("0"))
+
+
+def test_an_object_that_changes_or_vanishes_while_it_is_read_is_one_line(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(store.place("folder/x"), b"data")
+    (listed,) = store.place("folder").iterdir()
+    listed.with_name("x").unlink()
+    for read in (Path.read_bytes, local_copy):
+        with pytest.raises(BertprepError, match="the store listed it, and no longer has it"):
+            read(listed)
+    monkeypatch.setattr(object_store, "BLOCK_BYTES", 4)
+    put(store.place("y"), b"first bytes")
+    blocks = object_store.blocks(store.place("y"), object_store.look(store.place("y")))  # type: ignore[arg-type]
+    assert next(blocks) == b"firs"
+    write(store.place("y"), b"other bytes", replace=True)
+    with pytest.raises(BertprepError, match="was replaced while it was read"):
+        next(blocks)
+
+
+def test_a_sum_is_of_the_bytes_and_not_of_what_their_writer_says(store: Store) -> None:
+    lie = hashlib.sha256(b"other").hexdigest()
+    assert store.request("PUT", "x", b"damaged", {"x-amz-meta-sha256": lie}) == 200
+    assert sha256_of(store.place("x")) == hashlib.sha256(b"damaged").hexdigest()
+    assert read_bounded(store.place("x")) == b"damaged"
+    with pytest.raises(ValueError, match="expected at most 3"):
+        read_bounded(store.place("x"), 3)
+
+
+def test_folders_and_locks_of_a_store(store: Store) -> None:
+    with locked(store.place("data")), locked(store.place("data")):  # there is none
+        pass
+    with temporary_folder(store.place("data/x")) as folder:
+        assert folder.is_dir()
+        assert not isinstance(folder, ObjectPath)
+    assert not folder.exists()
+    assert not store.asked
+
+
+def test_workers_of_a_process_that_used_a_store_can_use_it(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("local").write_bytes(b"local")
+    paths = [*(store.place(str(number)) for number in range(4)), Path("local")]
+    for path in paths[:4]:
+        put(path, path.name.encode())
+    found = dict(pool.run(Path.read_bytes, [(path.name, path) for path in paths], workers=2))
+    assert found == {path.name: path.name.encode() for path in paths}
+
+
+def test_a_fork_of_a_process_that_used_a_store_says_so_and_does_not_hang(store: Store) -> None:
+    put(store.place("x"), b"data")
+    reading, writing = os.pipe()
+    if not (child := os.fork()):
+        try:
+            store.place("x").read_bytes()
+        except BertprepError as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    with os.fdopen(reading, "rb") as said:
+        assert b"is a fork of one that has used a store" in said.read()
+
+
+def test_a_script_without_a_guard_is_not_run_again_by_its_workers(store: Store, tmp_path: Path) -> None:
+    put(store.place("x"), b"data")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from pathlib import Path\nfrom bertprep import pool\nfrom bertprep.files.places import place\n"
+        f"path = place('{store.place('x')}')\nprint(path.exists())\n"
+        "print(sorted(pool.run(Path.read_bytes, [('1', path), ('2', path)], workers=2)))\n"
+    )
+    found = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert found.stdout.split("\n") == ["True", "[('1', b'data'), ('2', b'data')]", ""]
+
+
+def test_memory_is_a_store_of_one_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(object_store.forget)
+    monkeypatch.setenv("BERTPREP_OBJECT_CACHE", str(tmp_path))
+    object_store.forget()
+    path = place("memory://bucket/a/b.txt")
+    write(path, b"data")
+    assert path.read_bytes() == local_copy(path).read_bytes() == b"data"
+    assert [str(each) for each in place("memory://bucket").rglob("*.txt")] == [str(path)]
+    with pytest.raises(BertprepError, match="is there already"):
+        write(path, b"else")
+    found = dict(pool.run(Path.read_bytes, [("1", path), ("2", path)], workers=2))
+    assert found == {"1": b"data", "2": b"data"}
+    object_store.forget()
+    assert not path.exists()
