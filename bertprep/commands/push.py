@@ -239,7 +239,8 @@ def _contents(data_set: DataSet, pushed: PushedSet, vocabulary: Vocabulary, publ
     """The files of the repository: the records first, then what lies beside them."""
     from bertprep.instances.tokenizer_files import tokenizer_files
     from bertprep.reporting.data_set_card import card, croissant, name_on_hub
-    from bertprep.sources.pushed import CARD, CROISSANT, manifest_bytes
+    from bertprep.sources.data_files import CARD
+    from bertprep.sources.pushed import CROISSANT, manifest_bytes
     from bertprep.sources.transfer.upload import Content
     from bertprep.workspace.manifest import sha256_of_questions
 

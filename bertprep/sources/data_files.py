@@ -30,7 +30,8 @@ from bertprep.terminal import printable
 from bertprep.untrusted import LONGEST_NAME, LONGEST_PATH, MOST_LEVELS
 from bertprep.workspace.layout import TRAIN
 
-CARD, CARDS = "README.md", ("README.md", ".huggingface.yaml")
+CARD = "README.md"
+CARDS = (CARD, ".huggingface.yaml")
 """Files that may have `configs`; the second is YAML as a whole, and prevails."""
 CONVERTED = "refs/convert/parquet"
 """The revision of the Hub's own conversion."""
@@ -47,7 +48,7 @@ _KEYWORDS = {
 _SHARDED = re.compile(r"data/([^/]*)-[0-9]{5}-of-[0-9]{5}[^/]*\.[^/]*")
 _IN_FOLDERS = ("**/{}/**", "**/{}[-._ 0-9]*/**", "**/*[-._ 0-9]{}/**", "**/*[-._ 0-9]{}[-._ 0-9]*/**")
 _IN_NAMES = ("**/{}[-._ 0-9]*", "**/*[-._ 0-9]{}[-._ 0-9]*")
-_NO_DATA = {"README.md", "config.json", "dataset_info.json", "dataset_infos.json", "dummy_data.zip", "dataset_dict.json"}
+_NO_DATA = {CARD, "config.json", "dataset_info.json", "dataset_infos.json", "dummy_data.zip", "dataset_dict.json"}
 _PART = re.compile(r"partial-(.+)")
 _NULLS = ("", "~", "null", "Null", "NULL")
 
