@@ -133,13 +133,19 @@ def push(
         contents = _contents(data_set, pushed, vocabulary, _day_of_first_push(remote, state))
         if state is None:
             remote.create(private=private)
-        published = remote.publish(contents, (*earlier.files, *BESIDE) if earlier else (), message=pushed.title)
+
+        def removable(now: State) -> tuple[str, ...]:
+            earlier = _earlier(remote, now, private)
+            _check_same(remote, earlier, manifest)
+            return (*earlier.files, *BESIDE) if earlier else ()
+
+        published = remote.publish(contents, removable, message=pushed.title)
     return Pushed(repository, remote.url, published.commit, manifest.files, list(published.changed), list(published.deleted))
 
 
 def _earlier(remote: DatasetRepository, state: State | None, private: bool) -> Manifest | None:
     """The manifest of an earlier push; None for a new or empty repository. Raises where there is anything else."""
-    from bertprep.sources.pushed import CARD, manifest_in
+    from bertprep.sources.pushed import manifest_in
     from bertprep.sources.transfer.upload import own_paths
 
     if state is None:
@@ -149,7 +155,7 @@ def _earlier(remote: DatasetRepository, state: State | None, private: bool) -> M
     advice = f"name another repository, or delete this one at {remote.url}/settings"
     content = remote.read(state, MANIFEST, MOST_BYTES)
     if content is None:
-        if foreign := [path for path in own_paths(state) if path != CARD]:
+        if foreign := own_paths(state):
             raise BertprepError(f"{remote.url}: holds {foreign[0]}, which is no push of bertprep; {advice}")
         return None
     try:
@@ -233,7 +239,8 @@ def _contents(data_set: DataSet, pushed: PushedSet, vocabulary: Vocabulary, publ
     """The files of the repository: the records first, then what lies beside them."""
     from bertprep.instances.tokenizer_files import tokenizer_files
     from bertprep.reporting.data_set_card import card, croissant, name_on_hub
-    from bertprep.sources.pushed import CARD, CROISSANT, manifest_bytes
+    from bertprep.sources.data_files import CARD
+    from bertprep.sources.pushed import CROISSANT, manifest_bytes
     from bertprep.sources.transfer.upload import Content
     from bertprep.workspace.manifest import sha256_of_questions
 

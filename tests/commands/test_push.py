@@ -279,6 +279,7 @@ REFUSED: dict[str, tuple[Callable[[Case], Any], str]] = {
     ),
     "offline": (lambda it: it.environment.setattr(constants, "HF_HUB_OFFLINE", True), "HF_HUB_OFFLINE forbids any request"),
     "taken": (lambda it: it.hub.put(REPOSITORY, {"data.csv": b"a,b"}), "holds data.csv, which is no push of bertprep; name an"),
+    "a card by hand": (lambda it: it.hub.put(REPOSITORY, {"README.md": b"# Mine"}), "holds README.md, which is no push of"),
     "another manifest": (lambda it: it.hub.put(REPOSITORY, {MANIFEST: b'{"name": "an app"}'}), "its manifest.json is not one"),
     "another corpus": (lambda it: it.hub.put(REPOSITORY, other(it.records)), "whose corpus is theirs, and not mine; name"),
     "unfinished": (lambda it: (it.records / "manifest.json.journal").touch(), "is not finished; run the command that makes it"),
@@ -338,6 +339,44 @@ def test_a_private_push_does_not_become_public(hub: HubServer, records: Path) ->
         bertprep.push(records, NAME, private=True)
     bertprep.push(records, "me/secret", private=True)
     assert hub.uploads.private == {"datasets/me/secret"}
+
+    hub.before["/api/repos/create"] = lambda: hub.put("datasets/me/later", {})
+    with pytest.raises(UsageError, match=r"--private: .*/later is public; make it private in its settings"):
+        bertprep.push(records, "me/later", private=True)
+    assert not files_on(hub, "me/later")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "says"),
+    [
+        (lambda _: {"data.csv": b"a,b"}, "holds data.csv, which is no push of bertprep; name another"),
+        (lambda records: other(records), "holds another data set, whose corpus is theirs, and not mine; name another"),
+    ],
+)
+def test_what_somebody_else_commits_meanwhile_is_not_replaced(
+    theirs: Callable[[Path], dict[str, bytes]], says: str, hub: HubServer, records: Path
+) -> None:
+    files = theirs(records)
+    hub.before["/commit/main"] = lambda: hub.put(REPOSITORY, files)
+    with pytest.raises(BertprepError, match=says):
+        bertprep.push(records, NAME)
+    assert files_on(hub) == files
+
+
+def test_what_a_push_of_ours_brought_meanwhile_is_replaced_whole(
+    hub: HubServer, records: Path, pushed_files: dict[str, bytes], tmp_path: Path
+) -> None:
+    dealt = bertprep.convert(records, tmp_path / "dealt", to="parquet", shards=1).target
+    hub.before["/commit/main"] = lambda: hub.put(REPOSITORY, dict(pushed_files))
+    pushed = bertprep.push(dealt, NAME)
+    assert pushed.deleted == ["train/mine_training_00001.parquet"]
+    assert set(pushed.files) == {path for path in files_on(hub) if path.endswith(".parquet")}
+
+    hub.put(REPOSITORY, dict(pushed_files))
+    hub.fail("/commit/main", lost=True)
+    pushed = bertprep.push(dealt, NAME)
+    assert pushed.deleted == ["train/mine_training_00001.parquet"]
+    assert MANIFEST in pushed.changed
 
 
 @pytest.mark.parametrize(
