@@ -122,6 +122,11 @@ def push(
         state = remote.look()
         earlier = _earlier(remote, state, private)
         _check_same(remote, earlier, data_set.manifest)
+        if data_set.vocabulary is None:
+            raise BertprepError(
+                f"{data_set.folder}: has no {VOCABULARY}, without which nobody can use the records; put the one they were made "
+                "with there"
+            )
         data_set = _as_parquet(data_set, Path(workdir), repository, workers, progress=progress)
         if not data_set.manifest:
             raise BertprepError(f"{data_set.folder}: has no {MANIFEST} of its Parquet files; name the folder it was made of")
@@ -182,12 +187,16 @@ def _as_parquet(data_set: DataSet, workdir: Path, repository: str, workers: int,
     """The data set as Parquet files with a manifest: itself, or what `convert` makes or has made of it."""
     from bertprep.commands.convert import convert
     from bertprep.records.data_sets import find_records
+    from bertprep.workspace.manifest import read_manifest
 
     if data_set.manifest and all(name.endswith(f".{RecordFormat.PARQUET}") for name in data_set.files):
         return data_set
     of_settings = data_set.folder.absolute().parent
     if of_settings.parent.name in RECORD_FORMATS:
         target = Workspace(of_settings.parents[1]).records(RecordFormat.PARQUET, of_settings.name, data_set.folder.name)
+        made = read_manifest(target)  # by create, which makes the same records of the same settings in every format
+        if made and data_set.manifest and made.made_with == data_set.manifest.made_with:
+            return find_records(target)
     else:
         target = Workspace(workdir).records(RecordFormat.PARQUET, *repository.split("/"))
     converted = convert(data_set.folder, target, to=RecordFormat.PARQUET, workers=workers, progress=progress)
@@ -203,11 +212,7 @@ def _describe(
     from bertprep.reporting.data_set_card import PushedSet, name_on_hub
     from bertprep.workspace.manifest import sha256_of_vocabulary
 
-    if data_set.vocabulary is None:
-        raise BertprepError(
-            f"{data_set.folder}: has no {VOCABULARY}, without which nobody can use the records; put the one they were made "
-            "with there"
-        )
+    assert data_set.vocabulary is not None  # as of its source, of which it is a copy
     vocabulary = load_vocabulary(data_set.vocabulary)
     if (expected := sha256_of_vocabulary(manifest)) not in (None, vocabulary.sha256):
         raise BertprepError(

@@ -321,6 +321,30 @@ def damage(records: Path) -> None:
     first.write_bytes(data)
 
 
+def test_parquet_that_create_made_beside_is_what_goes_up(hub: HubServer, made: Path, tmp_path: Path) -> None:
+    workdir = shutil.copytree(made, tmp_path / "data")
+    settings = InstanceSettings(seq=32, pred=4, dupe=1)
+    created = bertprep.create(settings=settings, corpus="mine", formats="parquet", vocab=VOCABULARY, workdir=workdir)
+    [tfrecords] = (workdir / "tfrecord").glob("*/mine")
+    before = sums(created.folders["parquet"])
+    bertprep.push(tfrecords, NAME)
+    assert sums(created.folders["parquet"]) == before
+    assert (
+        files_on(hub)["train/mine_training_00000.parquet"]
+        == next(created.folders["parquet"].rglob("*training_00000.parquet")).read_bytes()
+    )
+
+
+@pytest.mark.usefixtures("hub")
+def test_records_without_a_vocabulary_are_refused_before_they_are_converted(made: Path, tmp_path: Path) -> None:
+    [tfrecords] = (made / "tfrecord").glob("*/mine")
+    alone = shutil.copytree(tfrecords, tmp_path / "alone")
+    (alone / "vocab.txt").unlink()
+    with pytest.raises(BertprepError, match=r"has no vocab\.txt"):
+        bertprep.push(alone, NAME, workdir=tmp_path)
+    assert not (tmp_path / "parquet").exists()
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_refused_push_changes_nothing(case: str, hub: HubServer, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare, says = REFUSED[case]
