@@ -86,6 +86,9 @@ class HubServer:
         self.files: dict[str, bytes] = {}
         self.faults: dict[str, Fault] = {}
         self.answers: dict[str, Callable[[str], Answer]] = {}  # end of a path -> the answer to a query
+        self.before: dict[
+            str, Callable[[], object]
+        ] = {}  # end of a path -> what somebody else does just before it is written to
         self.store = ""
         self.bytes_per_second = 0
         self.uploads = hub_uploads.Uploads()
@@ -210,6 +213,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(fault.status, b"no", {"Retry-After": fault.retry_after} if fault.retry_after else {})
         else:
             with self.hub.lock:
+                for end in [end for end in self.hub.before if path.endswith(end)]:
+                    self.hub.before.pop(end)()
                 answer = hub_uploads.answer_to(self.hub, self.command, self.path, body, self._token())
                 self.hub.lock.notify_all()
             if fault.lost:
