@@ -36,12 +36,29 @@ CREATE = ["create", *SETTINGS, "--vocab-size", "400", "--format", "tfrecord,arro
 TEXTS = [f"../text/text_{number}.txt" for number in range(10)]
 FILES = ["create", *SETTINGS, "--input", *TEXTS, "--output", "records", "--vocab", str(GOLDEN / "vocab.txt"), "--workers", "1"]
 CONVERT = ["convert", "records/tfrecord", "converted", "--to", "arrow", "--shards", "11", "--workers", "1"]
+TASK = [
+    *(
+        "create",
+        "--task",
+        "glue",
+        "--name",
+        "mine",
+        "--input",
+        "../labelled",
+        "--output",
+        "records",
+        "--format",
+        "arrow,parquet",
+    ),
+    *("--vocab", str(GOLDEN / "vocab.txt"), "--workers", "1"),
+]
 RUNS = {
     "shard": (SHARD, []),
     "shard-json-lines": (CLEANED, []),
     "create": (CREATE, [SHARD]),
     "create-of-files": (FILES, []),
     "convert": (CONVERT, [FILES]),
+    "task": (TASK, []),
 }
 
 
@@ -56,6 +73,10 @@ def course(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
         documents = path.read_text().split("\n\n")
         lines = "".join(json.dumps({"text": document}) + "\n" for document in documents if document)
         (course / "lines" / f"{path.stem}.jsonl").write_text(lines)
+    (course / "labelled").mkdir()
+    for split in ("train", "dev", "test"):
+        lines = "".join(f"text {number}\t{'good' if number % 2 else 'bad'}\n" for number in range(20))
+        (course / "labelled" / f"{split}.tsv").write_text(f"sentence\tlabel\n{lines}")
     for name, (command, before) in RUNS.items():
         (course / f"{name}-beginning").mkdir()
         run_here(course / f"{name}-beginning", before)
