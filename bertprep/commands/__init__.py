@@ -15,6 +15,7 @@ from bertprep.config import DEFAULT_FORMATS, Dialect, InstanceSettings
 from bertprep.errors import UsageError
 from bertprep.files.places import place
 from bertprep.options import add_options, existing_path, how_many_at_once, read_options, whole_number
+from bertprep.terminal import tell
 from bertprep.workspace.layout import SPLIT_NAMES, TRAINING
 from bertprep.workspace.parts import FINISH, Part, read_part
 
@@ -72,6 +73,12 @@ def add_part(parser: argparse.ArgumentParser) -> None:
         "kubernetes/N takes I from the Job; parts may run at the same time, on any machines",
     )  # fmt: skip
     group.add_argument("--finish", action="store_true", help="make nothing: check that all parts are there, and finish")
+
+
+def tell_finished(options: argparse.Namespace) -> None:
+    """Print that --finish has found nothing missing."""
+    if options.finish:
+        tell("all parts are there, and the manifest is written")
 
 
 def part_of(options: argparse.Namespace) -> Part | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertprep import pool
-from bertprep.commands import add_part, add_workers, part_of, split_rows
+from bertprep.commands import add_part, add_workers, part_of, split_rows, tell_finished
 from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, SQUAD, Dialect, RecordFormat, check_format
 from bertprep.errors import UsageError
 from bertprep.files.places import place, real_path
@@ -93,6 +93,7 @@ def run(options: argparse.Namespace) -> None:
     )
     how = f"made in {converted.seconds:.1f} s" if converted.made else "nothing was missing"
     tell(f"{how}: {converted.target}")
+    tell_finished(options)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from bertprep.commands import (
     record_arguments,
     split_rows,
     task_records,
+    tell_finished,
 )
 from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, Dialect, InstanceSettings
 from bertprep.errors import UsageError
@@ -50,6 +51,7 @@ def run(options: argparse.Namespace) -> None:
         f"made in {created.seconds:.1f} s in" if created.made else "nothing was missing in",
         *(f"  {folder}" for folder in created.folders.values()),
     )
+    tell_finished(options)
 
 
 def create(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertprep import pool
-from bertprep.commands import add_corpus, add_part, add_verify, add_workers, part_of, split_rows
+from bertprep.commands import add_corpus, add_part, add_verify, add_workers, part_of, split_rows, tell_finished
 from bertprep.config import HASH, ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.places import is_object, place
@@ -80,6 +80,7 @@ def run(options: argparse.Namespace) -> None:
     for cause, why in _WHY_DROPPED.items():
         if count := manifest.counts.get(cause):
             tell(f"{count:,} documents were dropped: {why}")
+    tell_finished(options)
 
 
 def shard(

@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from bertprep import pool
-from bertprep.commands import DEFAULT_VOCABULARY_SIZE, Created, part_of, split_rows
+from bertprep.commands import DEFAULT_VOCABULARY_SIZE, Created, part_of, split_rows, tell_finished
 from bertprep.config import (
     DEFAULT_DIALECT,
     DEFAULT_FORMATS,
@@ -102,6 +102,7 @@ def run(options: argparse.Namespace) -> None:
         f"made in {created.seconds:.1f} s in" if created.made else "nothing was missing in",
         *(f"  {folder}" for folder in created.folders.values()),
     )
+    tell_finished(options)
 
 
 def _check_fits(options: argparse.Namespace, task: str) -> None:

@@ -11,6 +11,7 @@ nothing.
 
 import errno
 import fcntl
+import filecmp
 import hashlib
 import mmap
 import os
@@ -66,10 +67,13 @@ class AtomicFile:
     cache.
     """
 
-    def __init__(self, path: Path, *, direct: bool = False, mode: int = 0o666, tidies: bool = True) -> None:
-        """`tidies` is for removing the leftovers of this name, which takes a listing of the folder."""
+    def __init__(
+        self, path: Path, *, direct: bool = False, mode: int = 0o666, keeps: bool = False, tidies: bool = True
+    ) -> None:
+        """`keeps` is that of `atomic_file`; `tidies` is for removing leftovers of this name, which takes a listing."""
         self.path = path
         self.size_bytes = 0
+        self._keeps = keeps
         self._temporary, self._descriptor = _make_temporary(path, partial(_make_file, mode=mode), tidies=tidies)
         self._direct = direct and hasattr(os, "O_DIRECT") and self._set_direct(True)
 
@@ -99,7 +103,10 @@ class AtomicFile:
     def commit(self) -> None:
         """Sync the bytes to the disk, then give the file its name."""
         os.fsync(self._descriptor)
-        self._temporary.replace(self.path)
+        if self._keeps and (self._link() or self._is_equal()):
+            self.discard()
+        else:
+            self._temporary.replace(self.path)
         self._close()  # with the lock, so not before the file has its name
         sync_folder(self.path.parent)
 
@@ -110,17 +117,29 @@ class AtomicFile:
         """
         os.fsync(self._descriptor)
         try:
-            os.link(self._temporary, self.path)
-        except FileExistsError:
-            return False
-        except OSError:
-            if self.path.exists():
-                return False
-            self._temporary.replace(self.path)
+            if not self._link():
+                if self.path.exists():
+                    return False
+                self._temporary.replace(self.path)
         finally:
             self.discard()
         sync_folder(self.path.parent)
         return True
+
+    def _link(self) -> bool:
+        """Give the file its name too, if that is free; False also where the file system has no links."""
+        try:
+            os.link(self._temporary, self.path)
+        except OSError:
+            return False
+        return True
+
+    def _is_equal(self) -> bool:
+        """Whether the file that has the name has the same bytes."""
+        try:
+            return filecmp.cmp(self._temporary, self.path, shallow=False)
+        except OSError:
+            return False
 
     def discard(self) -> None:
         """Remove the unfinished file."""
@@ -177,12 +196,15 @@ def _disk_folder() -> str:
 
 
 @contextmanager
-def atomic_file(path: Path, *, direct: bool = False, mode: int = 0o666, replace: bool = False) -> Iterator[AtomicFile]:
+def atomic_file(
+    path: Path, *, direct: bool = False, mode: int = 0o666, replace: bool = False, keeps: bool = False
+) -> Iterator[AtomicFile]:
     """Write `path` atomically; a new file has the permissions `mode`, less the umask.
 
-    A local file replaces a previous one. An object of a store does so only with `replace`: without, one with the same bytes is
-    success, and another a `BertprepError`. Raises `BertprepError` if a write fails or the name is that of a device. On any
-    exception nothing is left, and a previous file of that name is untouched.
+    A local file replaces a previous one; with `keeps` one with the same bytes stays, with its inode and its time, so that a
+    second writer of a file does not disturb those who read it. An object of a store is replaced only with `replace`: without,
+    one with the same bytes is success, and another a `BertprepError`. Raises `BertprepError` if a write fails or the name is
+    that of a device. On any exception nothing is left, and a previous file of that name is untouched.
     """
     if isinstance(path, ObjectPath):
         with _object_file(path, replace) as made:
@@ -193,7 +215,7 @@ def atomic_file(path: Path, *, direct: bool = False, mode: int = 0o666, replace:
         if path.exists() and not path.is_file():
             found = "a folder" if path.is_dir() else "a device or a pipe"
             raise BertprepError(f"{path}: cannot be written: it is {found}, expected a file; name another")
-        file = AtomicFile(path, direct=direct, mode=mode)
+        file = AtomicFile(path, direct=direct, mode=mode, keeps=keeps)
     except OSError as error:
         raise explain_write_error(path, error) from error
     try:

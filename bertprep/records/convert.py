@@ -146,7 +146,7 @@ def write_examples(
             records += len(examples)
             yield examples
 
-    with atomic_file(path, direct=record_format != RecordFormat.PARQUET) as file:
+    with atomic_file(path, direct=record_format != RecordFormat.PARQUET, keeps=True) as file:
         if record_format == RecordFormat.PARQUET:
             batches = encode_batches(counted(), buffer, labels, record_format)
             sha256 = write_row_groups(batches, buffer, file, first.shape, labels)

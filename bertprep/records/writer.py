@@ -125,7 +125,8 @@ def write_records(
     sums: dict[RecordFormat, str] = {}
     with contextlib.ExitStack() as stack:
         files = {
-            name: stack.enter_context(atomic_file(path, direct=name != RecordFormat.PARQUET)) for name, path in paths.items()
+            name: stack.enter_context(atomic_file(path, direct=name != RecordFormat.PARQUET, keeps=True))
+            for name, path in paths.items()
         }
         if together := [name for name in files if name in DEFAULT_FORMATS]:
             buffers = {name: make_buffer(encoder.dialect.compress) for name in together}

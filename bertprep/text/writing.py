@@ -45,8 +45,8 @@ class TextWriter:
 
 @contextmanager
 def text_file(path: Path) -> Iterator[TextWriter]:
-    """Write `path` atomically, as `atomic_file` does."""
-    with atomic_file(path) as file:
+    """Write `path` atomically, as `atomic_file` does; a file with the same bytes stays."""
+    with atomic_file(path, keeps=True) as file:
         writer = TextWriter(file)
         yield writer
         writer.flush()

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -30,7 +31,6 @@ from bertprep.untrusted import (
     POSITIVE,
     SHA256,
     TEXT,
-    check_path,
     check_splits_inside,
     check_values,
     parse_json,
@@ -115,11 +115,11 @@ class Receipts:
                 f"{journal}: a run without --part has begun here; let that finish, running the same command without --part, "
                 "or remove this file, and what it lists is made again"
             )
-        receipts = _listing(self._place)
+        there = _listing(self._place)
         if (settings := self._read_settings()) is not None:
             check_same(self.folder, settings, self.header, self._advice)
         finished = self._read_manifest()
-        if finished and receipts.keys() <= finished.files.keys() and self._in_place(finished.files):
+        if finished and there <= finished.files.keys() and self._in_place(finished.files):
             self.found = finished
             sweep(self.folder, finished, self._owned)
         elif not self._only_finishes:
@@ -166,7 +166,7 @@ class Receipts:
         """Find out which of these files, by default all, are finished; those are in `done`."""
         there = _listing(self._place)
         wanted = {*there, *self.listed} if names is None else set(names)
-        found = self._read_all(there.keys() & wanted)
+        found = self._read_all(there & wanted)
         self._read_manifest()  # where the receipts have been removed in the meantime
         found.update({name: facts for name, facts in self.listed.items() if name in wanted and name not in found})
         sizes = sizes_of(self.folder, found)
@@ -308,9 +308,9 @@ def sweep(folder: Path, finished: Manifest, owned: Iterable[Path] = ()) -> None:
         return
     there = _listing(place)
     try:
-        for name in there.keys() & finished.files.keys():
-            there.pop(name).unlink(missing_ok=True)
-        if not there:
+        for name in there & finished.files.keys():
+            (place / (name + _SUFFIX)).unlink(missing_ok=True)
+        if there <= finished.files.keys():
             (place / _SETTINGS).unlink(missing_ok=True)
         if is_object(folder):
             return
@@ -347,20 +347,16 @@ def unfinished(
     return Manifest(journal.header["kind"], journal.header["made_with"], files)
 
 
-def _listing(place: Path) -> dict[str, Path]:
-    """The receipts that are there, by the names of their files."""
+def _listing(place: Path) -> set[str]:
+    """The names of the files whose receipts are there, unchecked."""
     if not is_object(place) and place.is_symlink():
         raise BertprepError(f"{place}: is a link, and nothing is written there; remove it")
-    found = {}
-    for path in place.rglob("*" + _SUFFIX):
-        name = path.relative_to(place).as_posix().removesuffix(_SUFFIX)
-        if name + _SUFFIX == _SETTINGS:
-            continue
-        try:
-            found[check_path(name)] = path
-        except ValueError as error:
-            raise _damaged(path, error) from error
-    return found
+    if is_object(place):
+        names = [path.relative_to(place).as_posix() for path in place.rglob("*" + _SUFFIX)]
+    else:
+        start = len(str(place)) + 1
+        names = [f"{folder}/{name}"[start:] for folder, _, inside in os.walk(place) for name in inside]
+    return {name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX) and name != _SETTINGS}
 
 
 _versions_of = functools.cache(versions_of)

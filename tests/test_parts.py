@@ -1,0 +1,300 @@
+"""Parts of a run leave the bytes of one run: in any order, twice, at the same time, killed, and in a store."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bertprep import kernels
+from bertprep.cli import main
+from bertprep.workspace.journal import FAIL_AFTER
+from bertprep.workspace.layout import MANIFEST, RECEIPTS
+from bertprep.workspace.manifest import JOURNAL_SUFFIX
+from bertprep.workspace.record_home import find_home
+from tests.corpora import deal, sums
+from tests.golden import GOLDEN
+from tests.object_store import Store, store
+from tests.races import start
+
+__all__ = ["store"]  # a fixture
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks the process of the tests")
+
+PARTS, TWICE = 7, 2
+WORKDIR = ["--workdir", "data", "--corpus", "golden", "--workers", "1"]
+SHARD = ["shard", "--input", "../text", "--splitter", "lines", "--shards", "13", "--test-fraction", "0.2", *WORKDIR]
+CLEANED = ["shard", "--input", "../lines", "--splitter", "lines", "--shards", "9", *WORKDIR]
+SETTINGS = ["--dupe", "1", "--seq", "32", "--pred", "5"]
+CREATE = ["create", *SETTINGS, "--vocab-size", "400", "--format", "tfrecord,arrow", *WORKDIR]
+TEXTS = [f"../text/text_{number}.txt" for number in range(10)]
+FILES = ["create", *SETTINGS, "--input", *TEXTS, "--output", "records", "--vocab", str(GOLDEN / "vocab.txt"), "--workers", "1"]
+CONVERT = ["convert", "records/tfrecord", "converted", "--to", "arrow", "--shards", "11", "--workers", "1"]
+TASK = [
+    *(
+        "create",
+        "--task",
+        "glue",
+        "--name",
+        "mine",
+        "--input",
+        "../labelled",
+        "--output",
+        "records",
+        "--format",
+        "arrow,parquet",
+    ),
+    *("--vocab", str(GOLDEN / "vocab.txt"), "--workers", "1"),
+]
+RUNS = {
+    "shard": (SHARD, []),
+    "shard-json-lines": (CLEANED, []),
+    "create": (CREATE, [SHARD]),
+    "create-of-files": (FILES, []),
+    "convert": (CONVERT, [FILES]),
+    "task": (TASK, []),
+}
+
+
+@pytest.fixture(scope="module")
+def course(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with text, and beside it for each run what it begins with, and what one run alone leaves."""
+    kernels.load()  # once, not in each of the processes
+    course = tmp_path_factory.mktemp("parts")
+    texts = deal(golden_corpus, course / "text", len(TEXTS))
+    (course / "lines").mkdir()
+    for path in texts[:5]:
+        documents = path.read_text().split("\n\n")
+        lines = "".join(json.dumps({"text": document}) + "\n" for document in documents if document)
+        (course / "lines" / f"{path.stem}.jsonl").write_text(lines)
+    (course / "labelled").mkdir()
+    for split in ("train", "dev", "test"):
+        lines = "".join(f"text {number}\t{'good' if number % 2 else 'bad'}\n" for number in range(20))
+        (course / "labelled" / f"{split}.tsv").write_text(f"sentence\tlabel\n{lines}")
+    for name, (command, before) in RUNS.items():
+        (course / f"{name}-beginning").mkdir()
+        run_here(course / f"{name}-beginning", before)
+        shutil.copytree(course / f"{name}-beginning", course / f"{name}-alone")
+        run_here(course / f"{name}-alone", [command])
+    return course
+
+
+def run_here(folder: Path, commands: Sequence[Sequence[str]]) -> None:
+    """Run commands in this process, so that those forked of it find everything loaded."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        assert [main(command) for command in commands] == [0] * len(commands)
+    finally:
+        os.chdir(before)
+
+
+def run(folder: Path, commands: Sequence[Sequence[str]], status: int = 0) -> list[str]:
+    """Run commands at the same time; returns what each said."""
+    ended = start(folder, commands)
+    assert all(each == status for each, _ in ended), "\n".join(f"{each}: {said}" for each, said in ended)
+    return [said for _, said in ended]
+
+
+def begin(course: Path, name: str) -> tuple[Path, list[str]]:
+    """A new folder that a run begins with, and the run's command."""
+    folder = course / f"{name}-round"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(course / f"{name}-beginning", folder)
+    return folder, RUNS[name][0]
+
+
+def part(command: Sequence[str], number: int, parts: int = PARTS) -> list[str]:
+    return [*command, "--part", f"{number}/{parts}"]
+
+
+def notes(folder: Path) -> Path:
+    (found,) = (each for each in folder.rglob(RECEIPTS))
+    return found
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_parts_in_any_order_two_of_them_twice_leave_the_bytes_of_one_run(name: str, course: Path) -> None:
+    folder, command = begin(course, name)
+    order = [*range(PARTS), *random.Random(name).sample(range(PARTS), TWICE)]
+    random.Random(name).shuffle(order)
+    together = 4
+    for first in range(0, len(order), together):
+        run(folder, [part(command, number) for number in order[first : first + together]])
+    expected = sums(course / f"{name}-alone")
+    assert sums(folder) == expected  # whoever was last has finished it
+    run(folder, [[*command, "--finish"], part(command, 0, 1), command])
+    assert sums(folder) == expected
+    assert not list(folder.rglob(RECEIPTS))
+
+
+@pytest.mark.parametrize("name", ["shard", "create", "convert"])
+def test_killed_parts_are_resumed(name: str, course: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, command = begin(course, name)
+    chosen = random.Random(name)
+    ended, rounds, deaths = [1], 0, 0
+    while any(ended):
+        monkeypatch.setenv(FAIL_AFTER, f"{chosen.randint(1, 3)} SIGKILL")
+        ended = [status for status, _ in start(folder, [part(command, number, 3) for number in range(3)])]
+        assert set(ended) <= {0, -signal.SIGKILL}, ended
+        rounds, deaths = rounds + 1, deaths + ended.count(-signal.SIGKILL)
+    assert deaths > 2
+    monkeypatch.delenv(FAIL_AFTER)
+    run(folder, [[*command, "--finish"]])
+    assert sums(folder) == sums(course / f"{name}-alone")
+
+
+def test_the_number_of_parts_may_change(course: Path) -> None:
+    folder, command = begin(course, "create-of-files")
+    run(folder, [part(command, 1, 3)])
+    run(folder, [part(command, number, 2) for number in range(2)])
+    assert sums(folder) == sums(course / "create-of-files-alone")
+
+
+def test_a_run_without_parts_makes_the_rest(course: Path) -> None:
+    folder, command = begin(course, "create-of-files")
+    run(folder, [part(command, 1, 3)])
+    made = {path: path.stat().st_mtime_ns for path in (folder / "records").glob("*record/*")}
+    run(folder, [command])
+    assert all(path.stat().st_mtime_ns == when for path, when in made.items())
+    assert sums(folder) == sums(course / "create-of-files-alone")
+
+
+def test_finish_names_what_is_missing_and_leaves_nothing(course: Path) -> None:
+    folder, command = begin(course, "create-of-files")
+    (said,) = run(folder, [[*command, "--finish"]], status=1)
+    assert sums(folder) == {}
+    assert said.splitlines()[-1].startswith(
+        "bertprep: error: records: 20 of 20 files are missing: tfrecord/corpus_training_00000"
+    )
+    assert said.splitlines()[-1].count("training_") == 10
+    assert "and 10 more; run the parts that make them" in said
+    run(folder, [part(command, 1, 2)])
+    next((folder / "records/tfrecord").iterdir()).unlink()
+    (said,) = run(folder, [[*command, "--finish"]], status=1)
+    assert "11 of 20 files are missing" in said or "10 of 20 files are missing" in said
+    assert not (folder / "records" / MANIFEST).exists()
+
+
+def test_other_settings_are_told_the_first_difference(course: Path) -> None:
+    folder, command = begin(course, "create-of-files")
+    run(folder, [part(command, 1, 3)])
+    before = sums(folder)
+    for other in (part([*command, "--seed", "7"], 0, 3), [*command, "--seed", "7"], [*command, "--seed", "7", "--finish"]):
+        (said,) = run(folder, [other], status=1)
+        assert "records: was made with --seed 12345, asked for is --seed 7; choose another --output" in said
+    assert sums(folder) == before
+
+
+def test_of_two_first_settings_one_is_refused(course: Path) -> None:
+    folder, command = begin(course, "create-of-files")
+    ended = start(folder, [part([*command, "--seed", str(seed)], 0, 3) for seed in (1, 1, 2, 2)])
+    assert sorted(status for status, _ in ended) == [0, 0, 1, 1]
+    assert all("records: was made with --seed" in said for status, said in ended if status)
+
+
+def test_a_journal_and_parts_do_not_mix(course: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, command = begin(course, "create-of-files")
+    with monkeypatch.context() as patched:
+        patched.setenv(FAIL_AFTER, "3 SIGKILL")
+        run(folder, [command], status=-signal.SIGKILL)
+    (said,) = run(folder, [part(command, 0)], status=1)
+    assert f"records/{MANIFEST}{JOURNAL_SUFFIX}: a run without --part has begun here" in said
+    run(folder, [command])
+    assert sums(folder) == sums(course / "create-of-files-alone")
+
+
+def test_readers_are_right_at_every_moment_of_an_end(course: Path) -> None:
+    """The states between the last receipt and their removal, as a kill leaves them; each is finished by the next run."""
+    folder, command = begin(course, "create-of-files")
+    run(folder, [part(command, number, 3) for number in (0, 2)])
+    records = folder / "records"
+    kept = shutil.copytree(notes(folder), folder.with_name("kept"))
+    assert find_home(records / "tfrecord").is_unfinished
+    run(folder, [part(command, 1, 3)])
+    expected = sums(course / "create-of-files-alone")
+    receipts = sorted(path.relative_to(kept) for path in kept.rglob("*.json"))
+    for left in (receipts, receipts[:3], [path for path in receipts if path.name == "settings.json"], receipts[-1:]):
+        for path in left:
+            (records / RECEIPTS / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(kept / path, records / RECEIPTS / path)
+        assert not find_home(records / "tfrecord").is_unfinished
+        assert main(["validate", str(records / "ofrecord"), "--workers", "1"]) == 0
+        run(folder, [part(command, 0, 3)])
+        assert sums(folder) == expected
+        assert not (records / RECEIPTS).exists()
+    (records / MANIFEST).unlink()
+    shutil.copytree(kept, records / RECEIPTS)
+    assert find_home(records / "tfrecord").is_unfinished
+    shutil.rmtree(kept)
+
+
+def test_a_second_writer_with_other_bytes_is_told_of_both(course: Path) -> None:
+    folder, command = begin(course, "create-of-files")
+    run(folder, [part(command, 0, 10)])
+    receipt = notes(folder) / "tfrecord/corpus_training_00000.tfrecord.json"
+    content = json.loads(receipt.read_text())
+    ours, content["facts"]["sha256"] = content["facts"]["sha256"], "5" * 64
+    content["versions"]["llvmlite"] = "0.1.2"
+    content["facts"]["bytes"] += 1  # so that it counts as unfinished
+    receipt.write_text(json.dumps(content))
+    (said,) = run(folder, [part(command, 0, 10)], status=1)
+    assert "another run has made it with sha256 5555555555555555... by bertprep " in said.splitlines()[-1]
+    assert "llvmlite 0.1.2" in said
+    assert f"this one with sha256 {ours[:16]}... by bertprep" in said
+    receipt.unlink()
+    run(folder, [command])
+    assert sums(folder) == sums(course / "create-of-files-alone")
+
+
+def test_create_needs_finished_text_shards(course: Path) -> None:
+    folder, command = begin(course, "shard")
+    run(folder, [part(command, 0)])
+    (said,) = run(folder, [part(CREATE, 0)], status=2)
+    assert "has no finished text shards of golden, which parts need; make them first: bertprep shard" in said
+
+
+def test_what_cannot_be_asked_for(course: Path) -> None:
+    folder, command = begin(course, "create-of-files")
+    for more, expected in (
+        (["--part", "7/7"], "--part 7/7: there is no part 7 of 7; parts are numbered from 0, 0/7 to 6/7"),
+        (["--part", "0/0"], "--part 0/0: there must be at least 1 part"),
+        (["--part", "1"], "--part 1: is not a part; expected I/N, such as 0/400"),
+        (["--part", "0/2", "--finish"], "not allowed with argument"),
+        (["--part", "0/2", "--verify"], "--verify: checks the files of all parts"),
+        (["--part", "slurm"], "SLURM_ARRAY_TASK_ID is not set"),
+    ):
+        (said,) = run(folder, [[*command, *more]], status=2)
+        assert expected in said
+    run(folder, [FILES])
+    file = "records/ofrecord/part-0"
+    (said,) = run(folder, [["convert", file, "one", "--part", "0/2"]], status=2)
+    assert f"{file}: is one file, which has no parts" in said
+
+
+def test_parts_in_a_store_leave_the_bytes_of_a_disk(course: Path, store: Store) -> None:
+    texts = [str(course / "text" / Path(name).name) for name in TEXTS]
+    settings = [*SETTINGS, "--vocab", str(GOLDEN / "vocab.txt"), "--workers", "1", "--format", "tfrecord,ofrecord"]
+    command = ["create", "--input", *texts, "--output", store.url, *settings]
+
+    def begin_part(number: int, fail_after: str = "") -> subprocess.Popen[str]:
+        arguments = [sys.executable, "-m", "bertprep", *part(command, number, 3)]
+        return subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, env={**os.environ, FAIL_AFTER: fail_after})
+
+    killed = [begin_part(number, "2 SIGKILL") for number in (2, 0)]
+    assert [each.wait() for each in killed] == [-signal.SIGKILL] * 2
+    assert main([*command, "--finish"]) == 1
+    again = [begin_part(number) for number in (0, 2, 2)]
+    assert [each.communicate()[1].count("Traceback") + each.returncode for each in again] == [0] * 3
+    assert find_home(store.place("tfrecord")).is_unfinished
+    assert main(part(command, 1, 3)) == 0
+    assert sums(store.place()) == sums(course / "create-of-files-alone" / "records")
+    assert not find_home(store.place("tfrecord")).is_unfinished
+    assert main([*command, "--finish"]) == 0
+    assert sums(store.place()) == sums(course / "create-of-files-alone" / "records")
