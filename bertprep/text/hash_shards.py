@@ -43,7 +43,9 @@ from bertprep.workspace.verification import remove_damaged
 
 PIECE_BYTES = 32_000_000
 MOST_RUNS = 1_000
-"""Runs are merged until there are no more; so many become one."""
+"""Runs are merged until there are no more."""
+MERGED_RUNS = 32
+"""So many become one."""
 TASK_BYTES = 32_000_000
 """Neighbouring shards are one task up to this size."""
 MOST_SHARDS = 1 << 16  # without --shards
@@ -312,10 +314,11 @@ def map_documents(task: MapTask) -> tuple[str, list[tuple[str, dict[str, Any]]]]
 def _merge(journal: Journal, corpus: str, runs: list[Run], workers: int, reporter: Reporter) -> list[Run]:
     """At most `MOST_RUNS` runs of the same documents."""
     while len(runs) > MOST_RUNS:
-        groups = [runs[at : at + MOST_RUNS] for at in range(0, len(runs), MOST_RUNS)]
+        groups = min(-(-(len(runs) - MOST_RUNS) // (MERGED_RUNS - 1)), len(runs) // MERGED_RUNS)
         merged: dict[str, dict[str, Any]] = {}
         tasks = []
-        for group in groups:
+        for at in range(groups):
+            group = runs[MERGED_RUNS * at : MERGED_RUNS * (at + 1)]
             names = json.dumps([run.path.name for run in group])
             name = f"{hashlib.sha256(names.encode()).hexdigest()[:24]}_merged.run"
             if name in journal.done:
@@ -330,7 +333,8 @@ def _merge(journal: Journal, corpus: str, runs: list[Run], workers: int, reporte
                 journal.add(name, facts)
                 merged[name] = facts
                 shown.advance(MB_of_text=facts["text_bytes"] / 1e6)
-        runs = [_run(journal.folder, name, facts) for name, facts in sorted(merged.items())]
+        rest = runs[MERGED_RUNS * groups :]
+        runs = [*rest, *(_run(journal.folder, name, facts) for name, facts in sorted(merged.items()))]
     return runs
 
 
