@@ -17,6 +17,8 @@ import bertprep
 from bertprep import records
 from bertprep.check.record_scan import RecordScan
 from bertprep.errors import BertprepError
+from bertprep.files.mapped_file import _watched
+from bertprep.kernels.numbers import CUTS
 from bertprep.records import KINDS, Examples, PretrainingExamples, file_bytes
 from bertprep.records.convert import write_examples
 from bertprep.records.data_sets import find_records
@@ -298,6 +300,20 @@ def test_a_file_cut_short_while_it_is_read(tmp_path: Path) -> None:
         for read in (lambda: file[2990:], lambda: opened.gather_into(room, np.arange(3000))):
             with pytest.raises(BertprepError, match="a: was cut short while it was read"):
                 read()
+
+
+def test_a_file_that_is_not_the_first_of_a_batch_is_cut_within_a_page(tmp_path: Path) -> None:
+    """No signal comes, and what reads as zeros there is as good as any column."""
+    for name in ("a.arrow", "b.arrow"):
+        write_examples([EXAMPLES], tmp_path / name, "arrow")
+    with RecordSet([tmp_path]) as opened:
+        room = PretrainingExamples.empty(2, seq=16, pred=3)
+        opened.gather_into(room, np.array([0, 45]))
+        os.truncate(tmp_path / "b.arrow", (tmp_path / "b.arrow").stat().st_size - 60)
+        _watched().table[0, CUTS] = 0  # another test's, for which all files would be checked
+        opened.gather_into(room, np.array([0, 1]))
+        with pytest.raises(BertprepError, match=r"b\.arrow: was cut short while it was read"):
+            opened.gather_into(room, np.array([0, 45]))
 
 
 def test_formats_are_mixed_and_their_index_is_kept(tmp_path: Path) -> None:
