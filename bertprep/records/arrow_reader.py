@@ -226,7 +226,9 @@ def table_fits(table: NDArray[np.int64], shape: Shape, records: int) -> bool:
     rows_of = np.full((batches, 1), rows)
     rows_of[-1] = records - (batches - 1) * rows
     begins = offsets.reshape(batches, count)
-    return bool((begins >= 0).all() and (begins <= table[-1] - rows_of * (values * widths)).all())
+    return bool(
+        (begins >= 0).all() and (rows_of <= (table[-1] - begins) // (values * widths)).all()
+    )  # no product: it may overflow
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from bertprep.files.mapped_file import MappedFile
 from bertprep.kernels.numbers import ARROW
 from bertprep.records import KINDS, Examples, PretrainingExamples, RecordFile
 from bertprep.records.arrow_reader import table_fits
-from bertprep.records.examples import Shape
+from bertprep.records.examples import MOST_VALUES, Shape
 from bertprep.records.formats import masked_checksum
 from bertprep.untrusted import MOST_BYTES, parse_json
 from bertprep.workspace.layout import SPLIT_NAMES
@@ -160,14 +160,22 @@ def _read(path: Path, folder: Path) -> RecordIndex | None:
         files = tuple(_file_of(entry) for entry in header["files"])
         offsets = np.frombuffer(mapping, np.int64, offset=len(line))
         index = RecordIndex(folder, files, _cut(offsets, files), mapping)
-        ends = [int(starts[-1]) for starts in index.offsets]
         is_whole = masked_checksum(offsets.view(np.uint8)) == header["checksum"]
-        if not is_whole or ends != [file.data_bytes for file in files]:
-            return None
-        tables = zip(files, index.offsets, strict=True)
-        return index if all(table_fits(starts, file.shape, file.records) for file, starts in tables if file.entries) else None
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return index if is_whole and all(map(_fits, files, index.offsets)) else None
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, MemoryError):
         return None
+
+
+def _fits(file: IndexedFile, offsets: NDArray[np.int64]) -> bool:
+    """Whether what is kept of a file leads nowhere but into its bytes: kernels read wherever it says."""
+    is_columnar = file.format.number == ARROW
+    if len(offsets) != file.entry_count or bool(file.entries) != is_columnar or int(offsets[-1]) != file.data_bytes:
+        return False
+    if not (0 < file.seq <= MOST_VALUES and 0 <= file.pred <= MOST_VALUES and file.records > 0):
+        return False
+    if is_columnar:
+        return table_fits(offsets, file.shape, file.records)
+    return bool(offsets[0] == 0 and (offsets[:-1] < offsets[1:]).all())
 
 
 def _file_of(entry: dict[str, Any]) -> IndexedFile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 from collections.abc import Callable, Iterable
 from itertools import chain
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from numpy.typing import NDArray
 
 import bertprep
 from bertprep import records
@@ -19,9 +21,10 @@ from bertprep.check.record_scan import RecordScan
 from bertprep.errors import BertprepError
 from bertprep.files.mapped_file import _watched
 from bertprep.kernels.numbers import CUTS
-from bertprep.records import KINDS, Examples, PretrainingExamples, file_bytes
+from bertprep.records import KINDS, Examples, PretrainingExamples, file_bytes, record_index
 from bertprep.records.convert import write_examples
 from bertprep.records.data_sets import find_records
+from bertprep.records.formats import masked_checksum
 from bertprep.records.record_set import BadRecordError, RecordSet
 from tests.records.columns import (
     column_examples,
@@ -348,6 +351,50 @@ def test_an_index_that_leads_out_of_the_file_is_not_believed(tmp_path: Path) -> 
                 table = found.offsets[0].copy()
                 table[place] = value
                 assert not records.arrow_reader.table_fits(table, opened.shape, 23)
+        table = np.r_[
+            1 << 62, (1 << 62) + 1, found.offsets[0][2:28], found.offsets[0][-1]
+        ]  # two batches; the size of one overflows
+        assert not records.arrow_reader.table_fits(table, opened.shape, (1 << 62) + 1)
+
+
+FORGERIES: dict[
+    str, Callable[[dict[str, Any], NDArray[np.int64]], Any]
+] = {  # of an index of 23 records of Arrow, then of TFRecord
+    "a table without its size": lambda files, _: [each.pop("entries") for each in files],
+    "a table for TFRecord": lambda files, _: files[1].update(entries=24),
+    "more records than offsets": lambda files, _: files[1].update(records=29),
+    "no records": lambda files, _: files[1].update(records=-1),
+    "an offset beyond the file": lambda _, offsets: np.put(offsets, -3, 10**12),
+    "an offset before the file": lambda _, offsets: np.put(offsets, -3, -(10**12)),
+    "an offset before the one before it": lambda _, offsets: np.put(offsets, -3, 0),
+    "another end of the table": lambda files, offsets: np.put(offsets, files[0]["entries"] - 1, 10**12),
+    "more tokens than any record has": lambda files, _: files[1].update(seq=10**12),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_forged_index_is_not_believed(forgery: str, tmp_path: Path) -> None:
+    """Its checksum is right; what it says would be read at any address."""
+    for name in ("arrow", "tfrecord"):
+        write_examples([EXAMPLES], tmp_path / f"a.{name}", name)
+    with RecordSet([tmp_path]) as opened:
+        kept = opened._indexes[0]
+    place = record_index.index_place(tmp_path)
+    line, _, content = place.read_bytes().partition(b"\n")
+    header, offsets = json.loads(line), np.frombuffer(content, np.int64).copy()
+    assert record_index._read(place, tmp_path) is not None
+    FORGERIES[forgery](header["files"], offsets)
+    if forgery == "a table without its size":
+        offsets = np.r_[np.zeros(24, np.int64), kept.offsets[1]]
+        offsets[:24] = np.linspace(10**12, kept.files[0].data_bytes, 24)
+    header["checksum"] = masked_checksum(offsets.view(np.uint8))
+    line = json.dumps(header).encode()
+    place.write_bytes(line + b" " * (-len(line) % 8 + 7) + b"\n" + offsets.tobytes())
+    assert record_index._read(place, tmp_path) is None
+    with RecordSet([tmp_path]) as opened:
+        room = PretrainingExamples.empty(46, seq=16, pred=3)
+        opened.gather_into(room, np.arange(46))
+        assert_same(room[23:], EXAMPLES)
 
 
 def test_files_that_do_not_say_their_predictions_have_room_for_the_most(tmp_path: Path) -> None:
