@@ -11,6 +11,7 @@ pyarrow parses what describes a file; where it says that the values are is check
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
+from bertprep.files.arrow_messages import END_OF_STREAM, FILE_MAGIC, batches_in_file, batches_in_stream
 from bertprep.kernels.numbers import COLUMN_WIDTH, NOT_PREDICTED, TABLE_HEAD
 from bertprep.records.columns import COLUMNS, LABELS, METADATA, Column, rows_in_batch
 from bertprep.records.examples import (
@@ -118,7 +120,7 @@ def _read_schema(path: Path) -> pa.Schema:
         file.seek(0)
         if head[:4] == b"PAR1":
             return pq.read_schema(file)
-        return (pa.ipc.open_file if head[:6] == b"ARROW1" else pa.ipc.open_stream)(file).schema
+        return (pa.ipc.open_file if head.startswith(FILE_MAGIC) else pa.ipc.open_stream)(file).schema
 
 
 def find_batches(path: Path, data: NDArray[np.uint8], pred: int | None = None) -> Batches | None:
@@ -137,16 +139,16 @@ def find_batches(path: Path, data: NDArray[np.uint8], pred: int | None = None) -
         return None
     seq = next(field.length for field in fields if field.column.name == _TOKENS_COLUMN) or 0
     source = pa.BufferReader(buffer)
-    stream = pa.ipc.open_stream(source, options=_only(fields))
+    batches = batches_in_stream(pa.ipc.open_stream(source, options=_only(fields)), source, str(path))
     rows: list[int] = []
     offsets: list[int] = []
     damage = None
     while True:
         try:
-            batch = stream.read_next_batch()
+            batch = next(batches, None)
+            if batch is None:
+                break
             batch.validate()
-        except StopIteration:
-            break
         except _failures() as error:
             damage = f"{_first_line(error)}; truncated or damaged, make the file again"
             break
@@ -157,7 +159,7 @@ def find_batches(path: Path, data: NDArray[np.uint8], pred: int | None = None) -
         offsets += places
     records = sum(rows)
     at = source.tell()
-    if damage is None and data[at - 8 : at].tobytes() != b"\xff\xff\xff\xff\0\0\0\0":
+    if damage is None and data[at - 8 : at].tobytes() != END_OF_STREAM:
         damage = "the end of the stream is missing; truncated, make the file again"
     elif damage is None and at < data.size:
         damage = f"after the end of the stream come {data.size - at:,} more bytes; appended to or damaged, make the file again"
@@ -247,7 +249,7 @@ def _explained(path: Path, record_format: RecordFormat) -> Iterator[None]:
 def _failures() -> tuple[type[Exception], ...]:
     import pyarrow as pa
 
-    return pa.ArrowException, OSError, ValueError, LookupError, TypeError, OverflowError, MemoryError
+    return pa.ArrowException, OSError, ValueError, LookupError, TypeError, OverflowError, MemoryError, struct.error
 
 
 def _first_line(error: Exception) -> str:
@@ -274,12 +276,12 @@ def _source(
         first = next(read(1), None)
         seq = _seq_of(path, first, fields) if first is not None else 1
         return kind, fields, read(rows_in_batch(Shape(kind, seq, 0)))
-    if data[:6].tobytes() == b"ARROW1":
-        kind, fields = _fields_of(path, pa.ipc.open_file(source).schema)
-        file = pa.ipc.open_file(source, options=_only(fields))
-        return kind, fields, (file.get_batch(number) for number in range(file.num_record_batches))
-    kind, fields = _fields_of(path, pa.ipc.open_stream(source).schema)
-    return kind, fields, iter(pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(data)), options=_only(fields)))
+    is_file = data[: len(FILE_MAGIC)].tobytes() == FILE_MAGIC
+    opener = pa.ipc.open_file if is_file else pa.ipc.open_stream
+    kind, fields = _fields_of(path, opener(source).schema)
+    source.seek(0)
+    reader = opener(source, options=_only(fields))
+    return kind, fields, (batches_in_file if is_file else batches_in_stream)(reader, source, str(path))
 
 
 def _check_lengths(path: Path, source: Any, names: list[str]) -> None:

@@ -19,6 +19,7 @@ import bertprep
 from bertprep import records
 from bertprep.check.record_scan import RecordScan
 from bertprep.errors import BertprepError
+from bertprep.files import arrow_messages
 from bertprep.files.mapped_file import _watched
 from bertprep.kernels.numbers import CUTS
 from bertprep.records import KINDS, Examples, PretrainingExamples, file_bytes, record_index
@@ -317,6 +318,28 @@ def test_a_file_that_is_not_the_first_of_a_batch_is_cut_within_a_page(tmp_path: 
         opened.gather_into(room, np.array([0, 1]))
         with pytest.raises(BertprepError, match=r"b\.arrow: was cut short while it was read"):
             opened.gather_into(room, np.array([0, 45]))
+
+
+LONG_TEXT = pa.array(["a" * (1 << 20)]).dictionary_encode()
+BOMBS: dict[str, tuple[pa.Table, Any]] = {
+    "a stream": (BARE, pa.ipc.new_stream),
+    "a stream of lists without a length": (with_types(TABLE, lambda kind: kind, unsized), pa.ipc.new_stream),
+    "a file": (BARE, pa.ipc.new_file),
+    "a dictionary": (BARE[:1].append_column("text", LONG_TEXT), pa.ipc.new_stream),
+    "a dictionary in a file": (BARE[:1].append_column("text", LONG_TEXT), pa.ipc.new_file),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_batch_that_expands_beyond_the_limit_is_refused(bomb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, make = BOMBS[bomb]
+    path = tmp_path / "a.arrow"
+    with make(path, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    records.open(path).close()
+    monkeypatch.setattr(arrow_messages, "_MOST_EXPANDED_BYTES", (1 << 20) - 1 if "dictionary" in bomb else 500)
+    with pytest.raises(BertprepError, match=r"a\.arrow: has a batch of [\d,]+ bytes once decompressed, more than the "):
+        records.open(path)
 
 
 def test_formats_are_mixed_and_their_index_is_kept(tmp_path: Path) -> None:

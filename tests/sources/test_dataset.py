@@ -13,8 +13,9 @@ import pytest
 
 import bertprep
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files import arrow_messages
 from bertprep.progress import SILENT
-from bertprep.sources import arrow, fields, formatting, readers
+from bertprep.sources import fields, formatting, readers
 from bertprep.sources import parquet as parquet_file
 from bertprep.sources.dataset import find_saved, from_memory
 from bertprep.sources.formatting import format_corpus
@@ -335,7 +336,7 @@ def test_arrow_of_huge_values_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     """Lists of a thousand numbers into a dictionary of one text of 2 MB; and a batch that was compressed a thousandfold."""
     for module in documents, fields:
         monkeypatch.setattr(module, "MOST_DOCUMENT_BYTES", 4 << 20)
-    monkeypatch.setattr(arrow, "_MOST_EXPANDED_BYTES", 1 << 20)
+    monkeypatch.setattr(arrow_messages, "_MOST_EXPANDED_BYTES", 1 << 20)
     once = pa.array(["a" * (2 << 20)])
     repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), once)
     table = pa.table({"text": pa.ListArray.from_arrays(pa.array([0, 1, 1000], pa.int32()), repeated)})
