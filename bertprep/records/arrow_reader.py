@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -23,7 +23,9 @@ from numpy.typing import NDArray
 
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
+from bertprep.files import parquet_footer
 from bertprep.files.arrow_messages import END_OF_STREAM, FILE_MAGIC, batches_in_file, batches_in_stream
+from bertprep.files.parquet_footer import read_chunks, values_in_pages
 from bertprep.kernels.numbers import COLUMN_WIDTH, NOT_PREDICTED, TABLE_HEAD
 from bertprep.records.columns import COLUMNS, LABELS, METADATA, Column, rows_in_batch
 from bertprep.records.examples import (
@@ -284,17 +286,26 @@ def _source(
     return kind, fields, (batches_in_file if is_file else batches_in_stream)(reader, source, str(path))
 
 
-def _check_lengths(path: Path, source: Any, names: list[str]) -> None:
-    """Raise `BertprepError` for records that are too long on average: a few bytes of Parquet can be lists of gigabytes."""
-    from bertprep.sources.parquet import sizes_of_columns
+def _check_lengths(path: Path, source: BinaryIO, names: list[str]) -> None:
+    """Raise `BertprepError` for records that are, or may be, too long: a few bytes of Parquet can be lists of gigabytes.
 
-    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # a damaged file; reading it will report that
-        for name, values, rows in sizes_of_columns(source):
-            if name in names and values > MOST_VALUES * rows:
-                raise BertprepError(
-                    f"{path}: column {name} has {values:,} values in {rows:,} records, expected 1 to {MOST_VALUES:,} in each; "
-                    "give a file that bertprep create or a tool like it has made"
-                )
+    Raises `ParquetError` where the file does not say how long they are.
+    """
+    for chunk in read_chunks(source):
+        name = chunk.path[0]
+        if name not in names:
+            continue
+        values = max(chunk.values, values_in_pages(source, chunk))
+        if values > MOST_VALUES * chunk.rows:
+            raise BertprepError(
+                f"{path}: column {name} has {values:,} values in {chunk.rows:,} records, expected 1 to {MOST_VALUES:,} in "
+                "each; give a file that bertprep create or a tool like it has made"
+            )
+        if values > parquet_footer.MOST_VALUES:
+            raise BertprepError(
+                f"{path}: column {name} has {values:,} values in a row group, more than the {parquet_footer.MOST_VALUES:,} "
+                "that are read; write it with smaller row groups"
+            )
 
 
 def _fields_of(path: Path, schema: pa.Schema) -> tuple[type[Examples], list[_Field]]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
@@ -19,7 +20,7 @@ import bertprep
 from bertprep import records
 from bertprep.check.record_scan import RecordScan
 from bertprep.errors import BertprepError
-from bertprep.files import arrow_messages
+from bertprep.files import arrow_messages, parquet_footer
 from bertprep.files.mapped_file import _watched
 from bertprep.kernels.numbers import CUTS
 from bertprep.records import KINDS, Examples, PretrainingExamples, file_bytes, record_index
@@ -28,8 +29,11 @@ from bertprep.records.data_sets import find_records
 from bertprep.records.formats import masked_checksum
 from bertprep.records.record_set import BadRecordError, RecordSet
 from tests.records.columns import (
+    GROUPS_TWICE,
+    UNKNOWN,
     column_examples,
     table_of,
+    with_fields,
     with_types,
     write_any,
     write_arrow_file,
@@ -340,6 +344,37 @@ def test_a_batch_that_expands_beyond_the_limit_is_refused(bomb: str, tmp_path: P
     monkeypatch.setattr(arrow_messages, "_MOST_EXPANDED_BYTES", (1 << 20) - 1 if "dictionary" in bomb else 500)
     with pytest.raises(BertprepError, match=r"a\.arrow: has a batch of [\d,]+ bytes once decompressed, more than the "):
         records.open(path)
+
+
+def test_parquet_of_long_lists_is_refused_whatever_its_footer_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.parquet"
+    lists = pa.array([[0] * 3000, *[[0]] * 99])
+    write_parquet(pa.table(dict.fromkeys(("input_ids", "token_type_ids", "attention_mask", "labels"), lists)), path)
+    pq.write_table(pq.read_table(path).append_column("next_sentence_label", pa.array([0] * 100)), path)
+    content = path.read_bytes()
+    fewer = content.replace(b"\x16\xb6\x30", b"\x16\x82\x00")  # 1 value in the column instead of 3,099
+    assert fewer != content
+    monkeypatch.setattr(parquet_footer, "MOST_VALUES", 2000)
+    for changed in (content, fewer, with_fields(content, UNKNOWN)):
+        path.write_bytes(changed)
+        with pytest.raises(
+            BertprepError, match=r"a\.parquet: column \w+ has 3,099 values in a row group, more than the 2,000 that are read; "
+        ):
+            records.open(path)
+    path.write_bytes(with_fields(content, GROUPS_TWICE))
+    assert pq.read_metadata(path).num_rows == 100
+    with pytest.raises(
+        BertprepError, match="cannot be read as Parquet: its footer cannot be understood: field 4 stands in a struct twice; "
+    ):
+        records.open(path)
+
+
+def test_fields_that_parquet_gets_one_day_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    write_any(EXAMPLES, path)
+    path.write_bytes(with_fields(path.read_bytes(), UNKNOWN))
+    with records.open(path) as file:
+        assert_same(file[:], EXAMPLES)
 
 
 def test_formats_are_mixed_and_their_index_is_kept(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from bertprep.sources.readers import read_arrow, read_json_lines, read_parquet, 
 from bertprep.text import documents
 from bertprep.workspace.layout import Workspace
 from tests.corpora import sums
+from tests.records.columns import GROUPS_TWICE, UNKNOWN, with_fields
 
 Make = Callable[..., Any]
 PARAGRAPHS = [[f"Der Satz \u201e{n}\u201c, hier. And one more.", f"Paragraph two, {n}."][: n % 3] for n in range(60)]
@@ -397,8 +398,22 @@ def test_a_table_that_cannot_be_read_is_named_by_its_line(
 def test_parquet_lists_of_too_many_texts_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write_parquet(pa.table({"text": [["a"] * 1000, ["b"]]}), tmp_path / "a.parquet")
     assert [len(text) for text in read_parquet(str(tmp_path / "a.parquet"), "text")] == [1999, 1]
-    monkeypatch.setattr(parquet_file, "_MOST_VALUES", 900)
+    monkeypatch.setattr(parquet_file, "MOST_VALUES", 900)
     with pytest.raises(
         BertprepError, match="has lists with 999 texts in a row group, more than the 900 that are read; write it"
     ):
         list(read_parquet(str(tmp_path / "a.parquet"), "text"))
+
+
+def test_parquet_whose_footer_is_not_understood_is_refused(tmp_path: Path) -> None:
+    """Pyarrow passes over a second field of row groups, of another kind, is passed over by pyarrow, so what limits the reading may be wrong."""
+    path = tmp_path / "a.parquet"
+    _write_parquet(pa.table({"text": ["One.", "Two."]}), path)
+    content = path.read_bytes()
+    path.write_bytes(with_fields(content, UNKNOWN))
+    assert list(read_parquet(str(path), "text")) == ["One.", "Two."]
+    path.write_bytes(with_fields(content, GROUPS_TWICE))
+    with pytest.raises(
+        BertprepError, match=r"a\.parquet: cannot be read as Parquet: its footer cannot be understood: field 4 "
+    ):
+        list(read_parquet(str(path), "text"))
