@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,7 @@ class IndexedFile:
     kind: type[Examples] = PretrainingExamples  # which an index of bertprep 0.1 does not say
     is_rewritten: bool = False  # of a gzip file an older index does not say it
     entries: int = 0  # numbers in the index, of columns; else one for each record and one more
+    knows_pred: bool = True  # whether it says for how many predictions its records have room; else `pred` is the most of one
 
     @property
     def entry_count(self) -> int:
@@ -94,9 +95,8 @@ def index_records(paths: Sequence[Path], kept_at: Path) -> RecordIndex:
     if kept and [(file.name, file.size_bytes, file.changed_ns) for file in kept.files] == [_identity(path) for path in paths]:
         return kept
     found = [_find_records(path) for path in paths]
-    most = max(file.pred for file, _, _ in found)  # where files do not say for how many predictions they have room
-    files = tuple(file if knows_pred else replace(file, pred=most) for file, _, knows_pred in found)
-    offsets = np.concatenate([starts for _, starts, _ in found])
+    files = tuple(file for file, _ in found)
+    offsets = np.concatenate([starts for _, starts in found])
     del found
     _write(kept_at, files, offsets)
     return RecordIndex(paths[0].parent, files, _cut(offsets, files))
@@ -131,8 +131,8 @@ def _identity(path: Path) -> tuple[str, int, int]:
     return path.name, status.st_size, status.st_mtime_ns
 
 
-def _find_records(path: Path) -> tuple[IndexedFile, NDArray[np.int64], bool]:
-    """(the file, where its records begin, whether it says how many predictions they have)."""
+def _find_records(path: Path) -> tuple[IndexedFile, NDArray[np.int64]]:
+    """(the file, where its records begin)."""
     name, size_bytes, changed_ns = _identity(path)
     with RecordFile(path) as file:
         offsets = file.offsets
@@ -140,8 +140,8 @@ def _find_records(path: Path) -> tuple[IndexedFile, NDArray[np.int64], bool]:
         records = len(file)
         of_file = name, size_bytes, changed_ns, data_bytes, file.format
         entries = len(offsets) if file.format.number == ARROW else 0
-        found = IndexedFile(*of_file, file.seq, file.pred, records, file.kind, file.is_rewritten, entries)
-        return found, offsets, file.knows_pred
+        found = IndexedFile(*of_file, file.seq, file.pred, records, file.kind, file.is_rewritten, entries, file.knows_pred)
+        return found, offsets
 
 
 def _cut(offsets: NDArray[np.int64], files: Sequence[IndexedFile]) -> tuple[NDArray[np.int64], ...]:

@@ -482,6 +482,42 @@ def test_files_that_do_not_say_their_predictions_have_room_for_the_most(tmp_path
         assert opened.pred == 5
 
 
+def test_folders_and_splits_that_do_not_say_their_predictions_agree(tmp_path: Path) -> None:
+    few = table_of(column_examples(PretrainingExamples, 8, pred=2)).replace_schema_metadata(None)
+    for folder, table in (("a/train", BARE), ("a/test", few), ("b/train", few)):
+        (tmp_path / folder).mkdir(parents=True)
+        write_stream(table, tmp_path / folder / "data-00000-of-00001.arrow")
+    for _ in range(2):  # found, and then from the index
+        with RecordSet([tmp_path / "a", tmp_path / "b"]) as opened, RecordSet([tmp_path / "a"], "test") as test:
+            assert (opened.pred, len(opened), test.pred, len(test)) == (3, 31, 3, 8)
+            room = PretrainingExamples.empty(31, seq=16, pred=3)
+            opened.gather_into(room, np.arange(31))
+            assert_same(room[:23], EXAMPLES)
+            assert room.masked_lm_positions[23:, 2].tolist() == [0] * 8
+    write_examples([column_examples(PretrainingExamples, 4, pred=5)], tmp_path / "b" / "train" / "x.arrow", "arrow")
+    with RecordSet([tmp_path / "a", tmp_path / "b"]) as opened:
+        assert opened.pred == 5
+
+
+def test_an_index_of_a_rewritten_file_holds_for_any_version_of_what_rewrites_it(tmp_path: Path) -> None:
+    """It has offsets into what was rewritten then; other metadata before the columns move them."""
+    write_any(EXAMPLES, tmp_path / "a.parquet")
+    RecordSet([tmp_path]).close()
+    place = record_index.index_place(tmp_path)
+    line, _, content = place.read_bytes().partition(b"\n")
+    header, table = json.loads(line), np.frombuffer(content, np.int64).copy()
+    table[18:] += 64
+    header["files"][0]["data_bytes"] += 64
+    header["checksum"] = masked_checksum(table.view(np.uint8))
+    line = json.dumps(header).encode()
+    place.write_bytes(line + b" " * (-len(line) % 8 + 7) + b"\n" + table.tobytes())
+    assert record_index._read(place, tmp_path) is not None
+    with RecordSet([tmp_path]) as opened:
+        room = PretrainingExamples.empty(23, seq=16, pred=3)
+        opened.gather_into(room, np.arange(23))
+        assert_same(room, EXAMPLES)
+
+
 def test_what_datasets_writes_is_read(tmp_path: Path) -> None:
     import datasets
 

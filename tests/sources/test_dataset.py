@@ -406,7 +406,7 @@ def test_parquet_lists_of_too_many_texts_are_refused(tmp_path: Path, monkeypatch
 
 
 def test_parquet_whose_footer_is_not_understood_is_refused(tmp_path: Path) -> None:
-    """Pyarrow passes over a second field of row groups, of another kind, is passed over by pyarrow, so what limits the reading may be wrong."""
+    """A second field of row groups, of another kind, means nothing to pyarrow; what limits the reading might be either."""
     path = tmp_path / "a.parquet"
     _write_parquet(pa.table({"text": ["One.", "Two."]}), path)
     content = path.read_bytes()
