@@ -37,6 +37,13 @@ class _Message(NamedTuple):
     expanded: int
 
 
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values of a type are lists, of any layout that is read."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
 def batches_in_file(reader: Any, source: pa.NativeFile, location: str) -> Iterator[pa.RecordBatch]:
     """The batches of an Arrow file, whose `reader` reads `source`.
 

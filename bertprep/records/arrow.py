@@ -69,7 +69,9 @@ def batch_header(shape: Shape, rows: int) -> bytes:
     message = pa.record_batch(columns, schema=schema).serialize()
     header: bytes = message.slice(0, 8 + int.from_bytes(message.slice(4, 4), "little")).to_pybytes()
     if len(header) + column_starts(shape, rows)[-1] != message.size:
-        raise BertprepError(f"pyarrow {pa.__version__} lays out record batches in another way than bertprep; take pyarrow 26")
+        raise BertprepError(
+            f"pyarrow {pa.__version__} lays out record batches in another way than bertprep; take pyarrow 25 or 26"
+        )
     return header
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, first_line
 from bertprep.files.arrow_messages import END_OF_STREAM, FILE_MAGIC, batches_in_file, batches_in_stream
 from bertprep.files.mapped_file import MappedFile
 from bertprep.sources.fields import select
@@ -77,8 +77,9 @@ def open_arrow(location: str) -> Iterator[ArrowRows]:
         with open_raw(location) as raw:
             yield ArrowRows(*_source(raw), location)
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError, struct.error, IndexError) as error:
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        raise BertprepError(f"{location}: cannot be read as Arrow: {why}; is it whole? write or fetch it again") from error
+        raise BertprepError(
+            f"{location}: cannot be read as Arrow: {first_line(error)}; is it whole? write or fetch it again"
+        ) from error
 
 
 def _source(raw: BinaryIO) -> tuple[pa.NativeFile, MappedFile | None]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, first_line
 from bertprep.files.archives import BUFFER_BYTES
 from bertprep.files.parquet_footer import MOST_VALUES, ParquetError, dictionary_bytes, read_chunks
 from bertprep.sources.fields import select, to_python
@@ -111,5 +111,6 @@ def open_parquet(location: str) -> Iterator[ParquetRows]:
         with open_raw(location) as raw, pq.ParquetFile(raw, **_OPTIONS) as file:
             yield ParquetRows(raw, file, location)
     except (pa.ArrowException, OSError, UnicodeDecodeError, ParquetError) as error:
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        raise BertprepError(f"{location}: cannot be read as Parquet: {why}; is it whole? fetch it again") from error
+        raise BertprepError(
+            f"{location}: cannot be read as Parquet: {first_line(error)}; is it whole? fetch it again"
+        ) from error

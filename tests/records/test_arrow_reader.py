@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
@@ -149,6 +150,25 @@ def test_floats_of_other_sizes(tmp_path: Path) -> None:
             assert file.kind is records.RegressionExamples
             expected = table["labels"].cast(kind).cast(pa.float32()).to_numpy()
             np.testing.assert_array_equal(file[:].label_ids, expected)
+
+
+def test_a_label_that_no_float32_holds_is_refused(tmp_path: Path) -> None:
+    table = table_of(column_examples(records.RegressionExamples, 9))
+    number = table.schema.get_field_index("labels")
+    for value in (1e300, -1e39):
+        write_stream(table.set_column(number, "labels", pa.array([0.5] * 7 + [value, np.inf])), tmp_path / "a")
+        with pytest.raises(
+            BertprepError, match=rf"a: record 7: column labels is {re.escape(f'{value:g}')}, expected a number "
+        ):
+            records.open(tmp_path / "a")
+
+
+def test_a_label_beyond_int64_is_not_one_that_is_not_predicted(tmp_path: Path) -> None:
+    number = TABLE.schema.get_field_index("labels")
+    labels = pa.array(np.array(TABLE["labels"].to_pylist(), np.int64).view(np.uint64).tolist(), pa.list_(pa.uint64()))
+    write_stream(TABLE.set_column(number, "labels", labels), tmp_path / "a")  # 2**64 - 100 instead of -100
+    with records.open(tmp_path / "a") as file, pytest.raises(BertprepError, match="record 0: column labels"):
+        file[:]
 
 
 def set_value(name: str, value: Any, row: int = 7, place: int | None = 4, table: pa.Table = TABLE) -> pa.Table:
@@ -416,7 +436,7 @@ def test_an_index_that_leads_out_of_the_file_is_not_believed(tmp_path: Path) -> 
 
 
 FORGERIES: dict[
-    str, Callable[[dict[str, Any], NDArray[np.int64]], Any]
+    str, Callable[[list[dict[str, Any]], NDArray[np.int64]], Any]
 ] = {  # of an index of 23 records of Arrow, then of TFRecord
     "a table without its size": lambda files, _: [each.pop("entries") for each in files],
     "a table for TFRecord": lambda files, _: files[1].update(entries=24),
@@ -432,7 +452,7 @@ FORGERIES: dict[
 
 @pytest.mark.parametrize("forgery", FORGERIES)
 def test_a_forged_index_is_not_believed(forgery: str, tmp_path: Path) -> None:
-    """Its checksum is right; what it says would be read at any address."""
+    """Its checksum is right; what it says of 23 records of Arrow, then of TFRecord, would be read at any address."""
     for name in ("arrow", "tfrecord"):
         write_examples([EXAMPLES], tmp_path / f"a.{name}", name)
     with RecordSet([tmp_path]) as opened:
