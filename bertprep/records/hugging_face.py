@@ -15,16 +15,15 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from bertprep.config import RecordFormat
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError, UsageError, first_line
 from bertprep.files.atomic import atomic_folder
 from bertprep.files.lock import locked
 from bertprep.records.arrow import encode_batches, stream_bytes
 from bertprep.records.buffers import RecordBuffer
 from bertprep.records.columns import NoColumnsError
 from bertprep.records.data_sets import DataSet, find_records
-from bertprep.records.dataset_info import DATASET_DICT, STATE
 from bertprep.records.examples import Examples, rows_in_block
-from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES
+from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, TRAIN, is_saved
 from bertprep.workspace.record_home import find_vocabulary
 
 if TYPE_CHECKING:
@@ -46,6 +45,8 @@ def load_dataset(
 
     Arrow folders that bertprep or `save_to_disk` wrote are opened as they are. Others are converted first, some 2 microseconds
     a record, and kept in `cache_dir` (default: `datasets.config.HF_DATASETS_CACHE`), 1.3 kB for each record of 128 tokens.
+    The name there is made of the files' paths, sizes and times of change: what was moved or made again is converted again, and
+    what was kept before stays until you delete the folder "bertprep" there.
     Raises `UsageError` where `datasets` is not installed or there is no such split, and `BertprepError` for records that are
     damaged or that no columns can hold.
     """
@@ -54,18 +55,16 @@ def load_dataset(
         raise UsageError(f"split {split!r}: is not known, expected one of {', '.join(SPLIT_NAMES)}")
     path = Path(data)
     found = find_records(path)
-    is_ready = found.is_whole and found.format == RecordFormat.ARROW and _is_saved(found.folder)
+    is_ready = found.is_whole and found.format == RecordFormat.ARROW and is_saved(found.folder)
     cache = Path(cache_dir or library.config.HF_DATASETS_CACHE) / _CACHE
     folder = found.folder if is_ready else _convert(path, found, cache)
     try:
         loaded = library.load_from_disk(str(folder))
     except Exception as error:  # whatever its reading of JSON and Arrow meets
-        raise BertprepError(
-            f"{folder}: datasets cannot open it: {str(error).splitlines()[0]}; make the folder again"
-        ) from error
+        raise BertprepError(f"{folder}: datasets cannot open it: {first_line(error)}; make the folder again") from error
     if split is None:
         return loaded
-    splits = loaded if isinstance(loaded, library.DatasetDict) else {str(loaded.split or "train"): loaded}
+    splits = loaded if isinstance(loaded, library.DatasetDict) else {str(loaded.split or TRAIN): loaded}
     for name, dataset in splits.items():
         if SPLIT_NAMES.get(name) == SPLIT_NAMES[split]:
             return dataset
@@ -106,10 +105,6 @@ def _import_datasets() -> ModuleType:
     return module
 
 
-def _is_saved(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in (DATASET_DICT, STATE))
-
-
 def _convert(path: Path, found: DataSet, cache: Path) -> Path:
     """The folder in the cache that has these records as Arrow; it is made if it is missing."""
     from bertprep.commands.convert import convert  # which knows what of a manifest is kept
@@ -120,7 +115,7 @@ def _convert(path: Path, found: DataSet, cache: Path) -> Path:
         if not kept.is_dir():
             with atomic_folder(kept) as unfinished:
                 convert(path, unfinished, to=RecordFormat.ARROW, shards=1 if path.is_file() else None, workers=1)
-    return kept if _is_saved(kept) else kept / RecordFormat.ARROW
+    return kept if is_saved(kept) else kept / RecordFormat.ARROW
 
 
 def _fingerprint(found: DataSet) -> str:

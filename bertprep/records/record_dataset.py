@@ -3,7 +3,9 @@
     loader = DataLoader(RecordDataset("data/..."), batch_size=256, shuffle=True)
 
 A batch is read by one call of the compiled reader, whatever files its records are in: about a microsecond a record of 128
-tokens, checksums verified. Nothing is held in memory but the batch; files are mapped, and shared by all workers.
+tokens, TFRecord's checksums verified; other formats have none. TFRecord, OFRecord and Arrow files of bertprep are mapped and
+shared by all workers, and nothing but the batch is held in memory. Parquet, gzip files and Arrow of other layouts are rewritten
+when they are opened, in every worker for itself and up to 4 GB at a time: `bertprep convert --to arrow` them first.
 """
 
 from __future__ import annotations
@@ -72,15 +74,15 @@ class _Memory(threading.local):
     """A thread's memory to read by and into; new memory, which the system has to clear, would cost more than the reading."""
 
     def __init__(self) -> None:
-        self._room: Examples | None = None
+        self._block: Examples | None = None
         self._kept: list[NDArray[np.uint8]] = []
 
-    def room(self, shape: Shape) -> Examples:
+    def block(self, shape: Shape) -> Examples:
         """A block of records, which is overwritten by the next one."""
-        if self._room is None:
+        if self._block is None:
             kind, seq, pred = shape
-            self._room = kind.empty(rows_in_block(_BLOCK, seq=seq, pred=pred, kind=kind), seq=seq, pred=pred)
-        return self._room
+            self._block = kind.empty(rows_in_block(_BLOCK, seq=seq, pred=pred, kind=kind), seq=seq, pred=pred)
+        return self._block
 
     def columns(self, shape: Shape, count: int) -> Columns:
         """Arrays for `count` rows, in the memory of a former batch if nothing refers to that any more."""
@@ -128,7 +130,7 @@ class RecordDataset:
 
     def close(self) -> None:
         """Give the files' memory back; what is asked for later is opened again."""
-        if self._records is not None:
+        if self._records is not None and self._process == os.getpid():  # a forked child has its parent's lock
             self._records.close()
 
     def __repr__(self) -> str:
@@ -172,6 +174,8 @@ class RecordDataset:
     def __getitem__(self, records: int | slice | Sequence[int] | NDArray[Any]) -> Row | Columns:
         if isinstance(records, slice):
             return self._read(np.arange(len(self))[records])
+        if isinstance(records, bool | np.bool_):
+            raise TypeError(f"{self._paths[0]}: record {records}: expected a whole number, a slice, or a list of numbers")
         if hasattr(records, "__index__") and not getattr(records, "shape", ()):
             return RecordBatch(self._read(np.array([self._number(operator.index(records))])))[0]
         return self._read(self._numbers(records))  # type: ignore[arg-type]
@@ -213,12 +217,12 @@ class RecordDataset:
     def _read(self, numbers: NDArray[np.int64]) -> Columns:
         """Columns of the records, by way of a block that stays in the processor's cache."""
         memory = self._memory
-        records, room, columns = self._open(), memory.room(self._shape), memory.columns(self._shape, len(numbers))
-        for start in range(0, len(numbers), len(room)):
-            some = numbers[start : start + len(room)]
-            records.gather_into(room, some)
+        records, block, columns = self._open(), memory.block(self._shape), memory.columns(self._shape, len(numbers))
+        for start in range(0, len(numbers), len(block)):
+            some = numbers[start : start + len(block)]
+            records.gather_into(block, some)
             try:
-                fill_columns(columns, room if len(some) == len(room) else room[: len(some)], row=start)
+                fill_columns(columns, block if len(some) == len(block) else block[: len(some)], row=start)
             except NoColumnsError as error:
                 path, record = records.place_of(int(some[error.row]))
                 raise BertprepError(f"{path}: record {record}: {error}; bertprep.records.open reads it as it is") from error

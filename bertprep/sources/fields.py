@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.arrow_messages import is_list
 from bertprep.text.documents import MOST_DOCUMENT_BYTES, too_long
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def _values(column: pa.Array) -> list[Any]:
     """What to_pylist gives, several times as fast for lists and for numbers into a dictionary; a list that is null is empty."""
     import pyarrow as pa
 
-    if _is_list(column.type):
+    if is_list(column.type):
         inner, offsets = _values(column.flatten()), _offsets(column).tolist()
         return [inner[start:end] for start, end in pairwise(offsets)]
     values: list[Any] = (column.dictionary_decode() if pa.types.is_dictionary(column.type) else column).to_pylist()
@@ -201,14 +202,8 @@ def _children(struct: pa.StructType) -> list[pa.Field]:
     return [struct.field(number) for number in range(struct.num_fields)]
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
 def _without_lists(kind: pa.DataType) -> pa.DataType:
-    while _is_list(kind):
+    while is_list(kind):
         kind = kind.value_type
     return kind
 
@@ -296,7 +291,7 @@ def _size_bytes(column: pa.Array) -> int:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if _is_list(column.type):
+    if is_list(column.type):
         return len(column) + _size_bytes(column.flatten())
     if pa.types.is_dictionary(column.type):
         return len(column) + int(pc.sum(_lengths(column.dictionary).take(column.indices)).as_py() or 0)

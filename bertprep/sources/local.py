@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.errors import UsageError
-from bertprep.sources.dataset import find_saved, is_saved
+from bertprep.sources.dataset import find_saved
 from bertprep.sources.formatting import DUMP, SourceFile
 from bertprep.sources.streams import find_files, identify, is_glob, is_url, is_web, suffixes
 from bertprep.text.documents import TextInput
+from bertprep.workspace.layout import is_saved
 from bertprep.workspace.manifest import sha256_of
 
 READER_OF = {
