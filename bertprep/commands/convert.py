@@ -21,7 +21,7 @@ from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, SQUAD, Dialect, Re
 from bertprep.errors import UsageError
 from bertprep.options import add_options as add_settings
 from bertprep.options import read_options, whole_number
-from bertprep.progress import Reporter
+from bertprep.progress import SILENT, Reporter
 from bertprep.terminal import tell, tell_table
 from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import QUESTIONS
@@ -145,8 +145,7 @@ def convert(
     if source.is_file() and shards is None:
         (to, files), made = _convert_file(data_set, source, target, to, dialect, pick), True
     else:
-        data_set = data_set if data_set.is_whole else data_set.by_itself()
-        to, files, made = _convert_data_set(data_set, target, to, dialect, shards, pick, workers, reporter)
+        to, files, made = convert_data_set(data_set, target, to, dialect, shards, pick, workers, reporter)
     return Converted(target, to, files, time.monotonic() - started, made)
 
 
@@ -209,21 +208,22 @@ def _convert_file(
     return to, {target.name: _facts(written)}
 
 
-def _convert_data_set(
+def convert_data_set(
     data_set: DataSet,
     target: Path,
     to: RecordFormat | None,
-    dialect: Dialect,
-    shards: int | None,
-    pick: int | None,
-    workers: int,
-    reporter: Reporter,
+    dialect: Dialect = DEFAULT_DIALECT,
+    shards: int | None = None,
+    pick: int | None = None,
+    workers: int = 1,
+    reporter: Reporter = SILENT,
 ) -> tuple[RecordFormat, dict[str, dict[str, Any]], bool]:
     """Convert a data set with its manifest; returns (format, facts of the files, whether any was made)."""
     from bertprep import kernels
     from bertprep.records.convert import RecordConverter
     from bertprep.records.deal import plan_outputs
 
+    data_set = data_set if data_set.is_whole else data_set.by_itself()
     sources = _identify_all(data_set, workers, reporter)
     _check_pick(data_set.folder, pick, sources[0].shape)
     to = to or _other_format({source.format for source in sources}, data_set.folder)
