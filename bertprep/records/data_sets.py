@@ -160,7 +160,8 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
                 found.append(_records(path, ()))
                 continue
             if not path.exists():
-                raise UsageError(f"{path}: does not exist; name a record file or a folder of them")
+                pattern = ", patterns are not taken" if any(character in str(path) for character in "*?[") else ""
+                raise UsageError(f"{path}: does not exist; name a record file or a folder of them{pattern}")
             folder = path.parent
             named.setdefault(folder.parent if folder.name in SPLIT_NAMES else folder, []).append(path)
         elif path.name in SPLIT_NAMES and (files := (picked := _pick_records(_list(path)))[0]):

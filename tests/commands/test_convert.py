@@ -415,6 +415,7 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
     ("arguments", "status", "message"),
     [
         (["missing", "out"], 2, "missing: does not exist; name a record file or a folder of them"),
+        (["m*.x", "out"], 2, "m*.x: does not exist; name a record file or a folder of them, patterns are not taken"),
         (["RECORDS", "RECORDS"], 2, "RECORDS: is the source itself"),
         (["FOLDER", "./FOLDER/"], 2, "FOLDER: is the source itself"),
         (["FOLDER", "FOLDER/below"], 2, "FOLDER/below: source and target must not contain each other (FOLDER)"),
