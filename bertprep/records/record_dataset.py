@@ -14,7 +14,7 @@ import operator
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError
 from bertprep.records.columns import COLUMNS, Columns, NoColumnsError, column_bytes, empty_columns, fill_columns
+from bertprep.records.data_sets import find_records
 from bertprep.records.examples import Examples, Shape, rows_in_block
 from bertprep.records.reader import select_records
 from bertprep.records.record_set import RecordSet
-from bertprep.workspace.layout import SPLIT_NAMES
+from bertprep.workspace.layout import SPLIT_NAMES, TRAINING
 
 if TYPE_CHECKING:
     import torch
@@ -61,6 +62,19 @@ class RecordBatch(Sequence[Row]):
     def __iter__(self) -> Iterator[Row]:
         columns = self.columns.items()
         return ({name: array[row] for name, array in columns} for row in range(len(self)))
+
+
+def _find_split(paths: list[Path], split: str) -> tuple[list[Path], str]:
+    """The paths and the split of `RecordSet` that are the split of this name; a second test split is named by itself."""
+    files = {path: ((found := find_records(path)).named(split), found) for path in paths}
+    of_set = SPLIT_NAMES.get(split, TRAINING)
+    if all(set(named) == set(found.paths(of_set)) for named, found in files.values()):
+        return paths, of_set
+    alone: list[Path] = []
+    for named, found in files.values():
+        folder = named[0].parent
+        alone += [folder] if folder.name in found.split_names and folder != found.folder else named
+    return alone, TRAINING
 
 
 def _references(buffers: Sequence[NDArray[np.uint8]], number: int) -> int:
@@ -111,12 +125,16 @@ class RecordDataset:
     """
 
     def __init__(self, data: Path | str | Sequence[Path | str], split: str = "train") -> None:
-        """`data` are folders or files, which must be alike in kind and shape; `split` is "train", "test", or a task's."""
-        paths = [data] if isinstance(data, str | os.PathLike) else list(data)
-        if split not in SPLIT_NAMES:
-            raise UsageError(f"split {split!r}: is not known, expected one of {', '.join(SPLIT_NAMES)}")
-        self._paths, self._split = [Path(path) for path in paths], split
-        records = RecordSet(self._paths, SPLIT_NAMES[split])
+        """`data` are folders or files, which must be alike in kind and shape; `split` is the name of one of their splits.
+
+        It is "train", "test", "validation" ..., as their folders are called; "train" and "training" mean the same.
+        """
+        if isinstance(data, str | os.PathLike):
+            data = [data]
+        elif not isinstance(data, Iterable):
+            raise TypeError(f"data is {data!r:.40}, expected the path of a folder or file of records, or a list of them")
+        self._paths, self._split = _find_split([Path(path) for path in data], split)
+        records = RecordSet(self._paths, self._split)
         self._shape, self._count = records.shape, len(records)
         self._records: RecordSet | None = records
         self._process = os.getpid()
@@ -187,11 +205,13 @@ class RecordDataset:
     @staticmethod
     def collate(batch: RecordBatch | Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """A batch as tensors that share its arrays: `DataLoader(dataset, batch_size=256, collate_fn=RecordDataset.collate)`."""
+        if not isinstance(batch, RecordBatch):
+            if not batch:
+                raise ValueError("collate: the batch has no records")
+            batch = RecordBatch({name: np.stack([row[name] for row in batch]) for name in batch[0]})
         import torch  # which only those have who call this
 
-        if isinstance(batch, RecordBatch):
-            return {name: torch.from_numpy(array) for name, array in batch.columns.items()}
-        return {name: torch.from_numpy(np.stack([row[name] for row in batch])) for name in batch[0]}
+        return {name: torch.from_numpy(array) for name, array in batch.columns.items()}
 
     def _numbers(self, records: Sequence[int] | NDArray[Any]) -> NDArray[np.int64]:
         """Numbers from 0, of a list, range, array or mask that may count from the end."""
@@ -231,7 +251,7 @@ class RecordDataset:
     def _open(self) -> RecordSet:
         """The files, as this process has opened them: a forked worker must not share its parent's lock."""
         if self._records is None or self._process != os.getpid():
-            records = RecordSet(self._paths, SPLIT_NAMES[self._split])
+            records = RecordSet(self._paths, self._split)
             if (records.shape, len(records)) != (self._shape, self._count):
                 raise BertprepError(
                     f"{self._paths[0]}: has {len(records):,} records, expected {self._count:,} as when the data set was made; "

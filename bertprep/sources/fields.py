@@ -26,11 +26,17 @@ PIECE_BYTES = 4 << 20
 _SHOWN = 40  # characters of a name or value, and names
 _MOST_DEPTH = 8  # of the names that a message lists
 _ABSENT = object()
+_WITH_TOKENS = ("attention_mask", "labels")
 
 
 def find_column(schema: pa.Schema, field: str, location: str) -> list[str]:
     """The names that lead to a column of text, from the outermost; raises `UsageError` if there is none."""
     found = _resolve(list(schema), field)
+    if holds_records(schema):
+        raise UsageError(
+            f"{location}: these are records, not text: {show_names(schema.names)}; bertprep validate, convert "
+            "and the trainer take them as they are, shard takes the text that they were made of"
+        )
     if found is None:
         raise no_field(f"{location}: has no column", field, _names(schema, lambda _: True))
     path, kind = found
@@ -41,6 +47,12 @@ def find_column(schema: pa.Schema, field: str, location: str) -> list[str]:
             f"columns of text are {texts}; name one by --field"
         )
     return path
+
+
+def holds_records(schema: pa.Schema) -> bool:
+    """Whether these columns are those of tokens, made by bertprep or any tokenizer, and none of them is text."""
+    names = set(schema.names)
+    return "input_ids" in names and not names.isdisjoint(_WITH_TOKENS) and next(_names(schema, _is_text), None) is None
 
 
 def no_field(what: str, field: str, found: Iterable[str]) -> UsageError:

@@ -184,16 +184,19 @@ def set_value(name: str, value: Any, row: int = 7, place: int | None = 4, table:
 
 WIDE = with_types(TABLE, lambda _: pa.int64(), unsized).replace_schema_metadata(TABLE.schema.metadata)
 NEGATIVE = "has a value that is negative or above 2,147,483,647; make the file again"
+BAD_LABEL = (
+    "column labels has a value that is neither -100, where nothing is predicted, nor 0 to 2,147,483,647; make the file again"
+)
 BAD_RECORDS: dict[str, tuple[pa.Table, str]] = {
     "a token below 0": (set_value("input_ids", -1), f"column input_ids {NEGATIVE}"),
     "a mask below 0": (set_value("attention_mask", -128), f"column attention_mask {NEGATIVE}"),
-    "a label below 0": (set_value("labels", -1), f"column labels {NEGATIVE}"),
+    "a label below 0": (set_value("labels", -1), BAD_LABEL),
     "a next sentence below 0": (set_value("next_sentence_label", -1), f"column next_sentence_label {NEGATIVE}"),
     "one beyond int32": (set_value("next_sentence_label", 2**31), f"column next_sentence_label {NEGATIVE}"),
     "one that wraps to 1": (set_value("next_sentence_label", 2**32 + 1), f"column next_sentence_label {NEGATIVE}"),
     "a token that wraps to 1": (set_value("input_ids", 2**32 + 1, table=WIDE), f"column input_ids {NEGATIVE}"),
     "a mask that wraps to 1": (set_value("attention_mask", 2**32 + 1, table=WIDE), f"column attention_mask {NEGATIVE}"),
-    "a label that wraps to -100": (set_value("labels", 2**32 - 100, table=WIDE), f"column labels {NEGATIVE}"),
+    "a label that wraps to -100": (set_value("labels", 2**32 - 100, table=WIDE), BAD_LABEL),
     "too many labels": (
         set_value("labels", [5] * 4 + [-100] * 12, place=None),
         "column labels predicts 4 tokens, expected 3 at most; make the file again",

@@ -174,8 +174,12 @@ def test_what_names_no_records(folder: Path) -> None:
     for each in wrong:
         with pytest.raises((TypeError, IndexError), match=f"^{folder}: "):
             data[each]
-    with pytest.raises(UsageError, match=r"split 'valid': is not known, expected one of training, train, test, "):
-        RecordDataset(folder, "valid")
+    with pytest.raises(UsageError, match=rf"^{folder}: has no split validation, it has training, test$"):
+        RecordDataset(folder, "validation")
+    with pytest.raises(TypeError, match=r"^data is 3, expected the path of a folder or file of records, or a list of them$"):
+        RecordDataset(3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^collate: the batch has no records$"):
+        RecordDataset.collate([])
     with pytest.raises(UsageError, match="no data; name at least one folder"):
         RecordDataset([])
 
