@@ -7,7 +7,7 @@ found and what to do. Any other exception is a bug in bertprep and keeps its tra
 import errno
 import os
 
-_LONGEST_REASON = 200
+_SHOWN = 200  # characters of what another library says
 
 
 class BertprepError(Exception):
@@ -22,6 +22,15 @@ class UsageError(BertprepError):
     exit_status = 2
 
 
+def first_line(error: BaseException) -> str:
+    r"""What another library's error says, without what follows its first line; its type if it says nothing.
+
+    >>> first_line(ValueError("Wrong.\nBecause")), first_line(KeyError())
+    ('Wrong', 'KeyError')
+    """
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:_SHOWN].rstrip(" .;:") or type(error).__name__
+
+
 def explain_system_error(error: OSError) -> BertprepError | None:
     """The one-line message for an error of the machine, wherever it occurred; None for one that would be a bug in bertprep.
 
@@ -33,12 +42,3 @@ def explain_system_error(error: OSError) -> BertprepError | None:
     if error.filename is None:
         return None
     return BertprepError(f"{os.fsdecode(error.filename)}: {error.strerror}")
-
-
-def first_line(error: Exception) -> str:
-    r"""What a library's error says in its first line, shortened, without a full stop; of one that says nothing its type.
-
-    >>> first_line(ValueError("Expected 3 columns.\nGot 2")), first_line(KeyError())
-    ('Expected 3 columns', 'KeyError')
-    """
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:_LONGEST_REASON].rstrip(" .;:")

@@ -59,6 +59,8 @@ SPLIT_NAMES = {
 MANIFEST = "manifest.json"
 MAPPED = ".map"
 """The folder, in that of text shards, of what `shard --assign hash` has sorted so far."""
+DATASET_DICT, STATE, DATASET_INFO = "dataset_dict.json", "state.json", "dataset_info.json"
+"""What `datasets` writes beside the Arrow files of a folder (see `records.dataset_info`)."""
 QUESTIONS = "dev.json"
 LISTING = "listing.json"
 RECEIPTS = ".receipts"
@@ -135,6 +137,15 @@ def split_folder(record_format: RecordFormat, split: str) -> str:
     ['training', 'train']
     """
     return TRAIN if split == TRAINING and record_format.is_columnar else split
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether `save_to_disk` of `datasets`, or bertprep in its place, wrote the folder.
+
+    >>> is_saved(Path("/dev"))
+    False
+    """
+    return (folder / DATASET_DICT).is_file() or (folder / STATE).is_file()
 
 
 def split_order(split: str) -> tuple[int, str]:
