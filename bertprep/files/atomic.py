@@ -57,10 +57,11 @@ class AtomicFile:
     cache.
     """
 
-    def __init__(self, path: Path, *, direct: bool = False, mode: int = 0o666) -> None:
+    def __init__(self, path: Path, *, direct: bool = False, mode: int = 0o666, tidies: bool = True) -> None:
+        """`tidies` is for removing the leftovers of this name, which takes a listing of the folder."""
         self.path = path
         self.size_bytes = 0
-        self._temporary, self._descriptor = _make_temporary(path, partial(_make_file, mode=mode))
+        self._temporary, self._descriptor = _make_temporary(path, partial(_make_file, mode=mode), tidies=tidies)
         self._direct = direct and hasattr(os, "O_DIRECT") and self._set_direct(True)
 
     def _set_direct(self, direct: bool) -> bool:
@@ -105,8 +106,10 @@ class AtomicFile:
 
 
 @contextmanager
-def atomic_file(path: Path, *, direct: bool = False, mode: int = 0o666) -> Iterator[AtomicFile]:
+def atomic_file(path: Path, *, direct: bool = False, mode: int = 0o666, tidies: bool = True) -> Iterator[AtomicFile]:
     """Write `path` atomically; a new file has the permissions `mode`, less the umask.
+
+    With `tidies` leftovers of this name are removed. It lists the folder, which may be large, and its journal may do so once.
 
     Raises `BertprepError` if a write fails or the name is that of a device. On any exception nothing is left, and a previous
     file of that name is untouched.
@@ -116,7 +119,7 @@ def atomic_file(path: Path, *, direct: bool = False, mode: int = 0o666) -> Itera
         if path.exists() and not path.is_file():
             found = "a folder" if path.is_dir() else "a device or a pipe"
             raise BertprepError(f"{path}: cannot be written: it is {found}, expected a file; name another")
-        file = AtomicFile(path, direct=direct, mode=mode)
+        file = AtomicFile(path, direct=direct, mode=mode, tidies=tidies)
     except OSError as error:
         raise explain_write_error(path, error) from error
     try:
@@ -181,11 +184,11 @@ def temporary_name(path: Path) -> Path:
     return path.with_name(f"{path.name}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")
 
 
-def _make_temporary(path: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
+def _make_temporary(path: Path, make: Callable[[Path], int], *, tidies: bool = True) -> tuple[Path, int]:
     """A new file or folder beside `path`, and a descriptor that holds its lock."""
     with suppress(OSError):  # a folder that can be written to but not listed
         old_name = path.name + TEMPORARY_SUFFIX  # the name that bertprep 0.1.0 used
-        for beside in path.parent.iterdir():
+        for beside in path.parent.iterdir() if tidies else ():
             match = _TEMPORARY.fullmatch(beside.name)
             if beside.name == old_name or (match and match[1] == path.name):
                 _remove_if_dead(beside)

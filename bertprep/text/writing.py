@@ -44,9 +44,9 @@ class TextWriter:
 
 
 @contextmanager
-def text_file(path: Path) -> Iterator[TextWriter]:
+def text_file(path: Path, *, tidies: bool = True) -> Iterator[TextWriter]:
     """Write `path` atomically, as `atomic_file` does."""
-    with atomic_file(path) as file:
+    with atomic_file(path, tidies=tidies) as file:
         writer = TextWriter(file)
         yield writer
         writer.flush()
