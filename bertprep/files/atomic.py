@@ -197,14 +197,15 @@ def _disk_folder() -> str:
 
 @contextmanager
 def atomic_file(
-    path: Path, *, direct: bool = False, mode: int = 0o666, replace: bool = False, keeps: bool = False
+    path: Path, *, direct: bool = False, mode: int = 0o666, replace: bool = False, keeps: bool = False, tidies: bool = True
 ) -> Iterator[AtomicFile]:
     """Write `path` atomically; a new file has the permissions `mode`, less the umask.
 
     A local file replaces a previous one; with `keeps` one with the same bytes stays, with its inode and its time, so that a
     second writer of a file does not disturb those who read it. An object of a store is replaced only with `replace`: without,
-    one with the same bytes is success, and another a `BertprepError`. Raises `BertprepError` if a write fails or the name is
-    that of a device. On any exception nothing is left, and a previous file of that name is untouched.
+    one with the same bytes is success, and another a `BertprepError`. With `tidies` leftovers of this name are removed, which
+    takes a listing of the folder: it may be large, and its journal may do so once. Raises `BertprepError` if a write fails or
+    the name is that of a device. On any exception nothing is left, and a previous file of that name is untouched.
     """
     if isinstance(path, ObjectPath):
         with _object_file(path, replace) as made:
@@ -215,7 +216,7 @@ def atomic_file(
         if path.exists() and not path.is_file():
             found = "a folder" if path.is_dir() else "a device or a pipe"
             raise BertprepError(f"{path}: cannot be written: it is {found}, expected a file; name another")
-        file = AtomicFile(path, direct=direct, mode=mode, keeps=keeps)
+        file = AtomicFile(path, direct=direct, mode=mode, keeps=keeps, tidies=tidies)
     except OSError as error:
         raise explain_write_error(path, error) from error
     try:

@@ -19,6 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -47,7 +48,8 @@ MOST_RUNS = 1_000
 MERGED_RUNS = 32
 """So many become one."""
 TASK_BYTES = 32_000_000
-"""Neighbouring shards are one task up to this size."""
+TASK_SHARDS = 256
+"""Neighbouring shards are one task up to this size and number."""
 MOST_SHARDS = 1 << 16  # without --shards
 DOCUMENTS_PER_SHARD = 32  # at least, without --shards
 _RULES = {"rules": 1}
@@ -352,20 +354,19 @@ def _choose_counts(runs: Sequence[Run], settings: ShardSettings, workers: int, r
     by_size = settings.shards is None
     if settings.shards is None:
         size_bytes, documents = sum(run.copied_bytes for run in runs), sum(run.copies for run in runs)
-        shards = max(FEWEST_SHARDS, min(_power_of_two(size_bytes / BYTES_PER_SHARD), MOST_SHARDS))
-        shards = min(shards, _power_of_two(documents / DOCUMENTS_PER_SHARD))
+        shards = max(FEWEST_SHARDS, min(_power_of_two(Fraction(size_bytes, BYTES_PER_SHARD)), MOST_SHARDS))
+        shards = min(shards, _power_of_two(Fraction(documents, DOCUMENTS_PER_SHARD)))
     else:
         shards = settings.shards
     wanted = shards * fraction / (1 - fraction)
-    test = 0 if not fraction else max(1, _power_of_two(wanted) if by_size else round(wanted))
+    test = 0 if not fraction else max(1, _power_of_two(Fraction(wanted)) if by_size else round(wanted))
     training_in = _count(runs, 0, _first_of_test(fraction), shards, workers, reporter)
     while by_size and shards > 1 and not training_in.all():
         training_in = training_in.reshape(-1, 2).sum(axis=1)
         shards //= 2
     test_in = _count(runs, _first_of_test(fraction), HASHES, test, workers, reporter)
     while test > 1 and not test_in.all():
-        test -= test // 2 if test % 2 else 0
-        test = max(1, test // 2)
+        test //= 2
         test_in = _count(runs, _first_of_test(fraction), HASHES, test, workers, reporter)
     documents = int(training_in.sum() + test_in.sum())
     if empty := int((training_in == 0).sum()):
@@ -382,13 +383,16 @@ def _choose_counts(runs: Sequence[Run], settings: ShardSettings, workers: int, r
     return ShardCounts(shards, test, fraction), by_size
 
 
-def _power_of_two(value: float) -> int:
-    """The power of two that is nearest by ratio, at least 1.
+def _power_of_two(value: Fraction) -> int:
+    """The power of two that is nearest by ratio, at least 1; exact, since numbers of shards must be the same everywhere.
 
-    >>> [_power_of_two(value) for value in (0.1, 1.4, 1.5, 900, 1000)]
-    [1, 1, 2, 1024, 1024]
+    >>> [_power_of_two(Fraction(value)) for value in (0, 1.4, 1.5, 724, 725)]
+    [1, 1, 2, 512, 1024]
     """
-    return 1 << max(0, round(float(np.log2(max(value, 1)))))
+    power = 1
+    while value * value >= 2 * power * power:
+        power *= 2
+    return power
 
 
 def _first_of_test(fraction: float) -> int:
@@ -466,7 +470,7 @@ def _reduce(
         if name in journal.done:
             continue
         size = text_bytes * (high - low) // HASHES
-        if not groups or groups[-1][-1][2] != low or filled + size > TASK_BYTES:
+        if not groups or groups[-1][-1][2] != low or filled + size > TASK_BYTES or len(groups[-1]) == TASK_SHARDS:
             groups.append([])
             filled = 0
         groups[-1].append((name, low, high))
@@ -489,7 +493,7 @@ def write_shards(task: ReduceTask) -> list[tuple[str, dict[str, Any]]]:
     written = []
     for name, _, high in task.shards:
         documents, spaces, newlines = 0, 0, np.zeros(1, np.int64)
-        with text_file(task.folder / name) as file:
+        with text_file(task.folder / name, tidies=False) as file:
             while batch is not None:
                 stop = int(np.searchsorted(batch.digests[:, 0], np.uint64(high - 1), side="right"))
                 for text, copies in _texts(batch, at, stop, task.keep_duplicates):

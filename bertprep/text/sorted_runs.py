@@ -211,7 +211,7 @@ class _NewRun:
 
     def __init__(self, path: Path, bits: int) -> None:
         self._path, self._bits = path, bits
-        self._atomic = atomic_file(path)
+        self._atomic = atomic_file(path, tidies=False)
         self._digest = hashlib.sha256()
         self._documents = self._copies = self._copied_bytes = self._end = 0
         self._grid = np.zeros((1 << bits) + 1, np.uint64)

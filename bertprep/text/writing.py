@@ -44,9 +44,9 @@ class TextWriter:
 
 
 @contextmanager
-def text_file(path: Path) -> Iterator[TextWriter]:
+def text_file(path: Path, *, tidies: bool = True) -> Iterator[TextWriter]:
     """Write `path` atomically, as `atomic_file` does; a file with the same bytes stays."""
-    with atomic_file(path, keeps=True) as file:
+    with atomic_file(path, keeps=True, tidies=tidies) as file:
         writer = TextWriter(file)
         yield writer
         writer.flush()

@@ -32,6 +32,7 @@ from bertprep.text import documents, hash_shards, sorted_runs
 from bertprep.workspace.journal import FAIL_AFTER
 from bertprep.workspace.layout import Workspace
 from bertprep.workspace.manifest import Manifest
+from tests.golden import GOLDEN
 
 SMALL = {
     hash_shards: {"PIECE_BYTES": 1500, "MOST_RUNS": 3, "MERGED_RUNS": 2, "TASK_BYTES": 1500},
@@ -173,6 +174,15 @@ PINNED = {
 }
 
 
+def test_create_and_validate_take_such_shards(tmp_path: Path) -> None:
+    shard(tmp_path, write(tmp_path / "some.txt", *numbered(*range(300))), shards=2)
+    bertprep.create(vocab=GOLDEN / "vocab.txt", formats="tfrecord", workdir=tmp_path, corpus="c", workers=1)
+    (records,) = (tmp_path / "tfrecord").glob("*/c")
+    assert "shard_2_test" in records.parent.name
+    outcomes = validate([tmp_path / "sharded" / "c", records], workers=1)
+    assert [finding for outcome in outcomes for finding in outcome.findings if finding.level == "error"] == []
+
+
 def test_one_more_file_only_inserts_documents(tmp_path: Path) -> None:
     first = write(tmp_path / "first.txt", *numbered(*range(2000)))
     more = write(tmp_path / "a file before it.txt", *numbered(5, 6, 9999))
@@ -214,6 +224,9 @@ def test_the_kind_of_file_does_not_matter(tmp_path: Path) -> None:
         shard(root, tmp_path / name)
         assert shards_in(root) == expected
         assert sorted(path.name for path in root.iterdir()) == ["sharded"]  # no cleaned text
+    chosen = ShardSettings(assign="hash", splitter="lines")
+    bertprep.shard(dataset=pa.table({"text": texts}), settings=chosen, workdir=tmp_path / "memory", corpus="c", workers=1)
+    assert shards_in(tmp_path / "memory") == expected
     all_of_them = shard(tmp_path / "all", *sorted(path for path in tmp_path.glob("*.*") if path.is_file()), shards=4)
     assert shards_in(tmp_path / "all") == expected
     assert all_of_them.counts["dropped_duplicates"] == 5 * 300
