@@ -146,7 +146,28 @@ def test_a_damaged_receipt_is_one_line_that_names_it(name: str, folder: Path) ->
     receipt(folder).write_bytes(BYTES[name] if name in BYTES else changed(content, **DAMAGED[name]))
     before = sums(folder)
     with receipts_of(folder) as receipts:
-        ask = (lambda: receipts.add(NAME, FACTS)) if kind == "folder" else receipts.look  # a folder is no receipt
+        with pytest.raises(bertprep.BertprepError, match=r"\A[^\n]*part-0.json: is damaged \([^\n]*\); remove it, [^\n]*\Z"):
+            receipts.look([NAME])
+        with pytest.raises(bertprep.BertprepError, match="is damaged"):
+            receipts.missing([NAME])
+    assert sums(folder) == before
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo", "loop", "large"])
+def test_a_receipt_that_is_no_file_is_one_line(kind: str, folder: Path) -> None:
+    path = receipt(folder)
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "loop":
+        path.symlink_to(path)
+    else:
+        with path.open("wb") as file:
+            file.truncate(1 << 32)
+    with receipts_of(folder) as receipts:
+        ask = (lambda: receipts.add(NAME, FACTS)) if kind == "folder" else receipts.look  # a listing has no folders
         with pytest.raises(bertprep.BertprepError, match=r"\A[^\n]*part-0.json: is damaged \([^\n]*\Z"):
             ask()
 
