@@ -2,7 +2,7 @@
 
 Tasks are independent and named, and their results are small, so a cluster engine could replace this module. Each worker is a
 process with its own pipe, so the run knows which task a worker had when it died: a worker that dies, even of SIGKILL or out of
-memory, fails the run with the name of its task. With one worker, everything runs in the calling process.
+memory, fails the run with the name of its task. With one worker, or a store in memory, everything runs in the calling process.
 
 Workers are forked if the system supports it, which takes 2 ms and shares the parent's loaded modules and compiled kernels. Once
 the calling process has used an object store, they are new processes: the store's client has threads, which a fork loses.
@@ -46,7 +46,7 @@ def run(
     """
     if isinstance(tasks, Sized):
         workers = min(workers, len(tasks))
-    if workers <= 1:
+    if workers <= 1 or object_store.is_in_memory():
         for name, argument in tasks:
             yield name, function(argument)
         return

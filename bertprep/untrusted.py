@@ -87,9 +87,12 @@ def check_splits_inside(folder: Path) -> None:
 def read_bounded(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     """The bytes of a regular file; raises `OSError` as `open` does, `ValueError` if it is something else or too large."""
     if isinstance(path, ObjectPath):
-        if (size_bytes := path.stat().st_size) > most_bytes:
-            raise ValueError(f"it has {size_bytes:,} bytes, expected at most {most_bytes:,}")
-        return path.read_bytes()
+        from bertprep.files import object_store
+
+        there, content = object_store.read(path, most_bytes)
+        if content is None:
+            raise ValueError(f"it has {there.size_bytes:,} bytes, expected at most {most_bytes:,}")
+        return content
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for a FIFO
     try:
         status = os.fstat(descriptor)

@@ -78,6 +78,11 @@ def in_use() -> bool:
     return bool(_stores)
 
 
+def is_in_memory() -> bool:
+    """Whether this process has a store in its memory, which other processes cannot use."""
+    return bool(_memory)
+
+
 def forget() -> None:
     """Drop the clients, with their addresses and credentials."""
     _stores.clear()
@@ -117,13 +122,14 @@ def tree(path: ObjectPath) -> dict[str, Status]:
     return _call(path, everything)
 
 
-def read(path: ObjectPath) -> tuple[Status, bytes | None]:
-    """The status of an object, and its bytes if it is no larger than a block: one request."""
+def read(path: ObjectPath, most_bytes: int | None = None) -> tuple[Status, bytes | None]:
+    """The status of an object, and its bytes if there are at most so many, by default those of a block: one request."""
+    most = BLOCK_BYTES if most_bytes is None else most_bytes
 
     def get(store: Any, key: str) -> tuple[Status, bytes | None]:
         result = store.get(key)
         status = _status(result.meta, result.attributes.get(SHA256))
-        return status, bytes(result.bytes()) if status.size_bytes <= BLOCK_BYTES else None
+        return status, bytes(result.bytes()) if status.size_bytes <= most else None
 
     return _call(path, get)
 
@@ -271,8 +277,14 @@ def _silence_seconds() -> float:
 def _store(path: ObjectPath, put_seconds: float) -> Any:
     """The client for a bucket; a write, whose answer comes only after its last byte, has one that waits for so long."""
     seconds = float(1 << max(int(put_seconds) - 1, 0).bit_length()) if put_seconds else 0.0
-    name = (os.getpid(), path.scheme, path.bucket, seconds)
+    process = os.getpid()
+    name = (process, path.scheme, path.bucket, seconds)
     if name not in _stores:
+        if any(of_process != process for of_process, *_ in _stores):
+            raise BertprepError(
+                f"{path}: this process is a fork of one that has used a store, whose client does not survive it; start such "
+                'processes anew, as DataLoader(multiprocessing_context="spawn") does'
+            )
         try:
             import obstore.store
         except ImportError as error:
@@ -335,7 +347,16 @@ class _Trouble:
             answer = " ".join(filter(None, (self._code, f"({said[1]})" if said and said[1] else "")))
             self.why = " ".join(f"the store answers {self._status} {answer}".split())
         else:
-            self.why = " ".join(text.rpartition(" - ")[2].rpartition("HTTP error: ")[2].split())[:300]
+            self.why = self._of_network(str(error)) if self.passes else " ".join(text.split())[:300]
+
+    def _of_network(self, whole: str) -> str:
+        """What broke, from the causes that obstore lists after its message."""
+        address = re.search(r"performing \w+ (https?://[^/\s]+)", whole)
+        where = address[1] if address else f"{self._path.scheme}://{self._path.bucket}"
+        cause = re.search(r'message: "([^"]+)"|"(dns error)"', whole)
+        why = next(filter(None, cause.groups()), "") if cause else "timed out" if "TimedOut" in whole else ""
+        broke = f"{where} cannot be reached" if "kind: Connect" in whole else f"the connection to {where} broke"
+        return f"{broke} ({why})" if why else broke
 
     @property
     def _has_no_credentials(self) -> bool:

@@ -38,6 +38,8 @@ _DEFAULT_CACHE_GB = 20.0
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _LOCKS = 64
 _HEAD_BYTES = 64 << 10
+_since_sweep: dict[Path, int] = {}
+"""Bytes that this process has downloaded into a folder of copies since it looked through it."""
 COPY_DIGITS = 15
 """The first characters of a copy's name, a hexadecimal number, which is another one when the object has changed."""
 _KEPT_SECONDS = 60
@@ -469,9 +471,17 @@ def _one_at_a_time(lock: Path) -> Iterator[None]:
 
 
 def _make_room(folder: Path, more_bytes: int) -> None:
-    """Remove the copies that were unused for longest, until there is space for so many bytes; mapped ones live on unnamed."""
+    """Remove the copies that were unused for longest, until there is space for so many bytes; mapped ones live on unnamed.
+
+    The folder is looked through when a process first downloads something, and again after each hundredth of its capacity.
+    """
     from bertprep.files.atomic import remove_leftovers
 
+    capacity = _most_bytes()
+    _since_sweep[folder] = _since_sweep.get(folder, capacity) + more_bytes
+    if _since_sweep[folder] < capacity // 100:
+        return
+    _since_sweep[folder] = 0
     remove_leftovers(folder)
     copies = []
     for entry in os.scandir(folder):
@@ -479,7 +489,7 @@ def _make_room(folder: Path, more_bytes: int) -> None:
             status = entry.stat(follow_symlinks=False)
             if stat.S_ISREG(status.st_mode) and not entry.name.startswith(".lock-"):
                 copies.append((max(status.st_atime, status.st_mtime), status.st_size, entry.path))
-    excess = sum(size for _, size, _ in copies) + more_bytes - _most_bytes()
+    excess = sum(size for _, size, _ in copies) + more_bytes - capacity
     for used, size, copy in sorted(copies):
         if excess <= 0 or used > time.time() - _KEPT_SECONDS:
             return

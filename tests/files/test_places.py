@@ -3,6 +3,7 @@
 import hashlib
 import os
 import pickle
+import socket
 import subprocess
 import sys
 import threading
@@ -241,6 +242,19 @@ def test_patience_ends(store: Store, capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(BertprepError, match=r"x: the store answers 503 SlowDown .*given up after 8 tries; the same command"):
         store.place("x").read_bytes()
     assert "trying again" in capsys.readouterr().err
+    store.faults[:] = [Fault("GET", times=None, cut=True)]
+    with pytest.raises(BertprepError, match=f"x: the connection to {store.address} broke.*; given up after 8 tries"):
+        store.place("x").read_bytes()
+
+
+def test_a_store_that_is_not_there_is_one_line(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        object_store.forget()
+        with pytest.raises(BertprepError, match=rf"{address} cannot be reached \(Connection refused\); given up after 8 tries"):
+            store.place("x").exists()
 
 
 @pytest.mark.parametrize(
@@ -411,6 +425,22 @@ def test_workers_of_a_process_that_used_a_store_can_use_it(
     assert found == {path.name: path.name.encode() for path in paths}
 
 
+def test_a_fork_of_a_process_that_used_a_store_says_so_and_does_not_hang(store: Store) -> None:
+    put(store.place("x"), b"data")
+    reading, writing = os.pipe()
+    if not (child := os.fork()):
+        try:
+            store.place("x").read_bytes()
+        except BertprepError as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    with os.fdopen(reading, "rb") as said:
+        assert b"is a fork of one that has used a store" in said.read()
+
+
 def test_a_script_without_a_guard_is_not_run_again_by_its_workers(store: Store, tmp_path: Path) -> None:
     put(store.place("x"), b"data")
     script = tmp_path / "script.py"
@@ -423,7 +453,10 @@ def test_a_script_without_a_guard_is_not_run_again_by_its_workers(store: Store, 
     assert found.stdout.split("\n") == ["True", "[('1', b'data'), ('2', b'data')]", ""]
 
 
-def test_memory_is_a_store_of_one_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_memory_is_a_store_of_one_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(object_store.forget)
     monkeypatch.setenv("BERTPREP_OBJECT_CACHE", str(tmp_path))
     object_store.forget()
     path = place("memory://bucket/a/b.txt")
@@ -432,5 +465,7 @@ def test_memory_is_a_store_of_one_process(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert [str(each) for each in place("memory://bucket").rglob("*.txt")] == [str(path)]
     with pytest.raises(BertprepError, match="is there already"):
         write(path, b"else")
+    found = dict(pool.run(Path.read_bytes, [("1", path), ("2", path)], workers=2))
+    assert found == {"1": b"data", "2": b"data"}
     object_store.forget()
     assert not path.exists()
