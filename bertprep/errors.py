@@ -7,6 +7,8 @@ found and what to do. Any other exception is a bug in bertprep and keeps its tra
 import errno
 import os
 
+_LONGEST_REASON = 200
+
 
 class BertprepError(Exception):
     """Data, files or the machine are not as expected; the command line prints it and exits with status 1."""
@@ -31,3 +33,12 @@ def explain_system_error(error: OSError) -> BertprepError | None:
     if error.filename is None:
         return None
     return BertprepError(f"{os.fsdecode(error.filename)}: {error.strerror}")
+
+
+def first_line(error: Exception) -> str:
+    r"""What a library's error says in its first line, shortened, without a full stop; of one that says nothing its type.
+
+    >>> first_line(ValueError("Expected 3 columns.\nGot 2")), first_line(KeyError())
+    ('Expected 3 columns', 'KeyError')
+    """
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:_LONGEST_REASON].rstrip(" .;:")

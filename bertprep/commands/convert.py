@@ -1,4 +1,4 @@
-"""Convert records to the other format, another dialect or another number of files, all or some; each new file is one task.
+"""Convert records to another format, another dialect or another number of files, all or some; each new file is one task.
 
 The sources are read first: the new manifest lists the sha256 of each under `converted_from`, so a killed run resumes only from
 the same sources. The bytes do not depend on the number of workers. The old manifest's facts about the records are kept.

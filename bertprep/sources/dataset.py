@@ -16,17 +16,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError, UsageError, first_line
 from bertprep.sources.fields import column_texts, find_column, find_value, select, show_names, to_text
 from bertprep.sources.formatting import MemorySource, SourceFile
 from bertprep.text.documents import MOST_DOCUMENT_BYTES
 from bertprep.untrusted import LIST, NAME, Rule, check_values, parse_json, read_bounded
+from bertprep.workspace.layout import TRAIN
 from bertprep.workspace.manifest import sha256_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TRAIN = "train"
 _STATE, _SPLITS = "state.json", "dataset_dict.json"
 _FILES, _FILE = "_data_files", "filename"
 _INDICES = ("_indices_files", "_indices_data_files")
@@ -158,7 +158,7 @@ def _texts(what: str, field: str, path: list[str], columns: Any) -> Iterator[str
     try:
         yield from column_texts(checked(), field, what)
     except pa.ArrowException as error:
-        raise BertprepError(f"{what}: column {field!r} cannot be read: {str(error).splitlines()[0]}") from error
+        raise BertprepError(f"{what}: column {field!r} cannot be read: {first_line(error)}") from error
 
 
 def _streamed_texts(dataset: Any, name: str | None, what: str, field: str) -> Iterator[str]:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bertprep
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError, UsageError, first_line
 from bertprep.progress import SILENT
 from bertprep.sources import arrow, fields, formatting, readers
 from bertprep.sources import parquet as parquet_file
@@ -247,6 +247,11 @@ def test_a_field_without_text_is_named_with_those_that_have_it(way: str, made: d
         else:
             assert f"column '{field}' is of type {kind}" in str(refusal.value)
             assert str(refusal.value).endswith(f"columns of text are {TEXTS}; name one by --field")
+
+
+def test_an_error_of_a_library_that_says_nothing_is_one_line() -> None:
+    assert first_line(pa.ArrowInvalid("")) == first_line(pa.ArrowInvalid("\n")) == "ArrowInvalid"
+    assert first_line(pa.ArrowInvalid("No column 3.\nIn /io.cc")) == "No column 3"
 
 
 def test_splits(made: datasets.Dataset, tmp_path: Path) -> None:
