@@ -167,11 +167,9 @@ def test_a_receipt_that_is_no_file_is_one_line(kind: str, folder: Path) -> None:
         with path.open("wb") as file:
             file.truncate(1 << 32)
     with receipts_of(folder) as receipts:
+        ask = (lambda: receipts.add(NAME, FACTS)) if kind == "folder" else receipts.look  # a listing has no folders
         with pytest.raises(bertprep.BertprepError, match=r"\A[^\n]*part-0.json: is damaged \([^\n]*\Z"):
-            receipts.add(NAME, FACTS)
-        if kind != "folder":
-            with pytest.raises(bertprep.BertprepError, match=r"\A[^\n]*part-0.json: is damaged \([^\n]*\Z"):
-                receipts.look([NAME])
+            ask()
 
 
 def test_a_receipt_of_other_settings_is_never_taken(folder: Path) -> None:
