@@ -61,6 +61,8 @@ def _chunk(facts: dict[int, Any], rows: int) -> Chunk:
 
 def dictionary_bytes(raw: BinaryIO, chunk: Chunk) -> int:
     """The size of the dictionary page that a column may begin with; 0 if it has none."""
+    if not chunk.values:  # nor any page, perhaps
+        return 0
     with _understood("page headers"):
         header, _ = _page_header(raw, chunk.page_at)
         return int(header[_PAGE_UNCOMPRESSED_BYTES]) if header[_PAGE_KIND] == _DICTIONARY_PAGE else 0

@@ -113,7 +113,7 @@ LAYOUTS: dict[str, tuple[dict[str, bytes], list[tuple[str | None, str, dict[str,
 CONVERSION = files("plain_text/train/0000.parquet", "plain_text/train/0001.parquet", "plain_text/test/0000.parquet")
 
 LOAD = """
-import json, sys
+import json, os, sys
 import datasets
 datasets.config.USE_PARQUET_EXPORT = False  # asks another server for sizes, which are not needed
 datasets.disable_progress_bars()
@@ -121,7 +121,8 @@ texts = []
 for number, (repository, options) in enumerate(json.load(sys.stdin)):
     options = {"cache_dir": f"{sys.argv[1]}/{number}", **options}
     texts.append([row["text"] for row in datasets.load_dataset(repository, streaming=True, **options)])
-print(json.dumps(texts))
+print(json.dumps(texts), flush=True)
+os._exit(0)  # Arrow's threads may abort an interpreter that ends by itself
 """
 
 
