@@ -120,6 +120,8 @@ def shard(
     workspace = Workspace(place(workdir))
     settings = settings or ShardSettings()
     workers = workers or pool.default_workers()
+    if settings.assign == HASH and (part or is_object(workspace.root)):
+        raise UsageError("--assign hash: is for one run on one machine, with --workdir on a disk; leave --part out")
     if inputs and dataset is not None:
         raise UsageError("--dataset and --input: give one of the two, the text of a corpus comes from one")
     if split is not None and dataset is None:
@@ -155,8 +157,6 @@ def shard(
     if settings.assign == HASH:
         from bertprep.text.hash_shards import hash_corpus
 
-        if part or is_object(workspace.root):
-            raise UsageError("--assign hash: is for one run on one machine and a --workdir on a disk; leave --part out")
         found = [(sources, 0)] if sources else [_downloaded_sources(workspace, name) for name in parts]
         return hash_corpus(
             workspace,
