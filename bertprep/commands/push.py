@@ -123,11 +123,7 @@ def push(
         state = remote.look()
         earlier = _earlier(remote, state, private)
         _check_same(remote, earlier, data_set.manifest)
-        if data_set.vocabulary is None:
-            raise BertprepError(
-                f"{data_set.folder}: has no {VOCABULARY}, without which nobody can use the records; put the one they were made "
-                "with there"
-            )
+        _vocabulary_of(data_set)  # before the work of converting
         data_set = _as_parquet(data_set, local_place("--workdir", workdir), repository, workers, progress=progress)
         if not data_set.manifest:
             raise BertprepError(f"{data_set.folder}: has no {MANIFEST} of its Parquet files; name the folder it was made of")
@@ -213,12 +209,9 @@ def _describe(
     from bertprep.reporting.data_set_card import PushedSet, name_on_hub
     from bertprep.workspace.manifest import sha256_of_vocabulary
 
-    assert data_set.vocabulary is not None  # as of its source, of which it is a copy
-    vocabulary = load_vocabulary(data_set.vocabulary)
+    vocabulary = load_vocabulary(_vocabulary_of(data_set))
     if (expected := sha256_of_vocabulary(manifest)) not in (None, vocabulary.sha256):
-        raise BertprepError(
-            f"{data_set.vocabulary}: has sha256 {vocabulary.sha256}, expected {expected}; put the right one there"
-        )
+        raise BertprepError(f"{vocabulary.path}: has sha256 {vocabulary.sha256}, expected {expected}; put the right one there")
     outcomes = validate([data_set.folder], sample=_CHECKED_RECORDS, workers=workers)
     outcome = next(outcome for outcome in outcomes if outcome.folder == data_set.folder)  # others may lie below it
     if outcome.errors:
@@ -231,6 +224,16 @@ def _describe(
     shapes = {split: _shape_of(data_set.folder / name) for split, name in firsts.items()}
     tallies = [*outcome.tallies.values()]
     return PushedSet(remote.name, remote.url, data_set.corpus, manifest, shapes, cased, licence, tallies), vocabulary
+
+
+def _vocabulary_of(data_set: DataSet) -> Path:
+    """The vocabulary beside the records; raises `BertprepError` where there is none."""
+    if data_set.vocabulary is None:
+        raise BertprepError(
+            f"{data_set.folder}: has no {VOCABULARY}, without which nobody can use the records; put the one they were made "
+            "with there"
+        )
+    return data_set.vocabulary
 
 
 def _shape_of(path: Path) -> Shape:

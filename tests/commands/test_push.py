@@ -334,6 +334,9 @@ def test_parquet_that_create_made_beside_is_what_goes_up(hub: HubServer, made: P
         files_on(hub)["train/mine_training_00000.parquet"]
         == next(created.folders["parquet"].rglob("*training_00000.parquet")).read_bytes()
     )
+    (created.folders["parquet"] / "vocab.txt").unlink()
+    with pytest.raises(BertprepError, match=r"has no vocab\.txt"):
+        bertprep.push(tfrecords, NAME)
 
 
 @pytest.mark.usefixtures("hub")
