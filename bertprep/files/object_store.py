@@ -34,6 +34,8 @@ ONE_PUT_BYTES = 1 << 30
 """The largest object that is written in one request, whose condition the store checks; larger ones go up in parts."""
 _PART_BYTES, _PARTS_AT_ONCE = 64 << 20, 4
 
+FIRST_WAIT = "BERTPREP_RETRY_SECONDS"
+"""The environment variable for the first wait, with which all other times scale, of downloads and uploads too."""
 TRIES = 8
 SILENCE_SECONDS, LEAST_SILENCE_SECONDS, LONGEST_WAIT = 30, 2.0, 64
 _SLOWEST_BYTES_PER_SECOND = 1_000_000
@@ -259,19 +261,19 @@ def _status(meta: Any, sha256: str | None = None) -> Status:
     return Status(meta["size"], int(meta["last_modified"].timestamp() * 1e9), meta["e_tag"], sha256)
 
 
-def retry_seconds() -> float:
-    """The unit of all waits, one second; a variable shortens it for tests, as it does for downloads."""
-    text = os.environ.get("BERTPREP_RETRY_SECONDS", "1")
+def first_wait_seconds() -> float:
+    """The first wait, which scales all other times."""
+    text = os.environ.get(FIRST_WAIT, "1")
     try:
         if (seconds := float(text)) > 0:
             return seconds
     except ValueError:
         pass
-    raise BertprepError(f"BERTPREP_RETRY_SECONDS={text}: must be a number of seconds above 0")
+    raise BertprepError(f"{FIRST_WAIT}={text}: must be a number of seconds above 0")
 
 
 def _silence_seconds() -> float:
-    return max(SILENCE_SECONDS * retry_seconds(), LEAST_SILENCE_SECONDS)
+    return max(SILENCE_SECONDS * first_wait_seconds(), LEAST_SILENCE_SECONDS)
 
 
 def _store(path: ObjectPath, put_seconds: float) -> Any:
@@ -293,7 +295,7 @@ def _store(path: ObjectPath, put_seconds: float) -> Any:
             _stores[name] = _memory.setdefault(path.bucket, obstore.store.MemoryStore())
             return _stores[name]
         kind, allow_http, *_ = _OF_PROVIDER[path.scheme]
-        unit, silence = retry_seconds(), _silence_seconds()
+        unit, silence = first_wait_seconds(), _silence_seconds()
         backoff = {"init_backoff": timedelta(seconds=unit / 10), "max_backoff": timedelta(seconds=5 * unit), "base": 2}
         _stores[name] = getattr(obstore.store, kind)(
             path.bucket,
@@ -324,7 +326,7 @@ def _call(path: ObjectPath, action: Callable[[Any, str], Result], *, put_seconds
             trouble = _Trouble(path, error)
             if not trouble.passes or tried == TRIES:
                 raise trouble.explained(tried) from error
-            seconds = min(2 ** (tried - 1), LONGEST_WAIT) * retry_seconds()
+            seconds = min(2 ** (tried - 1), LONGEST_WAIT) * first_wait_seconds()
             say(f"{path}: {trouble.why}; trying again in {seconds:.0f} s (try {tried + 1} of {TRIES})")
             time.sleep(seconds)
     raise AssertionError

@@ -340,16 +340,6 @@ def open_head(path: Path) -> BinaryIO:
     return io.BytesIO(object_store.read_head(path, _HEAD_BYTES))
 
 
-def put(path: Path, data: bytes, *, replace: bool = False) -> bool:
-    """Write a small object whole, and only if there is none; returns whether it is new.
-
-    One with equal bytes is success; another raises `BertprepError`, or with `replace` is replaced.
-    """
-    from bertprep.files import object_store
-
-    return object_store.put(cast(ObjectPath, path), data, replace=replace)
-
-
 def _open(path: ObjectPath) -> BinaryIO:
     from bertprep.files import object_store
 

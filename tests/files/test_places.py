@@ -17,7 +17,8 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file, atomic_folder, temporary_folder
 from bertprep.files.lock import locked
-from bertprep.files.places import CACHE_GB, ObjectPath, local_copy, place, put, sizes_of
+from bertprep.files.object_store import put
+from bertprep.files.places import CACHE_GB, ObjectPath, local_copy, place, sizes_of
 from bertprep.untrusted import read_bounded
 from bertprep.workspace.manifest import sha256_of
 from tests.object_store import Fault, Store, store

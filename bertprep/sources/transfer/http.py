@@ -6,7 +6,6 @@
 SSL_CERT_FILE); certificates are always verified.
 """
 
-import os
 import ssl
 import threading
 import time
@@ -22,6 +21,7 @@ from huggingface_hub import constants, get_token
 
 from bertprep import __version__
 from bertprep.errors import BertprepError
+from bertprep.files.object_store import first_wait_seconds as first_wait_seconds
 from bertprep.progress import SILENT, Reporter
 from bertprep.untrusted import MOST_BYTES, parse_json
 
@@ -32,8 +32,6 @@ TRIES, TRIES_TO_LIST = 8, 6
 LONGEST_WAIT, LONGEST_RETRY_AFTER, SILENCE = 64, 300, 30
 LEAST_SILENCE = 2.0
 """Least timeout for a response in seconds, however short the first wait: the machine may be busy."""
-FIRST_WAIT = "BERTPREP_RETRY_SECONDS"
-"""The environment variable for the first wait, with which all other times scale."""
 
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -168,17 +166,6 @@ def absolute(url: str) -> str:
     'https://dumps.wikimedia.org/'
     """
     return url if "://" in url else f"{constants.ENDPOINT.rstrip('/')}/{url}"
-
-
-def first_wait_seconds() -> float:
-    """The first wait, which scales all other times."""
-    text = os.environ.get(FIRST_WAIT, "1")
-    try:
-        if (seconds := float(text)) > 0:
-            return seconds
-    except ValueError:
-        pass
-    raise BertprepError(f"{FIRST_WAIT}={text}: must be a number of seconds above 0")
 
 
 def _explain_answer(url: str, response: httpx2.Response) -> TroubleError | RefusedError:
