@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertprep.config import DEFAULT_FORMATS, Dialect, InstanceSettings
 from bertprep.options import add_options, existing_path, how_many_at_once, read_options, whole_number
+from bertprep.pool import ENGINES, LOCAL
 from bertprep.workspace.layout import SPLIT_NAMES, TRAINING
 
 if TYPE_CHECKING:
@@ -58,6 +59,13 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=how_many_at_once, metavar="INT", help="worker processes (default: one per CPU)")
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--engine", choices=ENGINES, default=LOCAL,
+        help="where workers are: on this machine, or on the Ray cluster at $RAY_ADDRESS (default: %(default)s)",
+    )  # fmt: skip
 
 
 def add_vocab(parser: argparse.ArgumentParser) -> None:

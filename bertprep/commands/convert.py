@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertprep import pool
-from bertprep.commands import add_workers, split_rows
+from bertprep.commands import add_engine, add_workers, split_rows
 from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, SQUAD, Dialect, RecordFormat, check_format
 from bertprep.errors import UsageError
 from bertprep.options import add_options as add_settings
@@ -69,6 +69,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "(default: all)",
     )  # fmt: skip
     add_workers(parser)
+    add_engine(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -81,6 +82,7 @@ def run(options: argparse.Namespace) -> None:
         shards=options.shards,
         pick=options.pick,
         workers=options.workers,
+        engine=options.engine,
         progress=True,
     )
     tell_table(
@@ -116,6 +118,7 @@ def convert(
     shards: int | None = None,
     pick: int | None = None,
     workers: int | None = None,
+    engine: str = pool.LOCAL,
     progress: bool = False,
 ) -> Converted:
     """Write the records of a file or a folder in the format `to`, by default the other one; no value changes.
@@ -136,7 +139,7 @@ def convert(
 
     reporter = Reporter(enabled=progress)
     started = time.monotonic()
-    source, target, workers = Path(source), Path(target), workers or pool.default_workers()
+    source, target, workers = Path(source), Path(target), pool.choose_workers(workers, engine)
     to = None if to is None else check_format(to, "--to")
     _check_request(source, target, to, dialect, shards, pick)
     data_set = find_records(source)

@@ -13,6 +13,7 @@ from pathlib import Path
 from bertprep.commands import (
     DEFAULT_VOCABULARY_SIZE,
     Created,
+    add_engine,
     add_record_options,
     add_verify,
     record_arguments,
@@ -21,12 +22,14 @@ from bertprep.commands import (
 )
 from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, Dialect, InstanceSettings
 from bertprep.errors import UsageError
+from bertprep.pool import LOCAL, choose_workers
 from bertprep.progress import Reporter
 from bertprep.terminal import tell, tell_table
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_record_options(parser, only_given=True)
+    add_engine(parser)
     add_verify(parser)
     task_records.add_options(parser)
 
@@ -37,7 +40,7 @@ def run(options: argparse.Namespace) -> None:
         task_records.run(options)
         return
     task_records.check_no_task(options)
-    created = create(**record_arguments(options), verify=options.verify, progress=True)
+    created = create(**record_arguments(options), engine=options.engine, verify=options.verify, progress=True)
     rows: list[tuple[str, ...]] = [("format", "split", "files", "documents", "records", "MB")]
     for name, manifest in created.manifests.items():
         rows += [(name, *row) for row in split_rows(manifest.files, "documents", "examples")]
@@ -60,6 +63,7 @@ def create(
     workdir: Path | str = "data",
     corpus: str | None = None,
     workers: int | None = None,
+    engine: str = LOCAL,
     verify: bool = False,
     progress: bool = False,
 ) -> Created:
@@ -70,7 +74,8 @@ def create(
     `corpus` in `workdir` do, both splits; those of the sample corpus and of downloads are made first if they are missing.
     `vocab` is a file or the name of a model whose vocabulary was downloaded; without it a vocabulary of `vocab_size` tokens is
     trained, and kept. `dialect` is the form of the TFRecords; with any but the default, TFRecord must be the only format.
-    Existing files are kept if their size is right, or with `verify`, which reads them, their sha256.
+    Existing files are kept if their size is right, or with `verify`, which reads them, their sha256. `engine` "ray" has the
+    work done on the Ray cluster at $RAY_ADDRESS.
 
     Raises `UsageError` for a request that cannot be met, `BertprepError` for invalid text or vocabulary, a failing machine, or
     an output folder made with other settings.
@@ -81,6 +86,7 @@ def create(
     from bertprep.records.make import RecordMaker, make_records
 
     started = time.monotonic()
+    workers = choose_workers(workers, engine)
     reporter = Reporter(enabled=progress)
     if bool(inputs) != (output is not None):
         raise UsageError("--input and --output go together: text files as shards, and the folder for their records")

@@ -83,7 +83,9 @@ def resolve(
     path = (
         find_vocabulary(workspace, vocab)
         if vocab is not None
-        else trained_vocabulary(workspace, corpus, training, size=vocab_size, cased=settings.cased, reporter=reporter)
+        else trained_vocabulary(
+            workspace, corpus, training, size=vocab_size, cased=settings.cased, workers=workers, reporter=reporter
+        )
     )
     vocabulary = load_vocabulary(path)
     made_with = {

@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertprep import pool
-from bertprep.commands import add_corpus, add_verify, add_workers, split_rows
+from bertprep.commands import add_corpus, add_engine, add_verify, add_workers, split_rows
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.options import add_options as add_settings
 from bertprep.options import read_options
+from bertprep.pool import LOCAL, choose_workers
 from bertprep.progress import Reporter, say
 from bertprep.sources.corpora import BOOKS, GIVEN, language_of, name_corpus, name_data_set, name_made_corpus, parts_of
 from bertprep.sources.sample import SAMPLE, write_sample
@@ -54,6 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_corpus(parser)
     add_verify(parser)
     add_workers(parser)
+    add_engine(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -68,6 +69,7 @@ def run(options: argparse.Namespace) -> None:
         workdir=options.workdir,
         corpus=options.corpus,
         workers=options.workers,
+        engine=options.engine,
         verify=options.verify,
         progress=True,
     )
@@ -89,6 +91,7 @@ def shard(
     workdir: Path | str = "data",
     corpus: str | None = None,
     workers: int | None = None,
+    engine: str = LOCAL,
     verify: bool = False,
     progress: bool = False,
 ) -> Manifest:
@@ -111,7 +114,7 @@ def shard(
     reporter = Reporter(enabled=progress)
     workspace = Workspace(Path(workdir))
     settings = settings or ShardSettings()
-    workers = workers or pool.default_workers()
+    workers = choose_workers(workers, engine)
     if inputs and dataset is not None:
         raise UsageError("--dataset and --input: give one of the two, the text of a corpus comes from one")
     if split is not None and dataset is None:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from bertprep import pool
 from bertprep.commands import DEFAULT_VOCABULARY_SIZE, Created, split_rows
 from bertprep.config import (
     DEFAULT_DIALECT,
@@ -25,6 +24,7 @@ from bertprep.config import (
 from bertprep.errors import UsageError
 from bertprep.options import add_options as add_settings
 from bertprep.options import read_options
+from bertprep.pool import LOCAL, choose_workers
 from bertprep.progress import Reporter
 from bertprep.terminal import tell, tell_table
 from bertprep.workspace.layout import TRAINING
@@ -45,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "fine-tuning tasks",
         "Of the options above, tasks take --seq (default: 384 for squad, 128 for glue), --cased, --format, --compress, --vocab "
-        "(default: that of bert-base), --input, --output, --workdir, --workers and --verify.",
+        "(default: that of bert-base), --input, --output, --workdir, --workers, --engine and --verify.",
     )
     group.add_argument("--task", choices=TASKS, help="make records of this task, from what was downloaded or from --input")
     group.add_argument("--version", choices=SQUAD_VERSIONS, help=f"squad: version (default: {SQUAD_VERSIONS[0]})")
@@ -82,6 +82,7 @@ def run(options: argparse.Namespace) -> None:
         output=options.output,
         workdir=options.workdir,
         workers=options.workers,
+        engine=options.engine,
         verify=options.verify,
         progress=True,
     )
@@ -134,6 +135,7 @@ def create_task(
     output: Path | str | None = None,
     workdir: Path | str = "data",
     workers: int | None = None,
+    engine: str = LOCAL,
     verify: bool = False,
     progress: bool = False,
 ) -> Created:
@@ -154,6 +156,7 @@ def create_task(
     from bertprep.tasks.records import TaskRecordMaker
 
     started = time.monotonic()
+    workers = choose_workers(workers, engine)
     if task not in TASKS:
         raise UsageError(f"--task {task}: unknown; choose one of {', '.join(TASKS)}")
     if settings is None:
@@ -172,7 +175,7 @@ def create_task(
         job.homes,
         job.made_with,
         TaskRecordMaker(job.source, dialect),
-        workers or pool.default_workers(),
+        workers,
         reporter,
         check_texts=False,
         verify=verify,
