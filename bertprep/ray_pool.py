@@ -117,7 +117,8 @@ def close() -> None:
 
 def check_installed() -> None:
     """Raise `UsageError` where Ray is not installed; does not import it, which takes a second."""
-    if find_spec("ray") is None:
+    found = find_spec("ray")
+    if found is None or found.origin is None:  # any folder of that name is a package without an origin
         raise UsageError("--engine ray: the Python package ray is not installed; pip install '.[ray]' in a clone installs it")
 
 
