@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from bertprep.errors import BertprepError, UsageError, explain_system_error
@@ -31,7 +32,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 class RayWorkers(int):
-    """A number of workers that are Ray's: the most tasks in flight."""
+    """A number of workers that are Ray's: the most tasks in flight. All nodes must see the folder `shared`."""
+
+    shared: Path | None = None
 
 
 def default_workers() -> int:
@@ -39,10 +42,11 @@ def default_workers() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def choose_workers(workers: int | None, engine: str = LOCAL) -> int:
+def choose_workers(workers: int | None, engine: str = LOCAL, *, shared: Path | None = None) -> int:
     """The workers to give to `run`: so many, by default one per CPU, of this machine or of a Ray cluster.
 
-    Raises `UsageError` for an engine that is unknown or not installed.
+    What is written goes to `shared`: nodes of a cluster that have another folder of that name are refused. Raises `UsageError`
+    for an engine that is unknown or not installed.
     """
     if engine not in ENGINES:
         raise UsageError(f"--engine {engine}: unknown; choose one of {', '.join(ENGINES)}")
@@ -51,7 +55,9 @@ def choose_workers(workers: int | None, engine: str = LOCAL) -> int:
     from bertprep.ray_pool import check_installed
 
     check_installed()
-    return RayWorkers(workers or _MOST_IN_FLIGHT)
+    chosen = RayWorkers(workers or _MOST_IN_FLIGHT)
+    chosen.shared = shared
+    return chosen
 
 
 def close() -> None:

@@ -12,6 +12,7 @@ Arguments and results are pickled here, so that both are private copies and not 
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import logging
 import os
@@ -32,13 +33,22 @@ from typing import Any
 
 import bertprep
 from bertprep.errors import BertprepError, UsageError
-from bertprep.pool import attempt, default_workers
+from bertprep.files.atomic import TEMPORARY_SUFFIX
+from bertprep.pool import RayWorkers, attempt, default_workers
+from bertprep.terminal import say
 
 _ADDRESS = "RAY_ADDRESS"
 _PATIENCE = 5.0  # seconds until an address is taken to be dead; a head answers in milliseconds
 _LOOK_AGAIN = 2.0  # seconds between two looks at how many CPUs the cluster has
 _AHEAD = 4  # tasks in flight beyond two for each CPU, so that a cluster that can grow from nothing has a reason to
 _MOST_DEATHS = 4
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # without it Ray tells of a change that is none of ours
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",  # of a lost node Ray would print 25 lines, to standard output
+    "RAY_NUM_REDIS_GET_RETRIES": "1",  # of half a minute each
+}
+"""Ray's own, which the environment may have otherwise."""
 _COMPARED = ("llvmlite", "numpy", "pyarrow", "sentencex", "tokenizers")
 """Packages whose version could change a file; Ray itself compares its version and Python's."""
 
@@ -57,10 +67,11 @@ class _Order:
     function: bytes
     folder: str
     node: str
+    mark: Path | None  # a file that is there only where the nodes have the same folder
 
 
 def run(
-    function: Callable[[Any], Any], tasks: Iterator[tuple[str, Any]], workers: int
+    function: Callable[[Any], Any], tasks: Iterator[tuple[str, Any]], workers: RayWorkers
 ) -> Generator[tuple[str, Any], None, None]:
     """Yield (name, result) of every task as it finishes; see `pool.run`. At most `workers` tasks are in flight.
 
@@ -73,21 +84,30 @@ def run(
 
     tasks = chain([first], tasks)
     work = ray.remote(num_cpus=1, max_retries=0)(_shipped())
-    order = ray.put(_Order(cloudpickle.dumps(function), str(Path.cwd()), ray.util.get_node_ip_address()))
     needed, key = environment(), uuid.uuid4().hex
+    mark = _mark(workers.shared, key)
+    order = ray.put(_Order(cloudpickle.dumps(function), str(Path.cwd()), ray.util.get_node_ip_address(), mark))
     in_flight: dict[Any, _Task] = {}
 
     def submit(task: _Task) -> None:
         in_flight[work.remote(needed, key, [order], task.argument)] = task
 
-    room, looked = 0, 0.0
+    room = lost = 0
+    looked = told = 0.0
+    is_told_to_wait = False
     try:
         while True:
             if time.monotonic() - looked >= _LOOK_AGAIN:
-                room = min(workers, 2 * int(ray.cluster_resources().get("CPU", 0)) + _AHEAD)
-                looked = time.monotonic()
+                cpus = int(ray.cluster_resources().get("CPU", 0))
+                room, looked = min(workers, 2 * cpus + _AHEAD), time.monotonic()
+                if not cpus and not is_told_to_wait:
+                    say("the Ray cluster has no CPU; waiting for a node that has")
+                    is_told_to_wait = True
             while len(in_flight) < room and (drawn := next(tasks, None)):
                 submit(_Task(drawn[0], cloudpickle.dumps(drawn[1])))
+            if lost and (time.monotonic() - told >= _LOOK_AGAIN or not in_flight):
+                say(f"tasks that are run again, of lost nodes or workers: {lost:,}")
+                lost, told = 0, time.monotonic()
             if not in_flight:
                 return
             ready, _ = ray.wait(list(in_flight), num_returns=1, timeout=_LOOK_AGAIN)
@@ -97,6 +117,7 @@ def run(
                     outcome, value = pickle.loads(ray.get(reference))
                 except ray.exceptions.RayError as error:
                     submit(_once_more(ray, task, error))
+                    lost += 1
                     continue
                 if outcome == "error":
                     raise value
@@ -107,6 +128,40 @@ def run(
         for reference in in_flight:
             with contextlib.suppress(Exception):  # Ray may be what failed
                 ray.cancel(reference, force=True)
+        if mark:
+            mark.unlink(missing_ok=True)
+
+
+def _mark(shared: Path | None, key: str) -> Path | None:
+    """A new file in a folder, or in the first one above it that exists; None if nothing can be written there.
+
+    Those that killed runs of this machine have left are removed.
+    """
+    if shared is None:
+        return None
+    folder = next((each for each in (shared, *shared.parents) if each.is_dir()), shared)
+    ours = f".ray-{platform.node()}-"
+    mark = folder / f"{ours}{os.getpid()}-{key}{TEMPORARY_SUFFIX}"
+    try:
+        mark.touch()
+        for other in folder.glob(f"{glob.escape(ours)}*{TEMPORARY_SUFFIX}"):
+            process = other.name.removeprefix(ours).partition("-")[0]
+            if process.isdecimal() and not is_alive(int(process)):
+                other.unlink(missing_ok=True)
+    except OSError:
+        return None
+    return mark
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process of this machine is there."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        pass
+    return True
 
 
 def close() -> None:
@@ -124,9 +179,8 @@ def check_installed() -> None:
 
 def _connect() -> Any:
     """Ray, connected to the cluster at $RAY_ADDRESS, or else to one on this machine that ends with this process."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # tells of a change that is none of ours
-    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")  # of half a minute each
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
     import ray
 
     if ray.is_initialized():
@@ -227,15 +281,21 @@ def work(key: str, order: list[Any], argument: bytes) -> bytes:
     """In a worker process, run a task with the function of the order, which is a reference; returns the pickled outcome."""
     from ray import cloudpickle
 
-    function, where = _function_of(key, order)
-    outcome, value = attempt(lambda: function(pickle.loads(argument)))
-    if outcome == "error":
-        value = _with_node(value, where)
-    answer: bytes = cloudpickle.dumps((outcome, value))
+    answer: bytes = cloudpickle.dumps(attempt(lambda: _run_task(key, order, argument)))
     return answer
 
 
+def _run_task(key: str, order: list[Any], argument: bytes) -> Any:
+    function, where = _function_of(key, order)
+    try:
+        return function(pickle.loads(argument))
+    except BertprepError as error:
+        node = _node()
+        raise error if node == where.node else type(error)(f"{error} (on node {node})") from None
+
+
 def _function_of(key: str, order: list[Any]) -> tuple[Callable[[Any], Any], _Order]:
+    """The function of a run, and what came with it; raises where this node has not the folder of the run."""
     global _kept
     if _kept is None or _kept[0] != key:
         import ray
@@ -244,13 +304,26 @@ def _function_of(key: str, order: list[Any]) -> tuple[Callable[[Any], Any], _Ord
         given: _Order = ray.get(order[0])
         with contextlib.suppress(OSError):  # relative paths are those of the run; there may be none
             os.chdir(given.folder)
+        _check_same_folder(given.mark)
         _kept = (key, pickle.loads(given.function), given)
     return _kept[1], _kept[2]
 
 
-def _with_node(error: BertprepError, where: _Order) -> BertprepError:
-    """The error, with the name of the node where that is another than the run's own."""
+def _check_same_folder(mark: Path | None) -> None:
+    """Raise where a file that the run has just made is not seen, with patience for file systems that cache."""
+    given_up = time.monotonic() + _PATIENCE
+    while mark is not None and not mark.exists():
+        if time.monotonic() > given_up:
+            raise BertprepError(
+                f"{mark.parent}: is another folder on node {_node()} than where the command runs; "
+                "what is written must be on a file system that all nodes share"
+            )
+        time.sleep(0.1)
+
+
+def _node() -> str:
+    """The address of the node that this process is on."""
     import ray
 
-    node = ray.util.get_node_ip_address()
-    return error if node == where.node else type(error)(f"{error} (on node {node})")
+    address: str = ray.util.get_node_ip_address()
+    return address

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ class Run:
     def __init__(self, folder: Path, cluster: Any = None) -> None:
         self.folder, self.cluster = folder, cluster
 
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, pass_fds: tuple[int, ...] = (), **environment: str) -> subprocess.Popen[str]:
         there = {"RAY_ADDRESS": self.cluster.address} if self.cluster else {}
         return subprocess.Popen(
             [sys.executable, "-m", "bertprep", *arguments],
@@ -38,11 +39,12 @@ class Run:
             stderr=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            pass_fds=pass_fds,
         )
 
-    def __call__(self, *arguments: str, status: int = 0, **environment: str) -> str:
+    def __call__(self, *arguments: str, status: int = 0, pass_fds: tuple[int, ...] = (), **environment: str) -> str:
         """Its last line of standard error."""
-        with self.start(*arguments, **environment) as process:
+        with self.start(*arguments, pass_fds=pass_fds, **environment) as process:
             _, errors = process.communicate()
         assert process.returncode == status, errors
         return errors.splitlines()[-1] if errors else ""
@@ -89,6 +91,25 @@ def all_files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
+def stop_workers(node: Any) -> None:
+    """Stop the worker processes of a node in the middle of what they do; its raylet still answers for them."""
+    (raylet,) = node.all_processes["raylet"]
+    tasks = Path(f"/proc/{raylet.process.pid}/task")
+    stopped: list[str] = []
+    while not stopped:  # they are being started
+        time.sleep(0.05)
+        for child in {child for task in tasks.iterdir() for child in (task / "children").read_text().split()}:
+            title = Path(f"/proc/{child}/cmdline").read_bytes()
+            if title.startswith((b"ray::IDLE", b"ray::attend")):
+                os.kill(int(child), signal.SIGSTOP)
+                stopped.append(child)
+
+
+def finished_files(folder: Path) -> int:
+    """How many the journals of unfinished runs name."""
+    return sum(len(path.read_bytes().splitlines()) - 1 for path in folder.rglob("*.journal"))
+
+
 def test_what_nodes_and_runs_that_were_killed_leave_is_what_one_process_makes(
     cluster: Any, text: Path, laptop: Path, tmp_path: Path
 ) -> None:
@@ -100,11 +121,19 @@ def test_what_nodes_and_runs_that_were_killed_leave_is_what_one_process_makes(
         os.waitpid(process.pid, os.WUNTRACED)  # the ninth file of the one format
         process.send_signal(signal.SIGCONT)
         os.waitpid(process.pid, os.WUNTRACED)  # and of the other
-        cluster.remove_node(sorted(cluster.worker_nodes, key=lambda node: node.node_id)[0], allow_graceful=False)
-        cluster.add_node(num_cpus=1)
+        node = next(iter(cluster.worker_nodes))
+        stop_workers(node)
         process.send_signal(signal.SIGCONT)
-        _, errors = process.communicate()
+        while process.poll() is None and finished_files(tmp_path) < 2 * 30 - 2:  # all but those of the task that node has
+            time.sleep(0.05)
+        assert process.poll() is None, process.communicate()
+        cluster.remove_node(node, allow_graceful=False)
+        cluster.add_node(num_cpus=1)
+        results, errors = process.communicate()
     assert process.returncode == 0, errors
+    assert "tasks that are run again, of lost nodes or workers: 1\n" in errors
+    assert results.startswith("format "), "Ray's own messages are among the results"
+    assert "aylet" not in results + errors
     names = all_files(laptop)
     assert all_files(tmp_path / "data") == names
     assert filecmp.cmpfiles(laptop, tmp_path / "data", names, shallow=False) == (names, [], [])
@@ -128,6 +157,18 @@ def test_a_shard_that_fails_ends_the_run_with_its_name(cluster: Any, laptop: Pat
     told = Run(tmp_path, cluster)(*create, "--engine", "ray", status=1)
     assert told.startswith(f"bertprep: error: {shards[1]}: byte 14 (0xff) is not UTF-8; ")
     assert told == Run(tmp_path)(*create, "--workers", "1", status=1)
+
+
+def test_nodes_that_do_not_share_the_folder_are_refused(cluster: Any, text: Path, tmp_path: Path) -> None:
+    opened = os.open(tmp_path, os.O_RDONLY)  # a path by way of it leads there in the run alone
+    try:
+        shard = ("shard", "--input", str(text), "--workdir", f"/proc/self/fd/{opened}", "--engine", "ray")
+        told = Run(tmp_path, cluster)(*shard, status=1, pass_fds=(opened,))
+    finally:
+        os.close(opened)
+    assert told.startswith(f"bertprep: error: /proc/self/fd/{opened}: is another folder on node ")
+    assert told.endswith("; what is written must be on a file system that all nodes share")
+    assert not any(tmp_path.glob(".*"))
 
 
 def test_nodes_with_another_bertprep_are_refused(cluster: Any, text: Path, tmp_path: Path) -> None:

@@ -139,7 +139,8 @@ def convert(
 
     reporter = Reporter(enabled=progress)
     started = time.monotonic()
-    source, target, workers = Path(source), Path(target), pool.choose_workers(workers, engine)
+    source, target = Path(source), Path(target)
+    workers = pool.choose_workers(workers, engine, shared=target)
     to = None if to is None else check_format(to, "--to")
     _check_request(source, target, to, dialect, shards, pick)
     data_set = find_records(source)

@@ -86,7 +86,7 @@ def create(
     from bertprep.records.make import RecordMaker, make_records
 
     started = time.monotonic()
-    workers = choose_workers(workers, engine)
+    workers = choose_workers(workers, engine, shared=Path(workdir if output is None else output))
     reporter = Reporter(enabled=progress)
     if bool(inputs) != (output is not None):
         raise UsageError("--input and --output go together: text files as shards, and the folder for their records")

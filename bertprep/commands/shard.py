@@ -114,7 +114,7 @@ def shard(
     reporter = Reporter(enabled=progress)
     workspace = Workspace(Path(workdir))
     settings = settings or ShardSettings()
-    workers = choose_workers(workers, engine)
+    workers = choose_workers(workers, engine, shared=workspace.root)
     if inputs and dataset is not None:
         raise UsageError("--dataset and --input: give one of the two, the text of a corpus comes from one")
     if split is not None and dataset is None:

@@ -156,7 +156,7 @@ def create_task(
     from bertprep.tasks.records import TaskRecordMaker
 
     started = time.monotonic()
-    workers = choose_workers(workers, engine)
+    workers = choose_workers(workers, engine, shared=Path(workdir if output is None else output))
     if task not in TASKS:
         raise UsageError(f"--task {task}: unknown; choose one of {', '.join(TASKS)}")
     if settings is None:
