@@ -7,6 +7,8 @@ found and what to do. Any other exception is a bug in bertprep and keeps its tra
 import errno
 import os
 
+_SHOWN = 200  # characters of what another library says
+
 
 class BertprepError(Exception):
     """Data, files or the machine are not as expected; the command line prints it and exits with status 1."""
@@ -18,6 +20,15 @@ class UsageError(BertprepError):
     """The request itself cannot be met, whatever the data; the command line prints it and exits with status 2."""
 
     exit_status = 2
+
+
+def first_line(error: BaseException) -> str:
+    r"""What another library's error says, without what follows its first line; its type if it says nothing.
+
+    >>> first_line(ValueError("Wrong.\nBecause")), first_line(KeyError())
+    ('Wrong', 'KeyError')
+    """
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:_SHOWN].rstrip(" .;:") or type(error).__name__
 
 
 def explain_system_error(error: OSError) -> BertprepError | None:

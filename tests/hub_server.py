@@ -21,9 +21,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from bertprep.sources.transfer.partial import PARTIAL_SUFFIX
 from tests import hub_uploads
 
 PIECE = 16 * 1024
@@ -84,6 +86,9 @@ class HubServer:
         self.files: dict[str, bytes] = {}
         self.faults: dict[str, Fault] = {}
         self.answers: dict[str, Callable[[str], Answer]] = {}  # end of a path -> the answer to a query
+        self.before: dict[
+            str, Callable[[], object]
+        ] = {}  # end of a path -> what somebody else does just before it is written to
         self.store = ""
         self.bytes_per_second = 0
         self.uploads = hub_uploads.Uploads()
@@ -141,6 +146,21 @@ class HubServer:
         """The bytes of bodies sent for paths that end so."""
         return sum(count for path, count in self.sent.items() if path.endswith(end))
 
+    @contextlib.contextmanager
+    def resumes(self, paths: Mapping[str, Path]) -> Iterator[None]:
+        """Every file that is asked for in the block is asked for from the first byte on that was not received before.
+
+        What was sent says less: sockets hold megabytes that a killed process never saw. `paths` are the files by the end of
+        what is asked for.
+        """
+        parts = {end: path.with_name(path.name + PARTIAL_SUFFIX) for end, path in paths.items()}
+        received = {end: part.stat().st_size if part.exists() else 0 for end, part in parts.items()}
+        before = len(self.asked)
+        yield
+        for end, size_bytes in received.items():
+            ranges = [asked.headers["Range"] for asked in self.asked[before:] if asked.path.endswith(end)]
+            assert ranges[:1] in ([], [f"bytes={size_bytes}-" if size_bytes else None])
+
     def wait_until_sent(self, end: str, size_bytes: int) -> None:
         """Return as soon as that many bytes have been sent for paths that end so."""
         with self.lock:
@@ -193,6 +213,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(fault.status, b"no", {"Retry-After": fault.retry_after} if fault.retry_after else {})
         else:
             with self.hub.lock:
+                for end in [end for end in self.hub.before if path.endswith(end)]:
+                    self.hub.before.pop(end)()
                 answer = hub_uploads.answer_to(self.hub, self.command, self.path, body, self._token())
                 self.hub.lock.notify_all()
             if fault.lost:

@@ -281,13 +281,17 @@ def _judge_rounding(reports: list[FileReport]) -> list[Finding]:
     return [finding for way, finding in found if way != usual]
 
 
+def _files_are(count: int) -> str:
+    return f"{count:,} files are" if count > 1 else "1 file is"
+
+
 def check_formats(reports: Sequence[FileReport]) -> list[Finding]:
     """Findings about files that do not have the format of most."""
     formats = [(report.facts.name, report.format) for report in reports if report.format]
     counts = Counter(record_format for _, record_format in formats)
     usual = max(counts, key=counts.__getitem__, default="")
     return [
-        Finding(ERROR, "mixed-shape", name, None, f"{usual}, as {counts[usual]:,} files are", record_format)
+        Finding(ERROR, "mixed-shape", name, None, f"{usual}, as {_files_are(counts[usual])}", record_format)
         for name, record_format in formats
         if record_format != usual
     ]

@@ -1,4 +1,4 @@
-"""Convert records to the other format, another dialect or another number of files, all or some; each new file is one task.
+"""Convert records to another format, another dialect or another number of files, all or some; each new file is one task.
 
 The sources are read first: the new manifest lists the sha256 of each under `converted_from`, so a killed run resumes only from
 the same sources. The bytes do not depend on the number of workers. The old manifest's facts about the records are kept.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from bertprep import pool
 from bertprep.commands import add_engine, add_workers, split_rows
-from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, SQUAD, Dialect, RecordFormat, check_format
+from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, RECORD_FORMATS, SQUAD, Dialect, RecordFormat, check_format
 from bertprep.errors import UsageError
 from bertprep.options import add_options as add_settings
 from bertprep.options import read_options, whole_number
-from bertprep.progress import Reporter
+from bertprep.progress import SILENT, Reporter
 from bertprep.terminal import tell, tell_table
 from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import QUESTIONS
@@ -50,13 +51,17 @@ if TYPE_CHECKING:
     from bertprep.records.writer import WrittenFile
 
 
+_PART = re.compile(r"part-\d+")
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", type=Path, metavar="SRC", help="a record file or a folder of them, written by any tool")
     parser.add_argument("target", type=Path, metavar="DST", help="file or folder to write")
     parser.add_argument(
         "--to",
         metavar="FORMAT",
-        help="tfrecord, ofrecord, arrow or parquet (default: ofrecord for tfrecord, tfrecord for any other)",
+        help="tfrecord, ofrecord, arrow or parquet (default: what the name of a file DST says, such as out.arrow, or else "
+        "ofrecord for tfrecord, tfrecord for any other)",
     )
     add_settings(parser, Dialect)
     parser.add_argument(
@@ -88,9 +93,16 @@ def run(options: argparse.Namespace) -> None:
     tell_table(
         [
             ("format", "split", "files", "records", "MB"),
-            *((converted.format, *row) for row in split_rows(converted.files, "examples")),
+            *(
+                (converted.format, "" if split == converted.format else split, *row)
+                for split, *row in split_rows(converted.files, "examples")
+            ),
         ]
     )
+    if converted.format == RecordFormat.ARROW and converted.target.is_dir():
+        folders = {name.rpartition("/")[0] for name in converted.files}
+        opened = converted.target / RecordFormat.ARROW if folders == {RecordFormat.ARROW} else converted.target
+        tell(f'datasets.load_from_disk("{opened}") opens them')
     how = f"made in {converted.seconds:.1f} s" if converted.made else "nothing was missing"
     tell(f"{how}: {converted.target}")
 
@@ -125,10 +137,11 @@ def convert(
 
     TFRecords are written in `dialect`, whatever the source's; so `to="tfrecord"` also changes the dialect of TFRecords.
 
-    A file becomes the file `target`. A folder becomes the folder `target`, with training/ and test/ in it as in the source, or
-    else with a folder named for the format: file for file, or with `shards` dealt in order over that many files for each split,
-    whose sizes differ by at most one record. With `shards` a single file becomes a folder too. With `pick` only that many of
-    the n records of each split are taken, those numbered int(i * (n / pick)) from 0, into one file unless `shards` is given.
+    A file becomes the file `target`, whose name tells the format if `to` does not: .tfrecord, .ofrecord or part-0, .arrow,
+    .parquet. A folder becomes the folder `target`, with training/ and test/ in it as in the source, or else with a folder named
+    for the format: file for file, or with `shards` dealt in order over that many files for each split, whose sizes differ by at
+    most one record. With `shards` a single file becomes a folder too. With `pick` only that many of the n records of each split
+    are taken, those numbered int(i * (n / pick)) from 0, into one file unless `shards` is given.
     The vocabulary is copied beside the records. Other tools' records are read as well (docs/formats.md). Finished files are
     kept. Raises `UsageError` for a request that cannot be met, `BertprepError` for damaged records, files that differ from
     their manifest, and a `target` that holds something else.
@@ -142,6 +155,8 @@ def convert(
     source, target = Path(source), Path(target)
     workers = pool.choose_workers(workers, engine, shared=target)
     to = None if to is None else check_format(to, "--to")
+    if source.is_file() and shards is None:
+        to = _format_of_target(target, to)
     _check_request(source, target, to, dialect, shards, pick)
     data_set = find_records(source)
     for note in data_set.notes:
@@ -149,8 +164,7 @@ def convert(
     if source.is_file() and shards is None:
         (to, files), made = _convert_file(data_set, source, target, to, dialect, pick), True
     else:
-        data_set = data_set if data_set.is_whole else data_set.by_itself()
-        to, files, made = _convert_data_set(data_set, target, to, dialect, shards, pick, workers, reporter)
+        to, files, made = convert_data_set(data_set, target, to, dialect, shards, pick, workers, reporter)
     return Converted(target, to, files, time.monotonic() - started, made)
 
 
@@ -175,6 +189,17 @@ def _check_request(
         raise UsageError(f"{target}: is a file; name a folder for the records")
     if real_target in real_source.parents or real_source in real_target.parents:
         raise UsageError(f"{target}: source and target must not contain each other ({source}); name a folder outside")
+
+
+def _format_of_target(target: Path, to: RecordFormat | None) -> RecordFormat | None:
+    """The format that the name of a file says, or else `to`; raises `UsageError` where they contradict each other."""
+    suffix = Path(target.name.removesuffix(".gz")).suffix[1:].lower()
+    named = "ofrecord" if _PART.fullmatch(target.name) else suffix if suffix in RECORD_FORMATS else None
+    if named is None or to == named:
+        return to
+    if to is None:
+        return RecordFormat(named)
+    raise UsageError(f"--to {to}: {target} is the name of {named} files; name a file for {to}, or leave --to out")
 
 
 def _other_format(found: set[RecordFormat], source: Path) -> RecordFormat:
@@ -213,21 +238,22 @@ def _convert_file(
     return to, {target.name: _facts(written)}
 
 
-def _convert_data_set(
+def convert_data_set(
     data_set: DataSet,
     target: Path,
     to: RecordFormat | None,
-    dialect: Dialect,
-    shards: int | None,
-    pick: int | None,
-    workers: int,
-    reporter: Reporter,
+    dialect: Dialect = DEFAULT_DIALECT,
+    shards: int | None = None,
+    pick: int | None = None,
+    workers: int = 1,
+    reporter: Reporter = SILENT,
 ) -> tuple[RecordFormat, dict[str, dict[str, Any]], bool]:
     """Convert a data set with its manifest; returns (format, facts of the files, whether any was made)."""
     from bertprep import kernels
     from bertprep.records.convert import RecordConverter
     from bertprep.records.deal import plan_outputs
 
+    data_set = data_set if data_set.is_whole else data_set.by_itself()
     sources = _identify_all(data_set, workers, reporter)
     _check_pick(data_set.folder, pick, sources[0].shape)
     to = to or _other_format({source.format for source in sources}, data_set.folder)

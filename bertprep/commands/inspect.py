@@ -19,7 +19,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.options import how_many, whole_number
 from bertprep.terminal import tell
 from bertprep.workspace.layout import MANIFEST, VOCABULARY
-from bertprep.workspace.manifest import sha256_of_vocabulary
+from bertprep.workspace.manifest import RECORDS, sha256_of_vocabulary
 
 if TYPE_CHECKING:
     from bertprep.check.word_search import Phrase
@@ -73,9 +73,12 @@ def show_examples(
     from bertprep.check.word_search import make_phrase
     from bertprep.instances import load_vocabulary
     from bertprep.records.data_sets import find_data_sets
+    from bertprep.records.data_sets import search as search_folder
 
     if path.is_dir():
-        raise UsageError(f"{path}: is a folder; name a record file in it, such as part-0")
+        files = (each.folder / name for each in search_folder(path) if each.kind == RECORDS for name in each.files)
+        example = next((f", such as {file}" for file in files), "")
+        raise UsageError(f"{path}: is a folder; name a record file in it{example}")
     with records.open(path) as file:
         if not 0 <= first < len(file):
             raise UsageError(f"--record {first}: {path} holds records 0 to {len(file) - 1}")

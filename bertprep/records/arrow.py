@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
+from bertprep.files.arrow_messages import END_OF_STREAM
 from bertprep.records.buffers import RecordBuffer
 from bertprep.records.columns import (
     COLUMNS,
@@ -37,8 +38,6 @@ from bertprep.records.examples import Examples, PretrainingExamples, Shape
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CONTINUATION = b"\xff\xff\xff\xff"
-END_OF_STREAM = CONTINUATION + bytes(4)
 ROW_GROUP = 8
 """Record batches that a row group of a Parquet file has."""
 _ADVICE = "convert to TFRecord or OFRecord"
@@ -70,7 +69,9 @@ def batch_header(shape: Shape, rows: int) -> bytes:
     message = pa.record_batch(columns, schema=schema).serialize()
     header: bytes = message.slice(0, 8 + int.from_bytes(message.slice(4, 4), "little")).to_pybytes()
     if len(header) + column_starts(shape, rows)[-1] != message.size:
-        raise BertprepError(f"pyarrow {pa.__version__} lays out record batches in another way than bertprep; take pyarrow 26")
+        raise BertprepError(
+            f"pyarrow {pa.__version__} lays out record batches in another way than bertprep; take pyarrow 25 or 26"
+        )
     return header
 
 

@@ -3,7 +3,7 @@
 A file is read where it lies if it is an Arrow stream as `datasets` and bertprep write it: lists of one fixed length, whole
 numbers of 1, 4 or 8 bytes, no compression, and the same number of rows in all batches but the last. Any other file with our
 columns is first rewritten as such a stream: the Arrow file format, lists of variable length, other types and batches, Parquet.
-No number is changed by that: what no int32 holds is still a fault of its record.
+A number that no int32 holds is still a fault of its record then, and a label that no float32 holds is refused.
 
 pyarrow parses what describes a file; where it says that the values are is checked here, before any kernel looks there.
 """
@@ -11,8 +11,9 @@ pyarrow parses what describes a file; where it says that the values are is check
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -21,7 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.config import RecordFormat
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, first_line
+from bertprep.files import parquet_footer
+from bertprep.files.arrow_messages import END_OF_STREAM, FILE_MAGIC, batches_in_file, batches_in_stream, is_list
+from bertprep.files.parquet_footer import read_chunks, values_in_pages
 from bertprep.kernels.numbers import COLUMN_WIDTH, NOT_PREDICTED, TABLE_HEAD
 from bertprep.records.columns import COLUMNS, LABELS, METADATA, Column, rows_in_batch
 from bertprep.records.examples import (
@@ -35,13 +39,14 @@ from bertprep.records.examples import (
     SquadExamples,
 )
 from bertprep.untrusted import parse_json, read_bounded
+from bertprep.workspace.layout import DATASET_INFO
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _TOKENS_COLUMN = "input_ids"
-_INFO = "dataset_info.json"
 _PREDICTIONS = re.compile(r"\bmax_predictions_per_seq=(\d{1,5})\b")
+_MOST_INT64 = 2**63 - 1
 _SHOWN = 200  # characters of what pyarrow says
 
 
@@ -72,7 +77,7 @@ class _Field:
 
     @property
     def plain(self) -> Any:
-        """The type that kernels read and that loses nothing; a uint64 beyond int64 becomes negative, which is a fault too."""
+        """The type that kernels read: as wide as the values or wider, but for floats and uint64, see `_cast`."""
         import pyarrow as pa
 
         if self.column.dtype == np.float32:
@@ -91,7 +96,7 @@ def has_records(path: Path) -> bool:
 
     try:
         return any(
-            _is_list(field.type) and pa.types.is_integer(field.type.value_type)
+            is_list(field.type) and pa.types.is_integer(field.type.value_type)
             for field in _read_schema(path)
             if field.name == _TOKENS_COLUMN
         )
@@ -118,7 +123,7 @@ def _read_schema(path: Path) -> pa.Schema:
         file.seek(0)
         if head[:4] == b"PAR1":
             return pq.read_schema(file)
-        return (pa.ipc.open_file if head[:6] == b"ARROW1" else pa.ipc.open_stream)(file).schema
+        return (pa.ipc.open_file if head.startswith(FILE_MAGIC) else pa.ipc.open_stream)(file).schema
 
 
 def find_batches(path: Path, data: NDArray[np.uint8], pred: int | None = None) -> Batches | None:
@@ -137,27 +142,27 @@ def find_batches(path: Path, data: NDArray[np.uint8], pred: int | None = None) -
         return None
     seq = next(field.length for field in fields if field.column.name == _TOKENS_COLUMN) or 0
     source = pa.BufferReader(buffer)
-    stream = pa.ipc.open_stream(source, options=_only(fields))
+    batches = batches_in_stream(pa.ipc.open_stream(source, options=_only(fields)), source, str(path))
     rows: list[int] = []
     offsets: list[int] = []
     damage = None
     while True:
         try:
-            batch = stream.read_next_batch()
+            batch = next(batches, None)
+            if batch is None:
+                break
             batch.validate()
-        except StopIteration:
-            break
         except _failures() as error:
-            damage = f"{_first_line(error)}; truncated or damaged, make the file again"
+            damage = f"{first_line(error)}; truncated or damaged, make the file again"
             break
-        places = [_place_of(batch, number, field, data) for number, field in enumerate(fields)]
-        if -1 in places or not batch.num_rows or (rows and (batch.num_rows > rows[0] or rows[-1] != rows[0])):
+        found_at = [_offset_of(batch, number, field, data) for number, field in enumerate(fields)]
+        if -1 in found_at or not batch.num_rows or (rows and (batch.num_rows > rows[0] or rows[-1] != rows[0])):
             return None
         rows.append(batch.num_rows)
-        offsets += places
+        offsets += found_at
     records = sum(rows)
     at = source.tell()
-    if damage is None and data[at - 8 : at].tobytes() != b"\xff\xff\xff\xff\0\0\0\0":
+    if damage is None and data[at - 8 : at].tobytes() != END_OF_STREAM:
         damage = "the end of the stream is missing; truncated, make the file again"
     elif damage is None and at < data.size:
         damage = f"after the end of the stream come {data.size - at:,} more bytes; appended to or damaged, make the file again"
@@ -226,7 +231,9 @@ def table_fits(table: NDArray[np.int64], shape: Shape, records: int) -> bool:
     rows_of = np.full((batches, 1), rows)
     rows_of[-1] = records - (batches - 1) * rows
     begins = offsets.reshape(batches, count)
-    return bool((begins >= 0).all() and (begins <= table[-1] - rows_of * (values * widths)).all())
+    return bool(
+        (begins >= 0).all() and (rows_of <= (table[-1] - begins) // (values * widths)).all()
+    )  # no product: it may overflow
 
 
 @contextmanager
@@ -238,18 +245,14 @@ def _explained(path: Path, record_format: RecordFormat) -> Iterator[None]:
         raise
     except _failures() as error:
         raise BertprepError(
-            f"{path}: cannot be read as {record_format.label}: {_first_line(error)}; truncated or damaged, make the file again"
+            f"{path}: cannot be read as {record_format.label}: {first_line(error)}; truncated or damaged, make the file again"
         ) from error
 
 
 def _failures() -> tuple[type[Exception], ...]:
     import pyarrow as pa
 
-    return pa.ArrowException, OSError, ValueError, LookupError, TypeError, OverflowError, MemoryError
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:_SHOWN].rstrip(" .;:")
+    return pa.ArrowException, OSError, ValueError, LookupError, TypeError, OverflowError, MemoryError, struct.error
 
 
 def _source(
@@ -272,25 +275,34 @@ def _source(
         first = next(read(1), None)
         seq = _seq_of(path, first, fields) if first is not None else 1
         return kind, fields, read(rows_in_batch(Shape(kind, seq, 0)))
-    if data[:6].tobytes() == b"ARROW1":
-        kind, fields = _fields_of(path, pa.ipc.open_file(source).schema)
-        file = pa.ipc.open_file(source, options=_only(fields))
-        return kind, fields, (file.get_batch(number) for number in range(file.num_record_batches))
-    kind, fields = _fields_of(path, pa.ipc.open_stream(source).schema)
-    return kind, fields, iter(pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(data)), options=_only(fields)))
+    is_file = data[: len(FILE_MAGIC)].tobytes() == FILE_MAGIC
+    opener = pa.ipc.open_file if is_file else pa.ipc.open_stream
+    kind, fields = _fields_of(path, opener(source).schema)
+    source.seek(0)
+    reader = opener(source, options=_only(fields))
+    return kind, fields, (batches_in_file if is_file else batches_in_stream)(reader, source, str(path))
 
 
-def _check_lengths(path: Path, source: Any, names: list[str]) -> None:
-    """Raise `BertprepError` for records that are too long on average: a few bytes of Parquet can be lists of gigabytes."""
-    from bertprep.sources.parquet import sizes_of_columns
+def _check_lengths(path: Path, source: BinaryIO, names: list[str]) -> None:
+    """Raise `BertprepError` for records that are, or may be, too long: a few bytes of Parquet can be lists of gigabytes.
 
-    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # a damaged file; reading it will report that
-        for name, values, rows in sizes_of_columns(source):
-            if name in names and values > MOST_VALUES * rows:
-                raise BertprepError(
-                    f"{path}: column {name} has {values:,} values in {rows:,} records, expected 1 to {MOST_VALUES:,} in each; "
-                    "give a file that bertprep create or a tool like it has made"
-                )
+    Raises `ParquetError` where the file does not say how long they are.
+    """
+    for chunk in read_chunks(source):
+        name = chunk.path[0]
+        if name not in names:
+            continue
+        values = max(chunk.values, values_in_pages(source, chunk))
+        if values > MOST_VALUES * chunk.rows:
+            raise BertprepError(
+                f"{path}: column {name} has {values:,} values in {chunk.rows:,} records, expected 1 to {MOST_VALUES:,} in "
+                "each; give a file that bertprep create or a tool like it has made"
+            )
+        if values > parquet_footer.MOST_VALUES:
+            raise BertprepError(
+                f"{path}: column {name} has {values:,} values in a row group, more than the {parquet_footer.MOST_VALUES:,} "
+                "that are read; write it with smaller row groups"
+            )
 
 
 def _fields_of(path: Path, schema: pa.Schema) -> tuple[type[Examples], list[_Field]]:
@@ -327,7 +339,7 @@ def _kind_of(schema: pa.Schema) -> type[Examples]:
         return SquadExamples if {"start_positions", "end_positions"} & {*names} else SquadEvalExamples
     labels = schema.get_all_field_indices("labels")
     of_labels = schema.field(labels[0]).type if labels else None
-    if "next_sentence_label" in names or of_labels is None or _is_list(of_labels):
+    if "next_sentence_label" in names or of_labels is None or is_list(of_labels):
         return PretrainingExamples
     return RegressionExamples if pa.types.is_floating(of_labels) else ClassificationExamples
 
@@ -335,24 +347,18 @@ def _kind_of(schema: pa.Schema) -> type[Examples]:
 def _field_of(path: Path, column: Column, index: int, found: pa.DataType) -> _Field:
     import pyarrow as pa
 
-    is_list = _is_list(found)
-    values = found.value_type if is_list else found
+    has_lists = is_list(found)
+    values = found.value_type if has_lists else found
     is_number = pa.types.is_integer(values) or pa.types.is_boolean(values)
     fits = pa.types.is_floating(values) if column.dtype == np.float32 else is_number
-    if not fits or is_list != (column.width == "seq"):
+    if not fits or has_lists != (column.width == "seq"):
         what = "floats" if column.dtype == np.float32 else "whole numbers"
         expected = f"lists of {what}" if column.width == "seq" else what
         raise BertprepError(
             f"{path}: column {column.name} has the type {str(found)[:_SHOWN]}, expected {expected}; "
             "give a file that bertprep create or a tool like it has made"
         )
-    return _Field(column, index, values, is_list, found.list_size if pa.types.is_fixed_size_list(found) else None)
-
-
-def _is_list(found: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_fixed_size_list(found) or pa.types.is_list(found) or pa.types.is_large_list(found))
+    return _Field(column, index, values, has_lists, found.list_size if pa.types.is_fixed_size_list(found) else None)
 
 
 def _only(fields: list[_Field]) -> Any:
@@ -362,7 +368,7 @@ def _only(fields: list[_Field]) -> Any:
     return pa.ipc.IpcReadOptions(use_threads=False, included_fields=[field.index for field in fields])
 
 
-def _place_of(batch: pa.RecordBatch, number: int, field: _Field, data: NDArray[np.uint8]) -> int:
+def _offset_of(batch: pa.RecordBatch, number: int, field: _Field, data: NDArray[np.uint8]) -> int:
     """The offset in the file of a batch's values of a column; -1 where they are not there as kernels read them."""
     column = batch.column(number)
     values = column.values if field.is_list else column
@@ -389,7 +395,7 @@ def _known_pred(path: Path, schema: pa.Schema, seq: int) -> int | None:
         found = parse_json((schema.metadata or {})[METADATA])["pred"]
     except (KeyError, TypeError, ValueError, LookupError):
         try:
-            matched = _PREDICTIONS.search(parse_json(read_bounded(path.parent / _INFO))["description"])
+            matched = _PREDICTIONS.search(parse_json(read_bounded(path.parent / DATASET_INFO))["description"])
             found = int(matched[1]) if matched else None
         except (OSError, KeyError, TypeError, ValueError, LookupError):
             pass
@@ -437,7 +443,7 @@ def _plain(path: Path, column: pa.Array, field: _Field, seq: int, first: int) ->
         row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
         raise BertprepError(f"{path}: record {first + row}: column {name} is null; give records without missing values")
     if not field.is_list:
-        return _cast(column, field)
+        return _cast(path, column, field, first)
     lengths = np.full(len(column), field.length) if field.length else pc.list_value_length(column).to_numpy()
     if (lengths != seq).any():
         row = int(np.flatnonzero(lengths != seq)[0])
@@ -451,8 +457,26 @@ def _plain(path: Path, column: pa.Array, field: _Field, seq: int, first: int) ->
         raise BertprepError(
             f"{path}: record {first + row}: column {name} has a value that is null; give records without missing values"
         )
-    return pa.FixedSizeListArray.from_arrays(_cast(values, field), seq)
+    return pa.FixedSizeListArray.from_arrays(_cast(path, values, field, first), seq)
 
 
-def _cast(values: pa.Array, field: _Field) -> pa.Array:
-    return values.cast(field.plain, safe=False)  # to a type that is as wide or wider, but for floats and uint64
+def _cast(path: Path, values: pa.Array, field: _Field, first: int) -> pa.Array:
+    """Values as kernels read them; a uint64 beyond int64 becomes the highest int64, which is as much of a fault.
+
+    Raises `BertprepError` for a float that becomes infinite; `first` is the number of the record of the first value.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if field.values == pa.uint64():
+        values = pc.min_element_wise(values, pa.scalar(_MOST_INT64, pa.uint64()))
+    found = values.cast(field.plain, safe=False)
+    if pa.types.is_float64(field.values):
+        is_lost = pc.and_(pc.is_finite(values), pc.is_inf(found)).to_numpy(zero_copy_only=False)
+        if is_lost.any():
+            row = int(np.flatnonzero(is_lost)[0])
+            raise BertprepError(
+                f"{path}: record {first + row}: column {field.column.name} is {values[row].as_py():g}, expected a number that "
+                "a float32 holds; scale the labels"
+            )
+    return found

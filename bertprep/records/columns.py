@@ -167,10 +167,10 @@ def check_fits(column: Column, found: NDArray[Any]) -> None:
     """Raise `NoColumnsError` where a column of bytes cannot hold these values."""
     if found.min(initial=0) >= 0 and found.max(initial=0) <= _MOST_INT8:
         return
-    row, place = np.argwhere((found < 0) | (found > _MOST_INT8))[0].tolist()
+    row, position = np.argwhere((found < 0) | (found > _MOST_INT8))[0].tolist()
     raise NoColumnsError(
         f"{column.feature} cannot be the column {column.name}, which has bytes: expected 0 to {_MOST_INT8}, "
-        f"found {found[row, place]}",
+        f"found {found[row, position]}",
         row,
     )
 

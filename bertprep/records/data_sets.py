@@ -4,8 +4,9 @@ A record file is known by its name (`part-0`, `x.tfrecord`, `x.tfrecord-00000-of
 of any tool are found and what lies beside them (`notes.csv`, `_SUCCESS`) is not. A file that has a record file's name always
 counts: a damaged one is reported, never skipped. Arrow and Parquet hold anything: their columns must be those of records.
 Splits are folders: training, train; test, eval, validation, dev; or begin the names of Arrow and Parquet files, as on the Hub
-(`train-00000-of-00002.parquet`). Folders are searched to any depth, but for those of downloads, cleaned text and vocabularies,
-which hold no data sets.
+(`train-00000-of-00002.parquet`). Where several would be the test split, `test` is it, and the others are left out with a note:
+who has validation beside test does not want them as one. Folders are searched to any depth, but for those of downloads, cleaned
+text and vocabularies, which hold no data sets.
 
 `find_data_sets` takes what it finds, for `validate` and `report`, which tell what is wrong with it. `find_records` is for those
 that read on: one data set, finished and complete.
@@ -29,7 +30,18 @@ from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.records.arrow_reader import has_records
 from bertprep.records.formats import find_format
 from bertprep.untrusted import CORPUS
-from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, SPLITS, TASK_SPLITS, TRAINING, by_number, split_order
+from bertprep.workspace.layout import (
+    DEV,
+    MANIFEST,
+    SPLIT_NAMES,
+    SPLITS,
+    TASK_SPLITS,
+    TEST,
+    TRAIN,
+    TRAINING,
+    by_number,
+    split_order,
+)
 from bertprep.workspace.manifest import RECORD_KINDS, RECORDS, TEXT_SHARDS, Manifest, read_manifest
 from bertprep.workspace.record_home import RecordHome, find_home, find_vocabulary, formats_in
 
@@ -68,6 +80,25 @@ class DataSet:
     vocabulary: Path | None = None
     is_whole: bool = True  # False where a split or single files of it were named
     notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()  # files of splits beside the test split that would be it too, such as validation/
+
+    @property
+    def split_names(self) -> list[str]:
+        """The splits as their folders or files call them, those left out too; none where there are no splits."""
+        return list(dict.fromkeys(filter(None, map(_own_name, (*self.files, *self.left_out)))))
+
+    def named(self, split: str) -> list[Path]:
+        """The files of the split that goes by this name, `train` and `training` for either; raises `UsageError` for others.
+
+        All files are `train` where there are no splits, and where one was named by itself.
+        """
+        names = self.split_names
+        if split in (TRAIN, TRAINING) and (not names or not self.is_whole):
+            return [self.folder / name for name in self.files]
+        own = find_split(split, names)
+        if own is None:
+            raise UsageError(f"{self.folder}: has no split {split}, it has {', '.join(names or [TRAIN])}")
+        return [self.folder / name for name in (*self.files, *self.left_out) if _own_name(name) == own]
 
     @property
     def splits(self) -> list[str]:
@@ -98,6 +129,16 @@ class DataSet:
         has_no_splits = not self.is_whole or self.splits == [""]
         return [self.folder / name for name, of in self.files.items() if (TRAINING if has_no_splits else of) == split]
 
+    @property
+    def second_tests(self) -> list[str]:
+        """The names of the splits that were left out."""
+        return list(dict.fromkeys(map(_own_name, self.left_out)))
+
+    def second_test(self, split: str) -> DataSet:
+        """A split that was left out, named by itself."""
+        files = {name: TEST for name in self.left_out if _own_name(name) == split}
+        return replace(self, files=files, left_out=(), is_whole=False)
+
     def by_itself(self) -> DataSet:
         """The split or the files that were named, as a folder without splits or a manifest."""
         folder = (self.folder / next(iter(self.files))).parent
@@ -119,7 +160,8 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
                 found.append(_records(path, ()))
                 continue
             if not path.exists():
-                raise UsageError(f"{path}: does not exist; name a record file or a folder of them")
+                pattern = ", patterns are not taken" if any(character in str(path) for character in "*?[") else ""
+                raise UsageError(f"{path}: does not exist; name a record file or a folder of them{pattern}")
             folder = path.parent
             named.setdefault(folder.parent if folder.name in SPLIT_NAMES else folder, []).append(path)
         elif path.name in SPLIT_NAMES and (files := (picked := _pick_records(_list(path)))[0]):
@@ -227,8 +269,10 @@ def _search(folder: Path, seen: set[str], passed: list[str]) -> Iterator[DataSet
         files += of_split
         foreign += [f"{split.name}/{name}" for name in foreign_in_split]
     if files or (manifest and manifest.kind in RECORD_KINDS):
-        names = (str(path.relative_to(folder)) for path in files)
-        yield replace(_records(folder, names), notes=_note(folder, foreign, _UNKNOWN))
+        names = [str(path.relative_to(folder)) for path in files]
+        left_out, notes = ((), ()) if manifest else _second_tests(folder, names)
+        found = _records(folder, (name for name in names if name not in left_out))
+        yield replace(found, notes=_note(folder, foreign, _UNKNOWN) + notes, left_out=left_out)
     else:
         passed += [str(folder / name) for name in foreign]
     for path in below:
@@ -299,12 +343,45 @@ def _records(folder: Path, names: Iterable[str]) -> DataSet:
     return DataSet(folder, RECORDS, files, home, manifest, problem, is_unfinished, vocabulary)
 
 
-def _split_of(name: str) -> str:
+def find_split(split: str, names: Iterable[str]) -> str | None:
+    """Which of the names of splits is meant: the same, or what bertprep itself calls it; None where there is none.
+
+    >>> [find_split(split, ["training", "dev"]) for split in ("train", "test", "validation")]
+    ['training', 'dev', None]
+    """
+    others = {TRAIN: TRAINING, TRAINING: TRAIN, TEST: DEV}  # a task's dev/ is what evaluates
+    there = set(names)
+    return next((name for name in (split, others.get(split, split)) if name in there), None)
+
+
+def _own_name(name: str) -> str:
+    """The split of a file as its folder or its name calls it; "" for none."""
     first, _, rest = name.partition("/")
     if rest:
-        return SPLIT_NAMES.get(first, "")
+        return first if first in SPLIT_NAMES else ""
     matched = _SPLIT_NAME.fullmatch(name)
-    return SPLIT_NAMES[matched[1]] if matched else ""
+    return matched[1] if matched else ""
+
+
+def _split_of(name: str) -> str:
+    return SPLIT_NAMES.get(_own_name(name), "")
+
+
+def _second_tests(folder: Path, names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The files of all test splits but one, and a line on each such split."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        if _split_of(name) == TEST:
+            found.setdefault(_own_name(name), []).append(name)
+    if len(found) < 2:
+        return (), ()
+    kept = TEST if TEST in found else min(found)
+    others = {split: files for split, files in sorted(found.items()) if split != kept}
+    notes = (
+        f"{folder / (split if '/' in files[0] else files[0])}: left out, {kept} is the test split; name it by itself"
+        for split, files in others.items()
+    )
+    return tuple(name for files in others.values() for name in files), tuple(notes)
 
 
 def _ordered(names: Iterable[str]) -> dict[str, str]:

@@ -20,9 +20,8 @@ from typing import Any
 from bertprep.files.atomic import atomic_file
 from bertprep.records.columns import features_of
 from bertprep.records.examples import Shape
-from bertprep.workspace.layout import TRAIN, by_number
+from bertprep.workspace.layout import DATASET_DICT, DATASET_INFO, STATE, TRAIN, by_number
 
-DATASET_DICT, STATE, DATASET_INFO = "dataset_dict.json", "state.json", "dataset_info.json"
 _FINGERPRINT_DIGITS = 16
 
 
@@ -49,8 +48,8 @@ class DatasetFolder:
         for split, shape in self.shapes.items():
             names = sorted((name for name in files if name.rpartition("/")[0] == split), key=by_number)
             facts = [files[name] for name in names]
-            _write(self.folder / split / STATE, _state(split or TRAIN, names, facts))
             _write(self.folder / split / DATASET_INFO, _info(split or TRAIN, shape, self.labels, facts))
+            _write(self.folder / split / STATE, _state(split or TRAIN, names, facts))  # by which `is_saved` knows the folder
         if "" not in self.shapes:
             _write(self.folder / DATASET_DICT, {"splits": list(self.shapes)})
 

@@ -77,6 +77,8 @@ def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number
         return f"feature {name} has {found:,} values, expected {_expected(feature, found, expected)}; make the file again"
     if fault == numbers.BEYOND_MODEL:
         return _beyond_model(what, feature, found, expected)
+    if what == f"column {LABELS.name}" and kind is PretrainingExamples:
+        return f"{what} has a value that is neither -100, where nothing is predicted, nor 0 to {_MOST:,}; make the file again"
     return f"{what} has a value that is negative or above {_MOST:,}; make the file again"
 
 

@@ -15,16 +15,15 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from bertprep.config import RecordFormat
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError, UsageError, first_line
 from bertprep.files.atomic import atomic_folder
 from bertprep.files.lock import locked
 from bertprep.records.arrow import encode_batches, stream_bytes
 from bertprep.records.buffers import RecordBuffer
 from bertprep.records.columns import NoColumnsError
-from bertprep.records.data_sets import DataSet, find_records
-from bertprep.records.dataset_info import DATASET_DICT, STATE
+from bertprep.records.data_sets import DataSet, find_records, find_split
 from bertprep.records.examples import Examples, rows_in_block
-from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES
+from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, TRAIN, TRAINING, is_saved
 from bertprep.workspace.record_home import find_vocabulary
 
 if TYPE_CHECKING:
@@ -46,30 +45,43 @@ def load_dataset(
 
     Arrow folders that bertprep or `save_to_disk` wrote are opened as they are. Others are converted first, some 2 microseconds
     a record, and kept in `cache_dir` (default: `datasets.config.HF_DATASETS_CACHE`), 1.3 kB for each record of 128 tokens.
-    Raises `UsageError` where `datasets` is not installed or there is no such split, and `BertprepError` for records that are
-    damaged or that no columns can hold.
+    The name there is made of the files' paths, sizes and times of change: what was moved or made again is converted again, and
+    what was kept before stays until you delete the folder "bertprep" there.
+    Splits are called as their folders are. Raises `UsageError` where `datasets` is not installed or there is no such split, and
+    `BertprepError` for records that are damaged or that no columns can hold.
     """
     library = _import_datasets()
-    if split is not None and split not in SPLIT_NAMES:
-        raise UsageError(f"split {split!r}: is not known, expected one of {', '.join(SPLIT_NAMES)}")
     path = Path(data)
     found = find_records(path)
-    is_ready = found.is_whole and found.format == RecordFormat.ARROW and _is_saved(found.folder)
+    if found.is_whole and found.format == RecordFormat.ARROW and is_saved(found.folder):
+        loaded = _load(found.folder)
+        if split is None:
+            return loaded
+        splits = loaded if isinstance(loaded, library.DatasetDict) else {str(loaded.split or TRAIN): loaded}
+        if name := find_split(split, splits):
+            return splits[name]
+        raise UsageError(f"{data}: has no split {split}, it has {', '.join(splits)}")
+    if split is not None:
+        found.named(split)  # or an error
     cache = Path(cache_dir or library.config.HF_DATASETS_CACHE) / _CACHE
-    folder = found.folder if is_ready else _convert(path, found, cache)
-    try:
-        loaded = library.load_from_disk(str(folder))
-    except Exception as error:  # whatever its reading of JSON and Arrow meets
-        raise BertprepError(
-            f"{folder}: datasets cannot open it: {str(error).splitlines()[0]}; make the folder again"
-        ) from error
-    if split is None:
+    if split in found.second_tests:
+        return _load(_convert(path, found.second_test(split), cache))
+    loaded = _load(_convert(path, found, cache))
+    if not isinstance(loaded, library.DatasetDict):
         return loaded
-    splits = loaded if isinstance(loaded, library.DatasetDict) else {str(loaded.split or "train"): loaded}
-    for name, dataset in splits.items():
-        if SPLIT_NAMES.get(name) == SPLIT_NAMES[split]:
-            return dataset
-    raise UsageError(f"{data}: has no split {split}, it has {', '.join(splits)}")
+    if split is not None:
+        return next(dataset for name, dataset in loaded.items() if SPLIT_NAMES[name] == SPLIT_NAMES[split])
+    own = {SPLIT_NAMES[name]: name for name in found.split_names if name not in (TRAINING, *found.second_tests)}
+    splits = {own.get(SPLIT_NAMES[name], name): dataset for name, dataset in loaded.items()}  # convert has its own names
+    others = {name: _load(_convert(path, found.second_test(name), cache)) for name in found.second_tests}
+    return library.DatasetDict({**splits, **others})
+
+
+def _load(folder: Path) -> datasets.DatasetDict | datasets.Dataset:
+    try:
+        return _import_datasets().load_from_disk(str(folder))
+    except Exception as error:  # whatever its reading of JSON and Arrow meets
+        raise BertprepError(f"{folder}: datasets cannot open it: {first_line(error)}; make the folder again") from error
 
 
 def to_dataset(file: RecordFile) -> datasets.Dataset:
@@ -106,21 +118,17 @@ def _import_datasets() -> ModuleType:
     return module
 
 
-def _is_saved(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in (DATASET_DICT, STATE))
-
-
 def _convert(path: Path, found: DataSet, cache: Path) -> Path:
     """The folder in the cache that has these records as Arrow; it is made if it is missing."""
-    from bertprep.commands.convert import convert  # which knows what of a manifest is kept
+    from bertprep.commands.convert import convert_data_set  # which knows what of a manifest is kept
 
     name = _fingerprint(found)
     kept = cache / name
     with locked(cache, f"{name}.lock", wait=True):
         if not kept.is_dir():
             with atomic_folder(kept) as unfinished:
-                convert(path, unfinished, to=RecordFormat.ARROW, shards=1 if path.is_file() else None, workers=1)
-    return kept if _is_saved(kept) else kept / RecordFormat.ARROW
+                convert_data_set(found, unfinished, RecordFormat.ARROW, shards=1 if path.is_file() else None, workers=1)
+    return kept if is_saved(kept) else kept / RecordFormat.ARROW
 
 
 def _fingerprint(found: DataSet) -> str:

@@ -3,7 +3,9 @@
     loader = DataLoader(RecordDataset("data/..."), batch_size=256, shuffle=True)
 
 A batch is read by one call of the compiled reader, whatever files its records are in: about a microsecond a record of 128
-tokens, checksums verified. Nothing is held in memory but the batch; files are mapped, and shared by all workers.
+tokens, TFRecord's checksums verified; other formats have none. TFRecord, OFRecord and Arrow files of bertprep are mapped and
+shared by all workers, and nothing but the batch is held in memory. Parquet, gzip files and Arrow of other layouts are rewritten
+when they are opened, in every worker for itself and up to 4 GB at a time: `bertprep convert --to arrow` them first.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import operator
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
@@ -20,12 +22,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError
 from bertprep.records.columns import COLUMNS, Columns, NoColumnsError, column_bytes, empty_columns, fill_columns
+from bertprep.records.data_sets import find_records
 from bertprep.records.examples import Examples, Shape, rows_in_block
 from bertprep.records.reader import select_records
 from bertprep.records.record_set import RecordSet
-from bertprep.workspace.layout import SPLIT_NAMES
+from bertprep.workspace.layout import SPLIT_NAMES, TRAINING
 
 if TYPE_CHECKING:
     import torch
@@ -61,6 +64,19 @@ class RecordBatch(Sequence[Row]):
         return ({name: array[row] for name, array in columns} for row in range(len(self)))
 
 
+def _find_split(paths: list[Path], split: str) -> tuple[list[Path], str]:
+    """The paths and the split of `RecordSet` that are the split of this name; a second test split is named by itself."""
+    files = {path: ((found := find_records(path)).named(split), found) for path in paths}
+    of_set = SPLIT_NAMES.get(split, TRAINING)
+    if all(set(named) == set(found.paths(of_set)) for named, found in files.values()):
+        return paths, of_set
+    alone: list[Path] = []
+    for named, found in files.values():
+        folder = named[0].parent
+        alone += [folder] if folder.name in found.split_names and folder != found.folder else named
+    return alone, TRAINING
+
+
 def _references(buffers: Sequence[NDArray[np.uint8]], number: int) -> int:
     return sys.getrefcount(buffers[number])
 
@@ -72,15 +88,15 @@ class _Memory(threading.local):
     """A thread's memory to read by and into; new memory, which the system has to clear, would cost more than the reading."""
 
     def __init__(self) -> None:
-        self._room: Examples | None = None
+        self._block: Examples | None = None
         self._kept: list[NDArray[np.uint8]] = []
 
-    def room(self, shape: Shape) -> Examples:
+    def block(self, shape: Shape) -> Examples:
         """A block of records, which is overwritten by the next one."""
-        if self._room is None:
+        if self._block is None:
             kind, seq, pred = shape
-            self._room = kind.empty(rows_in_block(_BLOCK, seq=seq, pred=pred, kind=kind), seq=seq, pred=pred)
-        return self._room
+            self._block = kind.empty(rows_in_block(_BLOCK, seq=seq, pred=pred, kind=kind), seq=seq, pred=pred)
+        return self._block
 
     def columns(self, shape: Shape, count: int) -> Columns:
         """Arrays for `count` rows, in the memory of a former batch if nothing refers to that any more."""
@@ -109,12 +125,16 @@ class RecordDataset:
     """
 
     def __init__(self, data: Path | str | Sequence[Path | str], split: str = "train") -> None:
-        """`data` are folders or files, which must be alike in kind and shape; `split` is "train", "test", or a task's."""
-        paths = [data] if isinstance(data, str | os.PathLike) else list(data)
-        if split not in SPLIT_NAMES:
-            raise UsageError(f"split {split!r}: is not known, expected one of {', '.join(SPLIT_NAMES)}")
-        self._paths, self._split = [Path(path) for path in paths], split
-        records = RecordSet(self._paths, SPLIT_NAMES[split])
+        """`data` are folders or files, which must be alike in kind and shape; `split` is the name of one of their splits.
+
+        It is "train", "test", "validation" ..., as their folders are called; "train" and "training" mean the same.
+        """
+        if isinstance(data, str | os.PathLike):
+            data = [data]
+        elif not isinstance(data, Iterable):
+            raise TypeError(f"data is {data!r:.40}, expected the path of a folder or file of records, or a list of them")
+        self._paths, self._split = _find_split([Path(path) for path in data], split)
+        records = RecordSet(self._paths, self._split)
         self._shape, self._count = records.shape, len(records)
         self._records: RecordSet | None = records
         self._process = os.getpid()
@@ -128,7 +148,7 @@ class RecordDataset:
 
     def close(self) -> None:
         """Give the files' memory back; what is asked for later is opened again."""
-        if self._records is not None:
+        if self._records is not None and self._process == os.getpid():  # a forked child has its parent's lock
             self._records.close()
 
     def __repr__(self) -> str:
@@ -172,6 +192,8 @@ class RecordDataset:
     def __getitem__(self, records: int | slice | Sequence[int] | NDArray[Any]) -> Row | Columns:
         if isinstance(records, slice):
             return self._read(np.arange(len(self))[records])
+        if isinstance(records, bool | np.bool_):
+            raise TypeError(f"{self._paths[0]}: record {records}: expected a whole number, a slice, or a list of numbers")
         if hasattr(records, "__index__") and not getattr(records, "shape", ()):
             return RecordBatch(self._read(np.array([self._number(operator.index(records))])))[0]
         return self._read(self._numbers(records))  # type: ignore[arg-type]
@@ -183,11 +205,13 @@ class RecordDataset:
     @staticmethod
     def collate(batch: RecordBatch | Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """A batch as tensors that share its arrays: `DataLoader(dataset, batch_size=256, collate_fn=RecordDataset.collate)`."""
+        if not isinstance(batch, RecordBatch):
+            if not batch:
+                raise ValueError("collate: the batch has no records")
+            batch = RecordBatch({name: np.stack([row[name] for row in batch]) for name in batch[0]})
         import torch  # which only those have who call this
 
-        if isinstance(batch, RecordBatch):
-            return {name: torch.from_numpy(array) for name, array in batch.columns.items()}
-        return {name: torch.from_numpy(np.stack([row[name] for row in batch])) for name in batch[0]}
+        return {name: torch.from_numpy(array) for name, array in batch.columns.items()}
 
     def _numbers(self, records: Sequence[int] | NDArray[Any]) -> NDArray[np.int64]:
         """Numbers from 0, of a list, range, array or mask that may count from the end."""
@@ -213,12 +237,12 @@ class RecordDataset:
     def _read(self, numbers: NDArray[np.int64]) -> Columns:
         """Columns of the records, by way of a block that stays in the processor's cache."""
         memory = self._memory
-        records, room, columns = self._open(), memory.room(self._shape), memory.columns(self._shape, len(numbers))
-        for start in range(0, len(numbers), len(room)):
-            some = numbers[start : start + len(room)]
-            records.gather_into(room, some)
+        records, block, columns = self._open(), memory.block(self._shape), memory.columns(self._shape, len(numbers))
+        for start in range(0, len(numbers), len(block)):
+            some = numbers[start : start + len(block)]
+            records.gather_into(block, some)
             try:
-                fill_columns(columns, room if len(some) == len(room) else room[: len(some)], row=start)
+                fill_columns(columns, block if len(some) == len(block) else block[: len(some)], row=start)
             except NoColumnsError as error:
                 path, record = records.place_of(int(some[error.row]))
                 raise BertprepError(f"{path}: record {record}: {error}; bertprep.records.open reads it as it is") from error
@@ -227,7 +251,7 @@ class RecordDataset:
     def _open(self) -> RecordSet:
         """The files, as this process has opened them: a forked worker must not share its parent's lock."""
         if self._records is None or self._process != os.getpid():
-            records = RecordSet(self._paths, SPLIT_NAMES[self._split])
+            records = RecordSet(self._paths, self._split)
             if (records.shape, len(records)) != (self._shape, self._count):
                 raise BertprepError(
                     f"{self._paths[0]}: has {len(records):,} records, expected {self._count:,} as when the data set was made; "

@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from bertprep.files.mapped_file import MappedFile
 from bertprep.kernels.numbers import ARROW
 from bertprep.records import KINDS, Examples, PretrainingExamples, RecordFile
 from bertprep.records.arrow_reader import table_fits
-from bertprep.records.examples import Shape
+from bertprep.records.examples import MOST_VALUES, Shape
 from bertprep.records.formats import masked_checksum
 from bertprep.untrusted import MOST_BYTES, parse_json
 from bertprep.workspace.layout import SPLIT_NAMES
@@ -58,6 +58,7 @@ class IndexedFile:
     kind: type[Examples] = PretrainingExamples  # which an index of bertprep 0.1 does not say
     is_rewritten: bool = False  # of a gzip file an older index does not say it
     entries: int = 0  # numbers in the index, of columns; else one for each record and one more
+    knows_pred: bool = True  # whether it says for how many predictions its records have room; else `pred` is the most of one
 
     @property
     def entry_count(self) -> int:
@@ -94,9 +95,8 @@ def index_records(paths: Sequence[Path], kept_at: Path) -> RecordIndex:
     if kept and [(file.name, file.size_bytes, file.changed_ns) for file in kept.files] == [_identity(path) for path in paths]:
         return kept
     found = [_find_records(path) for path in paths]
-    most = max(file.pred for file, _, _ in found)  # where files do not say for how many predictions they have room
-    files = tuple(file if knows_pred else replace(file, pred=most) for file, _, knows_pred in found)
-    offsets = np.concatenate([starts for _, starts, _ in found])
+    files = tuple(file for file, _ in found)
+    offsets = np.concatenate([starts for _, starts in found])
     del found
     _write(kept_at, files, offsets)
     return RecordIndex(paths[0].parent, files, _cut(offsets, files))
@@ -131,8 +131,8 @@ def _identity(path: Path) -> tuple[str, int, int]:
     return path.name, status.st_size, status.st_mtime_ns
 
 
-def _find_records(path: Path) -> tuple[IndexedFile, NDArray[np.int64], bool]:
-    """(the file, where its records begin, whether it says how many predictions they have)."""
+def _find_records(path: Path) -> tuple[IndexedFile, NDArray[np.int64]]:
+    """(the file, where its records begin)."""
     name, size_bytes, changed_ns = _identity(path)
     with RecordFile(path) as file:
         offsets = file.offsets
@@ -140,8 +140,8 @@ def _find_records(path: Path) -> tuple[IndexedFile, NDArray[np.int64], bool]:
         records = len(file)
         of_file = name, size_bytes, changed_ns, data_bytes, file.format
         entries = len(offsets) if file.format.number == ARROW else 0
-        found = IndexedFile(*of_file, file.seq, file.pred, records, file.kind, file.is_rewritten, entries)
-        return found, offsets, file.knows_pred
+        found = IndexedFile(*of_file, file.seq, file.pred, records, file.kind, file.is_rewritten, entries, file.knows_pred)
+        return found, offsets
 
 
 def _cut(offsets: NDArray[np.int64], files: Sequence[IndexedFile]) -> tuple[NDArray[np.int64], ...]:
@@ -160,14 +160,22 @@ def _read(path: Path, folder: Path) -> RecordIndex | None:
         files = tuple(_file_of(entry) for entry in header["files"])
         offsets = np.frombuffer(mapping, np.int64, offset=len(line))
         index = RecordIndex(folder, files, _cut(offsets, files), mapping)
-        ends = [int(starts[-1]) for starts in index.offsets]
         is_whole = masked_checksum(offsets.view(np.uint8)) == header["checksum"]
-        if not is_whole or ends != [file.data_bytes for file in files]:
-            return None
-        tables = zip(files, index.offsets, strict=True)
-        return index if all(table_fits(starts, file.shape, file.records) for file, starts in tables if file.entries) else None
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return index if is_whole and all(map(_fits, files, index.offsets)) else None
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, MemoryError):
         return None
+
+
+def _fits(file: IndexedFile, offsets: NDArray[np.int64]) -> bool:
+    """Whether what is kept of a file leads nowhere but into its bytes: kernels read wherever it says."""
+    is_columnar = file.format.number == ARROW
+    if len(offsets) != file.entry_count or bool(file.entries) != is_columnar or int(offsets[-1]) != file.data_bytes:
+        return False
+    if not (0 < file.seq <= MOST_VALUES and 0 <= file.pred <= MOST_VALUES and file.records > 0):
+        return False
+    if is_columnar:
+        return table_fits(offsets, file.shape, file.records)
+    return bool(offsets[0] == 0 and (offsets[:-1] < offsets[1:]).all())
 
 
 def _file_of(entry: dict[str, Any]) -> IndexedFile:

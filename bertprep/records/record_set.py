@@ -8,9 +8,11 @@ Parquet.
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -28,7 +30,7 @@ from bertprep.records.examples import Shape
 from bertprep.records.faults import explain
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.reader import select_records
-from bertprep.records.record_index import RecordIndex, changed, check_unchanged, index_place, index_records
+from bertprep.records.record_index import IndexedFile, RecordIndex, changed, check_unchanged, index_place, index_records
 from bertprep.workspace.layout import TEST, TRAINING
 
 _MOST_FLOAT = 0x7F7FFFFF  # the bits of the highest finite float32
@@ -72,8 +74,9 @@ class RecordSet:
             raise UsageError("no data; name at least one folder of records")
         self._indexes = [index for folder in data for index in _indexes(Path(folder), split)]
         self._paths = [index.folder / file.name for index in self._indexes for file in index.files]
-        self._files = [file for index in self._indexes for file in index.files]
+        self._files = _with_room([file for index in self._indexes for file in index.files], data, split)
         self._is_held = np.array([file.is_held for file in self._files])
+        self._is_columnar = np.array([file.format.is_columnar for file in self._files])
         self._check_alike(kind)
         self._check_held()
         self.kind, self.seq, self.pred = self.shape = self._files[0].shape
@@ -166,8 +169,10 @@ class RecordSet:
                 index.check()
             for met in np.unique(files).tolist():
                 self._opened[met].check()
-        else:  # a page that was cut in its middle reads as zeros, which OFRecord cannot tell; to ask for every size takes long
+        else:  # a page that was cut in its middle reads as zeros, which OFRecord hardly tells; to ask for every size takes long
             self._opened[int(files[0])].check()
+            for met in np.unique(files[self._is_columnar[files]]).tolist():  # columns have no lengths and no checksums at all
+                self._opened[met].check()
         if fault < 0:
             wrong = int(notes[ROW])
             file, record = int(files[wrong]), int(records[wrong])
@@ -183,10 +188,15 @@ class RecordSet:
         for number in numbers.tolist():
             check_unchanged(self._paths[number], self._files[number])
             file = self._files[number]
-            self._opened[number] = FileBytes(self._paths[number], pred=file.pred or None, is_known=not file.is_rewritten)
-            if self._opened[number].array.size != self._files[number].data_bytes:  # changed since it was checked
+            opened = FileBytes(self._paths[number], pred=file.pred or None, is_known=not file.is_rewritten)
+            self._opened[number] = opened
+            if opened.batches:  # rewritten, perhaps by another version of pyarrow than when the index was made
+                if opened.batches.damage or (opened.batches.records, opened.batches.shape) != (file.records, file.shape):
+                    raise changed(self._paths[number])
+                self._rows[number, [FILE_SIZE, FILE_OFFSETS]] = opened.array.size, opened.batches.table.ctypes.data
+            elif opened.array.size != file.data_bytes:  # changed since it was checked
                 raise changed(self._paths[number])
-            self._rows[number, FILE_DATA] = self._opened[number].array.ctypes.data
+            self._rows[number, FILE_DATA] = opened.array.ctypes.data
 
     def _close(self, number: int) -> None:
         self._rows[number, FILE_DATA] = 0
@@ -246,6 +256,23 @@ def _indexes(path: Path, split: str) -> list[RecordIndex]:
         of_file = f".{split}"
     places = {folder: index_place(folder) for folder in folders}
     return [index_records(files, places[folder].with_name(places[folder].name + of_file)) for folder, files in folders.items()]
+
+
+def _with_room(files: list[IndexedFile], data: Sequence[Path | str], split: str) -> list[IndexedFile]:
+    """The files, where those that do not say it have room for as many predictions as any has, so that all are alike.
+
+    Other splits of the same data count, so that these have the same shape, whichever is opened.
+    """
+    if all(file.knows_pred for file in files):
+        return files
+    preds = [file.pred for file in files]
+    for path in map(Path, data):
+        found = find_records(path)
+        for other in found.splits if found.is_whole else []:
+            if other not in ("", split):
+                with contextlib.suppress(BertprepError):  # is told when that split is opened
+                    preds += [file.pred for index in _indexes(path, other) for file in index.files]
+    return [file if file.knows_pred else replace(file, pred=max(preds)) for file in files]
 
 
 def _most_open() -> int:

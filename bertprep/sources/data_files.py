@@ -8,8 +8,9 @@ In this order:
     refs/convert/parquet                 CONFIG/SPLIT/0000.parquet, which the Hub makes of what it can read itself; for
                                          repositories with a loading script or with files that are not read here
 
-`datasets` has no configurations without `configs`; here the folder CONFIG is then one. README.md is anybody's: its YAML is not
-constructed, only composed and copied up to `MOST_NODES`, and a pattern matches name by name, in time linear in a path.
+`datasets` has no configurations without `configs`; here the folder CONFIG is then one. README.md is anybody's: of its YAML no
+objects are constructed, only lists, mappings and texts up to `MOST_NODES`, and a pattern matches name by name, without
+backtracking, up to `MOST_COMPARISONS`.
 """
 
 import difflib
@@ -17,7 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -26,14 +27,16 @@ from bertprep.sources.formatting import DUMP
 from bertprep.sources.local import READER_OF
 from bertprep.sources.streams import is_glob, suffixes
 from bertprep.terminal import printable
-from bertprep.untrusted import LONGEST_NAME, LONGEST_PATH
+from bertprep.untrusted import LONGEST_NAME, LONGEST_PATH, MOST_LEVELS
+from bertprep.workspace.layout import TRAIN
 
-TRAIN = "train"
-CARD, CARDS = "README.md", ("README.md", ".huggingface.yaml")
+CARD = "README.md"
+CARDS = (CARD, ".huggingface.yaml")
 """Files that may have `configs`; the second is YAML as a whole, and prevails."""
 CONVERTED = "refs/convert/parquet"
 """The revision of the Hub's own conversion."""
-MOST_CARD_BYTES, MOST_NODES, MOST_COMPARISONS = 8 << 20, 100_000, 20_000_000
+MOST_CARD_BYTES, MOST_NODES, MOST_COMPARISONS = 8 << 20, 300_000, 10_000_000
+"""The most of a card that is read, and the most names that the patterns of a split are compared with, in some seconds."""
 MANY = 12
 """The most names that an error lists."""
 _SPLIT = re.compile(r"\w+(\.\w+)*")
@@ -45,8 +48,9 @@ _KEYWORDS = {
 _SHARDED = re.compile(r"data/([^/]*)-[0-9]{5}-of-[0-9]{5}[^/]*\.[^/]*")
 _IN_FOLDERS = ("**/{}/**", "**/{}[-._ 0-9]*/**", "**/*[-._ 0-9]{}/**", "**/*[-._ 0-9]{}[-._ 0-9]*/**")
 _IN_NAMES = ("**/{}[-._ 0-9]*", "**/*[-._ 0-9]{}[-._ 0-9]*")
-_NO_DATA = {"README.md", "config.json", "dataset_info.json", "dataset_infos.json", "dummy_data.zip", "dataset_dict.json"}
+_NO_DATA = {CARD, "config.json", "dataset_info.json", "dataset_infos.json", "dummy_data.zip", "dataset_dict.json"}
 _PART = re.compile(r"partial-(.+)")
+_NULLS = ("", "~", "null", "Null", "NULL")
 
 Patterns = dict[str, list[str]]
 """The patterns of each split."""
@@ -195,8 +199,13 @@ def resolve(paths: Sequence[str], patterns: Sequence[str]) -> list[str]:
     """
     there = set(paths)
     found: dict[str, None] = {}
-    if sum(map(is_glob, patterns)) * len(paths) > MOST_COMPARISONS:
-        raise ValueError(f"it has {len(patterns):,} patterns for {len(paths):,} files, more than are compared")
+    comparisons = 0
+
+    def spend(more: int) -> None:
+        nonlocal comparisons
+        if (comparisons := comparisons + more) > MOST_COMPARISONS:
+            raise ValueError(f"it has {len(patterns):,} patterns for {len(paths):,} files, more than are compared")
+
     for given in patterns:
         pattern = given.removeprefix("./")
         if "://" in pattern or pattern.startswith("/") or ".." in pattern.split("/") or len(pattern) > LONGEST_PATH:
@@ -206,69 +215,78 @@ def resolve(paths: Sequence[str], patterns: Sequence[str]) -> list[str]:
                 raise ValueError(f"it names the file {given!r:.200}, which does not exist")
             found[pattern] = None
             continue
-        of_pattern = [path for path in _matching(paths, pattern) if _is_meant(path, pattern)]
+        of_pattern = [path for path in matching(paths, pattern, spend) if _is_meant(path, pattern)]
         found.update(dict.fromkeys(sorted(of_pattern)))
     return list(found)
 
 
-def matches(path: str, pattern: str) -> bool:
-    """Whether a path matches a pattern: `*` within a name, `**` any number of folders, or at the end all that is below.
+def matching(paths: Iterable[str], pattern: str, spend: Callable[[int], object] = bool) -> list[str]:
+    """The paths that match: `*` within a name, `**` any number of folders, or at the end all that is below.
 
-    >>> [matches("a/b/c.txt", pattern) for pattern in ("**/c.*", "a/**/b/c.txt", "a/**", "a/*", "a/b/c.txt/**")]
+    Each folder is compared once, since a repository has many files in few folders; `spend` is told how many names are compared.
+
+    >>> [bool(matching(["a/b/c.txt"], pattern)) for pattern in ("**/c.*", "a/**/b/c.txt", "a/**", "a/*", "a/b/c.txt/**")]
     [True, True, True, False, False]
     """
-    return bool(_matching([path], pattern))
-
-
-def _matching(paths: Iterable[str], pattern: str) -> list[str]:
-    """The paths that match; each folder is compared once, since a repository has many files in few folders."""
-    parts = pattern.split("/")
-    if any("**" in part and part != "**" for part in parts):
+    names = pattern.split("/")
+    if any("**" in name and name != "**" for name in names):
         raise ValueError(f"{pattern!r:.200} has ** beside other characters, expected it as the whole name of a folder")
+    parts = [_name_matcher(name) for at, name in enumerate(names) if name != "**" or names[at + 1 : at + 2] != ["**"]]
     known = {"": _skip(parts, {0})}
 
     def used_up_by(folder: str) -> frozenset[int]:
         if folder not in known:
             above, _, name = folder.rpartition("/")
-            known[folder] = _skip(parts, _step(parts, used_up_by(above), name))
+            reached = used_up_by(above)
+            spend(len(reached) + 1)
+            known[folder] = _skip(parts, _step(parts, reached, name))
         return known[folder]
 
     found = []
     for path in paths:
+        if len(path) > LONGEST_PATH:
+            continue
         folder, _, name = path.rpartition("/")
-        if len(path) <= LONGEST_PATH and len(parts) in _step(parts, used_up_by(folder), name):
+        reached = used_up_by(folder)
+        spend(len(reached) + 1)
+        if len(parts) in _step(parts, reached, name):
             found.append(path)
     return found
 
 
-def _step(parts: Sequence[str], reached: Iterable[int], name: str) -> set[int]:
+_Matcher = Callable[[str], object] | None
+"""Whether a name matches a part of a pattern; None for `**`."""
+
+
+def _name_matcher(part: str) -> _Matcher:
+    if part == "**":
+        return None
+    if not is_glob(part):
+        return part.__eq__
+    try:
+        return re.compile(translate(part)).match
+    except re.error as error:  # [z-a]
+        raise ValueError(f"{part!r:.200} is not a pattern ({error})") from None
+
+
+def _step(parts: Sequence[_Matcher], reached: Iterable[int], name: str) -> set[int]:
     """How many parts of a pattern may be used up after one more name; the last `**` needs at least one name."""
     after = set()
     for at in reached:
-        if at < len(parts) and parts[at] == "**":
+        if at == len(parts):
+            continue
+        if (matches := parts[at]) is None:
             after.add(at)
             if at == len(parts) - 1:
                 after.add(at + 1)
-        elif at < len(parts) and _name_matches(name, parts[at]):
+        elif matches(name):
             after.add(at + 1)
     return after
 
 
-def _skip(parts: Sequence[str], reached: set[int]) -> frozenset[int]:
-    """The same if each `**` may also be no folder at all."""
-    skipped = set(reached)
-    for at in reached:
-        while at < len(parts) - 1 and parts[at] == "**":
-            at += 1
-            skipped.add(at)
-    return frozenset(skipped)
-
-
-def _name_matches(name: str, part: str) -> bool:
-    try:
-        return fnmatchcase(name, part)
-    except re.error as error:  # [z-a]
-        raise ValueError(f"{part!r:.200} is not a pattern ({error})") from None
+def _skip(parts: Sequence[_Matcher], reached: set[int]) -> frozenset[int]:
+    """The same if each `**`, of which no two are in a row, may also be no folder at all."""
+    return frozenset(reached).union(at + 1 for at in reached if at < len(parts) - 1 and parts[at] is None)
 
 
 def _is_meant(path: str, pattern: str) -> bool:
@@ -298,7 +316,7 @@ def read_configs(card: bytes, *, is_yaml: bool = False) -> dict[str, Config]:
             return {}
         text = "\n".join(lines[: lines.index("---")])
     block = re.search(r"^configs:.*?(?=^[^\s#\-\]}]|\Z)", text, re.MULTILINE | re.DOTALL)  # the rest is long, and not asked for
-    content = _compose(block[0])["configs"] if block else None
+    content = _load_yaml(block[0]).get("configs") if block else None
     if not content:
         return {}
     if not isinstance(content, list):
@@ -343,29 +361,58 @@ def _texts(value: Any) -> list[str]:
     return texts if isinstance(texts, list) and all(isinstance(text, str) and text for text in texts) else []
 
 
-def _compose(text: str) -> dict[str, Any]:
-    """A mapping of YAML, with every scalar as its text."""
+def _load_yaml(text: str) -> dict[str, Any]:
+    """A mapping of YAML, with every scalar as its text; what is no mapping is an empty one.
+
+    Made of the parser's events, so that `MOST_NODES` and `MOST_LEVELS` hold before anything is built: libyaml's own composer
+    recurses without a limit, and PyYAML's takes a minute for a megabyte.
+    """
     import yaml
 
-    # Not CSafeLoader: libyaml's composer recurses without a limit, and deep nesting ends the process.
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        content = _copy(root, iter(range(MOST_NODES)).__next__)
-    except StopIteration:
-        raise ValueError(f"its configs have more than {MOST_NODES:,} values") from None
-    except RecursionError:
-        raise ValueError("its configs are nested too deeply") from None
+        return _build(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     except yaml.YAMLError as error:
         why = getattr(error, "problem", None) or str(error).partition("\n")[0]
         raise ValueError(f"its configs are not YAML: {why:.200}") from None
-    return content if isinstance(content, dict) else {}
 
 
-def _copy(node: Any, count: Callable[[], int]) -> Any:
-    """Lists, mappings and texts of a node; an alias counts as often as it is used."""
-    count()
-    if node.id == "sequence":
-        return [_copy(each, count) for each in node.value]
-    if node.id == "mapping":
-        return {key.value: _copy(value, count) for key, value in node.value if key.id == "scalar"}
-    return None if node.tag == "tag:yaml.org,2002:null" else node.value
+def _build(events: Iterable[Any]) -> dict[str, Any]:
+    """What the events of YAML tell; an alias counts as often as it is used, with all that it stands for."""
+    import yaml
+
+    root: list[Any] = []
+    open_nodes: list[tuple[Any, list[Any], str | None, int]] = []  # (event, its values so far, anchor, values before it)
+    anchors: dict[str, tuple[Any, int]] = {}
+    count = 0
+    for event in events:
+        value, anchor, before = None, getattr(event, "anchor", None), count
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_nodes.append((event, [], anchor, before))
+            count += 1
+            if len(open_nodes) > MOST_LEVELS:
+                raise ValueError("its configs are nested too deeply")
+            continue
+        if isinstance(event, yaml.CollectionEndEvent):
+            start, values, anchor, before = open_nodes.pop()
+            value = values if isinstance(start, yaml.SequenceStartEvent) else _mapping(values)
+        elif isinstance(event, yaml.AliasEvent):
+            if event.anchor not in anchors:
+                raise ValueError(f"its configs name {event.anchor!r:.200}, which is nothing before it")
+            value, size = anchors[event.anchor]
+            count, anchor = count + size, None
+        elif isinstance(event, yaml.ScalarEvent):
+            value = None if event.implicit[0] and event.value in _NULLS else event.value
+            count += 1
+        else:
+            continue
+        if count > MOST_NODES:
+            raise ValueError(f"its configs have more than {MOST_NODES:,} values")
+        if anchor is not None:
+            anchors[anchor] = value, count - before
+        (open_nodes[-1][1] if open_nodes else root).append(value)
+    return root[0] if root and isinstance(root[0], dict) else {}
+
+
+def _mapping(values: Sequence[Any]) -> dict[str, Any]:
+    """Keys and values that alternate; a key that is no text is left out."""
+    return {key: value for key, value in zip(values[::2], values[1::2], strict=True) if isinstance(key, str)}

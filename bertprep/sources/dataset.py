@@ -16,27 +16,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError, UsageError, first_line
 from bertprep.sources.fields import column_texts, find_column, find_value, select, show_names, to_text
 from bertprep.sources.formatting import MemorySource, SourceFile
 from bertprep.text.documents import MOST_DOCUMENT_BYTES
 from bertprep.untrusted import LIST, NAME, Rule, check_values, parse_json, read_bounded
+from bertprep.workspace.layout import DATASET_DICT, STATE, TRAIN, is_saved
 from bertprep.workspace.manifest import sha256_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TRAIN = "train"
-_STATE, _SPLITS = "state.json", "dataset_dict.json"
 _FILES, _FILE = "_data_files", "filename"
 _INDICES = ("_indices_files", "_indices_data_files")
 _NAMES = Rule("a list of names", lambda value: LIST.holds(value) and all(map(NAME.holds, value)))
 _ROWS, _COPIED_ROWS = 1000, 64  # read at a time
-
-
-def is_saved(folder: Path) -> bool:
-    """Whether save_to_disk of a Dataset or DatasetDict wrote the folder."""
-    return (folder / _STATE).is_file() or (folder / _SPLITS).is_file()
 
 
 def find_saved(folder: Path, split: str | None, field: str) -> list[SourceFile]:
@@ -46,12 +40,13 @@ def find_saved(folder: Path, split: str | None, field: str) -> list[SourceFile]:
     """
     if not is_saved(folder):
         raise UsageError(
-            f"--dataset {folder}: has no {_STATE} or {_SPLITS}, so save_to_disk did not write it; --input reads other folders"
+            f"--dataset {folder}: has no {STATE} or {DATASET_DICT}, so save_to_disk did not write it; "
+            "--input reads other folders"
         )
-    if (folder / _SPLITS).is_file():
-        content = _read_json(folder / _SPLITS, {"splits": _NAMES}, "splits")
+    if (folder / DATASET_DICT).is_file():
+        content = _read_json(folder / DATASET_DICT, {"splits": _NAMES}, "splits")
         return _files(folder / choose_split(f"--dataset {folder}", content["splits"], split), field)
-    check_only_split(f"--dataset {folder}", _read_json(folder / _STATE, {}).get("_split"), split)
+    check_only_split(f"--dataset {folder}", _read_json(folder / STATE, {}).get("_split"), split)
     return _files(folder, field)
 
 
@@ -69,7 +64,7 @@ def check_only_split(what: str, has: object, split: str | None) -> None:
 
 
 def _files(folder: Path, field: str) -> list[SourceFile]:
-    state = _read_json(folder / _STATE, {_FILES: LIST}, _FILES)
+    state = _read_json(folder / STATE, {_FILES: LIST}, _FILES)
     if any(state.get(name) for name in _INDICES):
         raise UsageError(
             f"{folder}: holds rows and, apart from them, their order; save it again: "
@@ -80,14 +75,14 @@ def _files(folder: Path, field: str) -> list[SourceFile]:
         try:
             name = check_values(given, {_FILE: NAME}, needed=(_FILE,), place=f"{_FILES}.{number}.")[_FILE]
         except ValueError as error:
-            raise _not_saved(folder / _STATE, error) from error
+            raise _not_saved(folder / STATE, error) from error
         path = folder / name
         if not path.is_file():
-            raise BertprepError(f"{path}: is missing, but {_STATE} beside it lists it; copy or save the data set again")
+            raise BertprepError(f"{path}: is missing, but {STATE} beside it lists it; copy or save the data set again")
         identity = {"name": name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
         sources.append(SourceFile(str(path), "arrow", identity, field))
     if not sources:
-        raise BertprepError(f"{folder / _STATE}: lists no files; save the data set again")
+        raise BertprepError(f"{folder / STATE}: lists no files; save the data set again")
     return sources
 
 
@@ -158,7 +153,7 @@ def _texts(what: str, field: str, path: list[str], columns: Any) -> Iterator[str
     try:
         yield from column_texts(checked(), field, what)
     except pa.ArrowException as error:
-        raise BertprepError(f"{what}: column {field!r} cannot be read: {str(error).splitlines()[0]}") from error
+        raise BertprepError(f"{what}: column {field!r} cannot be read: {first_line(error)}") from error
 
 
 def _streamed_texts(dataset: Any, name: str | None, what: str, field: str) -> Iterator[str]:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.arrow_messages import is_list
 from bertprep.text.documents import MOST_DOCUMENT_BYTES, too_long
 
 if TYPE_CHECKING:
@@ -25,11 +26,17 @@ PIECE_BYTES = 4 << 20
 _SHOWN = 40  # characters of a name or value, and names
 _MOST_DEPTH = 8  # of the names that a message lists
 _ABSENT = object()
+_WITH_TOKENS = ("attention_mask", "labels")
 
 
 def find_column(schema: pa.Schema, field: str, location: str) -> list[str]:
     """The names that lead to a column of text, from the outermost; raises `UsageError` if there is none."""
     found = _resolve(list(schema), field)
+    if holds_records(schema):
+        raise UsageError(
+            f"{location}: these are records, not text: {show_names(schema.names)}; bertprep validate, convert "
+            "and the trainer take them as they are, shard takes the text that they were made of"
+        )
     if found is None:
         raise no_field(f"{location}: has no column", field, _names(schema, lambda _: True))
     path, kind = found
@@ -40,6 +47,12 @@ def find_column(schema: pa.Schema, field: str, location: str) -> list[str]:
             f"columns of text are {texts}; name one by --field"
         )
     return path
+
+
+def holds_records(schema: pa.Schema) -> bool:
+    """Whether these columns are those of tokens, made by bertprep or any tokenizer, and none of them is text."""
+    names = set(schema.names)
+    return "input_ids" in names and not names.isdisjoint(_WITH_TOKENS) and next(_names(schema, _is_text), None) is None
 
 
 def no_field(what: str, field: str, found: Iterable[str]) -> UsageError:
@@ -105,7 +118,7 @@ def _values(column: pa.Array) -> list[Any]:
     """What to_pylist gives, several times as fast for lists and for numbers into a dictionary; a list that is null is empty."""
     import pyarrow as pa
 
-    if _is_list(column.type):
+    if is_list(column.type):
         inner, offsets = _values(column.flatten()), _offsets(column).tolist()
         return [inner[start:end] for start, end in pairwise(offsets)]
     values: list[Any] = (column.dictionary_decode() if pa.types.is_dictionary(column.type) else column).to_pylist()
@@ -201,14 +214,8 @@ def _children(struct: pa.StructType) -> list[pa.Field]:
     return [struct.field(number) for number in range(struct.num_fields)]
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
 def _without_lists(kind: pa.DataType) -> pa.DataType:
-    while _is_list(kind):
+    while is_list(kind):
         kind = kind.value_type
     return kind
 
@@ -296,7 +303,7 @@ def _size_bytes(column: pa.Array) -> int:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if _is_list(column.type):
+    if is_list(column.type):
         return len(column) + _size_bytes(column.flatten())
     if pa.types.is_dictionary(column.type):
         return len(column) + int(pc.sum(_lengths(column.dictionary).take(column.indices)).as_py() or 0)

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.errors import UsageError
-from bertprep.sources.dataset import find_saved, is_saved
+from bertprep.sources.dataset import find_saved
 from bertprep.sources.formatting import DUMP, SourceFile
+from bertprep.sources.readers import check_not_records
 from bertprep.sources.streams import find_files, identify, is_glob, is_url, is_web, suffixes
 from bertprep.text.documents import TextInput
+from bertprep.workspace.layout import is_saved
 from bertprep.workspace.manifest import sha256_of
 
 READER_OF = {
@@ -73,6 +75,9 @@ def _find(location: str) -> list[str]:
         none = f"{'matches' if is_glob(location) else 'the folder has'} no file"
         kinds = "" if is_glob(location) and not found else f" that ends in {', '.join(IN_FOLDERS)} (or .gz, .bz2, .zst)"
         raise UsageError(f"--input {location}: {none}{kinds}")
+    table = next((file for file in read if suffixes(file)[0] in (".parquet", ".arrow")), None)
+    if table and not is_url(location):  # before what lies beside records, as manifest.json, is taken for text
+        check_not_records(table)
     return read
 
 

@@ -10,34 +10,29 @@ README.md  croissant.json                for people and programs
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.instances.tokenizer_files import TOKENIZER_FILES
-from bertprep.sources.catalogue import HubFiles
+from bertprep.sources.catalogue import HubFiles, is_repository
+from bertprep.sources.data_files import CARD
 from bertprep.sources.transfer.hub import Entry, Hub, list_entries, page_of, source_of
 from bertprep.sources.transfer.listing import Listing, RemoteFile
 from bertprep.untrusted import MOST_BYTES, parse_json, read_bounded
 from bertprep.workspace.layout import MANIFEST, QUESTIONS, VOCABULARY
 from bertprep.workspace.manifest import RECORD_KINDS, Manifest, check_manifest
 
-CARD, CROISSANT = "README.md", "croissant.json"
+CROISSANT = "croissant.json"
 BESIDE = (VOCABULARY, QUESTIONS, *TOKENIZER_FILES, CARD, CROISSANT)
 """What lies beside the manifest and the folders of the splits."""
 PUSHED = "pushed.json"
 """The manifest of a download until it is complete: a folder with a manifest is a finished one."""
 
 
-_NAME = re.compile(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?/\w([\w.-]*\w)?", re.ASCII)
-_LONGEST_NAME = 96  # of an owner, or of a repository
-
-
 def check_dataset_name(name: str) -> str:
     """Return OWNER/NAME; raises `UsageError` for what cannot be one on the Hub."""
-    is_name = _NAME.fullmatch(name) and "--" not in name and ".." not in name and not name.endswith(".git")
-    if not is_name or any(len(part) > _LONGEST_NAME for part in name.split("/")):
+    if not is_repository(name):
         raise UsageError(
             f"{name}: is not the name of a data set on the Hub; give OWNER/NAME, each of letters, digits, '_', '-' and '.', "
             "such as you/wikipedia-bert-128"

@@ -9,13 +9,14 @@ import csv
 import io
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any, BinaryIO
 
 from bertprep.errors import BertprepError
 from bertprep.files.archives import BUFFER_BYTES
 from bertprep.sources.arrow import open_arrow
-from bertprep.sources.fields import column_texts, find_column, find_value, no_field, to_text
+from bertprep.sources.fields import column_texts, find_column, find_value, holds_records, no_field, to_text
 from bertprep.sources.parquet import open_parquet
 from bertprep.sources.streams import open_stream
 from bertprep.text.documents import MOST_DOCUMENT_BYTES, check_encoding, too_long
@@ -101,6 +102,11 @@ def read_json_lines(location: str, field: str) -> Iterator[str]:
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError; brackets may be nested deeply
+                if line.strip() in (b"{", b"[", b"[{"):
+                    raise BertprepError(
+                        f"{location}: line {number:,}: is JSON over several lines, expected JSON Lines, an object a line; "
+                        "write it so (jq -c), or name the files with the text instead of their folder"
+                    ) from error
                 raise BertprepError(
                     f"{location}: line {number:,}: expected a JSON object, found {_shown(line)}: {error}"
                 ) from error
@@ -121,6 +127,15 @@ def read_arrow(location: str, field: str) -> Iterator[str]:
     """The column `field` of an Arrow file, row by row; null is an empty document."""
     with open_arrow(location) as file:
         yield from column_texts(file.column(find_column(file.schema, field, location)), field, location)
+
+
+def check_not_records(location: str) -> None:
+    """Raise `UsageError` where a Parquet or Arrow file has tokens and no text; a damaged one is reported when it is read."""
+    schema = None
+    with suppress(BertprepError), (open_parquet if location.endswith(".parquet") else open_arrow)(location) as file:
+        schema = file.schema
+    if schema is not None and holds_records(schema):
+        find_column(schema, "", location)  # whose error it is
 
 
 def read_table(location: str, field: str, delimiter: str) -> Iterator[str]:

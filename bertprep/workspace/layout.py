@@ -56,6 +56,8 @@ SPLIT_NAMES = {
 }  # fmt: skip
 """The split that a folder of any tool's name holds."""
 MANIFEST = "manifest.json"
+DATASET_DICT, STATE, DATASET_INFO = "dataset_dict.json", "state.json", "dataset_info.json"
+"""What `datasets` writes beside the Arrow files of a folder (see `records.dataset_info`)."""
 QUESTIONS = "dev.json"
 LISTING = "listing.json"
 VOCABULARY = "vocab.txt"
@@ -130,6 +132,15 @@ def split_folder(record_format: RecordFormat, split: str) -> str:
     ['training', 'train']
     """
     return TRAIN if split == TRAINING and record_format.is_columnar else split
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether `save_to_disk` of `datasets`, or bertprep in its place, wrote the folder.
+
+    >>> is_saved(Path("/dev"))
+    False
+    """
+    return (folder / DATASET_DICT).is_file() or (folder / STATE).is_file()
 
 
 def split_order(split: str) -> tuple[int, str]:

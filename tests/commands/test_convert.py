@@ -131,6 +131,28 @@ def test_a_converted_file_equals_that_of_create(created: dict[str, Path], tmp_pa
     assert (tmp_path / "same").read_bytes() == tfrecord.read_bytes()
 
 
+def test_the_name_of_a_file_tells_its_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write(tmp_path / "a.tfrecord", file_of(FIRST, SECOND))
+    for name, expected in {"b.tfrecord": "tfrecord", "b.Arrow": "arrow", "b.parquet": "parquet", "part-7": "ofrecord"}.items():
+        assert bertprep.convert(source, tmp_path / "named" / name).format == expected
+        assert_same_values([tmp_path / "named" / name], [source])
+    assert bertprep.convert(source, tmp_path / "named" / "b.records").format == "ofrecord"
+    assert main(["convert", str(source), str(tmp_path / "b.arrow"), "--to", "ofrecord"]) == 2
+    said = f"--to ofrecord: {tmp_path / 'b.arrow'} is the name of arrow files; name a file for ofrecord, or leave --to out"
+    assert complaint(capsys) == said
+    assert not (tmp_path / "b.arrow").exists()
+
+
+def test_the_folder_to_open_with_datasets_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("train", "flat"):
+        write(tmp_path / "in" / name / "a.tfrecord", file_of(FIRST, SECOND))
+    for source, folder in {"in/flat": "out/arrow", "in": "whole"}.items():
+        target = folder.removesuffix("/arrow")
+        assert main(["convert", str(tmp_path / source), str(tmp_path / target), "--to", "arrow", "--workers", "1"]) == 0
+        assert f'datasets.load_from_disk("{tmp_path / folder}") opens them\n' in capsys.readouterr().out
+        assert {"state.json", "dataset_dict.json"} & {path.name for path in (tmp_path / folder).iterdir()}
+
+
 @pytest.mark.parametrize("source", ["tfrecord", "ofrecord"])
 def test_a_dialect_equals_that_of_create_and_converts_back(created: dict[str, Path], tmp_path: Path, source: str) -> None:
     dialect = bertprep.Dialect(feature_names="tf2", compress="gzip")
@@ -393,6 +415,7 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
     ("arguments", "status", "message"),
     [
         (["missing", "out"], 2, "missing: does not exist; name a record file or a folder of them"),
+        (["m*.x", "out"], 2, "m*.x: does not exist; name a record file or a folder of them, patterns are not taken"),
         (["RECORDS", "RECORDS"], 2, "RECORDS: is the source itself"),
         (["FOLDER", "./FOLDER/"], 2, "FOLDER: is the source itself"),
         (["FOLDER", "FOLDER/below"], 2, "FOLDER/below: source and target must not contain each other (FOLDER)"),

@@ -279,6 +279,7 @@ REFUSED: dict[str, tuple[Callable[[Case], Any], str]] = {
     ),
     "offline": (lambda it: it.environment.setattr(constants, "HF_HUB_OFFLINE", True), "HF_HUB_OFFLINE forbids any request"),
     "taken": (lambda it: it.hub.put(REPOSITORY, {"data.csv": b"a,b"}), "holds data.csv, which is no push of bertprep; name an"),
+    "a card by hand": (lambda it: it.hub.put(REPOSITORY, {"README.md": b"# Mine"}), "holds README.md, which is no push of"),
     "another manifest": (lambda it: it.hub.put(REPOSITORY, {MANIFEST: b'{"name": "an app"}'}), "its manifest.json is not one"),
     "another corpus": (lambda it: it.hub.put(REPOSITORY, other(it.records)), "whose corpus is theirs, and not mine; name"),
     "unfinished": (lambda it: (it.records / "manifest.json.journal").touch(), "is not finished; run the command that makes it"),
@@ -320,6 +321,30 @@ def damage(records: Path) -> None:
     first.write_bytes(data)
 
 
+def test_parquet_that_create_made_beside_is_what_goes_up(hub: HubServer, made: Path, tmp_path: Path) -> None:
+    workdir = shutil.copytree(made, tmp_path / "data")
+    settings = InstanceSettings(seq=32, pred=4, dupe=1)
+    created = bertprep.create(settings=settings, corpus="mine", formats="parquet", vocab=VOCABULARY, workdir=workdir)
+    [tfrecords] = (workdir / "tfrecord").glob("*/mine")
+    before = sums(created.folders["parquet"])
+    bertprep.push(tfrecords, NAME)
+    assert sums(created.folders["parquet"]) == before
+    assert (
+        files_on(hub)["train/mine_training_00000.parquet"]
+        == next(created.folders["parquet"].rglob("*training_00000.parquet")).read_bytes()
+    )
+
+
+@pytest.mark.usefixtures("hub")
+def test_records_without_a_vocabulary_are_refused_before_they_are_converted(made: Path, tmp_path: Path) -> None:
+    [tfrecords] = (made / "tfrecord").glob("*/mine")
+    alone = shutil.copytree(tfrecords, tmp_path / "alone")
+    (alone / "vocab.txt").unlink()
+    with pytest.raises(BertprepError, match=r"has no vocab\.txt"):
+        bertprep.push(alone, NAME, workdir=tmp_path)
+    assert not (tmp_path / "parquet").exists()
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_refused_push_changes_nothing(case: str, hub: HubServer, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare, says = REFUSED[case]
@@ -338,6 +363,44 @@ def test_a_private_push_does_not_become_public(hub: HubServer, records: Path) ->
         bertprep.push(records, NAME, private=True)
     bertprep.push(records, "me/secret", private=True)
     assert hub.uploads.private == {"datasets/me/secret"}
+
+    hub.before["/api/repos/create"] = lambda: hub.put("datasets/me/later", {})
+    with pytest.raises(UsageError, match=r"--private: .*/later is public; make it private in its settings"):
+        bertprep.push(records, "me/later", private=True)
+    assert not files_on(hub, "me/later")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "says"),
+    [
+        (lambda _: {"data.csv": b"a,b"}, "holds data.csv, which is no push of bertprep; name another"),
+        (lambda records: other(records), "holds another data set, whose corpus is theirs, and not mine; name another"),
+    ],
+)
+def test_what_somebody_else_commits_meanwhile_is_not_replaced(
+    theirs: Callable[[Path], dict[str, bytes]], says: str, hub: HubServer, records: Path
+) -> None:
+    files = theirs(records)
+    hub.before["/commit/main"] = lambda: hub.put(REPOSITORY, files)
+    with pytest.raises(BertprepError, match=says):
+        bertprep.push(records, NAME)
+    assert files_on(hub) == files
+
+
+def test_what_a_push_of_ours_brought_meanwhile_is_replaced_whole(
+    hub: HubServer, records: Path, pushed_files: dict[str, bytes], tmp_path: Path
+) -> None:
+    dealt = bertprep.convert(records, tmp_path / "dealt", to="parquet", shards=1).target
+    hub.before["/commit/main"] = lambda: hub.put(REPOSITORY, dict(pushed_files))
+    pushed = bertprep.push(dealt, NAME)
+    assert pushed.deleted == ["train/mine_training_00001.parquet"]
+    assert set(pushed.files) == {path for path in files_on(hub) if path.endswith(".parquet")}
+
+    hub.put(REPOSITORY, dict(pushed_files))
+    hub.fail("/commit/main", lost=True)
+    pushed = bertprep.push(dealt, NAME)
+    assert pushed.deleted == ["train/mine_training_00001.parquet"]
+    assert MANIFEST in pushed.changed
 
 
 @pytest.mark.parametrize(

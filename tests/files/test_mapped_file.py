@@ -107,13 +107,14 @@ def test_in_training(path: Path) -> None:
 
 @pytest.mark.parametrize("size_bytes", [0, 1000])
 def test_as_training_opens_it(size_bytes: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def open_cut(path: Path) -> FileBytes:
+    def open_cut(path: Path, **known: Any) -> FileBytes:
         cut(path, size_bytes)
-        return FileBytes(path)
+        return FileBytes(path, **known)
 
     with RecordSet([path.parent.parent]) as records:
         monkeypatch.setattr("bertprep.records.record_set.FileBytes", open_cut)
-        with pytest.raises(BertprepError, match=f"^{path}: was changed since its records were found; "):
+        said = "was changed since its records were found" if size_bytes else "is empty, it holds no records"
+        with pytest.raises(BertprepError, match=f"^{path}: {said}; "):
             TrainingBatches(records, GlobalBatch(100), seed=1).read_into(empty_for(records, 100), 0)
 
 

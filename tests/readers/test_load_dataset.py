@@ -15,6 +15,7 @@ import pytest
 
 import bertprep
 from bertprep import records
+from bertprep.cli import main
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.records import Examples, RecordDataset
@@ -99,6 +100,49 @@ def test_a_parquet_folder_a_split_and_a_file(folder: Path, tmp_path: Path) -> No
         assert_same(bertprep.load_dataset(part, cache_dir=tmp_path / "cache"), RecordDataset(part))
 
 
+@pytest.mark.parametrize("form", ["saved", "Parquet", "Parquet files"])
+def test_validation_and_test_are_two_splits(
+    form: str, folder: Path, tmp_path: Path, library: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with records.open(folder / "training" / "part-0") as file:
+        every = file.to_dataset()
+    rows = {"train": [0, 1, 0], "validation": [1, 1, 0, 0], "test": [0, 1]}
+    splits = library.DatasetDict({name: every.select(numbers) for name, numbers in rows.items()})
+    made = tmp_path / "made"
+    made.mkdir()
+    if form == "saved":
+        splits.save_to_disk(made)
+    for name, dataset in splits.items() if form != "saved" else ():
+        (made / name).mkdir()
+        dataset.to_parquet(made / (f"{name}/0.parquet" if form == "Parquet" else f"{name}-00000-of-00001.parquet"))
+    loaded = bertprep.load_dataset(made, cache_dir=tmp_path / "cache")
+    assert sorted(loaded) == sorted(rows)
+    for name, dataset in splits.items():
+        expected = np.array(dataset["input_ids"])
+        found = [loaded[name], bertprep.load_dataset(made, name, cache_dir=tmp_path / "cache"), RecordDataset(made, name)]
+        if form != "Parquet files":
+            found += [RecordDataset(made / name), RecordDataset(made / name, name)]
+        for each in found:
+            np.testing.assert_array_equal(np.array(list(each[:]["input_ids"])), expected, name)
+    for load in (lambda: bertprep.load_dataset(made, "dev", cache_dir=tmp_path), lambda: RecordDataset(made, "dev")):
+        with pytest.raises(UsageError, match=f"^{made}: has no split dev, it has train, (test, validation|validation, test)$"):
+            load()
+    assert main(["convert", str(made), str(tmp_path / "to"), "--workers", "1"]) == 0
+    assert ": left out, test is the test split; name it by itself\n" in capsys.readouterr().err
+    assert [len(RecordDataset(tmp_path / "to", split)) for split in ("train", "test")] == [3, 2]
+
+
+def test_a_split_keeps_its_name_when_it_is_converted(tmp_path: Path) -> None:
+    for name in ("train", "validation"):
+        (tmp_path / "made" / name).mkdir(parents=True)
+        (tmp_path / "made" / name / "part-0").write_bytes(file_of(FIRST))
+    assert list(bertprep.load_dataset(tmp_path / "made", cache_dir=tmp_path)) == ["train", "validation"]
+    for split in ("train", "validation"):
+        assert len(bertprep.load_dataset(tmp_path / "made", split, cache_dir=tmp_path)) == 1
+    with pytest.raises(UsageError, match=r"has no split test, it has train, validation$"):
+        RecordDataset(tmp_path / "made", "test")
+
+
 def test_several_may_ask_at_once(folder: Path, tmp_path: Path) -> None:
     with ThreadPoolExecutor(3) as threads:
         loaded = list(threads.map(lambda _: bertprep.load_dataset(folder, "train", cache_dir=tmp_path), range(3)))
@@ -124,10 +168,10 @@ def test_a_file_of_many_batches_in_memory(folder: Path) -> None:
 
 
 def test_what_is_wrong_is_said_in_one_line(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"^{folder}/test: has no split test, it has train$"):
-        bertprep.load_dataset(folder / "test", "test", cache_dir=tmp_path)
-    with pytest.raises(UsageError, match="split 'valid': is not known, expected one of training, train, "):
-        bertprep.load_dataset(folder, "valid", cache_dir=tmp_path)
+    with pytest.raises(UsageError, match=f"^{folder}: has no split dev, it has test$"):
+        bertprep.load_dataset(folder / "test", "dev", cache_dir=tmp_path)
+    with pytest.raises(UsageError, match=f"^{folder}: has no split validation, it has training, test$"):
+        bertprep.load_dataset(folder, "validation", cache_dir=tmp_path)
     bad = tmp_path / "part-0"
     bad.write_bytes(file_of(*[FIRST] * 300, {**FIRST, "masked_lm_weights": [1.0, 1.0]}))
     for load in (lambda: bertprep.load_dataset(bad, cache_dir=tmp_path / "cache"), lambda: records.open(bad).to_dataset()):

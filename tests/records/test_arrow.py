@@ -11,9 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertprep.cli import main
+from bertprep.errors import BertprepError
 from bertprep.records import KINDS, Examples, PretrainingExamples
 from bertprep.records.columns import COLUMNS, LABELS, rows_in_batch, schema_of
 from bertprep.records.convert import write_examples
+from bertprep.records.dataset_info import DatasetFolder
+from bertprep.records.examples import Shape
+from bertprep.workspace.layout import is_saved
 from tests.records.handmade import FIRST, SECOND, Record, file_of
 from tests.records.task_records import task_examples
 
@@ -150,3 +154,12 @@ def test_a_record_that_was_picked_is_named_by_its_number(tmp_path: Path, capsys:
     source.write_bytes(file_of(*[FIRST] * 6, {**FIRST, "masked_lm_weights": [2.0, 0.0]}, FIRST))
     assert main(["convert", str(source), str(tmp_path / "target"), "--to", "arrow", "--pick", "4"]) == 1
     assert f"{source}: record 6: predictions cannot be the column labels" in capsys.readouterr().err
+
+
+def test_a_folder_is_known_to_be_saved_once_all_of_it_is(tmp_path: Path) -> None:
+    (tmp_path / "dataset_info.json").mkdir()  # in whose place no file can be written
+    folder = DatasetFolder(tmp_path, {"": Shape(PretrainingExamples, 16, 3)})
+    for _ in range(2):
+        with pytest.raises(BertprepError):
+            folder.write({"a.arrow": {"bytes": 1, "examples": 1, "sha256": "0" * 64}})
+        assert not is_saved(tmp_path)

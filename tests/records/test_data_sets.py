@@ -66,8 +66,11 @@ LAYOUTS = (
            "wiki.tfrecord-00000-of-00002 wiki.tfrecord-00001-of-00002"),
     Layout("Google's", "tf_examples.tfrecord", "tf_examples.tfrecord"),
     Layout("train and eval", "train/a.tf_record eval/a.tf_record", "train/a.tf_record", "eval/a.tf_record", converted=SPLITS),
-    Layout("train, dev and test", "train/part-0 dev/part-0 test/part-0", "train/part-0", "dev/part-0 test/part-0",
-           converted=SPLITS),
+    Layout("train, dev and test", "train/part-0 dev/part-0 test/part-0", "train/part-0", "test/part-0",
+           note="dev: left out, test is the test split; name it by itself", converted=SPLITS),
+    Layout("the Hub's, with validation", "train-00000-of-00001.parquet test-00000-of-00001.parquet validation.parquet",
+           "train-00000-of-00001.parquet", "test-00000-of-00001.parquet",
+           note="validation.parquet: left out, test is the test split; name it by itself", converted=SPLITS),
     Layout("train and validation", "train/a.tfrec validation/a.tfrec", "train/a.tfrec", "validation/a.tfrec",
            converted=SPLITS),
     Layout("a training split", "training/part-0 training/part-1", "training/part-0 training/part-1", named="training"),
@@ -160,7 +163,7 @@ def test_all_see_the_same(layout: Layout, lay: Callable[[str], None], capsys: py
     assert [str(Path(checked["folder"]) / file["name"]) for file in checked["files"]] == training + test
     said = capsys.readouterr().err
     assert layout.note in said
-    assert ("passed over" in said) == bool(layout.note)
+    assert ("passed over" in said or "left out" in said) == bool(layout.note)
 
     data = name_data([Path(layout.named)])
     assert (data.records, data.has_test) == (len(training), bool(test))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import multiprocessing
+import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -172,8 +174,12 @@ def test_what_names_no_records(folder: Path) -> None:
     for each in wrong:
         with pytest.raises((TypeError, IndexError), match=f"^{folder}: "):
             data[each]
-    with pytest.raises(UsageError, match=r"split 'valid': is not known, expected one of training, train, test, "):
-        RecordDataset(folder, "valid")
+    with pytest.raises(UsageError, match=rf"^{folder}: has no split validation, it has training, test$"):
+        RecordDataset(folder, "validation")
+    with pytest.raises(TypeError, match=r"^data is 3, expected the path of a folder or file of records, or a list of them$"):
+        RecordDataset(3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^collate: the batch has no records$"):
+        RecordDataset.collate([])
     with pytest.raises(UsageError, match="no data; name at least one folder"):
         RecordDataset([])
 
@@ -281,3 +287,21 @@ def test_nothing_is_said_when_the_interpreter_ends_with_files_open(folder: Path)
     program = f"import bertprep; data = bertprep.RecordDataset({str(folder)!r}); data[0]"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr == ""
+
+
+def test_a_truth_value_is_no_number(folder: Path) -> None:
+    for value in (True, np.False_):
+        with pytest.raises(TypeError, match="expected a whole number, a slice, or a list of numbers"):
+            RecordDataset(folder)[value]
+
+
+def test_a_forked_child_leaves_the_lock_of_its_parent_alone(folder: Path) -> None:
+    data = RecordDataset(folder)
+    assert data._records is not None
+    with data._records._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)
+            data.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0

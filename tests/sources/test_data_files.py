@@ -20,7 +20,7 @@ from huggingface_hub import constants
 from bertprep.errors import UsageError
 from bertprep.progress import SILENT
 from bertprep.sources import data_files
-from bertprep.sources.data_files import CONVERTED, Config, find_converted, find_split, matches, read_configs, resolve
+from bertprep.sources.data_files import CONVERTED, Config, find_converted, find_split, matching, read_configs, resolve
 from bertprep.sources.formatting import READERS, SourceFile
 from bertprep.sources.local import source_at
 from bertprep.sources.transfer.hub_data import fetch_split, files_of
@@ -161,7 +161,7 @@ def test_a_pattern_matches_what_it_matches_for_fsspec() -> None:
     for _ in range(3000):
         path = "/".join(draw.choices(names, k=draw.randint(1, 4)))
         pattern = "/".join(draw.choices(parts, k=draw.randint(1, 4)))
-        found = matches(path, pattern)
+        found = bool(matching([path], pattern))
         outcomes.add(found)
         assert found == bool(re.match(glob_translate(pattern), path)), (path, pattern)
     assert outcomes == {True, False}
@@ -186,8 +186,9 @@ HOSTILE = {
     "a path for a split": ("configs:\n- {config_name: a, data_files: [{split: ../b, path: c}]}", NOT_FILES),
     "a folder elsewhere": ("configs:\n- {config_name: a, data_dir: ../b}", "the data_dir of 'a' is not a folder"),
     "an absolute folder": ("configs:\n- {config_name: a, data_dir: /etc}", "the data_dir of 'a' is not a folder"),
-    "aliases of aliases": (f"configs: [&a [x,x,x,x], {', '.join(ALIASES)}]", "its configs have more than 100,000 values"),
-    "itself": ("configs: &a\n- *a", "its configs are nested too deeply"),
+    "aliases of aliases": (f"configs: [&a [x,x,x,x], {', '.join(ALIASES)}]", "its configs have more than 300,000 values"),
+    "no end": (f"configs: [{300_000 * 'x,'} }}", "its configs have more than 300,000 values"),
+    "itself": ("configs: &a\n- *a", "its configs name 'a', which is nothing before it"),
     "depth": ("configs: " + "[" * 2_000, "its configs are nested too deeply"),
     "a tag": ("configs: !!python/object/apply:os.system [true]", "number 1 of its configs has no config_name"),
     "NUL": ("configs: \0", "its configs are not YAML"),
@@ -203,10 +204,32 @@ def test_configs_that_are_none_are_one_line(block: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "card", [b"", b"# No metadata", b"---\nlicense: mit\n---\n", b"---\nconfigs:\n---\n", b"---\nconfigs: []", b"\xff\xfe---\n"]
+    "card",
+    [
+        b"",
+        b"# No metadata",
+        b"---\nlicense: mit\n---\n",
+        b"---\nconfigs:\n---\n",
+        b"---\nconfigs: []",
+        b"---\nconfigs:all\n---\n",
+        b"\xff\xfe---\n",
+    ],
 )
 def test_a_card_without_configs_has_none(card: bytes) -> None:
     assert read_configs(card) == {}
+
+
+@pytest.mark.parametrize("null", ["", "~", "null"])
+def test_null_is_null_only_where_it_is_no_text(null: str) -> None:
+    block = f"configs:\n- {{config_name: a, data_files: {null}}}\n- {{config_name: 'null', data_files: 'null'}}"
+    assert read_configs(f"---\n{block}\n---\n".encode()) == {"a": Config(), "null": Config({"train": ["null"]})}
+
+
+def test_an_alias_is_what_it_stands_for() -> None:
+    block = "configs:\n- &a {config_name: &b c, data_files: &d [x/*, *b]}\n- {config_name: e, data_files: *d, data_dir: *b}"
+    assert read_configs(f"---\n{block}\n---\n".encode()) == {
+        "c": Config({"train": ["x/*", "c"]}), "e": Config({"train": ["x/*", "c"]}, folder="c")
+    }  # fmt: skip
 
 
 PATHS = ["README.md", "a/1.parquet", "b/2.parquet"]
@@ -237,8 +260,11 @@ def test_patterns_without_end_are_not_compared(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_pattern_that_takes_long_elsewhere_does_not_here() -> None:
-    assert not matches("a" * 200, "*a" * 40 + "b")  # with backtracking, longer than the universe
-    assert not matches("/".join("a" * 60), "/".join(["**"] * 30 + ["b"]))
+    assert not matching(["a" * 200], "*a" * 40 + "b")  # with backtracking, longer than the universe
+    assert not matching(["/".join("a" * 60)], "/".join(["**"] * 30 + ["b"]))
+    deep = [f"{number}/{'/'.join('a' * 400)}" for number in range(300)]
+    with pytest.raises(ValueError, match="it has 1 patterns for 300 files, more than are compared"):
+        resolve(deep, ["/".join(["**", "*"] * 200)])
 
 
 def test_configurations_and_splits_that_do_not_exist_are_listed() -> None:

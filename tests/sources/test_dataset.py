@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import bertprep
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError, UsageError, first_line
+from bertprep.files import arrow_messages
 from bertprep.progress import SILENT
-from bertprep.sources import arrow, fields, formatting, readers
+from bertprep.sources import fields, formatting, readers
 from bertprep.sources import parquet as parquet_file
 from bertprep.sources.dataset import find_saved, from_memory
 from bertprep.sources.formatting import format_corpus
@@ -22,6 +23,7 @@ from bertprep.sources.readers import read_arrow, read_json_lines, read_parquet, 
 from bertprep.text import documents
 from bertprep.workspace.layout import Workspace
 from tests.corpora import sums
+from tests.records.columns import GROUPS_TWICE, UNKNOWN, with_fields
 
 Make = Callable[..., Any]
 PARAGRAPHS = [[f"Der Satz \u201e{n}\u201c, hier. And one more.", f"Paragraph two, {n}."][: n % 3] for n in range(60)]
@@ -249,6 +251,11 @@ def test_a_field_without_text_is_named_with_those_that_have_it(way: str, made: d
             assert str(refusal.value).endswith(f"columns of text are {TEXTS}; name one by --field")
 
 
+def test_an_error_of_a_library_that_says_nothing_is_one_line() -> None:
+    assert first_line(pa.ArrowInvalid("")) == first_line(pa.ArrowInvalid("\n")) == "ArrowInvalid"
+    assert first_line(pa.ArrowInvalid("No column 3.\nIn /io.cc")) == "No column 3"
+
+
 def test_splits(made: datasets.Dataset, tmp_path: Path) -> None:
     splits = datasets.DatasetDict({"test": made.select([1]), "validation": made.select([2, 4, 5])})
     splits.save_to_disk(tmp_path / "set")
@@ -335,7 +342,7 @@ def test_arrow_of_huge_values_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     """Lists of a thousand numbers into a dictionary of one text of 2 MB; and a batch that was compressed a thousandfold."""
     for module in documents, fields:
         monkeypatch.setattr(module, "MOST_DOCUMENT_BYTES", 4 << 20)
-    monkeypatch.setattr(arrow, "_MOST_EXPANDED_BYTES", 1 << 20)
+    monkeypatch.setattr(arrow_messages, "_MOST_EXPANDED_BYTES", 1 << 20)
     once = pa.array(["a" * (2 << 20)])
     repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), once)
     table = pa.table({"text": pa.ListArray.from_arrays(pa.array([0, 1, 1000], pa.int32()), repeated)})
@@ -396,8 +403,22 @@ def test_a_table_that_cannot_be_read_is_named_by_its_line(
 def test_parquet_lists_of_too_many_texts_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write_parquet(pa.table({"text": [["a"] * 1000, ["b"]]}), tmp_path / "a.parquet")
     assert [len(text) for text in read_parquet(str(tmp_path / "a.parquet"), "text")] == [1999, 1]
-    monkeypatch.setattr(parquet_file, "_MOST_VALUES", 900)
+    monkeypatch.setattr(parquet_file, "MOST_VALUES", 900)
     with pytest.raises(
         BertprepError, match="has lists with 999 texts in a row group, more than the 900 that are read; write it"
     ):
         list(read_parquet(str(tmp_path / "a.parquet"), "text"))
+
+
+def test_parquet_whose_footer_is_not_understood_is_refused(tmp_path: Path) -> None:
+    """A second field of row groups, of another kind, means nothing to pyarrow; what limits the reading might be either."""
+    path = tmp_path / "a.parquet"
+    _write_parquet(pa.table({"text": ["One.", "Two."]}), path)
+    content = path.read_bytes()
+    path.write_bytes(with_fields(content, UNKNOWN))
+    assert list(read_parquet(str(path), "text")) == ["One.", "Two."]
+    path.write_bytes(with_fields(content, GROUPS_TWICE))
+    with pytest.raises(
+        BertprepError, match=r"a\.parquet: cannot be read as Parquet: its footer cannot be understood: field 4 "
+    ):
+        list(read_parquet(str(path), "text"))

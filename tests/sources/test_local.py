@@ -155,6 +155,11 @@ def test_a_url_is_opened_by_fsspec(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("a.jsonl", b'{"text": "One."}\n{"text"\n', r"a\.jsonl: line 2: expected a JSON object, found \{\"text\": Expecting"),
+        (
+            "a.json",
+            b'{\n  "text": "One."\n}\n',
+            r"a\.json: line 1: is JSON over several lines, expected JSON Lines, an object a line",
+        ),
         ("a.jsonl", b'["One."]\n', r"a\.jsonl: line 1: expected a JSON object, found \[\"One\.\"\]$"),
         ("a.jsonl", b'{"body": "One."}\n', r"line 1: has no field 'text', but 'body'; name the one with the text by --field"),
         ("a.jsonl", b'{"text": 5}\n', r"line 1: field 'text': expected text, found int 5"),
@@ -263,6 +268,29 @@ def test_wrong_requests(tmp_path: Path) -> None:
         UsageError, match=r"a\.parquet: has no column 'body', but 'id', 'text'; name the one with the text by --field"
     ):
         made(tmp_path, parquet(tmp_path / "a.parquet", ["One."]), field="body")
+
+
+@pytest.mark.parametrize("suffix", ["arrow", "parquet"])
+def test_records_are_not_text(suffix: str, tmp_path: Path) -> None:
+    records = tmp_path / "records"
+    records.mkdir()
+    (records / "manifest.json").write_text("{\n}\n")
+    table = pa.table({"input_ids": [[2, 5, 3]], "attention_mask": [[1, 1, 1]]})
+    path = records / f"train.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_stream(path, table.schema) as stream:
+            stream.write_table(table)
+    for given in (path, records, f"{records}/*"):
+        with pytest.raises(
+            UsageError, match=rf"^{path}: these are records, not text: 'input_ids', 'attention_mask'; bertprep val"
+        ):
+            made(tmp_path, given)
+    assert not (tmp_path / "data" / "formatted" / "mine" / "manifest.json").exists()
+    parquet(records / "a.parquet", ["One."])
+    with pytest.raises(BertprepError, match=r"manifest\.json: line 1: is JSON over several lines"):
+        made(tmp_path / "other", records / "a.parquet", records / "manifest.json")
 
 
 def test_a_second_run_goes_on_where_the_first_stopped(tmp_path: Path) -> None:

@@ -16,13 +16,12 @@ from urllib.parse import quote
 from bertprep.errors import BertprepError
 from bertprep.progress import SILENT, Reporter
 from bertprep.sources.catalogue import KNOWN_SHA256, HubFiles
+from bertprep.sources.data_files import MANY
 from bertprep.sources.transfer.http import TRIES_TO_LIST, Patience, RefusedError, TroubleError, Web, absolute
 from bertprep.sources.transfer.listing import Listing, RemoteFile
 from bertprep.sources.transfer.partial import Checksums
 from bertprep.untrusted import COUNT, LIST, OBJECT, SHA1, SHA256, TEXT, check_path, check_values, optional
 
-MANY = 12
-"""The most configurations that an error lists."""
 MOST_PAGES, MOST_ENTRIES = 1_000, 100_000
 """Most pages of one repository's listing; the largest one used has some 1,000 files."""
 _COMMIT = {"sha": SHA1}

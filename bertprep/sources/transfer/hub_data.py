@@ -18,8 +18,8 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.lock import locked
 from bertprep.progress import Reporter, say
 from bertprep.sources import data_files
-from bertprep.sources.catalogue import HubFiles
-from bertprep.sources.data_files import CARDS, CONVERTED, MOST_CARD_BYTES, TRAIN, Config, Split
+from bertprep.sources.catalogue import HubFiles, is_repository
+from bertprep.sources.data_files import CARD, CARDS, CONVERTED, MOST_CARD_BYTES, Config, Split
 from bertprep.sources.local import IN_FOLDERS, Fetched
 from bertprep.sources.streams import is_glob, suffixes
 from bertprep.sources.transfer.fetch import fetch
@@ -27,11 +27,10 @@ from bertprep.sources.transfer.http import RefusedError, Web
 from bertprep.sources.transfer.hub import Entry, Hub, explain_file, list_entries, page_of, source_of
 from bertprep.sources.transfer.listing import Listing, check_source, load_listing, missing, save_listing
 from bertprep.untrusted import check_name
-from bertprep.workspace.layout import LISTING, Workspace
+from bertprep.workspace.layout import LISTING, TRAIN, Workspace
 
-_NAME = re.compile(r"([\w-][\w.-]*/[\w-][\w.-]*)(?::(.+))?", re.ASCII)
 _ADDRESS = re.compile(
-    r"hf://(?P<kind>datasets/|)(?P<repo>(?!datasets/)[\w-][\w.-]*/[\w-][\w.-]*)(?:@(?P<revision>refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/(?P<path>.*))?",
+    r"hf://(?P<kind>datasets/|)(?P<repo>(?!datasets/)[^/@]+/[^/@]+)(?:@(?P<revision>refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/(?P<path>.*))?",
     re.ASCII,
 )
 _OTHER_KINDS = ("hf://spaces/", "hf://buckets/")
@@ -51,13 +50,13 @@ def fetch_split(
     exist, with what does, `BertprepError` for what cannot be fetched or is not text.
     """
     split = data_files.check_split(TRAIN if split is None else split)
-    match = _NAME.fullmatch(name)
-    if not match:
+    repository, *after = name.split(":", 1)
+    if not is_repository(repository) or after == [""]:
         raise UsageError(
             f"--dataset {name}: is neither a folder nor the name of a data set; give OWNER/NAME or OWNER/NAME:CONFIG, such as "
             "wikimedia/wikipedia:20231101.en"
         )
-    wanted, config = HubFiles(match[1], keep_folders=True), match[2]
+    wanted, config = HubFiles(repository, keep_folders=True), after[0] if after else None
     home = workspace.download("datasets") / wanted.repo
     folder = _find_kept(home, config, split)
     listing = None
@@ -75,7 +74,7 @@ def fetch_address(address: str, workspace: Workspace, *, verify: bool = False, r
     Of a folder, and of what matches a pattern, the kinds of files that are read in folders. Raises as `fetch_split` does.
     """
     match = _ADDRESS.fullmatch(address)
-    if not match:
+    if not match or not is_repository(match["repo"]):
         raise UsageError(f"--input {address}: is not an address; give hf://datasets/OWNER/NAME/PATH")
     path = (match["path"] or "").strip("/")
     kind = "dataset" if match["kind"] else "model"
@@ -137,7 +136,7 @@ def _list_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> t
     except UsageError as error:
         raise UsageError(f"--dataset {wanted.repo}: {error}") from error
     except ValueError as error:
-        raise BertprepError(f"{page_of(wanted)}: its {CARDS[0]} cannot be followed: {error}") from error
+        raise BertprepError(f"{page_of(wanted)}: its {CARD} cannot be followed: {error}") from error
     entries = {entry.path: entry for entry in tree}
     source = {
         "hub": f"datasets/{wanted.repo}", "revision": wanted.revision, "config": found.config, "split": split,
@@ -150,7 +149,7 @@ def _configs(hub: Hub, wanted: HubFiles, commit: str, tree: list[Entry]) -> dict
     configs: dict[str, Config] = {}
     for entry in sorted((entry for entry in tree if entry.path in CARDS), key=lambda entry: CARDS.index(entry.path)):
         card = hub.read(wanted, commit, entry, MOST_CARD_BYTES)
-        configs = data_files.read_configs(card, is_yaml=entry.path != CARDS[0]) or configs
+        configs = data_files.read_configs(card, is_yaml=entry.path != CARD) or configs
     return configs
 
 

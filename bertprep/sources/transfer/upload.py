@@ -1,8 +1,9 @@
 """Makes a dataset repository of the Hub hold given files, in one commit, over an unreliable network.
 
-A push is an attempt that is repeated until the Hub holds what it should: list what is there, send what differs, commit. Large
-files go to the Hub's store before the commit, each once: the Hub says which it has, so a push that was cut off or killed sends
-only the rest, and a commit whose answer was lost is seen in the listing. Nobody sees half a data set.
+A push is an attempt that is repeated until the Hub holds what it should: list what is there and ask whether that may be
+replaced, send what differs, commit on top of what was listed. Large files go to the Hub's store before the commit, each once:
+the Hub says which it has, so a push that was cut off or killed sends only the rest, and a commit whose answer was lost is seen
+in the listing. Nobody sees half a data set.
 
 The sending is left to huggingface_hub, which knows the Hub's stores (Xet; LFS with HF_HUB_DISABLE_XET=1). Its requests have no
 timeout and give up soon, so `_request` adds both.
@@ -170,12 +171,15 @@ class DatasetRepository:
                 lambda: self._api.create_repo(self.name, repo_type=DATASET, private=private or None, exist_ok=True),
             )
 
-    def publish(self, contents: Mapping[str, Content], remove: Iterable[str], *, message: str) -> Published:
-        """Make `contents` files of the repository, and remove the files `remove`, in one commit; others stay.
+    def publish(
+        self, contents: Mapping[str, Content], removable: Callable[[State], Iterable[str]], *, message: str
+    ) -> Published:
+        """Make `contents` files of the repository, and remove what else is `removable`, in one commit; others stay.
 
-        Nothing is sent that is there, and where nothing differs there is no commit. The same call resumes.
+        `removable` is called with each state that a commit would replace, and raises for one that must not be. Nothing is sent
+        that is there, and where nothing differs there is no commit. The same call resumes.
         """
-        remove = [path for path in remove if path not in contents]
+        deletions: set[str] = set()  # by a commit whose answer may be lost
         additions: dict[str, CommitOperationAdd] = {}  # kept, since each knows whether it was sent
 
         def attempt() -> Published:
@@ -184,9 +188,9 @@ class DatasetRepository:
                 raise TroubleError("the new repository is not there yet")
             there = state.entries
             changed = [path for path, content in contents.items() if path not in there or not content.is_in(there[path])]
-            deleted = [path for path in remove if path in there]
+            deleted = [path for path in removable(state) if path in there and path not in contents]
             if not changed and not deleted:
-                return Published(state.commit, sorted(additions), deleted)
+                return Published(state.commit, sorted(additions), sorted(deletions))
             for path in changed:
                 if path not in additions:
                     additions[path] = _addition(path, contents[path])
@@ -194,6 +198,7 @@ class DatasetRepository:
                 self._send(changed, additions, contents, shown)
             operations: list[CommitOperation] = [additions[path] for path in changed]
             operations += [CommitOperationDelete(path) for path in deleted]
+            deletions.update(deleted)
             commit = _request(
                 self.url,
                 self._user,
