@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from bertprep import __version__
+from bertprep import __version__, pool
 from bertprep.options import Parser
 from bertprep.terminal import exit_status, run_program
 
@@ -46,7 +46,10 @@ def run() -> NoReturn:
 
 def _run(arguments: Sequence[str]) -> None:
     options = _parser(arguments).parse_args(arguments)
-    options.run(options)
+    try:
+        options.run(options)
+    finally:
+        pool.close()
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:

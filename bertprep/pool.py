@@ -1,8 +1,8 @@
-"""Runs one function over many shards in worker processes.
+"""Runs one function over many shards in worker processes, on this machine or with `ray_pool` on a cluster.
 
-Tasks are independent and named, and their results are small, so a cluster engine could replace this module. Each worker is a
-process with its own pipe, so the run knows which task a worker had when it died: a worker that dies, even of SIGKILL or out of
-memory, fails the run with the name of its task. With one worker, or a store in memory, everything runs in the calling process.
+Tasks are independent and named, and their results are small. On this machine each worker is a process with its own pipe, so
+the run knows which task a worker had when it died: a worker that dies, even of SIGKILL or out of memory, fails the run with the
+name of its task. With one worker, or a store in memory, everything runs in the calling process.
 
 Workers are forked if the system supports it, which takes 2 ms and shares the parent's loaded modules and compiled kernels. Once
 the calling process has used an object store, they are new processes: the store's client has threads, which a fork loses.
@@ -16,10 +16,11 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bertprep.errors import BertprepError, explain_system_error
+from bertprep.errors import BertprepError, UsageError, explain_system_error
 from bertprep.files import object_store
 
 Argument = TypeVar("Argument")
@@ -27,12 +28,47 @@ Result = TypeVar("Result")
 Task = tuple[str, Argument]
 """A task's name, for messages, and the argument of the function."""
 
+LOCAL, RAY = "local", "ray"
+ENGINES = (LOCAL, RAY)
+_MOST_IN_FLIGHT = 1 << 16
 _PR_SET_PDEATHSIG = 1
+
+
+class RayWorkers(int):
+    """A number of workers that are Ray's: the most tasks in flight. All nodes must see the folder `shared`."""
+
+    shared: Path | None = None
 
 
 def default_workers() -> int:
     """The processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def choose_workers(workers: int | None, engine: str = LOCAL, *, shared: Path | None = None) -> int:
+    """The workers to give to `run`: so many, by default one per CPU, of this machine or of a Ray cluster.
+
+    What is written goes to `shared`: nodes of a cluster that have another folder of that name are refused. Raises `UsageError`
+    for an engine that is unknown or not installed.
+    """
+    if engine not in ENGINES:
+        raise UsageError(f"--engine {engine}: unknown; choose one of {', '.join(ENGINES)}")
+    if engine == LOCAL:
+        return workers or default_workers()
+    from bertprep.ray_pool import check_installed
+
+    check_installed()
+    chosen = RayWorkers(workers or _MOST_IN_FLIGHT)
+    chosen.shared = shared
+    return chosen
+
+
+def close() -> None:
+    """Leave the cluster, if a run has joined or started one."""
+    if "ray" in sys.modules:
+        from bertprep import ray_pool
+
+        ray_pool.close()
 
 
 def run(
@@ -42,8 +78,14 @@ def run(
 
     Tasks are drawn as workers become free, so an iterator of large ones is never far ahead. The first failure stops all workers
     and is raised: a `BertprepError` unchanged, a dead worker as a `BertprepError` that names the task, any other exception with
-    the worker's traceback. Closing the iterator also stops the workers.
+    the worker's traceback. Closing the iterator also stops the workers. With `RayWorkers` the function and the tasks must
+    pickle; a dead worker or a lost node is no failure there: see `ray_pool`.
     """
+    if isinstance(workers, RayWorkers):
+        from bertprep import ray_pool
+
+        yield from ray_pool.run(function, iter(tasks), workers)
+        return
     if isinstance(tasks, Sized):
         workers = min(workers, len(tasks))
     if workers <= 1 or object_store.is_in_memory():
@@ -133,16 +175,20 @@ def _work(function: Callable[[Any], Any], pipe: Any, not_ours: list[Any], folder
             argument = pipe.recv()
         except (EOFError, OSError):
             return
-        try:
-            answer = ("result", function(argument))
-        except BertprepError as error:
-            answer = ("error", type(error)(str(error)))
-        except OSError as error:
-            explained = explain_system_error(error)
-            answer = ("error", explained) if explained else ("traceback", traceback.format_exc())
-        except BaseException:
-            answer = ("traceback", traceback.format_exc())
-        pipe.send(answer)
+        pipe.send(attempt(partial(function, argument)))
+
+
+def attempt(work: Callable[[], Any]) -> tuple[str, Any]:
+    """("result", what it returns), ("error", a `BertprepError`) or ("traceback", the text of any other failure)."""
+    try:
+        return "result", work()
+    except BertprepError as error:
+        return "error", type(error)(str(error))
+    except OSError as error:
+        explained = explain_system_error(error)
+        return ("error", explained) if explained else ("traceback", traceback.format_exc())
+    except BaseException:
+        return "traceback", traceback.format_exc()
 
 
 def _explain_death(name: str, exit_code: int | None) -> BertprepError:

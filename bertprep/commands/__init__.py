@@ -15,6 +15,7 @@ from bertprep.config import DEFAULT_FORMATS, Dialect, InstanceSettings
 from bertprep.errors import UsageError
 from bertprep.files.places import place
 from bertprep.options import add_options, existing_path, how_many_at_once, read_options, whole_number
+from bertprep.pool import ENGINES, LOCAL
 from bertprep.terminal import tell
 from bertprep.workspace.layout import SPLIT_NAMES, TRAINING
 from bertprep.workspace.parts import FINISH, Part, read_part
@@ -62,6 +63,13 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=how_many_at_once, metavar="INT", help="worker processes (default: one per CPU)")
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--engine", choices=ENGINES, default=LOCAL,
+        help="where workers are: on this machine, or on the Ray cluster at $RAY_ADDRESS (default: %(default)s)",
+    )  # fmt: skip
 
 
 def add_part(parser: argparse.ArgumentParser) -> None:

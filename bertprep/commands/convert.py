@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertprep import pool
-from bertprep.commands import add_part, add_workers, part_of, split_rows, tell_finished
+from bertprep.commands import add_engine, add_part, add_workers, part_of, split_rows, tell_finished
 from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, RECORD_FORMATS, SQUAD, Dialect, RecordFormat, check_format
 from bertprep.errors import UsageError
 from bertprep.files.places import place, real_path
@@ -75,6 +75,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_part(parser)
     add_workers(parser)
+    add_engine(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -88,6 +89,7 @@ def run(options: argparse.Namespace) -> None:
         pick=options.pick,
         part=part_of(options),
         workers=options.workers,
+        engine=options.engine,
         progress=True,
     )
     tell_table(
@@ -132,6 +134,7 @@ def convert(
     pick: int | None = None,
     part: Part | str | None = None,
     workers: int | None = None,
+    engine: str = pool.LOCAL,
     progress: bool = False,
 ) -> Converted:
     """Write the records of a file or a folder in the format `to`, by default the other one; no value changes.
@@ -155,8 +158,8 @@ def convert(
 
     reporter = Reporter(enabled=progress)
     started = time.monotonic()
-    source, target, workers = place(source), place(target), workers or pool.default_workers()
-    part = read_part(part)
+    source, target, part = place(source), place(target), read_part(part)
+    workers = pool.choose_workers(workers, engine, shared=target)
     to = None if to is None else check_format(to, "--to")
     if source.is_file() and shards is None:
         to = _format_of_target(target, to)

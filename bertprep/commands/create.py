@@ -13,6 +13,7 @@ from pathlib import Path
 from bertprep.commands import (
     DEFAULT_VOCABULARY_SIZE,
     Created,
+    add_engine,
     add_part,
     add_record_options,
     add_verify,
@@ -24,6 +25,7 @@ from bertprep.commands import (
 )
 from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, Dialect, InstanceSettings
 from bertprep.errors import UsageError
+from bertprep.pool import LOCAL, choose_workers
 from bertprep.progress import Reporter
 from bertprep.terminal import tell, tell_table
 from bertprep.workspace.parts import Part, read_part
@@ -31,6 +33,7 @@ from bertprep.workspace.parts import Part, read_part
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_record_options(parser, only_given=True)
+    add_engine(parser)
     add_verify(parser)
     add_part(parser)
     task_records.add_options(parser)
@@ -42,7 +45,9 @@ def run(options: argparse.Namespace) -> None:
         task_records.run(options)
         return
     task_records.check_no_task(options)
-    created = create(**record_arguments(options), verify=options.verify, part=part_of(options), progress=True)
+    created = create(
+        **record_arguments(options), engine=options.engine, verify=options.verify, part=part_of(options), progress=True
+    )
     rows: list[tuple[str, ...]] = [("format", "split", "files", "documents", "records", "MB")]
     for name, manifest in created.manifests.items():
         rows += [(name, *row) for row in split_rows(manifest.files, "documents", "examples")]
@@ -66,6 +71,7 @@ def create(
     workdir: Path | str = "data",
     corpus: str | None = None,
     workers: int | None = None,
+    engine: str = LOCAL,
     verify: bool = False,
     part: Part | str | None = None,
     progress: bool = False,
@@ -77,7 +83,8 @@ def create(
     `corpus` in `workdir` do, both splits; those of the sample corpus and of downloads are made first if they are missing.
     `vocab` is a file or the name of a model whose vocabulary was downloaded; without it a vocabulary of `vocab_size` tokens is
     trained, and kept. `dialect` is the form of the TFRecords; with any but the default, TFRecord must be the only format.
-    Existing files are kept if their size is right, or with `verify`, which reads them, their sha256.
+    Existing files are kept if their size is right, or with `verify`, which reads them, their sha256. `engine` "ray" has the
+    work done on the Ray cluster at $RAY_ADDRESS.
 
     With `part`, such as "3/400", only that part of the shards is made, and the manifest by the part that finds all there
     (docs/cluster.md); the text shards must be finished.
@@ -91,6 +98,7 @@ def create(
     from bertprep.records.make import RecordMaker, make_records
 
     started = time.monotonic()
+    workers = choose_workers(workers, engine, shared=Path(workdir if output is None else output))
     reporter = Reporter(enabled=progress)
     part = read_part(part)
     if bool(inputs) != (output is not None):

@@ -92,7 +92,14 @@ def resolve(
         find_vocabulary(workspace, vocab)
         if vocab is not None
         else trained_vocabulary(
-            workspace, corpus, training, size=vocab_size, cased=settings.cased, part=part, reporter=reporter
+            workspace,
+            corpus,
+            training,
+            size=vocab_size,
+            cased=settings.cased,
+            part=part,
+            workers=workers,
+            reporter=reporter,
         )
     )
     vocabulary = load_vocabulary(path)

@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertprep import pool
-from bertprep.commands import add_corpus, add_part, add_verify, add_workers, part_of, split_rows, tell_finished
+from bertprep.commands import add_corpus, add_engine, add_part, add_verify, add_workers, part_of, split_rows, tell_finished
 from bertprep.config import HASH, ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.places import is_object, place
 from bertprep.options import add_options as add_settings
 from bertprep.options import read_options
+from bertprep.pool import LOCAL, choose_workers
 from bertprep.progress import Reporter, say
 from bertprep.sources.corpora import BOOKS, GIVEN, language_of, name_corpus, name_data_set, name_made_corpus, parts_of
 from bertprep.sources.sample import SAMPLE, write_sample
@@ -57,6 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_verify(parser)
     add_part(parser)
     add_workers(parser)
+    add_engine(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -71,6 +72,7 @@ def run(options: argparse.Namespace) -> None:
         workdir=options.workdir,
         corpus=options.corpus,
         workers=options.workers,
+        engine=options.engine,
         verify=options.verify,
         part=part_of(options),
         progress=True,
@@ -94,6 +96,7 @@ def shard(
     workdir: Path | str = "data",
     corpus: str | None = None,
     workers: int | None = None,
+    engine: str = LOCAL,
     verify: bool = False,
     part: Part | str | None = None,
     progress: bool = False,
@@ -119,7 +122,7 @@ def shard(
     part = read_part(part)
     workspace = Workspace(place(workdir))
     settings = settings or ShardSettings()
-    workers = workers or pool.default_workers()
+    workers = choose_workers(workers, engine, shared=workspace.root)
     if settings.assign == HASH and (part or is_object(workspace.root)):
         raise UsageError("--assign hash: is for one run on one machine, with --workdir on a disk; leave --part out")
     if inputs and dataset is not None:

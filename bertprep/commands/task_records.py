@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from bertprep import pool
 from bertprep.commands import DEFAULT_VOCABULARY_SIZE, Created, part_of, split_rows, tell_finished
 from bertprep.config import (
     DEFAULT_DIALECT,
@@ -25,6 +24,7 @@ from bertprep.config import (
 from bertprep.errors import UsageError
 from bertprep.options import add_options as add_settings
 from bertprep.options import read_options
+from bertprep.pool import LOCAL, choose_workers
 from bertprep.progress import Reporter
 from bertprep.terminal import tell, tell_table
 from bertprep.workspace.layout import TRAINING
@@ -46,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "fine-tuning tasks",
         "Of the options above, tasks take --seq (default: 384 for squad, 128 for glue), --cased, --format, --compress, --vocab "
-        "(default: that of bert-base), --input, --output, --workdir, --workers and --verify.",
+        "(default: that of bert-base), --input, --output, --workdir, --workers, --engine and --verify.",
     )
     group.add_argument("--task", choices=TASKS, help="make records of this task, from what was downloaded or from --input")
     group.add_argument("--version", choices=SQUAD_VERSIONS, help=f"squad: version (default: {SQUAD_VERSIONS[0]})")
@@ -83,6 +83,7 @@ def run(options: argparse.Namespace) -> None:
         output=options.output,
         workdir=options.workdir,
         workers=options.workers,
+        engine=options.engine,
         verify=options.verify,
         part=part_of(options),
         progress=True,
@@ -137,6 +138,7 @@ def create_task(
     output: Path | str | None = None,
     workdir: Path | str = "data",
     workers: int | None = None,
+    engine: str = LOCAL,
     verify: bool = False,
     part: Part | str | None = None,
     progress: bool = False,
@@ -160,6 +162,7 @@ def create_task(
 
     started = time.monotonic()
     part = read_part(part)
+    workers = choose_workers(workers, engine, shared=place(workdir if output is None else output))
     if task not in TASKS:
         raise UsageError(f"--task {task}: unknown; choose one of {', '.join(TASKS)}")
     if settings is None:
@@ -178,7 +181,7 @@ def create_task(
         job.homes,
         job.made_with,
         TaskRecordMaker(job.source, dialect),
-        workers or pool.default_workers(),
+        workers,
         reporter,
         check_texts=False,
         verify=verify,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertprep import pool
 from bertprep.check.findings import ERROR, Finding
-from bertprep.commands import add_vocab, add_workers
+from bertprep.commands import add_engine, add_vocab, add_workers
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.places import place, sizes_of
@@ -49,6 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sample", type=how_many, metavar="INT", help="check only this many records of each file")
     parser.add_argument("--json", type=place, metavar="FILE", help="also write the full result to FILE")
     add_workers(parser)
+    add_engine(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -60,6 +61,7 @@ def run(options: argparse.Namespace) -> None:
         masked_lm_prob=options.masked_lm_prob,
         sample=options.sample,
         workers=options.workers,
+        engine=options.engine,
         progress=True,
     )
     tell(*finding_lines(outcomes))
@@ -81,6 +83,7 @@ def validate(
     masked_lm_prob: float | None = None,
     sample: int | None = None,
     workers: int | None = None,
+    engine: str = pool.LOCAL,
     progress: bool = False,
 ) -> list[Outcome]:
     """Check all data sets under `paths`: workspaces, folders of records, or record files.
@@ -108,7 +111,7 @@ def validate(
     for note in (note for data_set in data_sets for note in data_set.notes):
         reporter.say(note)
     vocabulary = load_vocabulary(place(vocab)) if vocab is not None else None
-    workers = workers or pool.default_workers()
+    workers = pool.choose_workers(workers, engine)
     kernels.load()  # before workers are forked, so that they share it
     with reporter.progress("validate", sum(len(s.files) for s in data_sets), "files") as shown:
         return [

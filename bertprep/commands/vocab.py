@@ -65,18 +65,18 @@ def train_vocabulary_of(
     progress: bool = False,
 ) -> Path:
     """Train a vocabulary on text files, or on the training shards of `corpus`; returns its path."""
-    reporter = Reporter(enabled=progress)
+    reporter, workers = Reporter(enabled=progress), pool.default_workers()
     workspace = Workspace(place(workdir))
     if inputs:
         corpus = name_corpus(GIVEN if corpus is None else corpus, workspace)
         files = check_text_files(inputs)
     else:
         corpus = choose_corpus(workspace, corpus, reporter)
-        sharded = ensure_shards(workspace, corpus, pool.default_workers(), reporter)
+        sharded = ensure_shards(workspace, corpus, workers, reporter)
         files = [workspace.sharded(corpus) / name for name in sharded.files if name.startswith(TRAINING + "/")]
     if output is None:
-        return trained_vocabulary(workspace, corpus, files, size=size, cased=cased, reporter=reporter)
-    _train(files, place(output), size=size, cased=cased, reporter=reporter)
+        return trained_vocabulary(workspace, corpus, files, size=size, cased=cased, workers=workers, reporter=reporter)
+    _train(files, place(output), size=size, cased=cased, workers=workers, reporter=reporter)
     return place(output)
 
 
@@ -104,6 +104,7 @@ def trained_vocabulary(
     size: int,
     cased: bool,
     part: Part | None = None,
+    workers: int,
     reporter: Reporter,
 ) -> Path:
     """The vocabulary trained on these training shards; trained first if there is none.
@@ -123,15 +124,15 @@ def trained_vocabulary(
     with contextlib.nullcontext() if part else locked(path.parent, f".{path.name}.lock", wait=True):
         if not path.exists():  # another run may have trained it during the wait
             reporter.say(f"training a vocabulary of {size:,} tokens (--vocab takes an existing one): {path}")
-            _train(training, path, size=size, cased=cased, reporter=reporter)
+            _train(training, path, size=size, cased=cased, workers=workers, reporter=reporter)
     return path
 
 
-def _train(files: Sequence[Path], path: Path, *, size: int, cased: bool, reporter: Reporter) -> None:
+def _train(files: Sequence[Path], path: Path, *, size: int, cased: bool, workers: int, reporter: Reporter) -> None:
     """Train a vocabulary, with a message if the text yields fewer tokens than requested."""
     from bertprep.instances import load_vocabulary
     from bertprep.text.train_vocabulary import train_vocabulary
 
-    train_vocabulary(files, path, size=size, cased=cased, workers=pool.default_workers(), reporter=reporter)
+    train_vocabulary(files, path, size=size, cased=cased, workers=workers, reporter=reporter)
     if (tokens := len(load_vocabulary(path))) < size:
         say(f"{path}: has {tokens:,} tokens, all that this text gives; {size:,} were asked for")

@@ -107,12 +107,8 @@ def load() -> Kernels:
     name, kept = f"kernels-{digest.hexdigest()[:24]}.o", KernelCache()
     code = kept.read(name)
     if code is None:
-        from bertprep.kernels import build
-
-        say("bertprep: compiling its kernels for this processor, once; this takes about 15 s")
-        with _interrupts_held_back():
-            code = build.compile_kernels(_SOURCES)
-        kept.keep(name, code)
+        with kept.alone():
+            code = kept.read(name) or _compile(name, kept)
     header, _, machine_code = code.partition(b"\n")
     target = llvm.Target.from_default_triple().create_target_machine(jit=True, codemodel="jitdefault")
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
@@ -123,6 +119,16 @@ def load() -> Kernels:
         for name, entry in json.loads(header).items()
     }
     return Kernels(functions, engine)
+
+
+def _compile(name: str, kept: KernelCache) -> bytes:
+    from bertprep.kernels import build
+
+    say("bertprep: compiling its kernels for this processor, once; this takes about 15 s")
+    with _interrupts_held_back():
+        code = build.compile_kernels(_SOURCES)
+    kept.keep(name, code)
+    return code
 
 
 @contextmanager

@@ -8,12 +8,13 @@ can have written it, or have put it there: every folder on the way to it is open
 unseen, and looked at once it is open. Anything else is left alone, and compiled again into a folder that is safe.
 """
 
+import fcntl
 import hashlib
 import os
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from bertprep.errors import BertprepError
@@ -47,6 +48,23 @@ class KernelCache:
             if checksum == _checksum(code):
                 return code
         return None
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold this user's lock on the cache, so that of many processes that lack something one makes it, and others wait.
+
+        Where there is no place for a cache, or its file system has no locks, everybody goes on at once.
+        """
+        with ExitStack() as stack:
+            for folder in self._folders():
+                with suppress(UnsafeError, OSError):
+                    opened = _open_trusted(folder, make=True)
+                    stack.callback(os.close, opened)
+                    listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=opened)  # O_PATH cannot be locked
+                    stack.callback(os.close, listed)
+                    fcntl.flock(listed, fcntl.LOCK_EX)
+                    break
+            yield
 
     def keep(self, name: str, code: bytes) -> None:
         """Keep `code` in the first folder where that can be done; that it is another one than usual, or none, is said."""

@@ -8,7 +8,7 @@ be made one after the other. A maker of another kind of records (`tasks.records`
 import contextlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -112,6 +112,10 @@ class RecordMaker:
     @cached_property
     def encoder(self) -> RecordEncoder:
         return RecordEncoder(self.vocabulary, seq=self.settings.seq, pred=self.settings.pred, dialect=self.dialect)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Only what the tables are made of: a process builds its own."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def prepare(self) -> None:
         """Preload what all workers use, so that forked workers inherit it."""

@@ -8,10 +8,10 @@ itself. So the files are the same for any number of workers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from bertprep import kernels
 from bertprep.config import DEFAULT_DIALECT, Dialect, GlueSettings, RecordFormat, SquadSettings
@@ -90,6 +90,10 @@ class GlueSource:
     @cached_property
     def _tokenizer(self) -> Tokenizer:
         return Tokenizer(self.vocabulary, lower=not self.settings.cased)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Only what the tables are made of: a process builds its own."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def prepare(self) -> None:
         kernels.load()

@@ -1,5 +1,6 @@
 """Compiled code is run only if nobody but this user and root can have put it there."""
 
+import fcntl
 import os
 import re
 import tempfile
@@ -56,6 +57,23 @@ def replace_by_a_pipe(cache: Path) -> None:
 def test_what_was_kept_is_read(cache: Path) -> None:
     assert KernelCache().read(NAME) == CODE
     assert KernelCache().read("kernels-4567.o") is None
+    assert [path.name for path in cache.iterdir()] == [NAME]
+
+
+def test_of_many_processes_one_fills_the_cache(cache: Path) -> None:
+    def is_free() -> bool:
+        opened = os.open(cache, os.O_RDONLY)
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(opened)
+        return True
+
+    with KernelCache().alone():
+        assert not is_free()
+    assert is_free()
     assert [path.name for path in cache.iterdir()] == [NAME]
 
 

@@ -1,0 +1,329 @@
+"""The cluster engine of `pool.run`: each task is one Ray Core task, on any node, and again on another where its node was lost.
+
+A task is a pure function of its argument and may run any number of times, two at once too: its file appears whole, with the
+same bytes. So the tasks of lost nodes are run again, without limit; a worker that dies alone is more likely killed by its task,
+so after `_MOST_DEATHS` of them the run fails with the task's name. Ray's own retries cannot tell the two apart.
+
+The function, with its vocabulary and settings, goes into the object store once. A worker process unpickles it once and keeps
+it, with the tables that it builds and the compiled kernels, for all further tasks; one whose bertprep differs refuses to work.
+Arguments and results are pickled here, so that both are private copies and not views of read-only shared memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import logging
+import os
+import pickle
+import platform
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import bertprep
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.atomic import TEMPORARY_SUFFIX
+from bertprep.pool import RayWorkers, attempt, default_workers
+from bertprep.terminal import say
+
+_ADDRESS = "RAY_ADDRESS"
+_PATIENCE = 5.0  # seconds until an address is taken to be dead; a head answers in milliseconds
+_LOOK_AGAIN = 2.0  # seconds between two looks at how many CPUs the cluster has
+_AHEAD = 4  # tasks in flight beyond two for each CPU, so that a cluster that can grow from nothing has a reason to
+_MOST_DEATHS = 4
+_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # without it Ray tells of a change that is none of ours
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",  # of a lost node Ray would print 25 lines, to standard output
+    "RAY_NUM_REDIS_GET_RETRIES": "1",  # of half a minute each
+}
+"""Ray's own, which the environment may have otherwise."""
+_COMPARED = ("llvmlite", "numpy", "pyarrow", "sentencex", "tokenizers")
+"""Packages whose version could change a file; Ray itself compares its version and Python's."""
+
+
+@dataclass(frozen=True)
+class _Task:
+    name: str
+    argument: bytes
+    deaths: int = 0
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What all tasks of a run need: the pickled function, where the run is, and what a worker must be like."""
+
+    function: bytes
+    folder: str
+    node: str
+    mark: Path | None  # a file that is there only where the nodes have the same folder
+
+
+def run(
+    function: Callable[[Any], Any], tasks: Iterator[tuple[str, Any]], workers: RayWorkers
+) -> Generator[tuple[str, Any], None, None]:
+    """Yield (name, result) of every task as it finishes; see `pool.run`. At most `workers` tasks are in flight.
+
+    Ray is started or connected to when there is a first task, and left so for the next run: see `close`.
+    """
+    if (first := next(tasks, None)) is None:
+        return
+    ray = _connect()
+    from ray import cloudpickle
+
+    tasks = chain([first], tasks)
+    work = ray.remote(num_cpus=1, max_retries=0)(_shipped())
+    needed, key = environment(), uuid.uuid4().hex
+    mark = _mark(workers.shared, key)
+    order = ray.put(_Order(cloudpickle.dumps(function), str(Path.cwd()), ray.util.get_node_ip_address(), mark))
+    in_flight: dict[Any, _Task] = {}
+
+    def submit(task: _Task) -> None:
+        in_flight[work.remote(needed, key, [order], task.argument)] = task
+
+    room = lost = 0
+    looked = told = 0.0
+    is_told_to_wait = False
+    try:
+        while True:
+            if time.monotonic() - looked >= _LOOK_AGAIN:
+                cpus = int(ray.cluster_resources().get("CPU", 0))
+                room, looked = min(workers, 2 * cpus + _AHEAD), time.monotonic()
+                if not cpus and not is_told_to_wait:
+                    say("the Ray cluster has no CPU; waiting for a node that has")
+                    is_told_to_wait = True
+            while len(in_flight) < room and (drawn := next(tasks, None)):
+                submit(_Task(drawn[0], cloudpickle.dumps(drawn[1])))
+            if lost and (time.monotonic() - told >= _LOOK_AGAIN or not in_flight):
+                say(f"tasks that are run again, of lost nodes or workers: {lost:,}")
+                lost, told = 0, time.monotonic()
+            if not in_flight:
+                return
+            ready, _ = ray.wait(list(in_flight), num_returns=1, timeout=_LOOK_AGAIN)
+            for reference in ready:
+                task = in_flight.pop(reference)
+                try:
+                    outcome, value = pickle.loads(ray.get(reference))
+                except ray.exceptions.RayError as error:
+                    submit(_once_more(ray, task, error))
+                    lost += 1
+                    continue
+                if outcome == "error":
+                    raise value
+                if outcome == "traceback":
+                    raise RuntimeError(f"{task.name}: failed in a worker\n{value}")
+                yield task.name, value
+    finally:
+        for reference in in_flight:
+            with contextlib.suppress(Exception):  # Ray may be what failed
+                ray.cancel(reference, force=True)
+        if mark:
+            mark.unlink(missing_ok=True)
+
+
+def _mark(shared: Path | None, key: str) -> Path | None:
+    """A new file in a folder, or in the first one above it that exists; None if nothing can be written there.
+
+    Those that killed runs of this machine have left are removed.
+    """
+    if shared is None:
+        return None
+    folder = next((each for each in (shared, *shared.parents) if each.is_dir()), shared)
+    ours = f".ray-{platform.node()}-"
+    mark = folder / f"{ours}{os.getpid()}-{key}{TEMPORARY_SUFFIX}"
+    try:
+        mark.touch()
+        for other in folder.glob(f"{glob.escape(ours)}*{TEMPORARY_SUFFIX}"):
+            process = other.name.removeprefix(ours).partition("-")[0]
+            if process.isdecimal() and not is_alive(int(process)):
+                other.unlink(missing_ok=True)
+    except OSError:
+        return None
+    return mark
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process of this machine is there."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        pass
+    return True
+
+
+def close() -> None:
+    """Leave the cluster, or end the one that was started here; for programs that do not exit as Python does."""
+    if (ray := sys.modules.get("ray")) is not None and ray.is_initialized():
+        ray.shutdown()
+
+
+def check_installed() -> None:
+    """Raise `UsageError` where Ray is not installed; does not import it, which takes a second."""
+    found = find_spec("ray")
+    if found is None or found.origin is None:  # any folder of that name is a package without an origin
+        raise UsageError("--engine ray: the Python package ray is not installed; pip install '.[ray]' in a clone installs it")
+
+
+def _connect() -> Any:
+    """Ray, connected to the cluster at $RAY_ADDRESS, or else to one on this machine that ends with this process."""
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    if ray.is_initialized():
+        return ray
+    address = os.environ.get(_ADDRESS) or "local"
+    shown = f"{_ADDRESS} {address}"
+    _check_answers(address, shown)
+    more = {"include_dashboard": False, "num_cpus": default_workers()} if address == "local" else {}
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **more)
+    except (RuntimeError, ConnectionError, ValueError, OSError, ray.exceptions.RayError) as error:
+        why = " ".join(str(error).split())
+        if "Version mismatch" in why:
+            raise BertprepError(f"{shown}: {why}; run bertprep in the environment that the cluster's nodes have") from None
+        raise BertprepError(f"{shown}: {why}") from None
+    return ray
+
+
+def _check_answers(address: str, shown: str) -> None:
+    """Raise where no Ray head answers at HOST:PORT, for which Ray itself would wait for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address in ("local", "auto"):
+        return
+    if not host or not port.isdecimal():
+        raise UsageError(f"{shown}: must be HOST:PORT of a Ray head, auto or local")
+    speaks_plainly = os.environ.get("RAY_USE_TLS", "0") in ("", "0")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE) as connection:
+            if speaks_plainly:
+                connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+                answer = connection.recv(9)
+    except (OSError, OverflowError) as error:
+        raise BertprepError(f"{shown}: no Ray head answers there ({error}); ray status on the head tells its address") from None
+    if speaks_plainly and answer[3:4] != b"\x04":  # an HTTP/2 server begins with its SETTINGS
+        raise BertprepError(f"{shown}: what answers there is not a Ray head; ray status on the head tells its address")
+
+
+def _once_more(ray: Any, task: _Task, error: Exception) -> _Task:
+    """The task to be run again after an error that is Ray's; raises where that would not help."""
+    lost = (ray.exceptions.NodeDiedError, ray.exceptions.ObjectLostError, ray.exceptions.LocalRayletDiedError)
+    if isinstance(error, lost):
+        return task
+    died = (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError)
+    if isinstance(error, died) and task.deaths + 1 < _MOST_DEATHS:
+        return _Task(task.name, task.argument, task.deaths + 1)
+    if isinstance(error, died):
+        raise BertprepError(
+            f"{task.name}: its worker died {_MOST_DEATHS} times, as when memory runs out; take fewer --workers or "
+            "smaller shards; finished files are kept, the same command resumes"
+        )
+    if isinstance(error, ray.exceptions.RayTaskError) and isinstance(error.cause, RuntimeError):  # a node that refuses
+        raise BertprepError(str(error.cause))
+    raise BertprepError(f"{task.name}: Ray could not run it: {' '.join(str(error).split())}")
+
+
+@cache
+def environment() -> dict[str, str]:
+    """What decides the bytes of files in this process, by name; equal on all nodes, or some would write other files."""
+    folder = Path(bertprep.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
+    versions = {"bertprep": bertprep.__version__, "Python": platform.python_version()}
+    for package in _COMPARED:
+        with contextlib.suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return {**versions, "bertprep's source": digest.hexdigest()[:16]}
+
+
+def _shipped() -> Callable[..., bytes]:
+    """The function that Ray runs. It is pickled with its code, so that a worker without bertprep can say so."""
+
+    def attend(needed: dict[str, str], key: str, order: list[Any], argument: bytes) -> bytes:
+        import ray
+
+        def refuse(why: str) -> RuntimeError:
+            node = ray.util.get_node_ip_address()
+            return RuntimeError(f"node {node}: {why}; all nodes must have the environment of the one that runs the command")
+
+        try:
+            from bertprep.ray_pool import environment, work
+        except ImportError as error:
+            raise refuse(f"has no bertprep {needed['bertprep']} ({error})") from None
+        found = environment()
+        for name, value in needed.items():
+            if found.get(name) != value:
+                raise refuse(f"has {name} {found.get(name, 'not at all')}, expected {value}")
+        return work(key, order, argument)
+
+    return attend
+
+
+_kept: tuple[str, Callable[[Any], Any], _Order] | None = None
+"""In a worker process: the key of a run, its function, and the order that it came with."""
+
+
+def work(key: str, order: list[Any], argument: bytes) -> bytes:
+    """In a worker process, run a task with the function of the order, which is a reference; returns the pickled outcome."""
+    from ray import cloudpickle
+
+    answer: bytes = cloudpickle.dumps(attempt(lambda: _run_task(key, order, argument)))
+    return answer
+
+
+def _run_task(key: str, order: list[Any], argument: bytes) -> Any:
+    function, where = _function_of(key, order)
+    try:
+        return function(pickle.loads(argument))
+    except BertprepError as error:
+        node = _node()
+        raise error if node == where.node else type(error)(f"{error} (on node {node})") from None
+
+
+def _function_of(key: str, order: list[Any]) -> tuple[Callable[[Any], Any], _Order]:
+    """The function of a run, and what came with it; raises where this node has not the folder of the run."""
+    global _kept
+    if _kept is None or _kept[0] != key:
+        import ray
+
+        _kept = None  # what it holds is let go before there is more
+        given: _Order = ray.get(order[0])
+        with contextlib.suppress(OSError):  # relative paths are those of the run; there may be none
+            os.chdir(given.folder)
+        _check_same_folder(given.mark)
+        _kept = (key, pickle.loads(given.function), given)
+    return _kept[1], _kept[2]
+
+
+def _check_same_folder(mark: Path | None) -> None:
+    """Raise where a file that the run has just made is not seen, with patience for file systems that cache."""
+    given_up = time.monotonic() + _PATIENCE
+    while mark is not None and not mark.exists():
+        if time.monotonic() > given_up:
+            raise BertprepError(
+                f"{mark.parent}: is another folder on node {_node()} than where the command runs; "
+                "what is written must be on a file system that all nodes share"
+            )
+        time.sleep(0.1)
+
+
+def _node() -> str:
+    """The address of the node that this process is on."""
+    import ray
+
+    address: str = ray.util.get_node_ip_address()
+    return address
