@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from bertprep.errors import BertprepError, UsageError, explain_system_error
 from bertprep.files import object_store
+from bertprep.files.places import is_object
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -48,8 +49,8 @@ def default_workers() -> int:
 def choose_workers(workers: int | None, engine: str = LOCAL, *, shared: Path | None = None) -> int:
     """The workers to give to `run`: so many, by default one per CPU, of this machine or of a Ray cluster.
 
-    What is written goes to `shared`: nodes of a cluster that have another folder of that name are refused. Raises `UsageError`
-    for an engine that is unknown or not installed.
+    What is written goes to `shared`: nodes of a cluster that have another folder of that name on their disks are refused. Raises
+    `UsageError` for an engine that is unknown or not installed.
     """
     if engine not in ENGINES:
         raise UsageError(f"--engine {engine}: unknown; choose one of {', '.join(ENGINES)}")
@@ -59,7 +60,7 @@ def choose_workers(workers: int | None, engine: str = LOCAL, *, shared: Path | N
 
     check_installed()
     chosen = RayWorkers(workers or _MOST_IN_FLIGHT)
-    chosen.shared = shared
+    chosen.shared = None if shared is None or is_object(shared) else shared
     return chosen
 
 

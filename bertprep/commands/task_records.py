@@ -22,6 +22,7 @@ from bertprep.config import (
     SquadSettings,
 )
 from bertprep.errors import UsageError
+from bertprep.files.places import place
 from bertprep.options import add_options as add_settings
 from bertprep.options import read_options
 from bertprep.pool import LOCAL, choose_workers
