@@ -49,8 +49,8 @@ def default_workers() -> int:
 def choose_workers(workers: int | None, engine: str = LOCAL, *, shared: Path | None = None) -> int:
     """The workers to give to `run`: so many, by default one per CPU, of this machine or of a Ray cluster.
 
-    What is written goes to `shared`: nodes of a cluster that have another folder of that name on their disks are refused. Raises
-    `UsageError` for an engine that is unknown or not installed.
+    What is written goes to `shared`: nodes of a cluster that have another folder of that name on their disks are refused.
+    Raises `UsageError` for an engine that is unknown or not installed.
     """
     if engine not in ENGINES:
         raise UsageError(f"--engine {engine}: unknown; choose one of {', '.join(ENGINES)}")
