@@ -38,6 +38,7 @@ from trainer.permutation import permute
 from trainer.prefetch import ReadyBatches
 from trainer.settings import Phase, RunSettings
 
+_EXPECTED_POSITIONS = 1 << 18  # in which files of a store are looked for in the order of steps: most of 20,000 come
 _POSITIONS_AT_ONCE = 4096  # one by one, steps of few records would cost more for their numbers than for their bytes
 
 
@@ -135,6 +136,8 @@ class TrainingBatches:
 
     def from_step(self, first: int, stop: int | None = None, *, held: int = 1) -> ReadyBatches:
         """The batches of the steps from `first` on, read ahead by a thread into reused arrays; see `ReadyBatches`."""
+        last = first + max(1, _EXPECTED_POSITIONS // self.batch.size)
+        self.records.expect(self.numbers(step) for step in range(first, last if stop is None else min(stop, last)))
         return ReadyBatches(self.read_into, partial(empty_for, self.records, self.batch.rank_size), first, stop, held=held)
 
 
@@ -158,6 +161,7 @@ class EvaluationBatches:
         return -(-self.sequences // self.batch.size)
 
     def __iter__(self) -> Iterator[tuple[Examples, NDArray[np.float32]]]:
+        self.records.expect([np.arange(self.sequences)])
         with ReadyBatches(self._read_into, partial(empty_for, self.records, self.batch.rank_size), 0, len(self)) as ready:
             for step, examples in enumerate(ready):
                 yield examples, self._weights.pop(step)

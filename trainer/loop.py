@@ -36,7 +36,7 @@ from trainer.faults import Faults
 from trainer.log import RunLog
 from trainer.metrics import Interval, StepResult, Throughput
 from trainer.prefetch import Lookahead
-from trainer.resume import describe_finished, describe_run, resume
+from trainer.resume import add_fingerprints, describe_finished, describe_run, resume
 from trainer.settings import RunSettings
 from trainer.signals import StopSignal
 
@@ -147,6 +147,7 @@ class _Run:
     log: RunLog
     faults: Faults
     is_to_end = False  # for what an evaluation met
+    _has_fingerprints = False
 
     def __post_init__(self) -> None:
         self._saved = self.state.step
@@ -241,6 +242,7 @@ class _Run:
 
     def _save_best(self, found: checkpoint.Evaluated) -> None:
         self.state.best = found
+        self._add_fingerprints()
         state, arrays = self.state, self.engine.state()
         if self.engine.is_first:
             path = checkpoint.save_best(self.settings.out, state, arrays, found)
@@ -249,10 +251,18 @@ class _Run:
 
     def _save(self) -> None:
         self._saved = self.state.step
+        self._add_fingerprints()
         self.state.interval, self.state.bad_records = self._interval.numbers, self.faults.counted
         arrays = self.engine.state()  # of stages in other processes too, which send it
         if self.engine.is_first:
             checkpoint.save(self.settings.out, self.state, arrays, keep=self.settings.keep)
+
+    def _add_fingerprints(self) -> None:
+        """Complete what the run is made with, once; all ranks call it, before the first checkpoint."""
+        if not self._has_fingerprints:
+            records = [data.records for data in self.phases]
+            self.state.made_with = add_fingerprints(self.state.made_with, records, self.engine)
+            self._has_fingerprints = True
 
     def save_unsaved(self) -> None:
         """Save the last finished step where that was not due."""

@@ -39,8 +39,10 @@ _FINGERPRINT_RECORDS = 256
 def describe_run(settings: RunSettings, records: Sequence[RecordSet], *, devices: int, precision: str) -> dict[str, Any]:
     """What the numbers of a run depend on, devices and versions aside; a checkpoint of other settings is of another run.
 
-    `records` are those of each phase.
+    `records` are those of each phase. A run that begins with records from a store knows no fingerprints yet, since these need
+    many files; `add_fingerprints` does them.
     """
+    is_new = checkpoint.newest(settings.out) is None
     return {
         "model": asdict(settings.model),
         "optimizer": asdict(settings.optimizer),
@@ -49,7 +51,7 @@ def describe_run(settings: RunSettings, records: Sequence[RecordSet], *, devices
                 "seq": of_phase.seq,
                 "pred": of_phase.pred,
                 "records": len(of_phase),
-                _FINGERPRINT: _fingerprint(of_phase),
+                _FINGERPRINT: None if is_new and of_phase.is_of_store else _fingerprint(of_phase),
                 "global_batch": phase.batch_size * devices * phase.accumulation,
                 "schedule": asdict(phase.schedule),
             }
@@ -73,6 +75,22 @@ def _fingerprint(records: RecordSet) -> str | None:
     if records.gather_good(examples, np.arange(count, dtype=np.int64) * len(records) // count):
         return None
     return sha256(b"".join(array.tobytes() for array in examples.arrays)).hexdigest()
+
+
+def add_fingerprints(made_with: Mapping[str, Any], records: Sequence[RecordSet], engine: Engine) -> dict[str, Any]:
+    """What a run is made with, with the fingerprints that were not known at its start; raises where ranks differ in them."""
+    phases = [dict(phase) for phase in made_with["phases"]]
+    missing = [
+        (phase, of_phase)
+        for phase, of_phase in zip(phases, records, strict=True)
+        if phase[_FINGERPRINT] is None and of_phase.is_of_store
+    ]
+    for phase, of_phase in missing:
+        phase[_FINGERPRINT] = _fingerprint(of_phase)
+    made_with = {**made_with, "phases": phases}
+    if missing:
+        _check_same_settings(engine, made_with)
+    return made_with
 
 
 def check_init(settings: RunSettings) -> None:
@@ -187,7 +205,11 @@ def _check_ranks(engine: Engine, run: RunState) -> None:
         raise BertprepError(
             f"the processes stand at different steps, {', '.join(map(str, steps))}; --out must be one folder that all hosts see"
         )
-    if len(set(engine.gather(crc32(json.dumps(run.made_with, sort_keys=True).encode())))) > 1:
+    _check_same_settings(engine, run.made_with)
+
+
+def _check_same_settings(engine: Engine, made_with: Mapping[str, Any]) -> None:
+    if len(set(engine.gather(crc32(json.dumps(made_with, sort_keys=True).encode())))) > 1:
         raise UsageError("the processes were given different settings or data; start all of them with the same command")
 
 

@@ -6,7 +6,8 @@ descriptor, a library of another language) takes `local_copy(path)`. `os.fspath`
 taken for the name of a local file.
 
 Copies are kept in $BERTPREP_OBJECT_CACHE (else bertprep/objects in $XDG_CACHE_HOME or ~/.cache), which should be on a disk of
-this machine; at most $BERTPREP_OBJECT_CACHE_GB of them (20), the longest unused go first. All processes of a user share them.
+this machine; at most $BERTPREP_OBJECT_CACHE_GB of them (20), the longest unused go first, and none that a running process
+reads. All processes of a user share them; each object has a lock while it is downloaded, and its sha256 beside its copy.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import io
 import os
 import stat
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path, PosixPath, PurePath, PurePosixPath
@@ -36,7 +37,8 @@ _LONGEST_KEY = 1024  # bytes, of S3 and of Google
 CACHE, CACHE_GB = "BERTPREP_OBJECT_CACHE", "BERTPREP_OBJECT_CACHE_GB"
 _DEFAULT_CACHE_GB = 20.0
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-_LOCKS = 64
+_LOOK_AGAIN_SECONDS = 0.05
+"""Between two looks at a lock that is held: another process downloads."""
 _HEAD_BYTES = 64 << 10
 _since_sweep: dict[Path, int] = {}
 """Bytes that this process has downloaded into a folder of copies since it looked through it."""
@@ -367,11 +369,12 @@ def _still_there(path: ObjectPath) -> Iterator[None]:
         ) from error
 
 
-def local_copy(path: Path, sha256: str | None = None) -> Path:
+def local_copy(path: Path, sha256: str | None = None, *, is_given_up: Callable[[], bool] = lambda: False) -> Path:
     """A file of this machine with the bytes of `path`, to be opened now and only read; of a local path that itself.
 
     An object is downloaded once for all processes of a user on this machine, and again when it has changed in the store. Raises
-    `FileNotFoundError`, and `BertprepError` where the store or the disk fails, or a download does not have the `sha256`.
+    `FileNotFoundError`, `BertprepError` where the store or the disk fails, or the bytes do not have the `sha256`, and
+    `GivenUpError` soon after `is_given_up`.
     """
     if not isinstance(path, ObjectPath):
         return path
@@ -383,32 +386,61 @@ def local_copy(path: Path, sha256: str | None = None) -> Path:
     status = path._status or object_store.look(path)
     if status.is_folder:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    name = _name_of(str(path), status.etag or str(status.modified_ns), str(status.size_bytes))
-    folder = _cache_folder()
-    copy = folder / (name + "".join(path.suffixes)[-32:])
-    if _is_kept(copy, status):
+    copy = _copy_of(path, status)
+    if _is_kept(copy, status, sha256):
         return copy
-    with _one_at_a_time(folder / f".lock-{int(name[:8], 16) % _LOCKS:02d}"):
-        if _is_kept(copy, status):
+    with _one_at_a_time(copy.with_name(f".lock-{copy.name[:40]}"), is_given_up):
+        if _is_kept(copy, status, sha256):
             return copy
-        _make_room(folder, status.size_bytes)
+        _make_room(copy.parent, status.size_bytes)
         digest = hashlib.sha256()
         with atomic_file(copy, mode=0o600) as file:
             with _still_there(path):
                 for block in object_store.blocks(path, status):
                     digest.update(block)
                     file.write(block)
+                    if is_given_up():
+                        raise GivenUpError(path)
             if sha256 not in (None, digest.hexdigest()):
                 raise BertprepError(
                     f"{path}: has sha256 {digest.hexdigest()[:16]}..., expected {str(sha256)[:16]}...; the object is damaged, "
                     "make it again"
                 )
+            with atomic_file(_sum_of(copy), mode=0o600, tidies=False) as beside:
+                beside.write(digest.hexdigest().encode())
     return copy
+
+
+def copy_name(path: ObjectPath) -> str:
+    """What the copy of an object, of the version that a listing has told, is called in the cache."""
+    from bertprep.files import object_store
+
+    return _copy_of(path, path._status or object_store.look(path)).name
+
+
+def is_copied(path: ObjectPath) -> bool:
+    """Whether the cache has a copy of this version of an object."""
+    return (cache_folder() / copy_name(path)).exists()
+
+
+class GivenUpError(Exception):
+    """A download that nobody waits for any more."""
+
+
+def _copy_of(path: ObjectPath, status: Status) -> Path:
+    """Where the copy of this version of an object is."""
+    name = _name_of(str(path), status.etag or str(status.modified_ns), str(status.size_bytes))
+    return cache_folder() / (name + "".join(path.suffixes)[-32:])
+
+
+def _sum_of(copy: Path) -> Path:
+    """The file beside a copy that has its sha256, as it was when the copy was made."""
+    return copy.with_name(f".sha256-{copy.name[:40]}")
 
 
 def kept_about(path: Path) -> Path:
     """A file among the copies for what was found out about an object; it is removed as they are."""
-    return _cache_folder() / f"about-{_name_of(str(path))}"
+    return cache_folder() / f"about-{_name_of(str(path))}"
 
 
 def _name_of(*version: str) -> str:
@@ -417,10 +449,12 @@ def _name_of(*version: str) -> str:
     return hashlib.sha256("\0".join(version).encode()).hexdigest()[:40]
 
 
-def _is_kept(copy: Path, status: Status) -> bool:
+def _is_kept(copy: Path, status: Status, sha256: str | None = None) -> bool:
     """Whether there is such a copy, which then counts as used now."""
     try:
         if (kept := copy.stat()).st_size != status.size_bytes:
+            return False
+        if sha256 is not None and _sum_of(copy).read_bytes() != sha256.encode():
             return False
         os.utime(copy, ns=(time.time_ns(), kept.st_mtime_ns))
     except FileNotFoundError:
@@ -428,7 +462,7 @@ def _is_kept(copy: Path, status: Status) -> bool:
     return True
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
     """The folder of this user's copies."""
     import tempfile
 
@@ -449,25 +483,58 @@ def _cache_folder() -> Path:
 
 
 @contextmanager
-def _one_at_a_time(lock: Path) -> Iterator[None]:
-    """Hold one of the cache's locks, which are never removed; another process may be downloading the same object."""
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+def _one_at_a_time(lock: Path, is_given_up: Callable[[], bool]) -> Iterator[None]:
+    """Hold the lock of a copy while it is made; another process may be downloading the same object."""
+    descriptor = _locked(lock, is_given_up)
     try:
-        with suppress(OSError):  # a file system without locks, where two may download the same
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
+        lock.unlink(missing_ok=True)
         os.close(descriptor)
 
 
-def _make_room(folder: Path, more_bytes: int) -> None:
-    """Remove the copies that were unused for longest, until there is space for so many bytes; mapped ones live on unnamed.
+def _locked(lock: Path, is_given_up: Callable[[], bool]) -> int:
+    """A descriptor that holds the lock on the file of this name, which its holder before may remove."""
+    from bertprep.files.atomic import is_still
 
-    The folder is looked through when a process first downloads something, and again after each hundredth of its capacity.
+    while True:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            with suppress(BlockingIOError):
+                with tolerating_no_locks():
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if is_still(lock, descriptor):
+                    return descriptor
+            if is_given_up():
+                raise GivenUpError(lock)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+        time.sleep(_LOOK_AGAIN_SECONDS)
+
+
+@contextmanager
+def tolerating_no_locks() -> Iterator[None]:
+    """Pass over a file system that has no locks, where two processes may download the same; not over one that is held."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, BlockingIOError):
+            raise
+
+
+def _make_room(folder: Path, more_bytes: int) -> None:
+    """Remove the copies that were unused for longest, until there is space for so many bytes.
+
+    Those of files that a running process reads stay: what it has reserved, what it has mapped or open (see `hold_copy`), and
+    what it was given in the last minute. The folder is looked through when a process first downloads something, and again after
+    each hundredth of its capacity.
     """
     from bertprep.files.atomic import remove_leftovers
+    from bertprep.files.reservations import RESERVED, reserved_copies
 
-    capacity = _most_bytes()
+    capacity = cache_bytes()
     _since_sweep[folder] = _since_sweep.get(folder, capacity) + more_bytes
     if _since_sweep[folder] < capacity // 100:
         return
@@ -477,18 +544,44 @@ def _make_room(folder: Path, more_bytes: int) -> None:
     for entry in os.scandir(folder):
         with suppress(FileNotFoundError):
             status = entry.stat(follow_symlinks=False)
-            if stat.S_ISREG(status.st_mode) and not entry.name.startswith(".lock-"):
+            if stat.S_ISREG(status.st_mode) and not entry.name.startswith((".lock-", RESERVED)):
                 copies.append((max(status.st_atime, status.st_mtime), status.st_size, entry.path))
     excess = sum(size for _, size, _ in copies) + more_bytes - capacity
+    reserved = reserved_copies(folder) if excess > 0 else {}
     for used, size, copy in sorted(copies):
         if excess <= 0 or used > time.time() - _KEPT_SECONDS:
             return
-        with suppress(FileNotFoundError):
-            Path(copy).unlink()
-        excess -= size
+        if Path(copy).name not in reserved and _remove_unheld(copy):
+            excess -= size
 
 
-def _most_bytes() -> int:
+def hold_copy(file: BinaryIO) -> None:
+    """Keep an opened copy from being removed as long as the file, or a mapping of it, is open."""
+    with suppress(OSError):  # a file system without locks, where it lives on unnamed
+        fcntl.flock(file, fcntl.LOCK_SH)
+
+
+def _remove_unheld(copy: str) -> bool:
+    """Remove a copy unless a process has it open; returns whether it is gone."""
+    try:
+        descriptor = os.open(copy, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError as error:
+        return error.errno == errno.ENOENT
+    try:
+        with tolerating_no_locks():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        Path(copy).unlink()
+    except BlockingIOError:
+        return False
+    except FileNotFoundError:
+        pass
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def cache_bytes() -> int:
+    """How many bytes of copies are kept, by $BERTPREP_OBJECT_CACHE_GB."""
     text = os.environ.get(CACHE_GB, str(_DEFAULT_CACHE_GB))
     try:
         if (gigabytes := float(text)) >= 0:

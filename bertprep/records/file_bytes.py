@@ -23,7 +23,7 @@ from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.files.archives import BUFFER_BYTES, GZIP, BrokenArchiveError, decompress
 from bertprep.files.mapped_file import MappedFile
-from bertprep.files.places import local_copy
+from bertprep.files.places import hold_copy, local_copy
 from bertprep.records.arrow_reader import Batches, find_batches, rewrite
 from bertprep.records.formats import find_format
 
@@ -55,6 +55,8 @@ class FileBytes:
             if copy.exists() and not copy.is_file():
                 raise BertprepError(f"{path}: is not a plain file; name a record file")
             with copy.open("rb") as file:
+                if copy is not path:
+                    hold_copy(file)
                 self.is_rewritten = file.read(2) == _GZIP_MAGIC
                 file.seek(0)
                 if self.is_rewritten:

@@ -92,8 +92,7 @@ class RecordIndex:
 
 def index_records(paths: Sequence[Path], kept_at: Path) -> RecordIndex:
     """The index of files of one folder, the kept one if still valid; raises `BertprepError` for a file without records."""
-    kept = _read(kept_at, paths[0].parent)
-    if kept and [(file.name, file.size_bytes, file.changed_ns) for file in kept.files] == [_identity(path) for path in paths]:
+    if kept := kept_index(paths, kept_at):
         return kept
     found = [_find_records(path) for path in paths]
     files = tuple(file for file, _ in found)
@@ -101,6 +100,14 @@ def index_records(paths: Sequence[Path], kept_at: Path) -> RecordIndex:
     del found
     _write(kept_at, files, offsets)
     return RecordIndex(paths[0].parent, files, _cut(offsets, files))
+
+
+def kept_index(paths: Sequence[Path], kept_at: Path) -> RecordIndex | None:
+    """The kept index of files of one folder; None where there is none, or it is of other files."""
+    kept = _read(kept_at, paths[0].parent)
+    if kept and [(file.name, file.size_bytes, file.changed_ns) for file in kept.files] == [_identity(path) for path in paths]:
+        return kept
+    return None
 
 
 def index_place(folder: Path) -> Path:
