@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,7 @@ def resolve(
     vocabulary = load_vocabulary(path)
     made_with = {
         "generator": GENERATOR,
-        **asdict(settings),
+        **settings.made_with,
         **dialect.made_with,
         "corpus": corpus,
         **made_from,

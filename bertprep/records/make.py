@@ -23,7 +23,7 @@ from bertprep.files.places import local_copy
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances
 from bertprep.progress import Reporter
 from bertprep.records.dataset_info import DatasetFolder
-from bertprep.records.examples import PretrainingExamples, Shape
+from bertprep.records.examples import Shape, kind_made_with
 from bertprep.records.writer import RecordEncoder, write_records
 from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import TRAIN, TRAINING, split_order
@@ -103,7 +103,7 @@ class RecordMaker:
 
     def shape(self, split: str) -> Shape:  # noqa: ARG002 - all splits have the same
         """What all records have in common."""
-        return Shape(PretrainingExamples, self.settings.seq, self.settings.pred)
+        return Shape(kind_made_with(self.settings), self.settings.seq, self.settings.pred)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -111,7 +111,7 @@ class RecordMaker:
 
     @cached_property
     def encoder(self) -> RecordEncoder:
-        return RecordEncoder(self.vocabulary, seq=self.settings.seq, pred=self.settings.pred, dialect=self.dialect)
+        return RecordEncoder(self.vocabulary, self.shape(TRAINING), dialect=self.dialect)
 
     def __getstate__(self) -> dict[str, Any]:
         """Only what the tables are made of: a process builds its own."""
