@@ -378,5 +378,19 @@ def how_many_at_once(text: str) -> int:
     return how_many(text, MOST_AT_ONCE)
 
 
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?) ?([KMGT]?)(I?)B?", re.IGNORECASE)
+
+
+def size_in_bytes(text: str) -> int:
+    """The type of an option for a size.
+
+    >>> size_in_bytes("200GB"), size_in_bytes("1.5 TB"), size_in_bytes("4096"), size_in_bytes("1gib")
+    (200000000000, 1500000000000, 4096, 1073741824)
+    """
+    if not (matched := _SIZE.fullmatch(text.strip())):
+        raise argparse.ArgumentTypeError("must be a size, such as 200GB or 1.5TB")
+    return int(float(matched[1]) * (1024 if matched[3] else 1000) ** " KMGT".index(matched[2].upper() or " "))
+
+
 _PARSE: dict[type, Callable[[str], Any]] = {int: whole_number, float: number, Path: place}
 _METAVARS: dict[type, str] = {int: "INT", float: "FLOAT", Path: "PATH", str: "NAME"}

@@ -31,7 +31,8 @@ class Fault:
     """What goes wrong with requests of a method for keys that match, `times` times (None: always).
 
     With a `status` the store is not asked and `code` is the answer's; with `cut` the connection ends without an answer, with
-    `lose` after the store has done what was asked, with `cut_after` within the answer's body; with `stall` nothing comes.
+    `lose` after the store has done what was asked, with `cut_after` within the answer's body; with `stall` nothing comes, and
+    with `until` nothing before the test sets it.
     """
 
     method: str
@@ -43,6 +44,7 @@ class Fault:
     lose: bool = False
     stall: bool = False
     cut_after: int | None = None
+    until: threading.Event | None = None
 
 
 @dataclass
@@ -142,6 +144,8 @@ def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
             fault = store.fault_for(self.command, unquote(url.path).removeprefix(f"/{store.bucket}").removeprefix("/"))
             if fault and fault.stall:
                 store.ended.wait()
+            if fault and fault.until:
+                fault.until.wait()
             if fault and (fault.cut or fault.stall):
                 self.close_connection = True
                 return

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from bertprep import __version__
+from bertprep.files.reservations import limit_cache
 from bertprep.options import Parser
 from bertprep.terminal import exit_status
 
@@ -37,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     options = make_parser(arguments[0]).parse_args(arguments)
+    if getattr(options, "cache_size", None) is not None:
+        limit_cache(options.cache_size)
     return int(options.run(options))
 
 

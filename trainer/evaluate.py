@@ -48,7 +48,7 @@ class EvaluateOptions:
         metavar="PATH|ID",
     )  # fmt: skip
     data: Path | None = option(None, "folder of records (needed)", metavar="DIR", urls=True)
-    workdir: Path = option(Path("data"), "workspace, for the ID of a download", metavar="DIR")
+    workdir: Path = option(Path("data"), "workspace, for the ID of a download", metavar="DIR", urls=True)
     model: str | None = option(None, "bert_config.json (default: that of the weights)", metavar="FILE")
     split: str = option(TEST, "pretraining records: split", choices=(TRAINING, TEST))
     sequences: int = option(0, "pretraining records: how many, the first of the split (default: all)", least=0)

@@ -46,7 +46,7 @@ class FinetuneOptions:
         metavar="DIR", urls=True,
     )  # fmt: skip
     format: str | None = option(None, "record format (default: that of the newest records)", choices=RECORD_FORMATS)
-    workdir: Path = option(Path("data"), "workspace", metavar="DIR")
+    workdir: Path = option(Path("data"), "workspace", metavar="DIR", urls=True)
     init: str | None = option(
         None, "weights to start from: a checkpoint, a model.safetensors or Google's bert_model.ckpt, a folder with one, or the "
         "ID of a download, as google-bert/bert-base-uncased (needed, or --model)",
@@ -65,7 +65,7 @@ class FinetuneOptions:
     warmup: float = option(0.1, "fraction of the steps in which the learning rate rises", least=0, most=1)
     out: Path | None = option(
         None, "checkpoints, log and plot; a run that is there is resumed (default: in WORKDIR/models, named by what it trains)",
-        metavar="DIR",
+        metavar="DIR", urls=True,
     )  # fmt: skip
 
     def __post_init__(self) -> None:

@@ -11,7 +11,8 @@
     "run"         at each start, the settings of the run
 
 Each entry is written before the next step: a kill loses at most the line being written. A resumed run first removes the entries
-of the steps that it repeats.
+of the steps that it repeats. Where OUT is a URL, the files are written on this machine and brought there before each checkpoint
+and at the end, since objects cannot grow; so the log there always has the entries of all steps that a checkpoint has.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from bertprep.errors import BertprepError
-from bertprep.files.atomic import explain_write_error
+from bertprep.files.atomic import atomic_file, explain_write_error, temporary_folder
+from bertprep.files.places import is_object
 from bertprep.progress import Progress, say
 from bertprep.terminal import duration
 from trainer.log_file import EventFile, append, cut_log, log_line
@@ -44,6 +46,7 @@ class RunLog:
 
     def __init__(self, out: Path, task: Task, *, steps: int, first_step: int, is_shown: bool = True) -> None:
         self._out, self._task, self._steps, self._first_step, self._is_shown = out, task, steps, first_step, is_shown
+        self._folder = out  # that of the files as they are written
         self._closing = ExitStack()
         self._is_drawn = True  # the plot already shows the whole log
         self._picture_error = ""
@@ -51,15 +54,19 @@ class RunLog:
     def __enter__(self) -> RunLog:
         if not self._is_shown:
             return self
-        path = self._out / LOG
-        cut_log(path, self._first_step)
         with ExitStack() as opened:
+            if is_object(self._out):
+                self._folder = opened.enter_context(temporary_folder(self._out))
+                self._fetch_log()
+            path = self._folder / LOG
+            cut_log(path, self._first_step)
             try:
-                self._out.mkdir(parents=True, exist_ok=True)
+                self._folder.mkdir(parents=True, exist_ok=True)
                 self._file = opened.enter_context(path.open("ab", buffering=0))
             except OSError as error:
                 raise explain_write_error(path, error) from error
-            self._events = opened.enter_context(EventFile(self._out / EVENTS, first_step=self._first_step))
+            self._events = opened.enter_context(EventFile(self._folder / EVENTS, first_step=self._first_step))
+            opened.callback(self._keep_last)
             opened.callback(self._draw)
             self._bar = opened.enter_context(Progress("train", self._steps, "steps", enabled=sys.stderr.isatty()))
             self._bar.advance(self._first_step)
@@ -106,12 +113,33 @@ class RunLog:
         if self._is_shown:
             append(self._file, log_line({"kind": kind, **entry}))
 
+    def keep(self) -> None:
+        """Bring the files to OUT where that is a URL; call it before a checkpoint, whose steps then are in the log there."""
+        if not self._is_shown or self._folder == self._out:
+            return
+        for path in (self._folder / LOG, self._events.path, self._folder / PICTURE):
+            if path.is_file():
+                with atomic_file(self._out / path.relative_to(self._folder), replace=True) as file:
+                    file.write(path.read_bytes())
+
+    def _keep_last(self) -> None:
+        """The same at the end, whose error would hide that which ended the run; all but the picture is there by then."""
+        try:
+            self.keep()
+        except BertprepError as error:
+            say(str(error))
+
+    def _fetch_log(self) -> None:
+        """Take over the log that another process, perhaps on another machine, has left at the URL."""
+        with suppress(FileNotFoundError):
+            (self._folder / LOG).write_bytes((self._out / LOG).read_bytes())
+
     def _draw(self) -> None:
         """Plot the losses; a failure is reported once and does not stop the run."""
         if self._is_drawn:
             return
         try:
-            draw_losses({self._out.resolve().name: self._out / LOG}, self._out / PICTURE)
+            draw_losses({self._out.resolve().name: self._folder / LOG}, self._folder / PICTURE)
             self._is_drawn = True
         except BertprepError as error:
             if str(error) != self._picture_error:

@@ -184,7 +184,7 @@ class _Run:
         whole = TrainingBatches(data.records, GlobalBatch(data.batch.size), seed=self.settings.seed)
         places = [f"{path}: record {record}" for path, record in whole.places(step.number_in_phase - 1)]
         if self.engine.is_first:  # all ranks know the whole batch, and end here
-            with atomic_file(out / BATCH_FILE) as file:
+            with atomic_file(out / BATCH_FILE, replace=True) as file:
                 file.write(("\n".join(places) + "\n").encode())
         newest = checkpoint.newest(out)
         after = f"resumes from the newest checkpoint, {newest.name}" if newest else "starts again, since there is no checkpoint"
@@ -255,6 +255,7 @@ class _Run:
         self.state.interval, self.state.bad_records = self._interval.numbers, self.faults.counted
         arrays = self.engine.state()  # of stages in other processes too, which send it
         if self.engine.is_first:
+            self.log.keep()
             checkpoint.save(self.settings.out, self.state, arrays, keep=self.settings.keep)
 
     def _add_fingerprints(self) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files.places import place
 from bertprep.options import check_options, command_line, option
 from bertprep.untrusted import COUNT, TEXTS, Rule, check_values, parse_json, read_bounded
 from trainer.data import Data
@@ -106,7 +107,7 @@ def read_phases(options: PhaseOptions) -> list[Entry]:
     if options.data:
         raise UsageError("--data does not go with --phases; a phase file names the data of each phase")
     if text.endswith(".json") or Path(text).is_file():
-        entries, source = _read_file(Path(text)), f"{text}: "
+        entries, source = _read_file(place(text)), f"{text}: "
     else:
         if options.seq is not None:
             raise UsageError(f"--seq {options.seq} does not go with --phases {text}, which has the length of each phase")
@@ -143,7 +144,7 @@ def _read_file(path: Path) -> list[Entry]:
         except ValueError as error:
             raise BertprepError(f"{path}: {error}") from error
     named = [{_OUR_NAMES.get(key, key): value for key, value in entry.items()} for entry in content]
-    return [{**entry, "data": tuple(map(Path, entry["data"]))} if "data" in entry else entry for entry in named]
+    return [{**entry, "data": tuple(map(place, entry["data"]))} if "data" in entry else entry for entry in named]
 
 
 def _check_lengths(entries: Sequence[Entry], source: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import UsageError
+from bertprep.files.places import place
 from bertprep.options import add_options, check_options, option, read_options
 from trainer.data import DEFAULT_SEQ, Data, check_fits_model, check_same_vocabulary, find_data, load_model, name_data
 from trainer.engines import Engine, Machine
@@ -25,7 +26,7 @@ class PretrainOptions:
     """What is asked of a run beside its phases and the settings of its parts."""
 
     format: str | None = option(None, "record format (default: that of the newest records)", choices=RECORD_FORMATS)
-    workdir: Path = option(Path("data"), "workspace", metavar="DIR")
+    workdir: Path = option(Path("data"), "workspace", metavar="DIR", urls=True)
     vocab: Path | None = option(None, "vocabulary (default: the vocab.txt beside the records)", metavar="FILE", urls=True)
     model: str | None = option(
         None, f"{', '.join(PRESETS)}, or a bert_config.json (default: base with an accelerator, else tiny)", metavar="NAME|FILE"
@@ -33,7 +34,7 @@ class PretrainOptions:
     dropout: bool = option(True, "train without dropout, to compare runs (default: with dropout)")
     out: Path | None = option(
         None, "checkpoints, log and plot; a run that is there is resumed (default: in WORKDIR/models, named by what it trains)",
-        metavar="DIR",
+        metavar="DIR", urls=True,
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -135,7 +136,7 @@ def _default_out(workdir: Path, model: str, phases: Sequence[Phase], optimizer: 
     A run for trying things is shorter than the one that is meant, so the steps keep them apart.
     """
     if model not in PRESETS:
-        path = Path(model).resolve()
+        path = place(model).resolve()
         model = path.parent.name if path.stem in ("bert_config", "config") else path.stem
     lengths, steps = "_".join(str(phase.seq) for phase in phases), sum(phase.steps for phase in phases)
     return workdir / "models" / f"{model}_seq_{lengths}_{optimizer}_{steps}_steps"

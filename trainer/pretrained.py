@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bertprep.errors import UsageError
+from bertprep.files.places import is_object, place
 from bertprep.instances import load_vocabulary
 from bertprep.sources.tasks.weights import BERT_CONFIG, CONFIG
 from bertprep.weights.tensor_bundle import find_prefix
@@ -31,7 +32,7 @@ class Pretrained:
         bert-base-uncased for google-bert/bert-base-uncased or a model.safetensors in such a folder, uncased_L-12_H-768_A-12 for
         a bert_model.ckpt, and run_checkpoint-000001000 for a checkpoint, of which a run has several.
         """
-        path = Path(self.name)
+        path = place(self.name)
         prefix = find_prefix(path)
         path = (prefix or path).resolve()
         if prefix is None and not path.is_file():
@@ -79,9 +80,10 @@ def _with_dropout(file: Path, model: ModelConfig) -> ModelConfig:
 def resolve_weights(init: str, workdir: Path) -> Path:
     """The file that a path, or the ID of a download, stands for; raises `UsageError`."""
     workspace = Workspace(workdir)
-    downloads = [workspace.download("weights") / init, workspace.google_release(init)]
-    is_path = Path(init).exists() or find_prefix(Path(init)) is not None
-    path = Path(init) if is_path else next((each for each in downloads if each.is_dir()), Path(init))
+    named = place(init)
+    downloads = () if is_object(named) else (workspace.download("weights") / init, workspace.google_release(init))
+    is_path = is_object(named) or named.exists() or find_prefix(named) is not None
+    path = named if is_path else next((each for each in downloads if each.is_dir()), named)
     try:
         return find_weights(path)
     except UsageError as error:

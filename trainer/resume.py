@@ -215,8 +215,8 @@ def _check_same_settings(engine: Engine, made_with: Mapping[str, Any]) -> None:
 
 def _write_model_files(settings: RunSettings) -> None:
     """Write what a model is read with, beside its checkpoints."""
-    with atomic_file(settings.out / MODEL_CONFIG) as file:
+    with atomic_file(settings.out / MODEL_CONFIG, replace=True) as file:
         file.write(settings.model.to_json().encode())
     if settings.vocabulary:
-        with atomic_file(settings.out / VOCABULARY) as file:
+        with atomic_file(settings.out / VOCABULARY, replace=True) as file:
             file.write(settings.vocabulary.read_bytes())

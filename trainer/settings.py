@@ -12,7 +12,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from bertprep.errors import UsageError
-from bertprep.options import check_options, option
+from bertprep.files.places import is_object
+from bertprep.options import check_options, option, size_in_bytes
 from trainer.model_config import ModelConfig
 from trainer.schedule import Schedule
 from trainer.tasks import Task
@@ -30,6 +31,8 @@ _NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
 
 def check_folder(option: str, folder: Path) -> None:
     """Raise `UsageError` where a folder that is to be made or written to cannot be one."""
+    if is_object(folder):  # where anything may be a folder
+        return
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
     if not there.is_dir():
         raise UsageError(f"{option} {folder}: {there} is not a folder; name another path")
@@ -165,12 +168,17 @@ class RunSettings:
     init: Path | None = option(
         None, "start from the weights of a checkpoint, a model.safetensors or Google's bert_model.ckpt, or of a folder with "
         "one of them (default: random weights)",
-        metavar="PATH",
+        metavar="PATH", urls=True,
     )  # fmt: skip
     resume: bool = option(True, "refuse an --out that holds a run (default: resume that run)")
     lengthen: bool = option(
         False, "resume a run that was started with fewer --steps, although its learning rates so far were those of the shorter "
         "run (default: only while they were the same)",
+    )  # fmt: skip
+    cache_size: int | None = option(
+        None, "how much of records at URLs is kept on this machine at a time, as 200GB or 1.5TB; they must fit (default: "
+        "$BERTPREP_OBJECT_CACHE_GB, or 20GB)",
+        metavar="SIZE", parse=size_in_bytes, least=0,
     )  # fmt: skip
     seed: int = option(12345, "random seed of the initial weights, of dropout and of the order of the records", least=0)
     log_every: int = option(100, "steps between lines of the log", least=1)

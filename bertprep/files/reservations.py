@@ -25,22 +25,7 @@ from bertprep.untrusted import parse_json
 
 RESERVED = ".reserved-"
 _LOCK = ".lock-reservations"
-_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30,
-          "TIB": 1 << 40}  # fmt: skip
-
-
-def size_in_bytes(text: str) -> int:
-    """The bytes that a text such as 200GB names; raises `ValueError` for any other.
-
-    >>> size_in_bytes("200GB"), size_in_bytes("1.5 TB"), size_in_bytes("4096")
-    (200000000000, 1500000000000, 4096)
-    """
-    number = text.strip().rstrip("BbGgIiKkMmTt").strip()
-    unit = text.strip()[len(number) :].strip().upper()
-    size = float(number) * _UNITS[unit] if unit in _UNITS and number.replace(".", "", 1).isdecimal() else -1.0
-    if not 0 <= size < float(1 << 62):
-        raise ValueError("must be a size such as 200GB or 1.5TB")
-    return int(size)
+_UNITS = {"TB": 10**12, "GB": 10**9, "MB": 10**6, "KB": 10**3}
 
 
 def size_in_words(size_bytes: int) -> str:
@@ -49,9 +34,9 @@ def size_in_words(size_bytes: int) -> str:
     >>> size_in_words(1_234_567_890), size_in_words(2_000_000), size_in_words(700)
     ('1.2 GB', '2.0 MB', '700 bytes')
     """
-    for unit in ("TB", "GB", "MB", "KB"):
-        if size_bytes >= _UNITS[unit]:
-            return f"{size_bytes / _UNITS[unit]:,.1f} {unit}"
+    for unit, unit_bytes in _UNITS.items():
+        if size_bytes >= unit_bytes:
+            return f"{size_bytes / unit_bytes:,.1f} {unit}"
     return f"{size_bytes} bytes"
 
 

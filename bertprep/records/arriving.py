@@ -79,8 +79,10 @@ class Arriving:
                 self._say(wanted)
             for number in wanted:
                 self._failed.pop(number, None)
-            first = [number for number in wanted if number not in self._under_way]
-            self._queue = deque(dict.fromkeys((*first, *self._queue)))
+            is_wanted = set(wanted)
+            expected = [number for number in self._queue if number in is_wanted]  # in the order in which they come
+            others = [number for number in wanted if number not in self._under_way]
+            self._queue = deque(dict.fromkeys((*expected, *others, *self._queue)))
             self._start()
             while any(number not in self._here for number in wanted):
                 for failed in (number for number in wanted if number in self._failed):

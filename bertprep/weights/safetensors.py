@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.mapped_file import MappedFile
+from bertprep.files.places import ObjectPath, hold_copy, local_copy
 from bertprep.untrusted import parse_json
 
 _LONGEST_HEADER = 100_000_000  # bytes, the limit of the format's own library
@@ -64,18 +65,36 @@ def to_float32(values: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The metadata of a file; most have none."""
-    with _mapped(path) as data:
-        header, _ = _read_header(path, data)
+    """The metadata of a file; most have none. Of an object only the header is read."""
+    if isinstance(path, ObjectPath):
+        header, _ = _read_header(path, _head_of(path))
+    else:
+        with _mapped(path) as data:
+            header, _ = _read_header(path, data)
     return dict(header.get("__metadata__", {}))
+
+
+def _head_of(path: ObjectPath) -> NDArray[np.uint8]:
+    """The bytes of an object up to the end of its header."""
+    from bertprep.files import object_store
+
+    try:
+        head = object_store.read_head(path, 8)
+        if len(head) == 8 and (size := struct.unpack("<Q", head)[0]) <= _LONGEST_HEADER:
+            head = object_store.read_head(path, 8 + size)
+    except OSError as error:
+        raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return np.frombuffer(head, np.uint8)
 
 
 @contextmanager
 def _mapped(path: Path) -> Iterator[NDArray[np.uint8]]:
     """The bytes of a file; raises after the block if it was truncated meanwhile."""
     try:
-        with path.open("rb") as file:
-            mapping = MappedFile(file) if path.stat().st_size else None
+        with (copy := local_copy(path)).open("rb") as file:
+            if copy is not path:
+                hold_copy(file)
+            mapping = MappedFile(file) if copy.stat().st_size else None
     except OSError as error:
         raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
     try:
@@ -116,7 +135,7 @@ def _view_array(path: Path, name: str, entry: Mapping[str, Any], data: NDArray[n
 
 
 def write_safetensors(path: Path, arrays: Mapping[str, NDArray[np.float32]], metadata: Mapping[str, str]) -> None:
-    """Write arrays by name as float32, with metadata."""
+    """Write arrays by name as float32, with metadata; a file or object that is there is replaced."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
     for name in sorted(arrays):
@@ -124,7 +143,7 @@ def write_safetensors(path: Path, arrays: Mapping[str, NDArray[np.float32]], met
         header[name] = {"dtype": "F32", "shape": list(arrays[name].shape), "data_offsets": [begin, end]}
     encoded = json.dumps(header, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % _ALIGNMENT)
-    with atomic_file(path) as file:
+    with atomic_file(path, replace=True) as file:
         file.write(struct.pack("<Q", len(encoded)) + encoded)
         for name in sorted(arrays):
             file.write(np.ascontiguousarray(arrays[name], "<f4").tobytes())

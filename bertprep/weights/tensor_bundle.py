@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from bertprep import kernels
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, explain_write_error
+from bertprep.files.places import local_copy, place
 from bertprep.protobuf import fixed, integer, message, read_fields
 from bertprep.records.formats import mask_checksum
 from bertprep.weights.safetensors import to_float32
@@ -55,7 +56,7 @@ class Entry:
 
 def find_prefix(path: Path) -> Path | None:
     """The prefix for a `path` that is a prefix or one of its files; None if there is no such checkpoint."""
-    prefix = Path(re.sub(r"\.(index|data-\d{5}-of-\d{5})$", "", str(path)))
+    prefix = place(re.sub(r"\.(index|data-\d{5}-of-\d{5})$", "", str(path)))
     return prefix if _index_of(prefix).is_file() else None
 
 
@@ -77,11 +78,11 @@ def newest_bundle(folder: Path, released: str) -> Path | None:
 
 
 def _index_of(prefix: Path) -> Path:
-    return Path(f"{prefix}{INDEX_SUFFIX}")
+    return place(f"{prefix}{INDEX_SUFFIX}")
 
 
 def _data_of(prefix: Path, shard: int, shards: int) -> Path:
-    return Path(f"{prefix}.data-{shard:05d}-of-{shards:05d}")
+    return place(f"{prefix}.data-{shard:05d}-of-{shards:05d}")
 
 
 def bundle_files(prefix: Path) -> tuple[Path, Path]:
@@ -124,14 +125,15 @@ class TensorBundle:
         stored = np.dtype(_STORED[entry.data_type])
         path = _data_of(self._prefix, entry.shard, self._shards)
         try:
-            file_bytes = path.stat().st_size
+            copy = local_copy(path)
+            file_bytes = copy.stat().st_size
             count = math.prod(entry.shape)
             if entry.size_bytes != count * stored.itemsize or entry.offset + entry.size_bytes > file_bytes:
                 raise BertprepError(
                     f"{path}: {name}: {count:,} values of {stored.itemsize} bytes; found {entry.size_bytes:,} bytes at "
                     f"{entry.offset:,} of {file_bytes:,}; the file is cut off or is not of its index, copy both again"
                 )
-            with path.open("rb") as file:
+            with copy.open("rb") as file:
                 file.seek(entry.offset)
                 values = np.fromfile(file, stored, count)
         except OSError as error:
