@@ -2,7 +2,9 @@
 
 A store has no rename and no lock, but a write is whole or not there, and "only if there is none" is a condition that it checks
 itself. So a file is one such write, with its sha256 in the object's metadata: the second writer of a file learns that it is
-there, compares the sums, and equal ones are success, also for its own write whose answer was lost.
+there, compares the sums, and equal ones are success, also for its own write whose answer was lost. Some stores refuse the
+condition or ignore it, which the first small write finds out: there an object is looked for before it is written, and of two
+writers in the same moment the last wins.
 
 Requests are retried with patience, as downloads are: a store that is busy or fails (500, 503 SlowDown, 429), a connection that
 is cut or silent. Addresses and credentials are those that obstore takes from the environment (AWS_ACCESS_KEY_ID,
@@ -14,15 +16,21 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import random
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from pathlib import PurePosixPath
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.patience import PASSING, TRIES, first_wait_seconds, silence_seconds, wait_seconds
 
 if TYPE_CHECKING:
     from bertprep.files.places import ObjectPath
@@ -35,13 +43,11 @@ ONE_PUT_BYTES = 1 << 30
 """The largest object that is written in one request, whose condition the store checks; larger ones go up in parts."""
 _PART_BYTES, _PARTS_AT_ONCE = 64 << 20, 4
 _MOST_DELETED = 1_000
+_MOST_TO_TRY_BYTES = 1 << 20  # of what is sent twice to see what a store does
 
-FIRST_WAIT = "BERTPREP_RETRY_SECONDS"
-"""The environment variable for the first wait, with which all other times scale, of downloads and uploads too."""
-TRIES = 8
-SILENCE_SECONDS, LEAST_SILENCE_SECONDS, LONGEST_WAIT = 30, 2.0, 64
 _SLOWEST_BYTES_PER_SECOND = 1_000_000
-_PASSING = frozenset({408, 409, 429, 500, 502, 503, 504})
+_PASSING = PASSING | {409}  # of two conditional writes in the same moment
+_PASSING_CODES = ("RequestTimeout",)  # which S3 gives the status 400
 _OF_PROVIDER = {
     "s3": (
         "S3Store", "AWS_ALLOW_HTTP",
@@ -64,6 +70,11 @@ SCHEMES = (*_OF_PROVIDER, MEMORY)
 Result = TypeVar("Result")
 _stores: dict[tuple[Any, ...], Any] = {}
 _memory: dict[str, Any] = {}
+_checks_conditions: dict[tuple[str, str], bool] = {}
+"""Of buckets: whether the store was seen to check "only if there is none"."""
+_without_conditions: set[tuple[str, str]] = set()
+"""Of stores that refuse a request with that condition."""
+_chance = random.Random()
 
 
 @dataclass(frozen=True)
@@ -89,13 +100,22 @@ def is_in_memory() -> bool:
 
 def forget() -> None:
     """Drop the clients, with their addresses and credentials."""
-    _stores.clear()
-    _memory.clear()
+    for known in (_stores, _memory, _checks_conditions, _without_conditions):
+        known.clear()
 
 
 def look(path: ObjectPath) -> Status:
     """The status of an object; raises `FileNotFoundError`."""
-    result = _call(path, lambda store, key: store.get(key, options={"head": True}))
+
+    def ask(store: Any, key: str) -> Any:
+        try:
+            return store.get(key, options={"head": True})
+        except Exception as error:
+            if re.search(r"status code: 40[03]", str(error)):  # an answer to HEAD has no body, and so no reason
+                store.get(key)
+            raise
+
+    result = _call(path, ask)
     return _status(result.meta, result.attributes.get(SHA256))
 
 
@@ -112,18 +132,24 @@ def inside(path: ObjectPath) -> dict[str, Status]:
     """The names in a folder: objects, and folders of them."""
     found = _call(path, lambda store, key: store.list_with_delimiter(key or None))
     objects = {each["path"].rpartition("/")[2]: _status(each) for each in found["objects"] if _below(path.key, each["path"])}
-    return {**objects, **{each.rpartition("/")[2]: Status(is_folder=True) for each in found["common_prefixes"]}}
+    folders = {each.rpartition("/")[2]: Status(is_folder=True) for each in found["common_prefixes"] if _below(path.key, each)}
+    return {**objects, **folders}
 
 
 def tree(path: ObjectPath) -> dict[str, Status]:
-    """All objects below a folder, by their names relative to it: a request for each thousand."""
+    """All objects below a folder, by their names relative to it: a request for each thousand.
+
+    An empty one that has the name of a folder marks it, as consoles do, and is left out.
+    """
 
     def everything(store: Any, key: str) -> dict[str, Status]:
         start = len(key) + 1 if key else 0
         pages: Iterator[list[Any]] = store.list(key or None)
         return {each["path"][start:]: _status(each) for page in pages for each in page if _below(key, each["path"])}
 
-    return _call(path, everything)
+    found = _call(path, everything)
+    folders = {str(above) for name in found for above in PurePosixPath(name).parents}
+    return {name: status for name, status in found.items() if status.size_bytes or name not in folders}
 
 
 def read(path: ObjectPath, most_bytes: int | None = None) -> tuple[Status, bytes | None]:
@@ -180,33 +206,49 @@ def put(path: ObjectPath, data: Any, sha256: str | None = None, *, replace: bool
 
     view = memoryview(data).cast("B")
     sha256 = sha256 or hashlib.sha256(view).hexdigest()
-    seconds = _silence_seconds() + len(view) / _SLOWEST_BYTES_PER_SECOND
+    seconds = silence_seconds() + len(view) / _SLOWEST_BYTES_PER_SECOND
     is_large = len(view) > ONE_PUT_BYTES
     attributes = {SHA256: sha256}
 
-    def write(store: Any, key: str) -> None:
-        mode = "overwrite" if replace or is_large else "create"
+    def write(store: Any, key: str, mode: str) -> None:
         more = {"use_multipart": is_large, "chunk_size": _PART_BYTES, "max_concurrency": _PARTS_AT_ONCE}
         store.put(key, view, attributes=attributes, mode=mode, **more)
 
-    def write_unconditionally(store: Any, key: str) -> None:
-        store.put(key, view, attributes=attributes, use_multipart=False)
-
+    bucket = (path.scheme, path.bucket)
     for _ in range(TRIES):
-        if is_large and not replace and (there := _sum_there(path)):
+        unsure = is_large or not _checks_conditions.get(bucket)
+        if unsure and not replace and (there := _sum_there(path)):
             return _compare(path, there, sha256)
+        mode = "overwrite" if replace or is_large or bucket in _without_conditions else "create"
         try:
-            _call(path, write, put_seconds=seconds)
+            _call(path, partial(write, mode=mode), put_seconds=seconds)
+            if mode == "create" and bucket not in _checks_conditions and len(view) <= _MOST_TO_TRY_BYTES:
+                _try_condition(path, partial(write, mode=mode))
             return True
         except AlreadyExistsError:
+            _checks_conditions[bucket] = True
             if there := _sum_there(path):
                 return _compare(path, there, sha256)
-        except _NoConditionError:  # of a store without them, the last writer wins
-            if there := _sum_there(path):
-                return _compare(path, there, sha256)
-            _call(path, write_unconditionally, put_seconds=seconds)
-            return True
+        except _NoConditionError:
+            if mode != "create":
+                raise
+            _without_conditions.add(bucket)
+        except FileNotFoundError:  # the answer to the end of a multipart upload was lost, or the parts have been removed
+            if (there := _sum_there(path)) == sha256:
+                return True
     raise BertprepError(f"{path}: is written and removed by others again and again; see that nothing else writes there")
+
+
+def _try_condition(path: ObjectPath, write: Callable[[Any, str], None]) -> None:
+    """Find out with an object just written whether the store checks "only if there is none": some do not, and say nothing."""
+    from obstore.exceptions import AlreadyExistsError
+
+    bucket = (path.scheme, path.bucket)
+    try:
+        _call(path, write)
+        _checks_conditions[bucket] = False
+    except AlreadyExistsError:
+        _checks_conditions[bucket] = True
 
 
 def _sum_there(path: ObjectPath) -> str | None:
@@ -269,32 +311,17 @@ class AnotherObjectError(BertprepError):
         return str(self.args[-1])
 
 
-class _NoConditionError(Exception):
-    """The store does not know "only if there is none"."""
+class _NoConditionError(BertprepError):
+    """The store cannot do what it is asked, such as "only if there is none"."""
 
 
 def _below(key: str, path: str) -> bool:
     """Whether an object lies below the folder; a folder's own empty object, which consoles make, does not."""
-    return path != key and path.startswith(f"{key}/" if key else "")
+    return path not in (key, "") and path.startswith(f"{key}/" if key else "")
 
 
 def _status(meta: Any, sha256: str | None = None) -> Status:
     return Status(meta["size"], int(meta["last_modified"].timestamp() * 1e9), meta["e_tag"], sha256)
-
-
-def first_wait_seconds() -> float:
-    """The first wait, which scales all other times."""
-    text = os.environ.get(FIRST_WAIT, "1")
-    try:
-        if (seconds := float(text)) > 0:
-            return seconds
-    except ValueError:
-        pass
-    raise BertprepError(f"{FIRST_WAIT}={text}: must be a number of seconds above 0")
-
-
-def _silence_seconds() -> float:
-    return max(SILENCE_SECONDS * first_wait_seconds(), LEAST_SILENCE_SECONDS)
 
 
 def _store(path: ObjectPath, put_seconds: float) -> Any:
@@ -316,7 +343,7 @@ def _store(path: ObjectPath, put_seconds: float) -> Any:
             _stores[name] = _memory.setdefault(path.bucket, obstore.store.MemoryStore())
             return _stores[name]
         kind, allow_http, *_ = _OF_PROVIDER[path.scheme]
-        unit, silence = first_wait_seconds(), _silence_seconds()
+        unit, silence = first_wait_seconds(), silence_seconds()
         backoff = {"init_backoff": timedelta(seconds=unit / 10), "max_backoff": timedelta(seconds=5 * unit), "base": 2}
         _stores[name] = getattr(obstore.store, kind)(
             path.bucket,
@@ -326,7 +353,8 @@ def _store(path: ObjectPath, put_seconds: float) -> Any:
                 "read_timeout": timedelta(seconds=seconds or silence),
                 "timeout": timedelta(seconds=seconds or 20 * silence),
             },
-            retry_config={"max_retries": 2, "backoff": backoff, "retry_timeout": timedelta(seconds=3 * (seconds or silence))},
+            # not after a silence, which is said
+            retry_config={"max_retries": 2, "backoff": backoff, "retry_timeout": timedelta(seconds=(seconds or silence) / 2)},
         )
     return _stores[name]
 
@@ -340,17 +368,36 @@ def _call(path: ObjectPath, action: Callable[[Any, str], Result], *, put_seconds
 
     for tried in range(1, TRIES + 1):
         try:
-            return action(_store(path, put_seconds), path.key)
+            return _interruptibly(partial(action, _store(path, put_seconds), path.key))
         except BertprepError:
             raise
         except Exception as error:
             trouble = _Trouble(path, error)
             if not trouble.passes or tried == TRIES:
                 raise trouble.explained(tried) from error
-            seconds = min(2 ** (tried - 1), LONGEST_WAIT) * first_wait_seconds()
+            seconds = wait_seconds(tried) * _chance.uniform(0.5, 1.5)  # a thousand tasks must not ask in the same moment again
             say(f"{path}: {trouble.why}; trying again in {seconds:.0f} s (try {tried + 1} of {TRIES})")
             time.sleep(seconds)
     raise AssertionError
+
+
+def _interruptibly(action: Callable[[], Result]) -> Result:
+    """The result of an action; in the main thread Ctrl-C ends the wait for it, which obstore itself would sit out."""
+    if threading.current_thread() is not threading.main_thread():
+        return action()
+    outcome: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
+
+    def act() -> None:
+        try:
+            outcome.put((True, action()))
+        except BaseException as error:
+            outcome.put((False, error))
+
+    threading.Thread(target=act, daemon=True).start()
+    is_good, result = outcome.get()
+    if not is_good:
+        raise result
+    return cast(Result, result)
 
 
 class _Trouble:
@@ -365,7 +412,9 @@ class _Trouble:
         self._text, self._status, self._code = text, int(status[1]) if status else 0, code[1] if code else ""
         is_generic = type(error).__name__ == "GenericError"
         is_final = "builder error" in text or "redirect" in text or self._has_no_credentials
-        self.passes = is_generic and (self._status in _PASSING if self._status else "HTTP error" in text and not is_final)
+        self.passes = is_generic and (
+            self._status in _PASSING or self._code in _PASSING_CODES if self._status else "HTTP error" in text and not is_final
+        )
         if self._status:
             answer = " ".join(filter(None, (self._code, f"({said[1]})" if said and said[1] else "")))
             self.why = " ".join(f"the store answers {self._status} {answer}".split())
@@ -396,11 +445,21 @@ class _Trouble:
         if name in ("AlreadyExistsError", "PreconditionError", "NotModifiedError"):
             return error
         if name == "NotSupportedError" or "not implemented" in self._text or self._status == 501:
-            return _NoConditionError()
+            return _NoConditionError(f"{path}: {self.why}; the store cannot do what it is asked; is it one of this kind?")
         if self._has_no_credentials:
             return BertprepError(f"{path}: there are no credentials for it; set {variables}")
         if "redirect" in self._text or self._code in ("PermanentRedirect", "AuthorizationHeaderMalformed"):
             return BertprepError(f"{bucket}: is in another region than {_region()}; set AWS_REGION to that of the bucket")
+        if "Expired" in self._code or self._code in ("InvalidToken", "TokenRefreshRequired"):
+            return BertprepError(f"{path}: {self.why}; the credentials have expired: renew them, and the same command resumes")
+        if self._code == "RequestTimeTooSkewed":
+            return BertprepError(f"{path}: {self.why}; this machine's clock is wrong: set it, and the same command resumes")
+        if "invalid path" in self._text:
+            found = re.search(r'[Pp]ath "([^"]*)"', self._text)
+            of = f" ({ascii(found[1])[:200]})" if found else ""
+            return BertprepError(
+                f"{path}: has an object below it whose name no path can be{of}; rename or remove that, or name a folder inside"
+            )
         if name in ("PermissionDeniedError", "UnauthenticatedError") or self._status in (401, 403):
             return BertprepError(
                 f"{path}: is not permitted, {self.why}; check the credentials in the environment, and what they may do there"

@@ -111,10 +111,10 @@ def _local(text: str) -> Path:
 
 
 def local_place(option: str, text: str | Path) -> Path:
-    """The same where only a path of this machine will do; raises `UsageError` for others."""
+    """The same where only a path of this machine will do; raises `UsageError` for a URL of a store."""
     path = place(text)
     if isinstance(path, ObjectPath):
-        raise UsageError(f"{option} {path}: must be a path of this machine; copy what is made there to the store")
+        raise UsageError(f"{option} {path}: must be a path of this machine, not a URL")
     return path
 
 

@@ -21,7 +21,7 @@ from bertprep.progress import SILENT, Reporter, say
 from bertprep.sources.streams import is_web
 from bertprep.sources.transfer.fetch import fetch, validator_of
 from bertprep.sources.transfer.http import TRIES_TO_LIST, Patience, RefusedError, Web
-from bertprep.sources.transfer.listing import OWN_FILES, Listing, RemoteFile, load_listing, missing, save_listing
+from bertprep.sources.transfer.listing import OWN_FILES, Listing, RemoteFile, check_on_disk, load_listing, missing, save_listing
 from bertprep.terminal import printable
 from bertprep.untrusted import check_name
 from bertprep.workspace.layout import Workspace
@@ -74,6 +74,7 @@ def fetch_web_file(url: str, workspace: Workspace, *, reporter: Reporter) -> Pat
             return folder / kept.files[0].name
         path = folder / listing.files[0].name
         if listing != kept:
+            check_on_disk(folder)
             path.unlink(missing_ok=True)
             save_listing(listing, folder)
         if listing != kept or not whole:
