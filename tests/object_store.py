@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from http.client import HTTPConnection
@@ -91,6 +92,13 @@ class Store:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """An empty bucket; copies of its objects are kept in `tmp_path`."""
+    with open_store(tmp_path, monkeypatch) as made:
+        yield made
+
+
+@contextmanager
+def open_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """An empty bucket; copies of its objects are kept in a folder."""
     made = Store("", f"bucket-{next(_BUCKETS)}")
     assert made.request("PUT", "") == 200
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(made))
@@ -105,7 +113,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
         "AWS_ALLOW_HTTP": "true",
         "AWS_REGION": "us-east-1",
         "BERTPREP_RETRY_SECONDS": "0.001",
-        places.CACHE: str(tmp_path / "copies of objects"),
+        places.CACHE: str(folder / "copies of objects"),
     }.items():
         monkeypatch.setenv(name, value)
     object_store.forget()
