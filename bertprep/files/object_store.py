@@ -16,7 +16,8 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,6 +34,7 @@ BLOCK_BYTES = 16 << 20
 ONE_PUT_BYTES = 1 << 30
 """The largest object that is written in one request, whose condition the store checks; larger ones go up in parts."""
 _PART_BYTES, _PARTS_AT_ONCE = 64 << 20, 4
+_MOST_DELETED = 1_000
 
 FIRST_WAIT = "BERTPREP_RETRY_SECONDS"
 """The environment variable for the first wait, with which all other times scale, of downloads and uploads too."""
@@ -146,6 +148,12 @@ def read_head(path: ObjectPath, size_bytes: int) -> bytes:
         raise
 
 
+def read_range(path: ObjectPath, start: int, size_bytes: int) -> bytes:
+    """So many bytes of an object from byte `start` on, fewer where it ends; raises `FileNotFoundError`."""
+    options = {"range": (start, start + size_bytes)}
+    return _call(path, lambda store, key: bytes(store.get(key, options=options).bytes()))
+
+
 def blocks(path: ObjectPath, status: Status) -> Iterator[bytes]:
     """The bytes of the object that has this status, a request for each block; raises `BertprepError` if it is replaced."""
     from obstore.exceptions import PreconditionError
@@ -235,6 +243,19 @@ def _compare(path: ObjectPath, there: str, sha256: str) -> bool:
 def delete(path: ObjectPath) -> None:
     """Remove an object; raises `FileNotFoundError` where the store says that there was none."""
     _call(path, lambda store, key: store.delete(key))
+
+
+def delete_all(folder: ObjectPath, names: Iterable[str]) -> None:
+    """Remove objects below a folder, by relative names, a request for each thousand; that some are gone is no error."""
+    keys = sorted(f"{folder.key}/{name}" for name in names)
+    for first in range(0, len(keys), _MOST_DELETED):
+        some = keys[first : first + _MOST_DELETED]
+        try:
+            _call(folder, lambda store, _, some=some: store.delete(some))  # type: ignore[misc]
+        except FileNotFoundError:  # of a store that has no request for many, and says so
+            for key in some:
+                with suppress(FileNotFoundError):
+                    _call(folder, lambda store, _, key=key: store.delete(key))  # type: ignore[misc]
 
 
 class AnotherObjectError(BertprepError):

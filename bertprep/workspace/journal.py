@@ -270,6 +270,10 @@ class Journal:
     def look(self, names: Collection[str] | None = None) -> None:
         """Find out which of these files, by default all, are finished: `done` has all of them from the beginning."""
 
+    def noted(self) -> set[str]:
+        """The names of all finished files, as far as a quick look tells."""
+        return set(self.done)
+
     def is_noted(self, name: str) -> bool:
         """Whether a file is finished, as far as a quick look tells."""
         return name in self.done

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.errors import BertprepError
+from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file, create_file, explain_write_error, remove_leftovers
 from bertprep.files.object_store import AnotherObjectError
-from bertprep.files.places import is_object, sizes_of
+from bertprep.files.places import ObjectPath, is_object, sizes_of
 from bertprep.progress import Reporter
 from bertprep.untrusted import (
     OBJECT,
@@ -42,6 +43,7 @@ from bertprep.workspace.manifest import (
     CLEANED_TEXT,
     JOURNAL_SUFFIX,
     KINDS,
+    MAPPED_TEXT,
     SCHEMA,
     TEXT_SHARDS,
     Manifest,
@@ -172,6 +174,10 @@ class Receipts:
         sizes = sizes_of(self.folder, found)
         self.done.update({name: facts for name, facts in found.items() if sizes.get(name) == facts["bytes"]})
 
+    def noted(self) -> set[str]:
+        """The names of all files that have a receipt, unchecked."""
+        return _listing(self._place)
+
     def is_noted(self, name: str) -> bool:
         """Whether a file has a receipt."""
         return self._path(name).exists()
@@ -209,7 +215,8 @@ class Receipts:
 
     def _versions(self, name: str) -> dict[str, str]:
         kind = self.header["kind"]
-        return _versions_of(*([] if kind == CLEANED_TEXT else ["sentencex"] if kind == TEXT_SHARDS else packages_of([name])))
+        splits = kind in (MAPPED_TEXT, TEXT_SHARDS)
+        return _versions_of(*([] if kind == CLEANED_TEXT else ["sentencex"] if splits else packages_of([name])))
 
     def _compare(self, name: str, sha256: str) -> None:
         theirs = self._read(name)
@@ -307,13 +314,17 @@ def sweep(folder: Path, finished: Manifest, owned: Iterable[Path] = ()) -> None:
     if not is_object(folder) and not place.is_dir():
         return
     there = _listing(place)
+    is_all = there <= finished.files.keys()
     try:
+        if isinstance(place, ObjectPath):
+            object_store.delete_all(place, [name + _SUFFIX for name in there & finished.files.keys()])
+            if is_all:
+                place.joinpath(_SETTINGS).unlink(missing_ok=True)
+            return
         for name in there & finished.files.keys():
             (place / (name + _SUFFIX)).unlink(missing_ok=True)
-        if there <= finished.files.keys():
+        if is_all:
             (place / _SETTINGS).unlink(missing_ok=True)
-        if is_object(folder):
-            return
         for each in (place, *owned):
             remove_leftovers(each)
         for inside in sorted((path for path in place.rglob("*") if path.is_dir()), reverse=True):
