@@ -6,12 +6,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertprep.commands import add_vocab, add_workdir, add_workers
+from bertprep.commands import add_engine, add_vocab, add_workdir, add_workers
 from bertprep.commands.validate import validate
 from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.places import place
 from bertprep.options import how_many
+from bertprep.pool import LOCAL
 from bertprep.progress import Reporter, say
 from bertprep.terminal import tell
 from bertprep.workspace.manifest import TEXT_SHARDS
@@ -34,6 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_workdir(parser)
     add_workers(parser)
+    add_engine(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -45,6 +47,7 @@ def run(options: argparse.Namespace) -> None:
         sample=options.sample,
         workdir=options.workdir,
         workers=options.workers,
+        engine=options.engine,
         progress=True,
     )
     tell(str(page_path))
@@ -58,6 +61,7 @@ def report(
     sample: int | None = None,
     workdir: Path | str = "data",
     workers: int | None = None,
+    engine: str = LOCAL,
     progress: bool = False,
 ) -> Path:
     """Write a report on the records in a folder, or on the newest of a workspace; returns its path.
@@ -83,7 +87,8 @@ def report(
     target = place(output) if output is not None else data_set.home.folder / REPORT
     check_target("--output", target, ".html")
     named = [path] if path is not None and place(path).is_file() else [data_set.folder]
-    outcome = _of_folder(validate(named, vocab=vocab, sample=sample, workers=workers, progress=progress), data_set.folder)
+    checked = validate(named, vocab=vocab, sample=sample, workers=workers, engine=engine, progress=progress)
+    outcome = _of_folder(checked, data_set.folder)
     vocabulary_path = place(vocab) if vocab is not None else outcome.vocabulary
     vocabulary = load_vocabulary(vocabulary_path) if vocabulary_path is not None else None
     if reporter.enabled:

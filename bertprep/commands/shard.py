@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bertprep.commands import add_corpus, add_engine, add_part, add_verify, add_workers, part_of, split_rows, tell_finished
 from bertprep.config import HASH, ShardSettings
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.places import place
+from bertprep.files.places import is_object, place
 from bertprep.options import add_options as add_settings
 from bertprep.options import read_options
 from bertprep.pool import LOCAL, choose_workers

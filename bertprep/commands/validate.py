@@ -111,7 +111,7 @@ def validate(
     for note in (note for data_set in data_sets for note in data_set.notes):
         reporter.say(note)
     vocabulary = load_vocabulary(place(vocab)) if vocab is not None else None
-    workers = pool.choose_workers(workers, engine)
+    workers = pool.choose_workers(workers, engine, read=[data_set.folder for data_set in data_sets])
     kernels.load()  # before workers are forked, so that they share it
     with reporter.progress("validate", sum(len(s.files) for s in data_sets), "files") as shown:
         return [
