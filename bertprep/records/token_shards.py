@@ -17,6 +17,7 @@ import io
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,32 @@ def token_files(path: Path) -> dict[TokenFile, Path]:
     return {each: path.with_name(f"{path.name.rpartition('.')[0]}.{each}") for each in TokenFile}
 
 
+@dataclass(frozen=True)
+class TokenShard:
+    """A token shard of which a manifest tells, or that was looked at: where it is, and what text it was made of.
+
+    `text` is the name, size in bytes and CRC-32C of the text, or where nothing is known of that, of both files. `sums` are the
+    sha256s of the two files. `is_foreign` where no manifest tells that its sequences are sentences.
+    """
+
+    bin: Path
+    text: dict[str, Any]
+    sums: dict[TokenFile, str] | None = None
+    is_foreign: bool = False
+
+    @property
+    def identity(self) -> tuple[int, str]:
+        """Size and CRC-32C of the text."""
+        return self.text["bytes"], self.text["crc32c"]
+
+    def read(self, vocabulary: Vocabulary) -> TokenizedShard:
+        """The tokens, fit to make pairs of; raises `BertprepError` as `read_token_shard` does, or where a sha256 differs."""
+        shard = read_token_shard(self.bin, vocabulary, self.sums)
+        if self.is_foreign:
+            check_sentences(self.bin, shard)
+        return shard
+
+
 def write_token_shard(
     shard: TokenizedShard, paths: Mapping[TokenFile, Path], *, vocabulary_tokens: int
 ) -> dict[TokenFile, WrittenFile]:
@@ -91,17 +118,19 @@ def write_token_shard(
     return written
 
 
-def read_token_shard(path: Path, vocabulary: Vocabulary | None = None) -> TokenizedShard:
+def read_token_shard(
+    path: Path, vocabulary: Vocabulary | None = None, sums: Mapping[TokenFile, str] | None = None
+) -> TokenizedShard:
     """Read a token shard, of which `path` names either file; sequences and documents without tokens are dropped.
 
     Of its text nothing is known: `text_bytes` and `text_crc32c` are 0. With the `vocabulary` each token is checked to be one
     that text can give, which whoever hands the shard to a kernel must ask for. Raises `BertprepError` where a file is missing
-    or cannot be read, the two do not fit each other, or there is no document.
+    or cannot be read, has not its sha256 of `sums`, the two do not fit each other, or there is no document.
     """
     files = token_files(path)
     bin_path, idx_path = files[TokenFile.BIN], files[TokenFile.IDX]
-    numbers, lengths, document_indices = _read_index(idx_path)
-    tokens = _read_tokens(bin_path, idx_path, numbers, int(lengths.sum()))
+    numbers, lengths, document_indices = _read_index(idx_path, sums)
+    tokens = _read_tokens(bin_path, idx_path, numbers, int(lengths.sum()), sums)
     held = lengths > 0
     documents = np.concatenate([[0], np.cumsum(held)])[document_indices]
     documents = documents[np.diff(documents, prepend=-1) > 0]
@@ -130,7 +159,7 @@ def check_sentences(path: Path, shard: TokenizedShard) -> None:
         )
 
 
-def _read_index(path: Path) -> tuple[np.dtype[Any], NDArray[np.int32], NDArray[np.int64]]:
+def _read_index(path: Path, sums: Mapping[TokenFile, str] | None) -> tuple[np.dtype[Any], NDArray[np.int32], NDArray[np.int64]]:
     """(type of the numbers, lengths of the sequences in tokens, document indices) of an .idx, of which all is checked."""
     with _opened(path) as (file, size):
         head = _read(path, file, min(size, _HEADER.itemsize))
@@ -152,7 +181,8 @@ def _read_index(path: Path) -> tuple[np.dtype[Any], NDArray[np.int32], NDArray[n
                 f"{path}: has {size:,} bytes, expected {expected:,} for its {n:,} sequences and {m:,} document indices; it was "
                 f"cut short, or is damaged; {_MADE_AGAIN}"
             )
-        rest = _read(path, file, expected - _HEADER.itemsize)
+        rest = _read(path, file, size - _HEADER.itemsize)
+    _check_sum(path, sums[TokenFile.IDX] if sums else None, head, rest)
     numbers = np.dtype(_CODES[code])
     lengths = np.frombuffer(rest, "<i4", n)
     pointers = np.frombuffer(rest, "<i8", n, 4 * n)
@@ -174,7 +204,9 @@ def _read_index(path: Path) -> tuple[np.dtype[Any], NDArray[np.int32], NDArray[n
     return numbers, lengths, indices
 
 
-def _read_tokens(path: Path, index: Path, numbers: np.dtype[Any], count: int) -> NDArray[np.int32]:
+def _read_tokens(
+    path: Path, index: Path, numbers: np.dtype[Any], count: int, sums: Mapping[TokenFile, str] | None
+) -> NDArray[np.int32]:
     """The `count` numbers of a .bin, none negative or beyond any vocabulary."""
     with _opened(path) as (file, size):
         if size != (expected := count * numbers.itemsize):
@@ -182,7 +214,9 @@ def _read_tokens(path: Path, index: Path, numbers: np.dtype[Any], count: int) ->
                 f"{path}: has {size:,} bytes, expected {expected:,} for the tokens that {index.name} lists: the two do not fit "
                 f"each other, or one was cut short; {_MADE_AGAIN}"
             )
-        tokens = np.frombuffer(_read(path, file, size), numbers)
+        data = _read(path, file, size)
+    _check_sum(path, sums[TokenFile.BIN] if sums else None, data)
+    tokens = np.frombuffer(data, numbers)
     if numbers not in (np.uint8, np.uint16) and count and not (tokens.min() >= 0 and tokens.max() < MOST_TOKENS):
         at = int(((tokens < 0) | (tokens >= MOST_TOKENS)).argmax(axis=0))
         raise BertprepError(
@@ -222,6 +256,19 @@ def _read(path: Path, file: io.RawIOBase, count: int) -> bytearray:
                 )
             read += more
     return data
+
+
+def _check_sum(path: Path, expected: str | None, *parts: bytearray) -> None:
+    if expected is None:
+        return
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    if digest.hexdigest() != expected:
+        raise BertprepError(
+            f"{path}: has sha256 {digest.hexdigest()[:16]}..., expected {expected[:16]}... by its manifest; bertprep tokenize "
+            "--verify makes it again"
+        )
 
 
 def _check_tokens(path: Path, tokens: NDArray[np.int32], vocabulary: Vocabulary) -> None:
