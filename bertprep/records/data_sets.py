@@ -31,7 +31,7 @@ from bertprep.files.places import open_head, place, real_path, sizes_of
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.records.arrow_reader import has_records
 from bertprep.records.formats import find_format
-from bertprep.records.token_shards import TokenFile, TokenShard, has_index, token_files
+from bertprep.records.token_shards import TokenFile, has_index, token_files
 from bertprep.untrusted import CORPUS
 from bertprep.workspace.layout import (
     DEV,
@@ -233,16 +233,6 @@ def find_token_shards(paths: Sequence[Path]) -> DataSet:
     if len(paths) > 1 and len(found) > 1:
         raise UsageError(f"{paths[1]}: lies elsewhere than {paths[0]}; name the token shards of one folder")
     return _finished(paths[0], *_choose(paths[0], found, ()))
-
-
-def token_shard(data_set: DataSet, name: str) -> TokenShard:
-    """One of the token shards of a data set, with what the manifest says of it."""
-    path = data_set.folder / name
-    facts = data_set.manifest.files if data_set.manifest else {}
-    names = {each: file.relative_to(data_set.folder).as_posix() for each, file in token_files(path).items()}
-    if not facts.keys() >= set(names.values()):
-        return TokenShard(path)
-    return TokenShard(path, facts[name].get("text"), {each: facts[file]["sha256"] for each, file in names.items()})
 
 
 def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabulary:

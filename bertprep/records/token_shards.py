@@ -31,6 +31,7 @@ from bertprep.files.places import local_copy, open_head
 from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.instances.vocabulary import MOST_TOKENS, Vocabulary
 from bertprep.records.writer import WrittenFile
+from bertprep.workspace.manifest import Manifest
 
 MAGIC = b"MMIDIDX\0\0"
 _HEADER = np.dtype([("magic", "S9"), ("version", "<u8"), ("code", "u1"), ("sequences", "<u8"), ("indices", "<u8")])
@@ -70,6 +71,17 @@ class TokenShard:
     bin: Path
     text: dict[str, Any] | None = None
     sums: dict[TokenFile, str] | None = None
+
+    @classmethod
+    def of(cls, folder: Path, name: str, manifest: Manifest | None) -> TokenShard:
+        """The token shard with this .bin, relative to the folder, and what the folder's manifest, if it has one, says of it."""
+        files = token_files(Path(name))
+        facts = manifest.files if manifest else {}
+        if not facts.keys() >= {path.as_posix() for path in files.values()}:
+            return cls(folder / name)
+        return cls(
+            folder / name, facts[name].get("text"), {each: facts[path.as_posix()]["sha256"] for each, path in files.items()}
+        )
 
     def read(self, vocabulary: Vocabulary, *, pairs: bool = True) -> TokenizedShard:
         """The tokens, to make `pairs` of sentences of or not; raises as `read_token_shard` and `check_sentences` do."""
