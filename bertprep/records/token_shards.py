@@ -17,6 +17,7 @@ import io
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,11 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
-from bertprep.files.places import local_copy
+from bertprep.files.places import local_copy, open_head
 from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.instances.vocabulary import MOST_TOKENS, Vocabulary
 from bertprep.records.writer import WrittenFile
+from bertprep.workspace.manifest import Manifest
 
 MAGIC = b"MMIDIDX\0\0"
 _HEADER = np.dtype([("magic", "S9"), ("version", "<u8"), ("code", "u1"), ("sequences", "<u8"), ("indices", "<u8")])
@@ -57,6 +59,45 @@ def token_files(path: Path) -> dict[TokenFile, Path]:
     ['x_00000.bin', 'x_00000.idx']
     """
     return {each: path.with_name(f"{path.name.rpartition('.')[0]}.{each}") for each in TokenFile}
+
+
+@dataclass(frozen=True)
+class TokenShard:
+    """A token shard, and what its manifest says: the name, size and CRC-32C of its text, and the sha256s of both files.
+
+    Both are None where there is no manifest.
+    """
+
+    bin: Path
+    text: dict[str, Any] | None = None
+    sums: dict[TokenFile, str] | None = None
+
+    @classmethod
+    def of(cls, folder: Path, name: str, manifest: Manifest | None) -> TokenShard:
+        """The token shard with this .bin, relative to the folder, and what the folder's manifest, if it has one, says of it."""
+        files = token_files(Path(name))
+        facts = manifest.files if manifest else {}
+        if not facts.keys() >= {path.as_posix() for path in files.values()}:
+            return cls(folder / name)
+        return cls(
+            folder / name, facts[name].get("text"), {each: facts[path.as_posix()]["sha256"] for each, path in files.items()}
+        )
+
+    def read(self, vocabulary: Vocabulary, *, pairs: bool = True) -> TokenizedShard:
+        """The tokens, to make `pairs` of sentences of or not; raises as `read_token_shard` and `check_sentences` do."""
+        shard = read_token_shard(self.bin, vocabulary, self.sums)
+        if pairs and self.sums is None:
+            check_sentences(self.bin, shard)
+        return shard
+
+
+def has_index(path: Path) -> bool:
+    """Whether a file is the .idx of a token shard, or there is one beside a .bin, as far as their beginning tells."""
+    try:
+        with open_head(token_files(path)[TokenFile.IDX]) as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
 
 
 def write_token_shard(
@@ -91,17 +132,19 @@ def write_token_shard(
     return written
 
 
-def read_token_shard(path: Path, vocabulary: Vocabulary | None = None) -> TokenizedShard:
+def read_token_shard(
+    path: Path, vocabulary: Vocabulary | None = None, sums: Mapping[TokenFile, str] | None = None
+) -> TokenizedShard:
     """Read a token shard, of which `path` names either file; sequences and documents without tokens are dropped.
 
     Of its text nothing is known: `text_bytes` and `text_crc32c` are 0. With the `vocabulary` each token is checked to be one
     that text can give, which whoever hands the shard to a kernel must ask for. Raises `BertprepError` where a file is missing
-    or cannot be read, the two do not fit each other, or there is no document.
+    or cannot be read, has not its sha256 of `sums`, the two do not fit each other, or there is no document.
     """
     files = token_files(path)
     bin_path, idx_path = files[TokenFile.BIN], files[TokenFile.IDX]
-    numbers, lengths, document_indices = _read_index(idx_path)
-    tokens = _read_tokens(bin_path, idx_path, numbers, int(lengths.sum()))
+    numbers, lengths, document_indices = _read_index(idx_path, sums)
+    tokens = _read_tokens(bin_path, idx_path, numbers, int(lengths.sum()), sums)
     held = lengths > 0
     documents = np.concatenate([[0], np.cumsum(held)])[document_indices]
     documents = documents[np.diff(documents, prepend=-1) > 0]
@@ -130,7 +173,7 @@ def check_sentences(path: Path, shard: TokenizedShard) -> None:
         )
 
 
-def _read_index(path: Path) -> tuple[np.dtype[Any], NDArray[np.int32], NDArray[np.int64]]:
+def _read_index(path: Path, sums: Mapping[TokenFile, str] | None) -> tuple[np.dtype[Any], NDArray[np.int32], NDArray[np.int64]]:
     """(type of the numbers, lengths of the sequences in tokens, document indices) of an .idx, of which all is checked."""
     with _opened(path) as (file, size):
         head = _read(path, file, min(size, _HEADER.itemsize))
@@ -152,7 +195,8 @@ def _read_index(path: Path) -> tuple[np.dtype[Any], NDArray[np.int32], NDArray[n
                 f"{path}: has {size:,} bytes, expected {expected:,} for its {n:,} sequences and {m:,} document indices; it was "
                 f"cut short, or is damaged; {_MADE_AGAIN}"
             )
-        rest = _read(path, file, expected - _HEADER.itemsize)
+        rest = _read(path, file, size - _HEADER.itemsize)
+    _check_sum(path, sums[TokenFile.IDX] if sums else None, head, rest)
     numbers = np.dtype(_CODES[code])
     lengths = np.frombuffer(rest, "<i4", n)
     pointers = np.frombuffer(rest, "<i8", n, 4 * n)
@@ -174,7 +218,9 @@ def _read_index(path: Path) -> tuple[np.dtype[Any], NDArray[np.int32], NDArray[n
     return numbers, lengths, indices
 
 
-def _read_tokens(path: Path, index: Path, numbers: np.dtype[Any], count: int) -> NDArray[np.int32]:
+def _read_tokens(
+    path: Path, index: Path, numbers: np.dtype[Any], count: int, sums: Mapping[TokenFile, str] | None
+) -> NDArray[np.int32]:
     """The `count` numbers of a .bin, none negative or beyond any vocabulary."""
     with _opened(path) as (file, size):
         if size != (expected := count * numbers.itemsize):
@@ -182,7 +228,9 @@ def _read_tokens(path: Path, index: Path, numbers: np.dtype[Any], count: int) ->
                 f"{path}: has {size:,} bytes, expected {expected:,} for the tokens that {index.name} lists: the two do not fit "
                 f"each other, or one was cut short; {_MADE_AGAIN}"
             )
-        tokens = np.frombuffer(_read(path, file, size), numbers)
+        data = _read(path, file, size)
+    _check_sum(path, sums[TokenFile.BIN] if sums else None, data)
+    tokens = np.frombuffer(data, numbers)
     if numbers not in (np.uint8, np.uint16) and count and not (tokens.min() >= 0 and tokens.max() < MOST_TOKENS):
         at = int(((tokens < 0) | (tokens >= MOST_TOKENS)).argmax(axis=0))
         raise BertprepError(
@@ -222,6 +270,19 @@ def _read(path: Path, file: io.RawIOBase, count: int) -> bytearray:
                 )
             read += more
     return data
+
+
+def _check_sum(path: Path, expected: str | None, *parts: bytearray) -> None:
+    if expected is None:
+        return
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    if digest.hexdigest() != expected:
+        raise BertprepError(
+            f"{path}: has sha256 {digest.hexdigest()[:16]}..., expected {expected[:16]}... by its manifest; bertprep tokenize "
+            "--verify makes it again"
+        )
 
 
 def _check_tokens(path: Path, tokens: NDArray[np.int32], vocabulary: Vocabulary) -> None:
