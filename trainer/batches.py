@@ -2,7 +2,7 @@
 
     position   step * global batch + row: how many records came before, over all epochs
     epoch      position // records
-    number     permute(position % records), the order of that epoch (trainer.permutation)
+    number     permute(position % records), the order of that epoch (bertprep.records.order)
 
 So every record comes once in each epoch, and an epoch that does not end with a batch is continued by the next one, in the same
 batch: nothing is dropped, and the step is all that a checkpoint need hold of the position in the data. The rows of a global
@@ -34,7 +34,7 @@ from bertprep.records import Examples
 from bertprep.records.record_set import BadRecordError, RecordSet, blank
 from bertprep.workspace.layout import TEST, TRAINING
 from trainer.engines import Engine
-from trainer.permutation import permute
+from bertprep.records.order import permute
 from trainer.prefetch import ReadyBatches
 from trainer.settings import Phase, RunSettings
 

@@ -38,6 +38,7 @@ _SOURCES = (
     "encode",
     "encode_examples",
     "columns",
+    "live",
     "deflate",
     "varints",
     "messages",
