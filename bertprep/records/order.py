@@ -64,6 +64,21 @@ class Shards(Protocol):
         """The numbers of records of shards in an epoch."""
 
 
+class FixedShards:
+    """Shards whose records are numbered through, one shard after another, and are the same in each epoch."""
+
+    def __init__(self, records: NDArray[np.int64]) -> None:
+        self.shards, self._records = len(records), records
+        self._starts = np.cumsum(records) - records
+
+    def counts(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:  # noqa: ARG002 - all have the same
+        return self._records[shards]
+
+    def numbers_of(self, epoch: int, shards: NDArray[np.int64], records: NDArray[np.int64]) -> NDArray[np.int64]:  # noqa: ARG002
+        numbers: NDArray[np.int64] = self._starts[shards] + records
+        return numbers
+
+
 class ShardOrder:
     """Shards in permuted order, taken `group` at a time, and of each group all records permuted together.
 

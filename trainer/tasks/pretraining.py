@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from bertprep.errors import BertprepError
 from bertprep.progress import say
 from bertprep.records import Examples, PretrainingExamples
-from bertprep.records.record_set import RecordSet
+from bertprep.records.record_set import Records, RecordSet
 from bertprep.weights import google_names
 from bertprep.workspace.layout import TEST
 from trainer.model_config import ModelConfig
@@ -72,7 +72,7 @@ class _Pretraining:
         return 3 * 2 * (encoder_flops(model, seq) + heads)  # backward takes twice what forward takes
 
     def baseline(
-        self, training: RecordSet, test: RecordSet, model: ModelConfig, *, test_sequences: int
+        self, training: Records, test: Records, model: ModelConfig, *, test_sequences: int
     ) -> dict[str, float | None]:
         try:
             loss = unigram_loss(training, test, vocab_size=model.vocab_size, test_sequences=test_sequences)
