@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bertprep.commands.report import report as report
     from bertprep.commands.shard import shard as shard
     from bertprep.commands.task_records import create_task as create_task
+    from bertprep.commands.tokenize import tokenize as tokenize
     from bertprep.commands.validate import validate as validate
     from bertprep.commands.vocab import train_vocabulary_of as train_vocabulary_of
     from bertprep.config import Dialect as Dialect
@@ -56,6 +57,7 @@ _HOME = {
     "push": "bertprep.commands.push",
     "report": "bertprep.commands.report",
     "shard": "bertprep.commands.shard",
+    "tokenize": "bertprep.commands.tokenize",
     "train_vocabulary_of": "bertprep.commands.vocab",
     "validate": "bertprep.commands.validate",
 }
