@@ -22,7 +22,8 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, overload
@@ -32,8 +33,9 @@ from numpy.typing import NDArray
 
 from bertprep import kernels, pool
 from bertprep.config import InstanceSettings
-from bertprep.errors import BertprepError
-from bertprep.instances import Instances, TokenizedShard, Vocabulary, generate_instances
+from bertprep.errors import UsageError
+from bertprep.files.places import place
+from bertprep.instances import Instances, generate_instances
 from bertprep.kernels.numbers import LIVE_WIDTH
 from bertprep.progress import SILENT, Reporter
 from bertprep.records.columns import Columns, to_columns
@@ -42,6 +44,8 @@ from bertprep.records.order import ShardOrder
 from bertprep.records.record_dataset import RecordBatch, Row
 from bertprep.records.record_set import BadRecordError
 from bertprep.records.shard_counts import ShardCounts
+from bertprep.records.token_sets import find_token_set
+from bertprep.workspace.layout import TOKENS, TRAINING
 
 DEFAULT_GROUP = 8
 """Shards whose examples are shuffled together."""
@@ -63,18 +67,6 @@ def epoch_seed(settings: InstanceSettings, *, epoch: int, shard: int) -> int:
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big")
 
 
-@dataclass(frozen=True)
-class TokenShards:
-    """The token shards of a split and how they are read; `sha256` stands for the content of all."""
-
-    folder: Path  # of the data set
-    paths: tuple[Path, ...]
-    numbers: tuple[int, ...]  # of the shards, which their seeds depend on
-    read: Callable[[Path], TokenizedShard]
-    sha256: str
-    is_foreign: bool = False  # not `tokenize`'s, so that it is not known whether a sequence is a sentence
-
-
 class LiveExamples:
     """The examples of the token shards of a split; any thread may read, one at a time. Use as a context manager, or `close`.
 
@@ -85,20 +77,37 @@ class LiveExamples:
 
     def __init__(
         self,
-        shards: TokenShards,
-        vocabulary: Vocabulary,
-        settings: InstanceSettings,
+        data: Path | str | Sequence[Path | str],
+        split: str = TRAINING,
         *,
+        settings: InstanceSettings | None = None,
+        vocab: Path | str | None = None,
         seed: int = 12345,
         shuffle_shards: int = DEFAULT_GROUP,
         repeat_epochs: bool = False,
         reporter: Reporter = SILENT,
     ) -> None:
-        """`seed` is that of the order; that of the examples is in `settings`."""
-        self.token_shards, self.vocabulary, self.settings = shards, vocabulary, settings
+        """`data` are folders of token shards, whose shards come one folder after another; `vocab` if there is none beside them.
+
+        `settings` are those of `create`, of which `cased` is the token shards' own; `seed` is that of the order.
+        """
+        folders = [data] if isinstance(data, Path | str) else list(data)
+        if not folders:
+            raise UsageError("no data; name at least one folder of token shards")
+        sets = [find_token_set(place(folder)) for folder in folders]
+        self.vocabulary = sets[0].vocabulary(place(vocab) if vocab is not None else None)
+        for other in sets[1:]:
+            other.vocabulary(self.vocabulary.path)
+        self.settings = replace(settings or InstanceSettings(), cased=bool(sets[0].cased))
+        self.folder, self.split = sets[0].folder, split
+        of_sets = [each.shards(split) for each in sets]
+        self.token_shards = tuple(shard for of_set in of_sets for shard in of_set)
+        self._shard_numbers = tuple(number for of_set in of_sets for number in range(len(of_set)))  # their seeds depend on these
+        self._tokens_sha256 = [each.sha256(split) for each in sets]
         self.seed, self.shuffle_shards, self.repeat_epochs = seed, shuffle_shards, repeat_epochs
-        self.kind, self.seq, self.pred = self.shape = Shape(PretrainingExamples, settings.seq, settings.pred)
-        self.shards = len(shards.paths)
+        self.shape = _shape_of(self.settings)
+        self.kind, self.seq, self.pred = self.shape
+        self.shards = len(self.token_shards)
         self.epoch = 0
         self.order = self._of_epoch = ShardOrder(self, seed=seed, group=shuffle_shards)
         self._reporter = reporter
@@ -108,7 +117,7 @@ class LiveExamples:
     def _open(self) -> None:
         """What a process has for itself: a fork has neither its parent's threads nor a use for its memory."""
         self._process, self._lock = os.getpid(), threading.Lock()
-        self._counts = ShardCounts(self.token_shards.folder, self._key(), self.shards)
+        self._counts = ShardCounts(self.folder, self.sha256, self.shards)
         self._ordered, self._first, self._ahead = _Memory(), _Memory(), _Ahead(self._make_group)
 
     def __enter__(self) -> LiveExamples:
@@ -134,7 +143,7 @@ class LiveExamples:
         self._open()
 
     def __repr__(self) -> str:
-        return f"LiveExamples({self.token_shards.folder}: {self.shards:,} shards, examples of {self.seq} tokens)"
+        return f"LiveExamples({self.folder}: {self.shards:,} shards, examples of {self.seq} tokens)"
 
     def set_epoch(self, epoch: int) -> None:
         """Let `live[position]` and `len` be of another epoch."""
@@ -186,10 +195,16 @@ class LiveExamples:
 
     # --- what the trainer reads, as it reads a `RecordSet`: numbers below len(live) are `create`'s records in their order
 
+    @cached_property
+    def sha256(self) -> str:
+        """Of all that the examples depend on, and their order apart; a generator that draws otherwise has another number here."""
+        made_of = {"settings": asdict(self.settings), "vocabulary": self.vocabulary.sha256, "shards": self._tokens_sha256}
+        return hashlib.sha256(json.dumps({"generator": 1, **made_of}, sort_keys=True).encode()).hexdigest()
+
     @property
     def formats(self) -> list[str]:
         """What `RecordSet.formats` says."""
-        return ["tokens"]
+        return [TOKENS]
 
     def numbers_of(self, epoch: int, shards: NDArray[np.int64], records: NDArray[np.int64]) -> NDArray[np.int64]:
         """Numbers with epoch, shard and record in their bits, above those of `create`'s records."""
@@ -203,7 +218,7 @@ class LiveExamples:
     def place_of(self, number: int) -> tuple[Path, int]:
         """The token shard that an example is made of, and its number among the shard's: what an error or a log names."""
         keys, records = self._located(np.array([number], np.int64))
-        return self.token_shards.paths[self._of_key(int(keys[0]))[1]], int(records[0])
+        return self.token_shards[self._of_key(int(keys[0]))[1]].bin, int(records[0])
 
     def gather_good(self, examples: Examples, numbers: NDArray[np.int64], *, row: int = 0) -> list[BadRecordError]:
         """As `gather_into`; no example is bad by itself."""
@@ -319,19 +334,9 @@ class LiveExamples:
     def _make(self, key: int) -> Instances:
         """The instances of a shard in an epoch."""
         epoch, shard = self._of_key(key)
-        path, words = self.token_shards.paths[shard], self.vocabulary
-        tokens = self.token_shards.read(path)
-        if (highest := int(tokens.tokens.max(initial=0))) >= len(words) or int(tokens.tokens.min(initial=0)) < 0:
-            raise BertprepError(
-                f"{path}: has the token {highest:,}, expected numbers below the {len(words):,} tokens of {words.path}; "
-                "name the vocabulary that it was made with"
-            )
-        if tokens.sentences == tokens.documents and self.token_shards.is_foreign:
-            raise BertprepError(
-                f"{path}: has one sequence for each of its {tokens.documents:,} documents, expected one for each sentence, of "
-                "which pairs are made; bertprep tokenize makes such shards, --pairs none takes these"
-            )
-        seed = epoch_seed(self.settings, epoch=self._seeded(epoch), shard=self.token_shards.numbers[shard])
+        of_shard, words = self.token_shards[shard], self.vocabulary
+        tokens = of_shard.read(words)
+        seed = epoch_seed(self.settings, epoch=self._seeded(epoch), shard=self._shard_numbers[shard])
         instances = generate_instances(tokens, words, self.settings, seed=seed)
         self._counts.tell(self._seeded(epoch), shard, len(instances))
         return instances
@@ -340,10 +345,9 @@ class LiveExamples:
         if self._process != os.getpid():
             self._open()
 
-    def _key(self) -> str:
-        """What the counts depend on; a generator that draws otherwise must have another number here."""
-        made_of = {"settings": asdict(self.settings), "vocabulary": self.vocabulary.sha256, "shards": self.token_shards.sha256}
-        return hashlib.sha256(json.dumps({"generator": 1, **made_of}, sort_keys=True).encode()).hexdigest()
+
+def _shape_of(settings: InstanceSettings) -> Shape:
+    return Shape(PretrainingExamples, settings.seq, settings.pred)
 
 
 class _Memory:
