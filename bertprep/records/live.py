@@ -70,9 +70,9 @@ def epoch_seed(settings: InstanceSettings, *, epoch: int, shard: int) -> int:
 class LiveExamples:
     """The examples of the token shards of a split; any thread may read, one at a time. Use as a context manager, or `close`.
 
-    `live[position]` is the example at that position of the order of an epoch, the first or that of `set_epoch`, and `len` counts
-    that epoch; positions that follow each other cost least. Raises `BertprepError` where a shard cannot be read or does not fit
-    the vocabulary.
+    `live[position]` is the example at that position of the order of an epoch, the first or that of `set_epoch`, and `len`
+    counts that epoch; positions that follow each other cost least. Raises `BertprepError` where a shard cannot be read or does
+    not fit the vocabulary.
     """
 
     def __init__(
@@ -102,7 +102,9 @@ class LiveExamples:
         self.folder, self.split = sets[0].folder, split
         of_sets = [each.shards(split) for each in sets]
         self.token_shards = tuple(shard for of_set in of_sets for shard in of_set)
-        self._shard_numbers = tuple(number for of_set in of_sets for number in range(len(of_set)))  # their seeds depend on these
+        self._shard_numbers = tuple(
+            number for of_set in of_sets for number in range(len(of_set))
+        )  # their seeds depend on these
         self._tokens_sha256 = [each.sha256(split) for each in sets]
         self.seed, self.shuffle_shards, self.repeat_epochs = seed, shuffle_shards, repeat_epochs
         self.shape = _shape_of(self.settings)
@@ -173,7 +175,9 @@ class LiveExamples:
     def _columns(self, positions: NDArray[np.int64]) -> Columns:
         count = len(self)
         if ((positions < -count) | (positions >= count)).any():
-            raise IndexError(f"{self}: position {int(positions[(positions < -count) | (positions >= count)][0]):,} of {count:,}")
+            raise IndexError(
+                f"{self}: position {int(positions[(positions < -count) | (positions >= count)][0]):,} of {count:,}"
+            )
         examples = self.kind.empty(len(positions), seq=self.seq, pred=self.pred)
         self.gather_into(examples, self._of_epoch.numbers(np.where(positions < 0, positions + count, positions)))
         return to_columns(examples)
@@ -197,7 +201,7 @@ class LiveExamples:
 
     @cached_property
     def sha256(self) -> str:
-        """Of all that the examples depend on, and their order apart; a generator that draws otherwise has another number here."""
+        """Of all that examples depend on, their order apart; a generator that draws otherwise has another number here."""
         made_of = {"settings": asdict(self.settings), "vocabulary": self.vocabulary.sha256, "shards": self._tokens_sha256}
         return hashlib.sha256(json.dumps({"generator": 1, **made_of}, sort_keys=True).encode()).hexdigest()
 
@@ -285,7 +289,7 @@ class LiveExamples:
             return numbers >> _RECORD_BITS, numbers & (1 << _RECORD_BITS) - 1
         ends = np.cumsum(self._count(0, np.arange(self.shards)))
         shards = np.searchsorted(ends, numbers, side="right")
-        if int(numbers.min()) < 0 or int(shards.max()) == self.shards:
+        if int(np.min(numbers)) < 0 or int(np.max(shards)) == self.shards:
             raise IndexError(f"{self}: a number that is not of the {int(ends[-1]):,} examples of epoch 0")
         return self._key_of(0, shards), numbers - np.concatenate([[0], ends])[shards]
 
@@ -373,7 +377,7 @@ class _Memory:
     def places_of(self, keys: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """The rows of the table that have these keys; None where one is missing."""
         places = np.searchsorted(self._keys, keys)
-        if not len(self._keys) or int(places.max()) == len(self._keys) or (self._keys[places] != keys).any():
+        if not len(self._keys) or int(np.max(places)) == len(self._keys) or (self._keys[places] != keys).any():
             return None
         return places
 

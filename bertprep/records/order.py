@@ -115,10 +115,10 @@ class ShardOrder:
     def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         if not positions.size:
             return np.empty_like(positions)
-        self._know(int(positions.max()))
+        self._know(int(np.max(positions)))
         groups = np.searchsorted(self._ends, positions, side="right")
         numbers = np.empty_like(positions)
-        for group in range(int(groups.min()), int(groups.max()) + 1):
+        for group in range(int(np.min(groups)), int(np.max(groups)) + 1):
             is_of_group = groups == group
             if not is_of_group.any():
                 continue
@@ -142,9 +142,7 @@ class ShardOrder:
             self._ends = np.append(self._ends, end + np.cumsum([part.sum() for part in self._counts[known:]]))
 
 
-def permute(
-    positions: NDArray[np.int64], size: int, *, seed: int, epoch: int, group: int | None = None
-) -> NDArray[np.int64]:
+def permute(positions: NDArray[np.int64], size: int, *, seed: int, epoch: int, group: int | None = None) -> NDArray[np.int64]:
     """The record numbers at `positions` of an epoch, all below `size`; a one-to-one function for each key.
 
     The key is (seed, epoch), or (seed, epoch, group) for the records of a group of shards.

@@ -50,7 +50,8 @@ class ShardCounts:
         with self._lock:
             if epoch >= len(self._counts):
                 return np.full(len(shards), _UNKNOWN, np.int64)
-            return self._counts[epoch, shards].astype(np.int64)
+            counts: NDArray[np.int64] = self._counts[epoch, shards].astype(np.int64)
+            return counts
 
     def tell(self, epoch: int, shard: int, count: int) -> None:
         """Learn a count; raises `BertprepError` where it was thought to be another."""
@@ -66,8 +67,8 @@ class ShardCounts:
                     with contextlib.suppress(OSError):
                         path.unlink(missing_ok=True)
                 raise BertprepError(
-                    f"{self._places[0]}: says that shard {shard} gives {known:,} examples in epoch {epoch}, it gives {count:,}; "
-                    "the table is removed, run the same command again"
+                    f"{self._places[0]}: says that shard {shard} gives {known:,} examples in epoch {epoch}, it gives "
+                    f"{count:,}; the table is removed, run the same command again"
                 )
             self._counts[epoch, shard] = count
             self._is_kept = False

@@ -1,7 +1,7 @@
 """The token shards of a folder: those that a manifest lists, or that another tool wrote, by their splits.
 
-    FOLDER/manifest.json and FOLDER/{training,test}/*.{bin,idx}   as `tokenize` lays them out; without a manifest any tool's
-    FOLDER/*.{bin,idx}                                            all training data
+FOLDER/manifest.json and FOLDER/{training,test}/*.{bin,idx}   as `tokenize` lays them out; without a manifest any tool's
+FOLDER/*.{bin,idx}                                            all training data
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TokenSet:
         return self.splits[split]
 
     def sha256(self, split: str) -> str:
-        """A sha256 that stands for a split: of its files' own, or where no manifest lists them of all lengths and some tokens."""
+        """What stands for a split: a sha256 of its files' own, or without a manifest of all lengths and some tokens."""
         digest = hashlib.sha256()
         for shard in self.shards(split):
             sums = shard.sums or {each: _sha256_of_some(path) for each, path in token_files(shard.bin).items()}
@@ -69,7 +69,9 @@ def find_token_set(path: Path) -> TokenSet:
     """The token shards of a folder; raises `UsageError` where it has none, `BertprepError` where they are not complete."""
     found = _token_set(path)
     if found is None:
-        raise UsageError(f"{path}: holds no token shards; bertprep tokenize makes them, or name a folder of .bin and .idx files")
+        raise UsageError(
+            f"{path}: holds no token shards; bertprep tokenize makes them, or name a folder of .bin and .idx files"
+        )
     return found
 
 
