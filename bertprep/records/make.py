@@ -26,7 +26,7 @@ from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.progress import Reporter
 from bertprep.records.dataset_info import DatasetFolder
 from bertprep.records.examples import PretrainingExamples, Shape
-from bertprep.records.token_shards import TokenFile, TokenShard, write_token_shard
+from bertprep.records.token_shards import TokenFile, TokenShard, token_files, write_token_shard
 from bertprep.records.writer import RecordEncoder, write_records
 from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import TRAIN, TRAINING, split_order
@@ -160,7 +160,9 @@ class RecordMaker:
     def _read(self, shard: TextShard) -> tuple[TokenizedShard, dict[str, Any]]:
         """(the tokens of a shard, what the manifest says of its text): kept ones, unless the text has changed since."""
         tokens = shard.tokens
-        if tokens and (tokens.bin == shard.path or identify_text(shard.path) == tokens.identity):
+        if tokens and tokens.bin == shard.path:
+            return tokens.read(self.vocabulary), tokens.text or _text(shard.path.name, *identify(shard))
+        if tokens and tokens.text and identify_text(shard.path) == (tokens.text["bytes"], tokens.text["crc32c"]):
             return tokens.read(self.vocabulary), tokens.text
         tokenized = self.tokenizer.tokenize_file(shard.path)
         return tokenized, _text_of(shard, tokenized)
@@ -210,7 +212,11 @@ class TokenMaker:
 
 def _text_of(shard: TextShard, tokenized: TokenizedShard) -> dict[str, Any]:
     """What a manifest says of the text that a file was made of."""
-    return {"name": shard.path.name, "bytes": tokenized.text_bytes, "crc32c": f"{tokenized.text_crc32c:08x}"}
+    return _text(shard.path.name, tokenized.text_bytes, f"{tokenized.text_crc32c:08x}")
+
+
+def _text(name: str, size_bytes: int, crc32c: str) -> dict[str, Any]:
+    return {"name": name, "bytes": size_bytes, "crc32c": crc32c}
 
 
 def make_records(
@@ -367,7 +373,7 @@ def _finish(
 
 def _check_same_text(shard: TextShard, done: dict[str, Any], folder: Path) -> None:
     """Raise where a finished record file was made from a text other than the one there now."""
-    size_bytes, crc32c = shard.tokens.identity if shard.tokens else identify_text(shard.path)
+    size_bytes, crc32c = identify(shard)
     if (size_bytes, crc32c) != (done["text"]["bytes"], done["text"]["crc32c"]):
         raise BertprepError(
             f"{folder}: was made from {done['text']['bytes']:,} bytes of text (crc32c {done['text']['crc32c']}), "
@@ -376,15 +382,23 @@ def _check_same_text(shard: TextShard, done: dict[str, Any], folder: Path) -> No
         )
 
 
-def identify_text(path: Path) -> tuple[int, str]:
-    """Size and CRC-32C of a file."""
+def identify(shard: TextShard) -> tuple[int, str]:
+    """Size and CRC-32C of the text of a shard; where token shards were given and nothing is known of that, of both files."""
+    if shard.tokens and shard.tokens.text:
+        return shard.tokens.text["bytes"], shard.tokens.text["crc32c"]
+    return identify_text(*(token_files(shard.path).values() if shard.tokens else [shard.path]))
+
+
+def identify_text(*paths: Path) -> tuple[int, str]:
+    """Size and CRC-32C of a file, or of several together."""
     block = np.empty(1 << 20, np.uint8)
     size_bytes = crc32c = 0
-    try:
-        with local_copy(path).open("rb", buffering=0) as file:
-            while read := file.readinto(block):
-                size_bytes += read
-                crc32c = kernels.load().checksum(crc32c, block, read)
-    except OSError as error:
-        raise BertprepError(f"{path}: cannot be read: {error.strerror}; expected a text shard") from error
+    for path in paths:
+        try:
+            with local_copy(path).open("rb", buffering=0) as file:
+                while read := file.readinto(block):
+                    size_bytes += read
+                    crc32c = kernels.load().checksum(crc32c, block, read)
+        except OSError as error:
+            raise BertprepError(f"{path}: cannot be read: {error.strerror}; expected a text shard") from error
     return size_bytes, f"{crc32c:08x}"

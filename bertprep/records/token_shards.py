@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
-from bertprep.files.places import local_copy
+from bertprep.files.places import local_copy, open_head
 from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.instances.vocabulary import MOST_TOKENS, Vocabulary
 from bertprep.records.writer import WrittenFile
@@ -62,28 +62,30 @@ def token_files(path: Path) -> dict[TokenFile, Path]:
 
 @dataclass(frozen=True)
 class TokenShard:
-    """A token shard of which a manifest tells, or that was looked at: where it is, and what text it was made of.
+    """A token shard, and what its manifest says: the name, size and CRC-32C of its text, and the sha256s of both files.
 
-    `text` is the name, size in bytes and CRC-32C of the text, or where nothing is known of that, of both files. `sums` are the
-    sha256s of the two files. `is_foreign` where no manifest tells that its sequences are sentences.
+    Both are None where there is no manifest.
     """
 
     bin: Path
-    text: dict[str, Any]
+    text: dict[str, Any] | None = None
     sums: dict[TokenFile, str] | None = None
-    is_foreign: bool = False
 
-    @property
-    def identity(self) -> tuple[int, str]:
-        """Size and CRC-32C of the text."""
-        return self.text["bytes"], self.text["crc32c"]
-
-    def read(self, vocabulary: Vocabulary) -> TokenizedShard:
-        """The tokens, fit to make pairs of; raises `BertprepError` as `read_token_shard` does, or where a sha256 differs."""
+    def read(self, vocabulary: Vocabulary, *, pairs: bool = True) -> TokenizedShard:
+        """The tokens, to make `pairs` of sentences of or not; raises as `read_token_shard` and `check_sentences` do."""
         shard = read_token_shard(self.bin, vocabulary, self.sums)
-        if self.is_foreign:
+        if pairs and self.sums is None:
             check_sentences(self.bin, shard)
         return shard
+
+
+def has_index(path: Path) -> bool:
+    """Whether a file is the .idx of a token shard, or there is one beside a .bin, as far as their beginning tells."""
+    try:
+        with open_head(token_files(path)[TokenFile.IDX]) as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
 
 
 def write_token_shard(
