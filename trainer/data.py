@@ -14,11 +14,10 @@ from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.records import Examples, PretrainingExamples
-from bertprep.records.data_sets import DataSet, find_training_records, search
+from bertprep.records.data_sets import DataSet, find_token_shards, find_training_records, search
 from bertprep.records.record_set import RecordSet
-from bertprep.records.token_sets import TokenSet, find_token_set, search_token_sets
 from bertprep.workspace.layout import MANIFEST, TEST, TOKENS, TRAINING, VOCABULARY
-from bertprep.workspace.manifest import RECORDS, TASK_RECORDS, sha256_of_vocabulary, tokens_of_vocabulary
+from bertprep.workspace.manifest import RECORDS, TASK_RECORDS, TOKEN_SHARDS, sha256_of_vocabulary, tokens_of_vocabulary
 from trainer.model_config import PRESETS, ModelConfig
 from trainer.settings import LiveSettings
 
@@ -96,29 +95,26 @@ def _without_format(folder: Path) -> list[str]:
     return [part for part in folder.parts if part not in RECORD_FORMATS]
 
 
-def find_tokens(workdir: Path, live: Callable[[TokenSet], LiveSettings]) -> Data:
+def find_tokens(workdir: Path, live: Callable[[DataSet], LiveSettings]) -> Data:
     """The newest finished token shards of a workspace; `live` gives the settings of the examples that are made of them."""
-    found = list(search_token_sets(workdir))
+    found = [each for each in search(workdir) if each.kind == TOKEN_SHARDS and each.manifest and not each.is_unfinished]
     if not found:
         raise UsageError(
             f"{workdir}: has no finished token shards; bertprep tokenize --workdir {workdir} makes them, --data names others"
         )
-    newest = max(found, key=lambda each: ((each.folder / MANIFEST).stat().st_mtime_ns, each.folder))
+    newest = _newest(found)
     among = f"the newest of {len(found):,}" if len(found) > 1 else "the only token shards"
     return replace(name_tokens([newest.folder], live), choice=f"{among} in {workdir}")
 
 
-def name_tokens(folders: Sequence[Path], live: Callable[[TokenSet], LiveSettings]) -> Data:
+def name_tokens(folders: Sequence[Path], live: Callable[[DataSet], LiveSettings]) -> Data:
     """The token shards of folders, mixed; the examples of an epoch are counted, where that was not done before."""
-    sets = [find_token_set(folder) for folder in folders]
+    sets = [find_token_shards([folder]) for folder in folders]
     settings = live(sets[0])
-    vocabulary = sets[0].vocabulary(settings.vocabulary)
-    for other in sets[1:]:
-        other.vocabulary(vocabulary.path)
-        if other.cased != sets[0].cased:
-            raise UsageError(
-                f"{other.folder}: is {_case(other.cased)}, {sets[0].folder} is {_case(sets[0].cased)}; name one of them"
-            )
+    cased = [each.manifest.made_with["cased"] if each.manifest else None for each in sets]
+    for other, its in zip(sets, cased, strict=True):
+        if its != cased[0]:
+            raise UsageError(f"{other.folder}: is {_case(its)}, {sets[0].folder} is {_case(cased[0])}; name one of them")
     with settings.open(folders, TRAINING, seed=0, shuffle_shards=1) as examples:
         return Data(
             folders=tuple(folders),
@@ -126,11 +122,12 @@ def name_tokens(folders: Sequence[Path], live: Callable[[TokenSet], LiveSettings
             seq=examples.seq,
             pred=examples.pred,
             records=len(examples),
-            has_test=all(TEST in each.splits for each in sets),
-            vocabulary=vocabulary.path,
-            vocabulary_size=len(vocabulary),
-            vocabulary_sha256=vocabulary.sha256,
-            cased=sets[0].cased,
+            has_test=all(each.paths(TEST) for each in sets),
+            vocabulary=examples.vocabulary.path,
+            vocabulary_size=len(examples.vocabulary),
+            vocabulary_sha256=examples.vocabulary.sha256,
+            cased=cased[0],
+            notes=tuple(note for each in sets for note in each.notes),
             live=settings,
         )
 

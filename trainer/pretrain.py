@@ -11,8 +11,10 @@ from pathlib import Path
 from bertprep.config import RECORD_FORMATS, InstanceSettings
 from bertprep.errors import UsageError
 from bertprep.options import add_options, check_options, option, read_options
-from bertprep.records.token_sets import TokenSet, has_token_shards
+from bertprep.records.data_sets import DataSet, find_data_sets, load_vocabulary_of
+from bertprep.records.live import is_cased
 from bertprep.workspace.layout import TOKENS
+from bertprep.workspace.manifest import TOKEN_SHARDS
 from trainer.data import (
     DEFAULT_SEQ,
     Data,
@@ -158,7 +160,7 @@ def _find_data(phases: Sequence[Entry], options: PretrainOptions, namespace: arg
     for phase in phases:
         live = partial(_live_settings, phase, options, namespace)
         if "data" in phase:
-            is_tokens = options.format == TOKENS or (options.format is None and has_token_shards(phase["data"][0]))
+            is_tokens = options.format == TOKENS or (options.format is None and _holds_tokens(phase["data"][0]))
             data.append(
                 name_tokens(phase["data"], live)
                 if is_tokens
@@ -175,16 +177,19 @@ def _find_data(phases: Sequence[Entry], options: PretrainOptions, namespace: arg
     return data
 
 
-def _live_settings(phase: Entry, options: PretrainOptions, namespace: argparse.Namespace, tokens: TokenSet) -> LiveSettings:
+def _holds_tokens(path: Path) -> bool:
+    return any(each.kind == TOKEN_SHARDS for each in find_data_sets([path]))
+
+
+def _live_settings(phase: Entry, options: PretrainOptions, namespace: argparse.Namespace, tokens: DataSet) -> LiveSettings:
     """How the examples of a phase are made of token shards."""
     asked = read_options(ExampleOptions, namespace)
     instances = read_options(
         InstanceSettings, namespace, seq=phase.get("seq", DEFAULT_SEQ), pred=phase.get("pred", InstanceSettings.pred),
-        seed=asked.data_seed, cased=bool(tokens.cased),
+        seed=asked.data_seed, cased=is_cased(tokens),
     )  # fmt: skip
-    return LiveSettings(
-        instances=instances, vocabulary=tokens.vocabulary(options.vocab).path, repeat_epochs=asked.repeat_epochs
-    )
+    vocabulary = load_vocabulary_of(tokens, options.vocab)
+    return LiveSettings(instances=instances, vocabulary=vocabulary.path, repeat_epochs=asked.repeat_epochs)
 
 
 def _refuse_example_options(namespace: argparse.Namespace, phases: Sequence[Entry], data: Data) -> None:

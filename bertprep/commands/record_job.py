@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +109,7 @@ def resolve(
     )
     made_with = {
         "generator": GENERATOR,
-        **asdict(settings),
+        **settings.made_with,
         **dialect.made_with,
         "corpus": texts.corpus,
         **texts.made_from,

@@ -33,6 +33,7 @@ _SOURCES = (
     "mersenne",
     "wordpiece",
     "sentence_pairs",
+    "full_sentences",
     "crc32c",
     "sha256",
     "encode",

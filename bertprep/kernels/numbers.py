@@ -171,9 +171,12 @@ TWISTER_STATE = 624
 TWISTER_USED = 2 * TWISTER_STATE
 TWISTER_SIZE = TWISTER_USED + 1
 """A Mersenne Twister: its state, the next 624 draws, and how many of those are used."""
-GENERATOR_STATE_SIZE = 4
-ROUND, DOCUMENT, INSTANCES, MASKS = range(GENERATOR_STATE_SIZE)
-"""How far the generator is: duplication round, index in the shuffled documents, instances and masks so far."""
+GENERATOR_STATE_SIZE = 5
+ROUND, DOCUMENT, INSTANCES, MASKS, PACKED = range(GENERATOR_STATE_SIZE)
+"""How far the generator is: duplication round, index in the shuffled documents, instances and masks so far; without pairs,
+the tokens that it has packed."""
+NO_SEGMENT = -1
+"""The size of segment B where it and its [SEP] are missing: so any sequence has the sizes of both segments and three tokens."""
 UNCHANGED = -1
 """The replacement of a masked position whose token stays: to read the token there would be a cache miss."""
 

@@ -33,24 +33,26 @@ from numpy.typing import NDArray
 
 from bertprep import kernels, pool
 from bertprep.config import InstanceSettings
-from bertprep.errors import UsageError
-from bertprep.files.places import place
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.places import local_copy, place
 from bertprep.instances import Instances, generate_instances
 from bertprep.kernels.numbers import LIVE_WIDTH
 from bertprep.progress import SILENT, Reporter
 from bertprep.records.columns import Columns, to_columns
-from bertprep.records.examples import Examples, PretrainingExamples, Shape
+from bertprep.records.data_sets import DataSet, find_token_shards, load_vocabulary_of, token_shard
+from bertprep.records.examples import Examples, Shape, kind_made_with
 from bertprep.records.order import ShardOrder
 from bertprep.records.record_dataset import RecordBatch, Row
 from bertprep.records.record_set import BadRecordError
 from bertprep.records.shard_counts import ShardCounts
-from bertprep.records.token_sets import find_token_set
+from bertprep.records.token_shards import TokenFile, TokenShard, token_files
 from bertprep.workspace.layout import TOKENS, TRAINING
 
 DEFAULT_GROUP = 8
 """Shards whose examples are shuffled together."""
 _RECORD_BITS = 32
 _POSITIONS_AT_ONCE = 4096
+_HEAD_BYTES = 1 << 20
 
 
 def epoch_seed(settings: InstanceSettings, *, epoch: int, shard: int) -> int:
@@ -94,20 +96,18 @@ class LiveExamples:
         folders = [data] if isinstance(data, Path | str) else list(data)
         if not folders:
             raise UsageError("no data; name at least one folder of token shards")
-        sets = [find_token_set(place(folder)) for folder in folders]
-        self.vocabulary = sets[0].vocabulary(place(vocab) if vocab is not None else None)
+        sets = [find_token_shards([place(folder)]) for folder in folders]
+        self.vocabulary = load_vocabulary_of(sets[0], place(vocab) if vocab is not None else None)
         for other in sets[1:]:
-            other.vocabulary(self.vocabulary.path)
-        self.settings = replace(settings or InstanceSettings(), cased=bool(sets[0].cased))
+            load_vocabulary_of(other, self.vocabulary.path)
+        self.settings = replace(settings or InstanceSettings(), cased=is_cased(sets[0]))
         self.folder, self.split = sets[0].folder, split
-        of_sets = [each.shards(split) for each in sets]
+        of_sets = [shards_of(each, split) for each in sets]
         self.token_shards = tuple(shard for of_set in of_sets for shard in of_set)
-        self._shard_numbers = tuple(
-            number for of_set in of_sets for number in range(len(of_set))
-        )  # their seeds depend on these
-        self._tokens_sha256 = [each.sha256(split) for each in sets]
+        self._shard_numbers = [number for of_set in of_sets for number in range(len(of_set))]  # which their seeds depend on
+        self._tokens_sha256 = [_sha256_of(shards) for shards in of_sets]
         self.seed, self.shuffle_shards, self.repeat_epochs = seed, shuffle_shards, repeat_epochs
-        self.shape = _shape_of(self.settings)
+        self.shape = Shape(kind_made_with(self.settings), self.settings.seq, self.settings.pred)
         self.kind, self.seq, self.pred = self.shape
         self.shards = len(self.token_shards)
         self.epoch = 0
@@ -339,7 +339,7 @@ class LiveExamples:
         """The instances of a shard in an epoch."""
         epoch, shard = self._of_key(key)
         of_shard, words = self.token_shards[shard], self.vocabulary
-        tokens = of_shard.read(words)
+        tokens = of_shard.read(words, pairs=self.settings.has_pairs)
         seed = epoch_seed(self.settings, epoch=self._seeded(epoch), shard=self._shard_numbers[shard])
         instances = generate_instances(tokens, words, self.settings, seed=seed)
         self._counts.tell(self._seeded(epoch), shard, len(instances))
@@ -350,8 +350,37 @@ class LiveExamples:
             self._open()
 
 
-def _shape_of(settings: InstanceSettings) -> Shape:
-    return Shape(PretrainingExamples, settings.seq, settings.pred)
+def shards_of(data_set: DataSet, split: str) -> tuple[TokenShard, ...]:
+    """The token shards of a split, in the order of their numbers."""
+    found = data_set.paths(split)
+    if not found:
+        raise UsageError(f"{data_set.folder}: has no {split} split of token shards; name a folder that has it")
+    return tuple(token_shard(data_set, str(path.relative_to(data_set.folder))) for path in found)
+
+
+def is_cased(data_set: DataSet) -> bool:
+    """Whether token shards are of text as it was written; they are not where nothing tells."""
+    return bool(data_set.manifest.made_with["cased"]) if data_set.manifest else False
+
+
+def _sha256_of(shards: Sequence[TokenShard]) -> str:
+    """What stands for some shards: a sha256 of their files' own, or without a manifest of all lengths and some tokens."""
+    digest = hashlib.sha256()
+    for shard in shards:
+        sums = shard.sums or {each: _sha256_of_some(path) for each, path in token_files(shard.bin).items()}
+        digest.update("".join(sums[each] for each in TokenFile).encode())
+    return digest.hexdigest()
+
+
+def _sha256_of_some(path: Path) -> str:
+    """Of an .idx all bytes; of a .bin its size and first bytes, since the rest is read only when its turn comes."""
+    try:
+        copy = local_copy(path)
+        with copy.open("rb") as file:
+            content = file.read() if path.suffix == f".{TokenFile.IDX}" else file.read(_HEAD_BYTES)
+        return hashlib.sha256(f"{copy.stat().st_size}\n".encode() + content).hexdigest()
+    except OSError as error:
+        raise BertprepError(f"{path}: cannot be read: {error.strerror or error}; a token shard is two files") from error
 
 
 class _Memory:

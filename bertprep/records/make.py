@@ -25,7 +25,7 @@ from bertprep.instances import Tokenizer, Vocabulary, generate_instances
 from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.progress import Reporter
 from bertprep.records.dataset_info import DatasetFolder
-from bertprep.records.examples import PretrainingExamples, Shape
+from bertprep.records.examples import Shape, kind_made_with
 from bertprep.records.token_shards import TokenFile, TokenShard, token_files, write_token_shard
 from bertprep.records.writer import RecordEncoder, write_records
 from bertprep.workspace.journal import Journal
@@ -114,7 +114,7 @@ class RecordMaker:
 
     def shape(self, split: str) -> Shape:  # noqa: ARG002 - all splits have the same
         """What all records have in common."""
-        return Shape(PretrainingExamples, self.settings.seq, self.settings.pred)
+        return Shape(kind_made_with(self.settings), self.settings.seq, self.settings.pred)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -122,7 +122,7 @@ class RecordMaker:
 
     @cached_property
     def encoder(self) -> RecordEncoder:
-        return RecordEncoder(self.vocabulary, seq=self.settings.seq, pred=self.settings.pred, dialect=self.dialect)
+        return RecordEncoder(self.vocabulary, self.shape(TRAINING), dialect=self.dialect)
 
     def __getstate__(self) -> dict[str, Any]:
         """Only what the tables are made of: a process builds its own."""

@@ -95,6 +95,8 @@ def settings_name(settings: InstanceSettings, *, shards: int, test_fraction: flo
         name += f"_short_seq_prob_{settings.short_seq_prob}"
     if settings.whole_word:
         name += "_whole_word"
+    if not settings.has_pairs:
+        name += f"_pairs_{settings.pairs}"
     return name + _in_dialect(dialect)
 
 

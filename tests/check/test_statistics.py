@@ -17,7 +17,7 @@ from bertprep.commands.create import create
 from bertprep.config import InstanceSettings, ShardSettings
 from bertprep.instances import Tokenizer, generate_instances
 from bertprep.kernels import numbers as faults
-from bertprep.records import PretrainingExamples, RecordEncoder, write_records
+from bertprep.records import PretrainingExamples, RecordEncoder, Shape, write_records
 from bertprep.reporting.tables import FRACTIONS
 from tests.check.clean_sets import SETS, validated_sets
 from tests.check.tallied import RULES, VOCABULARY
@@ -164,7 +164,7 @@ def test_records_in_the_order_of_documents_are_found(tmp_path: Path) -> None:
     instances = generate_instances(shard, VOCABULARY, InstanceSettings(dupe=1), seed=1)
     for order, found in ((instances.order, []), (np.arange(len(instances)), ["record-order"])):
         path = tmp_path / f"{len(found)}.tfrecord"
-        encoder = RecordEncoder(VOCABULARY, seq=128, pred=20)
+        encoder = RecordEncoder(VOCABULARY, Shape(PretrainingExamples, 128, 20))
         write_records(dataclasses.replace(instances, order=order), encoder, {"tfrecord": path})
         counted = check_file(path, path.name, "", RULES).counted
         assert counted is not None
