@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from bertprep.errors import UsageError as UsageError
     from bertprep.instances import load_vocabulary as load_vocabulary
     from bertprep.records.hugging_face import load_dataset as load_dataset
+    from bertprep.records.live import LiveExamples as LiveExamples
     from bertprep.records.record_dataset import RecordDataset as RecordDataset
 
 __version__ = "0.2.0"
@@ -43,6 +44,7 @@ _HOME = {
     "Dialect": "bertprep.config",
     "GlueSettings": "bertprep.config",
     "InstanceSettings": "bertprep.config",
+    "LiveExamples": "bertprep.records.live",
     "RecordDataset": "bertprep.records.record_dataset",
     "ShardSettings": "bertprep.config",
     "SquadSettings": "bertprep.config",
