@@ -24,7 +24,7 @@ from trainer.schedule import Schedule
 from trainer.tasks import Task
 from trainer.tasks.pretraining import PRETRAINING
 
-ENGINES = ("tensorflow", "oneflow")
+ENGINES = ("tensorflow", "oneflow", "jax")
 OPTIMIZERS = ("adam", "lamb")
 PRECISIONS = ("off", "fp16", "bf16")
 SWITCHES = ("on", "off")
