@@ -55,7 +55,7 @@ def settings_in(data: Path, out: Path, **more: Any) -> RunSettings:
         out=out,
         seed=SEED,
         vocabulary=data / "vocab.txt" if has_test else None,
-        **{"log_every": 1, "eval_every": 7, "save_every": 4, "keep": 2, "keep_best": has_test, **more},
+        **{"log_every": 1, "eval_every": 14, "save_every": 4, "keep": 2, "keep_best": has_test, **more},
     )
 
 
@@ -164,17 +164,18 @@ def test_a_run_that_begins_before_its_last_file_is_here_has_the_same_losses(
 def test_a_store_that_stays_away_ends_the_run_and_it_resumes(store: Store, data: Path) -> None:
     there, out = upload(data, store), store.place("out")
     store.faults.append(Fault("PUT", ".*checkpoint-000000008.*", times=None, status=503, code="SlowDown"))
+    settings = settings_in(there, out, has_test=False)
     with pytest.raises(BertprepError, match=r"checkpoint-000000008.* given up after 8 tries; the same command resumes"):
-        run(settings_in(there, out))
+        run(settings)
     assert saved_steps(out) == [4]
     store.faults.clear()
-    assert run(settings_in(there, out))
+    assert run(settings)
     assert saved_steps(out) == [16, 20]
 
 
 def test_weights_are_found_at_urls(store: Store, data: Path, tmp_path: Path) -> None:
     out = store.place("out")
-    run(settings_in(data, out))
+    run(settings_in(data, out, has_test=False))
     last = out / f"checkpoint-{STEPS:09d}.safetensors"
     assert find_weights(out) == find_weights(last) == resolve_weights(str(out), tmp_path) == last
     with pytest.raises(UsageError, match=r"s3://.*/nothing: does not exist"):
