@@ -4,14 +4,31 @@ import json
 import os
 import signal
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.trainer.small_runs import SEQ, command, finish, free_ports, losses, start, train_here, training_log, wait_for
+from tests.object_store import Fault, Store, store
+from tests.records.test_arriving import upload
+from tests.trainer.numpy_engine import checkpoints
+from tests.trainer.small_runs import (
+    SEQ,
+    arguments_of,
+    command,
+    finish,
+    free_ports,
+    losses,
+    start,
+    train_here,
+    training_log,
+    wait_for,
+)
 from trainer.checkpoint import find_checkpoints, read
+from trainer.cli import main
 
+__all__ = ["store"]  # a fixture
 pytestmark = pytest.mark.tensorflow
 STOPPED = 3
 
@@ -33,6 +50,25 @@ def test_two_processes_are_as_one(workdir: Path, tmp_path: Path) -> None:
     assert evaluated[0]["kind"] == "evaluation"
     assert evaluated[1]["loss"] == pytest.approx(evaluated[0]["loss"], abs=1e-5)
     assert evaluated[1]["sequences"] == evaluated[0]["sequences"]
+
+
+def test_a_run_in_a_bucket_is_that_of_the_disk(workdir: Path, tmp_path: Path, store: Store) -> None:
+    """Records, vocabulary, model and results are objects; what dies and fails there is in test_store_runs.py."""
+    whole = train_here(workdir, tmp_path / "whole", "--steps", "20", "--save-every", "10")
+    there = upload(workdir, store)
+    given = dict(pairwise(arguments_of(workdir, tmp_path, "--steps", "20", "--save-every", "10")))
+    del given["--out"]
+    given |= {"--workdir": str(there), "--model": str(there / "bert_config.json"), "--cache-size": "1GB", "--steps": "20"}
+    store.faults += [
+        Fault("GET", ".*part-.*", times=2, cut_after=1000),
+        Fault("PUT", ".*checkpoint.*", times=3, status=503, code="SlowDown"),
+        Fault("PUT", ".*checkpoint.*", lose=True),
+    ]
+    assert main([word for name, value in given.items() if name.startswith("--") for word in (name, value)]) == 0
+    assert not any(fault.times for fault in store.faults)
+    (out,) = (there / "models").iterdir()
+    assert losses(training_log(out)) == losses(whole)
+    assert checkpoints(out) == checkpoints(tmp_path / "whole")
 
 
 def test_the_death_of_a_process_is_a_line_in_the_other(workdir: Path, tmp_path: Path) -> None:
