@@ -20,8 +20,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -42,7 +41,6 @@ BLOCK_BYTES = 16 << 20
 ONE_PUT_BYTES = 1 << 30
 """The largest object that is written in one request, whose condition the store checks; larger ones go up in parts."""
 _PART_BYTES, _PARTS_AT_ONCE = 64 << 20, 4
-_MOST_DELETED = 1_000
 _MOST_TO_TRY_BYTES = 1 << 20  # of what is sent twice to see what a store does
 
 _SLOWEST_BYTES_PER_SECOND = 1_000_000
@@ -287,17 +285,15 @@ def delete(path: ObjectPath) -> None:
     _call(path, lambda store, key: store.delete(key))
 
 
-def delete_all(folder: ObjectPath, names: Iterable[str]) -> None:
-    """Remove objects below a folder, by relative names, a request for each thousand; that some are gone is no error."""
-    keys = sorted(f"{folder.key}/{name}" for name in names)
-    for first in range(0, len(keys), _MOST_DELETED):
-        some = keys[first : first + _MOST_DELETED]
-        try:
-            _call(folder, lambda store, _, some=some: store.delete(some))  # type: ignore[misc]
-        except FileNotFoundError:  # of a store that has no request for many, and says so
-            for key in some:
-                with suppress(FileNotFoundError):
-                    _call(folder, lambda store, _, key=key: store.delete(key))  # type: ignore[misc]
+def delete_all(folder: ObjectPath, names: Collection[str]) -> None:
+    """Remove those of these objects of a folder that are there: of S3 a request for each thousand."""
+    keys = [(folder / name).key for name in names]
+    try:
+        if keys:
+            _call(folder, lambda store, _: store.delete(keys))
+    except FileNotFoundError:  # of stores that tell it, some are left
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
 
 
 class AnotherObjectError(BertprepError):

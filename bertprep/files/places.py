@@ -18,7 +18,7 @@ import io
 import os
 import stat
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path, PosixPath, PurePath, PurePosixPath
@@ -326,6 +326,17 @@ def sizes_of(folder: Path, names: Iterable[str]) -> dict[str, int]:
         if stat.S_ISREG(status.st_mode):
             found[name] = status.st_size
     return found
+
+
+def remove_all(folder: Path, names: Collection[str]) -> None:
+    """Remove those of these files of a folder that are there."""
+    if isinstance(folder, ObjectPath):
+        from bertprep.files import object_store
+
+        object_store.delete_all(folder, names)
+    else:
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
 
 
 def real_path(path: Path) -> Path:

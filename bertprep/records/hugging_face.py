@@ -46,8 +46,8 @@ def load_dataset(
 
     Arrow folders that bertprep or `save_to_disk` wrote are opened as they are. Others, and those at URLs, are converted first,
     some 2 microseconds a record, and kept in `cache_dir` (default: `datasets.config.HF_DATASETS_CACHE`), 1.3 kB for each record
-    of 128 tokens. The name there is made of the files' paths, sizes and times of change: what was moved or made again is converted again, and
-    what was kept before stays until you delete the folder "bertprep" there.
+    of 128 tokens. The name there is made of the files' paths, sizes and times of change: what was moved or made again is
+    converted again, and what was kept before stays until you delete the folder "bertprep" there.
     Splits are called as their folders are. Raises `UsageError` where `datasets` is not installed or there is no such split, and
     `BertprepError` for records that are damaged or that no columns can hold.
     """

@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.errors import BertprepError
-from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file, create_file, explain_write_error, remove_leftovers
 from bertprep.files.object_store import AnotherObjectError
-from bertprep.files.places import ObjectPath, is_object, sizes_of
+from bertprep.files.places import is_object, remove_all, sizes_of
 from bertprep.progress import Reporter
 from bertprep.untrusted import (
     OBJECT,
@@ -314,17 +313,12 @@ def sweep(folder: Path, finished: Manifest, owned: Iterable[Path] = ()) -> None:
     if not is_object(folder) and not place.is_dir():
         return
     there = _listing(place)
-    is_all = there <= finished.files.keys()
     try:
-        if isinstance(place, ObjectPath):
-            object_store.delete_all(place, [name + _SUFFIX for name in there & finished.files.keys()])
-            if is_all:
-                place.joinpath(_SETTINGS).unlink(missing_ok=True)
-            return
-        for name in there & finished.files.keys():
-            (place / (name + _SUFFIX)).unlink(missing_ok=True)
-        if is_all:
+        remove_all(place, [name + _SUFFIX for name in there & finished.files.keys()])
+        if there <= finished.files.keys():
             (place / _SETTINGS).unlink(missing_ok=True)
+        if is_object(folder):
+            return
         for each in (place, *owned):
             remove_leftovers(each)
         for inside in sorted((path for path in place.rglob("*") if path.is_dir()), reverse=True):

@@ -11,9 +11,11 @@ from bertprep.commands.create import create
 from bertprep.commands.shard import shard
 from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file
+from bertprep.workspace.layout import RECEIPTS
 from tests.corpora import deal, sums
 from tests.golden import GOLDEN
 from tests.object_store import Fault, Store, store
+from tests.store_kills import commands, make_killed_at, watch
 
 __all__ = ["store"]  # a fixture
 
@@ -56,6 +58,23 @@ def test_a_workspace_in_a_store_has_the_bytes_of_one_on_a_disk(made: Path, store
     make_all(sorted(store.place("text").iterdir()), store.place("data"), workers=1)
     assert sums(store.place("data")) == sums(made / "data")
     assert not any(fault.times for fault in store.faults)
+
+
+def test_killed_at_any_moment_it_leaves_the_same_and_nothing_half_made_is_ever_seen(made: Path, store: Store) -> None:
+    moments = [
+        Fault("PUT", "sharded/.*training_00001.txt", cut=True),
+        Fault("PUT", f"sharded/.*{RECEIPTS}/.*00001.*", lose=True),
+        Fault("PUT", "sharded/.*manifest.json", lose=True),
+        Fault("PUT", "arrow/.*00001.*arrow", lose=True),
+        Fault("POST", "", lose=True),  # receipts are removed
+        Fault("PUT", ".*converted/.*part-1", lose=True),
+    ]
+    store.faults += [Fault("PUT", ".*00000.*", lose=True, times=3), Fault("GET", status=503, code="SlowDown", times=3)]
+    expected = sums(made / "data")
+    with watch(store, expected) as watcher:
+        make_killed_at(store, moments, commands(sorted((made / "text").iterdir()), store.url, workers=1))
+    assert sums(store.place()) == expected
+    assert watcher.looks > len(expected)
 
 
 def test_workers_make_the_same_and_a_second_run_makes_nothing(made: Path, store: Store) -> None:

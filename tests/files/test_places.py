@@ -19,7 +19,7 @@ from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file, atomic_folder, temporary_folder
 from bertprep.files.lock import locked
 from bertprep.files.object_store import put
-from bertprep.files.places import CACHE_GB, ObjectPath, local_copy, place, sizes_of
+from bertprep.files.places import CACHE_GB, ObjectPath, local_copy, place, remove_all, sizes_of
 from bertprep.untrusted import read_bounded
 from bertprep.workspace.manifest import sha256_of
 from tests.object_store import Fault, Store, store
@@ -163,6 +163,16 @@ def test_an_object_is_written_once(store: Store) -> None:
     assert not put(store.place("foreign"), b"by another tool, without a sum")
     with pytest.raises(BertprepError, match="is there already"):
         put(store.place("foreign"), b"else")
+
+
+def test_many_objects_are_removed_at_once(store: Store) -> None:
+    for name in ("folder/a", "folder/b/c", "other"):
+        put(store.place(name), b"data")
+    store.faults.append(Fault("POST", lose=True))
+    remove_all(store.place("folder"), ["a", "none", "b/c"])
+    remove_all(store.place("folder"), [])
+    assert [path.name for path in store.place().rglob("*") if path.is_file()] == ["other"]
+    assert store.count("POST") == 2
 
 
 def test_a_failed_write_leaves_nothing(store: Store) -> None:

@@ -134,8 +134,8 @@ def check_on_disk(folder: Path) -> None:
     """Raise `UsageError` where a download is to go to a store, whose objects cannot grow."""
     if is_object(folder):
         raise UsageError(
-            f"{folder}: a download is resumed in the middle of its files, which a store cannot do; download with a --workdir on "
-            "a disk, and copy its folder download/ to the store"
+            f"{folder}: a download is resumed in the middle of its files, which a store cannot do; download with a --workdir "
+            "on a disk, and copy its folder download/ to the store"
         )
 
 

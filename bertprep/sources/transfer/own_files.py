@@ -17,6 +17,7 @@ import httpx2
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import explain_write_error, temporary_name
 from bertprep.files.lock import locked
+from bertprep.files.places import local_place
 from bertprep.progress import SILENT, Reporter, say
 from bertprep.sources.streams import is_web
 from bertprep.sources.transfer.fetch import fetch, validator_of
@@ -98,7 +99,7 @@ def name_in_url(url: str) -> str:
 
 def list_dump(dump: Path) -> Listing:
     """A dump file that the user has."""
-    path = dump.absolute()
+    path = local_place("--from-dump", dump).absolute()
     if not path.is_file():
         raise UsageError(f"--from-dump {dump}: is not a file; give a pages-articles dump, or the http(s) address of one")
     try:
