@@ -91,7 +91,11 @@ def _check(task: _ShardTask) -> tuple[str, TokenTally | None, list[Finding]]:
         shard = read_token_shard(path)
     except BertprepError as error:
         expected = "a .bin and an .idx that fit each other"
-        return name, None, [*findings, Finding(ERROR, "token-shard", name, None, expected, str(error).removeprefix(f"{task.folder}/"))]
+        return (
+            name,
+            None,
+            [*findings, Finding(ERROR, "token-shard", name, None, expected, str(error).removeprefix(f"{task.folder}/"))],
+        )
     lengths = np.minimum(np.diff(shard.sentence_starts), TokenTally.LONGEST)
     counts = np.bincount(lengths, minlength=TokenTally.LONGEST + 1)
     tally = TokenTally(shard.documents, shard.sentences, len(shard.tokens), counts)
@@ -105,7 +109,9 @@ def _check(task: _ShardTask) -> tuple[str, TokenTally | None, list[Finding]]:
         try:
             check_tokens(path, shard, task.vocabulary)
         except BertprepError as error:
-            findings.append(Finding(ERROR, "id-range", name, None, "tokens that text gives", str(error).removeprefix(f"{path}: ")))
+            findings.append(
+                Finding(ERROR, "id-range", name, None, "tokens that text gives", str(error).removeprefix(f"{path}: "))
+            )
     if not facts and not has_sentences(shard):
         found = f"one in each of its {shard.documents:,} documents; only create --pairs none takes them"
         findings.append(Finding(WARNING, "no-sentences", name, None, "a sequence for each sentence", found))
