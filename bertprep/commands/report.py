@@ -27,8 +27,9 @@ EXAMPLES = 20
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "path", nargs="?", type=place, metavar="PATH", help="records or token shards (default: the newest of the workspace)"
-    )
+        "path", nargs="?", type=place, metavar="PATH",
+        help="records or token shards (default: the newest records of the workspace)",
+    )  # fmt: skip
     parser.add_argument("--output", type=place, metavar="FILE", help="page to write (default: report.html beside the manifest)")
     add_vocab(parser)
     parser.add_argument(
@@ -64,9 +65,9 @@ def report(
 ) -> Path:
     """Write a report on the records or token shards in a folder, or on the newest of a workspace; returns its path.
 
-    Of several data sets in a folder it takes the newest. The page is written as report.html beside the manifest, or to
-    `output`. With `sample`, only that many records of each file are checked, and duplicates are not. Findings do not make it
-    fail; use `validate` for that.
+    Of several data sets in a folder it takes the newest, and records rather than token shards. The page is written as
+    report.html beside the manifest, or to `output`. With `sample`, only that many records of each file are checked, and
+    duplicates are not. Findings do not make it fail; use `validate` for that.
 
     Raises `UsageError` if there are no records, `BertprepError` if the page cannot be written.
     """
@@ -107,6 +108,7 @@ def _record_sets(path: Path, *, is_default: bool) -> list[DataSet]:
         found = "is a file, expected a folder" if path.exists() else "does not exist"
         raise UsageError(f"--workdir {path}: {found}; name a folder of records, or make some with bertprep create")
     sets = [data_set for data_set in find_data_sets([path]) if data_set.kind != TEXT_SHARDS]
+    sets = [data_set for data_set in sets if data_set.kind != TOKEN_SHARDS] or sets
     if not sets:
         raise UsageError(f"{path}: holds no records; make some with bertprep create, or name a folder of them")
     return sets

@@ -44,8 +44,8 @@ def sentences(tallies: dict[str, TokenTally]) -> Markup:
     longer = everything.lengths[-1] / max(everything.sentences, 1)
     caption = (
         f"{everything.tokens / max(everything.sentences, 1):.1f} tokens a sentence on average, half have at least "
-        f"{count(_median(everything.lengths))}; {percent(longer)} have {count(TokenTally.LONGEST)} or more, counted as that many. "
-        f"A document has {everything.sentences / max(everything.documents, 1):.1f} sentences."
+        f"{count(_median(everything.lengths))}; {percent(longer)} have {count(TokenTally.LONGEST)} or more, counted as that "
+        f"many. A document has {everything.sentences / max(everything.documents, 1):.1f} sentences."
     )
     by_split = {split: tally.lengths for split, tally in tallies.items()}
     return figure("Length", _histogram(by_split, "tokens", of="sentences"), caption)

@@ -65,7 +65,8 @@ def _header(title: str, outcome: Outcome) -> Markup:
     records = sum(file.records for file in outcome.files)
     kind = next((each.label for each in RecordFormat if each == outcome.kind), outcome.kind)
     facts = (
-        f"{counted(records, 'document')} as tokens, a sequence for each sentence, in {counted(len(outcome.files), 'token shard')}."
+        f"{counted(records, 'document')} as tokens, a sequence for each sentence, in "
+        f"{counted(len(outcome.files), 'token shard')}."
         if outcome.kind == TOKEN_SHARDS
         else f"{counted(records, 'record')} of {count(outcome.seq)} tokens, each with up to {count(outcome.pred)} of them to "
         f"predict and a label for the next sentence, in {counted(len(outcome.files), f'{kind} file')}."
@@ -86,12 +87,9 @@ def _header(title: str, outcome: Outcome) -> Markup:
 
 def _how_it_was_made(outcome: Outcome) -> Markup:
     if outcome.manifest is None:
-        text = (
-            "There is no manifest.json beside the files, so their settings are unknown."
-            if outcome.kind == TOKEN_SHARDS
-            else "There is no manifest.json beside the files, so their settings are unknown. The expected values below are those "
-            "of the defaults of BERT's generator."
-        )
+        text = "There is no manifest.json beside the files, so their settings are unknown."
+        if outcome.kind != TOKEN_SHARDS:
+            text += " The expected values below are those of the defaults of BERT's generator."
         return _section("How it was made", element("p", text))
     return _section("How it was made", tables.provenance(outcome.manifest))
 

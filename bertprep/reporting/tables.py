@@ -24,7 +24,7 @@ _LONG_CHECKSUM = 20  # characters; of checksums the first 8 are shown
 def provenance(manifest: Manifest) -> Markup:
     """The settings and versions of a manifest, as pairs of a name and a value."""
     pairs = [*_flat(manifest.made_with), *((f"version of {name}", version) for name, version in manifest.versions.items())]
-    texts = [facts["text"] for facts in manifest.files.values() if "text" in facts]
+    texts = [facts["text"] for name, facts in manifest.files.items() if "text" in facts and not name.endswith(".idx")]
     if texts:
         size = sum(text["bytes"] for text in texts)
         pairs.insert(0, ("text", f"{megabytes(size)} in {count(len(texts))} shards"))
