@@ -107,8 +107,8 @@ class InstanceSettings:
     whole_word: bool = option(False, "mask whole words (do_whole_word_mask)")
     cased: bool = option(False, "keep upper case and accents, for a cased vocabulary (do_lower_case=False)")
     pairs: str = option(
-        NEXT_SENTENCE, "next-sentence, as BERT: two segments, and whether the second follows the first; or none, as RoBERTa: full "
-        "sentences up to the length, across documents, without such a label",
+        NEXT_SENTENCE, "next-sentence, as BERT: two segments, and whether the second follows the first; or none, as RoBERTa: "
+        "full sentences up to the length, across documents, without such a label",
         choices=PAIRS,
     )  # fmt: skip
 
