@@ -99,10 +99,11 @@ def test_the_bytes_are_the_same_on_every_python_and_machine(
     [
         (4, bertprep.InstanceSettings(dupe=2)),
         (200, bertprep.InstanceSettings(whole_word=True)),
+        (201, bertprep.InstanceSettings(seq=40, pred=38, masked_lm_prob=0.3, pairs="none")),
         (20_000, bertprep.InstanceSettings(seq=512, pred=80)),
         (20_001, bertprep.InstanceSettings(seq=97, pred=9, short_seq_prob=1.0)),
     ],
-    ids=["one byte", "two bytes", "three bytes", "three bytes, many short ones"],
+    ids=["one byte", "two bytes", "two bytes, without pairs", "three bytes", "three bytes, many short ones"],
 )
 def test_padding_is_the_number_of_pad(
     pad: int, settings: bertprep.InstanceSettings, golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -410,6 +411,7 @@ def test_an_unknown_dialect_is_refused() -> None:
             {"settings": bertprep.InstanceSettings(dupe=2, whole_word=True)},
             "was made without --whole-word, ",
         ),
+        ({"settings": bertprep.InstanceSettings(dupe=2, pairs="none")}, "was made without --pairs, asked for is --pairs none"),
         ({"corpus": "other"}, "was made with --corpus corpus, asked for is --corpus other"),
     ],
 )

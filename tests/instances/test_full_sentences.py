@@ -61,7 +61,7 @@ def twin(documents: list[list[list[int]]], asked: InstanceSettings, seed: int) -
 def shard_of(documents: list[list[list[int]]]) -> TokenizedShard:
     sentences = [sentence for document in documents for sentence in document]
     starts, ends = (np.cumsum([0, *map(len, each)], dtype=np.int64) for each in (sentences, documents))
-    return TokenizedShard(np.array(sum(sentences, []), np.int32), starts, ends, 0, 0)
+    return TokenizedShard(np.concatenate(sentences).astype(np.int32), starts, ends, 0, 0)
 
 
 def compiled(documents: list[list[list[int]]], asked: InstanceSettings, seed: int) -> list[Record]:
