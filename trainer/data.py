@@ -6,7 +6,7 @@ Records go together when they share a vocabulary, by its sha256 and by whether i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,11 +14,12 @@ from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.records import Examples, PretrainingExamples
-from bertprep.records.data_sets import DataSet, find_training_records, search
+from bertprep.records.data_sets import DataSet, find_token_shards, find_training_records, search
 from bertprep.records.record_set import RecordSet
-from bertprep.workspace.layout import MANIFEST, TEST, VOCABULARY
-from bertprep.workspace.manifest import RECORDS, TASK_RECORDS, sha256_of_vocabulary, tokens_of_vocabulary
+from bertprep.workspace.layout import MANIFEST, TEST, TOKENS, TRAINING, VOCABULARY
+from bertprep.workspace.manifest import RECORDS, TASK_RECORDS, TOKEN_SHARDS, sha256_of_vocabulary, tokens_of_vocabulary
 from trainer.model_config import PRESETS, ModelConfig
+from trainer.settings import LiveSettings
 
 DEFAULT_SEQ = 128
 _PREFERRED = RecordFormat.OFRECORD, RecordFormat.TFRECORD, RecordFormat.ARROW, RecordFormat.PARQUET
@@ -40,6 +41,7 @@ class Data:
     cased: bool | None = None
     choice: str = ""  # how the folder was chosen, for people
     notes: tuple[str, ...] = ()  # on files that are passed over, for people
+    live: LiveSettings | None = None  # for token shards; `records` are then the examples of epoch 0
 
     def describe(self) -> str:
         """One line: where, how many, of which shape."""
@@ -47,8 +49,14 @@ class Data:
         choice = f" ({self.choice})" if self.choice else ""
         test = "" if self.has_test else ", no test split"
         shape = f"{self.seq}/{self.pred}, {self.format}" if self.pred else f"{self.seq} tokens, {self.format}"
-        found = f"{self.folders[0]}{others}{choice}: {self.records:,} training records of {shape}{test}"
+        what = f"training records of {shape}" if self.live is None else self._describe_live(self.live)
+        found = f"{self.folders[0]}{others}{choice}: {self.records:,} {what}{test}"
         return "; ".join((found, *self.notes))
+
+    def _describe_live(self, live: LiveSettings) -> str:
+        passes = f"an epoch is {live.instances.dupe:,} passes over the documents, "
+        drawn = "as the first" if live.repeat_epochs else "each drawn anew"
+        return f"training examples of {self.seq}/{self.pred}, made of token shards as they are read; {passes}{drawn}"
 
 
 def find_data(
@@ -85,6 +93,47 @@ def _newest(found: Sequence[DataSet]) -> DataSet:
 
 def _without_format(folder: Path) -> list[str]:
     return [part for part in folder.parts if part not in RECORD_FORMATS]
+
+
+def find_tokens(workdir: Path, live: Callable[[DataSet], LiveSettings]) -> Data:
+    """The newest finished token shards of a workspace; `live` gives the settings of the examples that are made of them."""
+    found = [each for each in search(workdir) if each.kind == TOKEN_SHARDS and each.manifest and not each.is_unfinished]
+    if not found:
+        raise UsageError(
+            f"{workdir}: has no finished token shards; bertprep tokenize --workdir {workdir} makes them, --data names others"
+        )
+    newest = _newest(found)
+    among = f"the newest of {len(found):,}" if len(found) > 1 else "the only token shards"
+    return replace(name_tokens([newest.folder], live), choice=f"{among} in {workdir}")
+
+
+def name_tokens(folders: Sequence[Path], live: Callable[[DataSet], LiveSettings]) -> Data:
+    """The token shards of folders, mixed; the examples of an epoch are counted, where that was not done before."""
+    sets = [find_token_shards([folder]) for folder in folders]
+    settings = live(sets[0])
+    cased = [each.manifest.made_with["cased"] if each.manifest else None for each in sets]
+    for other, its in zip(sets, cased, strict=True):
+        if its != cased[0]:
+            raise UsageError(f"{other.folder}: is {_case(its)}, {sets[0].folder} is {_case(cased[0])}; name one of them")
+    with settings.open(folders, TRAINING, seed=0, shuffle_shards=1) as examples:
+        return Data(
+            folders=tuple(folders),
+            format=TOKENS,
+            seq=examples.seq,
+            pred=examples.pred,
+            records=len(examples),
+            has_test=all(each.paths(TEST) for each in sets),
+            vocabulary=examples.vocabulary.path,
+            vocabulary_size=len(examples.vocabulary),
+            vocabulary_sha256=examples.vocabulary.sha256,
+            cased=cased[0],
+            notes=tuple(note for each in sets for note in each.notes),
+            live=settings,
+        )
+
+
+def _case(cased: bool | None) -> str:
+    return "of unknown case" if cased is None else "cased" if cased else "uncased"
 
 
 def find_task_data(workdir: Path, name: str, record_format: str | None, *, make: str) -> Data:

@@ -121,5 +121,5 @@ def create(
         verify=verify,
         part=part,
     )
-    folders = {name.value: home.records for name, home in job.homes.items()}
-    return Created(folders, {name.value: manifest for name, manifest in manifests.items()}, time.monotonic() - started, made)
+    folders = {str(name): home.records for name, home in job.homes.items()}
+    return Created(folders, {str(name): manifest for name, manifest in manifests.items()}, time.monotonic() - started, made)

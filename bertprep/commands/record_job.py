@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,19 @@ from bertprep.files.places import place
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import Reporter
 from bertprep.records.make import TextShard
+from bertprep.records.token_shards import TokenFile
 from bertprep.sources.corpora import GIVEN, name_corpus
-from bertprep.workspace.layout import SPLITS, TRAINING, Workspace, record_file_name, settings_name, split_folder, text_shard
+from bertprep.workspace.layout import (
+    SPLITS,
+    TRAINING,
+    Workspace,
+    record_file_name,
+    settings_name,
+    split_folder,
+    text_shard,
+    token_shard,
+    tokens_name,
+)
 from bertprep.workspace.manifest import Manifest, read_manifest
 from bertprep.workspace.parts import Part
 from bertprep.workspace.record_home import RecordHome, home_for, part_digits
@@ -33,12 +44,34 @@ class RecordJob:
     """Everything that determines the records and their paths; `homes` is by format, `made_with` goes into the manifest."""
 
     shards: list[TextShard]
-    homes: dict[RecordFormat, RecordHome]
+    homes: dict[str, RecordHome]
     made_with: dict[str, Any]
     vocabulary: Vocabulary
     settings: InstanceSettings
     dialect: Dialect
     workers: int
+
+
+@dataclass(frozen=True)
+class TokenJob:
+    """The same for token shards, whose two files have one home."""
+
+    shards: list[TextShard]
+    home: RecordHome
+    made_with: dict[str, Any]
+    vocabulary: Vocabulary
+    workers: int
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The text shards of a corpus, and what a manifest says of how they were cut; the user's own have no `sharded` manifest."""
+
+    workspace: Workspace
+    corpus: str
+    shards: list[tuple[str, int, Path]]  # split, number, file
+    made_from: dict[str, Any]
+    sharded: Manifest | None
 
 
 def resolve(
@@ -65,54 +98,116 @@ def resolve(
     checked = check_formats(formats)
     dialect.check_fits(checked, "--format")
     workers = workers or pool.default_workers()
-    workspace = Workspace(place(workdir))
-    if inputs:
-        corpus = name_corpus(GIVEN if corpus is None else corpus, workspace)
-        homes = {name: home_for(place(output or "."), name) for name in checked}
-        shards = _given_shards(inputs, corpus, homes, dialect)
-        made_from: dict[str, Any] = {"shards": len(shards)}
-        training = [shard.path for shard in shards]
-    else:
-        corpus = choose_corpus(workspace, corpus, reporter)
-        if part and read_manifest(folder := workspace.sharded(corpus)) is None:
-            raise UsageError(
-                f"{folder}: has no finished text shards of {corpus}, which parts need; make them first: bertprep shard"
-            )
-        sharded = ensure_shards(workspace, corpus, workers, reporter)
-        if verify:
-            advice = f"bertprep shard --verify --corpus {corpus}, with the --input it was made of, if any, makes it again"
-            check_undamaged(
-                workspace.sharded(corpus), sharded, label="text shards", advice=advice, workers=workers, reporter=reporter
-            )
-        homes = _homes_in_workspace(workspace, corpus, settings, dialect, sharded, checked)
-        shards = _corpus_shards(workspace, corpus, sharded, homes, dialect)
-        made_from = {name: sharded.made_with[name] for name in ("shards", "test_shards", "test_fraction")}
-        made_from["text_sha256"] = _digest_of_shards(sharded)
-        training = [shard.path for shard in shards if shard.path.parent.name == TRAINING]
-    path = (
-        find_vocabulary(workspace, vocab)
-        if vocab is not None
-        else trained_vocabulary(
-            workspace,
-            corpus,
-            training,
-            size=vocab_size,
-            cased=settings.cased,
-            part=part,
-            workers=workers,
-            reporter=reporter,
-        )
+    texts = find_texts(
+        inputs=inputs, workdir=workdir, corpus=corpus, workers=workers, verify=verify, part=part, reporter=reporter
     )
-    vocabulary = load_vocabulary(path)
+    if texts.sharded:
+        homes = _homes_in_workspace(texts.workspace, texts.corpus, settings, dialect, texts.sharded, checked)
+    else:
+        homes = {name: home_for(place(output or "."), name) for name in checked}
+    vocabulary = vocabulary_of(
+        texts, vocab, size=vocab_size, cased=settings.cased, part=part, workers=workers, reporter=reporter
+    )
     made_with = {
         "generator": GENERATOR,
         **settings.made_with,
         **dialect.made_with,
-        "corpus": corpus,
-        **made_from,
+        "corpus": texts.corpus,
+        **texts.made_from,
         "vocabulary": vocabulary.made_with,
     }
-    return RecordJob(shards, homes, made_with, vocabulary, settings, dialect, workers)
+    return RecordJob(_record_shards(texts, homes, dialect), homes, made_with, vocabulary, settings, dialect, workers)
+
+
+def resolve_tokens(
+    *,
+    cased: bool,
+    vocab: Path | str | None,
+    vocab_size: int,
+    inputs: Sequence[Path | str],
+    output: Path | str | None,
+    workdir: Path | str,
+    corpus: str | None,
+    workers: int,
+    verify: bool,
+    part: Part | None,
+    reporter: Reporter,
+) -> TokenJob:
+    """The same for `tokenize`."""
+    texts = find_texts(
+        inputs=inputs, workdir=workdir, corpus=corpus, workers=workers, verify=verify, part=part, reporter=reporter
+    )
+    vocabulary = vocabulary_of(texts, vocab, size=vocab_size, cased=cased, part=part, workers=workers, reporter=reporter)
+    made_with = _tokens_made_with(texts.corpus, texts.made_from, vocabulary, cased=cased)
+    home = RecordHome(_tokens_folder(texts.workspace, made_with, vocabulary) if texts.sharded else place(output or "."))
+    shards = [
+        TextShard(
+            path,
+            number,
+            {
+                end: ("" if texts.sharded is None else f"{split}/") + token_shard(split, texts.corpus, number, end)
+                for end in TokenFile
+            },
+        )
+        for split, number, path in texts.shards
+    ]
+    return TokenJob(shards, home, made_with, vocabulary, workers)
+
+
+def find_texts(
+    *,
+    inputs: Sequence[Path | str],
+    workdir: Path | str,
+    corpus: str | None,
+    workers: int,
+    verify: bool,
+    part: Part | None,
+    reporter: Reporter,
+) -> Texts:
+    """The text shards that arguments name, those of a corpus made first where they are missing."""
+    workspace = Workspace(place(workdir))
+    if inputs:
+        corpus = name_corpus(GIVEN if corpus is None else corpus, workspace)
+        shards = [(TRAINING, number, path) for number, path in enumerate(check_text_files(inputs))]
+        return Texts(workspace, corpus, shards, {"shards": len(shards)}, None)
+    corpus = choose_corpus(workspace, corpus, reporter)
+    folder = workspace.sharded(corpus)
+    if part and read_manifest(folder) is None:
+        raise UsageError(
+            f"{folder}: has no finished text shards of {corpus}, which parts need; make them first: bertprep shard"
+        )
+    sharded = ensure_shards(workspace, corpus, workers, reporter)
+    if verify:
+        advice = f"bertprep shard --verify --corpus {corpus}, with the --input it was made of, if any, makes it again"
+        check_undamaged(folder, sharded, label="text shards", advice=advice, workers=workers, reporter=reporter)
+    made_from = {name: sharded.made_with[name] for name in ("shards", "test_shards", "test_fraction")}
+    made_from["text_sha256"] = _digest_of_shards(sharded)
+    shards = [
+        (split, number, folder / text_shard(split, corpus, number))
+        for split, count in zip(SPLITS, (made_from["shards"], made_from["test_shards"]), strict=True)
+        for number in range(count)
+    ]
+    return Texts(workspace, corpus, shards, made_from, sharded)
+
+
+def vocabulary_of(
+    texts: Texts,
+    vocab: Path | str | None,
+    *,
+    size: int,
+    cased: bool,
+    part: Part | None,
+    workers: int,
+    reporter: Reporter,
+) -> Vocabulary:
+    """The vocabulary that is named, or one trained on the training shards, and kept."""
+    if vocab is not None:
+        return load_vocabulary(find_vocabulary(texts.workspace, vocab))
+    training = [path for split, _, path in texts.shards if split == TRAINING]
+    path = trained_vocabulary(
+        texts.workspace, texts.corpus, training, size=size, cased=cased, part=part, workers=workers, reporter=reporter
+    )
+    return load_vocabulary(path)
 
 
 def padding_remark(vocabulary: Vocabulary) -> Iterator[str]:
@@ -131,18 +226,20 @@ def mask_remark(settings: InstanceSettings) -> Iterator[str]:
         )
 
 
-def _given_shards(
-    inputs: Sequence[Path | str], corpus: str, homes: dict[RecordFormat, RecordHome], dialect: Dialect
-) -> list[TextShard]:
-    """The user's text files as shards, with the names of the record files in each format's home."""
+def _record_shards(texts: Texts, homes: Mapping[str, RecordHome], dialect: Dialect) -> list[TextShard]:
+    """The text shards, with the names of the record files in each format's home."""
     digits = {name: part_digits(home.records) for name, home in homes.items()}
     return [
         TextShard(
             path,
             number,
-            {name: record_file_name(name, corpus, TRAINING, number, dialect, part_digits=digits[name]) for name in homes},
+            {
+                name: ("" if texts.sharded is None else f"{split_folder(RecordFormat(name), split)}/")
+                + record_file_name(RecordFormat(name), texts.corpus, split, number, dialect, part_digits=digits[name])
+                for name in homes
+            },
         )
-        for number, path in enumerate(check_text_files(inputs))
+        for split, number, path in texts.shards
     ]
 
 
@@ -153,37 +250,29 @@ def _homes_in_workspace(
     dialect: Dialect,
     sharded: Manifest,
     formats: tuple[RecordFormat, ...],
-) -> dict[RecordFormat, RecordHome]:
+) -> dict[str, RecordHome]:
     """The home of a corpus's records, by format; with --one-seed, bertprep 0.1.0 gave the folder another name."""
     made_with = sharded.made_with
     name = settings_name(settings, shards=made_with["shards"], test_fraction=made_with["test_fraction"], dialect=dialect)
-    homes = {}
+    homes: dict[str, RecordHome] = {}
     for record_format in formats:
         folder, old = (workspace.records(record_format, name + end, corpus) for end in ("", "_one_seed"))
         homes[record_format] = RecordHome(old if settings.one_seed and old.is_dir() else folder)
     return homes
 
 
-def _corpus_shards(
-    workspace: Workspace, corpus: str, sharded: Manifest, homes: dict[RecordFormat, RecordHome], dialect: Dialect
-) -> list[TextShard]:
-    """The text shards of a corpus, with the names of the record files in each format's home."""
-    folder = workspace.sharded(corpus)
-    digits = {name: part_digits(home.records) for name, home in homes.items()}
-    counts = dict(zip(SPLITS, (sharded.made_with["shards"], sharded.made_with["test_shards"]), strict=True))
-    return [
-        TextShard(
-            folder / text_shard(split, corpus, number),
-            number,
-            {
-                name: f"{split_folder(name, split)}/"
-                + record_file_name(name, corpus, split, number, dialect, part_digits=digits[name])
-                for name in homes
-            },
-        )
-        for split in SPLITS
-        for number in range(counts[split])
-    ]
+def _tokens_made_with(corpus: str, made_from: dict[str, Any], vocabulary: Vocabulary, *, cased: bool) -> dict[str, Any]:
+    return {"tokenizer": GENERATOR, "cased": cased, "corpus": corpus, **made_from, "vocabulary": vocabulary.made_with}
+
+
+def _tokens_folder(workspace: Workspace, made_with: dict[str, Any], vocabulary: Vocabulary) -> Path:
+    name = tokens_name(
+        cased=made_with["cased"],
+        vocabulary=vocabulary.sha256,
+        shards=made_with["shards"],
+        test_fraction=made_with["test_fraction"],
+    )
+    return workspace.tokens(name, made_with["corpus"])
 
 
 def _digest_of_shards(sharded: Manifest) -> str:

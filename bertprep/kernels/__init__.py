@@ -39,6 +39,7 @@ _SOURCES = (
     "encode",
     "encode_examples",
     "columns",
+    "live",
     "deflate",
     "varints",
     "messages",

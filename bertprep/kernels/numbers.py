@@ -180,6 +180,10 @@ NO_SEGMENT = -1
 UNCHANGED = -1
 """The replacement of a masked position whose token stays: to read the token there would be a cache miss."""
 
+LIVE_WIDTH = 7
+LIVE_TOKENS, LIVE_SLICES, LIVE_IS_RANDOM, LIVE_MASK_ENDS, LIVE_POSITIONS, LIVE_REPLACEMENTS, LIVE_ORDER = range(LIVE_WIDTH)
+"""A row for each shard whose instances are in memory: the addresses of their arrays, by the names of `generator.Instances`."""
+
 # --- checking the values of records
 
 UNEVEN_MASK, PADDING_IDS, PADDING_SEGMENTS, PAD_IN_TEXT = range(4)

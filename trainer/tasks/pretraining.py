@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from bertprep.errors import BertprepError
 from bertprep.progress import say
 from bertprep.records import Examples, PretrainingExamples
-from bertprep.records.record_set import RecordSet
+from bertprep.records.record_set import Records, RecordSet
 from bertprep.weights import google_names
 from bertprep.workspace.layout import TEST
 from trainer.model_config import ModelConfig
@@ -71,9 +71,7 @@ class _Pretraining:
         heads = pred * (hidden * hidden + hidden * model.vocab_size) + hidden * hidden + 2 * hidden
         return 3 * 2 * (encoder_flops(model, seq) + heads)  # backward takes twice what forward takes
 
-    def baseline(
-        self, training: RecordSet, test: RecordSet, model: ModelConfig, *, test_sequences: int
-    ) -> dict[str, float | None]:
+    def baseline(self, training: Records, test: Records, model: ModelConfig, *, test_sequences: int) -> dict[str, float | None]:
         try:
             loss = unigram_loss(training, test, vocab_size=model.vocab_size, test_sequences=test_sequences)
         except BertprepError as error:  # no run ends for want of it
