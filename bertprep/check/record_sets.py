@@ -43,11 +43,12 @@ from bertprep.check.statistics import (
     judge_labels_of_files,
     judge_split_sizes,
 )
+from bertprep.config import UNPAIRED
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import Progress
 from bertprep.records.data_sets import DataSet
-from bertprep.records.examples import MaskedExamples, PretrainingExamples, kind_made_with
+from bertprep.records.examples import MaskedExamples, PretrainingExamples
 from bertprep.workspace.layout import VOCABULARY
 from bertprep.workspace.manifest import pad_of_vocabulary
 
@@ -175,7 +176,7 @@ def _rules_for(data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob:
         pad = guess_pad(first)
     kind, said_by = type(first) if first is not None else PretrainingExamples, "as the first file has"
     if "generator" in made_with:
-        kind, said_by = kind_made_with(made_with.get("pairs")), "by the manifest"
+        kind, said_by = MaskedExamples if made_with.get("pairs") == UNPAIRED else PretrainingExamples, "by the manifest"
     return RecordRules(
         seq=made_with.get("seq", seq),
         pred=made_with.get("pred", pred),

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.config import UNPAIRED
+from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError
 from bertprep.kernels.numbers import FEATURES, NUMBER_OF_FEATURE
 
@@ -271,9 +271,9 @@ KINDS: tuple[type[Examples], ...] = (
 )
 
 
-def kind_made_with(pairs: str | None) -> type[MaskedExamples]:
-    """The kind of the records that `create` makes with these `pairs`; None is what older manifests and most have."""
-    return MaskedExamples if pairs == UNPAIRED else PretrainingExamples
+def kind_made_with(settings: InstanceSettings) -> type[MaskedExamples]:
+    """The kind of the records that `create` makes with these settings."""
+    return PretrainingExamples if settings.has_pairs else MaskedExamples
 
 
 def rows_in_block(most: int, *, seq: int, pred: int, kind: type[Examples] = PretrainingExamples) -> int:

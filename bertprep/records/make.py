@@ -114,7 +114,7 @@ class RecordMaker:
 
     def shape(self, split: str) -> Shape:  # noqa: ARG002 - all splits have the same
         """What all records have in common."""
-        return Shape(kind_made_with(self.settings.pairs), self.settings.seq, self.settings.pred)
+        return Shape(kind_made_with(self.settings), self.settings.seq, self.settings.pred)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
