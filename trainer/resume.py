@@ -84,7 +84,7 @@ def _fingerprint(records: Records) -> str | None:
     return sha256(b"".join(array.tobytes() for array in examples.arrays)).hexdigest()
 
 
-def add_fingerprints(made_with: Mapping[str, Any], records: Sequence[RecordSet], engine: Engine) -> dict[str, Any]:
+def add_fingerprints(made_with: Mapping[str, Any], records: Sequence[Records], engine: Engine) -> dict[str, Any]:
     """What a run is made with, with the fingerprints that were not known at its start; raises where ranks differ in them."""
     phases = [dict(phase) for phase in made_with["phases"]]
     missing = [

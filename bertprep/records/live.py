@@ -20,7 +20,7 @@ import json
 import operator
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -39,7 +39,7 @@ from bertprep.instances import Instances, generate_instances
 from bertprep.kernels.numbers import LIVE_WIDTH
 from bertprep.progress import SILENT, Reporter
 from bertprep.records.columns import Columns, to_columns
-from bertprep.records.data_sets import DataSet, find_token_shards, load_vocabulary_of, token_shard
+from bertprep.records.data_sets import DataSet, find_token_shards, load_vocabulary_of
 from bertprep.records.examples import Examples, Shape, kind_made_with
 from bertprep.records.order import ShardOrder
 from bertprep.records.record_dataset import RecordBatch, Row
@@ -219,6 +219,14 @@ class LiveExamples:
         """How many examples each of some shards gives in an epoch; those of a group are made to be read."""
         return self._count(epoch, shards, is_to_be_read=True)
 
+    @property
+    def is_of_store(self) -> bool:
+        """False: the token shards are read, of a store too, one after another."""
+        return False
+
+    def expect(self, numbers: Iterable[NDArray[np.int64]]) -> None:
+        """Groups of shards are read ahead in the order of their examples anyway."""
+
     def place_of(self, number: int) -> tuple[Path, int]:
         """The token shard that an example is made of, and its number among the shard's: what an error or a log names."""
         keys, records = self._located(np.array([number], np.int64))
@@ -355,7 +363,9 @@ def shards_of(data_set: DataSet, split: str) -> tuple[TokenShard, ...]:
     found = data_set.paths(split)
     if not found:
         raise UsageError(f"{data_set.folder}: has no {split} split of token shards; name a folder that has it")
-    return tuple(token_shard(data_set, str(path.relative_to(data_set.folder))) for path in found)
+    return tuple(
+        TokenShard.of(data_set.folder, path.relative_to(data_set.folder).as_posix(), data_set.manifest) for path in found
+    )
 
 
 def is_cased(data_set: DataSet) -> bool:

@@ -78,6 +78,13 @@ class Records(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
 
+    @property
+    def is_of_store(self) -> bool:
+        """Whether files come from a store, so that some may not be here yet."""
+
+    def expect(self, numbers: Iterable[NDArray[np.int64]]) -> None:
+        """Tell which records are gathered next, some after another."""
+
     def place_of(self, number: int) -> tuple[Path, int]:
         """The file that a record is of, and its number there."""
 
