@@ -147,6 +147,17 @@ def test_what_nodes_and_runs_that_were_killed_leave_is_what_one_process_makes(
     assert filecmp.cmpfiles(tmp_path / "dealt", tmp_path / "one", names, shallow=False) == (names, [], [])
 
 
+def test_shards_by_hash_of_a_killed_run_are_those_of_one_process(cluster: Any, text: Path, tmp_path: Path) -> None:
+    shard = ("shard", "--assign", "hash", "--input", str(text), "--corpus", "own", "--shards", "27")
+    run = Run(tmp_path, cluster)
+    run(*shard, "--engine", "ray", status=-signal.SIGKILL, BERTPREP_FAIL_AFTER="5 SIGKILL")
+    run(*shard, "--engine", "ray")
+    run(*shard, "--workdir", "one", "--workers", "1")
+    names = all_files(tmp_path / "one")
+    assert all_files(tmp_path / "data") == names
+    assert filecmp.cmpfiles(tmp_path / "one", tmp_path / "data", names, shallow=False) == (names, [], [])
+
+
 def test_a_shard_that_fails_ends_the_run_with_its_name(cluster: Any, laptop: Path, tmp_path: Path) -> None:
     shards = [tmp_path / f"{number}.txt" for number in range(3)]
     for path in shards:

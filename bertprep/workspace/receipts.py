@@ -6,8 +6,8 @@ by whoever is first, binds the folder to its settings. Whoever finds the receipt
 the same bytes as one machine's, and then removes the receipts. So a reader or another run that looks at the receipts first and
 at the manifest then is right at any moment, wherever one was killed; and a run is resumed by a listing.
 
-It costs a small file, synced, for each large one, and to finish, the reading of all. What is local takes `Journal`, unless it
-is asked for a part.
+It costs a small file, synced, for each large one, and to finish, the reading of all; many are written at a time. What is local
+takes `Journal`, unless it is asked for a part.
 """
 
 from __future__ import annotations
