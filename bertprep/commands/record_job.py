@@ -193,7 +193,7 @@ def find_texts(
         advice = f"bertprep shard --verify --corpus {corpus}, with the --input it was made of, if any, makes it again"
         check_undamaged(folder, sharded, label="text shards", advice=advice, workers=workers, reporter=reporter)
     made_from = {name: sharded.made_with[name] for name in ("shards", "test_shards", "test_fraction")}
-    made_from["text_sha256"] = _digest_of_shards(sharded)
+    made_from["text_sha256"] = digest_of_shards(sharded)
     shards = [
         (split, number, folder / text_shard(split, corpus, number))
         for split, count in zip(SPLITS, (made_from["shards"], made_from["test_shards"]), strict=True)
@@ -339,6 +339,6 @@ def _tokens_folder(workspace: Workspace, made_with: dict[str, Any], vocabulary: 
     return workspace.tokens(name, made_with["corpus"])
 
 
-def _digest_of_shards(sharded: Manifest) -> str:
+def digest_of_shards(sharded: Manifest) -> str:
     """One sha256 for the text of all shards."""
     return hashlib.sha256("".join(facts["sha256"] for _, facts in sorted(sharded.files.items())).encode()).hexdigest()
