@@ -386,7 +386,7 @@ def local_copy(path: Path, sha256: str | None = None, *, is_given_up: Callable[[
     status = path._status or object_store.look(path)
     if status.is_folder:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    copy = _copy_of(path, status)
+    copy = cache_folder() / copy_name(path, status)
     if _is_kept(copy, status, sha256):
         return copy
     with _one_at_a_time(copy.with_name(f".lock-{copy.name[:40]}"), is_given_up):
@@ -411,26 +411,16 @@ def local_copy(path: Path, sha256: str | None = None, *, is_given_up: Callable[[
     return copy
 
 
-def copy_name(path: ObjectPath) -> str:
-    """What the copy of an object, of the version that a listing has told, is called in the cache."""
-    from bertprep.files import object_store
-
-    return _copy_of(path, path._status or object_store.look(path)).name
-
-
-def is_copied(path: ObjectPath) -> bool:
-    """Whether the cache has a copy of this version of an object."""
-    return (cache_folder() / copy_name(path)).exists()
-
-
 class GivenUpError(Exception):
     """A download that nobody waits for any more."""
 
 
-def _copy_of(path: ObjectPath, status: Status) -> Path:
-    """Where the copy of this version of an object is."""
+def copy_name(path: ObjectPath, status: Status | None = None) -> str:
+    """What the copy of an object is called in the cache: of this version, or of the one that a listing has told."""
+    if (status := status or path._status) is None:
+        raise ValueError(f"{path}: comes from no listing")
     name = _name_of(str(path), status.etag or str(status.modified_ns), str(status.size_bytes))
-    return cache_folder() / (name + "".join(path.suffixes)[-32:])
+    return name + "".join(path.suffixes)[-32:]
 
 
 def _sum_of(copy: Path) -> Path:
@@ -440,7 +430,12 @@ def _sum_of(copy: Path) -> Path:
 
 def kept_about(path: Path) -> Path:
     """A file among the copies for what was found out about an object; it is removed as they are."""
-    return cache_folder() / f"about-{_name_of(str(path))}"
+    return cache_folder() / name_about(path)
+
+
+def name_about(path: Path) -> str:
+    """What it is called."""
+    return f"about-{_name_of(str(path))}"
 
 
 def _name_of(*version: str) -> str:
