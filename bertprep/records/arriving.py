@@ -121,8 +121,8 @@ class Arriving:
             self._is_said = True
             size, all_bytes = (sum(self._files[number].size_bytes for number in numbers) for numbers in (here, self._files))
             say(
-                f"{self._what}: waiting for {missing:,} files, whose records come next; {len(here):,} of {len(self._files):,} "
-                f"are here, {size_in_words(size)} of {size_in_words(all_bytes)}"
+                f"{self._what}: waiting for {missing:,} {'file' if missing == 1 else 'files'} of the next records; "
+                f"{len(here):,} of {len(self._files):,} are here, {size_in_words(size)} of {size_in_words(all_bytes)}"
             )
 
     def _start(self) -> None:

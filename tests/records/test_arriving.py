@@ -102,7 +102,7 @@ def test_a_batch_waits_for_its_own_files_alone(store: Store, tmp_path: Path, cap
     assert sorted(fetched(store)) == [*range(6)]  # the copies are kept
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
-    assert "training: waiting for 2 files, whose records come next; 1 of 6 are here, " in said[0]
+    assert "training: waiting for 2 files of the next records; 1 of 6 are here, " in said[0]
 
 
 def test_a_file_that_is_held_back_stops_no_other(store: Store, tmp_path: Path) -> None:
