@@ -18,7 +18,7 @@ import os
 import stat
 import time
 from collections.abc import Collection, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path, PosixPath, PurePath, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
@@ -357,7 +357,7 @@ def _open(path: ObjectPath) -> BinaryIO:
     if path._status and path._status.is_folder:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not path._status or path._status.size_bytes <= object_store.BLOCK_BYTES:
-        with _still_there(path):
+        with _still_there(path) if path._status else nullcontext():
             status, content = object_store.read(path)
         if content is not None:
             return io.BytesIO(content)
@@ -367,12 +367,10 @@ def _open(path: ObjectPath) -> BinaryIO:
 
 @contextmanager
 def _still_there(path: ObjectPath) -> Iterator[None]:
-    """Read an object that a listing named: it must not be lost since."""
+    """Read an object that the store has named: it must not be lost since."""
     try:
         yield
     except FileNotFoundError as error:
-        if path._status is None:
-            raise
         raise BertprepError(
             f"{path}: the store listed it, and no longer has it; see that nothing else removes objects there, and run it again"
         ) from error
