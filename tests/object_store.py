@@ -1,21 +1,26 @@
 """An S3 store on 127.0.0.1, moto's server in a process of its own, and before it a proxy that fails on command.
 
 Tests take the fixture `store` (`from tests.object_store import store`): an empty bucket, whose address and credentials are
-in the environment, and with `store.faults` what goes wrong. All of a session's tests share the server.
+in the environment, and with `store.faults` what goes wrong. All of a session's tests share the server. Listings come in pages
+of a few objects. $BERTPREP_TEST_S3 (HOST:PORT) names another server, which takes any signature.
 """
 
 import atexit
+import os
 import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from functools import cache
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -23,38 +28,47 @@ import pytest
 from bertprep.files import object_store, places
 
 _BUCKETS = count(1)
+_SERVER = "BERTPREP_TEST_S3"
+_USER = "S3RVER"  # whom the S3 server of that name knows
+_PAGE = 5  # objects
 _HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "keep-alive"}
 
 
 @dataclass
 class Fault:
-    """What goes wrong with requests of a method for keys that match, `times` times (None: always).
+    """What goes wrong with requests of a method for keys that match, `times` times (None: always) after the first `skip`.
 
     With a `status` the store is not asked and `code` is the answer's; with `cut` the connection ends without an answer, with
-    `lose` after the store has done what was asked, with `cut_after` within the answer's body; with `stall` nothing comes, and
-    with `until` nothing before the test sets it.
+    `lose` after the store has done what was asked, with `cut_after` within the answer's body; with `stall` nothing comes. `act`
+    is called before the store is asked, or with `lose` after that.
     """
 
     method: str
     key: str = ".*"
     times: int | None = 1
+    skip: int = 0
     status: int = 0
     code: str = ""
     cut: bool = False
     lose: bool = False
     stall: bool = False
+    act: Callable[[], object] | None = None
     cut_after: int | None = None
-    until: threading.Event | None = None
 
 
 @dataclass
 class Store:
-    """A bucket and the proxy before it; `asked` has the method and the key of every request, as METHOD KEY."""
+    """A bucket and the proxy before it; `asked` has the method and the key of every request, as METHOD KEY.
+
+    `withheld` are headers that do not reach the store; `changed` is called after each request that may have changed something.
+    """
 
     address: str
     bucket: str
     faults: list[Fault] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    withheld: set[str] = field(default_factory=set)
+    changed: Callable[[], object] = bool
     ended: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -70,13 +84,16 @@ class Store:
 
     def request(self, method: str, key: str, body: bytes = b"", headers: dict[str, str] | None = None) -> int:
         """Ask the store itself, past the proxy and past bertprep; returns the status."""
+        return self.ask(method, key, body, headers)[0]
+
+    def ask(self, method: str, key: str, body: bytes = b"", headers: dict[str, str] | None = None) -> tuple[int, bytes]:
+        """The same; returns the status and the answer's body."""
         connection = HTTPConnection(_server())
         try:
-            signed = {"Authorization": "AWS4-HMAC-SHA256 Credential=key/20260101/us-east-1/s3/aws4_request"}
+            signed = {"Authorization": f"AWS {_USER}:unsigned", "Date": formatdate(usegmt=True)}
             connection.request(method, f"/{self.bucket}/{key}".rstrip("/"), body, {**signed, **(headers or {})})
             response = connection.getresponse()
-            response.read()
-            return response.status
+            return response.status, response.read()
         finally:
             connection.close()
 
@@ -85,6 +102,9 @@ class Store:
             self.asked.append(f"{method} {key}")
             for fault in self.faults:
                 if fault.method == method and fault.times != 0 and re.fullmatch(fault.key, key):
+                    if fault.skip:
+                        fault.skip -= 1
+                        continue
                     fault.times = None if fault.times is None else fault.times - 1
                     return fault
         return None
@@ -93,35 +113,46 @@ class Store:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """An empty bucket; copies of its objects are kept in `tmp_path`."""
-    made = Store("", f"bucket-{next(_BUCKETS)}")
+    with serve(tmp_path, monkeypatch.setenv) as made:
+        yield made
+
+
+@contextmanager
+def serve(folder: Path, set_variable: Callable[[str, str], object]) -> Iterator[Store]:
+    """The same without pytest."""
+    made = Store("", f"bucket-{os.getpid()}-{next(_BUCKETS)}")
     assert made.request("PUT", "") == 200
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(made))
+    server = _Server(("127.0.0.1", 0), _handler(made))
     server.daemon_threads = True
     made.address = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     for name, value in {
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_ACCESS_KEY_ID": _USER,
+        "AWS_SECRET_ACCESS_KEY": _USER,
         "AWS_ENDPOINT_URL": made.address,
         "AWS_ALLOW_HTTP": "true",
         "AWS_REGION": "us-east-1",
         "BERTPREP_RETRY_SECONDS": "0.001",
-        places.CACHE: str(tmp_path / "copies of objects"),
+        places.CACHE: str(folder / "copies of objects"),
     }.items():
-        monkeypatch.setenv(name, value)
+        set_variable(name, value)
     object_store.forget()
-    yield made
-    object_store.forget()
-    made.ended.set()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield made
+    finally:
+        object_store.forget()
+        made.ended.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 @cache
 def _server() -> str:
     """HOST:PORT of the session's S3 server."""
+    if named := os.environ.get(_SERVER):
+        return named
     process = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"], stderr=subprocess.PIPE, text=True
     )
@@ -134,18 +165,30 @@ def _server() -> str:
     raise RuntimeError("moto's server did not start")
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):  # of a killed client
+            super().handle_error(request, client_address)
+
+
 def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def _forward(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            size = int(self.headers.get("Content-Length") or 0)
+            body = self.rfile.read(size)
+            if len(body) < size:  # the client is gone
+                self.close_connection = True
+                return
             url = urlsplit(self.path)
+            in_pages = "list-type=2" in url.query and not os.environ.get(_SERVER)
+            address = f"{self.path}&max-keys={_PAGE}" if in_pages else self.path
             fault = store.fault_for(self.command, unquote(url.path).removeprefix(f"/{store.bucket}").removeprefix("/"))
+            if fault and fault.act and not fault.lose:
+                fault.act()
             if fault and fault.stall:
                 store.ended.wait()
-            if fault and fault.until:
-                fault.until.wait()
             if fault and (fault.cut or fault.stall):
                 self.close_connection = True
                 return
@@ -155,12 +198,17 @@ def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
                 return
             connection = HTTPConnection(_server())
             try:
-                connection.request(self.command, self.path, body, dict(self.headers))
+                headers = {name: value for name, value in self.headers.items() if name.lower() not in store.withheld}
+                connection.request(self.command, address, body, headers)
                 response = connection.getresponse()
                 content = response.read()
             finally:
                 connection.close()
+            if self.command in ("PUT", "POST", "DELETE"):
+                store.changed()
             if fault and fault.lose:
+                if fault.act:
+                    fault.act()
                 self.close_connection = True
                 return
             headers = {name: value for name, value in response.getheaders() if name.lower() not in _HOP_BY_HOP}

@@ -25,6 +25,7 @@ from bertprep.commands import (
 )
 from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, Dialect, InstanceSettings
 from bertprep.errors import UsageError
+from bertprep.files.places import place
 from bertprep.pool import LOCAL, choose_workers
 from bertprep.progress import Reporter
 from bertprep.terminal import tell, tell_table
@@ -98,7 +99,7 @@ def create(
     from bertprep.records.make import RecordMaker, make_records
 
     started = time.monotonic()
-    workers = choose_workers(workers, engine, shared=Path(workdir if output is None else output))
+    workers = choose_workers(workers, engine, shared=place(workdir if output is None else output))
     reporter = Reporter(enabled=progress)
     part = read_part(part)
     if bool(inputs) != (output is not None):

@@ -22,7 +22,16 @@ from bertprep.options import how_many_at_once
 from bertprep.progress import Reporter
 from bertprep.sources.catalogue import WIKIPEDIA_DATE
 from bertprep.sources.corpora import language_of
-from bertprep.sources.transfer.listing import OWN_FILES, Listing, check_source, has_size, load_listing, missing, save_listing
+from bertprep.sources.transfer.listing import (
+    OWN_FILES,
+    Listing,
+    check_on_disk,
+    check_source,
+    has_size,
+    load_listing,
+    missing,
+    save_listing,
+)
 from bertprep.terminal import megabytes, tell, tell_table
 from bertprep.workspace.layout import VOCABULARY, Workspace
 
@@ -131,7 +140,8 @@ def download(
         from_files=None if from_files is None else local_place("--from-files", from_files),
         models=tuple(models),
     )
-    parts = find_parts(request, Workspace(local_place("--workdir", workdir)))
+    check_on_disk(workspace := place(workdir))
+    parts = find_parts(request, Workspace(workspace))
     with Web() as web:
         hub = Hub(web, reporter=reporter)
         found = [_look_at(part, _listing_of(part, hub, web)) for part in parts]

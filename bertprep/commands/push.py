@@ -17,7 +17,7 @@ from bertprep import pool
 from bertprep.commands import add_workdir, add_workers, split_rows
 from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.places import local_place, place
+from bertprep.files.places import is_object, local_place, place
 from bertprep.progress import Reporter
 from bertprep.terminal import tell, tell_table
 from bertprep.untrusted import MOST_BYTES, parse_json
@@ -95,10 +95,11 @@ def push(
 ) -> Pushed:
     """Bring the finished records of a folder to the dataset repository OWNER/NAME of the Hub, in one commit.
 
-    Records of another format are converted first, into the workspace of `folder`, or else into `workdir`. `license` is that of
-    the text, where bertprep does not know it. Only files that differ are sent; the same call resumes. Needs a token that may
-    write (HF_TOKEN, or `hf auth login`). Raises `UsageError` for an impossible request, `BertprepError` for records that are
-    unfinished or wrong, for a repository that holds something else, and if the Hub refuses or cannot be reached.
+    Records of another format are converted first, into the workspace of `folder`, or else into `workdir`, and so are those at
+    URLs, since files of this machine are sent. `license` is that of the text, where bertprep does not know it. Only files that
+    differ are sent; the same call resumes. Needs a token that may write (HF_TOKEN, or `hf auth login`). Raises `UsageError` for
+    an impossible request, `BertprepError` for records that are unfinished or wrong, for a repository that holds something else,
+    and if the Hub refuses or cannot be reached.
 
         bertprep.push("data/tfrecord/.../sample", "you/sample-bert-128")
     """
@@ -113,7 +114,7 @@ def push(
     check_dataset_name(repository)
     if license is not None and not re.fullmatch("[a-z0-9][a-z0-9.-]*", license):
         raise UsageError(f"--license {license}: must be a name of the Hub's, such as cc-by-4.0, mit or other")
-    data_set = find_records(local_place("FOLDER", folder), prefer=_PREFERRED)
+    data_set = find_records(place(folder), prefer=_PREFERRED)
     if not data_set.is_whole:
         raise UsageError(f"{folder}: is a part of a data set; name the whole, such as {data_set.home.folder}")
     for note in data_set.notes:
@@ -186,10 +187,11 @@ def _as_parquet(data_set: DataSet, workdir: Path, repository: str, workers: int,
     from bertprep.records.data_sets import find_records
     from bertprep.workspace.manifest import read_manifest
 
-    if data_set.manifest and all(name.endswith(f".{RecordFormat.PARQUET}") for name in data_set.files):
+    is_remote = is_object(data_set.folder)
+    if not is_remote and data_set.manifest and all(name.endswith(f".{RecordFormat.PARQUET}") for name in data_set.files):
         return data_set
     of_settings = data_set.folder.absolute().parent
-    if of_settings.parent.name in RECORD_FORMATS:
+    if not is_remote and of_settings.parent.name in RECORD_FORMATS:
         target = Workspace(of_settings.parents[1]).records(RecordFormat.PARQUET, of_settings.name, data_set.folder.name)
         made = read_manifest(target)  # by create, which makes the same records of the same settings in every format
         if made and data_set.manifest and made.made_with == data_set.manifest.made_with:

@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--dataset", metavar="NAME[:CONFIG]|DIR",
-        help="instead of --input, a data set of the Hub, such as wikimedia/wikipedia:20231101.de, or a folder that "
+        help="instead of --input, a data set of the Hub, such as wikimedia/wikipedia:20231101.de, or a folder or URL that "
         "save_to_disk of datasets wrote",
     )  # fmt: skip
     parser.add_argument("--split", metavar="NAME", help="the split of --dataset (default: train)")
@@ -228,8 +228,10 @@ def _find_data_set(
 
     if not isinstance(dataset, str | Path):
         return [*from_memory(dataset, split, field)]
-    if Path(dataset).is_dir():
-        return [*find_saved(Path(dataset), split, field)]
+    if (folder := place(dataset)).is_dir():
+        return [*find_saved(folder, split, field)]
+    if is_object(folder):
+        raise UsageError(f"--dataset {folder}: there is no such folder; name one that save_to_disk of datasets wrote")
     from bertprep.sources.transfer.hub_data import fetch_split, files_of
 
     files = files_of(*fetch_split(str(dataset), split, workspace, verify=verify, reporter=reporter))

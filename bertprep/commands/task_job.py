@@ -225,7 +225,7 @@ def _expanded(task: str, inputs: Sequence[Path | str], published: Container[str]
     GLUE's original folders have other files too: `dev_ids.tsv` beside `dev.tsv`.
     """
     paths: list[Path] = []
-    for path in map(Path, inputs):
+    for path in map(place, inputs):
         if not path.exists():
             raise UsageError(f"--input {path}: does not exist")
         if not path.is_dir():

@@ -2,7 +2,9 @@
 
 A store has no rename and no lock, but a write is whole or not there, and "only if there is none" is a condition that it checks
 itself. So a file is one such write, with its sha256 in the object's metadata: the second writer of a file learns that it is
-there, compares the sums, and equal ones are success, also for its own write whose answer was lost.
+there, compares the sums, and equal ones are success, also for its own write whose answer was lost. Some stores refuse the
+condition or ignore it, which the first small write finds out: there an object is looked for before it is written, and of two
+writers in the same moment the last wins.
 
 Requests are retried with patience, as downloads are: a store that is busy or fails (500, 503 SlowDown, 429), a connection that
 is cut or silent. Addresses and credentials are those that obstore takes from the environment (AWS_ACCESS_KEY_ID,
@@ -14,14 +16,20 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import random
 import re
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from pathlib import PurePosixPath
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.patience import PASSING, TRIES, first_wait_seconds, silence_seconds, wait_seconds
 
 if TYPE_CHECKING:
     from bertprep.files.places import ObjectPath
@@ -33,13 +41,11 @@ BLOCK_BYTES = 16 << 20
 ONE_PUT_BYTES = 1 << 30
 """The largest object that is written in one request, whose condition the store checks; larger ones go up in parts."""
 _PART_BYTES, _PARTS_AT_ONCE = 64 << 20, 4
+_MOST_TO_TRY_BYTES = 1 << 20  # of what is sent twice to see what a store does
 
-FIRST_WAIT = "BERTPREP_RETRY_SECONDS"
-"""The environment variable for the first wait, with which all other times scale, of downloads and uploads too."""
-TRIES = 8
-SILENCE_SECONDS, LEAST_SILENCE_SECONDS, LONGEST_WAIT = 30, 2.0, 64
 _SLOWEST_BYTES_PER_SECOND = 1_000_000
-_PASSING = frozenset({408, 409, 429, 500, 502, 503, 504})
+_PASSING = PASSING | {409}  # of two conditional writes in the same moment
+_PASSING_CODES = ("RequestTimeout",)  # which S3 gives the status 400
 _OF_PROVIDER = {
     "s3": (
         "S3Store", "AWS_ALLOW_HTTP",
@@ -62,6 +68,11 @@ SCHEMES = (*_OF_PROVIDER, MEMORY)
 Result = TypeVar("Result")
 _stores: dict[tuple[Any, ...], Any] = {}
 _memory: dict[str, Any] = {}
+_checks_conditions: dict[tuple[str, str], bool] = {}
+"""Of buckets: whether the store was seen to check "only if there is none"."""
+_without_conditions: set[tuple[str, str]] = set()
+"""Of stores that refuse a request with that condition."""
+_chance = random.Random()
 
 
 @dataclass(frozen=True)
@@ -87,13 +98,22 @@ def is_in_memory() -> bool:
 
 def forget() -> None:
     """Drop the clients, with their addresses and credentials."""
-    _stores.clear()
-    _memory.clear()
+    for known in (_stores, _memory, _checks_conditions, _without_conditions):
+        known.clear()
 
 
 def look(path: ObjectPath) -> Status:
     """The status of an object; raises `FileNotFoundError`."""
-    result = _call(path, lambda store, key: store.get(key, options={"head": True}))
+
+    def ask(store: Any, key: str) -> Any:
+        try:
+            return store.get(key, options={"head": True})
+        except Exception as error:
+            if re.search(r"status code: 40[03]", str(error)):  # an answer to HEAD has no body, and so no reason
+                store.get(key)
+            raise
+
+    result = _call(path, ask)
     return _status(result.meta, result.attributes.get(SHA256))
 
 
@@ -110,18 +130,24 @@ def inside(path: ObjectPath) -> dict[str, Status]:
     """The names in a folder: objects, and folders of them."""
     found = _call(path, lambda store, key: store.list_with_delimiter(key or None))
     objects = {each["path"].rpartition("/")[2]: _status(each) for each in found["objects"] if _below(path.key, each["path"])}
-    return {**objects, **{each.rpartition("/")[2]: Status(is_folder=True) for each in found["common_prefixes"]}}
+    folders = {each.rpartition("/")[2]: Status(is_folder=True) for each in found["common_prefixes"] if _below(path.key, each)}
+    return {**objects, **folders}
 
 
 def tree(path: ObjectPath) -> dict[str, Status]:
-    """All objects below a folder, by their names relative to it: a request for each thousand."""
+    """All objects below a folder, by their names relative to it: a request for each thousand.
+
+    An empty one that has the name of a folder marks it, as consoles do, and is left out.
+    """
 
     def everything(store: Any, key: str) -> dict[str, Status]:
         start = len(key) + 1 if key else 0
         pages: Iterator[list[Any]] = store.list(key or None)
         return {each["path"][start:]: _status(each) for page in pages for each in page if _below(key, each["path"])}
 
-    return _call(path, everything)
+    found = _call(path, everything)
+    folders = {str(above) for name in found for above in PurePosixPath(name).parents}
+    return {name: status for name, status in found.items() if status.size_bytes or name not in folders}
 
 
 def read(path: ObjectPath, most_bytes: int | None = None) -> tuple[Status, bytes | None]:
@@ -172,33 +198,52 @@ def put(path: ObjectPath, data: Any, sha256: str | None = None, *, replace: bool
 
     view = memoryview(data).cast("B")
     sha256 = sha256 or hashlib.sha256(view).hexdigest()
-    seconds = _silence_seconds() + len(view) / _SLOWEST_BYTES_PER_SECOND
+    seconds = silence_seconds() + len(view) / _SLOWEST_BYTES_PER_SECOND
     is_large = len(view) > ONE_PUT_BYTES
     attributes = {SHA256: sha256}
 
-    def write(store: Any, key: str) -> None:
-        mode = "overwrite" if replace or is_large else "create"
+    def write(store: Any, key: str, mode: str) -> None:
         more = {"use_multipart": is_large, "chunk_size": _PART_BYTES, "max_concurrency": _PARTS_AT_ONCE}
         store.put(key, view, attributes=attributes, mode=mode, **more)
 
-    def write_unconditionally(store: Any, key: str) -> None:
-        store.put(key, view, attributes=attributes, use_multipart=False)
-
-    for _ in range(TRIES):
-        if is_large and not replace and (there := _sum_there(path)):
+    bucket = (path.scheme, path.bucket)
+    lost = None
+    for tried in range(1, TRIES + 1):
+        unsure = is_large or not _checks_conditions.get(bucket)
+        if unsure and not replace and (there := _sum_there(path)):
             return _compare(path, there, sha256)
+        mode = "overwrite" if replace or is_large or bucket in _without_conditions else "create"
         try:
-            _call(path, write, put_seconds=seconds)
+            _call(path, partial(write, mode=mode), put_seconds=seconds)
+            if mode == "create" and bucket not in _checks_conditions and len(view) <= _MOST_TO_TRY_BYTES:
+                _try_condition(path, partial(write, mode=mode))
             return True
         except AlreadyExistsError:
+            _checks_conditions[bucket] = True
             if there := _sum_there(path):
                 return _compare(path, there, sha256)
-        except _NoConditionError:  # of a store without them, the last writer wins
-            if there := _sum_there(path):
-                return _compare(path, there, sha256)
-            _call(path, write_unconditionally, put_seconds=seconds)
-            return True
-    raise BertprepError(f"{path}: is written and removed by others again and again; see that nothing else writes there")
+        except _NoConditionError:
+            if mode != "create":
+                raise
+            _without_conditions.add(bucket)
+        except _LostUploadError as error:
+            if _sum_there(path) == sha256:  # only the last answer was lost
+                return True
+            lost = error
+            time.sleep(wait_seconds(tried))
+    raise lost or BertprepError(f"{path}: is written and removed by others again and again; see that nothing else writes there")
+
+
+def _try_condition(path: ObjectPath, write: Callable[[Any, str], None]) -> None:
+    """Find out with an object just written whether the store checks "only if there is none": some do not, and say nothing."""
+    from obstore.exceptions import AlreadyExistsError
+
+    bucket = (path.scheme, path.bucket)
+    try:
+        _call(path, write)
+        _checks_conditions[bucket] = False
+    except AlreadyExistsError:
+        _checks_conditions[bucket] = True
 
 
 def _sum_there(path: ObjectPath) -> str | None:
@@ -237,6 +282,17 @@ def delete(path: ObjectPath) -> None:
     _call(path, lambda store, key: store.delete(key))
 
 
+def delete_all(folder: ObjectPath, names: Collection[str]) -> None:
+    """Remove those of these objects of a folder that are there: of S3 a request for each thousand."""
+    keys = [(folder / name).key for name in names]
+    try:
+        if keys:
+            _call(folder, lambda store, _: store.delete(keys))
+    except FileNotFoundError:  # of stores that tell it, some are left
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+
+
 class AnotherObjectError(BertprepError):
     """An object of that name is there, with the sha256 `there`; the bytes that were to be written have another."""
 
@@ -248,32 +304,21 @@ class AnotherObjectError(BertprepError):
         return str(self.args[-1])
 
 
-class _NoConditionError(Exception):
-    """The store does not know "only if there is none"."""
+class _LostUploadError(BertprepError):
+    """A multipart upload has failed, and so has its removal, or it was gone: why it failed is not told."""
+
+
+class _NoConditionError(BertprepError):
+    """The store cannot do what it is asked, such as "only if there is none"."""
 
 
 def _below(key: str, path: str) -> bool:
     """Whether an object lies below the folder; a folder's own empty object, which consoles make, does not."""
-    return path != key and path.startswith(f"{key}/" if key else "")
+    return path not in (key, "") and path.startswith(f"{key}/" if key else "")
 
 
 def _status(meta: Any, sha256: str | None = None) -> Status:
     return Status(meta["size"], int(meta["last_modified"].timestamp() * 1e9), meta["e_tag"], sha256)
-
-
-def first_wait_seconds() -> float:
-    """The first wait, which scales all other times."""
-    text = os.environ.get(FIRST_WAIT, "1")
-    try:
-        if (seconds := float(text)) > 0:
-            return seconds
-    except ValueError:
-        pass
-    raise BertprepError(f"{FIRST_WAIT}={text}: must be a number of seconds above 0")
-
-
-def _silence_seconds() -> float:
-    return max(SILENCE_SECONDS * first_wait_seconds(), LEAST_SILENCE_SECONDS)
 
 
 def _store(path: ObjectPath, put_seconds: float) -> Any:
@@ -295,7 +340,7 @@ def _store(path: ObjectPath, put_seconds: float) -> Any:
             _stores[name] = _memory.setdefault(path.bucket, obstore.store.MemoryStore())
             return _stores[name]
         kind, allow_http, *_ = _OF_PROVIDER[path.scheme]
-        unit, silence = first_wait_seconds(), _silence_seconds()
+        unit, silence = first_wait_seconds(), silence_seconds()
         backoff = {"init_backoff": timedelta(seconds=unit / 10), "max_backoff": timedelta(seconds=5 * unit), "base": 2}
         _stores[name] = getattr(obstore.store, kind)(
             path.bucket,
@@ -305,7 +350,8 @@ def _store(path: ObjectPath, put_seconds: float) -> Any:
                 "read_timeout": timedelta(seconds=seconds or silence),
                 "timeout": timedelta(seconds=seconds or 20 * silence),
             },
-            retry_config={"max_retries": 2, "backoff": backoff, "retry_timeout": timedelta(seconds=3 * (seconds or silence))},
+            # not after a silence, which is said
+            retry_config={"max_retries": 2, "backoff": backoff, "retry_timeout": timedelta(seconds=(seconds or silence) / 2)},
         )
     return _stores[name]
 
@@ -319,17 +365,36 @@ def _call(path: ObjectPath, action: Callable[[Any, str], Result], *, put_seconds
 
     for tried in range(1, TRIES + 1):
         try:
-            return action(_store(path, put_seconds), path.key)
+            return _interruptibly(partial(action, _store(path, put_seconds), path.key))
         except BertprepError:
             raise
         except Exception as error:
             trouble = _Trouble(path, error)
             if not trouble.passes or tried == TRIES:
                 raise trouble.explained(tried) from error
-            seconds = min(2 ** (tried - 1), LONGEST_WAIT) * first_wait_seconds()
+            seconds = wait_seconds(tried) * _chance.uniform(0.5, 1.5)  # a thousand tasks must not ask in the same moment again
             say(f"{path}: {trouble.why}; trying again in {seconds:.0f} s (try {tried + 1} of {TRIES})")
             time.sleep(seconds)
     raise AssertionError
+
+
+def _interruptibly(action: Callable[[], Result]) -> Result:
+    """The result of an action; in the main thread Ctrl-C ends the wait for it, which obstore itself would sit out."""
+    if threading.current_thread() is not threading.main_thread():
+        return action()
+    outcome: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
+
+    def act() -> None:
+        try:
+            outcome.put((True, action()))
+        except BaseException as error:
+            outcome.put((False, error))
+
+    threading.Thread(target=act, daemon=True).start()
+    is_good, result = outcome.get()
+    if not is_good:
+        raise result
+    return cast(Result, result)
 
 
 class _Trouble:
@@ -343,8 +408,12 @@ class _Trouble:
         said = re.search(r"<Message>([^<]*)", text)
         self._text, self._status, self._code = text, int(status[1]) if status else 0, code[1] if code else ""
         is_generic = type(error).__name__ == "GenericError"
-        is_final = "builder error" in text or "redirect" in text or self._has_no_credentials
-        self.passes = is_generic and (self._status in _PASSING if self._status else "HTTP error" in text and not is_final)
+        self._is_removal = "performing DELETE" in text and "uploadId=" in text
+        is_final = self._is_removal or "builder error" in text or "redirect" in text or self._has_no_credentials
+        self.passes = is_generic and (
+            not is_final
+            and (self._status in _PASSING or self._code in _PASSING_CODES if self._status else "HTTP error" in text)
+        )
         if self._status:
             answer = " ".join(filter(None, (self._code, f"({said[1]})" if said and said[1] else "")))
             self.why = " ".join(f"the store answers {self._status} {answer}".split())
@@ -370,16 +439,28 @@ class _Trouble:
         _, allow_http, variables = _OF_PROVIDER.get(path.scheme, ("", "", ""))
         if self._code in ("NoSuchBucket", "ContainerNotFound") or (self._code == "InvalidBucketName"):
             return BertprepError(f"{bucket}: there is no such bucket; make it, or check the name and the store's address")
+        if self._is_removal:
+            return _LostUploadError(f"{path}: its upload in parts has failed ({self.why}); the same command resumes")
         if isinstance(error, FileNotFoundError):
             return FileNotFoundError(errno.ENOENT, "there is no such object", str(path))
         if name in ("AlreadyExistsError", "PreconditionError", "NotModifiedError"):
             return error
         if name == "NotSupportedError" or "not implemented" in self._text or self._status == 501:
-            return _NoConditionError()
+            return _NoConditionError(f"{path}: {self.why}; the store cannot do what it is asked; is it one of this kind?")
         if self._has_no_credentials:
             return BertprepError(f"{path}: there are no credentials for it; set {variables}")
         if "redirect" in self._text or self._code in ("PermanentRedirect", "AuthorizationHeaderMalformed"):
             return BertprepError(f"{bucket}: is in another region than {_region()}; set AWS_REGION to that of the bucket")
+        if "Expired" in self._code or self._code in ("InvalidToken", "TokenRefreshRequired"):
+            return BertprepError(f"{path}: {self.why}; the credentials have expired: renew them, and the same command resumes")
+        if self._code == "RequestTimeTooSkewed":
+            return BertprepError(f"{path}: {self.why}; this machine's clock is wrong: set it, and the same command resumes")
+        if "invalid path" in self._text:
+            found = re.search(r'[Pp]ath "([^"]*)"', self._text)
+            of = f" ({ascii(found[1])[:200]})" if found else ""
+            return BertprepError(
+                f"{path}: has an object below it whose name no path can be{of}; rename or remove that, or name a folder inside"
+            )
         if name in ("PermissionDeniedError", "UnauthenticatedError") or self._status in (401, 403):
             return BertprepError(
                 f"{path}: is not permitted, {self.why}; check the credentials in the environment, and what they may do there"

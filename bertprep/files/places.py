@@ -18,8 +18,8 @@ import io
 import os
 import stat
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path, PosixPath, PurePath, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
@@ -111,10 +111,10 @@ def _local(text: str) -> Path:
 
 
 def local_place(option: str, text: str | Path) -> Path:
-    """The same where only a path of this machine will do; raises `UsageError` for others."""
+    """The same where only a path of this machine will do; raises `UsageError` for a URL of a store."""
     path = place(text)
     if isinstance(path, ObjectPath):
-        raise UsageError(f"{option} {path}: must be a path of this machine; copy what is made there to the store")
+        raise UsageError(f"{option} {path}: must be a path of this machine, not a URL")
     return path
 
 
@@ -328,6 +328,17 @@ def sizes_of(folder: Path, names: Iterable[str]) -> dict[str, int]:
     return found
 
 
+def remove_all(folder: Path, names: Collection[str]) -> None:
+    """Remove those of these files of a folder that are there."""
+    if isinstance(folder, ObjectPath):
+        from bertprep.files import object_store
+
+        object_store.delete_all(folder, names)
+    else:
+        for name in names:
+            (folder / name).unlink(missing_ok=True)
+
+
 def real_path(path: Path) -> Path:
     """The path without links; `Path.resolve` raises on a loop of them."""
     return path if isinstance(path, ObjectPath) else Path(os.path.realpath(path))
@@ -348,7 +359,7 @@ def _open(path: ObjectPath) -> BinaryIO:
     if path._status and path._status.is_folder:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not path._status or path._status.size_bytes <= object_store.BLOCK_BYTES:
-        with _still_there(path):
+        with _still_there(path) if path._status else nullcontext():
             status, content = object_store.read(path)
         if content is not None:
             return io.BytesIO(content)
@@ -358,12 +369,10 @@ def _open(path: ObjectPath) -> BinaryIO:
 
 @contextmanager
 def _still_there(path: ObjectPath) -> Iterator[None]:
-    """Read an object that a listing named: it must not be lost since."""
+    """Read an object that the store has named: it must not be lost since."""
     try:
         yield
     except FileNotFoundError as error:
-        if path._status is None:
-            raise
         raise BertprepError(
             f"{path}: the store listed it, and no longer has it; see that nothing else removes objects there, and run it again"
         ) from error

@@ -18,6 +18,7 @@ from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, UsageError, first_line
 from bertprep.files.atomic import atomic_folder
 from bertprep.files.lock import locked
+from bertprep.files.places import is_object, place
 from bertprep.records.arrow import encode_batches, stream_bytes
 from bertprep.records.buffers import RecordBuffer
 from bertprep.records.columns import NoColumnsError
@@ -43,17 +44,17 @@ def load_dataset(
         dataset = bertprep.load_dataset("data/arrow/.../wikipedia", split="train")
         Trainer(model, train_dataset=dataset).train()
 
-    Arrow folders that bertprep or `save_to_disk` wrote are opened as they are. Others are converted first, some 2 microseconds
-    a record, and kept in `cache_dir` (default: `datasets.config.HF_DATASETS_CACHE`), 1.3 kB for each record of 128 tokens.
-    The name there is made of the files' paths, sizes and times of change: what was moved or made again is converted again, and
-    what was kept before stays until you delete the folder "bertprep" there.
+    Arrow folders that bertprep or `save_to_disk` wrote are opened as they are. Others, and those at URLs, are converted first,
+    some 2 microseconds a record, and kept in `cache_dir` (default: `datasets.config.HF_DATASETS_CACHE`), 1.3 kB for each record
+    of 128 tokens. The name there is made of the files' paths, sizes and times of change: what was moved or made again is
+    converted again, and what was kept before stays until you delete the folder "bertprep" there.
     Splits are called as their folders are. Raises `UsageError` where `datasets` is not installed or there is no such split, and
     `BertprepError` for records that are damaged or that no columns can hold.
     """
     library = _import_datasets()
-    path = Path(data)
+    path = place(data)
     found = find_records(path)
-    if found.is_whole and found.format == RecordFormat.ARROW and is_saved(found.folder):
+    if found.is_whole and found.format == RecordFormat.ARROW and not is_object(path) and is_saved(found.folder):
         loaded = _load(found.folder)
         if split is None:
             return loaded

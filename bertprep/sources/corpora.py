@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 
 from bertprep.errors import UsageError
+from bertprep.files.places import place
 from bertprep.sources.sample import SAMPLE
 from bertprep.untrusted import CORPUS
 from bertprep.workspace.layout import LISTING, MANIFEST, Workspace
@@ -74,8 +75,8 @@ def name_data_set(dataset: object, split: str | None = None) -> str:
     """
     if not isinstance(dataset, str | Path):
         return GIVEN
-    if Path(dataset).is_dir():
-        name, owner = Path(dataset).resolve().name, "own"
+    if (folder := place(dataset)).is_dir():
+        name, owner = folder.resolve().name, "own"
     else:
         of_the_hub, _, config = str(dataset).partition(":")
         owner, _, name = of_the_hub.rpartition("/")

@@ -51,11 +51,16 @@ def find_sources(
             raise UsageError(f"--input {location}: a web server does not list its files; give the address of each")
         if fetch and (fetched := fetch(location)) is not None:
             sources += [source_at(str(path), field, one_document, identity) for path, identity in fetched]
-        elif not is_url(location) and is_saved(Path(location)):
-            sources += find_saved(Path(location), None, field)
+        elif _may_be_saved(location) and is_saved(place(location)):
+            sources += find_saved(place(location), None, field)
         else:
             sources += [source_at(each, field, one_document) for each in _find(location)]
     return sources
+
+
+def _may_be_saved(location: str) -> bool:
+    """Whether it may be the folder of a data set; a store is not asked about each file."""
+    return is_local(location) and not (is_url(location) and (is_glob(location) or suffixes(location)[0]))
 
 
 def _find(location: str) -> list[str]:
@@ -77,7 +82,7 @@ def _find(location: str) -> list[str]:
         kinds = "" if is_glob(location) and not found else f" that ends in {', '.join(IN_FOLDERS)} (or .gz, .bz2, .zst)"
         raise UsageError(f"--input {location}: {none}{kinds}")
     table = next((file for file in read if suffixes(file)[0] in (".parquet", ".arrow")), None)
-    if table and not is_url(location):  # before what lies beside records, as manifest.json, is taken for text
+    if table and is_local(location):  # before what lies beside records, as manifest.json, is taken for text
         check_not_records(table)
     return read
 

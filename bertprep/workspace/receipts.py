@@ -24,7 +24,7 @@ from typing import Any
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file, create_file, explain_write_error, remove_leftovers
 from bertprep.files.object_store import AnotherObjectError
-from bertprep.files.places import is_object, sizes_of
+from bertprep.files.places import is_object, remove_all, sizes_of
 from bertprep.progress import Reporter
 from bertprep.untrusted import (
     OBJECT,
@@ -308,8 +308,7 @@ def sweep(folder: Path, finished: Manifest, owned: Iterable[Path] = ()) -> None:
         return
     there = _listing(place)
     try:
-        for name in there & finished.files.keys():
-            (place / (name + _SUFFIX)).unlink(missing_ok=True)
+        remove_all(place, [name + _SUFFIX for name in there & finished.files.keys()])
         if there <= finished.files.keys():
             (place / _SETTINGS).unlink(missing_ok=True)
         if is_object(folder):

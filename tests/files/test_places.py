@@ -3,6 +3,7 @@
 import hashlib
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file, atomic_folder, temporary_folder
 from bertprep.files.lock import locked
 from bertprep.files.object_store import put
-from bertprep.files.places import CACHE_GB, ObjectPath, local_copy, place, sizes_of
+from bertprep.files.places import CACHE_GB, ObjectPath, local_copy, place, remove_all, sizes_of
 from bertprep.untrusted import read_bounded
 from bertprep.workspace.manifest import sha256_of
 from tests.object_store import Fault, Store, store
@@ -164,6 +165,16 @@ def test_an_object_is_written_once(store: Store) -> None:
         put(store.place("foreign"), b"else")
 
 
+def test_many_objects_are_removed_at_once(store: Store) -> None:
+    for name in ("folder/a", "folder/b/c", "other"):
+        put(store.place(name), b"data")
+    store.faults.append(Fault("POST", lose=True))
+    remove_all(store.place("folder"), ["a", "none", "b/c"])
+    remove_all(store.place("folder"), [])
+    assert [path.name for path in store.place().rglob("*") if path.is_file()] == ["other"]
+    assert store.count("POST") == 2
+
+
 def test_a_failed_write_leaves_nothing(store: Store) -> None:
     def write_and_fail() -> None:
         with atomic_file(store.place("x")) as file:
@@ -195,6 +206,7 @@ def test_a_large_object_goes_up_in_parts(store: Store, monkeypatch: pytest.Monke
         Fault("PUT", times=5, status=503, code="SlowDown"),
         Fault("PUT", times=5, status=500, code="InternalError"),
         Fault("PUT", times=2, status=409, code="ConditionalRequestConflict"),
+        Fault("PUT", times=5, status=400, code="RequestTimeout"),
         Fault("PUT", times=3, cut=True),
         Fault("PUT", lose=True),
         Fault("PUT", times=4, lose=True),
@@ -207,6 +219,98 @@ def test_a_write_outlasts_trouble(fault: Fault, store: Store) -> None:
     put(store.place("x"), b"data")
     assert fault.times == 0
     assert store.place("x").read_bytes() == b"data"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("POST", lose=True, times=4),  # to its beginning
+        Fault("POST", skip=1, lose=True),  # to its end
+        Fault("POST", skip=1, lose=True, times=9),
+        Fault("POST", skip=1, status=503, code="SlowDown", times=4),
+        Fault("PUT", lose=True, times=4),
+        Fault("PUT", cut=True, times=4),
+    ],
+    ids=str,
+)
+def test_a_large_write_outlasts_trouble(fault: Fault, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "ONE_PUT_BYTES", 1000)
+    data = os.urandom(2000)
+    store.faults.append(fault)
+    write(store.place("x"), data)
+    assert fault.times == 0 or fault.times == 9 - store.count("POST") + 1
+    assert store.place("x").read_bytes() == data
+    write(store.place("x"), data)
+    store.faults.clear()
+    with pytest.raises(BertprepError, match="is there already"):
+        write(store.place("x"), data[1:])
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_store_that_knows_no_conditions(refuses: bool, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    if refuses:
+        store.faults.append(Fault("PUT", times=3, status=501, code="NotImplemented"))
+    else:
+        store.withheld.add("if-none-match")
+    for name in ("x", "y"):
+        assert put(store.place(name), b"first")
+        assert not put(store.place(name), b"first")
+        with pytest.raises(BertprepError, match="is there already"):
+            put(store.place(name), b"other")
+        assert store.place(name).read_bytes() == b"first"
+    assert store.count("PUT", "y") == 1
+    write(store.place("x"), b"other", replace=True)
+    assert store.place("x").read_bytes() == b"other"
+    assert capsys.readouterr().err == ""
+
+
+def test_a_listing_of_many_pages(store: Store) -> None:
+    names = [f"{number:02d}" for number in range(13)]
+    for name in names:
+        assert store.request("PUT", f"folder/{name}", b"data") == 200
+    for listed in (
+        store.place("folder").iterdir,
+        lambda: store.place("folder").rglob("*"),
+        lambda: store.place().rglob("[01]*"),
+    ):
+        store.faults += [Fault("GET", "", skip=1, status=503, code="SlowDown", times=4), Fault("GET", "", skip=2, cut_after=50)]
+        store.asked.clear()
+        assert sorted(path.name for path in listed()) == names
+        assert store.count("GET", "") > 3 + 4
+        assert not any(fault.times for fault in store.faults)
+
+
+def test_names_that_no_path_has(store: Store) -> None:
+    for name in ("f/a.txt", "f/marked/b.txt"):
+        store.request("PUT", name, b"data")
+    for marker in ("f/", "f/marked/", "%2Flead"):
+        store.request("PUT", marker)
+    folder = store.place("f")
+    assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["a.txt", "b.txt"]
+    assert sorted((path.name, path.is_dir()) for path in folder.iterdir()) == [("a.txt", False), ("marked", True)]
+    assert [path.name for path in store.place().iterdir()] == ["f"]
+    for number, name in enumerate(("a//b", "%2E%2E/b", "a%1B%5B31m", "./b")):
+        store.request("PUT", f"odd{number}/{name}", b"data")
+        with pytest.raises(BertprepError, match=r"object below it whose name no path can be.*; rename or remove") as error:
+            list(store.place(f"odd{number}").rglob("*"))
+        assert str(error.value).isprintable()
+
+
+def test_ctrl_c_ends_a_wait_for_a_silent_store(store: Store) -> None:
+    ready = threading.Event()
+    store.faults.append(Fault("GET", times=None, act=ready.set, stall=True))
+    program = f"from bertprep.files.places import place; place('{store.place('x')}').read_bytes()"
+    patient = {**os.environ, "BERTPREP_RETRY_SECONDS": "10"}
+    child = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, env=patient, preexec_fn=default_ctrl_c)
+    assert ready.wait(60)
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=100)  # an answer may take 300 s
+    assert said.strip().endswith(b"KeyboardInterrupt")
+
+
+def default_ctrl_c() -> None:
+    """For a child: a shell's background jobs, and so our tests there, ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_a_lost_answer_to_a_write_of_other_bytes_is_no_success(store: Store) -> None:
@@ -263,7 +367,8 @@ def test_a_store_that_is_not_there_is_one_line(store: Store, monkeypatch: pytest
     [
         (403, "AccessDenied", "is not permitted, the store answers 403 AccessDenied .*credentials"),
         (403, "InvalidAccessKeyId", "is not permitted, the store answers 403 InvalidAccessKeyId"),
-        (400, "ExpiredToken", "the store answers 400 ExpiredToken"),
+        (400, "ExpiredToken", "the store answers 400 ExpiredToken .*renew them, and the same command resumes"),
+        (403, "RequestTimeTooSkewed", "this machine's clock is wrong"),
         (301, "PermanentRedirect", "another region than us-east-1; set AWS_REGION"),
         (400, "AuthorizationHeaderMalformed", "another region"),
         (404, "NoSuchBucket", "there is no such bucket"),
@@ -274,13 +379,16 @@ def test_a_refusal_is_one_line_and_is_not_retried(status: int, code: str, said: 
         ("GET", Path.read_bytes),
         ("GET", lambda path: path.is_dir()),
         ("PUT", lambda path: put(path, b"data")),
+        ("HEAD", Path.exists),  # whose answer has no code
     ):
         store.faults[:] = [Fault(method, times=None, status=status, code=code)]
+        if method == "HEAD":
+            store.faults.append(Fault("GET", times=None, status=status, code=code))
         store.asked.clear()
         with pytest.raises(BertprepError, match=said) as error:
             use(store.place("x"))
         assert "\n" not in str(error.value)
-        assert len(store.asked) == 1
+        assert store.count(method) == 1
 
 
 def test_missing_credentials_and_addresses_are_one_line(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

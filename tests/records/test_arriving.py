@@ -108,7 +108,7 @@ def test_a_batch_waits_for_its_own_files_alone(store: Store, tmp_path: Path, cap
 def test_a_file_that_is_held_back_stops_no_other(store: Store, tmp_path: Path) -> None:
     expected = put_records(tmp_path / "a", store)
     held = threading.Event()
-    store.faults.append(Fault("GET", ".*part-3", times=None, until=held))
+    store.faults.append(Fault("GET", ".*part-3", times=None, act=held.wait))
     with RecordSet([store.place("a")]) as records:
         records.expect([np.array([9, 0])])  # 9 is the first of part-3
         others = [number for number in range(TOTAL) if not 9 <= number < 14]
@@ -239,7 +239,7 @@ def test_two_processes_fetch_each_file_once(store: Store, tmp_path: Path) -> Non
 def test_a_killed_process_leaves_nothing_half_there(store: Store, tmp_path: Path) -> None:
     expected = put_records(tmp_path / "a", store)
     held = threading.Event()
-    store.faults.append(Fault("GET", ".*part-5", times=None, until=held))
+    store.faults.append(Fault("GET", ".*part-5", times=None, act=held.wait))
     process = start_reading(store.place("a"))
     assert process.stdin
     process.stdin.write("\n")

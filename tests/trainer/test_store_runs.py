@@ -117,7 +117,7 @@ def test_a_run_in_a_store_is_that_of_the_disk(store: Store, data: Path, tmp_path
     assert first.stdout.readline() == "here\n"
     kill(first)
     assert saved_steps(out) == [4, 8]
-    writes = Fault("PUT", ".*checkpoint-000000016.*", until=threading.Event())
+    writes = Fault("PUT", ".*checkpoint-000000016.*", act=threading.Event().wait)
     store.faults.append(writes)
     second = start(there, out, STEPS)
     wait_until(lambda: writes.times == 0, second)
@@ -152,7 +152,7 @@ def test_a_run_that_begins_before_its_last_file_is_here_has_the_same_losses(
     assert needed.index(last) > 4 * BATCH
     there = upload(folder, store)
     begun = threading.Event()
-    store.faults.append(Fault("GET", f".*part-{last}", times=None, until=begun))
+    store.faults.append(Fault("GET", f".*part-{last}", times=None, act=begun.wait))
     engine = NumPyEngine()
     engine.on_step = lambda _: begun.set()
     assert run(settings_in(there, store.place("out"), has_test=False), engine)
@@ -174,7 +174,7 @@ def test_a_run_that_is_stopped_early_is_saved_without_waiting(store: Store, data
     with RecordSet([data]) as records:
         known = describe_run(settings, [records], devices=1, precision="off")
     held = threading.Event()
-    store.faults.append(Fault("GET", ".*training/part-1", times=None, until=held))
+    store.faults.append(Fault("GET", ".*training/part-1", times=None, act=held.wait))
     with RecordSet([there]) as records:
         begun = describe_run(settings, [records], devices=1, precision="off")
         assert begun["phases"][0]["records_sha256"] is None

@@ -17,7 +17,7 @@ from bertprep.errors import BertprepError
 from bertprep.files.free_space import check_free_space
 from bertprep.progress import SILENT, Reporter, say
 from bertprep.sources.transfer.http import Patience, TroubleError, Web, absolute
-from bertprep.sources.transfer.listing import Listing, RemoteFile, missing
+from bertprep.sources.transfer.listing import Listing, RemoteFile, check_on_disk, missing
 from bertprep.sources.transfer.partial import PartialFile, partial_bytes, problem_of
 from bertprep.sources.transfer.progress import TransferProgress
 
@@ -44,6 +44,7 @@ def fetch(
 
     Raises `BertprepError` if a file cannot be downloaded; received bytes are kept for the next call.
     """
+    check_on_disk(folder)
     check_free_space({folder: missing_bytes(listing, folder)})
     there_bytes = sum(path.stat().st_size for file in listing.files if (path := folder / file.name).is_file())
     if reporter.enabled and there_bytes >= WORTH_A_LINE_BYTES:

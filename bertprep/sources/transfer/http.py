@@ -21,19 +21,14 @@ from huggingface_hub import constants, get_token
 
 from bertprep import __version__
 from bertprep.errors import BertprepError
-from bertprep.files.object_store import first_wait_seconds as first_wait_seconds
+from bertprep.patience import PASSING, TRIES, first_wait_seconds, silence_seconds, wait_seconds
 from bertprep.progress import SILENT, Reporter
 from bertprep.untrusted import MOST_BYTES, parse_json
 
-TRIES, TRIES_TO_LIST = 8, 6
-"""Consecutive tries without progress; fewer for a listing, so that a missing network is reported soon."""
-
-# times in units of the first wait, one second: 127 or 31 seconds in all before giving up
-LONGEST_WAIT, LONGEST_RETRY_AFTER, SILENCE = 64, 300, 30
-LEAST_SILENCE = 2.0
-"""Least timeout for a response in seconds, however short the first wait: the machine may be busy."""
-
-PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+TRIES_TO_LIST = 6
+"""Fewer for a listing, so that a missing network is reported soon: after 31 s."""
+_LONGEST_RETRY_AFTER = 300
+"""In units of the first wait, however long the server asks for."""
 
 Result = TypeVar("Result")
 
@@ -58,10 +53,9 @@ class Web:
     """Makes requests; thread-safe. The Hub's token is sent only to the Hub's endpoint."""
 
     def __init__(self, connections: int = 1) -> None:
-        seconds = max(SILENCE * first_wait_seconds(), LEAST_SILENCE)
         try:
             self._client = httpx2.Client(
-                timeout=seconds,
+                timeout=silence_seconds(),
                 follow_redirects=True,  # to another host without the Authorization header
                 limits=httpx2.Limits(max_connections=connections),
                 # no compression in transit: sizes and ranges are those of the files
@@ -141,10 +135,9 @@ class Patience:
                 f"{self._what}: {trouble}; given up after {self._allowed} tries without progress; "
                 f"{self._kept}, the same command resumes"
             )
-        unit = first_wait_seconds()
-        seconds = min(2 ** (self._tries - 1), LONGEST_WAIT) * unit
+        seconds = wait_seconds(self._tries)
         if trouble.after_seconds is not None:
-            seconds = min(max(seconds, trouble.after_seconds), LONGEST_RETRY_AFTER * unit)
+            seconds = min(max(seconds, trouble.after_seconds), _LONGEST_RETRY_AFTER * first_wait_seconds())
         self._reporter.say(
             f"{self._what}: {trouble}; trying again in {seconds:.0f} s (try {self._tries + 1} of {self._allowed})"
         )

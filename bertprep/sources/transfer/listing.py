@@ -17,8 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
+from bertprep.files.places import is_object
 from bertprep.untrusted import (
     COUNT,
     FLAG,
@@ -124,8 +125,18 @@ def _listing_in(content: object) -> Listing:
 
 def save_listing(listing: Listing, folder: Path) -> None:
     """Write the listing of the download in `folder`."""
+    check_on_disk(folder)
     with atomic_file(folder / LISTING) as file:
         file.write((json.dumps(listing.as_json(), indent=1) + "\n").encode())
+
+
+def check_on_disk(folder: Path) -> None:
+    """Raise `UsageError` where a download is to go to a store, whose objects cannot grow."""
+    if is_object(folder):
+        raise UsageError(
+            f"{folder}: a download is resumed in the middle of its files, which a store cannot do; download with a --workdir "
+            "on a disk, and copy its folder download/ to the store"
+        )
 
 
 def check_source(listing: Listing, source: dict[str, Any], folder: Path) -> None:

@@ -17,11 +17,12 @@ import httpx2
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import explain_write_error, temporary_name
 from bertprep.files.lock import locked
+from bertprep.files.places import local_place
 from bertprep.progress import SILENT, Reporter, say
 from bertprep.sources.streams import is_web
 from bertprep.sources.transfer.fetch import fetch, validator_of
 from bertprep.sources.transfer.http import TRIES_TO_LIST, Patience, RefusedError, Web
-from bertprep.sources.transfer.listing import OWN_FILES, Listing, RemoteFile, load_listing, missing, save_listing
+from bertprep.sources.transfer.listing import OWN_FILES, Listing, RemoteFile, check_on_disk, load_listing, missing, save_listing
 from bertprep.terminal import printable
 from bertprep.untrusted import check_name
 from bertprep.workspace.layout import Workspace
@@ -74,6 +75,7 @@ def fetch_web_file(url: str, workspace: Workspace, *, reporter: Reporter) -> Pat
             return folder / kept.files[0].name
         path = folder / listing.files[0].name
         if listing != kept:
+            check_on_disk(folder)
             path.unlink(missing_ok=True)
             save_listing(listing, folder)
         if listing != kept or not whole:
@@ -97,7 +99,7 @@ def name_in_url(url: str) -> str:
 
 def list_dump(dump: Path) -> Listing:
     """A dump file that the user has."""
-    path = dump.absolute()
+    path = local_place("--from-dump", dump).absolute()
     if not path.is_file():
         raise UsageError(f"--from-dump {dump}: is not a file; give a pages-articles dump, or the http(s) address of one")
     try:

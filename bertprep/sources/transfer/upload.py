@@ -37,19 +37,16 @@ from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progr
 
 from bertprep import __version__
 from bertprep.errors import BertprepError
+from bertprep.patience import PASSING, silence_seconds
 from bertprep.progress import SILENT, Progress, Reporter
 from bertprep.sources.catalogue import HubFiles
 from bertprep.sources.transfer.http import (
-    LEAST_SILENCE,
-    PASSING,
-    SILENCE,
     Patience,
     RefusedError,
     TroubleError,
     Web,
     absolute,
     explain_failure,
-    first_wait_seconds,
     retry_after_seconds,
 )
 from bertprep.sources.transfer.hub import Entry, Hub, page_of
@@ -286,7 +283,7 @@ def _our_way() -> Iterator[None]:
 
 def _request(what: str, user: str, action: Callable[[], Result]) -> Result:
     """The result of a call of huggingface_hub; its errors as ours, transient ones as `TroubleError`."""
-    get_session().timeout = max(_TIMES_SILENCE * SILENCE * first_wait_seconds(), LEAST_SILENCE)
+    get_session().timeout = silence_seconds(_TIMES_SILENCE)
     try:
         return action()
     except (httpx2.HTTPError, RuntimeError, ValueError, KeyError, TypeError) as error:

@@ -11,11 +11,12 @@ import pytest
 
 from bertprep.errors import BertprepError
 from bertprep.files.lock import locked
+from bertprep.patience import TRIES
 from bertprep.progress import Reporter
 from bertprep.sources.transfer import fetch as fetch_module
 from bertprep.sources.transfer import progress as transfer_progress
 from bertprep.sources.transfer.fetch import fetch
-from bertprep.sources.transfer.http import TRIES, Web, retry_after_seconds
+from bertprep.sources.transfer.http import Web, retry_after_seconds
 from bertprep.sources.transfer.listing import Listing, RemoteFile
 from bertprep.sources.transfer.own_files import list_url
 from tests.hub_server import HubServer
