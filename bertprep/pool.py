@@ -15,7 +15,7 @@ import signal
 import sys
 import traceback
 import types
-from collections.abc import Callable, Generator, Iterable, Iterator, Sized
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Sized
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,9 +36,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 class RayWorkers(int):
-    """A number of workers that are Ray's: the most tasks in flight. All nodes must see the folder `shared`."""
+    """A number of workers that are Ray's: the most tasks in flight. Nodes must see the folder `shared` and what is `read`."""
 
     shared: Path | None = None
+    read: Sequence[Path] = ()
 
 
 def default_workers() -> int:
@@ -46,10 +47,11 @@ def default_workers() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def choose_workers(workers: int | None, engine: str = LOCAL, *, shared: Path | None = None) -> int:
+def choose_workers(workers: int | None, engine: str = LOCAL, *, shared: Path | None = None, read: Iterable[Path] = ()) -> int:
     """The workers to give to `run`: so many, by default one per CPU, of this machine or of a Ray cluster.
 
-    What is written goes to `shared`: nodes of a cluster that have another folder of that name on their disks are refused.
+    What is written goes to `shared`: nodes of a cluster that have another folder of that name on their disks are refused, and
+    those that have not the paths that are `read`. Workers that are Ray's stay so when they are given where an engine is not.
     Raises `UsageError` for an engine that is unknown or not installed.
     """
     if engine not in ENGINES:
@@ -61,12 +63,13 @@ def choose_workers(workers: int | None, engine: str = LOCAL, *, shared: Path | N
     check_installed()
     chosen = RayWorkers(workers or _MOST_IN_FLIGHT)
     chosen.shared = None if shared is None or is_object(shared) else shared
+    chosen.read = [path for path in read if not is_object(path)]
     return chosen
 
 
 def close() -> None:
-    """Leave the cluster, if a run has joined or started one."""
-    if "ray" in sys.modules:
+    """Leave the cluster that a run has joined or started, if one has."""
+    if "bertprep.ray_pool" in sys.modules:
         from bertprep import ray_pool
 
         ray_pool.close()
@@ -80,7 +83,7 @@ def run(
     Tasks are drawn as workers become free, so an iterator of large ones is never far ahead. The first failure stops all workers
     and is raised: a `BertprepError` unchanged, a dead worker as a `BertprepError` that names the task, any other exception with
     the worker's traceback. Closing the iterator also stops the workers. With `RayWorkers` the function and the tasks must
-    pickle; a dead worker or a lost node is no failure there: see `ray_pool`.
+    pickle; a lost node is no failure there, nor at once a dead worker: see `ray_pool`.
     """
     if isinstance(workers, RayWorkers):
         from bertprep import ray_pool

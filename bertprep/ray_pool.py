@@ -33,6 +33,7 @@ from typing import Any
 
 import bertprep
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files import object_store
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.pool import RayWorkers, attempt, default_workers
 from bertprep.terminal import say
@@ -53,6 +54,10 @@ _COMPARED = ("llvmlite", "numpy", "pyarrow", "sentencex", "tokenizers")
 """Packages whose version could change a file; Ray itself compares its version and Python's."""
 
 
+_is_ours = False
+"""Whether this process's connection to Ray was made here."""
+
+
 @dataclass(frozen=True)
 class _Task:
     name: str
@@ -67,7 +72,7 @@ class _Order:
     function: bytes
     folder: str
     node: str
-    mark: Path | None  # a file that is there only where the nodes have the same folder
+    seen: tuple[Path, ...]  # what is there only on nodes that have the run's folders
 
 
 def run(
@@ -79,6 +84,8 @@ def run(
     """
     if (first := next(tasks, None)) is None:
         return
+    if object_store.is_in_memory():
+        raise UsageError("--engine ray: a memory:// store is in this process alone; give a store that all nodes reach")
     ray = _connect()
     from ray import cloudpickle
 
@@ -86,7 +93,8 @@ def run(
     work = ray.remote(num_cpus=1, max_retries=0)(_shipped())
     needed, key = environment(), uuid.uuid4().hex
     mark = _mark(workers.shared, key)
-    order = ray.put(_Order(cloudpickle.dumps(function), str(Path.cwd()), ray.util.get_node_ip_address(), mark))
+    seen = (*([mark] if mark else ()), *workers.read)
+    order = ray.put(_Order(cloudpickle.dumps(function), str(Path.cwd()), ray.util.get_node_ip_address(), seen))
     in_flight: dict[Any, _Task] = {}
 
     def submit(task: _Task) -> None:
@@ -165,29 +173,32 @@ def is_alive(process: int) -> bool:
 
 
 def close() -> None:
-    """Leave the cluster, or end the one that was started here; for programs that do not exit as Python does."""
-    if (ray := sys.modules.get("ray")) is not None and ray.is_initialized():
-        ray.shutdown()
+    """Leave the cluster that a run has joined, or end the one that it has started; a program's own connection stays."""
+    global _is_ours
+    if _is_ours:
+        sys.modules["ray"].shutdown()
+        _is_ours = False
 
 
 def check_installed() -> None:
     """Raise `UsageError` where Ray is not installed; does not import it, which takes a second."""
     found = find_spec("ray")
     if found is None or found.origin is None:  # any folder of that name is a package without an origin
-        raise UsageError("--engine ray: the Python package ray is not installed; pip install '.[ray]' in a clone installs it")
+        raise UsageError('--engine ray: Ray is not installed; pip install "bertprep[ray]"')
 
 
 def _connect() -> Any:
     """Ray, connected to the cluster at $RAY_ADDRESS, or else to one on this machine that ends with this process."""
+    global _is_ours
+    if (joined := sys.modules.get("ray")) is not None and joined.is_initialized():
+        return joined
+    address = os.environ.get(_ADDRESS) or "local"
+    shown = f"{_ADDRESS} {address}"
+    _check_answers(address, shown)
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     import ray
 
-    if ray.is_initialized():
-        return ray
-    address = os.environ.get(_ADDRESS) or "local"
-    shown = f"{_ADDRESS} {address}"
-    _check_answers(address, shown)
     more = {"include_dashboard": False, "num_cpus": default_workers()} if address == "local" else {}
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **more)
@@ -196,6 +207,7 @@ def _connect() -> Any:
         if "Version mismatch" in why:
             raise BertprepError(f"{shown}: {why}; run bertprep in the environment that the cluster's nodes have") from None
         raise BertprepError(f"{shown}: {why}") from None
+    _is_ours = True
     return ray
 
 
@@ -304,19 +316,21 @@ def _function_of(key: str, order: list[Any]) -> tuple[Callable[[Any], Any], _Ord
         given: _Order = ray.get(order[0])
         with contextlib.suppress(OSError):  # relative paths are those of the run; there may be none
             os.chdir(given.folder)
-        _check_same_folder(given.mark)
+        for path in given.seen:
+            _check_there(path)
         _kept = (key, pickle.loads(given.function), given)
     return _kept[1], _kept[2]
 
 
-def _check_same_folder(mark: Path | None) -> None:
-    """Raise where a file that the run has just made is not seen, with patience for file systems that cache."""
+def _check_there(path: Path) -> None:
+    """Raise where this node does not see what the run does, with patience for file systems that cache."""
     given_up = time.monotonic() + _PATIENCE
-    while mark is not None and not mark.exists():
+    while not path.exists():
         if time.monotonic() > given_up:
+            folder = path.parent if path.suffix == TEMPORARY_SUFFIX else path
             raise BertprepError(
-                f"{mark.parent}: is another folder on node {_node()} than where the command runs; "
-                "what is written must be on a file system that all nodes share"
+                f"{folder}: is not the same on node {_node()} as where the command runs; "
+                "what is read and written must be on a file system that all nodes share, or in an object store"
             )
         time.sleep(0.1)
 

@@ -232,7 +232,11 @@ def test_help_loads_nothing_slow(command: str) -> None:
     )
     assert shown.stdout.startswith(f"usage: bertprep {command}")
     loaded = {line.rpartition("|")[2].strip() for line in shown.stderr.splitlines()}
-    assert loaded & {"numpy", "numba", "llvmlite", "pyarrow", "httpx2", "huggingface_hub", "rich", "yaml"} == set()
+    assert (
+        loaded
+        & {"numpy", "numba", "llvmlite", "pyarrow", "httpx2", "huggingface_hub", "rich", "yaml", "ray", "obstore", "datasets"}
+        == set()
+    )
     commands = {name for name in loaded if name.startswith("bertprep.commands.")}
     assert commands <= {f"bertprep.commands.{name}" for name in (command, *NEEDED_BY.get(command, ()))}
 

@@ -14,6 +14,7 @@ import pytest
 
 from bertprep import kernels
 from bertprep.cli import main
+from bertprep.text import hash_shards
 from bertprep.workspace.journal import FAIL_AFTER
 from bertprep.workspace.layout import MANIFEST, RECEIPTS
 from bertprep.workspace.manifest import JOURNAL_SUFFIX
@@ -31,6 +32,10 @@ PARTS, TWICE = 7, 2
 WORKDIR = ["--workdir", "data", "--corpus", "golden", "--workers", "1"]
 SHARD = ["shard", "--input", "../text", "--splitter", "lines", "--shards", "13", "--test-fraction", "0.2", *WORKDIR]
 CLEANED = ["shard", "--input", "../lines", "--splitter", "lines", "--shards", "9", *WORKDIR]
+BY_HASH = [
+    *("shard", "--input", "../text", "../lines", "--splitter", "lines", "--shards", "13", "--test-fraction", "0.2"),
+    *("--assign", "hash", *WORKDIR),
+]
 SETTINGS = ["--dupe", "1", "--seq", "32", "--pred", "5"]
 CREATE = ["create", *SETTINGS, "--vocab-size", "400", "--format", "tfrecord,arrow", *WORKDIR]
 TEXTS = [f"../text/text_{number}.txt" for number in range(10)]
@@ -55,6 +60,7 @@ TASK = [
 RUNS = {
     "shard": (SHARD, []),
     "shard-json-lines": (CLEANED, []),
+    "shard-by-hash": (BY_HASH, []),
     "create": (CREATE, [SHARD]),
     "create-of-files": (FILES, []),
     "convert": (CONVERT, [FILES]),
@@ -83,6 +89,13 @@ def course(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
         shutil.copytree(course / f"{name}-beginning", course / f"{name}-alone")
         run_here(course / f"{name}-alone", [command])
     return course
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sharding by hash has many pieces to map, and runs to merge."""
+    for name, value in {"PIECE_BYTES": 20_000, "MOST_RUNS": 9, "MERGED_RUNS": 3}.items():
+        monkeypatch.setattr(hash_shards, name, value)
 
 
 def run_here(folder: Path, commands: Sequence[Sequence[str]]) -> None:
@@ -134,7 +147,7 @@ def test_parts_in_any_order_two_of_them_twice_leave_the_bytes_of_one_run(name: s
     assert not list(folder.rglob(RECEIPTS))
 
 
-@pytest.mark.parametrize("name", ["shard", "create", "convert"])
+@pytest.mark.parametrize("name", ["shard", "shard-by-hash", "create", "convert"])
 def test_killed_parts_are_resumed(name: str, course: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, command = begin(course, name)
     chosen = random.Random(name)

@@ -1,9 +1,11 @@
 """`--engine ray` on a cluster of three nodes, each with processes of its own; nodes and the run itself are killed.
 
-The head has no CPU, so that all work is on the two others, and the run is a process of its own that is no part of the cluster.
+The head has no CPU, so that all work is on the two others. Runs that are killed are processes of their own; all others are
+commands of one process, since a process that joins a cluster takes as much time as ten small runs.
 """
 
 import filecmp
+import json
 import os
 import random
 import shutil
@@ -13,45 +15,104 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bertprep.cli import main
+from bertprep.files import object_store
+from tests.corpora import sums
+from tests.object_store import Fault, Store, open_store
+
 ROOT = Path(__file__).parents[1]
-CREATE = ("create", "--corpus", "own", "--seq", "64", "--pred", "10", "--dupe", "20", "--vocab-size", "300")
+ON_RAY = ("--engine", "ray")
+SETTINGS = ("--corpus", "own", "--seq", "64", "--pred", "10", "--vocab-size", "300")
+CREATE = ("create", *SETTINGS, "--dupe", "20")
 LOST_AFTER = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 2}
 """Ray's settings with which a node that does not answer is lost after 1 s instead of 15."""
+_SESSION = """
+import json, os, sys, ray
+from bertprep.cli import main
+ray.init(os.environ["RAY_ADDRESS"], log_to_driver=False, logging_level="ERROR")
+for line in sys.stdin:
+    folder, arguments = json.loads(line)
+    os.chdir(folder)
+    print(f"status {main(arguments)}", file=sys.stderr, flush=True)
+    assert ray.is_initialized(), "a command has ended the connection of the program"
+"""
 
 
-class Run:
-    """bertprep commands in a folder, with the cluster's address."""
+def start(folder: Path, *arguments: str, cluster: Any, **environment: str) -> subprocess.Popen[str]:
+    """A bertprep command in a folder, on the cluster."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "bertprep", *arguments, *ON_RAY],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_ADDRESS": cluster.address, **environment},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
-    def __init__(self, folder: Path, cluster: Any = None) -> None:
-        self.folder, self.cluster = folder, cluster
 
-    def start(self, *arguments: str, pass_fds: tuple[int, ...] = (), **environment: str) -> subprocess.Popen[str]:
-        there = {"RAY_ADDRESS": self.cluster.address} if self.cluster else {}
+class Session:
+    """A process that joins the cluster with its first command, and runs one after another there.
+
+    `unseen` is the folder `folder` under a name that only it has.
+    """
+
+    def __init__(self, cluster: Any, folder: Path) -> None:
+        self._cluster, self.folder = cluster, folder
+        self._opened = os.open(folder, os.O_RDONLY)
+        self.unseen = Path(f"/proc/self/fd/{self._opened}")
+
+    @cached_property
+    def _process(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "bertprep", *arguments],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **there, **environment},
+            [sys.executable, "-c", _SESSION],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_ADDRESS": self._cluster.address},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            stdout=subprocess.PIPE,
             text=True,
-            pass_fds=pass_fds,
+            pass_fds=(self._opened,),
         )
 
-    def __call__(self, *arguments: str, status: int = 0, pass_fds: tuple[int, ...] = (), **environment: str) -> str:
-        """Its last line of standard error."""
-        with self.start(*arguments, pass_fds=pass_fds, **environment) as process:
-            _, errors = process.communicate()
-        assert process.returncode == status, errors
-        return errors.splitlines()[-1] if errors else ""
+    def begin(self, folder: Path, *arguments: str) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps([str(folder), [*arguments, *ON_RAY]]) + "\n")
+        self._process.stdin.flush()
+
+    def end(self, status: int = 0) -> str:
+        """The last line that the command has said."""
+        assert self._process.stderr
+        said = []
+        for line in self._process.stderr:
+            if line.startswith("status "):
+                assert line == f"status {status}\n", "".join(said)
+                return said[-1].rstrip("\n") if said else ""
+            said.append(line)
+        raise AssertionError("".join(said))
+
+    def __call__(self, folder: Path, *arguments: str, status: int = 0) -> str:
+        self.begin(folder, *arguments)
+        return self.end(status)
+
+    def close(self) -> None:
+        self._process.communicate()
+        os.close(self._opened)
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A bucket whose address and credentials are in the environment of all nodes."""
+    with pytest.MonkeyPatch.context() as environment, open_store(tmp_path_factory.mktemp("store"), environment) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cluster(store: Store) -> Iterator[Any]:  # noqa: ARG001 - its address must be there before the nodes
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as environment:
@@ -66,43 +127,52 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    draw = random.Random(1)
-    words = [f"{begin}{end}" for begin in ("riv", "moon", "hous", "stre") for end in ("er", "ing", "es", "ation", "ly")]
-    documents = (
-        [" ".join(draw.choices(words, k=draw.randint(5, 12))).capitalize() + "." for _ in range(draw.randint(3, 9))]
-        for _ in range(1200)
-    )
-    path.write_text("\n\n".join("\n".join(sentences) for sentences in documents) + "\n")
-    return path
+def session(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    made = Session(cluster, tmp_path_factory.mktemp("session"))
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="module")
-def laptop(text: Path) -> Path:
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of three files; a tenth of the documents are there twice."""
+    folder = tmp_path_factory.mktemp("text")
+    draw = random.Random(1)
+    words = [f"{begin}{end}" for begin in ("riv", "moon", "hous", "stre") for end in ("er", "ing", "es", "ation", "ly")]
+    documents = [
+        [" ".join(draw.choices(words, k=draw.randint(5, 12))).capitalize() + "." for _ in range(draw.randint(3, 9))]
+        for _ in range(1200)
+    ]
+    documents += draw.sample(documents, 120)
+    for number in range(3):
+        chosen = documents[number::3]
+        (folder / f"{number}.txt").write_text("\n\n".join("\n".join(sentences) for sentences in chosen) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def laptop(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The workspace that one process makes."""
-    run = Run(text.parent)
-    run("shard", "--input", str(text), "--corpus", "own", "--shards", "27", "--workers", "1")
-    run(*CREATE, "--workers", "1")
-    return text.parent / "data"
+    data = tmp_path_factory.mktemp("laptop") / "data"
+    one = ("--workdir", str(data), "--workers", "1")
+    assert main(["shard", "--input", str(text), "--corpus", "own", "--shards", "27", *one]) == 0
+    assert main([*CREATE, *one]) == 0
+    return data
 
 
-def all_files(folder: Path) -> list[str]:
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-
-
-def stop_workers(node: Any) -> None:
+def stop_workers(node: Any) -> list[int]:
     """Stop the worker processes of a node in the middle of what they do; its raylet still answers for them."""
     (raylet,) = node.all_processes["raylet"]
     tasks = Path(f"/proc/{raylet.process.pid}/task")
-    stopped: list[str] = []
+    stopped: list[int] = []
     while not stopped:  # they are being started
         time.sleep(0.05)
         for child in {child for task in tasks.iterdir() for child in (task / "children").read_text().split()}:
             title = Path(f"/proc/{child}/cmdline").read_bytes()
             if title.startswith((b"ray::IDLE", b"ray::attend")):
                 os.kill(int(child), signal.SIGSTOP)
-                stopped.append(child)
+                stopped.append(int(child))
+    return stopped
 
 
 def finished_files(folder: Path) -> int:
@@ -111,64 +181,92 @@ def finished_files(folder: Path) -> int:
 
 
 def test_what_nodes_and_runs_that_were_killed_leave_is_what_one_process_makes(
-    cluster: Any, text: Path, laptop: Path, tmp_path: Path
+    cluster: Any, session: Session, text: Path, laptop: Path, tmp_path: Path
 ) -> None:
-    run = Run(tmp_path, cluster)
-    shard = ("shard", "--input", str(text), "--corpus", "own", "--shards", "27", "--engine", "ray")
-    run(*shard, status=-signal.SIGKILL, BERTPREP_FAIL_AFTER="5 SIGKILL")
-    run(*shard)
-    with run.start(*CREATE, "--engine", "ray", BERTPREP_FAIL_AFTER="9 SIGSTOP") as process:
+    shard = ("shard", "--input", str(text), "--corpus", "own", "--shards", "27")
+    for environment, status in (({"BERTPREP_FAIL_AFTER": "5 SIGKILL"}, -signal.SIGKILL), ({}, 0)):
+        with start(tmp_path, *shard, cluster=cluster, **environment) as process:
+            _, errors = process.communicate()
+        assert process.returncode == status, errors
+    with start(tmp_path, *CREATE, cluster=cluster, BERTPREP_FAIL_AFTER="9 SIGSTOP") as process:
         os.waitpid(process.pid, os.WUNTRACED)  # the ninth file of the one format
         process.send_signal(signal.SIGCONT)
         os.waitpid(process.pid, os.WUNTRACED)  # and of the other
         node = next(iter(cluster.worker_nodes))
-        stop_workers(node)
+        stopped = stop_workers(node)
         process.send_signal(signal.SIGCONT)
         while process.poll() is None and finished_files(tmp_path) < 2 * 30 - 2:  # all but those of the task that node has
             time.sleep(0.05)
         assert process.poll() is None, process.communicate()
         cluster.remove_node(node, allow_graceful=False)
+        for worker in stopped:
+            os.kill(worker, signal.SIGKILL)  # which cannot see that its raylet is no more
         cluster.add_node(num_cpus=1)
         results, errors = process.communicate()
     assert process.returncode == 0, errors
     assert "tasks that are run again, of lost nodes or workers: 1\n" in errors
     assert results.startswith("format "), "Ray's own messages are among the results"
     assert "aylet" not in results + errors
-    names = all_files(laptop)
-    assert all_files(tmp_path / "data") == names
-    assert filecmp.cmpfiles(laptop, tmp_path / "data", names, shallow=False) == (names, [], [])
-    run("validate", "--engine", "ray", "--json", "cluster.json")
-    run("validate", "--workers", "1", "--json", "one.json")
-    assert (tmp_path / "cluster.json").read_bytes() == (tmp_path / "one.json").read_bytes()
+    assert sums(tmp_path / "data") == sums(laptop)
+    session(tmp_path, "validate", str(tmp_path / "data"), "--json", "cluster.json")
+    assert main(["validate", str(tmp_path / "data"), "--workers", "1", "--json", str(tmp_path / "one.json")]) == 0
+    assert filecmp.cmp(tmp_path / "cluster.json", tmp_path / "one.json", shallow=False)
     (records,) = (tmp_path / "data" / "tfrecord").iterdir()
-    run("convert", str(records / "own"), "dealt", "--to", "arrow", "--shards", "5", "--engine", "ray")
-    run("convert", str(records / "own"), "one", "--to", "arrow", "--shards", "5", "--workers", "1")
-    names = all_files(tmp_path / "one")
-    assert filecmp.cmpfiles(tmp_path / "dealt", tmp_path / "one", names, shallow=False) == (names, [], [])
+    convert = ("convert", str(records / "own"), str(tmp_path / "one"), "--to", "arrow", "--shards", "5")
+    assert main([*convert, "--workers", "1"]) == 0
+    session(tmp_path, "convert", str(records / "own"), "dealt", "--to", "arrow", "--shards", "5")
+    assert sums(tmp_path / "dealt") == sums(tmp_path / "one")
 
 
-def test_a_shard_that_fails_ends_the_run_with_its_name(cluster: Any, laptop: Path, tmp_path: Path) -> None:
+def test_a_store_and_parts_and_a_node_that_is_lost(
+    cluster: Any, session: Session, store: Store, text: Path, tmp_path: Path
+) -> None:
+    """Shards by hash, a vocabulary, records and their check, all on the cluster and in a store that fails at times."""
+    shard = ("shard", "--input", str(text), "--corpus", "own", "--shards", "9", "--assign", "hash")
+    commands = (shard, ("vocab", "train", "--corpus", "own", "--size", "300"), ("create", *SETTINGS, "--format", "tfrecord"))
+    for command in commands:
+        assert main([*command, "--workdir", str(tmp_path), "--workers", "1"]) == 0
+    store.faults += [
+        Fault("PUT", r".*\.run", lose=True),
+        Fault("PUT", r".*\.txt", lose=True),
+        Fault("PUT", r".*\.tfrecord", times=3, status=503, code="SlowDown"),
+        Fault("GET", r".*\.txt", cut_after=99),
+    ]
+    shard, vocabulary, create = ((*command, "--workdir", store.url) for command in commands)
+    session(tmp_path, *shard)
+    session(tmp_path, *vocabulary)
+    session.begin(tmp_path, *create, "--part", "1/2")
+    cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+    assert "part 1/2 is done; 5 of 10 files are still missing" in session.end()
+    session(tmp_path, *create, "--part", "0/2")
+    assert not any(fault.times for fault in store.faults), "a request was not made"
+    assert sums(store.place()) == sums(tmp_path)
+    session(tmp_path, "validate", store.url)
+
+
+def test_a_shard_that_fails_ends_the_run_with_its_name(
+    session: Session, laptop: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shards = [tmp_path / f"{number}.txt" for number in range(3)]
     for path in shards:
         path.write_text("One sentence.\nAnother one.\n\nA third one.\n")
     shards[1].write_bytes(b"One sentence.\n\xff\n")
     (vocabulary,) = (laptop / "vocab").glob("own_300*.txt")
-    create = ("create", "--input", *map(str, shards), "--output", "records", "--vocab", str(vocabulary))
-    told = Run(tmp_path, cluster)(*create, "--engine", "ray", status=1)
+    create = ("create", "--input", *map(str, shards), "--output", str(tmp_path / "records"), "--vocab", str(vocabulary))
+    told = session(tmp_path, *create, status=1)
     assert told.startswith(f"bertprep: error: {shards[1]}: byte 14 (0xff) is not UTF-8; ")
-    assert told == Run(tmp_path)(*create, "--workers", "1", status=1)
+    assert main([*create, "--workers", "1"]) == 1
+    assert told == capsys.readouterr().err.splitlines()[-1]
 
 
-def test_nodes_that_do_not_share_the_folder_are_refused(cluster: Any, text: Path, tmp_path: Path) -> None:
-    opened = os.open(tmp_path, os.O_RDONLY)  # a path by way of it leads there in the run alone
-    try:
-        shard = ("shard", "--input", str(text), "--workdir", f"/proc/self/fd/{opened}", "--engine", "ray")
-        told = Run(tmp_path, cluster)(*shard, status=1, pass_fds=(opened,))
-    finally:
-        os.close(opened)
-    assert told.startswith(f"bertprep: error: /proc/self/fd/{opened}: is another folder on node ")
-    assert told.endswith("; what is written must be on a file system that all nodes share")
-    assert not any(tmp_path.glob(".*"))
+def test_nodes_that_do_not_share_the_folder_are_refused(session: Session, text: Path, laptop: Path) -> None:
+    shutil.copytree(laptop, session.folder / "data")
+    for command in (("shard", "--input", str(text), "--workdir", str(session.unseen)), ("validate", str(session.unseen))):
+        told = session(session.folder, *command, status=1)
+        assert told.startswith(f"bertprep: error: {session.unseen}")
+        assert ": is not the same on node " in told
+        assert told.endswith("; what is read and written must be on a file system that all nodes share, or in an object store")
+    assert not any(session.folder.glob(".*"))
 
 
 def test_nodes_with_another_bertprep_are_refused(cluster: Any, text: Path, tmp_path: Path) -> None:
@@ -176,16 +274,32 @@ def test_nodes_with_another_bertprep_are_refused(cluster: Any, text: Path, tmp_p
     shutil.copytree(ROOT / "bertprep", other / "bertprep", ignore=shutil.ignore_patterns("__pycache__"))
     with (other / "bertprep" / "protobuf.py").open("a") as file:
         file.write("# changed\n")
-    told = Run(tmp_path, cluster)("shard", "--input", str(text), "--engine", "ray", status=1, PYTHONPATH=str(other))
-    assert " has bertprep's source " in told
-    assert told.endswith("; all nodes must have the environment of the one that runs the command")
+    with start(tmp_path, "shard", "--input", str(text), cluster=cluster, PYTHONPATH=str(other)) as process:
+        _, errors = process.communicate()
+    assert process.returncode == 1
+    assert " has bertprep's source " in errors.splitlines()[-1]
+    assert errors.endswith("; all nodes must have the environment of the one that runs the command\n")
 
 
-def test_an_address_without_a_cluster_is_told_at_once(text: Path, tmp_path: Path) -> None:
-    shard = ("shard", "--input", str(text), "--engine", "ray")
+def test_what_cannot_be_joined_is_told_at_once(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(status: int, workdir: str = str(tmp_path)) -> str:
+        assert main(["shard", "--input", str(text), "--workdir", workdir, *ON_RAY]) == status
+        return capsys.readouterr().err.splitlines()[-1]
+
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{closed.getsockname()[1]}"
-        told = Run(tmp_path)(*shard, status=1, RAY_ADDRESS=address)
-    assert told.startswith(f"bertprep: error: RAY_ADDRESS {address}: no Ray head answers there (")
-    assert Run(tmp_path)(*shard, status=2, RAY_ADDRESS="head").endswith("must be HOST:PORT of a Ray head, auto or local")
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        assert told(1).startswith(f"bertprep: error: RAY_ADDRESS {address}: no Ray head answers there (")
+    monkeypatch.setenv("RAY_ADDRESS", "head")
+    assert told(2).endswith("RAY_ADDRESS head: must be HOST:PORT of a Ray head, auto or local")
+    try:
+        assert told(2, "memory://bucket").endswith(
+            "a memory:// store is in this process alone; give a store that all nodes reach"
+        )
+    finally:
+        object_store.forget()
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert told(2) == 'bertprep: error: --engine ray: Ray is not installed; pip install "bertprep[ray]"'

@@ -123,8 +123,6 @@ def shard(
     workspace = Workspace(place(workdir))
     settings = settings or ShardSettings()
     workers = choose_workers(workers, engine, shared=workspace.root)
-    if settings.assign == HASH and (part or is_object(workspace.root)):
-        raise UsageError("--assign hash: is for one run on one machine, with --workdir on a disk; leave --part out")
     if inputs and dataset is not None:
         raise UsageError("--dataset and --input: give one of the two, the text of a corpus comes from one")
     if split is not None and dataset is None:
@@ -171,6 +169,7 @@ def shard(
             reporter=reporter,
             already_empty=sum(empty for _, empty in found),
             about=about,
+            part=part,
         )
     if sources:
         texts = [

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
-from bertprep import pool
-from bertprep.commands import DEFAULT_VOCABULARY_SIZE, add_corpus
+from bertprep.commands import DEFAULT_VOCABULARY_SIZE, add_corpus, add_engine, add_workers
 from bertprep.commands.shard import check_text_files, choose_corpus, ensure_shards
 from bertprep.errors import UsageError
 from bertprep.files.places import place
 from bertprep.options import whole_number
+from bertprep.pool import LOCAL, choose_workers
 from bertprep.progress import Reporter
 from bertprep.sources.catalogue import DEFAULT_MODEL
 from bertprep.sources.corpora import GIVEN, name_corpus
@@ -38,6 +38,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     train.add_argument("--input", nargs="+", type=place, default=[], metavar="FILE", help="train on these text files instead")
     train.add_argument("--output", type=place, metavar="FILE", help="file to write (default: one in the workspace)")
     add_corpus(train)
+    add_workers(train)
+    add_engine(train)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -49,6 +51,8 @@ def run(options: argparse.Namespace) -> None:
         cased=options.cased,
         workdir=options.workdir,
         corpus=options.corpus,
+        workers=options.workers,
+        engine=options.engine,
         progress=True,
     )
     tell(str(path))
@@ -62,14 +66,16 @@ def train_vocabulary_of(
     cased: bool = False,
     workdir: Path | str = "data",
     corpus: str | None = None,
+    workers: int | None = None,
+    engine: str = LOCAL,
     progress: bool = False,
 ) -> Path:
     """Train a vocabulary on text files, or on the training shards of `corpus`; returns its path."""
-    reporter, workers = Reporter(enabled=progress), pool.default_workers()
-    workspace = Workspace(place(workdir))
-    if inputs:
+    reporter, workspace = Reporter(enabled=progress), Workspace(place(workdir))
+    files = check_text_files(inputs)
+    workers = choose_workers(workers, engine, shared=None if files else workspace.root, read=files)
+    if files:
         corpus = name_corpus(GIVEN if corpus is None else corpus, workspace)
-        files = check_text_files(inputs)
     else:
         corpus = choose_corpus(workspace, corpus, reporter)
         sharded = ensure_shards(workspace, corpus, workers, reporter)

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 from bertprep.errors import BertprepError
 from bertprep.files.places import ObjectPath
@@ -189,6 +190,11 @@ class ObjectFile(AtomicFile):
         self._unnamed.close()
 
 
+def unnamed_file(beside: Path) -> IO[bytes]:
+    """A file without a name that is gone when it is closed, on the disk of `beside`, or of this machine for an object."""
+    return tempfile.TemporaryFile(dir=_disk_folder() if isinstance(beside, ObjectPath) else beside.parent)
+
+
 def _disk_folder() -> str:
     """Where large files without a name are written: /tmp may be memory."""
     on_disk = "/var/tmp"
@@ -301,6 +307,16 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
         os.close(descriptor)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder and what is in it, as far as that is possible; a link is left alone."""
+    if isinstance(path, ObjectPath):
+        from bertprep.files import object_store
+
+        object_store.delete_all(path, object_store.tree(path))
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager

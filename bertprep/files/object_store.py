@@ -172,6 +172,12 @@ def read_head(path: ObjectPath, size_bytes: int) -> bytes:
         raise
 
 
+def read_range(path: ObjectPath, start: int, size_bytes: int) -> bytes:
+    """So many bytes of an object from byte `start` on, fewer where it ends; raises `FileNotFoundError`."""
+    options = {"range": (start, start + size_bytes)}
+    return _call(path, lambda store, key: bytes(store.get(key, options=options).bytes()))
+
+
 def blocks(path: ObjectPath, status: Status) -> Iterator[bytes]:
     """The bytes of the object that has this status, a request for each block; raises `BertprepError` if it is replaced."""
     from obstore.exceptions import PreconditionError

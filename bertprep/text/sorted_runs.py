@@ -1,10 +1,10 @@
 """Documents sorted by the hash of their text, in files that are merged range by range: the large part of `--assign hash`.
 
 A run is some tens of megabytes of documents, as they will be in the shards, in the order of their hashes, each once. The
-documents of any range of hashes are one stretch of it, found by three short reads, so any worker can merge any range of all
+documents of any range of hashes are one stretch of it, found by two short reads, so any worker can merge any range of all
 runs: it reads the rows of the range, drops what repeats, and then reads the texts, some megabytes at a time. Memory does not
-depend on the number of documents, and no file stays open. What is read is hashed again, so a damaged run is an error, never a
-wrong shard.
+depend on the number of documents, and no file stays open; of runs in a store nothing is copied, many are asked at once. What is
+read is hashed again, so a damaged run is an error, never a wrong shard.
 
     text                        the documents, each with its blank line
     rows    (n + 1, 4) uint64   hash (two numbers), end of its text, how often it occurred; the first row is zeros
@@ -15,17 +15,21 @@ import hashlib
 import os
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from bertprep.errors import BertprepError
-from bertprep.files.atomic import AtomicFile, atomic_file, explain_write_error
+from bertprep.files import object_store
+from bertprep.files.atomic import AtomicFile, atomic_file, explain_write_error, unnamed_file
+from bertprep.files.places import ObjectPath, is_object
 
 HASHES = 1 << 64
 """The range of the first number of a hash, by which documents are sorted and dealt."""
@@ -39,6 +43,8 @@ _ROW = np.dtype(("<u8", 4))
 _ROWS_IN_GRID = 128
 _WRITE_BYTES = 1_000_000
 _DOCUMENT_END = b"\n\n"
+_READERS = 32  # requests to a store at once
+Result = TypeVar("Result")
 Numbers = npt.NDArray[np.uint64]
 Offsets = npt.NDArray[np.int64]
 
@@ -78,13 +84,13 @@ class Run:
     def read_rows(self, low: int, high: int) -> tuple[Numbers, Offsets]:
         """The rows (n, 4) of the documents with hashes from `low` up to `high`, and where the text of each begins."""
         shift = 64 - self.bits
-        with self._open() as descriptor:
-            first, last = low >> shift, ((high - 1) >> shift) + 1
-            grid = [self._read(descriptor, self._grid_start + 8 * at, 8) for at in (first, last)]
-            start, stop = (int.from_bytes(number, "little") for number in grid)
+        first, last = low >> shift, ((high - 1) >> shift) + 1
+        with self._open() as read:
+            grid = np.frombuffer(read(self._grid_start + 8 * first, 8 * (last - first + 1)), "<u8")
+            start, stop = int(grid[0]), int(grid[-1])
             if not start <= stop <= self.documents:
                 raise self._damaged("its grid is not in order")
-            data = self._read(descriptor, self.text_bytes + _ROW.itemsize * start, _ROW.itemsize * (stop - start + 1))
+            data = read(self.text_bytes + _ROW.itemsize * start, _ROW.itemsize * (stop - start + 1))
         rows = np.frombuffer(data, "<u8").reshape(-1, 4).astype(np.uint64, copy=False)
         hashes, ends = rows[1:, 0], rows[:, 2]
         if (hashes[1:] < hashes[:-1]).any() or (ends[1:] <= ends[:-1]).any() or int(ends[-1]) > self.text_bytes:
@@ -95,21 +101,42 @@ class Run:
         b = int(np.searchsorted(hashes, np.uint64(high - 1), side="right"))
         return rows[1 + a : 1 + b], ends[a:b].astype(np.int64)
 
-    def read_text(self, spans: Sequence[tuple[int, int]]) -> Iterator[bytes]:
-        """The bytes of each span of the text, (start, end)."""
-        with self._open() as descriptor:
-            for start, end in spans:
-                yield self._read(descriptor, start, end - start)
+    def read_text(self, start: int, end: int) -> bytes:
+        """Some bytes of the text."""
+        with self._open() as read:
+            return read(start, end - start)
 
-    def _open(self) -> "_Opened":
-        return _Opened(self.path)
+    @contextmanager
+    def _open(self) -> Iterator[Callable[[int, int], bytes]]:
+        """What reads so many bytes from a position on."""
+        if isinstance(self.path, ObjectPath):
+            yield partial(self._read_object, self.path)
+            return
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError as error:
+            raise damaged_run(self.path, error.strerror or str(error)) from error
+        try:
+            yield partial(self._read_file, descriptor)
+        finally:
+            os.close(descriptor)
 
-    def _read(self, descriptor: int, start: int, size: int) -> bytes:
+    def _read_object(self, path: ObjectPath, start: int, size: int) -> bytes:
+        try:
+            data = object_store.read_range(path, start, size) if size else b""
+        except FileNotFoundError as error:
+            raise damaged_run(path, error.strerror or str(error)) from error
+        return self._whole(data, start, size)
+
+    def _read_file(self, descriptor: int, start: int, size: int) -> bytes:
         data = os.pread(descriptor, size, start)
-        while len(data) < size:
-            if not (more := os.pread(descriptor, size - len(data), start + len(data))):
-                raise self._damaged(f"it ends before byte {start + size:,}")
+        while len(data) < size and (more := os.pread(descriptor, size - len(data), start + len(data))):
             data += more
+        return self._whole(data, start, size)
+
+    def _whole(self, data: bytes, start: int, size: int) -> bytes:
+        if len(data) != size:
+            raise self._damaged(f"it ends before byte {start + size:,}")
         return data
 
     def _damaged(self, why: str) -> BertprepError:
@@ -121,19 +148,13 @@ def damaged_run(path: Path, why: str) -> BertprepError:
     return BertprepError(f"{path}: is damaged ({why}); remove {path.parent}, and the same command makes it again")
 
 
-class _Opened:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> int:
-        try:
-            self._descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW)
-        except OSError as error:
-            raise damaged_run(self._path, error.strerror or str(error)) from error
-        return self._descriptor
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+def _of_each(runs: Sequence[Run], read: Callable[[int], Result], numbers: Sequence[int]) -> Iterator[Result]:
+    """What a function finds for the runs of these numbers, in their order; runs in a store are read many at once."""
+    if not any(is_object(runs[number].path) for number in numbers):
+        yield from map(read, numbers)
+        return
+    with ThreadPoolExecutor(_READERS) as readers:
+        yield from readers.map(read, numbers)
 
 
 class RunWriter:
@@ -219,7 +240,7 @@ class _NewRun:
     def __enter__(self) -> "_NewRun":
         self._file: AtomicFile = self._atomic.__enter__()
         try:
-            self._rows = TemporaryFile(dir=self._path.parent)
+            self._rows = unnamed_file(self._path)
             self._rows.write(bytes(_ROW.itemsize))
         except OSError as error:
             self._atomic.__exit__(type(error), error, None)
@@ -302,7 +323,7 @@ def merge_rows(runs: Sequence[Run], low: int, high: int) -> Iterator[Rows]:
     windows = max(1, min(-(-expected // MOST_ROWS), high - low))
     bounds = [low + (high - low) * n // windows for n in range(windows + 1)]
     for at, end in pairwise(bounds):
-        found = [run.read_rows(at, end) for run in runs]
+        found = list(_of_each(runs, lambda number, at=at, end=end: runs[number].read_rows(at, end), range(len(runs))))  # type: ignore[misc]
         rows = np.concatenate([np.empty((0, 4), np.uint64), *(of_run for of_run, _ in found)])
         start = np.concatenate([np.empty(0, np.int64), *(starts for _, starts in found)])
         run = np.repeat(np.arange(len(runs)), [len(of_run) for of_run, _ in found])
@@ -330,21 +351,22 @@ def merge_texts(runs: Sequence[Run], low: int, high: int) -> Iterator[Batch]:
 
 
 def _read_texts(runs: Sequence[Run], rows: Rows) -> bytearray:
-    """The texts of the documents, one after the other: of each run in one stretch or several, where others stand between."""
+    """The texts of the documents, one after the other; of each run one stretch is read, in which others may stand between."""
     out = bytearray(int(rows.sizes.sum()))
     to = np.cumsum(rows.sizes) - rows.sizes
-    for number in np.unique(rows.run).tolist():
-        which = np.flatnonzero(rows.run == number)
-        starts, sizes = rows.start[which], rows.sizes[which]
-        ends = starts + sizes
-        last = np.flatnonzero(np.append(starts[1:] != ends[:-1], True))
-        firsts = np.append(0, last[:-1] + 1)
-        spans = list(zip(starts[firsts].tolist(), ends[last].tolist(), strict=True))
-        for text, a, b in zip(runs[number].read_text(spans), firsts.tolist(), (last + 1).tolist(), strict=True):
-            at = 0
-            for place, size in zip(to[which[a:b]].tolist(), sizes[a:b].tolist(), strict=True):
-                out[place : place + size] = text[at : at + size]
-                at += size
+    order = np.argsort(rows.run, kind="stable")
+    numbers, firsts = np.unique(rows.run[order], return_index=True)
+    which = dict(zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True))
+
+    def copy(number: int) -> None:
+        starts, sizes = rows.start[which[number]], rows.sizes[which[number]]
+        text = memoryview(runs[number].read_text(int(starts[0]), int(starts[-1] + sizes[-1])))
+        places = zip(to[which[number]].tolist(), (starts - starts[0]).tolist(), sizes.tolist(), strict=True)
+        for place, start, size in places:
+            out[place : place + size] = text[start : start + size]
+
+    for _ in _of_each(runs, copy, list(which)):
+        pass
     _check_texts(runs, rows, out)
     return out
 

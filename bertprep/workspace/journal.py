@@ -27,6 +27,7 @@ from bertprep.workspace.manifest import (
     SCHEMA,
     TASK_RECORDS,
     TEXT_SHARDS,
+    TOKEN_SHARDS,
     Manifest,
     check_entry,
     check_header,
@@ -47,6 +48,7 @@ _CONVERT_OPTIONS = {
 }
 _OPTIONS = {
     TEXT_SHARDS: {**_options_of(ShardSettings), "inputs": "--input"},
+    TOKEN_SHARDS: {"cased": "--cased", "corpus": "--corpus", "vocabulary": "--vocab"},
     RECORDS: {**_options_of(InstanceSettings, Dialect), "corpus": "--corpus", "vocabulary": "--vocab"},
     TASK_RECORDS: {
         **_options_of(SquadSettings, GlueSettings, Dialect),
@@ -269,6 +271,10 @@ class Journal:
 
     def look(self, names: Collection[str] | None = None) -> None:
         """Find out which of these files, by default all, are finished: `done` has all of them from the beginning."""
+
+    def noted(self) -> set[str]:
+        """The names of all finished files, as far as a quick look tells."""
+        return set(self.done)
 
     def is_noted(self, name: str) -> bool:
         """Whether a file is finished, as far as a quick look tells."""

@@ -42,6 +42,7 @@ from bertprep.workspace.manifest import (
     CLEANED_TEXT,
     JOURNAL_SUFFIX,
     KINDS,
+    MAPPED_TEXT,
     SCHEMA,
     TEXT_SHARDS,
     Manifest,
@@ -172,6 +173,10 @@ class Receipts:
         sizes = sizes_of(self.folder, found)
         self.done.update({name: facts for name, facts in found.items() if sizes.get(name) == facts["bytes"]})
 
+    def noted(self) -> set[str]:
+        """The names of all files that have a receipt, unchecked."""
+        return _listing(self._place)
+
     def is_noted(self, name: str) -> bool:
         """Whether a file has a receipt."""
         return self._path(name).exists()
@@ -209,7 +214,8 @@ class Receipts:
 
     def _versions(self, name: str) -> dict[str, str]:
         kind = self.header["kind"]
-        return _versions_of(*([] if kind == CLEANED_TEXT else ["sentencex"] if kind == TEXT_SHARDS else packages_of([name])))
+        splits = kind in (MAPPED_TEXT, TEXT_SHARDS)
+        return _versions_of(*([] if kind == CLEANED_TEXT else ["sentencex"] if splits else packages_of([name])))
 
     def _compare(self, name: str, sha256: str) -> None:
         theirs = self._read(name)

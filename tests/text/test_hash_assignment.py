@@ -408,10 +408,3 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path, monkeypatch: pytest.
         found = [document for of_shard in shards_in(tmp_path / str(count)).values() for document in split_documents(of_shard)]
         assert len(found) == len(set(found)) == count * 7 // 10
     assert peaks[2] < 1.2 * peaks[1]
-
-
-@pytest.mark.parametrize("where", [{"part": "0/2"}, {"workdir": "s3://bucket/data"}], ids=str)
-def test_parts_and_stores_are_refused(where: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--assign hash: is for one run on one machine"):
-        bertprep.shard(settings=ShardSettings(assign="hash"), **{"workdir": tmp_path, **where})
-    assert not any(tmp_path.iterdir())

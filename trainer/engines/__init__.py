@@ -107,6 +107,7 @@ def steps_ahead(engine: Engine) -> int:
 
 _ADVICE = {
     "tensorflow": "pip install '.[tensorflow]' in a clone, or '.[cuda]' for GPUs, as docs/training.md says",
+    "jax": "pip install '.[jax]' in a clone, or '.[jax-cuda]' for GPUs, as docs/training.md says",
     "oneflow": "pip install '.[oneflow]' in a clone, in an environment of Python 3.10, as docs/oneflow.md says",
 }
 
