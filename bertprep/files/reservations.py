@@ -50,8 +50,8 @@ class Reservation:
 
     def __init__(self, what: str, copies: Mapping[str, int]) -> None:
         """`copies` maps names in the cache to bytes; raises `UsageError`, which calls them `what`, where they do not fit."""
-        folder = cache_folder()
         self._descriptor = -1
+        folder = cache_folder()
         try:
             with _one_process(folder):
                 _check_fit(what, folder, copies, _reserved(folder))
