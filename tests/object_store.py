@@ -20,6 +20,7 @@ from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -38,8 +39,8 @@ class Fault:
     """What goes wrong with requests of a method for keys that match, `times` times (None: always) after the first `skip`.
 
     With a `status` the store is not asked and `code` is the answer's; with `cut` the connection ends without an answer, with
-    `lose` after the store has done what was asked, with `cut_after` within the answer's body; with `stall` nothing comes, and
-    with `until` nothing before the test sets it. `act` is called before the store is asked, or with `lose` after that.
+    `lose` after the store has done what was asked, with `cut_after` within the answer's body; with `stall` nothing comes. `act`
+    is called before the store is asked, or with `lose` after that.
     """
 
     method: str
@@ -53,7 +54,6 @@ class Fault:
     stall: bool = False
     act: Callable[[], object] | None = None
     cut_after: int | None = None
-    until: threading.Event | None = None
 
 
 @dataclass
@@ -120,9 +120,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 @contextmanager
 def serve(folder: Path, set_variable: Callable[[str, str], object]) -> Iterator[Store]:
     """The same without pytest."""
-    made = Store("", f"bucket-{next(_BUCKETS)}")
+    made = Store("", f"bucket-{os.getpid()}-{next(_BUCKETS)}")
     assert made.request("PUT", "") == 200
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(made))
+    server = _Server(("127.0.0.1", 0), _handler(made))
     server.daemon_threads = True
     made.address = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -151,8 +151,8 @@ def serve(folder: Path, set_variable: Callable[[str, str], object]) -> Iterator[
 @cache
 def _server() -> str:
     """HOST:PORT of the session's S3 server."""
-    if _SERVER in os.environ:
-        return os.environ[_SERVER]
+    if named := os.environ.get(_SERVER):
+        return named
     process = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"], stderr=subprocess.PIPE, text=True
     )
@@ -163,6 +163,12 @@ def _server() -> str:
             threading.Thread(target=process.stderr.read, daemon=True).start()  # it logs every request
             return found[1]
     raise RuntimeError("moto's server did not start")
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):  # of a killed client
+            super().handle_error(request, client_address)
 
 
 def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
@@ -176,14 +182,13 @@ def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True
                 return
             url = urlsplit(self.path)
-            address = f"{self.path}&max-keys={_PAGE}" if "list-type=2" in url.query else self.path
+            in_pages = "list-type=2" in url.query and not os.environ.get(_SERVER)
+            address = f"{self.path}&max-keys={_PAGE}" if in_pages else self.path
             fault = store.fault_for(self.command, unquote(url.path).removeprefix(f"/{store.bucket}").removeprefix("/"))
             if fault and fault.act and not fault.lose:
                 fault.act()
             if fault and fault.stall:
                 store.ended.wait()
-            if fault and fault.until:
-                fault.until.wait()
             if fault and (fault.cut or fault.stall):
                 self.close_connection = True
                 return

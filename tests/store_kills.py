@@ -103,7 +103,10 @@ def watch(store: Store, expected: dict[str, str]) -> Iterator[Watcher]:
         while not ended.is_set():
             changed.wait()
             changed.clear()
-            watcher.look()
+            try:
+                watcher.look()
+            except Exception as error:
+                watcher.wrong.append(repr(error))
 
     thread = threading.Thread(target=look_again)
     thread.start()

@@ -147,7 +147,6 @@ class _Run:
     log: RunLog
     faults: Faults
     is_to_end = False  # for what an evaluation met
-    _has_fingerprints = False
 
     def __post_init__(self) -> None:
         self._saved = self.state.step
@@ -249,23 +248,21 @@ class _Run:
             best = "lowest" if found.metric == checkpoint.LOSS else "highest"
             say(f"step {state.step:,}: the {best} {found.metric} on the test split so far, {found.value:.4f}: kept as {path}")
 
-    def _save(self) -> None:
+    def _save(self, *, waits: bool = True) -> None:
         self._saved = self.state.step
-        self._add_fingerprints()
+        self._add_fingerprints(waits=waits)
         self.state.interval, self.state.bad_records = self._interval.numbers, self.faults.counted
         arrays = self.engine.state()  # of stages in other processes too, which send it
         if self.engine.is_first:
             self.log.keep()
             checkpoint.save(self.settings.out, self.state, arrays, keep=self.settings.keep)
 
-    def _add_fingerprints(self) -> None:
-        """Complete what the run is made with, once; all ranks call it, before the first checkpoint."""
-        if not self._has_fingerprints:
-            records = [data.records for data in self.phases]
-            self.state.made_with = add_fingerprints(self.state.made_with, records, self.engine)
-            self._has_fingerprints = True
+    def _add_fingerprints(self, *, waits: bool = True) -> None:
+        """Complete what the run is made with; all ranks call it, before a checkpoint."""
+        records = [data.records for data in self.phases]
+        self.state.made_with = add_fingerprints(self.state.made_with, records, self.engine, waits=waits)
 
     def save_unsaved(self) -> None:
-        """Save the last finished step where that was not due."""
+        """Save the last finished step where that was not due, at once: the run was told to stop, or cannot go on."""
         if self.state.step != self._saved:
-            self._save()
+            self._save(waits=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, remove_leftovers
@@ -77,26 +78,39 @@ def _fingerprint(records: Records) -> str | None:
     """
     if isinstance(records, LiveExamples):
         return records.sha256
-    count = min(_FINGERPRINT_RECORDS, len(records))
-    examples = empty_for(records, count)
-    if records.gather_good(examples, np.arange(count, dtype=np.int64) * len(records) // count):
+    numbers = _fingerprint_numbers(records)
+    examples = empty_for(records, len(numbers))
+    if records.gather_good(examples, numbers):
         return None
     return sha256(b"".join(array.tobytes() for array in examples.arrays)).hexdigest()
 
 
-def add_fingerprints(made_with: Mapping[str, Any], records: Sequence[Records], engine: Engine) -> dict[str, Any]:
-    """What a run is made with, with the fingerprints that were not known at its start; raises where ranks differ in them."""
+def _fingerprint_numbers(records: Records) -> NDArray[np.int64]:
+    count = min(_FINGERPRINT_RECORDS, len(records))
+    return np.arange(count, dtype=np.int64) * len(records) // count
+
+
+def add_fingerprints(
+    made_with: Mapping[str, Any], records: Sequence[Records], engine: Engine, *, waits: bool
+) -> Mapping[str, Any]:
+    """What a run is made with, with the fingerprints that were not known at its start; raises where ranks differ in them.
+
+    Where any rank cannot tell them, or would wait for files and is not to, they stay unknown, which is no obstacle to resuming.
+    """
     phases = [dict(phase) for phase in made_with["phases"]]
-    missing = [
-        (phase, of_phase)
-        for phase, of_phase in zip(phases, records, strict=True)
-        if phase[_FINGERPRINT] is None and of_phase.is_of_store
-    ]
-    for phase, of_phase in missing:
-        phase[_FINGERPRINT] = _fingerprint(of_phase)
+    is_known = True
+    for phase, of_phase in zip(phases, records, strict=True):
+        if phase[_FINGERPRINT] is None and of_phase.is_of_store:
+            if waits or of_phase.are_here(_fingerprint_numbers(of_phase)):
+                with suppress(BertprepError):  # of a file that cannot be read, which the step that needs it names
+                    phase[_FINGERPRINT] = _fingerprint(of_phase)
+            is_known &= phase[_FINGERPRINT] is not None
+    if phases == made_with["phases"] and is_known:
+        return made_with
+    if not all(engine.gather(int(is_known))):
+        return made_with
     made_with = {**made_with, "phases": phases}
-    if missing:
-        _check_same_settings(engine, made_with)
+    _check_same_settings(engine, made_with)
     return made_with
 
 

@@ -213,7 +213,8 @@ def put(path: ObjectPath, data: Any, sha256: str | None = None, *, replace: bool
         store.put(key, view, attributes=attributes, mode=mode, **more)
 
     bucket = (path.scheme, path.bucket)
-    for _ in range(TRIES):
+    lost = None
+    for tried in range(1, TRIES + 1):
         unsure = is_large or not _checks_conditions.get(bucket)
         if unsure and not replace and (there := _sum_there(path)):
             return _compare(path, there, sha256)
@@ -231,10 +232,12 @@ def put(path: ObjectPath, data: Any, sha256: str | None = None, *, replace: bool
             if mode != "create":
                 raise
             _without_conditions.add(bucket)
-        except FileNotFoundError:  # the answer to the end of a multipart upload was lost, or the parts have been removed
-            if (there := _sum_there(path)) == sha256:
+        except _LostUploadError as error:
+            if _sum_there(path) == sha256:  # only the last answer was lost
                 return True
-    raise BertprepError(f"{path}: is written and removed by others again and again; see that nothing else writes there")
+            lost = error
+            time.sleep(wait_seconds(tried))
+    raise lost or BertprepError(f"{path}: is written and removed by others again and again; see that nothing else writes there")
 
 
 def _try_condition(path: ObjectPath, write: Callable[[Any, str], None]) -> None:
@@ -305,6 +308,10 @@ class AnotherObjectError(BertprepError):
 
     def __str__(self) -> str:
         return str(self.args[-1])
+
+
+class _LostUploadError(BertprepError):
+    """A multipart upload has failed, and so has its removal, or it was gone: why it failed is not told."""
 
 
 class _NoConditionError(BertprepError):
@@ -407,9 +414,11 @@ class _Trouble:
         said = re.search(r"<Message>([^<]*)", text)
         self._text, self._status, self._code = text, int(status[1]) if status else 0, code[1] if code else ""
         is_generic = type(error).__name__ == "GenericError"
-        is_final = "builder error" in text or "redirect" in text or self._has_no_credentials
+        self._is_removal = "performing DELETE" in text and "uploadId=" in text
+        is_final = self._is_removal or "builder error" in text or "redirect" in text or self._has_no_credentials
         self.passes = is_generic and (
-            self._status in _PASSING or self._code in _PASSING_CODES if self._status else "HTTP error" in text and not is_final
+            not is_final
+            and (self._status in _PASSING or self._code in _PASSING_CODES if self._status else "HTTP error" in text)
         )
         if self._status:
             answer = " ".join(filter(None, (self._code, f"({said[1]})" if said and said[1] else "")))
@@ -436,6 +445,8 @@ class _Trouble:
         _, allow_http, variables = _OF_PROVIDER.get(path.scheme, ("", "", ""))
         if self._code in ("NoSuchBucket", "ContainerNotFound") or (self._code == "InvalidBucketName"):
             return BertprepError(f"{bucket}: there is no such bucket; make it, or check the name and the store's address")
+        if self._is_removal:
+            return _LostUploadError(f"{path}: its upload in parts has failed ({self.why}); the same command resumes")
         if isinstance(error, FileNotFoundError):
             return FileNotFoundError(errno.ENOENT, "there is no such object", str(path))
         if name in ("AlreadyExistsError", "PreconditionError", "NotModifiedError"):

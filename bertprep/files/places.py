@@ -19,7 +19,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path, PosixPath, PurePath, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
@@ -359,7 +359,7 @@ def _open(path: ObjectPath) -> BinaryIO:
     if path._status and path._status.is_folder:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not path._status or path._status.size_bytes <= object_store.BLOCK_BYTES:
-        with _still_there(path):
+        with _still_there(path) if path._status else nullcontext():
             status, content = object_store.read(path)
         if content is not None:
             return io.BytesIO(content)
@@ -369,12 +369,10 @@ def _open(path: ObjectPath) -> BinaryIO:
 
 @contextmanager
 def _still_there(path: ObjectPath) -> Iterator[None]:
-    """Read an object that a listing named: it must not be lost since."""
+    """Read an object that the store has named: it must not be lost since."""
     try:
         yield
     except FileNotFoundError as error:
-        if path._status is None:
-            raise
         raise BertprepError(
             f"{path}: the store listed it, and no longer has it; see that nothing else removes objects there, and run it again"
         ) from error
@@ -397,7 +395,7 @@ def local_copy(path: Path, sha256: str | None = None, *, is_given_up: Callable[[
     status = path._status or object_store.look(path)
     if status.is_folder:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    copy = _copy_of(path, status)
+    copy = cache_folder() / copy_name(path, status)
     if _is_kept(copy, status, sha256):
         return copy
     with _one_at_a_time(copy.with_name(f".lock-{copy.name[:40]}"), is_given_up):
@@ -422,26 +420,16 @@ def local_copy(path: Path, sha256: str | None = None, *, is_given_up: Callable[[
     return copy
 
 
-def copy_name(path: ObjectPath) -> str:
-    """What the copy of an object, of the version that a listing has told, is called in the cache."""
-    from bertprep.files import object_store
-
-    return _copy_of(path, path._status or object_store.look(path)).name
-
-
-def is_copied(path: ObjectPath) -> bool:
-    """Whether the cache has a copy of this version of an object."""
-    return (cache_folder() / copy_name(path)).exists()
-
-
 class GivenUpError(Exception):
     """A download that nobody waits for any more."""
 
 
-def _copy_of(path: ObjectPath, status: Status) -> Path:
-    """Where the copy of this version of an object is."""
+def copy_name(path: ObjectPath, status: Status | None = None) -> str:
+    """What the copy of an object is called in the cache: of this version, or of the one that a listing has told."""
+    if (status := status or path._status) is None:
+        raise ValueError(f"{path}: comes from no listing")
     name = _name_of(str(path), status.etag or str(status.modified_ns), str(status.size_bytes))
-    return cache_folder() / (name + "".join(path.suffixes)[-32:])
+    return name + "".join(path.suffixes)[-32:]
 
 
 def _sum_of(copy: Path) -> Path:
@@ -451,7 +439,12 @@ def _sum_of(copy: Path) -> Path:
 
 def kept_about(path: Path) -> Path:
     """A file among the copies for what was found out about an object; it is removed as they are."""
-    return cache_folder() / f"about-{_name_of(str(path))}"
+    return cache_folder() / name_about(path)
+
+
+def name_about(path: Path) -> str:
+    """What it is called."""
+    return f"about-{_name_of(str(path))}"
 
 
 def _name_of(*version: str) -> str:

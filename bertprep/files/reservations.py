@@ -50,8 +50,8 @@ class Reservation:
 
     def __init__(self, what: str, copies: Mapping[str, int]) -> None:
         """`copies` maps names in the cache to bytes; raises `UsageError`, which calls them `what`, where they do not fit."""
-        folder = cache_folder()
         self._descriptor = -1
+        folder = cache_folder()
         try:
             with _one_process(folder):
                 _check_fit(what, folder, copies, _reserved(folder))
@@ -122,7 +122,8 @@ def _check_fit(what: str, folder: Path, copies: Mapping[str, int], others: Mappi
             f"{size_in_words(shutil.disk_usage(folder).free)} are free there), a larger disk with {CACHE}, or take fewer "
             "records: bertprep convert --pick, or fewer shards"
         )
-    missing = sum(size for name, size in copies.items() if not (folder / name).exists())
+    there = {path.name for path in folder.iterdir()}
+    missing = sum(size for name, size in copies.items() if name not in there)
     if missing > (free := shutil.disk_usage(folder).free):
         raise BertprepError(
             f"{what}: {size_in_words(missing)} are still to be downloaded to {folder}, where {size_in_words(free)} are free; "

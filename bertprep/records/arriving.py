@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertprep.errors import BertprepError
-from bertprep.files.places import GivenUpError, ObjectPath, copy_name, is_copied, kept_about, local_copy
+from bertprep.files.places import GivenUpError, ObjectPath, cache_folder, copy_name, local_copy, name_about
 from bertprep.files.reservations import Reservation, size_in_words
 from bertprep.progress import say
 from bertprep.records.record_index import INDEX, RecordIndex, index_records
@@ -36,7 +36,12 @@ class ComingFile:
     @property
     def kept_index(self) -> Path:
         """Where its own index is kept, among the copies."""
-        return kept_about(self.path.with_name(f"{INDEX}.{self.path.name}"))
+        return cache_folder() / self.index_name
+
+    @property
+    def index_name(self) -> str:
+        """What that is called."""
+        return name_about(self.path.with_name(f"{INDEX}.{self.path.name}"))
 
 
 class Arriving:
@@ -54,7 +59,7 @@ class Arriving:
         self._changed = threading.Condition()
         self._is_closed = self._is_said = False
         copies = {copy_name(file.path): file.size_bytes for file in files.values()}
-        indexes = {file.kept_index.name: 8 * file.records for file in files.values() if file.records is not None}
+        indexes = {file.index_name: 8 * file.records for file in files.values() if file.records is not None}
         self._reservation = Reservation(what, {**copies, **indexes})
 
     def expect(self, order: Iterable[int]) -> None:
@@ -89,6 +94,10 @@ class Arriving:
                     raise self._failed[failed]
                 self._changed.wait()
 
+    def are_here(self, numbers: Iterable[int]) -> bool:
+        """Whether nobody need wait for these files."""
+        return all(number in self._here or number not in self._files for number in numbers)
+
     def index(self, number: int) -> RecordIndex:
         """Where the records of a file that is here begin, and what they are."""
         return self._find(self._files[number])
@@ -106,13 +115,14 @@ class Arriving:
 
     def _say(self, wanted: Sequence[int]) -> None:
         """Tell that files are waited for, where any of them is not in the cache."""
-        here = {number for number, file in self._files.items() if is_copied(file.path)}
+        copies = {path.name for path in cache_folder().iterdir()}
+        here = {number for number, file in self._files.items() if copy_name(file.path) in copies}
         if missing := len(set(wanted) - here):
             self._is_said = True
             size, all_bytes = (sum(self._files[number].size_bytes for number in numbers) for numbers in (here, self._files))
             say(
-                f"{self._what}: waiting for {missing:,} files, whose records come next; {len(here):,} of {len(self._files):,} "
-                f"are here, {size_in_words(size)} of {size_in_words(all_bytes)}"
+                f"{self._what}: waiting for {missing:,} {'file' if missing == 1 else 'files'} of the next records; "
+                f"{len(here):,} of {len(self._files):,} are here, {size_in_words(size)} of {size_in_words(all_bytes)}"
             )
 
     def _start(self) -> None:

@@ -227,6 +227,10 @@ class LiveExamples:
     def expect(self, numbers: Iterable[NDArray[np.int64]]) -> None:
         """Groups of shards are read ahead in the order of their examples anyway."""
 
+    def are_here(self, numbers: NDArray[np.int64]) -> bool:  # noqa: ARG002 - as `Records` has it
+        """True: as above."""
+        return True
+
     def place_of(self, number: int) -> tuple[Path, int]:
         """The token shard that an example is made of, and its number among the shard's: what an error or a log names."""
         keys, records = self._located(np.array([number], np.int64))

@@ -85,6 +85,9 @@ class Records(Protocol):
     def expect(self, numbers: Iterable[NDArray[np.int64]]) -> None:
         """Tell which records are gathered next, some after another."""
 
+    def are_here(self, numbers: NDArray[np.int64]) -> bool:
+        """Whether the files of these records are on this machine, so that reading waits for none."""
+
     def place_of(self, number: int) -> tuple[Path, int]:
         """The file that a record is of, and its number there."""
 
@@ -234,10 +237,17 @@ class RecordSet:
             return
         order: dict[int, None] = {}
         for some in numbers:
-            order.update(dict.fromkeys(np.searchsorted(self._ends, some, side="right").tolist()))
+            order.update(dict.fromkeys(self._files_of(some)))
             if len(order) == len(self._files):
                 break
         self._arriving.expect(order)
+
+    def are_here(self, numbers: NDArray[np.int64]) -> bool:
+        """Whether the files of these records are on this machine, so that reading waits for none."""
+        return self._arriving is None or self._arriving.are_here(self._files_of(numbers))
+
+    def _files_of(self, numbers: NDArray[np.int64]) -> list[int]:
+        return list(dict.fromkeys(np.searchsorted(self._ends, numbers, side="right").tolist()))
 
     def __len__(self) -> int:
         return int(self._ends[-1])

@@ -9,12 +9,14 @@ from bertprep.cli import main
 from bertprep.commands.convert import convert
 from bertprep.commands.create import create
 from bertprep.commands.shard import shard
-from bertprep.errors import UsageError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
-from bertprep.workspace.layout import RECEIPTS
+from bertprep.files.places import place
+from bertprep.workspace.layout import RECEIPTS, Workspace
 from tests.corpora import deal, sums
 from tests.golden import GOLDEN
 from tests.object_store import Fault, Store, store
+from tests.sources.test_corpora import download
 from tests.store_kills import commands, make_killed_at, watch
 
 __all__ = ["store"]  # a fixture
@@ -139,6 +141,10 @@ def test_a_damaged_object_is_found_although_its_metadata_says_otherwise(made: Pa
         ["convert", "s3:///x", "y"],
         ["shard", "--workdir", "s3://bucket/a?b"],
         ["download", "vocab", "--workdir", "s3://bucket/data"],
+        ["download", "bookcorpus", "--from-files", "s3://bucket/data"],
+        ["download", "wikipedia", "--from-dump", "s3://bucket/dump.xml"],
+        ["push", "data", "you/data", "--workdir", "s3://bucket/data"],
+        ["shard", "--dataset", "ftp://host/data"],
     ],
 )
 def test_a_bad_url_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,3 +164,74 @@ def test_text_is_read_from_a_store_as_from_a_disk(made: Path, store: Store, tmp_
         assert sums(tmp_path / str(number) / "sharded") == sums(made / "data" / "sharded")
     with pytest.raises(UsageError, match="does not exist"):
         shard([f"{store.url}/text/none.txt"], settings, workdir=tmp_path / "none", corpus="mine", workers=1)
+
+
+def test_more_commands_take_urls(made: Path, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    datasets = pytest.importorskip("datasets")
+    documents = (made / "text" / "text_0.txt").read_text(encoding="utf-8").split("\n\n")
+    datasets.Dataset.from_dict({"text": documents}).save_to_disk(tmp_path / "saved")
+    (tmp_path / "glue").mkdir()
+    for split in ("train", "dev"):
+        lines = "".join(f"text {number}\t{number % 2}\n" for number in range(9))
+        (tmp_path / "glue" / f"{split}.tsv").write_text(f"sentence\tlabel\n{lines}")
+    for name in ("saved", "glue"):
+        upload(tmp_path / name, store.place(name))
+    task = ["create", "--task", "glue", "--name", "mine", "--vocab", str(GOLDEN / "vocab.txt"), "--workers", "1"]
+    results = []
+    for home in (str(tmp_path), store.url):
+        for arguments in (
+            ["shard", "--dataset", f"{home}/saved", "--workdir", f"{home}/dataset", "--workers", "1"],
+            ["shard", "--input", f"{home}/saved", "--corpus", "saved", "--workdir", f"{home}/folder", "--workers", "1"],
+            [*task, "--input", f"{home}/glue", "--output", f"{home}/records"],
+        ):
+            assert main(arguments) == 0, capsys.readouterr().err
+        made_there = {name: sums(place(home) / name) for name in ("dataset/sharded", "folder/sharded", "records")}
+        results.append(made_there)
+    assert results[0] == results[1]
+    (records,) = (made / "data" / "arrow").glob("*/mine")
+    upload(records, store.place("arrow"))
+    rows = [
+        bertprep.load_dataset(data, split="test", cache_dir=tmp_path / "cache").to_list()
+        for data in (records, f"{store.url}/arrow")
+    ]
+    assert rows[0] == rows[1]
+
+
+def test_a_download_that_is_copied_to_a_store_is_read_there(store: Store, tmp_path: Path) -> None:
+    download(Workspace(tmp_path / "data"), "bookscorpus", [[f"the book {number} ." for number in range(200)]] * 2)
+    upload(tmp_path / "data", store.place("data"))
+    for workdir in (tmp_path / "data", store.place("data")):
+        shard(settings=bertprep.ShardSettings(test_fraction=0), corpus="bookcorpus", workdir=workdir, workers=1)
+    assert sums(store.place("data/sharded")) == sums(tmp_path / "data" / "sharded")
+
+
+@pytest.mark.parametrize(
+    ("faults", "said"),
+    [
+        ([("HEAD", 403, ""), ("GET", 403, "AccessDenied")], "is not permitted, the store answers 403 AccessDenied"),
+        (
+            [("HEAD", 400, ""), ("GET", 400, "AuthorizationHeaderMalformed")],
+            "another region than us-east-1; set AWS_REGION",
+        ),
+        ([("HEAD", 301, ""), ("GET", 301, "PermanentRedirect")], "another region than us-east-1; set AWS_REGION"),
+        ([("HEAD", 404, ""), ("GET", 404, "NoSuchBucket")], "there is no such bucket; make it"),
+        ([("PUT", 403, "AccessDenied")], "is not permitted, the store answers 403 AccessDenied"),
+        ([("GET", 404, "NoSuchKey")], "the store listed it, and no longer has it"),
+    ],
+    ids=str,
+)
+def test_a_store_that_refuses_is_one_line(
+    faults: list[tuple[str, int, str]], said: str, made: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upload(made / "text", store.place("text"))
+    store.faults += [
+        Fault(method, "(?!$).*" if code == "NoSuchKey" else ".*", times=None, status=status, code=code)
+        for method, status, code in faults
+    ]
+    arguments = ["shard", "--input", f"{store.url}/text", "--corpus", "mine", "--workdir", f"{store.url}/data"]
+    assert main([*arguments, "--workers", "1"]) == BertprepError.exit_status
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("bertprep: error: s3://")
+    assert said in error
+    store.faults.clear()
+    assert not store.place("data").exists()

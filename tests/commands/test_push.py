@@ -23,6 +23,8 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 import bertprep
 from bertprep import BertprepError, InstanceSettings, ShardSettings, SquadSettings, UsageError
 from bertprep.commands.push import Pushed
+from bertprep.files.object_store import put
+from bertprep.files.places import place
 from bertprep.instances.tokenizer import Tokenizer
 from bertprep.records import FEATURES
 from bertprep.records.columns import features_of
@@ -34,6 +36,9 @@ from tests.corpora import sums
 from tests.golden import GOLDEN
 from tests.hub_server import Answer, HubServer
 from tests.hub_uploads import Account
+from tests.object_store import Store, store
+
+__all__ = ["store"]  # a fixture
 
 NAME, TOKEN = "me/mine-bert-32", "hf_of_me"
 REPOSITORY = f"datasets/{NAME}"
@@ -143,6 +148,17 @@ def test_what_is_pushed_comes_back(hub: HubServer, made: Path, tmp_path: Path, g
     )
     encoded = HuggingFaceTokenizer.from_file(str(folder / "tokenizer.json")).encode_batch(lines, add_special_tokens=False)
     assert [number for line in encoded for number in line.ids] == found.tokens.tolist()
+
+
+@pytest.mark.usefixtures("hub")
+def test_records_in_a_store_are_pushed_as_those_on_a_disk(records: Path, store: Store, tmp_path: Path) -> None:
+    for path in records.rglob("*"):
+        if path.is_file():
+            put(place(f"{store.url}/mine/{path.relative_to(records)}"), path.read_bytes())
+    from_disk = bertprep.push(records, "me/disk", workers=1)
+    from_store = bertprep.push(f"{store.url}/mine", "me/store", workdir=tmp_path / "data", workers=1)
+    assert from_store.files == from_disk.files
+    assert not bertprep.push(f"{store.url}/mine", "me/store", workdir=tmp_path / "data", workers=1).changed
 
 
 def test_only_what_differs_is_sent(hub: HubServer, records: Path, tmp_path: Path) -> None:

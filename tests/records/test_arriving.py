@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from bertprep import records as reading
+from bertprep.cli import main
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files import places
 from bertprep.files.object_store import put
@@ -21,6 +23,7 @@ from bertprep.files.places import cache_folder, local_copy
 from bertprep.files.reservations import limit_cache, reserved_copies
 from bertprep.records import arriving
 from bertprep.records.record_set import RecordSet
+from tests.golden import GOLDEN
 from tests.object_store import Fault, Store, store
 from tests.records.handmade import Record
 from tests.records.test_reader import assert_holds
@@ -102,13 +105,13 @@ def test_a_batch_waits_for_its_own_files_alone(store: Store, tmp_path: Path, cap
     assert sorted(fetched(store)) == [*range(6)]  # the copies are kept
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
-    assert "training: waiting for 2 files, whose records come next; 1 of 6 are here, " in said[0]
+    assert "training: waiting for 2 files of the next records; 1 of 6 are here, " in said[0]
 
 
 def test_a_file_that_is_held_back_stops_no_other(store: Store, tmp_path: Path) -> None:
     expected = put_records(tmp_path / "a", store)
     held = threading.Event()
-    store.faults.append(Fault("GET", ".*part-3", times=None, until=held))
+    store.faults.append(Fault("GET", ".*part-3", times=None, act=held.wait))
     with RecordSet([store.place("a")]) as records:
         records.expect([np.array([9, 0])])  # 9 is the first of part-3
         others = [number for number in range(TOTAL) if not 9 <= number < 14]
@@ -134,6 +137,24 @@ def test_sets_at_urls_and_on_the_disk_are_one_sequence(store: Store, tmp_path: P
         numbers = np.random.default_rng(0).permutation(TOTAL + 9)
         assert_holds(gather(records, numbers), [[*here, *there][number] for number in numbers])
         assert records.formats == ["ofrecord", "tfrecord"]
+
+
+@pytest.mark.parametrize("record_format", ["arrow", "parquet"])
+def test_columns_at_a_url(record_format: str, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Arrow comes as its records are needed, Parquet, which must be rewritten to be read, whole before them."""
+    folder = tmp_path / record_format
+    shutil.copytree(next((GOLDEN / "made_by_0.1.0/workspace/tfrecord").iterdir()) / "mine", tmp_path / "mine")
+    assert main(["convert", str(tmp_path / "mine"), str(folder), "--to", record_format, "--workers", "1"]) == 0
+    capsys.readouterr()
+    upload(folder, store)
+    with RecordSet([folder]) as here, RecordSet([store.place(record_format)]) as there:
+        assert store.count("GET", f".*_train.*[.]{record_format}|.*/train.*[.]{record_format}") == (
+            1 if record_format == "arrow" else 2
+        )
+        numbers = np.random.default_rng(0).permutation(len(here))
+        found, expected = gather(there, numbers), gather(here, numbers)
+    assert all((one == other).all() for one, other in zip(found.arrays, expected.arrays, strict=True))
+    assert ("are Parquet files that must be rewritten" in capsys.readouterr().err) == (record_format == "parquet")
 
 
 def test_without_a_manifest_all_files_come_first_and_it_is_said(
@@ -239,7 +260,7 @@ def test_two_processes_fetch_each_file_once(store: Store, tmp_path: Path) -> Non
 def test_a_killed_process_leaves_nothing_half_there(store: Store, tmp_path: Path) -> None:
     expected = put_records(tmp_path / "a", store)
     held = threading.Event()
-    store.faults.append(Fault("GET", ".*part-5", times=None, until=held))
+    store.faults.append(Fault("GET", ".*part-5", times=None, act=held.wait))
     process = start_reading(store.place("a"))
     assert process.stdin
     process.stdin.write("\n")

@@ -21,7 +21,7 @@ from trainer.batches import GlobalBatch, TrainingBatches
 from trainer.loop import train
 from trainer.model_config import ModelConfig
 from trainer.pretrained import resolve_weights
-from trainer.resume import check_resume
+from trainer.resume import _differences, _with_known_fingerprints, add_fingerprints, check_resume, describe_run
 from trainer.schedule import Schedule
 from trainer.settings import OptimizerSettings, Phase, RunSettings
 from trainer.weights import find_weights
@@ -74,6 +74,16 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
+def write_many(folder: Path) -> list[int]:
+    """A folder of 40 files of 3 records with their manifest; returns the files of the records in the order of the steps."""
+    sizes = (3,) * 40
+    write_folder(folder, sizes)
+    write_manifest(folder, {f"training/part-{number}": size for number, size in enumerate(sizes)})
+    with RecordSet([folder]) as records:
+        batches = TrainingBatches(records, GlobalBatch(BATCH), seed=SEED)
+        return [int(path.name[5:]) for step in range(STEPS) for path, _ in batches.places(step)]
+
+
 def start(data: Path, out: Path, step: int) -> "subprocess.Popen[str]":
     """A run in a process of its own, which stays where it is before `step`, from 0."""
     return subprocess.Popen(
@@ -107,7 +117,7 @@ def test_a_run_in_a_store_is_that_of_the_disk(store: Store, data: Path, tmp_path
     assert first.stdout.readline() == "here\n"
     kill(first)
     assert saved_steps(out) == [4, 8]
-    writes = Fault("PUT", ".*checkpoint-000000016.*", until=threading.Event())
+    writes = Fault("PUT", ".*checkpoint-000000016.*", act=threading.Event().wait)
     store.faults.append(writes)
     second = start(there, out, STEPS)
     wait_until(lambda: writes.times == 0, second)
@@ -135,18 +145,14 @@ def test_a_run_that_begins_before_its_last_file_is_here_has_the_same_losses(
     store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """One file is held back until the first step begins."""
-    folder, sizes = tmp_path / "records", (3,) * 40
-    write_folder(folder, sizes)
-    write_manifest(folder, {f"training/part-{number}": size for number, size in enumerate(sizes)})
+    folder = tmp_path / "records"
+    needed = write_many(folder)
     assert run(settings_in(folder, tmp_path / "whole", has_test=False))
-    with RecordSet([folder]) as records:
-        batches = TrainingBatches(records, GlobalBatch(BATCH), seed=SEED)
-        needed = [int(path.name[5:]) for step in range(STEPS) for path, _ in batches.places(step)]
     last = [*dict.fromkeys(needed)][-1]
     assert needed.index(last) > 4 * BATCH
     there = upload(folder, store)
     begun = threading.Event()
-    store.faults.append(Fault("GET", f".*part-{last}", times=None, until=begun))
+    store.faults.append(Fault("GET", f".*part-{last}", times=None, act=begun.wait))
     engine = NumPyEngine()
     engine.on_step = lambda _: begun.set()
     assert run(settings_in(there, store.place("out"), has_test=False), engine)
@@ -159,6 +165,38 @@ def test_a_run_that_begins_before_its_last_file_is_here_has_the_same_losses(
         set(asked[: len(first_step) + 8 + 1]) > first_step
     )  # these first, but for the one that tells the shape and those under way
     assert capfd.readouterr().err.count("waiting for") == 1
+
+
+def test_a_run_that_is_stopped_early_is_saved_without_waiting(store: Store, data: Path, tmp_path: Path) -> None:
+    """Its fingerprint is that of records of all files: unknown, where one is not here, and no obstacle to resuming."""
+    there, settings = upload(data, store), settings_in(data, tmp_path / "out")
+    engine: Any = NumPyEngine()
+    with RecordSet([data]) as records:
+        known = describe_run(settings, [records], devices=1, precision="off")
+    held = threading.Event()
+    store.faults.append(Fault("GET", ".*training/part-1", times=None, act=held.wait))
+    with RecordSet([there]) as records:
+        begun = describe_run(settings, [records], devices=1, precision="off")
+        assert begun["phases"][0]["records_sha256"] is None
+        assert add_fingerprints(begun, [records], engine, waits=False) == begun
+        assert fetched(store) == [0]
+        held.set()
+        assert add_fingerprints(begun, [records], engine, waits=True) == known
+    assert not list(_differences(begun, _with_known_fingerprints(known, begun)))
+
+
+def test_data_that_cannot_be_read_leave_the_last_step(store: Store, tmp_path: Path) -> None:
+    needed = write_many(tmp_path / "records")
+    last = [*dict.fromkeys(needed)][-1]
+    step = needed.index(last) // BATCH  # the first that cannot be taken
+    there, out = upload(tmp_path / "records", store), store.place("out")
+    store.faults.append(Fault("GET", f".*part-{last}", times=None, status=503, code="SlowDown"))
+    settings = settings_in(there, out, has_test=False)
+    with pytest.raises(BertprepError, match=f"part-{last}: the store answers 503 .* step {step} is saved"):
+        run(settings)
+    assert saved_steps(out)[-1] == step > 0
+    store.faults.clear()
+    assert run(settings)
 
 
 def test_a_store_that_stays_away_ends_the_run_and_it_resumes(store: Store, data: Path) -> None:
