@@ -392,7 +392,7 @@ def local_copy(path: Path, sha256: str | None = None) -> Path:
     status = path._status or object_store.look(path)
     if status.is_folder:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    name = _name_of(str(path), status.etag or str(status.modified_ns), str(status.size_bytes))
+    name = _name_of(str(path), status.version, str(status.size_bytes))
     folder = _cache_folder()
     copy = folder / (name + "".join(path.suffixes)[-32:])
     if _is_kept(copy, status):
