@@ -85,6 +85,11 @@ class Status:
     sha256: str | None = None  # as its writer says; a listing does not tell it
     is_folder: bool = False
 
+    @property
+    def version(self) -> str:
+        """The same of a listing and of the object itself, as long as the object is."""
+        return self.etag.removeprefix("W/").strip('"') if self.etag else str(self.modified_ns)
+
 
 def in_use() -> bool:
     """Whether this process has used a store; a fork of it cannot use one, since obstore's threads do not survive it."""
@@ -185,11 +190,16 @@ def blocks(path: ObjectPath, status: Status) -> Iterator[bytes]:
     for start in range(0, status.size_bytes, BLOCK_BYTES):
         end = min(start + BLOCK_BYTES, status.size_bytes)
         options = {"range": (start, end), **({"if_match": status.etag} if status.etag else {})}
+
+        def get(store: Any, key: str, options: dict[str, Any] = options) -> tuple[Status, bytes]:
+            result = store.get(key, options=options)
+            return _status(result.meta), bytes(result.bytes())
+
         try:
-            block = _call(path, lambda store, key, options=options: bytes(store.get(key, options=options).bytes()))  # type: ignore[misc]
+            now, block = _call(path, get)
         except PreconditionError:
-            block = b""
-        if len(block) != end - start:
+            now, block = Status(), b""
+        if len(block) != end - start or now.version != status.version:  # some stores do not check if_match
             raise BertprepError(f"{path}: was replaced while it was read; see that nothing else writes there, and run it again")
         yield block
 

@@ -428,7 +428,7 @@ def copy_name(path: ObjectPath, status: Status | None = None) -> str:
     """What the copy of an object is called in the cache: of this version, or of the one that a listing has told."""
     if (status := status or path._status) is None:
         raise ValueError(f"{path}: comes from no listing")
-    name = _name_of(str(path), status.etag or str(status.modified_ns), str(status.size_bytes))
+    name = _name_of(str(path), status.version, str(status.size_bytes))
     return name + "".join(path.suffixes)[-32:]
 
 

@@ -10,6 +10,7 @@ from bertprep.commands.convert import convert
 from bertprep.commands.create import create
 from bertprep.commands.shard import shard
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file
 from bertprep.files.places import place
 from bertprep.workspace.layout import RECEIPTS, Workspace
@@ -49,7 +50,13 @@ def made(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_workspace_in_a_store_has_the_bytes_of_one_on_a_disk(made: Path, store: Store) -> None:
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_a_workspace_in_a_store_has_the_bytes_of_one_on_a_disk(
+    in_parts: bool, made: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if in_parts:
+        monkeypatch.setattr(object_store, "ONE_PUT_BYTES", 1 << 12)
+        store.faults += [Fault("POST", ".*0000[01].*", skip=1, lose=True), Fault("PUT", ".*part-0.*", cut=True)]
     upload(made / "text", store.place("text"))
     store.faults += [
         Fault("PUT", ".*00001.*", lose=True),
@@ -60,6 +67,7 @@ def test_a_workspace_in_a_store_has_the_bytes_of_one_on_a_disk(made: Path, store
     make_all(sorted(store.place("text").iterdir()), store.place("data"), workers=1)
     assert sums(store.place("data")) == sums(made / "data")
     assert not any(fault.times for fault in store.faults)
+    assert in_parts == any(asked.startswith("POST data/") for asked in store.asked)
 
 
 def test_killed_at_any_moment_it_leaves_the_same_and_nothing_half_made_is_ever_seen(made: Path, store: Store) -> None:
