@@ -21,7 +21,7 @@ from bertprep.workspace.manifest import JOURNAL_SUFFIX
 from bertprep.workspace.record_home import find_home
 from tests.corpora import deal, sums
 from tests.golden import GOLDEN
-from tests.object_store import Store, store
+from tests.object_store import Fault, Store, store
 from tests.races import start
 
 __all__ = ["store"]  # a fixture
@@ -311,3 +311,32 @@ def test_parts_in_a_store_leave_the_bytes_of_a_disk(course: Path, store: Store) 
     assert not find_home(store.place("tfrecord")).is_unfinished
     assert main([*command, "--finish"]) == 0
     assert sums(store.place()) == sums(course / "create-of-files-alone" / "records")
+
+
+def test_parts_by_hash_in_a_store_that_fails_leave_the_bytes_of_a_disk(
+    course: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hash_shards, "PIECE_BYTES", 32_000_000)  # as the other processes have it
+    monkeypatch.setattr(hash_shards, "MOST_RUNS", 1_000)
+    command = [*BY_HASH[:2], str(course / "text"), str(course / "lines"), *BY_HASH[4:], "--workdir", store.url]
+    store.faults += [
+        Fault("PUT", r".*_00000\.run", lose=True),
+        Fault("GET", r".*_00000\.run", times=2, cut_after=100),
+        Fault("PUT", r".*training_00003.*", times=3, status=503, code="SlowDown"),
+        Fault("PUT", ".*/manifest.json", lose=True),
+        Fault("POST", lose=True),
+    ]
+
+    def begin_part(number: int, fail_after: str = "") -> subprocess.Popen[str]:
+        arguments = [sys.executable, "-m", "bertprep", *part(command, number, 2)]
+        return subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, env={**os.environ, FAIL_AFTER: fail_after})
+
+    killed = begin_part(0, "4 SIGKILL")  # within the map, or after the fourth shard
+    assert killed.wait() == -signal.SIGKILL
+    assert main([*command, "--finish"]) == 1
+    assert main(part(command, 1, 2)) == 0
+    again = [begin_part(0), begin_part(0)]
+    assert [each.communicate()[1].count("Traceback") + each.returncode for each in again] == [0, 0]
+    assert main([*command, "--finish"]) == 0
+    assert sums(store.place("sharded")) == sums(course / "shard-by-hash-alone" / "data" / "sharded")
+    assert not any(fault.times for fault in store.faults)

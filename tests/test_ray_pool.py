@@ -233,6 +233,9 @@ def test_a_store_and_parts_and_a_node_that_is_lost(
         Fault("GET", r".*\.txt", cut_after=99),
     ]
     shard, vocabulary, create = ((*command, "--workdir", store.url) for command in commands)
+    with start(tmp_path, *shard, cluster=cluster, BERTPREP_FAIL_AFTER="5 SIGKILL") as process:
+        _, errors = process.communicate()
+    assert process.returncode == -signal.SIGKILL, errors
     session(tmp_path, *shard)
     session(tmp_path, *vocabulary)
     session.begin(tmp_path, *create, "--part", "1/2")

@@ -294,7 +294,7 @@ def convert_data_set(
     owned = {output.name.rpartition("/")[0] or "." for output in outputs}
     with (
         open_journal(target, kind, made_with, part=part, owned=owned, advice="choose another target folder") as journal,
-        contextlib.closing(RecordConverter(to, dialect, labels, pred=sources[0].shape.pred)) as converter,
+        contextlib.closing(RecordConverter(to, dialect, labels, pred=sources[0].shape.pred, tidies=False)) as converter,
     ):
 
         def keep() -> None:

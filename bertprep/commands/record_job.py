@@ -86,7 +86,7 @@ def resolve(
         homes = _homes_in_workspace(workspace, corpus, settings, dialect, sharded, checked)
         shards = _corpus_shards(workspace, corpus, sharded, homes, dialect)
         made_from = {name: sharded.made_with[name] for name in ("shards", "test_shards", "test_fraction")}
-        made_from["text_sha256"] = _digest_of_shards(sharded)
+        made_from["text_sha256"] = digest_of_shards(sharded)
         training = [shard.path for shard in shards if shard.path.parent.name == TRAINING]
     path = (
         find_vocabulary(workspace, vocab)
@@ -175,6 +175,6 @@ def _corpus_shards(
     ]
 
 
-def _digest_of_shards(sharded: Manifest) -> str:
+def digest_of_shards(sharded: Manifest) -> str:
     """One sha256 for the text of all shards."""
     return hashlib.sha256("".join(facts["sha256"] for _, facts in sorted(sharded.files.items())).encode()).hexdigest()

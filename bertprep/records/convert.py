@@ -62,8 +62,11 @@ class RecordConverter:
         dialect: Dialect = DEFAULT_DIALECT,
         labels: Sequence[str] = (),
         pred: int | None = None,
+        *,
+        tidies: bool = True,
     ) -> None:
-        """`pred` is as in `RecordFile`."""
+        """`pred` is as in `RecordFile`, `tidies` as in `atomic_file`."""
+        self._tidies = tidies
         self._format, self._dialect, self._labels, self._pred = record_format, dialect, labels, pred
         self._source: RecordFile | None = None
         self._numbers: range | NDArray[np.int64] = range(0)  # of the records read last, in that file
@@ -75,7 +78,7 @@ class RecordConverter:
         for a write that the system refuses.
         """
         try:
-            return write_examples(self._blocks(spans), path, self._format, self._dialect, self._labels)
+            return write_examples(self._blocks(spans), path, self._format, self._dialect, self._labels, tidies=self._tidies)
         except NoColumnsError as error:
             path = self._source.path if self._source else path
             raise BertprepError(f"{path}: record {self._numbers[error.row]}: {error}") from None
@@ -131,11 +134,14 @@ def write_examples(
     record_format: RecordFormat,
     dialect: Dialect = DEFAULT_DIALECT,
     labels: Sequence[str] = (),
+    *,
+    tidies: bool = True,
 ) -> WrittenFile:
     """Write blocks of examples, all of one shape and with no whole number below 0, to a file of that format.
 
     `labels` are the names of a classification's classes, which Arrow and Parquet keep. A block may be overwritten after the
-    next is asked for. Raises `BertprepError` where the system refuses a write, `NoColumnsError` for a record that does not fit.
+    next is asked for. `tidies` is that of `atomic_file`. Raises `BertprepError` where the system refuses a write,
+    `NoColumnsError` for a record that does not fit.
     """
     buffer, drawn, records = make_buffer(dialect.compress), iter(blocks), 0
     first = next(drawn)
@@ -146,7 +152,7 @@ def write_examples(
             records += len(examples)
             yield examples
 
-    with atomic_file(path, direct=record_format != RecordFormat.PARQUET, keeps=True) as file:
+    with atomic_file(path, direct=record_format != RecordFormat.PARQUET, keeps=True, tidies=tidies) as file:
         if record_format == RecordFormat.PARQUET:
             batches = encode_batches(counted(), buffer, labels, record_format)
             sha256 = write_row_groups(batches, buffer, file, first.shape, labels)

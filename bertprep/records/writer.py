@@ -118,14 +118,15 @@ def write_records(
 ) -> dict[RecordFormat, WrittenFile]:
     """Write `instances` to one file for each format in `paths`; all of them appear whole, or none.
 
-    Compression and names are those of the encoder's dialect; where they are not the default, TFRecord is the one format.
+    Compression and names are those of the encoder's dialect; where they are not the default, TFRecord is the one format. What
+    killed writers have left is for the journal of the folder to remove: to look for it here would take a listing for each file.
     Raises `BertprepError` where the system refuses a write.
     """
     shape = encoder.shape
     sums: dict[RecordFormat, str] = {}
     with contextlib.ExitStack() as stack:
         files = {
-            name: stack.enter_context(atomic_file(path, direct=name != RecordFormat.PARQUET, keeps=True))
+            name: stack.enter_context(atomic_file(path, direct=name != RecordFormat.PARQUET, keeps=True, tidies=False))
             for name, path in paths.items()
         }
         if together := [name for name in files if name in DEFAULT_FORMATS]:

@@ -2,7 +2,7 @@
 
 The card begins with YAML that the Hub and `datasets` read: licence, splits, columns with their class names, numbers of
 records. `croissant.json` is JSON-LD of schema.org and of https://mlcommons.org/croissant/1.1: each file with its sha256 and
-size, and the columns of each split. Both are made of the manifest and of what was counted alone, so the same records give the
+size, and the columns of each split. Both are made of manifests and of what was counted alone, so the same records give the
 same bytes; only the day of the first push is passed in.
 """
 
@@ -74,7 +74,8 @@ _REPOSITORY = {  # as the Hub's own metadata describe one: readers clone it, and
 class PushedSet:
     """A data set as it is on the Hub: `manifest` has the names there, `shapes` says what the records of each folder are.
 
-    A folder is a split. `tallies` are of the records that were checked, none of them of a task's.
+    A folder is a split. `tallies` are of the records that were checked, none of them of a task's. `text` is the manifest of the
+    text shards that they were made of, where those are still there.
     """
 
     name: str  # OWNER/NAME
@@ -85,6 +86,7 @@ class PushedSet:
     cased: bool
     licence: str | None = None  # what the user says
     tallies: Sequence[Tally] = ()
+    text: Manifest | None = None
 
     @property
     def splits(self) -> list[str]:
@@ -274,7 +276,7 @@ def _making(pushed: PushedSet) -> list[str]:
     """How the records were made: the commands where the manifest tells them, all settings, and the versions."""
     made_with = pushed.manifest.made_with
     parts = []
-    if commands := making_commands(pushed.manifest):
+    if commands := making_commands(pushed.manifest, pushed.text):
         parts.append(_fenced("sh", commands))
     told = {name: value for name, value in made_with.items() if name not in ("converted_from", "inputs", "labels")}
     rows = [["setting", "value"], *([f"`{name}`", f"`{json.dumps(value)}`"] for name, value in told.items())]
@@ -282,8 +284,11 @@ def _making(pushed: PushedSet) -> list[str]:
     return [*parts, _table(rows), "`manifest.json` has the same, and the sha256 of each file."]
 
 
-def making_commands(manifest: Manifest) -> list[str]:
-    """The commands that make the records of a manifest, where its text and its vocabulary are; none where it does not tell."""
+def making_commands(manifest: Manifest, text_shards: Manifest | None = None) -> list[str]:
+    """The commands that make the records of a manifest, where its text and its vocabulary are; none where it does not tell.
+
+    How the text was split and assigned is known from the manifest of the text shards alone.
+    """
     made_with = manifest.made_with
     if "generator" not in made_with:
         return []
@@ -295,7 +300,8 @@ def making_commands(manifest: Manifest) -> list[str]:
     text = "" if parts_of(corpus) or corpus == SAMPLE else "--input TEXT"
     if "text_sha256" not in made_with:
         return [_command("create", text, f"--corpus {corpus}", _options(InstanceSettings, made_with))]
-    cut = {"shards": made_with.get("shards"), "test_fraction": made_with.get("test_fraction")}
+    known = text_shards.made_with if text_shards else {name: made_with.get(name) for name in ("shards", "test_fraction")}
+    cut = {name: value for name, value in known.items() if (name, value) != ("language", language_of(corpus) or "en")}
     return [
         _command("shard", text, f"--corpus {corpus}", _options(ShardSettings, cut), vocabulary=""),
         _command("create", f"--corpus {corpus}", _options(InstanceSettings, made_with)),

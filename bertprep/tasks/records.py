@@ -191,6 +191,6 @@ class TaskRecordMaker:
             raise BertprepError(f"{shard.path}: gives no example; see that nothing else writes there, and try again")
         facts = {}
         for name, path in paths.items():
-            written = write_examples(blocks, path, name, self.dialect, self.labels)
+            written = write_examples(blocks, path, name, self.dialect, self.labels, tidies=False)
             facts[name] = {"examples": written.records, "bytes": written.bytes, "sha256": written.sha256}
         return ShardResult(shard, facts, records)

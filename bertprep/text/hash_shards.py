@@ -316,8 +316,9 @@ def _sort(
             closing(pool.run(function, given, workers=job.workers)) as results,
         ):
             for _, (_, written) in results:
-                for name, facts in reversed(written):  # so that all are noted when the first one is
-                    journal.add(name, facts)
+                journal.add_all(written[1:])
+                journal.add(*written[0])  # so all are noted when the first one is
+                for _, facts in written:
                     shown.advance(documents=facts["copies"], MB_of_text=facts["copied_bytes"] / 1e6)
         journal.look(journal.noted() - journal.done.keys())
         return [key for key in label_of if _runs_of(journal, key) is None]
@@ -565,7 +566,7 @@ class Reducer:
         written = []
         for name, _, high in shards:
             documents, spaces, newlines = 0, 0, np.zeros(1, np.int64)
-            with text_file(self.folder / name, tidies=False) as file:
+            with text_file(self.folder / name) as file:
                 while batch is not None:
                     stop = int(np.searchsorted(batch.digests[:, 0], np.uint64(high - 1), side="right"))
                     for text, copies in _texts(batch, at, stop, self.keep_duplicates):
@@ -599,8 +600,8 @@ def _reduce(journal: Journal | Receipts, ranges: dict[str, tuple[int, int]], run
         closing(pool.run(reducer.write, tasks, workers=job.workers)) as results,
     ):
         for _, written in results:
-            for name, facts in written:
-                journal.add(name, facts)
+            journal.add_all(written)
+            for _, facts in written:
                 shown.advance(sentences=facts["sentences"], MB_of_text=facts["bytes"] / 1e6)
 
 

@@ -44,9 +44,9 @@ class TextWriter:
 
 
 @contextmanager
-def text_file(path: Path, *, tidies: bool = True) -> Iterator[TextWriter]:
-    """Write `path` atomically, as `atomic_file` does; a file with the same bytes stays."""
-    with atomic_file(path, keeps=True, tidies=tidies) as file:
+def text_file(path: Path) -> Iterator[TextWriter]:
+    """Write `path` atomically, as `atomic_file` does; a file with the same bytes stays. The journal removes leftovers."""
+    with atomic_file(path, keeps=True, tidies=False) as file:
         writer = TextWriter(file)
         yield writer
         writer.flush()

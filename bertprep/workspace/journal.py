@@ -259,13 +259,20 @@ class Journal:
 
     def add(self, name: str, facts: dict[str, Any]) -> None:
         """Enter a finished file; `facts` holds at least `bytes` and `sha256`."""
+        self.add_all([(name, facts)])
+
+    def add_all(self, entries: Collection[tuple[str, dict[str, Any]]]) -> None:
+        """Enter some finished files at once, which takes no longer than one."""
+        if not entries:
+            return
         if self.found:  # everything existed, and more is added
             self.found = None
             self._begin()
-        self.done[name] = facts
-        self._append({"name": name, "facts": facts})
-        self._added += 1
-        fail_after(self._added)
+        self.done.update(entries)
+        self._append(*({"name": name, "facts": facts} for name, facts in entries))
+        for _ in entries:
+            self._added += 1
+            fail_after(self._added)
 
     def look(self, names: Collection[str] | None = None) -> None:
         """Find out which of these files, by default all, are finished: `done` has all of them from the beginning."""

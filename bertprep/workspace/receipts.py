@@ -6,8 +6,8 @@ by whoever is first, binds the folder to its settings. Whoever finds the receipt
 the same bytes as one machine's, and then removes the receipts. So a reader or another run that looks at the receipts first and
 at the manifest then is right at any moment, wherever one was killed; and a run is resumed by a listing.
 
-It costs a small file, synced, for each large one, and to finish, the reading of all. What is local takes `Journal`, unless it
-is asked for a part.
+It costs a small file, synced, for each large one, and to finish, the reading of all; many are written at a time. What is local
+takes `Journal`, unless it is asked for a part.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from bertprep.workspace.manifest import (
 from bertprep.workspace.parts import FINISH, Part
 
 _SETTINGS, _SUFFIX = "settings.json", ".json"
-_READERS = 32  # requests to a store at once
+_AT_ONCE = 32  # receipts
 _MOST_BYTES = 1 << 20  # of a receipt
 _MOST_NAMED = 10
 _RULES = {"schema": POSITIVE, "settings": SHA256, "name": TEXT, "facts": OBJECT, "versions": OBJECT}
@@ -129,7 +129,7 @@ class Receipts:
         return self
 
     def __exit__(self, _kind: object, error: object, _traceback: object) -> None:
-        """What is unfinished has no name yet; whoever makes it next removes it."""
+        """What is unfinished has no name yet; the run that finishes removes it."""
         if isinstance(error, AnotherObjectError) and error.path.is_relative_to(self.folder):
             name = error.path.relative_to(self.folder).as_posix()
             if (theirs := self._read(name)) and theirs["facts"]["sha256"] == error.there:
@@ -199,6 +199,30 @@ class Receipts:
 
         Raises `BertprepError` where another run has finished it with other bytes.
         """
+        self.add_all([(name, facts)])
+
+    def add_all(self, entries: Collection[tuple[str, dict[str, Any]]]) -> None:
+        """The same for some files, many at a time: the disk or the store takes its time for each."""
+        if len(entries) == 1:
+            self._count(map(self._note, entries))
+        elif entries:
+            from concurrent.futures import ThreadPoolExecutor
+
+            with ThreadPoolExecutor(_AT_ONCE) as writers:
+                self._count(writers.map(self._note, entries))
+
+    def _count(self, noted: Iterable[tuple[str, dict[str, Any]]]) -> None:
+        for name, facts in noted:
+            if self.found:  # everything existed, and more is added
+                self.found = None
+                self._bind()
+            self.done[name] = facts
+            self._added += 1
+            fail_after(self._added)
+
+    def _note(self, entry: tuple[str, dict[str, Any]]) -> tuple[str, dict[str, Any]]:
+        """Write a receipt; returns the entry."""
+        name, facts = entry
         versions = self._versions(name)
         receipt = {"schema": SCHEMA, "settings": self._digest, "name": name, "facts": facts, "versions": versions}
         path = self._path(name)
@@ -206,12 +230,7 @@ class Receipts:
             raise BertprepError(f"{path.parent}: is a link, and nothing is written there; remove it")
         if not create_file(path, (json.dumps(receipt, indent=1) + "\n").encode()):
             self._compare(name, facts["sha256"])
-        if self.found:  # everything existed, and more is added
-            self.found = None
-            self._bind()
-        self.done[name] = facts
-        self._added += 1
-        fail_after(self._added)
+        return entry
 
     def _versions(self, name: str) -> dict[str, str]:
         kind = self.header["kind"]
@@ -246,7 +265,7 @@ class Receipts:
         if is_object(self._place):
             from concurrent.futures import ThreadPoolExecutor
 
-            with ThreadPoolExecutor(_READERS) as readers:
+            with ThreadPoolExecutor(_AT_ONCE) as readers:
                 found = dict(zip(names, readers.map(self._read, names), strict=True))
         else:
             found = {name: self._read(name) for name in names}

@@ -37,15 +37,16 @@ def test_its_commands_make_the_same_records(
     monkeypatch.chdir(tmp_path)
     settings = InstanceSettings(seq=32, pred=4, dupe=1, seed=7, whole_word=True, short_seq_prob=0.2)
     vocabulary = GOLDEN / "vocab.txt"
+    text = None
     if is_sharded:
-        cut = bertprep.ShardSettings(shards=2, test_fraction=0.3)
-        bertprep.shard([golden_corpus], corpus="mine", settings=cut, workdir="first")
+        cut = bertprep.ShardSettings(shards=2, test_fraction=0.3, assign="hash", splitter="lines", keep_duplicates=True)
+        text = bertprep.shard([golden_corpus], corpus="mine", settings=cut, workdir="first")
     given = {"workdir": "first"} if is_sharded else {"inputs": [golden_corpus], "output": "first"}
     created = bertprep.create(settings=settings, corpus="mine", vocab=vocabulary, formats="tfrecord", **given)
     [folder] = created.folders.values()
     manifest = read_manifest(folder if is_sharded else folder.parent)
     assert manifest
-    for command in making_commands(manifest):
+    for command in making_commands(manifest, text):
         again = command.replace("TEXT", shlex.quote(str(golden_corpus))).replace("vocab.txt", shlex.quote(str(vocabulary)))
         where = ["--workdir", "second"] if is_sharded else ["--output", "second"]
         formats = ["--format", "tfrecord"] if "create" in command else []
