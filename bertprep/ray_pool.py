@@ -202,7 +202,7 @@ def _connect() -> Any:
     more = {"include_dashboard": False, "num_cpus": default_workers()} if address == "local" else {}
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **more)
-    except (RuntimeError, ConnectionError, ValueError, OSError, ray.exceptions.RayError) as error:
+    except Exception as error:  # Ray raises of many kinds, and plain ones where a start takes too long
         why = " ".join(str(error).split())
         if "Version mismatch" in why:
             raise BertprepError(f"{shown}: {why}; run bertprep in the environment that the cluster's nodes have") from None
