@@ -13,7 +13,7 @@ from pathlib import Path
 from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
-from bertprep.records import Examples, PretrainingExamples
+from bertprep.records import Examples, MaskedExamples, PretrainingExamples
 from bertprep.records.data_sets import DataSet, find_token_shards, find_training_records, search
 from bertprep.records.record_set import RecordSet
 from bertprep.workspace.layout import MANIFEST, TEST, TOKENS, TRAINING, VOCABULARY
@@ -40,6 +40,7 @@ class Data:
     vocabulary_sha256: str | None = None
     cased: bool | None = None
     choice: str = ""  # how the folder was chosen, for people
+    kind: type[Examples] = PretrainingExamples
     notes: tuple[str, ...] = ()  # on files that are passed over, for people
     live: LiveSettings | None = None  # for token shards; `records` are then the examples of epoch 0
 
@@ -123,6 +124,7 @@ def name_tokens(folders: Sequence[Path], live: Callable[[DataSet], LiveSettings]
             pred=examples.pred,
             records=len(examples),
             has_test=all(each.paths(TEST) for each in sets),
+            kind=examples.shape.kind,
             vocabulary=examples.vocabulary.path,
             vocabulary_size=len(examples.vocabulary),
             vocabulary_sha256=examples.vocabulary.sha256,
@@ -173,6 +175,8 @@ def name_data(
                 f"{part.folders[0]}: has records of {part.seq} tokens, asked for is {wanted}; "
                 f"name records of that length, or make them: bertprep create --seq {seq}"
             )
+        if part.kind is not parts[0].kind:
+            raise UsageError(_of_two_kinds(part, parts[0]))
         if part.pred != parts[0].pred:
             raise UsageError(
                 f"{part.folders[0]}: has {part.pred} predictions a record, {parts[0].folders[0]} has {parts[0].pred}; "
@@ -192,6 +196,19 @@ def name_data(
         records=sum(part.records for part in parts),
         notes=tuple(note for part in parts for note in part.notes),
         has_test=all(part.has_test for part in parts),
+    )
+
+
+def check_same_kind(phases: Sequence[Data]) -> None:
+    """Raise `UsageError` where some phases have sentence pairs and others have none: a model has one set of heads."""
+    if other := next((data for data in phases if data.kind is not phases[0].kind), None):
+        raise UsageError(_of_two_kinds(other, phases[0]))
+
+
+def _of_two_kinds(data: Data, first: Data) -> str:
+    return (
+        f"{data.folders[0]}: has {data.kind.title} records, {first.folders[0]} has {first.kind.title} records; a run has one "
+        "kind: make both with the same --pairs"
     )
 
 
@@ -253,7 +270,10 @@ def _read_folder(path: Path, record_format: str | None, vocabulary: Path | None,
     """What a folder holds; its records are counted by their index, which is made where it is missing."""
     data_set = find_training_records(path, (record_format,) if record_format else ())
     folder = data_set.folder if data_set.is_whole else path
-    with RecordSet([folder], kind=kind) as records:
+    is_pretraining = kind is PretrainingExamples  # of either kind
+    with RecordSet([folder], kind=None if is_pretraining else kind) as records:
+        if is_pretraining and not issubclass(records.kind, MaskedExamples):
+            raise records.is_of_another_kind(PretrainingExamples)
         return data_of(data_set, folder, records, vocabulary)
 
 
@@ -267,6 +287,7 @@ def data_of(data_set: DataSet, folder: Path, records: RecordSet, vocabulary: Pat
         pred=records.pred,
         records=len(records),
         has_test=bool(data_set.paths(TEST)),
+        kind=records.kind,
         vocabulary=vocabulary,
         vocabulary_size=size,
         vocabulary_sha256=sha256,

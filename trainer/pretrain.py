@@ -19,6 +19,7 @@ from trainer.data import (
     DEFAULT_SEQ,
     Data,
     check_fits_model,
+    check_same_kind,
     check_same_vocabulary,
     find_data,
     find_tokens,
@@ -27,11 +28,11 @@ from trainer.data import (
     name_tokens,
 )
 from trainer.engines import Engine, Machine
-from trainer.model_config import PRESETS, ModelConfig
+from trainer.model_config import PRESETS
 from trainer.phases import Entry, PhaseOptions, check_learning, make_phases, read_phases
 from trainer.settings import EngineSettings, LiveSettings, OptimizerSettings, Phase, RunSettings
 from trainer.start import describe_model, describe_phase, start
-from trainer.tasks.pretraining import PRETRAINING
+from trainer.tasks.pretraining import MASKED_LM, pretraining_on
 from trainer.weights import find_weights
 
 
@@ -125,6 +126,7 @@ class _Request:
             self._namespace,
             model=model if options.dropout else model.without_dropout(),
             phases=phases,
+            task=pretraining_on(self.data[0].kind),
             optimizer=self._optimizer,
             out=options.out or _default_out(options.workdir, name, phases, self._optimizer.name),
             vocabulary=next((each.vocabulary for each in self.data if each.vocabulary is not None), None),
@@ -138,15 +140,17 @@ class _Request:
 
     def describe(self, settings: RunSettings, machine: Engine | Machine) -> list[tuple[str, str]]:
         """What will be done, as names and texts; how it is executed is the engine's to say."""
-        rows = [("model", self._describe_model(settings.model, has_accelerator=bool(machine.has_accelerator)))]
+        rows = [("model", self._describe_model(settings, has_accelerator=bool(machine.has_accelerator)))]
+        if settings.task == MASKED_LM:
+            rows.append(("task", "masked LM alone, without a next-sentence head and pooler: the data have no sentence pairs"))
         for number, (phase, data) in enumerate(zip(settings.phases, self.data, strict=True), 1):
             prefix = f"phase {number} " if len(self.data) > 1 else ""
             rows += [(prefix + name, text) for name, text in describe_phase(phase, data, machine.devices or 1)]
         return [*rows, ("optimizer", settings.optimizer.describe()), ("engine", self.engine.engine), ("out", str(settings.out))]
 
-    def _describe_model(self, model: ModelConfig, *, has_accelerator: bool) -> str:
+    def _describe_model(self, settings: RunSettings, *, has_accelerator: bool) -> str:
         name = self.options.model or ("base" if has_accelerator else "tiny (there is no accelerator; --model takes another)")
-        return describe_model(name, model, PRETRAINING)
+        return describe_model(name, settings.model, settings.task)
 
 
 def run(namespace: argparse.Namespace) -> int:
@@ -174,6 +178,7 @@ def _find_data(phases: Sequence[Entry], options: PretrainOptions, namespace: arg
         record_format = options.format or next((each.format for each in data if each.format in RECORD_FORMATS), None)
         data.append(find_data(options.workdir, phase.get("seq", DEFAULT_SEQ), record_format, vocabulary=options.vocab))
     check_same_vocabulary(data)
+    check_same_kind(data)
     return data
 
 

@@ -30,6 +30,8 @@ from trainer.engines import Engine
 from trainer.metrics import Interval
 from trainer.schedule import LENGTHENED, find_lengthening, schedules_of
 from trainer.settings import RunSettings
+from trainer.tasks.pretraining import PRETRAINING
+from trainer.tasks.registry import describe_task, task_of_checkpoint
 from trainer.weights import check_initial_weights, describe_other_head, read_initial_weights
 
 MODEL_CONFIG = "bert_config.json"
@@ -143,6 +145,12 @@ def _compare(
     settings: RunSettings, newest: Path, step: int, then: Mapping[str, Any], now: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str]:
     """What a run that resumes from a checkpoint is made with, and what to say of it; raises where it is another run."""
+    trained = task_of_checkpoint(then)
+    if trained != settings.task and trained.name == settings.task.name == PRETRAINING.name:
+        raise UsageError(
+            f"{newest}: is of {describe_task(trained)}, the data are for {describe_task(settings.task)}; name another --out and "
+            f"take the weights by --init {settings.out}"
+        )
     now = _with_known_fingerprints(now, then)
     history = {LENGTHENED: then[LENGTHENED]} if LENGTHENED in then else {}
     made_with, message, advice = {**now, **history}, "", "resume with the same settings, or name"

@@ -28,14 +28,14 @@ class Tally:
     Text is a record's tokens with the labels restored at their positions, without padding. All arrays are int64.
     """
 
-    lengths: Counts  # (seq + 1,) records by tokens of text, [CLS] and both [SEP] included
-    lengths_of_a: Counts  # (seq + 1,) records by tokens of segment A, without [CLS] and [SEP]
+    lengths: Counts  # (seq + 1,) records by tokens of text, [CLS] and each [SEP] included
+    lengths_of_a: Counts  # (seq + 1,) records by tokens of segment A, without [CLS] and [SEP]; zeros without pairs
     predictions: Counts  # (pred + 1,) records by number of predictions
     positions: Counts  # (seq,) predictions by position
     labels: Counts  # (v,) predictions by their label
-    tokens: Counts  # (v,) tokens of text, without [CLS] and both [SEP], by token
+    tokens: Counts  # (v,) tokens of text, without [CLS] and each [SEP], by token
     shown: Counts  # (3,) predictions by what the record shows: [MASK], the label itself, another token
-    next_sentence: Counts  # (2,) records by next-sentence label: B follows A, B is random
+    next_sentence: Counts  # (2,) records by next-sentence label: B follows A, B is random; zeros without pairs
 
     @classmethod
     def empty(cls, *, seq: int, pred: int, vocabulary: int) -> Tally:
@@ -63,6 +63,11 @@ class Tally:
         return int(self.lengths.sum())
 
     @property
+    def has_pairs(self) -> bool:
+        """Whether the records are of two segments; each such has a next-sentence label."""
+        return bool(self.next_sentence.any())
+
+    @property
     def text_tokens(self) -> int:
         """All tokens that are not padding."""
         return int(self.lengths @ np.arange(len(self.lengths)))
@@ -83,7 +88,7 @@ class Expected:
 
     shown: tuple[Range, Range, Range]  # of the predictions, as in `Tally.shown`
     masked: Range  # predictions, of the tokens of text
-    random_next: Range  # of the records
+    random_next: Range  # of the records, if these are pairs
     short: Range  # records shorter than seq, of the records
     streams: int  # files whose draws may be correlated, which widens intervals that many times
     predictions: Counts | None  # (pred + 1,) records by number of predictions

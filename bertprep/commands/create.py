@@ -95,7 +95,7 @@ def create(
 
         bertprep.create(settings=InstanceSettings(seq=512, pred=80), workdir="data", progress=True)
     """
-    from bertprep.commands.record_job import padding_remark, resolve
+    from bertprep.commands.record_job import mask_remark, padding_remark, resolve
     from bertprep.records.make import RecordMaker, make_records
 
     started = time.monotonic()
@@ -109,7 +109,7 @@ def create(
         inputs=inputs, output=output, workdir=workdir, corpus=corpus, workers=workers, verify=verify, part=part,
         takes_tokens=True, reporter=reporter,
     )  # fmt: skip
-    for line in padding_remark(job.vocabulary):
+    for line in (*padding_remark(job.vocabulary), *mask_remark(job.settings)):
         reporter.say(line)
     manifests, made = make_records(
         job.shards,

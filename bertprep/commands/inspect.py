@@ -186,7 +186,7 @@ def _check_vocabulary(file: RecordFile, vocabulary: Vocabulary, data_set: DataSe
     """Raise if the manifest names another vocabulary, or most of the first records cannot have been made with this one."""
     import numpy as np
 
-    from bertprep.records import PretrainingExamples
+    from bertprep.records import MaskedExamples
 
     made_with = sha256_of_vocabulary(data_set.manifest) if data_set.manifest else None
     if made_with not in (None, vocabulary.sha256):
@@ -197,7 +197,7 @@ def _check_vocabulary(file: RecordFile, vocabulary: Vocabulary, data_set: DataSe
     examples = file[:_SAMPLE]
     first = examples.input_ids[:, 0]
     highest = examples.input_ids.max(axis=1)
-    if isinstance(examples, PretrainingExamples):
+    if isinstance(examples, MaskedExamples):
         highest = np.maximum(highest, examples.masked_lm_ids.max(axis=1))
     wrong = np.flatnonzero((first != vocabulary.cls) | (highest >= len(vocabulary)))
     if 2 * len(wrong) > len(examples):

@@ -73,7 +73,7 @@ def report(
     """
     from bertprep.check.task_sets import kind_of_data_set
     from bertprep.instances import load_vocabulary
-    from bertprep.records.examples import PretrainingExamples
+    from bertprep.records.examples import MaskedExamples
     from bertprep.reporting.excerpts import draw_excerpts
     from bertprep.reporting.page import page
 
@@ -81,7 +81,7 @@ def report(
     sets = _record_sets(place(workdir if path is None else path), is_default=path is None)
     data_set = max(sets, key=lambda data_set: (data_set.modified_ns, str(data_set.folder)))
     is_tokens = data_set.kind == TOKEN_SHARDS
-    if not is_tokens and (kind := kind_of_data_set(data_set)) is not PretrainingExamples:
+    if not is_tokens and not issubclass(kind := kind_of_data_set(data_set), MaskedExamples):
         advice = "a report is of pretraining records; run bertprep validate"
         raise UsageError(f"{data_set.folder}: has {kind.title} records, {advice}")
     target = place(output) if output is not None else data_set.home.folder / REPORT

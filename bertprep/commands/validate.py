@@ -101,7 +101,7 @@ def validate(
     from bertprep.check.token_sets import validate_tokens
     from bertprep.instances import load_vocabulary
     from bertprep.records.data_sets import find_data_sets
-    from bertprep.records.examples import PretrainingExamples
+    from bertprep.records.examples import MaskedExamples
 
     reporter = Reporter(enabled=progress)
     if masked_lm_prob is not None and not 0 < masked_lm_prob <= 1:
@@ -121,7 +121,7 @@ def validate(
             else validate_tokens(data_set, vocabulary, sample=sample, workers=workers, shown=shown)
             if data_set.kind == TOKEN_SHARDS
             else validate_task_records(data_set, vocabulary, sample=sample, workers=workers, shown=shown)
-            if kind_of_data_set(data_set) is not PretrainingExamples
+            if not issubclass(kind_of_data_set(data_set), MaskedExamples)
             else validate_records(
                 data_set, vocabulary, masked_lm_prob=masked_lm_prob, sample=sample, workers=workers, shown=shown
             )
@@ -254,7 +254,7 @@ def _tally_as_json(tally: Tally) -> dict[str, Any]:
         "padding_share": tally.padding_share,
         "predictions": predictions,
         "shown": {name: _fraction(count, predictions) for name, count in zip(SHOWN, shown, strict=True)},
-        "random_next": _fraction(int(tally.next_sentence[1]), tally.records),
+        **({"random_next": _fraction(int(tally.next_sentence[1]), tally.records)} if tally.has_pairs else {}),
         "short": _fraction(tally.records - int(tally.lengths[seq]), tally.records),
         "masked": predictions / max(tally.text_tokens, 1),
         "lengths": np.trim_zeros(tally.lengths, "b").tolist(),
@@ -276,7 +276,7 @@ def _fractions_in_words(tally: Tally) -> tuple[str, ...]:
         f"{tally.text_tokens:,}",
         f"{tally.padding_share:.1%}",
         *(f"{count / predictions:.2%}" for count in tally.shown.tolist()),
-        f"{int(tally.next_sentence[1]) / records:.1%}",
+        f"{int(tally.next_sentence[1]) / records:.1%}" if tally.has_pairs or not tally.records else "",
     )
 
 

@@ -238,12 +238,16 @@ class RecordSet:
     def _check_alike(self, expected: type[Examples] | None) -> None:
         first = self._files[0]
         if expected and first.kind != expected:
-            raise BertprepError(
-                f"{self._paths[0]}: has {first.kind.title} records, expected {expected.title} records; "
-                "name the data of this task"
-            )
+            raise self.is_of_another_kind(expected)
         for path, file in zip(self._paths, self._files, strict=True):
             file.shape.check_same(path, first.shape, self._paths[0], "give data that was made with the same settings")
+
+    def is_of_another_kind(self, expected: type[Examples]) -> BertprepError:
+        """The error for records that are of no use where those of a kind are needed."""
+        found = self._files[0].shape.kind.title
+        return BertprepError(
+            f"{self._paths[0]}: has {found} records, expected {expected.title} records; name the data of this task"
+        )
 
     def _check_held(self) -> None:
         held = np.flatnonzero(self._is_held).tolist()

@@ -110,7 +110,7 @@ def _statistics(outcome: Outcome, vocabulary: Vocabulary | None) -> list[Markup]
     )
     histograms = [
         figures.lengths(tallies),
-        figures.segments(tallies),
+        *([figures.segments(tallies)] if any(tally.has_pairs for tally in tallies.values()) else []),
         figures.predictions(tallies, expected),
         figures.positions(tallies, expected),
         figures.records_by_file(outcome.files) if outcome.files else None,

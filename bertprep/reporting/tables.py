@@ -119,12 +119,16 @@ class Fraction:
         return fraction_interval(hits, of, tests=self.tests, streams=expected.streams) if self.tests else (hits / of, hits / of)
 
 
+def _random_next(tally: Tally) -> tuple[int, int]:
+    return int(tally.next_sentence[1]), int(tally.next_sentence.sum())
+
+
 FRACTIONS = (
     Fraction("shown as [MASK]", "of the predictions", lambda t: _shown(t, 0), lambda e: e.shown[0], len(SHOWN)),
     Fraction("left as it was", "of the predictions", lambda t: _shown(t, 1), lambda e: e.shown[1], len(SHOWN)),
     Fraction("another token", "of the predictions", lambda t: _shown(t, 2), lambda e: e.shown[2], len(SHOWN)),
     Fraction("masked", "of the tokens of text", lambda t: (int(t.shown.sum()), t.text_tokens), lambda e: e.masked, 0),
-    Fraction("B is random", "of the records", lambda t: (int(t.next_sentence[1]), t.records), lambda e: e.random_next),
+    Fraction("B is random", "of the records", _random_next, lambda e: e.random_next),
     Fraction("shorter than seq", "of the records", lambda t: (t.records - int(t.lengths[-1]), t.records), lambda e: e.short),
 )
 
@@ -143,7 +147,8 @@ def fractions(outcome: Outcome) -> Markup:
         *(element("th", split or "found", scope="col", class_=f"number {_kind(at)}") for at, split in enumerate(splits)),
         element("th", "found (dots, with intervals) against expected", scope="col"),
     )
-    rows = [_fraction_row(fraction, outcome) for fraction in FRACTIONS]
+    are_pairs = any(tally.has_pairs or not tally.records for tally in outcome.tallies.values())
+    rows = [_fraction_row(each, outcome) for each in FRACTIONS if are_pairs or each.part is not _random_next]
     return element("table", element("thead", head), element("tbody", *rows), class_="fractions")
 
 

@@ -37,7 +37,8 @@ from trainer.engines import Engine, check_engine, check_installed, open_engine, 
 from trainer.engines.execution import this_cpu
 from trainer.model_config import ModelConfig
 from trainer.settings import OPTIMIZERS, EngineSettings, OptimizerSettings, check_folder
-from trainer.tasks.pretraining import PRETRAINING
+from trainer.tasks import Task
+from trainer.tasks.pretraining import PRETRAINING, pretraining_on
 
 LARGEST = "largest"
 _NOT_MEASURED = ("hosts", "host_rank", "loss_scale")  # of the engine's settings
@@ -85,15 +86,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(namespace: argparse.Namespace) -> int:
     """Measure, store the row and print it; returns the exit status."""
     engine_settings = read_options(EngineSettings, namespace)
-    settings, model = resolve(read_options(BenchSettings, namespace))
-    check_engine(engine_settings, model)
+    settings, model, task = resolve(read_options(BenchSettings, namespace))
+    check_engine(engine_settings, model, task)
     check_installed(engine_settings)
     batch_size = settings.batch_size
     if isinstance(batch_size, str):
         batch_size = find_largest(lambda size: fits(settings, engine_settings, size))
         say(f"the largest batch that fits: {batch_size:,} sequences of a device")
     engine = open_engine(engine_settings)
-    row = measure(engine, engine_settings, replace(settings, batch_size=batch_size), model)
+    row = measure(engine, engine_settings, replace(settings, batch_size=batch_size), model, task)
     if engine.is_first:
         rows = keep_row(settings.out, row)
         tell(*to_markdown([row]).splitlines())
@@ -101,20 +102,20 @@ def run(namespace: argparse.Namespace) -> int:
     return 0
 
 
-def resolve(settings: BenchSettings) -> tuple[BenchSettings, ModelConfig]:
-    """The settings with the lengths of the given records, and the model; raises if they are inconsistent."""
+def resolve(settings: BenchSettings) -> tuple[BenchSettings, ModelConfig, Task]:
+    """The settings with the lengths of the given records, the model and its task; raises if they are inconsistent."""
     if settings.data:
         data = name_data(settings.data)
         model = ModelConfig.load(settings.model, **({"vocab_size": data.vocabulary_size} if data.vocabulary_size else {}))
         check_fits_model(data, model, settings.model)
-        return replace(settings, seq=data.seq, pred=data.pred), model
+        return replace(settings, seq=data.seq, pred=data.pred), model, pretraining_on(data.kind)
     model = ModelConfig.load(settings.model)
     if settings.seq > model.max_position_embeddings or settings.pred > settings.seq:
         raise UsageError(
             f"--seq {settings.seq} --pred {settings.pred}: the model has {model.max_position_embeddings} positions, and a "
             "sequence has at most as many predictions as tokens"
         )
-    return settings, model
+    return settings, model, PRETRAINING
 
 
 def bench_arguments(settings: BenchSettings, engine: EngineSettings) -> list[str]:
@@ -168,12 +169,14 @@ def fits(settings: BenchSettings, engine: EngineSettings, size: int) -> bool:
     return does_fit
 
 
-def measure(engine: Engine, engine_settings: EngineSettings, settings: BenchSettings, model: ModelConfig) -> Row:
+def measure(
+    engine: Engine, engine_settings: EngineSettings, settings: BenchSettings, model: ModelConfig, task: Task = PRETRAINING
+) -> Row:
     """Time steps on an engine, with a batch size that is a number."""
     batch_size = int(settings.batch_size)
     global_batch = batch_size * engine.devices * settings.accumulation
     batch = GlobalBatch(global_batch, engine.data_world_size, engine.data_rank)
-    engine.build(model, OptimizerSettings(name=settings.optimizer), seed=_SEED)
+    engine.build(model, OptimizerSettings(name=settings.optimizer), seed=_SEED, task=task)
     seconds, cpu_seconds = [], []  # of a step, in each repeat
     with _open_batches(settings, model, batch) as batches:
         for repeat in range(settings.repeats):
@@ -210,7 +213,7 @@ def measure(engine: Engine, engine_settings: EngineSettings, settings: BenchSett
         "sequences_per_second": throughput,  # the median of the repeats, like the others
         "sequences_per_second_of_repeats": throughputs,
         "tokens_per_second": throughput * settings.seq,
-        "flops_per_second": throughput * PRETRAINING.flops(model, seq=settings.seq, pred=settings.pred),  # the model's
+        "flops_per_second": throughput * task.flops(model, seq=settings.seq, pred=settings.pred),  # the model's
         "milliseconds_per_step": 1000 * statistics.median(seconds),
         "cpu_seconds_per_step": statistics.median(cpu_seconds),  # of this process only
         "date": str(date.today()),

@@ -7,10 +7,11 @@ around the mask. The loss depends on the counts of labels in both splits alone, 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.records import PretrainingExamples
 from bertprep.records.record_set import Records
 
 _PORTION = 4096  # records read at a time
@@ -38,7 +39,7 @@ def _count_labels(records: Records, first: int, *, vocab_size: int, most_records
     """
     counts = np.zeros(vocab_size)
     numbers = _spread(first, most_records)
-    examples = PretrainingExamples.empty(min(_PORTION, len(numbers)), seq=records.seq, pred=records.pred)
+    examples: Any = records.kind.empty(min(_PORTION, len(numbers)), seq=records.seq, pred=records.pred)
     for start in range(0, len(numbers), _PORTION):
         portion = numbers[start : start + _PORTION]
         records.gather_good(examples, portion)  # without what is bad: the steps and evaluations that meet it name it
