@@ -224,6 +224,10 @@ def test_what_create_refuses(tokens: Path, tmp_path: Path) -> None:
         create(inputs=[whole], output=tmp_path / "b", vocab=VOCABULARY)
     with pytest.raises(UsageError, match=r"lies elsewhere than .*; name the token shards of one folder"):
         create(inputs=[tokens / "training", MEGATRON / "uint16.bin"], output=tmp_path / "a", vocab=VOCABULARY)
+    with pytest.raises(UsageError, match=r"text_0\.txt: is no token shard; name token shards or text, not both"):
+        create(inputs=[tokens / "training", tokens.parents[2] / "text/text_0.txt"], output=tmp_path / "a", vocab=VOCABULARY)
+    with pytest.raises(UsageError, match="holds token shards, and a plan is measured on text"):
+        bertprep.plan(inputs=[tokens], vocab=VOCABULARY)
     with pytest.raises(UsageError, match="holds token shards, expected records; bertprep create makes records of token shards"):
         find_records(tokens)
     with pytest.raises(UsageError, match="holds text shards, expected token shards"):
