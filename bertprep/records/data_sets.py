@@ -230,6 +230,11 @@ def find_token_shards(paths: Sequence[Path]) -> DataSet:
         raise UsageError(
             f"{paths[0]}: holds {sets[0].kind}, expected token shards; bertprep tokenize makes them of text shards"
         )
+    if len(paths) > 1 and len(found) < len(sets):
+        other = next(each for each in sets if each.kind != TOKEN_SHARDS)
+        raise UsageError(
+            f"{other.folder / next(iter(other.files), '')}: is no token shard; name token shards or text, not both"
+        )
     if len(paths) > 1 and len(found) > 1:
         raise UsageError(f"{paths[1]}: lies elsewhere than {paths[0]}; name the token shards of one folder")
     return _finished(paths[0], *_choose(paths[0], found, ()))
@@ -318,8 +323,9 @@ def _search(folder: Path, seen: set[str], passed: list[str]) -> Iterator[DataSet
     below = [path for path in inside if path.is_dir() and path.name not in _NOT_SEARCHED and _may_be_searched(path)]
     of_splits = {path: _list(path) for path in below if path.name in SPLIT_NAMES}
     bins = set(_token_bins(chain(inside, *of_splits.values())))
-    if bins or (listed and listed.kind == TOKEN_SHARDS):
-        yield _tokens(folder, (str(path.relative_to(folder)) for path in bins))
+    listed_bins = _bins(listed.files) if listed and listed.kind == TOKEN_SHARDS else []
+    if bins or listed_bins:
+        yield _tokens(folder, {*(path.relative_to(folder).as_posix() for path in bins), *listed_bins})
     files, foreign = _pick_records(path for path in inside if path not in bins)
     for split, inside_split in of_splits.items():
         of_split, foreign_in_split = _pick_records(path for path in inside_split if path not in bins)
@@ -408,9 +414,7 @@ def _bins(names: Iterable[str]) -> list[str]:
 
 def _tokens(folder: Path, names: Iterable[str]) -> DataSet:
     """The same as `_records` for token shards."""
-    found = _records(folder, names, (TOKEN_SHARDS,))
-    listed = _bins(found.manifest.files) if found.manifest else ()
-    return replace(found, kind=TOKEN_SHARDS, files=found.files or _ordered(listed))
+    return replace(_records(folder, names, (TOKEN_SHARDS,)), kind=TOKEN_SHARDS)
 
 
 def _records(folder: Path, names: Iterable[str], kinds: Collection[str] = RECORD_KINDS) -> DataSet:

@@ -215,8 +215,13 @@ class LiveExamples:
         numbers: NDArray[np.int64] = (self._key_of(epoch, shards) << _RECORD_BITS) + records
         return numbers
 
+    def known_counts(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many examples each of some shards gives in an epoch, -1 where that is not known."""
+        self._check_process()
+        return self._counts.of(self._seeded(epoch), shards)
+
     def counts(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many examples each of some shards gives in an epoch; those of a group are made to be read."""
+        """The same, where all of a group that is not known is made to be read."""
         return self._count(epoch, shards, is_to_be_read=True)
 
     @property
@@ -318,9 +323,8 @@ class LiveExamples:
 
     def _count(self, epoch: int, shards: NDArray[np.int64], *, is_to_be_read: bool = False) -> NDArray[np.int64]:
         """The counts of some shards in an epoch; what is not known is made, by all cores."""
-        self._check_process()
         seeded = self._seeded(epoch)
-        counts = self._counts.of(seeded, shards)
+        counts = self.known_counts(epoch, shards)
         missing = shards[counts < 0]
         if not missing.size:
             return counts
@@ -367,9 +371,8 @@ def shards_of(data_set: DataSet, split: str) -> tuple[TokenShard, ...]:
     found = data_set.paths(split)
     if not found:
         raise UsageError(f"{data_set.folder}: has no {split} split of token shards; name a folder that has it")
-    return tuple(
-        TokenShard.of(data_set.folder, path.relative_to(data_set.folder).as_posix(), data_set.manifest) for path in found
-    )
+    folder, manifest = data_set.folder, data_set.manifest
+    return tuple(TokenShard.of(folder, path.relative_to(folder).as_posix(), manifest) for path in found)
 
 
 def is_cased(data_set: DataSet) -> bool:
