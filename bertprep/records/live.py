@@ -333,7 +333,9 @@ class LiveExamples:
             self._ahead.wait(groups.pop())
         else:
             with (
-                self._reporter.progress(f"count the examples of epoch {seeded}", len(missing)) as shown,
+                self._reporter.progress(
+                    f"count the examples of epoch {seeded}", len(missing), enabled=len(missing) > self.shuffle_shards
+                ) as shown,
                 ThreadPoolExecutor(pool.default_workers()) as threads,
             ):
                 for count in threads.map(lambda key: len(self._make(key)), self._key_of(epoch, missing).tolist()):
