@@ -4,9 +4,9 @@ The names are those of Google's checkpoints (`bertprep.weights.google_names`), a
 exports go by; they never change. What a file is, its content says and not its name: a checkpoint has the settings of its run in
 it. Of a checkpoint only the weights are taken; moments, the loss scale and the position in the data belong to its own run.
 Every variable must be there and fit: a model that is loaded in part is an accident that no loss would show. To fine-tune, the
-body alone must be, and heads come from the seed, unless the file has those of the same task with the same labels. Who trains
-without sentence pairs has no use for a pooler and a next-sentence head: those of a file are left out, and said to be, and whoever
-fine-tunes such a model draws the pooler from the seed.
+body alone must be, and heads come from the seed, unless the file has those of the same task with the same labels. Training
+without sentence pairs has no use for a pooler and a next-sentence head: those of a file are left out, and a pooler that is missing
+after it is drawn from the seed to fine-tune.
 """
 
 from __future__ import annotations
@@ -238,8 +238,8 @@ def _choose_named(
             found = {name: shape for name, shape in found.items() if name not in of_pairs}
         elif not of_pairs:
             raise BertprepError(
-                f"{file}: has neither a pooler nor a next-sentence head, as after training without sentence pairs, and the data "
-                "have pairs; give data without (--pairs none), or weights of a BERT for pretraining with both heads"
+                f"{file}: has neither a pooler nor a next-sentence head, as after training without sentence pairs, and "
+                "the data have pairs; give data without (--pairs none), or weights of a BERT for pretraining with both heads"
             )
         google_names.check_variables(file, found, expected, called)
         return list(expected)
