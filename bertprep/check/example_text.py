@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertprep.instances import Vocabulary
 from bertprep.records.examples import Examples, MaskedExamples, PretrainingExamples, SquadExamples
@@ -101,6 +102,19 @@ def example_words(
         token = Token(text[len(_CONTINUES) :] if is_joined else text, shown, state, segment, position in found)
         words[-1:] = [[*words[-1], token]] if is_joined else [*words[-1:], [token]]
         may_join = state not in ("special", "replaced")
+    return words
+
+
+def sentence_words(
+    tokens: NDArray[np.int32], vocabulary: Vocabulary, *, join: bool = True, found: Collection[int] = ()
+) -> list[Word]:
+    """The words of a sentence of a token shard, likewise."""
+    words: list[Word] = []
+    for position, identity in enumerate(tokens.tolist()):
+        text = token_text(identity, vocabulary)
+        is_joined = join and bool(words) and text.startswith(_CONTINUES) and text != _CONTINUES
+        token = Token(text[len(_CONTINUES) :] if is_joined else text, text, "plain", 0, position in found)
+        words[-1:] = [[*words[-1], token]] if is_joined else [*words[-1:], [token]]
     return words
 
 

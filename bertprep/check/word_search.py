@@ -56,7 +56,11 @@ def restore(examples: Examples) -> NDArray[np.int32]:
 
 def find_phrase(examples: Examples, phrase: Phrase) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(rows, columns) at which the phrase begins, ordered by row."""
-    text = restore(examples)
+    return find_in_text(restore(examples), phrase)
+
+
+def find_in_text(text: NDArray[np.int32], phrase: Phrase) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The same in rows of tokens, (n, length)."""
     rows, columns = np.nonzero(text == phrase.numbers[0])
     padded = np.pad(text, ((0, 0), (0, len(phrase.numbers))), constant_values=-1)  # no token, which continues no word
     for offset, number in enumerate(phrase.numbers[1:], 1):

@@ -79,7 +79,8 @@ def create(
     """Make masked-LM record files: exactly the examples of Google's generator, each text shard with a seed of its own.
 
     With `inputs` and `output`, each given text file (one sentence per line, a blank line after each document) becomes one
-    record file per format in output/FORMAT, with one manifest and vocabulary for all in `output`. Otherwise the text shards of
+    record file per format in output/FORMAT, with one manifest and vocabulary for all in `output`; so does each token shard of a
+    given folder. Otherwise the text shards of
     `corpus` in `workdir` do, both splits; those of the sample corpus and of downloads are made first if they are missing.
     `vocab` is a file or the name of a model whose vocabulary was downloaded; without it a vocabulary of `vocab_size` tokens is
     trained, and kept. `dialect` is the form of the TFRecords; with any but the default, TFRecord must be the only format.
@@ -106,7 +107,7 @@ def create(
     job = resolve(
         settings=settings or InstanceSettings(), dialect=dialect, formats=formats, vocab=vocab, vocab_size=vocab_size,
         inputs=inputs, output=output, workdir=workdir, corpus=corpus, workers=workers, verify=verify, part=part,
-        reporter=reporter,
+        takes_tokens=True, reporter=reporter,
     )  # fmt: skip
     for line in (*padding_remark(job.vocabulary), *mask_remark(job.settings)):
         reporter.say(line)

@@ -12,25 +12,27 @@ from bertprep import pool
 from bertprep.commands.shard import check_text_files, choose_corpus, ensure_shards
 from bertprep.commands.vocab import find_vocabulary, trained_vocabulary
 from bertprep.config import Dialect, InstanceSettings, RecordFormat, check_formats
-from bertprep.errors import UsageError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.files.places import place
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import Reporter
+from bertprep.records.data_sets import DataSet, find_token_shards, load_vocabulary_of, search
 from bertprep.records.make import TextShard
-from bertprep.records.token_shards import TokenFile
+from bertprep.records.token_shards import TokenFile, TokenShard
 from bertprep.sources.corpora import GIVEN, name_corpus
 from bertprep.workspace.layout import (
     SPLITS,
+    TEST,
     TRAINING,
     Workspace,
     record_file_name,
     settings_name,
     split_folder,
     text_shard,
-    token_shard,
+    token_shard_name,
     tokens_name,
 )
-from bertprep.workspace.manifest import Manifest, read_manifest
+from bertprep.workspace.manifest import TOKEN_SHARDS, Manifest, read_finished, read_manifest
 from bertprep.workspace.parts import Part
 from bertprep.workspace.record_home import RecordHome, home_for, part_digits
 from bertprep.workspace.verification import check_undamaged
@@ -65,13 +67,14 @@ class TokenJob:
 
 @dataclass(frozen=True)
 class Texts:
-    """The text shards of a corpus, and what a manifest says of how they were cut; the user's own have no `sharded` manifest."""
+    """The text shards of a corpus, or what the user gave as such: text files, or token shards, whose files are their .bin."""
 
     workspace: Workspace
     corpus: str
     shards: list[tuple[str, int, Path]]  # split, number, file
     made_from: dict[str, Any]
-    sharded: Manifest | None
+    sharded: Manifest | None  # of the text shards of a corpus
+    tokens: DataSet | None = None  # where token shards were given
 
 
 def resolve(
@@ -88,18 +91,25 @@ def resolve(
     workers: int | None,
     verify: bool = False,
     part: Part | None = None,
+    takes_tokens: bool = False,
     reporter: Reporter,
 ) -> RecordJob:
     """The job that `create`'s arguments describe; missing text shards and a missing vocabulary are made and kept.
 
     With `inputs` and no `output` the records would go to the current folder. With `verify`, text shards are checked by their
-    sha256. A `part` needs finished text shards, which many can have made no other way.
+    sha256. A `part` needs finished text shards, which many can have made no other way. If it `takes_tokens`, `inputs` may name
+    token shards, and those that the workspace has of the text, the vocabulary and the casing are named in the shards.
     """
     checked = check_formats(formats)
     dialect.check_fits(checked, "--format")
     workers = workers or pool.default_workers()
-    texts = find_texts(
-        inputs=inputs, workdir=workdir, corpus=corpus, workers=workers, verify=verify, part=part, reporter=reporter
+    given = find_given_tokens(inputs, reporter) if takes_tokens else None
+    texts = (
+        _given_tokens(given, workdir, corpus, settings)
+        if given
+        else find_texts(
+            inputs=inputs, workdir=workdir, corpus=corpus, workers=workers, verify=verify, part=part, reporter=reporter
+        )
     )
     if texts.sharded:
         homes = _homes_in_workspace(texts.workspace, texts.corpus, settings, dialect, texts.sharded, checked)
@@ -116,7 +126,9 @@ def resolve(
         **texts.made_from,
         "vocabulary": vocabulary.made_with,
     }
-    return RecordJob(_record_shards(texts, homes, dialect), homes, made_with, vocabulary, settings, dialect, workers)
+    kept = _kept_tokens(texts, vocabulary, cased=settings.cased) if takes_tokens else {}
+    shards = _record_shards(texts, homes, dialect, kept)
+    return RecordJob(shards, homes, made_with, vocabulary, settings, dialect, workers)
 
 
 def resolve_tokens(
@@ -145,7 +157,7 @@ def resolve_tokens(
             path,
             number,
             {
-                end: ("" if texts.sharded is None else f"{split}/") + token_shard(split, texts.corpus, number, end)
+                end: ("" if texts.sharded is None else f"{split}/") + token_shard_name(split, texts.corpus, number, end)
                 for end in TokenFile
             },
         )
@@ -200,7 +212,9 @@ def vocabulary_of(
     workers: int,
     reporter: Reporter,
 ) -> Vocabulary:
-    """The vocabulary that is named, or one trained on the training shards, and kept."""
+    """The vocabulary that is named, or one trained on the training shards, and kept; for token shards the one beside them."""
+    if texts.tokens:
+        return load_vocabulary_of(texts.tokens, None if vocab is None else find_vocabulary(texts.workspace, vocab))
     if vocab is not None:
         return load_vocabulary(find_vocabulary(texts.workspace, vocab))
     training = [path for split, _, path in texts.shards if split == TRAINING]
@@ -226,8 +240,10 @@ def mask_remark(settings: InstanceSettings) -> Iterator[str]:
         )
 
 
-def _record_shards(texts: Texts, homes: Mapping[str, RecordHome], dialect: Dialect) -> list[TextShard]:
-    """The text shards, with the names of the record files in each format's home."""
+def _record_shards(
+    texts: Texts, homes: Mapping[str, RecordHome], dialect: Dialect, kept: Mapping[Path, TokenShard]
+) -> list[TextShard]:
+    """The text shards, with the names of the record files in each format's home, and the tokens that are `kept` of each."""
     digits = {name: part_digits(home.records) for name, home in homes.items()}
     return [
         TextShard(
@@ -238,9 +254,57 @@ def _record_shards(texts: Texts, homes: Mapping[str, RecordHome], dialect: Diale
                 + record_file_name(RecordFormat(name), texts.corpus, split, number, dialect, part_digits=digits[name])
                 for name in homes
             },
+            tokens=kept.get(path),
         )
         for split, number, path in texts.shards
     ]
+
+
+def find_given_tokens(inputs: Sequence[Path | str], reporter: Reporter) -> DataSet | None:
+    """The token shards that --input names, by a folder or by their files; None where it names text, or a folder without any."""
+    paths = [place(path) for path in inputs]
+    if any(each.suffix in (".bin", ".idx") for each in paths) or any(
+        path.is_dir() and any(each.kind == TOKEN_SHARDS for each in search(path)) for path in paths
+    ):
+        found = find_token_shards(paths)
+        for note in found.notes:
+            reporter.say(note)
+        if TEST in found.splits and found.splits != [TEST]:
+            reporter.say(f"{found.folder}: its training split is taken; records of the other are made of {found.folder / TEST}")
+        return found
+    return None
+
+
+def _given_tokens(tokens: DataSet, workdir: Path | str, corpus: str | None, settings: InstanceSettings) -> Texts:
+    """Given token shards as shards: those of the training split, or of the one that was named."""
+    workspace = Workspace(place(workdir))
+    corpus = name_corpus(GIVEN if corpus is None else corpus, workspace)
+    cased = tokens.manifest.made_with["cased"] if tokens.manifest else settings.cased
+    if cased != settings.cased:
+        raise UsageError(f"{tokens.folder}: was tokenized {'with' if cased else 'without'} --cased; make records of it so too")
+    shards = [(TRAINING, number, path) for number, path in enumerate(tokens.paths(TRAINING))]
+    return Texts(workspace, corpus, shards, {"shards": len(shards)}, None, tokens)
+
+
+def _kept_tokens(texts: Texts, vocabulary: Vocabulary, *, cased: bool) -> dict[Path, TokenShard]:
+    """The token shards of each text shard: those that were given, or finished ones of the workspace."""
+    if texts.tokens:
+        folder, listed = texts.tokens.folder, texts.tokens.manifest
+        return {path: TokenShard.of(folder, path.relative_to(folder).as_posix(), listed) for _, _, path in texts.shards}
+    if not texts.sharded:
+        return {}
+    made_with = _tokens_made_with(texts.corpus, texts.made_from, vocabulary, cased=cased)
+    folder = _tokens_folder(texts.workspace, made_with, vocabulary)
+    try:
+        finished = read_finished(folder, TOKEN_SHARDS, made_with)
+    except BertprepError:  # then the text is tokenized
+        return {}
+    names = [f"{split}/{token_shard_name(split, texts.corpus, n, TokenFile.BIN)}" for split, n, _ in texts.shards]
+    return (
+        {path: TokenShard.of(folder, name, finished) for (_, _, path), name in zip(texts.shards, names, strict=True)}
+        if finished
+        else {}
+    )
 
 
 def _homes_in_workspace(

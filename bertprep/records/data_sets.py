@@ -31,7 +31,7 @@ from bertprep.files.places import open_head, place, real_path, sizes_of
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.records.arrow_reader import has_records
 from bertprep.records.formats import find_format
-from bertprep.records.token_shards import TokenFile, TokenShard, has_index, token_files
+from bertprep.records.token_shards import TokenFile, has_index, token_files
 from bertprep.untrusted import CORPUS
 from bertprep.workspace.layout import (
     DEV,
@@ -235,16 +235,6 @@ def find_token_shards(paths: Sequence[Path]) -> DataSet:
     return _finished(paths[0], *_choose(paths[0], found, ()))
 
 
-def token_shard(data_set: DataSet, name: str) -> TokenShard:
-    """One of the token shards of a data set, with what the manifest says of it."""
-    path = data_set.folder / name
-    facts = data_set.manifest.files if data_set.manifest else {}
-    names = {each: file.relative_to(data_set.folder).as_posix() for each, file in token_files(path).items()}
-    if not facts.keys() >= set(names.values()):
-        return TokenShard(path)
-    return TokenShard(path, facts[name].get("text"), {each: facts[file]["sha256"] for each, file in names.items()})
-
-
 def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabulary:
     """The vocabulary of a data set: `vocab`, or the one beside it.
 
@@ -328,8 +318,9 @@ def _search(folder: Path, seen: set[str], passed: list[str]) -> Iterator[DataSet
     below = [path for path in inside if path.is_dir() and path.name not in _NOT_SEARCHED and _may_be_searched(path)]
     of_splits = {path: _list(path) for path in below if path.name in SPLIT_NAMES}
     bins = set(_token_bins(chain(inside, *of_splits.values())))
-    if bins or (listed and listed.kind == TOKEN_SHARDS):
-        yield _tokens(folder, (str(path.relative_to(folder)) for path in bins))
+    listed_bins = _bins(listed.files) if listed and listed.kind == TOKEN_SHARDS else []
+    if bins or listed_bins:
+        yield _tokens(folder, {*(path.relative_to(folder).as_posix() for path in bins), *listed_bins})
     files, foreign = _pick_records(path for path in inside if path not in bins)
     for split, inside_split in of_splits.items():
         of_split, foreign_in_split = _pick_records(path for path in inside_split if path not in bins)
@@ -418,9 +409,7 @@ def _bins(names: Iterable[str]) -> list[str]:
 
 def _tokens(folder: Path, names: Iterable[str]) -> DataSet:
     """The same as `_records` for token shards."""
-    found = _records(folder, names, (TOKEN_SHARDS,))
-    listed = _bins(found.manifest.files) if found.manifest else ()
-    return replace(found, kind=TOKEN_SHARDS, files=found.files or _ordered(listed))
+    return replace(_records(folder, names, (TOKEN_SHARDS,)), kind=TOKEN_SHARDS)
 
 
 def _records(folder: Path, names: Iterable[str], kinds: Collection[str] = RECORD_KINDS) -> DataSet:

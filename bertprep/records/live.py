@@ -215,8 +215,13 @@ class LiveExamples:
         numbers: NDArray[np.int64] = (self._key_of(epoch, shards) << _RECORD_BITS) + records
         return numbers
 
+    def known_counts(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many examples each of some shards gives in an epoch, -1 where that is not known."""
+        self._check_process()
+        return self._counts.of(self._seeded(epoch), shards)
+
     def counts(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many examples each of some shards gives in an epoch; those of a group are made to be read."""
+        """The same, where all of a group that is not known is made to be read."""
         return self._count(epoch, shards, is_to_be_read=True)
 
     def place_of(self, number: int) -> tuple[Path, int]:
@@ -306,9 +311,8 @@ class LiveExamples:
 
     def _count(self, epoch: int, shards: NDArray[np.int64], *, is_to_be_read: bool = False) -> NDArray[np.int64]:
         """The counts of some shards in an epoch; what is not known is made, by all cores."""
-        self._check_process()
         seeded = self._seeded(epoch)
-        counts = self._counts.of(seeded, shards)
+        counts = self.known_counts(epoch, shards)
         missing = shards[counts < 0]
         if not missing.size:
             return counts

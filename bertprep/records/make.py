@@ -294,6 +294,8 @@ def make_records(
                     _check_same_text(shard, facts, home.folder)
         if tasks:
             maker.prepare()
+            if folders := {shard.tokens.bin.parent for shard in own if shard.tokens and shard.tokens.bin != shard.path}:
+                reporter.say(f"{command}: takes the tokens in {min(folders).parent} as long as the text is the same")
         elif part != FINISH:
             how = "sums checked" if verify else "sizes checked; --verify reads their sums"
             reporter.say(f"{command}: all {len(own):,} shards{f' of part {part}' if part else ''} are made already ({how})")

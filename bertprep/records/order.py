@@ -57,8 +57,11 @@ class Shards(Protocol):
     def shards(self) -> int:
         """How many shards there are."""
 
+    def known_counts(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many records each of some shards has in an epoch, -1 where that is not known."""
+
     def counts(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many records each of some shards has in an epoch."""
+        """The same, found out where it is not known."""
 
     def numbers_of(self, epoch: int, shards: NDArray[np.int64], records: NDArray[np.int64]) -> NDArray[np.int64]:
         """The numbers of records of shards in an epoch."""
@@ -73,6 +76,8 @@ class FixedShards:
 
     def counts(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:  # noqa: ARG002 - all have the same
         return self._records[shards]
+
+    known_counts = counts
 
     def numbers_of(self, epoch: int, shards: NDArray[np.int64], records: NDArray[np.int64]) -> NDArray[np.int64]:  # noqa: ARG002
         numbers: NDArray[np.int64] = self._starts[shards] + records
@@ -134,10 +139,14 @@ class ShardOrder:
         """Ask for the sizes of groups until that of the position is among them."""
         while not self._ends.size or position >= self._ends[-1]:
             known, end = len(self._counts), int(self._ends[-1]) if self._ends.size else 0
-            missing = max(1, (position - end) * known // end) if end else 1  # by their mean size so far
-            missing = min(missing, self.groups - known % self.groups)
-            asked = [self.shards_of(group) for group in range(known, known + missing)]
-            counts = self.data.counts(asked[0][0], np.concatenate([shards for _, shards in asked]))
+            asked = [self.shards_of(known)]
+            epoch, shards = asked[0]
+            counts = self.data.known_counts(epoch, shards)
+            if (counts < 0).any():
+                missing = max(1, (position - end) * known // end) if end else 1  # by their mean size so far
+                missing = min(missing, self.groups - known % self.groups)
+                asked = [self.shards_of(group) for group in range(known, known + missing)]
+                counts = self.data.counts(epoch, np.concatenate([shards for _, shards in asked]))
             self._counts += np.split(counts, np.cumsum([len(shards) for _, shards in asked])[:-1])
             self._ends = np.append(self._ends, end + np.cumsum([part.sum() for part in self._counts[known:]]))
 

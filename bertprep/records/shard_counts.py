@@ -35,8 +35,8 @@ class ShardCounts:
     """The counts of the shards of one split under one key; any thread may ask and tell."""
 
     def __init__(self, folder: Path, key: str, shards: int) -> None:
-        self._places = _places(folder, key)
-        self._key, self._shards = key, shards
+        self._path, self._key, self._shards = folder / f"{COUNTS}.{key[:16]}", key, shards
+        self._places = _places(self._path)
         self._lock = threading.Lock()
         self._counts = np.full((0, shards), _UNKNOWN, np.int32)
         self._is_kept = True
@@ -67,7 +67,7 @@ class ShardCounts:
                     with contextlib.suppress(OSError):
                         path.unlink(missing_ok=True)
                 raise BertprepError(
-                    f"{self._places[0]}: says that shard {shard} gives {known:,} examples in epoch {epoch}, it gives "
+                    f"{self._path}: says that shard {shard} gives {known:,} examples in epoch {epoch}, it gives "
                     f"{count:,}; the table is removed, run the same command again"
                 )
             self._counts[epoch, shard] = count
@@ -106,7 +106,9 @@ class ShardCounts:
             return None
 
 
-def _places(folder: Path, key: str) -> list[Path]:
-    name = f"{COUNTS}.{key[:16]}"
-    own = [] if isinstance(folder, ObjectPath) else [folder / name]
-    return [*own, kept_about(folder.absolute() / name)]
+def _places(path: Path) -> list[Path]:
+    """Where a table can be: there, and in this user's cache, where there is a place for one."""
+    places = [] if isinstance(path, ObjectPath) else [path]
+    with contextlib.suppress(BertprepError):
+        places.append(kept_about(path.absolute()))
+    return places

@@ -31,6 +31,7 @@ from bertprep.files.places import local_copy, open_head
 from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.instances.vocabulary import MOST_TOKENS, Vocabulary
 from bertprep.records.writer import WrittenFile
+from bertprep.workspace.manifest import Manifest
 
 MAGIC = b"MMIDIDX\0\0"
 _HEADER = np.dtype([("magic", "S9"), ("version", "<u8"), ("code", "u1"), ("sequences", "<u8"), ("indices", "<u8")])
@@ -70,6 +71,17 @@ class TokenShard:
     bin: Path
     text: dict[str, Any] | None = None
     sums: dict[TokenFile, str] | None = None
+
+    @classmethod
+    def of(cls, folder: Path, name: str, manifest: Manifest | None) -> TokenShard:
+        """The token shard with this .bin, relative to the folder, and what the folder's manifest, if it has one, says of it."""
+        files = token_files(Path(name))
+        facts = manifest.files if manifest else {}
+        if not facts.keys() >= {path.as_posix() for path in files.values()}:
+            return cls(folder / name)
+        return cls(
+            folder / name, facts[name].get("text"), {each: facts[path.as_posix()]["sha256"] for each, path in files.items()}
+        )
 
     def read(self, vocabulary: Vocabulary, *, pairs: bool = True) -> TokenizedShard:
         """The tokens, to make `pairs` of sentences of or not; raises as `read_token_shard` and `check_sentences` do."""
@@ -139,7 +151,7 @@ def read_token_shard(
     if len(documents) < 2:
         raise BertprepError(f"{bin_path}: holds no document; expected at least one with a token")
     if vocabulary:
-        _check_tokens(bin_path, tokens, vocabulary)
+        _check_ids(bin_path, tokens, vocabulary)
     return TokenizedShard(
         tokens=tokens,
         sentence_starts=np.concatenate([[0], np.cumsum(lengths[held], dtype=np.int64)]),
@@ -149,12 +161,17 @@ def read_token_shard(
     )
 
 
+def has_sentences(shard: TokenizedShard) -> bool:
+    """Whether a document has more than one sequence."""
+    return shard.sentences > shard.documents
+
+
 def check_sentences(path: Path, shard: TokenizedShard) -> None:
     """Raise `UsageError` where each document of a token shard of unknown origin is one sequence, so that no pairs can be made.
 
     Text of one-sentence documents gives the same; so ask only of token shards whose manifest does not tell what a sequence is.
     """
-    if shard.sentences == shard.documents:
+    if not has_sentences(shard):
         raise UsageError(
             f"{path}: has no sentences: each of its {shard.documents:,} documents is one sequence, and pairs need more; "
             "make it with --split-sentences (of Megatron's preprocess_data) or bertprep tokenize, or take --pairs none"
@@ -273,7 +290,12 @@ def _check_sum(path: Path, expected: str | None, *parts: bytearray) -> None:
         )
 
 
-def _check_tokens(path: Path, tokens: NDArray[np.int32], vocabulary: Vocabulary) -> None:
+def check_tokens(path: Path, shard: TokenizedShard, vocabulary: Vocabulary) -> None:
+    """Raise `BertprepError` where a token is not one that text gives with this vocabulary."""
+    _check_ids(path, shard.tokens, vocabulary)
+
+
+def _check_ids(path: Path, tokens: NDArray[np.int32], vocabulary: Vocabulary) -> None:
     """Raise where a token is not of the vocabulary, or one that stands between sentences or for a masked token."""
     if (most := int(tokens.max(axis=0))) >= len(vocabulary):
         raise BertprepError(

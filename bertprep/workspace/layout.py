@@ -223,6 +223,6 @@ def text_shard(split: str, corpus: str, shard: int) -> str:
     return f"{split}/{corpus}_{split}_{shard:05d}.txt"
 
 
-def token_shard(split: str, corpus: str, shard: int, end: str) -> str:
+def token_shard_name(split: str, corpus: str, shard: int, end: str) -> str:
     """The name of one file of a token shard, which ends in "bin" or "idx"."""
     return f"{corpus}_{split}_{shard:05d}.{end}"
