@@ -29,7 +29,7 @@ from trainer.data import (
 )
 from trainer.engines import Engine, Machine, choose_engine
 from trainer.model_config import PRESETS
-from trainer.phases import Entry, PhaseOptions, check_learning, make_phases, read_phases
+from trainer.phases import RECORDS, Entry, PhaseOptions, check_learning, make_phases, read_phases
 from trainer.settings import EngineSettings, LiveSettings, OptimizerSettings, Phase, RunSettings
 from trainer.start import describe_engine, describe_model, describe_phase, start
 from trainer.tasks.pretraining import MASKED_LM, pretraining_on
@@ -199,6 +199,11 @@ def _holds_tokens(path: Path) -> bool:
 
 def _live_settings(phase: Entry, options: PretrainOptions, namespace: argparse.Namespace, tokens: DataSet) -> LiveSettings:
     """How the examples of a phase are made of token shards."""
+    if namespace.shuffle == RECORDS:
+        raise UsageError(
+            f"--shuffle {RECORDS}: {tokens.folder} holds token shards, of which some are in memory at a time; leave it out, "
+            "and give --shuffle-shards a higher number for a wider shuffle"
+        )
     asked = read_options(ExampleOptions, namespace)
     instances = read_options(
         InstanceSettings, namespace, seq=phase.get("seq", DEFAULT_SEQ), pred=phase.get("pred", InstanceSettings.pred),

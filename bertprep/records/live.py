@@ -39,7 +39,7 @@ from bertprep.instances import Instances, generate_instances
 from bertprep.kernels.numbers import LIVE_WIDTH
 from bertprep.progress import SILENT, Reporter
 from bertprep.records.columns import Columns, to_columns
-from bertprep.records.data_sets import DataSet, find_token_shards, load_vocabulary_of, token_shard
+from bertprep.records.data_sets import DataSet, find_token_shards, load_vocabulary_of
 from bertprep.records.examples import Examples, Shape, kind_made_with
 from bertprep.records.order import ShardOrder
 from bertprep.records.record_dataset import RecordBatch, Row
@@ -321,7 +321,9 @@ class LiveExamples:
             self._ahead.wait(groups.pop())
         else:
             with (
-                self._reporter.progress(f"count the examples of epoch {seeded}", len(missing)) as shown,
+                self._reporter.progress(
+                    f"count the examples of epoch {seeded}", len(missing), enabled=len(missing) > self.shuffle_shards
+                ) as shown,
                 ThreadPoolExecutor(pool.default_workers()) as threads,
             ):
                 for count in threads.map(lambda key: len(self._make(key)), self._key_of(epoch, missing).tolist()):
@@ -359,7 +361,8 @@ def shards_of(data_set: DataSet, split: str) -> tuple[TokenShard, ...]:
     found = data_set.paths(split)
     if not found:
         raise UsageError(f"{data_set.folder}: has no {split} split of token shards; name a folder that has it")
-    return tuple(token_shard(data_set, str(path.relative_to(data_set.folder))) for path in found)
+    names = (str(path.relative_to(data_set.folder)) for path in found)
+    return tuple(TokenShard.of(data_set.folder, name, data_set.manifest) for name in names)
 
 
 def is_cased(data_set: DataSet) -> bool:
