@@ -1,4 +1,4 @@
-"""The processes of a run on several hosts, by --hosts or by the TF_CONFIG that TensorFlow reads; OneFlow has a launcher instead."""
+"""The processes of a run on several hosts, by --hosts or by the TF_CONFIG that TensorFlow reads; OneFlow has a launcher."""
 
 from __future__ import annotations
 

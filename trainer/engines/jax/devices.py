@@ -122,7 +122,7 @@ def _find_attention_fault(device: Any, processor: Processor) -> str:
     try:
         with quiet(), jax.default_device(device):
             jax.jit(jax.grad(attend))(jnp.ones((1, 64, 1, 64), jnp.bfloat16), jnp.full(1, 64, jnp.int32)).block_until_ready()
-    except Exception as error:  # noqa: BLE001 - of many kinds, from cuDNN, XLA and JAX; without it a run is only slower
+    except Exception as error:  # of many kinds, from cuDNN, XLA and JAX; without it a run is only slower
         return (str(error).splitlines() or [repr(error)])[0][:200]
     return ""
 

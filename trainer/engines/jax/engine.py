@@ -191,7 +191,7 @@ class JaxEngine(Engine):
         return self._send({name: array.reshape(accumulation, -1, *array.shape[1:]) for name, array in arrays.items()})
 
     def _check_masks(self, masks: NDArray[np.int32]) -> None:
-        """cuDNN is told the length of each sequence instead of its mask."""
+        """Raise where a mask is more than a length, which is what cuDNN is told instead."""
         if (with_gap := np.flatnonzero((masks[:, 1:] > masks[:, :-1]).any(axis=1))).size:
             raise BertprepError(
                 f"row {with_gap[0]} of a batch: its input_mask has a 1 after a 0; fused attention takes masks whose ones come "

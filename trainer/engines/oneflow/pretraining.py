@@ -39,10 +39,10 @@ def loss(sums: Sequence[Tensor], loss_weights: Sequence[Tensor]) -> Tensor:
 
 def to_sums(sums: Sequence[float], totals: Sequence[float]) -> PretrainingSums | MaskedLmSums:
     weight, sequences = totals
-    masked_lm_loss, masked_lm_correct, *of_next_sentence = sums
-    if not of_next_sentence:
+    if len(sums) == _MASKED_LM_SUMS:
+        masked_lm_loss, masked_lm_correct = sums
         return MaskedLmSums(masked_lm_loss, masked_lm_correct, weight, sequences)
-    next_sentence_loss, next_sentence_correct = of_next_sentence
+    masked_lm_loss, masked_lm_correct, next_sentence_loss, next_sentence_correct = sums
     return PretrainingSums(masked_lm_loss, masked_lm_correct, weight, next_sentence_loss, next_sentence_correct, sequences)
 
 
