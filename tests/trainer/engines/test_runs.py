@@ -57,7 +57,8 @@ def test_two_processes_are_as_one(engine: str, workdir: Path, tmp_path: Path) ->
 
 @on_each_engine
 def test_the_death_of_a_process_is_a_line_in_the_other(engine: str, workdir: Path, tmp_path: Path) -> None:
-    runs = start_two(workdir, tmp_path / "out", "--engine", engine, "--steps", "100000")
+    options = ["--no-dropout", "--batch-size", "4", "--accumulate", "2"]  # as above, since that is compiled
+    runs = start_two(workdir, tmp_path / "out", "--engine", engine, *options, "--steps", "100000")
     log = tmp_path / "out" / "log.jsonl"
     wait_for(lambda: log.exists() and len(log.read_bytes().splitlines()) > 3, runs[0])
     os.killpg(runs[1].pid, signal.SIGKILL)
