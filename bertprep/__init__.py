@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bertprep.commands.report import report as report
     from bertprep.commands.shard import shard as shard
     from bertprep.commands.task_records import create_task as create_task
+    from bertprep.commands.tokenize import tokenize as tokenize
     from bertprep.commands.validate import validate as validate
     from bertprep.commands.vocab import train_vocabulary_of as train_vocabulary_of
     from bertprep.config import Dialect as Dialect
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from bertprep.errors import UsageError as UsageError
     from bertprep.instances import load_vocabulary as load_vocabulary
     from bertprep.records.hugging_face import load_dataset as load_dataset
+    from bertprep.records.live import LiveExamples as LiveExamples
     from bertprep.records.record_dataset import RecordDataset as RecordDataset
 
 __version__ = "0.2.0"
@@ -42,6 +44,7 @@ _HOME = {
     "Dialect": "bertprep.config",
     "GlueSettings": "bertprep.config",
     "InstanceSettings": "bertprep.config",
+    "LiveExamples": "bertprep.records.live",
     "RecordDataset": "bertprep.records.record_dataset",
     "ShardSettings": "bertprep.config",
     "SquadSettings": "bertprep.config",
@@ -56,6 +59,7 @@ _HOME = {
     "push": "bertprep.commands.push",
     "report": "bertprep.commands.report",
     "shard": "bertprep.commands.shard",
+    "tokenize": "bertprep.commands.tokenize",
     "train_vocabulary_of": "bertprep.commands.vocab",
     "validate": "bertprep.commands.validate",
 }

@@ -17,6 +17,7 @@ COMMANDS = {
     "download": "fetch corpora, tasks, weights and vocabularies into the workspace; resumes",
     "shard": "text -> text shards: one sentence per line, documents spread over shards, a test split",
     "vocab": "train a vocabulary",
+    "tokenize": "text shards -> token shards: the tokens of each sentence, in the layout that Megatron reads",
     "create": "text shards, or the files of SQuAD and GLUE -> TFRecord, OFRecord, Arrow or Parquet files",
     "plan": "forecast the output and cost of create on this machine, and what a training run makes of it",
     "convert": "records -> another format or dialect, or more or fewer files; lossless",

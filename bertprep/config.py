@@ -7,8 +7,9 @@ files. What does not change the bytes (workers, folders) is an argument of the f
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from enum import Enum
+from typing import Any
 
 from bertprep.errors import UsageError
 from bertprep.options import check_options, option
@@ -50,6 +51,7 @@ class RecordFormat(str, Enum):
 RECORD_FORMATS = tuple(RecordFormat)
 DEFAULT_FORMATS = RecordFormat.TFRECORD, RecordFormat.OFRECORD
 """Those that are made where none is asked for."""
+PAIRS = NEXT_SENTENCE, UNPAIRED = ("next-sentence", "none")
 SPLITTERS = ("sentencex", "lines")
 ASSIGNMENTS = BALANCED, HASH = ("balanced", "hash")
 FEATURE_NAMES = GOOGLE, TF2 = ("google", "tf2")
@@ -85,12 +87,12 @@ class ShardSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceSettings:
-    """How text shards become masked-LM instances: the flags of Google's `create_pretraining_data.py`.
+    """How text shards become masked-LM instances: the flags of Google's `create_pretraining_data.py`, and `pairs`.
 
     Only `dupe` differs from Google's default (10): 5 is what NVIDIA's recipes for the two-phase pretraining use.
     """
 
-    seq: int = option(128, "sequence length in tokens, with [CLS] and two [SEP] (max_seq_length)", least=8, most=65_535)
+    seq: int = option(128, "sequence length in tokens, with [CLS] and each [SEP] (max_seq_length)", least=8, most=65_535)
     pred: int = option(20, "maximum number of masked tokens in a sequence (max_predictions_per_seq)", least=1)
     # 5 and 10 are usual; the bound keeps the number of instances within its counters
     dupe: int = option(
@@ -104,14 +106,39 @@ class InstanceSettings:
     one_seed: bool = option(False, "give every shard the same seed, as NVIDIA's tool does")
     whole_word: bool = option(False, "mask whole words (do_whole_word_mask)")
     cased: bool = option(False, "keep upper case and accents, for a cased vocabulary (do_lower_case=False)")
+    pairs: str = option(
+        NEXT_SENTENCE, "next-sentence, as BERT: two segments, and whether the second follows the first; or none, as RoBERTa: "
+        "full sentences up to the length, across documents, without such a label",
+        choices=PAIRS,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check_options(self)
-        if self.pred > self.seq - 3:
+        if self.pred > self.longest:
             raise UsageError(
-                f"--pred {self.pred}: must be at least 1 and at most {self.seq - 3}, "
-                f"the {self.seq} tokens of a sequence less [CLS] and two [SEP]"
+                f"--pred {self.pred}: must be at least 1 and at most {self.longest}, "
+                f"the {self.seq} tokens of a sequence less [CLS] and {'two ' if self.has_pairs else ''}[SEP]"
             )
+        if not self.has_pairs and self.short_seq_prob != InstanceSettings.short_seq_prob:
+            raise UsageError(
+                f"--short-seq-prob {self.short_seq_prob:g}: is for sentence pairs; with --pairs none every sequence is as long "
+                "as its sentences allow, leave it out"
+            )
+
+    @property
+    def has_pairs(self) -> bool:
+        return self.pairs == NEXT_SENTENCE
+
+    @property
+    def longest(self) -> int:
+        """How many tokens of text a sequence can hold, all but [CLS] and the two [SEP] of a pair, or one."""
+        return self.seq - (3 if self.has_pairs else 2)
+
+    @property
+    def made_with(self) -> dict[str, Any]:
+        """What a manifest records: `pairs` only where it is not the default, and only settings that have an effect."""
+        without = "pairs" if self.has_pairs else "short_seq_prob"
+        return {name: value for name, value in asdict(self).items() if name != without}
 
     def shard_seed(self, shard: int) -> int:
         """The seed of shard number `shard`."""

@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
@@ -28,8 +29,9 @@ import zstandard
 from bertprep.commands.validate import validate
 from bertprep.errors import BertprepError
 from bertprep.files import archives
-from bertprep.instances import Tokenizer, load_vocabulary
+from bertprep.instances import Tokenizer, Vocabulary, generate_instances, load_vocabulary
 from bertprep.records.data_sets import find_records
+from bertprep.records.token_shards import read_token_shard
 from bertprep.sources.formatting import DUMP, READERS, SourceFile
 from bertprep.sources.streams import open_stream
 from bertprep.sources.tasks.squad import write_squad
@@ -150,6 +152,53 @@ def damage_parquet(content: bytes, rng: random.Random) -> bytes:
     return bytes(changed)
 
 
+def damage_index(content: bytes, rng: random.Random) -> bytes:
+    """Of a .bin after its .idx: numbers of the index replaced, that of the type among them; or anything anywhere."""
+    if rng.random() < 0.4:
+        return damage(content, rng)
+    changed = bytearray(content)
+    for _ in range(rng.choice((1, 1, 2))):
+        at = rng.choice((9, 17, 18, 26, 34 + 4 * rng.randrange(len(content) // 4 - 10)))
+        size = {9: 8, 17: 1, 18: 8, 26: 8}.get(at, rng.choice((4, 8)))
+        changed[at : at + size] = rng.choice((*_EDGE_COUNTS, rng.randrange(256))).to_bytes(8, "little")[:size]
+    return bytes(changed)
+
+
+_EDGE_COUNTS = (0, 1, 2, 3, 8, 9, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63, 2**64 - 1)
+
+
+def _token_shards() -> Iterator[bytes]:
+    """The .idx and the .bin of small token shards, one after the other."""
+    for name in ("uint16", "int32", "multimodal"):
+        yield b"".join((GOLDEN / "token_shards" / f"{name}.{end}").read_bytes() for end in ("idx", "bin"))
+
+
+def _read_tokens(folder: Path, content: bytes, rng: random.Random) -> None:
+    """Read a token shard, make records of what is read, and validate it."""
+    sizes = {name: (GOLDEN / "token_shards" / f"{name}.idx").stat().st_size for name in ("uint16", "multimodal")}
+    at = sizes[rng.choice(("uint16", "uint16", "multimodal"))] if content else 0
+    (folder / "x.idx").write_bytes(content[:at])
+    (folder / "x.bin").write_bytes(content[at:])
+    vocabulary = _golden_vocabulary()
+    try:
+        shard = read_token_shard(folder / "x.bin", vocabulary)
+    except BertprepError:
+        if content.startswith(b"MMIDIDX\0\0"):
+            (outcome,) = validate([folder / "x.bin"], vocab=vocabulary.path, workers=1)
+            assert outcome.errors, "refused when read, and nothing found"
+        raise
+    starts = shard.sentence_starts
+    assert (starts[0], starts[-1], shard.document_starts[-1]) == (0, len(shard.tokens), shard.sentences)
+    assert (np.diff(starts) > 0).all()
+    assert (np.diff(shard.document_starts) > 0).all()
+    assert len(generate_instances(shard, vocabulary, SETTINGS, seed=1))
+
+
+@cache
+def _golden_vocabulary() -> Vocabulary:
+    return load_vocabulary(GOLDEN / "vocab.txt")
+
+
 def _packed(inside: Damage, packing: str) -> Damage:
     """Damage to what is packed or to the packed file; now and then of several members, or one without end."""
     pack = PACK[packing]
@@ -181,6 +230,7 @@ def make_kinds(targets: list[Target], folder: Path) -> dict[str, Kind]:
         "manifest": Kind(((data_set / MANIFEST).read_bytes(),), damage_json, _read_manifest(data_set)),
         "journal": Kind((_journal_of(data_set),), damage_json_lines, _read_journal(data_set)),
         "listing": Kind((_LISTING,), damage_json, _read_listing),
+        "tokens": Kind(tuple(_token_shards()), damage_index, _read_tokens),
     }
     for name, content, damaging, file, reader in (
         ("text", _TEXT, damage, "a.txt", "text"),

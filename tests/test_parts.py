@@ -34,6 +34,7 @@ CLEANED = ["shard", "--input", "../lines", "--splitter", "lines", "--shards", "9
 SETTINGS = ["--dupe", "1", "--seq", "32", "--pred", "5"]
 CREATE = ["create", *SETTINGS, "--vocab-size", "400", "--format", "tfrecord,arrow", *WORKDIR]
 TEXTS = [f"../text/text_{number}.txt" for number in range(10)]
+TOKENIZE = ["tokenize", "--vocab-size", "400", *WORKDIR]
 FILES = ["create", *SETTINGS, "--input", *TEXTS, "--output", "records", "--vocab", str(GOLDEN / "vocab.txt"), "--workers", "1"]
 CONVERT = ["convert", "records/tfrecord", "converted", "--to", "arrow", "--shards", "11", "--workers", "1"]
 TASK = [
@@ -57,6 +58,7 @@ RUNS = {
     "shard-json-lines": (CLEANED, []),
     "create": (CREATE, [SHARD]),
     "create-of-files": (FILES, []),
+    "tokenize": (TOKENIZE, [SHARD]),
     "convert": (CONVERT, [FILES]),
     "task": (TASK, []),
 }

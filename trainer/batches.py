@@ -1,8 +1,7 @@
 """Records to the batch of step n, for any engine: a pure function of the data, the seed, the step and the global batch.
 
     position   step * global batch + row: how many records came before, over all epochs
-    epoch      position // records
-    number     permute(position % records), the order of that epoch (trainer.permutation)
+    number     of the record at that position, by an order that is another in each epoch (bertprep.records.order)
 
 So every record comes once in each epoch, and an epoch that does not end with a batch is continued by the next one, in the same
 batch: nothing is dropped, and the step is all that a checkpoint need hold of the position in the data. The rows of a global
@@ -15,6 +14,8 @@ training are two such sequences: each begins at step 0.
         with batches.from_step(1000) as ready:
             for examples in ready:  # 32 records, valid until the next
                 ...
+
+Examples that are made of token shards (`LiveExamples`) are read as records are; theirs is the order of groups of shards.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError
 from bertprep.records import Examples
-from bertprep.records.record_set import BadRecordError, RecordSet, blank
+from bertprep.records.live import LiveExamples
+from bertprep.records.order import FixedShards, Order, RecordOrder, ShardOrder
+from bertprep.records.record_set import BadRecordError, Records, RecordSet, blank
 from bertprep.workspace.layout import TEST, TRAINING
 from trainer.engines import Engine
-from trainer.permutation import permute
 from trainer.prefetch import ReadyBatches
 from trainer.settings import Phase, RunSettings
 
@@ -73,8 +75,12 @@ class TrainingBatches:
     Up to `skip_bad` bad records of a step's rows are replaced, and listed by `take_bad`; one more is raised.
     """
 
-    def __init__(self, records: RecordSet, batch: GlobalBatch, *, seed: int, skip_bad: int = 0) -> None:
-        self.records, self.batch, self.seed, self.skip_bad = records, batch, seed, skip_bad
+    def __init__(
+        self, records: Records, batch: GlobalBatch, *, seed: int, skip_bad: int = 0, order: Order | None = None
+    ) -> None:
+        """The order is that of all records permuted together with `seed`, unless another is given."""
+        self.records, self.batch, self.skip_bad = records, batch, skip_bad
+        self.order: Order = order or RecordOrder(len(records), seed)
         self._bad: dict[int, list[BadRecordError]] = {}  # by the step that met them
         self._latest = (-1, np.empty((0, 0), np.int64))  # a first step, and the numbers of the steps from it on
 
@@ -92,12 +98,7 @@ class TrainingBatches:
     def _numbers_from(self, first: int, steps: int) -> NDArray[np.int64]:
         """(steps, rows of this rank): the numbers of the records of consecutive steps."""
         positions = np.arange(first, first + steps)[:, None] * self.batch.size + _array(self.batch.rows)
-        epochs, offsets = np.divmod(positions, len(self.records))
-        numbers = np.empty_like(offsets)
-        for epoch in range(int(epochs[0, 0]), int(epochs[-1, -1]) + 1):
-            of_epoch = epochs == epoch
-            numbers[of_epoch] = permute(offsets[of_epoch], len(self.records), seed=self.seed, epoch=epoch)
-        return numbers
+        return self.order.numbers(positions)
 
     def places(self, step: int) -> list[tuple[Path, int]]:
         """The file of each of this rank's records at `step`, and its number in it: what to look at where a loss goes wrong."""
@@ -147,7 +148,7 @@ class EvaluationBatches:
     same evaluation.
     """
 
-    def __init__(self, records: RecordSet, batch: GlobalBatch, *, most: int = 0) -> None:
+    def __init__(self, records: Records, batch: GlobalBatch, *, most: int = 0) -> None:
         self.records, self.batch = records, batch
         self.sequences = min(most or len(records), len(records))
         self.bad: list[BadRecordError] = []
@@ -183,16 +184,23 @@ class EvaluationBatches:
 class PhaseData:
     """The data of a phase; `batch` is its global batch and this rank's rows of it."""
 
-    def __init__(self, settings: RunSettings, phase: Phase, engine: Engine, records: RecordSet, test: RecordSet | None) -> None:
+    def __init__(self, settings: RunSettings, phase: Phase, engine: Engine, records: Records, test: Records | None) -> None:
         self.phase, self.records, self.test = phase, records, test
         self._settings, self._engine = settings, engine
         size = phase.batch_size * engine.devices * phase.accumulation
         self.batch = GlobalBatch(size, engine.data_world_size, engine.data_rank)
-        self.batches = TrainingBatches(records, self.batch, seed=settings.seed, skip_bad=settings.skip_bad_records)
+        self.order = order_of(records, phase, seed=settings.seed)
+        self.batches = self.batches_of(self.batch)
         task = settings.task
         # At the start, which reads the labels or questions: a run must not end at its first evaluation for them
-        self.scorer = task.scorer(phase.data[0], test) if test is not None and task.is_scored else None
+        self.scorer = task.scorer(phase.data[0], test) if isinstance(test, RecordSet) and task.is_scored else None
         self.flops = size * settings.task.flops(settings.model, seq=records.seq, pred=records.pred)  # of a step
+
+    def batches_of(self, batch: GlobalBatch) -> TrainingBatches:
+        """The batches of the phase for some ranks."""
+        return TrainingBatches(
+            self.records, batch, seed=self._settings.seed, skip_bad=self._settings.skip_bad_records, order=self.order
+        )
 
     @property
     def evaluation_batches(self) -> EvaluationBatches:
@@ -225,14 +233,29 @@ class PhaseData:
 @contextmanager
 def open_phase(settings: RunSettings, phase: Phase, engine: Engine) -> Iterator[PhaseData]:
     """The records of a phase, open while the block lasts."""
-    task, model = settings.task, settings.model
     with ExitStack() as opened:
-        records = opened.enter_context(task.open_records(phase.data, TRAINING, model))
-        test = opened.enter_context(task.open_records(phase.data, TEST, model)) if phase.has_test else None
+        records = opened.enter_context(open_split(settings, phase, TRAINING))
+        test = opened.enter_context(open_split(settings, phase, TEST)) if phase.has_test else None
         yield PhaseData(settings, phase, engine, records, test)
 
 
-def empty_for(records: RecordSet, count: int) -> Examples:
+def open_split(settings: RunSettings, phase: Phase, split: str) -> Records:
+    """The records of a split, or the examples that are made of its token shards."""
+    if phase.live is None:
+        return settings.task.open_records(phase.data, split, settings.model)
+    return phase.live.open(phase.data, split, seed=settings.seed, shuffle_shards=phase.shuffle_shards)
+
+
+def order_of(records: Records, phase: Phase, *, seed: int) -> Order | None:
+    """The order of a phase's records, where it is not that of all permuted together."""
+    if isinstance(records, LiveExamples):
+        return records.order
+    if phase.shuffle_shards and isinstance(records, RecordSet):
+        return ShardOrder(FixedShards(records.file_records), seed=seed, group=phase.shuffle_shards)
+    return None
+
+
+def empty_for(records: Records, count: int) -> Examples:
     """Arrays for `count` records of a set, to be read into."""
     return records.kind.empty(count, seq=records.seq, pred=records.pred)
 

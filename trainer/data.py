@@ -6,19 +6,20 @@ Records go together when they share a vocabulary, by its sha256 and by whether i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
-from bertprep.records import Examples, PretrainingExamples
-from bertprep.records.data_sets import DataSet, find_training_records, search
+from bertprep.records import Examples, MaskedExamples, PretrainingExamples
+from bertprep.records.data_sets import DataSet, find_token_shards, find_training_records, search
 from bertprep.records.record_set import RecordSet
-from bertprep.workspace.layout import MANIFEST, TEST, VOCABULARY
-from bertprep.workspace.manifest import RECORDS, TASK_RECORDS, sha256_of_vocabulary, tokens_of_vocabulary
+from bertprep.workspace.layout import MANIFEST, TEST, TOKENS, TRAINING, VOCABULARY
+from bertprep.workspace.manifest import RECORDS, TASK_RECORDS, TOKEN_SHARDS, sha256_of_vocabulary, tokens_of_vocabulary
 from trainer.model_config import PRESETS, ModelConfig
+from trainer.settings import LiveSettings
 
 DEFAULT_SEQ = 128
 _PREFERRED = RecordFormat.OFRECORD, RecordFormat.TFRECORD, RecordFormat.ARROW, RecordFormat.PARQUET
@@ -39,7 +40,9 @@ class Data:
     vocabulary_sha256: str | None = None
     cased: bool | None = None
     choice: str = ""  # how the folder was chosen, for people
+    kind: type[Examples] = PretrainingExamples
     notes: tuple[str, ...] = ()  # on files that are passed over, for people
+    live: LiveSettings | None = None  # for token shards; `records` are then the examples of epoch 0
 
     def describe(self) -> str:
         """One line: where, how many, of which shape."""
@@ -47,8 +50,14 @@ class Data:
         choice = f" ({self.choice})" if self.choice else ""
         test = "" if self.has_test else ", no test split"
         shape = f"{self.seq}/{self.pred}, {self.format}" if self.pred else f"{self.seq} tokens, {self.format}"
-        found = f"{self.folders[0]}{others}{choice}: {self.records:,} training records of {shape}{test}"
+        what = f"training records of {shape}" if self.live is None else self._describe_live(self.live)
+        found = f"{self.folders[0]}{others}{choice}: {self.records:,} {what}{test}"
         return "; ".join((found, *self.notes))
+
+    def _describe_live(self, live: LiveSettings) -> str:
+        passes = f"an epoch is {live.instances.dupe:,} passes over the documents, "
+        drawn = "as the first" if live.repeat_epochs else "each drawn anew"
+        return f"training examples of {self.seq}/{self.pred}, made of token shards as they are read; {passes}{drawn}"
 
 
 def find_data(
@@ -85,6 +94,48 @@ def _newest(found: Sequence[DataSet]) -> DataSet:
 
 def _without_format(folder: Path) -> list[str]:
     return [part for part in folder.parts if part not in RECORD_FORMATS]
+
+
+def find_tokens(workdir: Path, live: Callable[[DataSet], LiveSettings]) -> Data:
+    """The newest finished token shards of a workspace; `live` gives the settings of the examples that are made of them."""
+    found = [each for each in search(workdir) if each.kind == TOKEN_SHARDS and each.manifest and not each.is_unfinished]
+    if not found:
+        raise UsageError(
+            f"{workdir}: has no finished token shards; bertprep tokenize --workdir {workdir} makes them, --data names others"
+        )
+    newest = _newest(found)
+    among = f"the newest of {len(found):,}" if len(found) > 1 else "the only token shards"
+    return replace(name_tokens([newest.folder], live), choice=f"{among} in {workdir}")
+
+
+def name_tokens(folders: Sequence[Path], live: Callable[[DataSet], LiveSettings]) -> Data:
+    """The token shards of folders, mixed; the examples of an epoch are counted, where that was not done before."""
+    sets = [find_token_shards([folder]) for folder in folders]
+    settings = live(sets[0])
+    cased = [each.manifest.made_with["cased"] if each.manifest else None for each in sets]
+    for other, its in zip(sets, cased, strict=True):
+        if its != cased[0]:
+            raise UsageError(f"{other.folder}: is {_case(its)}, {sets[0].folder} is {_case(cased[0])}; name one of them")
+    with settings.open(folders, TRAINING, seed=0, shuffle_shards=1) as examples:
+        return Data(
+            folders=tuple(folders),
+            format=TOKENS,
+            seq=examples.seq,
+            pred=examples.pred,
+            records=len(examples),
+            has_test=all(each.paths(TEST) for each in sets),
+            kind=examples.shape.kind,
+            vocabulary=examples.vocabulary.path,
+            vocabulary_size=len(examples.vocabulary),
+            vocabulary_sha256=examples.vocabulary.sha256,
+            cased=cased[0],
+            notes=tuple(note for each in sets for note in each.notes),
+            live=settings,
+        )
+
+
+def _case(cased: bool | None) -> str:
+    return "of unknown case" if cased is None else "cased" if cased else "uncased"
 
 
 def find_task_data(workdir: Path, name: str, record_format: str | None, *, make: str) -> Data:
@@ -124,6 +175,8 @@ def name_data(
                 f"{part.folders[0]}: has records of {part.seq} tokens, asked for is {wanted}; "
                 f"name records of that length, or make them: bertprep create --seq {seq}"
             )
+        if part.kind is not parts[0].kind:
+            raise UsageError(_of_two_kinds(part, parts[0]))
         if part.pred != parts[0].pred:
             raise UsageError(
                 f"{part.folders[0]}: has {part.pred} predictions a record, {parts[0].folders[0]} has {parts[0].pred}; "
@@ -143,6 +196,19 @@ def name_data(
         records=sum(part.records for part in parts),
         notes=tuple(note for part in parts for note in part.notes),
         has_test=all(part.has_test for part in parts),
+    )
+
+
+def check_same_kind(phases: Sequence[Data]) -> None:
+    """Raise `UsageError` where some phases have sentence pairs and others have none: a model has one set of heads."""
+    if other := next((data for data in phases if data.kind is not phases[0].kind), None):
+        raise UsageError(_of_two_kinds(other, phases[0]))
+
+
+def _of_two_kinds(data: Data, first: Data) -> str:
+    return (
+        f"{data.folders[0]}: has {data.kind.title} records, {first.folders[0]} has {first.kind.title} records; a run has one "
+        "kind: make both with the same --pairs"
     )
 
 
@@ -204,7 +270,10 @@ def _read_folder(path: Path, record_format: str | None, vocabulary: Path | None,
     """What a folder holds; its records are counted by their index, which is made where it is missing."""
     data_set = find_training_records(path, (record_format,) if record_format else ())
     folder = data_set.folder if data_set.is_whole else path
-    with RecordSet([folder], kind=kind) as records:
+    is_pretraining = kind is PretrainingExamples  # of either kind
+    with RecordSet([folder], kind=None if is_pretraining else kind) as records:
+        if is_pretraining and not issubclass(records.kind, MaskedExamples):
+            raise records.is_of_another_kind(PretrainingExamples)
         return data_of(data_set, folder, records, vocabulary)
 
 
@@ -218,6 +287,7 @@ def data_of(data_set: DataSet, folder: Path, records: RecordSet, vocabulary: Pat
         pred=records.pred,
         records=len(records),
         has_test=bool(data_set.paths(TEST)),
+        kind=records.kind,
         vocabulary=vocabulary,
         vocabulary_size=size,
         vocabulary_sha256=sha256,

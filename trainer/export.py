@@ -27,7 +27,7 @@ from trainer import checkpoint
 from trainer.model_config import ModelConfig
 from trainer.tasks import Task
 from trainer.tasks.classification import Classification
-from trainer.tasks.pretraining import PRETRAINING
+from trainer.tasks.pretraining import MASKED_LM, PRETRAINING
 from trainer.tasks.registry import task_of_checkpoint
 from trainer.tasks.squad import Squad
 from trainer.weights import HUGGING_FACE_FILE, find_weights, take_weights
@@ -83,18 +83,20 @@ def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
             with atomic_file(unfinished / name) as made:
                 made.write(content)
     parameters = sum(value.size for value in weights.values())
-    reader = (
-        f"--init_checkpoint={target / GOOGLE_PREFIX}" if to == GOOGLE else f"{_CLASSES[task.name]}.from_pretrained reads it"
-    )
+    reader = f"--init_checkpoint={target / GOOGLE_PREFIX}" if to == GOOGLE else f"{_class_of(task)}.from_pretrained reads it"
     say(f"{target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
     say(f"  of {file}: step {saved.step:,}, {parameters:,} parameters; {reader}")
     if advice := _case_advice(to, is_cased):
         say(f"  {advice}")
 
 
+def _class_of(task: Task) -> str:
+    return "BertForMaskedLM" if task == MASKED_LM else _CLASSES[task.name]
+
+
 def _class_settings(task: Task) -> dict[str, Any]:
     """What a `config.json` says of the class, and of what its outputs mean."""
-    settings: dict[str, Any] = {"architectures": [_CLASSES[task.name]]}
+    settings: dict[str, Any] = {"architectures": [_class_of(task)]}
     if not isinstance(task, Classification):
         return settings
     if task.of.is_regression:

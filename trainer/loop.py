@@ -28,7 +28,7 @@ from bertprep.files.atomic import atomic_file
 from bertprep.progress import say
 from bertprep.workspace.layout import TEST, TRAINING
 from trainer import checkpoint
-from trainer.batches import GlobalBatch, PhaseData, TrainingBatches, open_phase
+from trainer.batches import GlobalBatch, PhaseData, open_phase
 from trainer.checkpoint import RunState
 from trainer.engines import Engine, steps_ahead
 from trainer.evaluation import evaluate
@@ -180,8 +180,8 @@ class _Run:
     def _explain_not_finite(self, step: Step, data: PhaseData) -> BertprepError:
         """What to look at after NaN or overflow that no loss scale cures; the records of the batch are listed in a file."""
         out, result = self.settings.out, step.result
-        whole = TrainingBatches(data.records, GlobalBatch(data.batch.size), seed=self.settings.seed)
-        places = [f"{path}: record {record}" for path, record in whole.places(step.number_in_phase - 1)]
+        whole = data.batches_of(GlobalBatch(data.batch.size)).places(step.number_in_phase - 1)
+        places = [f"{path}: record {record}" for path, record in whole]
         if self.engine.is_first:  # all ranks know the whole batch, and end here
             with atomic_file(out / BATCH_FILE) as file:
                 file.write(("\n".join(places) + "\n").encode())

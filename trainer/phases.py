@@ -19,6 +19,7 @@ from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.options import check_options, command_line, option
+from bertprep.records.live import DEFAULT_GROUP
 from bertprep.untrusted import COUNT, TEXTS, Rule, check_values, parse_json, read_bounded
 from trainer.data import Data
 from trainer.schedule import Schedule
@@ -27,8 +28,9 @@ from trainer.settings import Phase
 Entry = Mapping[str, Any]
 """What is asked of one phase: of `data`, `seq`, `steps` or `fraction`, and `_PER_PHASE`, those that are given."""
 SCHEDULES = ("google", "nvidia")
+SHUFFLES = RECORDS, SHARDS = ("records", "shards")
 _DEFAULTS = {"adam": ("google", 1e-4), "lamb": ("nvidia", 2e-3)}  # schedule and learning rate
-_PER_PHASE = ("batch_size", "accumulation", "learning_rate", "warmup_steps")
+_PER_PHASE = ("batch_size", "accumulation", "learning_rate", "warmup_steps", "pred")
 _WITH_A_POINT = Rule("a number with a point", lambda value: type(value) is float)
 _RULES = {  # what a phase file may say of a phase
     "data": Rule("a list of folders", lambda value: bool(value) and TEXTS.holds(value)),
@@ -39,6 +41,7 @@ _RULES = {  # what a phase file may say of a phase
     "accumulate": COUNT,
     "lr": _WITH_A_POINT,
     "warmup_steps": COUNT,
+    "pred": COUNT,
 }
 _OUR_NAMES = {"share": "fraction", "accumulate": "accumulation", "lr": "learning_rate"}
 
@@ -54,8 +57,8 @@ class PhaseOptions:
     seq: int | None = option(None, "length of a sequence in tokens (default: 128, or that of --data)", least=1)
     phases: str | None = option(
         None, "phases with data of their own: SEQ:FRACTION of the steps, as 128:0.9,512:0.1, or SEQ:STEPS, as 128:900,512:100, "
-        'or a .json file: a list of {"data", "seq", "steps" or "share", "batch_size", "accumulate", "lr", "warmup_steps"} '
-        "(default: one phase)",
+        'or a .json file: a list of {"data", "seq", "pred", "steps" or "share", "batch_size", "accumulate", "lr", '
+        '"warmup_steps"} (default: one phase)',
         metavar="SEQ:FRACTION,...|FILE",
     )  # fmt: skip
     steps: int | None = option(
@@ -75,12 +78,35 @@ class PhaseOptions:
     warmup_steps: tuple[int, ...] = option(
         (), "updates in which the learning rate rises (default: a tenth of the steps)", metavar="N[,N...]", separator=","
     )
+    pred: tuple[int, ...] = option(
+        (), "token shards: maximum number of masked tokens in a sequence (default: 20)", metavar="N[,N...]", separator=","
+    )
+    shuffle: str | None = option(
+        None, "what is permuted together in an epoch: all records, or those of some shards at a time, taken in permuted order "
+        "(default: records; of token shards shards)", choices=SHUFFLES,
+    )  # fmt: skip
+    shuffle_shards: int | None = option(
+        None,
+        f"how many shards at a time with --shuffle shards; their examples are in memory (default: {DEFAULT_GROUP})",
+        least=1,
+    )
     schedule: str | None = option(
         None, "how the learning rate decays (default: google with adam, nvidia with lamb)", choices=SCHEDULES
     )
 
     def __post_init__(self) -> None:
         check_options(self)
+        if self.shuffle == RECORDS and self.shuffle_shards is not None:
+            raise UsageError(f"--shuffle-shards {self.shuffle_shards}: is for --shuffle {SHARDS}, not {RECORDS}")
+
+    def shuffles_shards(self, data: Data) -> bool:
+        """Whether the records of some shards are permuted together, and not all."""
+        if data.live and self.shuffle == RECORDS:
+            raise UsageError(
+                f"--shuffle {RECORDS}: {data.folders[0]} holds token shards, of which some are in memory at a time; leave it "
+                "out, and give --shuffle-shards a higher number for a wider shuffle"
+            )
+        return data.live is not None or self.shuffle == SHARDS
 
     def entries(self, number: int) -> list[dict[str, Any]]:
         """What the options alone ask of each of `number` phases."""
@@ -180,7 +206,10 @@ def make_phases(
         cut = {name: entry[name] for name in ("batch_size", "accumulation") if name in entry}
         numbers = {"peak": peak, "steps": steps, "warmup_steps": warmup_steps}
         made = Schedule(**numbers) if schedule == "google" else Schedule.nvidia(optimizer, **numbers)
-        phases.append(Phase(data=of_phase.folders, seq=of_phase.seq, schedule=made, has_test=of_phase.has_test, **cut))
+        if options.shuffles_shards(of_phase):
+            cut["shuffle_shards"] = options.shuffle_shards or DEFAULT_GROUP
+        test = of_phase.has_test
+        phases.append(Phase(data=of_phase.folders, seq=of_phase.seq, schedule=made, has_test=test, live=of_phase.live, **cut))
     return tuple(phases)
 
 

@@ -75,11 +75,14 @@ class _Run:
         if "masked_lm_loss" not in last:
             metrics = ", ".join(f"{name} {_value(last, name):.4g}" for name in last if name in ("loss", *_scores(last)))
             return f"{self.label}: {where} after {last['step']:,} steps: {metrics}"
-        return (
+        masked_lm = (
             f"{self.label}: {where} after {last['step']:,} steps: masked-LM loss {_value(last, 'masked_lm_loss'):.2f} "
-            f"(accuracy {_value(last, 'masked_lm_accuracy'):.2f}), next sentence {_value(last, 'next_sentence_loss'):.2f} "
-            f"({_value(last, 'next_sentence_accuracy'):.2f})"
+            f"(accuracy {_value(last, 'masked_lm_accuracy'):.2f})"
         )
+        if "next_sentence_loss" not in last:
+            return masked_lm
+        accuracy = _value(last, "next_sentence_accuracy")
+        return f"{masked_lm}, next sentence {_value(last, 'next_sentence_loss'):.2f} ({accuracy:.2f})"
 
 
 def draw_losses(logs: Mapping[str, Path], picture: Path) -> None:
@@ -128,6 +131,8 @@ def make_figure(logs: Mapping[str, Path]) -> Figure:
 def _panels(runs: Sequence[_Run]) -> tuple[tuple[str, str], tuple[str, str]]:
     """What is drawn above and below, by its name in the log, and what the axis calls it."""
     entries = [entry for run in runs for entry in (*run.test, *run.training)]
+    if any("masked_lm_loss" in entry for entry in entries) and not any("next_sentence_loss" in entry for entry in entries):
+        return ("masked_lm_loss", "masked-LM loss (nats)"), ("masked_lm_accuracy", "masked-LM accuracy")
     if any("masked_lm_loss" in entry for entry in entries):
         return ("masked_lm_loss", "masked-LM loss (nats)"), ("next_sentence_loss", "next-sentence loss (nats)")
     score = next((name for entry in entries for name in _scores(entry)), "loss")

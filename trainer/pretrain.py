@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 
-from bertprep.config import RECORD_FORMATS
+from bertprep.config import RECORD_FORMATS, InstanceSettings
 from bertprep.errors import UsageError
 from bertprep.options import add_options, check_options, option, read_options
-from trainer.data import DEFAULT_SEQ, Data, check_fits_model, check_same_vocabulary, find_data, load_model, name_data
+from bertprep.records.data_sets import DataSet, find_data_sets, load_vocabulary_of
+from bertprep.records.live import is_cased
+from bertprep.workspace.layout import TOKENS
+from bertprep.workspace.manifest import TOKEN_SHARDS
+from trainer.data import (
+    DEFAULT_SEQ,
+    Data,
+    check_fits_model,
+    check_same_kind,
+    check_same_vocabulary,
+    find_data,
+    find_tokens,
+    load_model,
+    name_data,
+    name_tokens,
+)
 from trainer.engines import Engine, Machine, choose_engine
-from trainer.model_config import PRESETS, ModelConfig
+from trainer.model_config import PRESETS
 from trainer.phases import Entry, PhaseOptions, check_learning, make_phases, read_phases
-from trainer.settings import EngineSettings, OptimizerSettings, Phase, RunSettings
+from trainer.settings import EngineSettings, LiveSettings, OptimizerSettings, Phase, RunSettings
 from trainer.start import describe_engine, describe_model, describe_phase, start
-from trainer.tasks.pretraining import PRETRAINING
+from trainer.tasks.pretraining import MASKED_LM, pretraining_on
 from trainer.weights import find_weights
 
 
@@ -24,7 +40,10 @@ from trainer.weights import find_weights
 class PretrainOptions:
     """What is asked of a run beside its phases and the settings of its parts."""
 
-    format: str | None = option(None, "record format (default: that of the newest records)", choices=RECORD_FORMATS)
+    format: str | None = option(
+        None, "record format, or tokens, of which examples are made as they are read (default: that of the newest records)",
+        choices=(*RECORD_FORMATS, TOKENS),
+    )  # fmt: skip
     workdir: Path = option(Path("data"), "workspace", metavar="DIR")
     vocab: Path | None = option(None, "vocabulary (default: the vocab.txt beside the records)", metavar="FILE", urls=True)
     model: str | None = option(
@@ -44,6 +63,21 @@ class PretrainOptions:
         check_options(self)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExampleOptions:
+    """What is asked of the examples of token shards beside create's settings."""
+
+    data_seed: int = option(
+        InstanceSettings.seed, "random seed of the examples, create's --seed; that of the run is --seed", least=0
+    )
+    repeat_epochs: bool = option(False, "make the same examples in every epoch, as records are (default: draw them anew)")
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+_NOT_ASKED = ("seq", "pred", "seed", "cased")
+_EXAMPLES = "examples of token shards", "Settings of create, for --format tokens alone.", ExampleOptions
 _GROUPS: tuple[tuple[str, str | None, type], ...] = (
     ("data and steps", "With --phases, options of N[,N...] take one value for all phases, or one for each.", PhaseOptions),
     ("workspace and model", None, PretrainOptions),
@@ -57,6 +91,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of pretrain, in groups."""
     for title, description, settings in _GROUPS:
         add_options(parser.add_argument_group(title, description), settings)
+    title, description, settings = _EXAMPLES
+    group = parser.add_argument_group(title, description)
+    add_options(group, InstanceSettings, without=_NOT_ASKED, only_given=True)
+    add_options(group, settings, only_given=True)
 
 
 class _Request:
@@ -75,7 +113,9 @@ class _Request:
             except UsageError as error:
                 raise UsageError(f"--init {error}") from error
         self._entries = read_phases(self._phases)
-        self.data = _find_data(self._entries, self.options)
+        self.data = _find_data(self._entries, self.options, namespace)
+        if of_records := next((data for data in self.data if data.live is None), None):
+            _refuse_example_options(namespace, self._entries, of_records)
 
     def settings_on(self, machine: Engine | Machine) -> RunSettings:
         """The whole run on this machine; of one device, and no accelerator, where these are unknown."""
@@ -92,6 +132,7 @@ class _Request:
             self._namespace,
             model=model if options.dropout else model.without_dropout(),
             phases=phases,
+            task=pretraining_on(self.data[0].kind),
             optimizer=self._optimizer,
             out=options.out or _default_out(options.workdir, name, phases, self._optimizer.name),
             vocabulary=next((each.vocabulary for each in self.data if each.vocabulary is not None), None),
@@ -105,7 +146,9 @@ class _Request:
 
     def describe(self, settings: RunSettings, machine: Engine | Machine) -> list[tuple[str, str]]:
         """What will be done, as names and texts; how it is executed is the engine's to say."""
-        rows = [("model", self._describe_model(settings.model, has_accelerator=bool(machine.has_accelerator)))]
+        rows = [("model", self._describe_model(settings, has_accelerator=bool(machine.has_accelerator)))]
+        if settings.task == MASKED_LM:
+            rows.append(("task", "masked LM alone, without a next-sentence head and pooler: the data have no sentence pairs"))
         for number, (phase, data) in enumerate(zip(settings.phases, self.data, strict=True), 1):
             prefix = f"phase {number} " if len(self.data) > 1 else ""
             rows += [(prefix + name, text) for name, text in describe_phase(phase, data, machine.devices or 1)]
@@ -116,9 +159,9 @@ class _Request:
             ("out", str(settings.out)),
         ]
 
-    def _describe_model(self, model: ModelConfig, *, has_accelerator: bool) -> str:
+    def _describe_model(self, settings: RunSettings, *, has_accelerator: bool) -> str:
         name = self.options.model or ("base" if has_accelerator else "tiny (there is no accelerator; --model takes another)")
-        return describe_model(name, model, PRETRAINING)
+        return describe_model(name, settings.model, settings.task)
 
 
 def run(namespace: argparse.Namespace) -> int:
@@ -126,18 +169,54 @@ def run(namespace: argparse.Namespace) -> int:
     return start(_Request(namespace))
 
 
-def _find_data(phases: Sequence[Entry], options: PretrainOptions) -> list[Data]:
-    """The records of each phase, which go together."""
+def _find_data(phases: Sequence[Entry], options: PretrainOptions, namespace: argparse.Namespace) -> list[Data]:
+    """The records or token shards of each phase, which go together."""
     data: list[Data] = []
     for phase in phases:
+        live = partial(_live_settings, phase, options, namespace)
         if "data" in phase:
-            data.append(name_data(phase["data"], phase.get("seq"), options.format, vocabulary=options.vocab))
+            is_tokens = options.format == TOKENS or (options.format is None and _holds_tokens(phase["data"][0]))
+            data.append(
+                name_tokens(phase["data"], live)
+                if is_tokens
+                else name_data(phase["data"], phase.get("seq"), options.format, vocabulary=options.vocab)
+            )
+            continue
+        if options.format == TOKENS:
+            data.append(find_tokens(options.workdir, live))
             continue
         # `create` makes formats in one go, so which is newer says nothing: all phases have that of the first
         record_format = options.format or next((each.format for each in data if each.format in RECORD_FORMATS), None)
         data.append(find_data(options.workdir, phase.get("seq", DEFAULT_SEQ), record_format, vocabulary=options.vocab))
     check_same_vocabulary(data)
+    check_same_kind(data)
     return data
+
+
+def _holds_tokens(path: Path) -> bool:
+    return any(each.kind == TOKEN_SHARDS for each in find_data_sets([path]))
+
+
+def _live_settings(phase: Entry, options: PretrainOptions, namespace: argparse.Namespace, tokens: DataSet) -> LiveSettings:
+    """How the examples of a phase are made of token shards."""
+    asked = read_options(ExampleOptions, namespace)
+    instances = read_options(
+        InstanceSettings, namespace, seq=phase.get("seq", DEFAULT_SEQ), pred=phase.get("pred", InstanceSettings.pred),
+        seed=asked.data_seed, cased=is_cased(tokens),
+    )  # fmt: skip
+    vocabulary = load_vocabulary_of(tokens, options.vocab)
+    return LiveSettings(instances=instances, vocabulary=vocabulary.path, repeat_epochs=asked.repeat_epochs)
+
+
+def _refuse_example_options(namespace: argparse.Namespace, phases: Sequence[Entry], data: Data) -> None:
+    """Raise `UsageError` where settings of examples are given for records, which have theirs."""
+    names = [each.name for kind in (InstanceSettings, ExampleOptions) for each in fields(kind) if each.name not in _NOT_ASKED]
+    given = [name for name in names if hasattr(namespace, name)] + ["pred"] * any("pred" in phase for phase in phases)
+    if given:
+        raise UsageError(
+            f"--{given[0].replace('_', '-')}: is for token shards, {data.folders[0]} holds records, which are made already; "
+            "leave it out, or give --format tokens"
+        )
 
 
 def _default_out(workdir: Path, model: str, phases: Sequence[Phase], optimizer: str) -> Path:

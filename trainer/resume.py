@@ -19,16 +19,19 @@ import numpy as np
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, remove_leftovers
 from bertprep.progress import say
-from bertprep.records.record_set import RecordSet
+from bertprep.records.live import LiveExamples
+from bertprep.records.record_set import Records
 from bertprep.workspace.layout import TRAINING, VOCABULARY
 from bertprep.workspace.manifest import sha256_of
 from trainer import checkpoint
-from trainer.batches import empty_for
+from trainer.batches import empty_for, open_split
 from trainer.checkpoint import RunState
 from trainer.engines import Engine
 from trainer.metrics import Interval
 from trainer.schedule import LENGTHENED, find_lengthening, schedules_of
 from trainer.settings import RunSettings
+from trainer.tasks.pretraining import PRETRAINING
+from trainer.tasks.registry import describe_task, task_of_checkpoint
 from trainer.weights import check_initial_weights, describe_other_head, read_initial_weights
 
 MODEL_CONFIG = "bert_config.json"
@@ -36,7 +39,7 @@ _FINGERPRINT = "records_sha256"
 _FINGERPRINT_RECORDS = 256
 
 
-def describe_run(settings: RunSettings, records: Sequence[RecordSet], *, devices: int, precision: str) -> dict[str, Any]:
+def describe_run(settings: RunSettings, records: Sequence[Records], *, devices: int, precision: str) -> dict[str, Any]:
     """What the numbers of a run depend on, devices and versions aside; a checkpoint of other settings is of another run.
 
     `records` are those of each phase.
@@ -46,6 +49,7 @@ def describe_run(settings: RunSettings, records: Sequence[RecordSet], *, devices
         "optimizer": asdict(settings.optimizer),
         "phases": [
             {
+                **phase.describe_reading(),
                 "seq": of_phase.seq,
                 "pred": of_phase.pred,
                 "records": len(of_phase),
@@ -63,11 +67,14 @@ def describe_run(settings: RunSettings, records: Sequence[RecordSet], *, devices
     }
 
 
-def _fingerprint(records: RecordSet) -> str | None:
+def _fingerprint(records: Records) -> str | None:
     """The sha256 of some records' values, spread over all: the same in either format, wherever they are stored.
 
-    None where one of them is bad: then it cannot be known whether the data are those of before.
+    None where one of them is bad: then it cannot be known whether the data are those of before. That of live examples is of all
+    that they are made of, since it would cost an epoch to make such records.
     """
+    if isinstance(records, LiveExamples):
+        return records.sha256
     count = min(_FINGERPRINT_RECORDS, len(records))
     examples = empty_for(records, count)
     if records.gather_good(examples, np.arange(count, dtype=np.int64) * len(records) // count):
@@ -87,8 +94,7 @@ def check_resume(settings: RunSettings, *, devices: int, precision: str) -> int:
     if newest is None:
         return 0
     with ExitStack() as opened:
-        open_records, model = settings.task.open_records, settings.model
-        records = [opened.enter_context(open_records(phase.data, TRAINING, model)) for phase in settings.phases]
+        records = [opened.enter_context(open_split(settings, phase, TRAINING)) for phase in settings.phases]
         made_with = describe_run(settings, records, devices=devices, precision=precision)
     header = checkpoint.read_header(newest)
     _compare(settings, newest, header["step"], header, made_with)
@@ -139,6 +145,12 @@ def _compare(
     settings: RunSettings, newest: Path, step: int, then: Mapping[str, Any], now: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str]:
     """What a run that resumes from a checkpoint is made with, and what to say of it; raises where it is another run."""
+    trained = task_of_checkpoint(then)
+    if trained != settings.task and trained.name == settings.task.name == PRETRAINING.name:
+        raise UsageError(
+            f"{newest}: is of {describe_task(trained)}, the data are for {describe_task(settings.task)}; "
+            f"name another --out and take the weights by --init {settings.out}"
+        )
     now = _with_known_fingerprints(now, then)
     history = {LENGTHENED: then[LENGTHENED]} if LENGTHENED in then else {}
     made_with, message, advice = {**now, **history}, "", "resume with the same settings, or name"
@@ -171,8 +183,8 @@ def _with_known_fingerprints(now: Mapping[str, Any], then: Mapping[str, Any]) ->
 def _differences(then: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
     """The settings that differ, as (phases.0.global_batch, 256, 512)."""
     if isinstance(then, Mapping) and isinstance(now, Mapping):
-        for key in now:
-            yield from _differences(then.get(key), now[key], f"{name}.{key}" if name else str(key))
+        for key in now if not name else {**now, **then}:  # beside its settings, a header has the step and so on
+            yield from _differences(then.get(key), now.get(key), f"{name}.{key}" if name else str(key))
     elif isinstance(then, Sequence) and isinstance(now, Sequence) and not isinstance(now, str) and len(then) == len(now):
         for number, (one, other) in enumerate(zip(then, now, strict=True)):
             yield from _differences(one, other, f"{name}.{number}")

@@ -8,11 +8,16 @@ from __future__ import annotations
 import math
 import os
 import re
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
+from bertprep.config import InstanceSettings
 from bertprep.errors import UsageError
 from bertprep.options import check_options, option
+from bertprep.progress import Reporter
+from bertprep.records.live import LiveExamples
 from trainer.model_config import ModelConfig
 from trainer.schedule import Schedule
 from trainer.tasks import Task
@@ -137,6 +142,22 @@ def is_decayed(name: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LiveSettings:
+    """How the examples of a phase are made of its token shards."""
+
+    instances: InstanceSettings
+    vocabulary: Path
+    repeat_epochs: bool = False
+
+    def open(self, data: Sequence[Path], split: str, *, seed: int, shuffle_shards: int) -> LiveExamples:
+        """The examples of a split; `seed` is that of their order."""
+        return LiveExamples(
+            data, split, settings=self.instances, vocab=self.vocabulary, seed=seed, shuffle_shards=shuffle_shards,
+            repeat_epochs=self.repeat_epochs, reporter=Reporter(),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
 class Phase:
     """Part of a run on data of one shape; the next phase keeps the weights and starts everything else afresh."""
 
@@ -146,6 +167,8 @@ class Phase:
     batch_size: int = 32  # sequences of a device in a micro-batch
     accumulation: int = 1  # micro-batches of a step
     has_test: bool = True  # all of the folders hold a test split
+    shuffle_shards: int = 0  # whose records are permuted together; 0: all records
+    live: LiveSettings | None = None  # for folders of token shards
 
     def __post_init__(self) -> None:
         if not (1 <= self.batch_size <= MOST and 1 <= self.accumulation <= MOST):
@@ -155,6 +178,13 @@ class Phase:
     @property
     def steps(self) -> int:
         return self.schedule.steps
+
+    def describe_reading(self) -> dict[str, Any]:
+        """What a checkpoint says of how records are made and ordered; nothing where all are permuted together."""
+        reading: dict[str, Any] = {"shuffle_shards": self.shuffle_shards} if self.shuffle_shards else {}
+        if self.live:
+            reading["examples"] = {**asdict(self.live.instances), "repeat_epochs": self.live.repeat_epochs}
+        return reading
 
 
 @dataclass(frozen=True, kw_only=True)

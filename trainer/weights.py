@@ -4,7 +4,9 @@ The names are those of Google's checkpoints (`bertprep.weights.google_names`), a
 exports go by; they never change. What a file is, its content says and not its name: a checkpoint has the settings of its run in
 it. Of a checkpoint only the weights are taken; moments, the loss scale and the position in the data belong to its own run.
 Every variable must be there and fit: a model that is loaded in part is an accident that no loss would show. To fine-tune, the
-body alone must be, and heads come from the seed, unless the file has those of the same task with the same labels.
+body alone must be, and heads come from the seed, unless the file has those of the same task with the same labels. Training
+without sentence pairs has no use for a pooler and a next-sentence head: those of a file are left out, and a pooler that is missing
+after it is drawn from the seed to fine-tune.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from trainer import checkpoint
 from trainer.model_config import ModelConfig
 from trainer.tasks import Task
 from trainer.tasks.classification import Classification
-from trainer.tasks.pretraining import PRETRAINING
+from trainer.tasks.pretraining import MASKED_LM, PRETRAINING
 from trainer.tasks.registry import task_of_checkpoint
 
 _BODY, _CLASSIFIER = "bert/", "output_weights"
@@ -119,11 +121,17 @@ def describe_other_head(path: Path, config: ModelConfig, task: Task) -> str:
     """The line on the head of the weights where it is another task's, so that a new one is drawn; "" where it is not.
 
     Heads are the same if task and labels are: to start from what another task learned to call 0 and 1 is an accident. A
-    checkpoint says both, a `config.json` may name the labels, and otherwise the number of outputs decides.
+    checkpoint says both, a `config.json` may name the labels, and otherwise the number of outputs decides. It is also the line
+    on a next-sentence head that training without sentence pairs leaves out, and on a pooler that is missing after it.
     """
     file, found = find_weights(path), ""
     if task.name == PRETRAINING.name:
-        return ""
+        is_left = task == MASKED_LM and any(name.startswith(google_names.NEXT_SENTENCE) for name in _names_in(file, config))
+        return f"--init {file}: its next-sentence head and pooler are left out, as the data have no sentence pairs" * is_left
+    if isinstance(task, Classification) and not any(name.startswith(google_names.POOLER) for name in _names_in(file, config)):
+        return (
+            f"--init {file}: has no pooler, as after training without sentence pairs; that and the head are drawn from the seed"
+        )
     if not find_prefix(file) and checkpoint.is_checkpoint(file):
         trained = task_of_checkpoint(checkpoint.read_header(file))
         if trained.name != PRETRAINING.name and not _have_same_head(trained, task):
@@ -133,6 +141,17 @@ def describe_other_head(path: Path, config: ModelConfig, task: Task) -> str:
         is_same = outputs == task.outputs and (not names or task.of.is_regression or names == task.of.labels)
         found = "" if outputs is None or is_same else f"with {_describe_labels(outputs, names)}"
     return f"--init {file}: the head {found} is not that of {_describe(task)}; drawn from the seed" if found else ""
+
+
+def _names_in(file: Path, config: ModelConfig) -> set[str]:
+    """The variables of a file, by Google's names."""
+    if find_prefix(file):
+        return set(TensorBundle(file).shapes)
+    if checkpoint.is_checkpoint(file):
+        with map_safetensors(file) as state:
+            return set(state)
+    with map_named(file, variable_shapes(config)) as found:
+        return set(found)
 
 
 def _have_same_head(one: Task, other: Task) -> bool:
@@ -214,8 +233,18 @@ def _choose_named(
     """Which variables of a file a run starts from; raises where it has not the body that the model needs."""
     expected = task.variable_shapes(config)
     if task.name == PRETRAINING.name:
+        of_pairs = [name for name in found if name.startswith(google_names.NEXT_SENTENCE)]
+        if task == MASKED_LM:
+            found = {name: shape for name, shape in found.items() if name not in of_pairs}
+        elif not of_pairs:
+            raise BertprepError(
+                f"{file}: has neither a pooler nor a next-sentence head, as after training without sentence pairs, and "
+                "the data have pairs; give data without (--pairs none), or weights of a BERT for pretraining with both heads"
+            )
         google_names.check_variables(file, found, expected, called)
         return list(expected)
+    if not any(name.startswith(google_names.POOLER) for name in found):
+        expected = {name: shape for name, shape in expected.items() if not name.startswith(google_names.POOLER)}
     of_heads = {name: shape for name, shape in expected.items() if not name.startswith(_BODY)}
     if heads and all(name in found for name in of_heads):
         if wrong := next((name for name, shape in of_heads.items() if found[name] != shape), None):

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertprep.instances import Vocabulary
-from bertprep.records.examples import Examples, PretrainingExamples, SquadExamples
+from bertprep.records.examples import Examples, MaskedExamples, PretrainingExamples, SquadExamples
 from bertprep.terminal import Printable, printable, styled
 
 State = Literal["plain", "special", "masked", "kept", "replaced"]
@@ -58,12 +59,14 @@ def text_length(examples: Examples, row: int) -> int:
 
 def describe(examples: Examples, row: int) -> str:
     """A sentence with the lengths of one example and what a model is to learn from it."""
-    in_b = int(np.count_nonzero(examples.segment_ids[row]))
-    text = f"{text_length(examples, row):,} of {examples.seq:,} tokens, B has {in_b:,}"
+    text, in_b = f"{text_length(examples, row):,} of {examples.seq:,} tokens", int(np.count_nonzero(examples.segment_ids[row]))
     if isinstance(examples, PretrainingExamples):
-        predictions = int(np.count_nonzero(examples.masked_lm_weights[row]))
         label = "a random text" if examples.next_sentence_labels[row] else "the next sentence"
-        return f"{text} and is {label}, {predictions:,} prediction{'s' * (predictions != 1)}"
+        text = f"{text}, B has {in_b:,} and is {label}"
+    if isinstance(examples, MaskedExamples):
+        predictions = int(np.count_nonzero(examples.masked_lm_weights[row]))
+        return f"{text}, {predictions:,} prediction{'s' * (predictions != 1)}"
+    text = f"{text}, B has {in_b:,}"
     singles = [feature.name for feature in examples.features if feature.width == "one"]
     return ", ".join([text, *(f"{name} {getattr(examples, name)[row]}" for name in singles)])
 
@@ -82,7 +85,7 @@ def example_words(
     The positions in `found` and SQuAD's answer are highlighted. A replaced token is a word of its own, since two tokens are
     printed for it.
     """
-    labels = _labels(examples, row) if isinstance(examples, PretrainingExamples) else {}
+    labels = _labels(examples, row) if isinstance(examples, MaskedExamples) else {}
     if isinstance(examples, SquadExamples) and examples.end_positions[row]:
         found = {*found, *range(examples.start_positions[row], examples.end_positions[row] + 1)}
     length = text_length(examples, row)
@@ -102,7 +105,20 @@ def example_words(
     return words
 
 
-def _labels(examples: PretrainingExamples, row: int) -> dict[int, int]:
+def sentence_words(
+    tokens: NDArray[np.int32], vocabulary: Vocabulary, *, join: bool = True, found: Collection[int] = ()
+) -> list[Word]:
+    """The words of a sentence of a token shard, likewise."""
+    words: list[Word] = []
+    for position, identity in enumerate(tokens.tolist()):
+        text = token_text(identity, vocabulary)
+        is_joined = join and bool(words) and text.startswith(_CONTINUES) and text != _CONTINUES
+        token = Token(text[len(_CONTINUES) :] if is_joined else text, text, "plain", 0, position in found)
+        words[-1:] = [[*words[-1], token]] if is_joined else [*words[-1:], [token]]
+    return words
+
+
+def _labels(examples: MaskedExamples, row: int) -> dict[int, int]:
     """The original token at each position that is to be predicted."""
     predictions = zip(
         examples.masked_lm_positions[row].tolist(),

@@ -111,7 +111,7 @@ def expect(
         shown=(shown[0], shown[1], shown[2]),
         masked=masked_range(counted, rules),
         random_next=random_next_range(counted, uses),
-        short=short_range(tally, short_seq_prob, uses),
+        short=short_range(tally, short_seq_prob, uses) if rules.has_pairs else (0.0, 1.0),
         streams=streams,
         predictions=None if rules.whole_word else predictions,
         positions=None if rules.whole_word else counted.expected_positions,
@@ -127,7 +127,8 @@ def fair_fractions(tokens: int) -> tuple[float, float, float]:
 
 def predictions_wanted(counted: Counted, rules: RecordRules) -> int:
     """The number of predictions that follows from the lengths of the records."""
-    return int(counted.tally.lengths @ rules.predictions_by_length()) + int(counted.signs[faults.ROUNDED_UP])
+    by_length = int(counted.tally.lengths @ rules.predictions_by_length())
+    return by_length + int(counted.signs[faults.ROUNDED_UP]) - int(counted.signs[faults.UNAVAILABLE])
 
 
 def masked_range(counted: Counted, rules: RecordRules) -> Range:

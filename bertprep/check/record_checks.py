@@ -21,7 +21,7 @@ from bertprep.check.record_scan import RecordScan
 from bertprep.errors import BertprepError
 from bertprep.instances.generator import predictions_by_length
 from bertprep.kernels import numbers as faults
-from bertprep.records.examples import Examples, PretrainingExamples
+from bertprep.records.examples import Examples, MaskedExamples, PretrainingExamples
 
 _HASH_SEED = 20181011  # arbitrary; changing it changes no result
 _MOST_PAIRS = 1024  # pairs of neighbours compared per file
@@ -48,6 +48,17 @@ class RecordRules:
     continues: bytes = b""
     may_round_up: bool = False
     pad: int = 0
+    kind: type[MaskedExamples] = PretrainingExamples
+    kind_said_by: str = "as the first file has"
+
+    @property
+    def has_pairs(self) -> bool:
+        return self.kind is PretrainingExamples
+
+    @property
+    def special(self) -> int:
+        """[CLS] and the [SEP] that each record has."""
+        return 3 if self.has_pairs else 2
 
     @property
     def count_rule(self) -> int:
@@ -58,14 +69,14 @@ class RecordRules:
 
     def predictions_by_length(self) -> Counts:
         """The number of predictions of a record of n tokens, for n = 0 to seq."""
-        return predictions_by_length(self.seq, self.pred, self.masked_lm_prob)
+        return predictions_by_length(self.seq, self.pred, self.masked_lm_prob, self.special)
 
     def rounded_up_by_length(self) -> Counts:
         """The same with halves rounded up, if they may be."""
         table = self.predictions_by_length()
         if self.may_round_up:
             halves = [n for n in range(self.seq + 1) if (n * self.masked_lm_prob) % 1 == 0.5]
-            up = [min(self.pred, math.ceil(n * self.masked_lm_prob), max(n - 3, 1)) for n in halves]
+            up = [min(self.pred, math.ceil(n * self.masked_lm_prob), max(n - self.special, 1)) for n in halves]
             table[halves] = up
         return table
 
@@ -143,6 +154,7 @@ class RecordChecker:
         self._sketches = np.zeros((2 * self._pairs + 2, faults.SKETCH_WORDS), np.uint64)
         self._sketched_lengths = np.zeros(2 * self._pairs + 2, np.int64)
         sizes = [rules.seq, rules.pred, rules.tokens, rules.cls, rules.sep, rules.mask, rules.count_rule, step, rules.pad]
+        sizes.append(int(rules.has_pairs))
         keys = rules.seq + 3 * rules.seq + 3 * rules.pred + 1  # hashes of the text and of all values
         tally, counted = self.counted.tally, self.counted
         self._tables = (
@@ -158,7 +170,7 @@ class RecordChecker:
         )  # fmt: skip
         self._addresses = np.array([table.ctypes.data for table in self._tables], np.int64)
 
-    def check(self, examples: PretrainingExamples, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
+    def check(self, examples: MaskedExamples, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Check the records `numbers` of the file; returns two hashes of each, of its text and of all values, (n, 2)."""
         hashes = np.empty((len(examples), 2), np.uint64)
         numbers = np.ascontiguousarray(numbers, np.int64)
@@ -179,7 +191,7 @@ class RecordChecker:
         return [self._finding(fault, name) for fault in range(faults.HALF_TO_EVEN) if self._faults[fault, faults.FAULT_COUNT]]
 
     def _finding(self, fault: int, name: str) -> Finding:
-        code, expected, found = _WORDS[fault]
+        code, expected, found = (_WORDS if self.rules.has_pairs else _WORDS | _UNPAIRED_WORDS)[fault]
         count, record, at, wanted, there = map(int, self._faults[fault])
         bound = "at most " if self.rules.whole_word else ""
         noted = {"at": at, "expected": wanted, "found": there, "bound": bound, "pad": name_pad(self.rules.pad)}
@@ -198,8 +210,8 @@ def check_file(path: Path, name: str, split: str, rules: RecordRules, sample: in
         facts = FileFacts(name, split, scan.records, size_bytes)
         if scan.seq == 0 or not scan.records:
             return FileReport(facts, scan.format, scan.findings)
-        if scan.kind is not PretrainingExamples:
-            expected, found = "pretraining records, as the first file has", f"{scan.kind.title} records"
+        if scan.kind is not rules.kind:
+            expected, found = f"{rules.kind.title} records, {rules.kind_said_by}", f"{scan.kind.title} records"
             return FileReport(facts, scan.format, [*scan.findings, Finding(ERROR, "mixed-shape", name, 0, expected, found)])
         if (scan.seq, scan.pred) != (rules.seq, rules.pred):
             found = f"{scan.seq} tokens and {scan.pred} predictions"
@@ -209,7 +221,7 @@ def check_file(path: Path, name: str, split: str, rules: RecordRules, sample: in
         hashes = [
             (checker.check(examples, numbers), len(numbers))
             for examples, numbers in scan.blocks(sample)
-            if isinstance(examples, PretrainingExamples)
+            if isinstance(examples, MaskedExamples)
         ]
         checker.compare_order()
         read = sum(count for _, count in hashes)
@@ -278,6 +290,11 @@ _WORDS = {
     faults.MASK_WITHOUT_LABEL: ("mask-without-label", "[MASK] at predicted positions only", "one at position {at}"),
 }
 
+_UNPAIRED_WORDS = {
+    faults.EMPTY_SEGMENT: ("separators", "tokens before each [SEP]", "{found} of them at or after another special token"),
+    faults.WRONG_SEGMENTS: ("segments", "segment_ids 0", "{found} at position {at}"),
+}
+
 
 def name_pad(pad: int) -> str:
     """What a message calls the token of padding: its number, and what it is where that is not the usual one.
@@ -293,7 +310,7 @@ def guess_pad(examples: Examples) -> int | None:
     return _most_frequent(examples.input_ids[examples.input_mask == 0])
 
 
-def guess_special_tokens(examples: PretrainingExamples) -> dict[str, Any]:
+def guess_special_tokens(examples: MaskedExamples) -> dict[str, Any]:
     """{"cls", "sep", "mask"}: the most frequent tokens at the first, the last and the predicted positions.
 
     For records without a vocabulary; pass a few hundred records, since a replacement may hide a token.

@@ -43,11 +43,12 @@ from bertprep.check.statistics import (
     judge_labels_of_files,
     judge_split_sizes,
 )
+from bertprep.config import UNPAIRED
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import Progress
 from bertprep.records.data_sets import DataSet
-from bertprep.records.examples import PretrainingExamples
+from bertprep.records.examples import MaskedExamples, PretrainingExamples
 from bertprep.workspace.layout import VOCABULARY
 from bertprep.workspace.manifest import pad_of_vocabulary
 
@@ -173,6 +174,9 @@ def _rules_for(data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob:
     pad = known_pad(data_set, vocabulary)
     if pad is None and first is not None:
         pad = guess_pad(first)
+    kind, said_by = type(first) if first is not None else PretrainingExamples, "as the first file has"
+    if "generator" in made_with:
+        kind, said_by = MaskedExamples if made_with.get("pairs") == UNPAIRED else PretrainingExamples, "by the manifest"
     return RecordRules(
         seq=made_with.get("seq", seq),
         pred=made_with.get("pred", pred),
@@ -182,23 +186,25 @@ def _rules_for(data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob:
         continues=vocabulary.continues if vocabulary else b"",
         may_round_up=data_set.manifest is None,
         pad=pad or 0,
+        kind=kind,
+        kind_said_by=said_by,
         **special,
     )
 
 
-def _first_examples(data_set: DataSet) -> tuple[PretrainingExamples | None, int]:
+def _first_examples(data_set: DataSet) -> tuple[MaskedExamples | None, int]:
     """The first records of a file that has the most common shape among the first files, and their `pred`.
 
     Where files do not say theirs, it is the highest that a record of one has.
     """
-    found: list[PretrainingExamples] = []
+    found: list[MaskedExamples] = []
     most = 0
     for name in list(data_set.files)[:_FILES_TO_MEASURE]:
         with contextlib.suppress(BertprepError), contextlib.closing(RecordScan(data_set.folder / name, name)) as scan:
             if scan.seq:
                 most = most if scan.knows_pred else max(most, scan.pred)
                 blocks = (examples for examples, _ in islice(scan.blocks(_RECORDS_TO_MEASURE), 1))
-                found.extend(examples for examples in blocks if isinstance(examples, PretrainingExamples))
+                found.extend(examples for examples in blocks if isinstance(examples, MaskedExamples))
     shapes = Counter((examples.seq, examples.pred) for examples in found)
     first = max(found, key=lambda examples: shapes[examples.seq, examples.pred], default=None)
     return first, max(most, first.pred if first is not None else 0)

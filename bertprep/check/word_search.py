@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bertprep.errors import UsageError
 from bertprep.instances import Vocabulary
 from bertprep.instances.reference import tokenize
-from bertprep.records.examples import Examples, PretrainingExamples
+from bertprep.records.examples import Examples, MaskedExamples
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def make_phrase(text: str, vocabulary: Vocabulary) -> Phrase:
 def restore(examples: Examples) -> NDArray[np.int32]:
     """(n, seq) the tokens, with the labels of pretraining records restored at their positions."""
     restored: NDArray[np.int32] = examples.input_ids.copy()
-    if not isinstance(examples, PretrainingExamples):
+    if not isinstance(examples, MaskedExamples):
         return restored
     is_label = (examples.masked_lm_weights > 0) & (examples.masked_lm_positions < examples.seq)
     rows, columns = np.nonzero(is_label)
@@ -56,7 +56,11 @@ def restore(examples: Examples) -> NDArray[np.int32]:
 
 def find_phrase(examples: Examples, phrase: Phrase) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(rows, columns) at which the phrase begins, ordered by row."""
-    text = restore(examples)
+    return find_in_text(restore(examples), phrase)
+
+
+def find_in_text(text: NDArray[np.int32], phrase: Phrase) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The same in rows of tokens, (n, length)."""
     rows, columns = np.nonzero(text == phrase.numbers[0])
     padded = np.pad(text, ((0, 0), (0, len(phrase.numbers))), constant_values=-1)  # no token, which continues no word
     for offset, number in enumerate(phrase.numbers[1:], 1):

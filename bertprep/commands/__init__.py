@@ -114,6 +114,12 @@ def add_record_options(parser: argparse.ArgumentParser, *, only_given: bool = Fa
         help="record formats, of tfrecord, ofrecord, arrow and parquet (default: %(default)s)",
     )
     add_options(parser, Dialect, only_given=only_given)
+    add_texts(parser, "records", "DIR/tfrecord and so on")
+    add_workers(parser)
+
+
+def add_texts(parser: argparse.ArgumentParser, made: str, place_of_made: str) -> None:
+    """Options for the text shards and the vocabulary that something is made of, and for where that goes."""
     parser.add_argument(
         "--vocab", metavar="FILE|MODEL",
         help="vocabulary: a file, or a model whose vocabulary was downloaded, such as bert-base-uncased "
@@ -125,11 +131,11 @@ def add_record_options(parser: argparse.ArgumentParser, *, only_given: bool = Fa
     )  # fmt: skip
     parser.add_argument(
         "--input", nargs="+", type=place, default=[], metavar="SHARD",
-        help="text files to use as shards unchanged: one sentence per line, a blank line after each document",
+        help="text files to use as shards unchanged: one sentence per line, a blank line after each document"
+        + (", or a folder of token shards" if made == "records" else ""),
     )  # fmt: skip
-    parser.add_argument("--output", type=place, metavar="DIR", help="folder for the records of --input: DIR/tfrecord and so on")
+    parser.add_argument("--output", type=place, metavar="DIR", help=f"folder for the {made} of --input: {place_of_made}")
     add_corpus(parser)
-    add_workers(parser)
 
 
 def record_arguments(options: argparse.Namespace) -> dict[str, Any]:

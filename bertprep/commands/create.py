@@ -79,7 +79,8 @@ def create(
     """Make masked-LM record files: exactly the examples of Google's generator, each text shard with a seed of its own.
 
     With `inputs` and `output`, each given text file (one sentence per line, a blank line after each document) becomes one
-    record file per format in output/FORMAT, with one manifest and vocabulary for all in `output`. Otherwise the text shards of
+    record file per format in output/FORMAT, with one manifest and vocabulary for all in `output`; so does each token shard of a
+    given folder. Otherwise the text shards of
     `corpus` in `workdir` do, both splits; those of the sample corpus and of downloads are made first if they are missing.
     `vocab` is a file or the name of a model whose vocabulary was downloaded; without it a vocabulary of `vocab_size` tokens is
     trained, and kept. `dialect` is the form of the TFRecords; with any but the default, TFRecord must be the only format.
@@ -94,7 +95,7 @@ def create(
 
         bertprep.create(settings=InstanceSettings(seq=512, pred=80), workdir="data", progress=True)
     """
-    from bertprep.commands.record_job import padding_remark, resolve
+    from bertprep.commands.record_job import mask_remark, padding_remark, resolve
     from bertprep.records.make import RecordMaker, make_records
 
     started = time.monotonic()
@@ -106,9 +107,9 @@ def create(
     job = resolve(
         settings=settings or InstanceSettings(), dialect=dialect, formats=formats, vocab=vocab, vocab_size=vocab_size,
         inputs=inputs, output=output, workdir=workdir, corpus=corpus, workers=workers, verify=verify, part=part,
-        reporter=reporter,
+        takes_tokens=True, reporter=reporter,
     )  # fmt: skip
-    for line in padding_remark(job.vocabulary):
+    for line in (*padding_remark(job.vocabulary), *mask_remark(job.settings)):
         reporter.say(line)
     manifests, made = make_records(
         job.shards,
@@ -121,5 +122,5 @@ def create(
         verify=verify,
         part=part,
     )
-    folders = {name.value: home.records for name, home in job.homes.items()}
-    return Created(folders, {name.value: manifest for name, manifest in manifests.items()}, time.monotonic() - started, made)
+    folders = {str(name): home.records for name, home in job.homes.items()}
+    return Created(folders, {str(name): manifest for name, manifest in manifests.items()}, time.monotonic() - started, made)

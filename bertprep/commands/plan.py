@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertprep.commands import DEFAULT_VOCABULARY_SIZE, add_record_options, record_arguments
-from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, Dialect, InstanceSettings
+from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, Dialect, InstanceSettings, RecordFormat
 from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file, temporary_folder
 from bertprep.files.free_space import FreeSpace, free_space
@@ -172,7 +172,7 @@ def plan(
     )  # fmt: skip
     sizes = [size_of(shard) for shard in job.shards]
     workers = min(job.workers, len(sizes))
-    maker, names = RecordMaker(job.vocabulary, job.settings, job.dialect), list(job.homes)
+    maker, names = RecordMaker(job.vocabulary, job.settings, job.dialect), [RecordFormat(name) for name in job.homes]
     with _temporary_folder(place(output or ".") if inputs else place(workdir)) as folder:
         pieces = choose_pieces(job.shards, sizes, folder, workers=workers, dupe=job.settings.dupe, budget_bytes=measured_bytes)
         text_bytes = sum(piece.size_bytes for piece in pieces)

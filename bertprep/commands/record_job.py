@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +12,33 @@ from bertprep import pool
 from bertprep.commands.shard import check_text_files, choose_corpus, ensure_shards
 from bertprep.commands.vocab import find_vocabulary, trained_vocabulary
 from bertprep.config import Dialect, InstanceSettings, RecordFormat, check_formats
-from bertprep.errors import UsageError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.files.places import place
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.progress import Reporter
+from bertprep.records.data_sets import DataSet, find_token_shards, load_vocabulary_of, search
 from bertprep.records.make import TextShard
+from bertprep.records.token_shards import TokenFile, TokenShard
 from bertprep.sources.corpora import GIVEN, name_corpus
-from bertprep.workspace.layout import SPLITS, TRAINING, Workspace, record_file_name, settings_name, split_folder, text_shard
-from bertprep.workspace.manifest import Manifest, read_manifest
+from bertprep.workspace.layout import (
+    SPLITS,
+    TEST,
+    TRAINING,
+    Workspace,
+    record_file_name,
+    settings_name,
+    split_folder,
+    text_shard,
+    token_shard_name,
+    tokens_name,
+)
+from bertprep.workspace.manifest import TOKEN_SHARDS, Manifest, read_finished, read_manifest
 from bertprep.workspace.parts import Part
 from bertprep.workspace.record_home import RecordHome, home_for, part_digits
 from bertprep.workspace.verification import check_undamaged
 
 GENERATOR = "google-research/bert eedf5716"
+_MUCH_MORE = 1.1  # 77 masks of 512 tokens with --pred 76, as in MLPerf's records, need no remark
 
 
 @dataclass(frozen=True)
@@ -32,12 +46,35 @@ class RecordJob:
     """Everything that determines the records and their paths; `homes` is by format, `made_with` goes into the manifest."""
 
     shards: list[TextShard]
-    homes: dict[RecordFormat, RecordHome]
+    homes: dict[str, RecordHome]
     made_with: dict[str, Any]
     vocabulary: Vocabulary
     settings: InstanceSettings
     dialect: Dialect
     workers: int
+
+
+@dataclass(frozen=True)
+class TokenJob:
+    """The same for token shards, whose two files have one home."""
+
+    shards: list[TextShard]
+    home: RecordHome
+    made_with: dict[str, Any]
+    vocabulary: Vocabulary
+    workers: int
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The text shards of a corpus, or what the user gave as such: text files, or token shards, whose files are their .bin."""
+
+    workspace: Workspace
+    corpus: str
+    shards: list[tuple[str, int, Path]]  # split, number, file
+    made_from: dict[str, Any]
+    sharded: Manifest | None  # of the text shards of a corpus
+    tokens: DataSet | None = None  # where token shards were given
 
 
 def resolve(
@@ -54,64 +91,137 @@ def resolve(
     workers: int | None,
     verify: bool = False,
     part: Part | None = None,
+    takes_tokens: bool = False,
     reporter: Reporter,
 ) -> RecordJob:
     """The job that `create`'s arguments describe; missing text shards and a missing vocabulary are made and kept.
 
     With `inputs` and no `output` the records would go to the current folder. With `verify`, text shards are checked by their
-    sha256. A `part` needs finished text shards, which many can have made no other way.
+    sha256. A `part` needs finished text shards, which many can have made no other way. If it `takes_tokens`, `inputs` may name
+    token shards, and those that the workspace has of the text, the vocabulary and the casing are named in the shards.
     """
     checked = check_formats(formats)
     dialect.check_fits(checked, "--format")
     workers = workers or pool.default_workers()
+    given = find_given_tokens(inputs, reporter) if takes_tokens else None
+    texts = (
+        _given_tokens(given, workdir, corpus, settings)
+        if given
+        else find_texts(
+            inputs=inputs, workdir=workdir, corpus=corpus, workers=workers, verify=verify, part=part, reporter=reporter
+        )
+    )
+    if texts.sharded:
+        homes = _homes_in_workspace(texts.workspace, texts.corpus, settings, dialect, texts.sharded, checked)
+    else:
+        homes = {name: home_for(place(output or "."), name) for name in checked}
+    vocabulary = vocabulary_of(
+        texts, vocab, size=vocab_size, cased=settings.cased, part=part, workers=workers, reporter=reporter
+    )
+    made_with = {
+        "generator": GENERATOR,
+        **settings.made_with,
+        **dialect.made_with,
+        "corpus": texts.corpus,
+        **texts.made_from,
+        "vocabulary": vocabulary.made_with,
+    }
+    kept = _kept_tokens(texts, vocabulary, cased=settings.cased) if takes_tokens else {}
+    shards = _record_shards(texts, homes, dialect, kept)
+    return RecordJob(shards, homes, made_with, vocabulary, settings, dialect, workers)
+
+
+def resolve_tokens(
+    *,
+    cased: bool,
+    vocab: Path | str | None,
+    vocab_size: int,
+    inputs: Sequence[Path | str],
+    output: Path | str | None,
+    workdir: Path | str,
+    corpus: str | None,
+    workers: int,
+    verify: bool,
+    part: Part | None,
+    reporter: Reporter,
+) -> TokenJob:
+    """The same for `tokenize`."""
+    texts = find_texts(
+        inputs=inputs, workdir=workdir, corpus=corpus, workers=workers, verify=verify, part=part, reporter=reporter
+    )
+    vocabulary = vocabulary_of(texts, vocab, size=vocab_size, cased=cased, part=part, workers=workers, reporter=reporter)
+    made_with = _tokens_made_with(texts.corpus, texts.made_from, vocabulary, cased=cased)
+    home = RecordHome(_tokens_folder(texts.workspace, made_with, vocabulary) if texts.sharded else place(output or "."))
+    shards = [
+        TextShard(
+            path,
+            number,
+            {
+                end: ("" if texts.sharded is None else f"{split}/") + token_shard_name(split, texts.corpus, number, end)
+                for end in TokenFile
+            },
+        )
+        for split, number, path in texts.shards
+    ]
+    return TokenJob(shards, home, made_with, vocabulary, workers)
+
+
+def find_texts(
+    *,
+    inputs: Sequence[Path | str],
+    workdir: Path | str,
+    corpus: str | None,
+    workers: int,
+    verify: bool,
+    part: Part | None,
+    reporter: Reporter,
+) -> Texts:
+    """The text shards that arguments name, those of a corpus made first where they are missing."""
     workspace = Workspace(place(workdir))
     if inputs:
         corpus = name_corpus(GIVEN if corpus is None else corpus, workspace)
-        homes = {name: home_for(place(output or "."), name) for name in checked}
-        shards = _given_shards(inputs, corpus, homes, dialect)
-        made_from: dict[str, Any] = {"shards": len(shards)}
-        training = [shard.path for shard in shards]
-    else:
-        corpus = choose_corpus(workspace, corpus, reporter)
-        if part and read_manifest(folder := workspace.sharded(corpus)) is None:
-            raise UsageError(
-                f"{folder}: has no finished text shards of {corpus}, which parts need; make them first: bertprep shard"
-            )
-        sharded = ensure_shards(workspace, corpus, workers, reporter)
-        if verify:
-            advice = f"bertprep shard --verify --corpus {corpus}, with the --input it was made of, if any, makes it again"
-            check_undamaged(
-                workspace.sharded(corpus), sharded, label="text shards", advice=advice, workers=workers, reporter=reporter
-            )
-        homes = _homes_in_workspace(workspace, corpus, settings, dialect, sharded, checked)
-        shards = _corpus_shards(workspace, corpus, sharded, homes, dialect)
-        made_from = {name: sharded.made_with[name] for name in ("shards", "test_shards", "test_fraction")}
-        made_from["text_sha256"] = _digest_of_shards(sharded)
-        training = [shard.path for shard in shards if shard.path.parent.name == TRAINING]
-    path = (
-        find_vocabulary(workspace, vocab)
-        if vocab is not None
-        else trained_vocabulary(
-            workspace,
-            corpus,
-            training,
-            size=vocab_size,
-            cased=settings.cased,
-            part=part,
-            workers=workers,
-            reporter=reporter,
+        shards = [(TRAINING, number, path) for number, path in enumerate(check_text_files(inputs))]
+        return Texts(workspace, corpus, shards, {"shards": len(shards)}, None)
+    corpus = choose_corpus(workspace, corpus, reporter)
+    folder = workspace.sharded(corpus)
+    if part and read_manifest(folder) is None:
+        raise UsageError(
+            f"{folder}: has no finished text shards of {corpus}, which parts need; make them first: bertprep shard"
         )
+    sharded = ensure_shards(workspace, corpus, workers, reporter)
+    if verify:
+        advice = f"bertprep shard --verify --corpus {corpus}, with the --input it was made of, if any, makes it again"
+        check_undamaged(folder, sharded, label="text shards", advice=advice, workers=workers, reporter=reporter)
+    made_from = {name: sharded.made_with[name] for name in ("shards", "test_shards", "test_fraction")}
+    made_from["text_sha256"] = _digest_of_shards(sharded)
+    shards = [
+        (split, number, folder / text_shard(split, corpus, number))
+        for split, count in zip(SPLITS, (made_from["shards"], made_from["test_shards"]), strict=True)
+        for number in range(count)
+    ]
+    return Texts(workspace, corpus, shards, made_from, sharded)
+
+
+def vocabulary_of(
+    texts: Texts,
+    vocab: Path | str | None,
+    *,
+    size: int,
+    cased: bool,
+    part: Part | None,
+    workers: int,
+    reporter: Reporter,
+) -> Vocabulary:
+    """The vocabulary that is named, or one trained on the training shards, and kept; for token shards the one beside them."""
+    if texts.tokens:
+        return load_vocabulary_of(texts.tokens, None if vocab is None else find_vocabulary(texts.workspace, vocab))
+    if vocab is not None:
+        return load_vocabulary(find_vocabulary(texts.workspace, vocab))
+    training = [path for split, _, path in texts.shards if split == TRAINING]
+    path = trained_vocabulary(
+        texts.workspace, texts.corpus, training, size=size, cased=cased, part=part, workers=workers, reporter=reporter
     )
-    vocabulary = load_vocabulary(path)
-    made_with = {
-        "generator": GENERATOR,
-        **asdict(settings),
-        **dialect.made_with,
-        "corpus": corpus,
-        **made_from,
-        "vocabulary": vocabulary.made_with,
-    }
-    return RecordJob(shards, homes, made_with, vocabulary, settings, dialect, workers)
+    return load_vocabulary(path)
 
 
 def padding_remark(vocabulary: Vocabulary) -> Iterator[str]:
@@ -120,19 +230,81 @@ def padding_remark(vocabulary: Vocabulary) -> Iterator[str]:
         yield f"create: [PAD] is token {vocabulary.pad} of {vocabulary.path}: padding of input_ids has that id"
 
 
-def _given_shards(
-    inputs: Sequence[Path | str], corpus: str, homes: dict[RecordFormat, RecordHome], dialect: Dialect
+def mask_remark(settings: InstanceSettings) -> Iterator[str]:
+    """A line where --pred leaves a full sequence with far fewer masks than --masked-lm-prob asks for, as in Google's script."""
+    wanted = round(settings.seq * settings.masked_lm_prob)
+    if wanted > _MUCH_MORE * settings.pred:
+        yield (
+            f"create: --pred {settings.pred} limits the masks: --masked-lm-prob {settings.masked_lm_prob:g} of "
+            f"{settings.seq} tokens would be {wanted}, --pred {min(wanted, settings.longest)} allows them"
+        )
+
+
+def _record_shards(
+    texts: Texts, homes: Mapping[str, RecordHome], dialect: Dialect, kept: Mapping[Path, TokenShard]
 ) -> list[TextShard]:
-    """The user's text files as shards, with the names of the record files in each format's home."""
+    """The text shards, with the names of the record files in each format's home, and the tokens that are `kept` of each."""
     digits = {name: part_digits(home.records) for name, home in homes.items()}
     return [
         TextShard(
             path,
             number,
-            {name: record_file_name(name, corpus, TRAINING, number, dialect, part_digits=digits[name]) for name in homes},
+            {
+                name: ("" if texts.sharded is None else f"{split_folder(RecordFormat(name), split)}/")
+                + record_file_name(RecordFormat(name), texts.corpus, split, number, dialect, part_digits=digits[name])
+                for name in homes
+            },
+            tokens=kept.get(path),
         )
-        for number, path in enumerate(check_text_files(inputs))
+        for split, number, path in texts.shards
     ]
+
+
+def find_given_tokens(inputs: Sequence[Path | str], reporter: Reporter) -> DataSet | None:
+    """The token shards that --input names, by a folder or by their files; None where it names text, or a folder without any."""
+    paths = [place(path) for path in inputs]
+    if any(each.suffix in (".bin", ".idx") for each in paths) or any(
+        path.is_dir() and any(each.kind == TOKEN_SHARDS for each in search(path)) for path in paths
+    ):
+        found = find_token_shards(paths)
+        for note in found.notes:
+            reporter.say(note)
+        if TEST in found.splits and found.splits != [TEST]:
+            reporter.say(f"{found.folder}: its training split is taken; records of the other are made of {found.folder / TEST}")
+        return found
+    return None
+
+
+def _given_tokens(tokens: DataSet, workdir: Path | str, corpus: str | None, settings: InstanceSettings) -> Texts:
+    """Given token shards as shards: those of the training split, or of the one that was named."""
+    workspace = Workspace(place(workdir))
+    corpus = name_corpus(GIVEN if corpus is None else corpus, workspace)
+    cased = tokens.manifest.made_with["cased"] if tokens.manifest else settings.cased
+    if cased != settings.cased:
+        raise UsageError(f"{tokens.folder}: was tokenized {'with' if cased else 'without'} --cased; make records of it so too")
+    shards = [(TRAINING, number, path) for number, path in enumerate(tokens.paths(TRAINING))]
+    return Texts(workspace, corpus, shards, {"shards": len(shards)}, None, tokens)
+
+
+def _kept_tokens(texts: Texts, vocabulary: Vocabulary, *, cased: bool) -> dict[Path, TokenShard]:
+    """The token shards of each text shard: those that were given, or finished ones of the workspace."""
+    if texts.tokens:
+        folder, listed = texts.tokens.folder, texts.tokens.manifest
+        return {path: TokenShard.of(folder, path.relative_to(folder).as_posix(), listed) for _, _, path in texts.shards}
+    if not texts.sharded:
+        return {}
+    made_with = _tokens_made_with(texts.corpus, texts.made_from, vocabulary, cased=cased)
+    folder = _tokens_folder(texts.workspace, made_with, vocabulary)
+    try:
+        finished = read_finished(folder, TOKEN_SHARDS, made_with)
+    except BertprepError:  # then the text is tokenized
+        return {}
+    names = [f"{split}/{token_shard_name(split, texts.corpus, n, TokenFile.BIN)}" for split, n, _ in texts.shards]
+    return (
+        {path: TokenShard.of(folder, name, finished) for (_, _, path), name in zip(texts.shards, names, strict=True)}
+        if finished
+        else {}
+    )
 
 
 def _homes_in_workspace(
@@ -142,37 +314,29 @@ def _homes_in_workspace(
     dialect: Dialect,
     sharded: Manifest,
     formats: tuple[RecordFormat, ...],
-) -> dict[RecordFormat, RecordHome]:
+) -> dict[str, RecordHome]:
     """The home of a corpus's records, by format; with --one-seed, bertprep 0.1.0 gave the folder another name."""
     made_with = sharded.made_with
     name = settings_name(settings, shards=made_with["shards"], test_fraction=made_with["test_fraction"], dialect=dialect)
-    homes = {}
+    homes: dict[str, RecordHome] = {}
     for record_format in formats:
         folder, old = (workspace.records(record_format, name + end, corpus) for end in ("", "_one_seed"))
         homes[record_format] = RecordHome(old if settings.one_seed and old.is_dir() else folder)
     return homes
 
 
-def _corpus_shards(
-    workspace: Workspace, corpus: str, sharded: Manifest, homes: dict[RecordFormat, RecordHome], dialect: Dialect
-) -> list[TextShard]:
-    """The text shards of a corpus, with the names of the record files in each format's home."""
-    folder = workspace.sharded(corpus)
-    digits = {name: part_digits(home.records) for name, home in homes.items()}
-    counts = dict(zip(SPLITS, (sharded.made_with["shards"], sharded.made_with["test_shards"]), strict=True))
-    return [
-        TextShard(
-            folder / text_shard(split, corpus, number),
-            number,
-            {
-                name: f"{split_folder(name, split)}/"
-                + record_file_name(name, corpus, split, number, dialect, part_digits=digits[name])
-                for name in homes
-            },
-        )
-        for split in SPLITS
-        for number in range(counts[split])
-    ]
+def _tokens_made_with(corpus: str, made_from: dict[str, Any], vocabulary: Vocabulary, *, cased: bool) -> dict[str, Any]:
+    return {"tokenizer": GENERATOR, "cased": cased, "corpus": corpus, **made_from, "vocabulary": vocabulary.made_with}
+
+
+def _tokens_folder(workspace: Workspace, made_with: dict[str, Any], vocabulary: Vocabulary) -> Path:
+    name = tokens_name(
+        cased=made_with["cased"],
+        vocabulary=vocabulary.sha256,
+        shards=made_with["shards"],
+        test_fraction=made_with["test_fraction"],
+    )
+    return workspace.tokens(name, made_with["corpus"])
 
 
 def _digest_of_shards(sharded: Manifest) -> str:

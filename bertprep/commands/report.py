@@ -14,7 +14,7 @@ from bertprep.files.places import place
 from bertprep.options import how_many
 from bertprep.progress import Reporter, say
 from bertprep.terminal import tell
-from bertprep.workspace.manifest import TEXT_SHARDS
+from bertprep.workspace.manifest import TEXT_SHARDS, TOKEN_SHARDS
 from bertprep.workspace.targets import check_target
 
 if TYPE_CHECKING:
@@ -26,7 +26,10 @@ EXAMPLES = 20
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", nargs="?", type=place, metavar="PATH", help="records (default: the newest of the workspace)")
+    parser.add_argument(
+        "path", nargs="?", type=place, metavar="PATH",
+        help="records or token shards (default: the newest records of the workspace)",
+    )  # fmt: skip
     parser.add_argument("--output", type=place, metavar="FILE", help="page to write (default: report.html beside the manifest)")
     add_vocab(parser)
     parser.add_argument(
@@ -60,24 +63,25 @@ def report(
     workers: int | None = None,
     progress: bool = False,
 ) -> Path:
-    """Write a report on the records in a folder, or on the newest of a workspace; returns its path.
+    """Write a report on the records or token shards in a folder, or on the newest of a workspace; returns its path.
 
-    Of several data sets in a folder it takes the newest. The page is written as report.html beside the manifest, or to
-    `output`. With `sample`, only that many records of each file are checked, and duplicates are not. Findings do not make it
-    fail; use `validate` for that.
+    Of several data sets in a folder it takes the newest, and records rather than token shards. The page is written as
+    report.html beside the manifest, or to `output`. With `sample`, only that many records of each file are checked, and
+    duplicates are not. Findings do not make it fail; use `validate` for that.
 
     Raises `UsageError` if there are no records, `BertprepError` if the page cannot be written.
     """
     from bertprep.check.task_sets import kind_of_data_set
     from bertprep.instances import load_vocabulary
-    from bertprep.records.examples import PretrainingExamples
+    from bertprep.records.examples import MaskedExamples
     from bertprep.reporting.excerpts import draw_excerpts
     from bertprep.reporting.page import page
 
     reporter = Reporter(enabled=progress)
     sets = _record_sets(place(workdir if path is None else path), is_default=path is None)
     data_set = max(sets, key=lambda data_set: (data_set.modified_ns, str(data_set.folder)))
-    if (kind := kind_of_data_set(data_set)) is not PretrainingExamples:
+    is_tokens = data_set.kind == TOKEN_SHARDS
+    if not is_tokens and not issubclass(kind := kind_of_data_set(data_set), MaskedExamples):
         advice = "a report is of pretraining records; run bertprep validate"
         raise UsageError(f"{data_set.folder}: has {kind.title} records, {advice}")
     target = place(output) if output is not None else data_set.home.folder / REPORT
@@ -90,7 +94,8 @@ def report(
         others = f" (of {len(sets):,} data sets, the newest)" if len(sets) > 1 else ""
         errors = f"{outcome.errors:,} errors, the page shows them" if outcome.errors else "no error was found"
         say(f"report: {outcome.folder}{others}: {errors}")
-    text = page(outcome, draw_excerpts(outcome.folder, outcome.files, EXAMPLES), vocabulary)
+    excerpts = [] if is_tokens else draw_excerpts(outcome.folder, outcome.files, EXAMPLES)
+    text = page(outcome, excerpts, vocabulary)
     with atomic_file(target, replace=True) as file:
         file.write(text.encode())
     return target
@@ -103,6 +108,7 @@ def _record_sets(path: Path, *, is_default: bool) -> list[DataSet]:
         found = "is a file, expected a folder" if path.exists() else "does not exist"
         raise UsageError(f"--workdir {path}: {found}; name a folder of records, or make some with bertprep create")
     sets = [data_set for data_set in find_data_sets([path]) if data_set.kind != TEXT_SHARDS]
+    sets = [data_set for data_set in sets if data_set.kind != TOKEN_SHARDS] or sets
     if not sets:
         raise UsageError(f"{path}: holds no records; make some with bertprep create, or name a folder of them")
     return sets

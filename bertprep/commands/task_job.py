@@ -67,7 +67,7 @@ class TaskJob:
     """
 
     shards: list[TaskShard]
-    homes: dict[RecordFormat, RecordHome]
+    homes: dict[str, RecordHome]
     made_with: dict[str, Any]
     source: Source
     kept: dict[str, Path]
@@ -117,7 +117,7 @@ def resolve_task(
         "examples_per_file": EXAMPLES_PER_FILE,
         "vocabulary": vocabulary.made_with,
     }
-    homes = {
+    homes: dict[str, RecordHome] = {
         each: RecordHome(workspace.records(each, task_settings_name(settings, dialect=dialect), data_set))
         if output is None
         else home_for(place(output), each)

@@ -192,5 +192,5 @@ def create_task(
         advice="choose another --output or --workdir",
         part=part,
     )
-    folders = {each.value: home.records for each, home in job.homes.items()}
-    return Created(folders, {each.value: manifest for each, manifest in manifests.items()}, time.monotonic() - started, made)
+    folders = {str(each): home.records for each, home in job.homes.items()}
+    return Created(folders, {str(each): manifest for each, manifest in manifests.items()}, time.monotonic() - started, made)

@@ -22,11 +22,11 @@ from bertprep.options import how_many, number
 from bertprep.progress import Progress, Reporter
 from bertprep.terminal import tell, tell_table
 from bertprep.workspace.layout import split_order
-from bertprep.workspace.manifest import TEXT_SHARDS
+from bertprep.workspace.manifest import TEXT_SHARDS, TOKEN_SHARDS
 from bertprep.workspace.targets import check_target
 
 if TYPE_CHECKING:
-    from bertprep.check.outcome import Outcome, Tally
+    from bertprep.check.outcome import Outcome, Tally, TokenTally
     from bertprep.records.data_sets import DataSet
 
 _HEADER = (
@@ -39,7 +39,7 @@ _MOST_OF_A_CODE = 20  # most lines for one code in one data set; JSON has all
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", nargs="*", type=place, default=[Path("data")], metavar="PATH",
-        help="a workspace, a folder of records, or record files, written by any tool (default: data)",
+        help="a workspace, a folder of records or token shards, or such files, written by any tool (default: data)",
     )  # fmt: skip
     add_vocab(parser)
     parser.add_argument(
@@ -98,9 +98,10 @@ def validate(
     from bertprep import kernels
     from bertprep.check.record_sets import validate_records
     from bertprep.check.task_sets import kind_of_data_set, validate_task_records
+    from bertprep.check.token_sets import validate_tokens
     from bertprep.instances import load_vocabulary
     from bertprep.records.data_sets import find_data_sets
-    from bertprep.records.examples import PretrainingExamples
+    from bertprep.records.examples import MaskedExamples
 
     reporter = Reporter(enabled=progress)
     if masked_lm_prob is not None and not 0 < masked_lm_prob <= 1:
@@ -117,8 +118,10 @@ def validate(
         return [
             _validate_text(data_set, workers=workers, sample=sample, shown=shown)
             if data_set.kind == TEXT_SHARDS
+            else validate_tokens(data_set, vocabulary, sample=sample, workers=workers, shown=shown)
+            if data_set.kind == TOKEN_SHARDS
             else validate_task_records(data_set, vocabulary, sample=sample, workers=workers, shown=shown)
-            if kind_of_data_set(data_set) is not PretrainingExamples
+            if not issubclass(kind_of_data_set(data_set), MaskedExamples)
             else validate_records(
                 data_set, vocabulary, masked_lm_prob=masked_lm_prob, sample=sample, workers=workers, shown=shown
             )
@@ -182,8 +185,11 @@ def table_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
         for at, split in enumerate(splits):
             counts = _count_levels(outcome.findings) if at == 0 else ("", "")
             files = [facts for facts in outcome.files if facts.split == split]
-            records = f"{sum(facts.records for facts in files):,}" if outcome.kind != "text shards" else ""
+            is_of_records = outcome.kind not in (TEXT_SHARDS, TOKEN_SHARDS)
+            records = f"{sum(facts.records for facts in files):,}" if is_of_records else ""
             fractions = _fractions_in_words(outcome.tallies[split]) if split in outcome.tallies else ("",) * 6
+            if split in outcome.token_tallies:
+                fractions = (f"{outcome.token_tallies[split].tokens:,}", *fractions[1:])
             rows.append((name, split, f"{len(files):,}", records, *fractions, *counts))
     return rows
 
@@ -222,10 +228,17 @@ def outcome_as_json(outcome: Outcome) -> dict[str, Any]:
         "sampled": outcome.sampled,
         "errors": outcome.errors,
         "findings": [finding.as_json() for finding in outcome.findings],
-        "splits": {split: _tally_as_json(tally) for split, tally in outcome.tallies.items()},
+        "splits": {
+            **{split: _tally_as_json(tally) for split, tally in outcome.tallies.items()},
+            **{split: _tokens_as_json(tally) for split, tally in outcome.token_tallies.items()},
+        },
         "duplicates": outcome.duplicates,
         "files": [vars(facts) for facts in outcome.files],
     }
+
+
+def _tokens_as_json(tally: TokenTally) -> dict[str, Any]:
+    return {**vars(tally), "lengths": tally.lengths.tolist()}
 
 
 def _tally_as_json(tally: Tally) -> dict[str, Any]:
@@ -241,7 +254,7 @@ def _tally_as_json(tally: Tally) -> dict[str, Any]:
         "padding_share": tally.padding_share,
         "predictions": predictions,
         "shown": {name: _fraction(count, predictions) for name, count in zip(SHOWN, shown, strict=True)},
-        "random_next": _fraction(int(tally.next_sentence[1]), tally.records),
+        **({"random_next": _fraction(int(tally.next_sentence[1]), tally.records)} if tally.has_pairs else {}),
         "short": _fraction(tally.records - int(tally.lengths[seq]), tally.records),
         "masked": predictions / max(tally.text_tokens, 1),
         "lengths": np.trim_zeros(tally.lengths, "b").tolist(),
@@ -263,7 +276,7 @@ def _fractions_in_words(tally: Tally) -> tuple[str, ...]:
         f"{tally.text_tokens:,}",
         f"{tally.padding_share:.1%}",
         *(f"{count / predictions:.2%}" for count in tally.shown.tolist()),
-        f"{int(tally.next_sentence[1]) / records:.1%}",
+        f"{int(tally.next_sentence[1]) / records:.1%}" if tally.has_pairs or not tally.records else "",
     )
 
 

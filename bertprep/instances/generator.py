@@ -1,7 +1,8 @@
 """A tokenized shard to instances: the compiled generator, and the arrays that it works on and fills.
 
-The algorithm is in `bertprep.kernels.sentence_pairs` and, to be read, in `bertprep.instances.reference`. Costs about 0.5
-microseconds and 120 bytes an instance of 128 tokens; nothing else grows with the number of rounds.
+The algorithm is in `bertprep.kernels.sentence_pairs` and `full_sentences` and, to be read, in `bertprep.instances.reference`.
+Costs about 0.5 microseconds and 120 bytes an instance of 128 tokens; nothing else grows with the number of rounds. Without
+pairs the tokens do: they are there once for each round, packed, which takes 4 bytes a token and round.
 """
 
 import math
@@ -17,7 +18,7 @@ from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError
 from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.instances.vocabulary import Vocabulary
-from bertprep.kernels.numbers import GENERATOR_STATE_SIZE, INSTANCES, MASKS, TWISTER_SIZE, TWISTER_STATE, TWISTER_USED
+from bertprep.kernels.numbers import GENERATOR_STATE_SIZE, INSTANCES, MASKS, PACKED, TWISTER_SIZE, TWISTER_STATE, TWISTER_USED
 
 MOST_TOKENS_IN_SHARD = 1 << 31
 
@@ -30,11 +31,14 @@ class Instances:
     masks are those from mask_ends[i - 1] to mask_ends[i]: at mask_positions, counted from [CLS], ascending, mask_replacements
     stands instead of the token, which is the label; UNCHANGED leaves the token. `order` is that of the records: record k is
     instance order[k].
+
+    Without pairs instance i is [CLS] A [SEP], the size of B is NO_SEGMENT, which is -1, and `tokens` are those of all rounds,
+    with each [SEP] between documents.
     """
 
-    tokens: NDArray[np.int32]  # (tokens of the shard,)
+    tokens: NDArray[np.int32]  # (tokens of the shard,), or those of all rounds
     slices: NDArray[np.int32]  # (n, 4)
-    is_random_next: NDArray[np.uint8]  # (n,)
+    is_random_next: NDArray[np.uint8]  # (n,), 0 without pairs
     mask_ends: NDArray[np.int64]  # (n,)
     mask_positions: NDArray[np.uint16]  # (masks,)
     mask_replacements: NDArray[np.int32]  # (masks,)
@@ -46,6 +50,8 @@ class Instances:
 
 def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: InstanceSettings, *, seed: int) -> Instances:
     """The instances of a shard with `random.Random(seed)`, those of `dupe` rounds together, in shuffled order."""
+    if not settings.has_pairs:
+        return _pack_sentences(shard, vocabulary, settings, seed=seed)
     if len(shard.tokens) >= MOST_TOKENS_IN_SHARD:
         raise BertprepError(
             f"a shard of {len(shard.tokens):,} tokens is too large; at most {MOST_TOKENS_IN_SHARD:,}; make more shards"
@@ -56,7 +62,7 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
     compiled.shuffle_numbers(twister, order, len(order))
     documents = np.stack([shard.document_starts[order], shard.document_starts[order + 1]], axis=1)
 
-    longest = settings.seq - 3
+    longest = settings.longest
     state = np.zeros(GENERATOR_STATE_SIZE, np.int64)
     scratch = np.empty(3 * (longest + 4), np.uint16)
     marked = np.zeros(settings.seq // 64 + 2, np.uint64)
@@ -100,13 +106,57 @@ def generate_instances(shard: TokenizedShard, vocabulary: Vocabulary, settings: 
     )
 
 
-def predictions_by_length(seq: int, pred: int, masked_lm_prob: float) -> NDArray[np.int64]:
+def _pack_sentences(shard: TokenizedShard, vocabulary: Vocabulary, settings: InstanceSettings, *, seed: int) -> Instances:
+    """The same without pairs: `dupe` rounds over all documents, each in another order, packed and masked anew."""
+    most_tokens = settings.dupe * (len(shard.tokens) + shard.documents)  # each document with a [SEP]
+    if most_tokens >= MOST_TOKENS_IN_SHARD:
+        raise BertprepError(
+            f"a shard of {len(shard.tokens):,} tokens is too large; at most {MOST_TOKENS_IN_SHARD:,} in --dupe {settings.dupe} "
+            "rounds without pairs; make more shards, or fewer rounds"
+        )
+    compiled = kernels.load()
+    twister = mersenne_twister(seed)
+    longest = settings.longest
+    predictions = predictions_by_length(settings.seq, settings.pred, settings.masked_lm_prob, special=2)
+    # of two sequences that follow each other the second begins with what the first had not enough space for
+    most = settings.dupe * (2 * (len(shard.tokens) + shard.documents) // longest + 2)
+    most_masks = most * int(max(predictions))
+    state = np.zeros(GENERATOR_STATE_SIZE, np.int64)
+    packed: NDArray[np.int32] = np.empty(most_tokens, np.int32)  # the system gives memory only for what is written
+    slices: NDArray[np.int32] = np.empty((most, 4), np.int32)
+    mask_ends: NDArray[np.int64] = np.empty(most, np.int64)
+    mask_positions: NDArray[np.uint16] = np.empty(most_masks, np.uint16)
+    mask_replacements: NDArray[np.int32] = np.empty(most_masks, np.int32)
+    compiled.pack_sentences(
+        shard.tokens, shard.sentence_starts, shard.document_starts,
+        np.arange(shard.documents, dtype=np.int64), shard.documents,
+        longest, settings.dupe, predictions, int(settings.whole_word), np.frombuffer(vocabulary.continues, np.uint8),
+        vocabulary.cls, vocabulary.sep, vocabulary.mask, len(vocabulary),
+        twister, np.empty(4 * (longest + 4), np.uint16), np.zeros(settings.seq // 64 + 2, np.uint64),
+        np.empty(settings.seq + 1, np.int32), state,
+        packed, slices, mask_ends, mask_positions, mask_replacements,
+    )  # fmt: skip
+    n, n_masks, n_tokens = (int(state[which]) for which in (INSTANCES, MASKS, PACKED))
+    records = np.arange(n, dtype=np.int64)
+    compiled.shuffle_numbers(twister, records, n)
+    return Instances(
+        packed[:n_tokens],
+        slices[:n],
+        np.zeros(n, np.uint8),
+        mask_ends[:n],
+        mask_positions[:n_masks],
+        mask_replacements[:n_masks],
+        records,
+    )
+
+
+def predictions_by_length(seq: int, pred: int, masked_lm_prob: float, special: int = 3) -> NDArray[np.int64]:
     """The number of masked tokens in a sequence of n tokens, special ones counted, for n = 0 to seq.
 
     A table, because Python's `round` goes to the even neighbour and works on the exact product of doubles. [CLS] and the two
-    [SEP] count among the n tokens but are never masked, which leaves n - 3 at most.
+    [SEP] count among the n tokens but are never masked, which leaves n - 3 at most; without pairs there may be but 2 such.
     """
-    wanted = [min(pred, max(1, min(round(n * masked_lm_prob), n - 3))) for n in range(seq + 1)]
+    wanted = [min(pred, max(1, min(round(n * masked_lm_prob), n - special))) for n in range(seq + 1)]
     return np.array(wanted, np.int64)
 
 

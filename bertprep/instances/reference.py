@@ -25,9 +25,9 @@ Document = list[Sentence]
 class ReferenceInstance:
     """One example, in tokens: what the model sees, and what it should predict."""
 
-    tokens: list[str]  # [CLS] A [SEP] B [SEP], with the replacements in place
+    tokens: list[str]  # [CLS] A [SEP] B [SEP], or without pairs [CLS] A [SEP], with the replacements in place
     segment_ids: list[int]
-    is_random_next: bool
+    is_random_next: bool  # False without pairs
     masked_positions: list[int]  # ascending
     masked_labels: list[str]
 
@@ -36,15 +36,54 @@ def generate(text: bytes, vocabulary: Sequence[str], settings: InstanceSettings,
     """The instances of a text shard in the order of its records."""
     rng = random.Random(seed)
     documents = read_documents(text, vocabulary, lower=not settings.cased)
-    rng.shuffle(documents)
-    instances = [
-        instance
-        for _ in range(settings.dupe)
-        for index in range(len(documents))
-        for instance in instances_of_document(documents, index, vocabulary, settings, rng)
-    ]
+    if settings.has_pairs:
+        rng.shuffle(documents)
+        instances = [
+            instance
+            for _ in range(settings.dupe)
+            for index in range(len(documents))
+            for instance in instances_of_document(documents, index, vocabulary, settings, rng)
+        ]
+    else:
+        instances = [
+            instance for _ in range(settings.dupe) for instance in instances_of_round(documents, vocabulary, settings, rng)
+        ]
     rng.shuffle(instances)
     return instances
+
+
+def instances_of_round(
+    documents: list[Document], vocabulary: Sequence[str], settings: InstanceSettings, rng: random.Random
+) -> Iterator[ReferenceInstance]:
+    """Without pairs: the documents in a new order, as it is made of that of the round before, packed and masked."""
+    rng.shuffle(documents)
+    for text in pack_sentences(documents, settings.seq - 2):  # [CLS], [SEP]
+        tokens = ["[CLS]", *text, "[SEP]"]
+        positions, labels = mask_tokens(tokens, vocabulary, settings, rng)
+        yield ReferenceInstance(tokens, [0] * len(tokens), False, positions, labels)
+
+
+def pack_sentences(documents: list[Document], longest: int) -> Iterator[list[str]]:
+    """Full sentences one after another up to `longest` tokens, with [SEP] where a document ends and the next one begins.
+
+    A sentence that does not fit begins the next sequence; one that is too long for any is cut at the length, as often as
+    needed, and its rest begins the next one.
+    """
+    text: list[str] = []
+    for number, document in enumerate(documents):
+        separator = ["[SEP]"] if number else []
+        for sentence in document:
+            if text and len(text) + len(separator) + len(sentence) > longest:
+                yield text
+                text = []
+            elif text:
+                text += separator
+            separator = []
+            while len(sentence) > longest:
+                yield sentence[:longest]
+                sentence = sentence[longest:]
+            text += sentence
+    yield text
 
 
 def instances_of_document(

@@ -37,16 +37,18 @@ def _fill(to, start, end, value):
 @kernel
 def encode_columns(
     first: i64, end: i64, order: i64_p, seq: i64, tokens: i32_p, cls: i64, sep: i64, pad: i64,
-    slices: i32_p, is_random_next: u8_p, mask_ends: i64_p, mask_positions: u16_p, mask_replacements: i32_p, columns: i64_p,
+    slices: i32_p, is_random_next: u8_p, mask_ends: i64_p, mask_positions: u16_p, mask_replacements: i32_p,
+    column_count: i64, columns: i64_p,
 ) -> i64:  # fmt: skip
     """Write records `first` to `end` - 1, record k being instance order[k], to the rows from 0 on; returns `end`.
 
-    `columns` has the addresses of input_ids, token_type_ids, attention_mask, labels and next_sentence_label.
+    `columns` has the addresses of input_ids, token_type_ids, attention_mask, labels and, unless that is not one of them,
+    next_sentence_label.
     """
+    has_label = column_count > 4
     ids, labels = pointer_at(i32_p, columns[0]), pointer_at(i32_p, columns[3])
-    segments, mask, is_random = (
-        pointer_at(u8_p, columns[1]), pointer_at(u8_p, columns[2]), pointer_at(u8_p, columns[4]),
-    )  # fmt: skip
+    segments, mask = pointer_at(u8_p, columns[1]), pointer_at(u8_p, columns[2])
+    is_random = pointer_at(u8_p, columns[4] if has_label else i64(0))
     for record in range(first, end):
         prefetch_instance(order, record, end, slices, is_random_next, mask_ends, tokens, mask_positions, mask_replacements)
         instance = order[record]
@@ -69,8 +71,10 @@ def encode_columns(
             labels[position] = ids[position]
             if mask_replacements[i] != UNCHANGED:
                 ids[position] = mask_replacements[i]
-        store_u64(is_random, i64(0), u64(is_random_next[instance]))
-        ids, labels, is_random = shifted(ids, seq), shifted(labels, seq), shifted(is_random, 8)
+        if has_label:
+            store_u64(is_random, i64(0), u64(is_random_next[instance]))
+            is_random = shifted(is_random, 8)
+        ids, labels = shifted(ids, seq), shifted(labels, seq)
         segments, mask = shifted(segments, seq), shifted(mask, seq)
     return end
 

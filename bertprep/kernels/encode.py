@@ -1,8 +1,8 @@
 """Instances to the bytes of TFRecord and OFRecord files, both in one pass.
 
-The two formats hold the same seven features in the same protobuf nesting; between two equal features only the tag differs
-that says "list of int64" or "list of int32". So a record's body is written once, copied for the second format, and six
-bytes of the copy are changed. See docs/formats.md for the layout.
+The two formats hold the same features, seven or without pairs six, in the same protobuf nesting; between two equal features
+only the tag differs that says "list of int64" or "list of int32". So a record's body is written once, copied for the second
+format, and six bytes of the copy are changed. See docs/formats.md for the layout.
 
 Tokens come as ready varints: the lower three bytes of a number are the bytes to write, the highest is how many. Writing a
 token is one store of four bytes and one addition, and a padded copy may overshoot: outputs need SLACK spare bytes.
@@ -35,7 +35,6 @@ from bertprep.kernels.language import (
     u64,
 )
 from bertprep.kernels.numbers import (
-    FEATURE_COUNT,
     HEADER_WIDTH,
     INPUT_IDS,
     INPUT_MASK,
@@ -216,7 +215,7 @@ put_sequence = _put_sequence_packed if CPU_FEATURES.get("avx512vbmi2") else _put
 
 @subroutine
 def _gather(sequence, varints, slices, instance, cls, sep):
-    """[CLS] A [SEP] B [SEP] as ready varints; returns the sizes of A and B."""
+    """[CLS] A [SEP] B [SEP] as ready varints, or [CLS] A [SEP], where B has the size -1; returns the sizes of A and B."""
     a_start, a_size = i64(slices[4 * instance]), i64(slices[4 * instance + 1])
     b_start, b_size = i64(slices[4 * instance + 2]), i64(slices[4 * instance + 3])
     sequence[0] = cls
@@ -305,17 +304,17 @@ def _put_predictions(
 
 
 @subroutine
-def _copy_as_ofrecord(ofrecords, at, tfrecords, body, body_size, tags):
+def _copy_as_ofrecord(ofrecords, at, tfrecords, body, body_size, tags, features):
     """The body of an Example to an OFRecord: int32 where that has int64."""
     copy_some(ofrecords, at, tfrecords, body, body_size)
-    for feature in range(FEATURE_COUNT):
+    for feature in range(features):
         if feature != WEIGHTS:
             ofrecords[at + tags[feature] - body] = INT32_LIST_TAG
 
 
 @kernel
 def encode(
-    formats: i64, first: i64, end: i64, order: i64_p, seq: i64, pred: i64,
+    formats: i64, first: i64, end: i64, order: i64_p, seq: i64, pred: i64, features: i64,
     varints: u32_p, vocabulary_varints: u32_p, position_varints: u32_p, cls: i64, sep: i64, pad: i64,
     slices: i32_p, is_random_next: u8_p, mask_ends: i64_p, mask_positions: u16_p, mask_replacements: i32_p,
     headers: u8_p, header_bases: i64_p, patterns: u8_p, sequence: u32_p, values: u8_p, tags: i64_p,
@@ -323,10 +322,10 @@ def encode(
 ) -> i64:  # fmt: skip
     """Write records `first` to `end` - 1, as far as `capacity` allows; returns the number of the first not written.
 
-    Record k is instance order[k]. `formats` is TFRECORD, OFRECORD or both. `varints` are the shard's tokens as ready varints,
-    `vocabulary_varints` and `position_varints` those of all tokens and of all positions. `sequence` holds seq numbers
-    and SPARE_VARINTS, `values` the widest features; `patterns` are 64 bytes each of 0, of 1, of 1.0, of `pad` as a varint;
-    sizes[0] and sizes[1] are set to the bytes written.
+    Record k is instance order[k]. `formats` is TFRECORD, OFRECORD or both, `features` how many are written. `varints` are the
+    instances' tokens as ready varints, `vocabulary_varints` and `position_varints` those of all tokens and of all positions.
+    `sequence` holds seq numbers and SPARE_VARINTS, `values` the widest features; `patterns` are 64 bytes each of 0, of 1, of
+    1.0, of `pad` as a varint; sizes[0] and sizes[1] are set to the bytes written.
     """
     widest = _widest_record(seq, pred)
     around_widest = 1 + varint_size(widest)
@@ -357,14 +356,16 @@ def encode(
             out, at, values, labels_size, shifted(mask_positions, mask_start), masks, pred, position_varints,
             headers, header_bases, tags, patterns,
         )  # fmt: skip
-        at = _put_ready_header(out, at, headers, header_bases[NEXT_SENTENCE], tags, NEXT_SENTENCE)
-        out[at] = is_random_next[instance]
-        body_size = at + 1 - body
+        if features > NEXT_SENTENCE:
+            at = _put_ready_header(out, at, headers, header_bases[NEXT_SENTENCE], tags, NEXT_SENTENCE)
+            out[at] = is_random_next[instance]
+            at += 1
+        body_size = at - body
 
         if formats & OFRECORD:
             store_u64(ofrecords, of_at, u64(body_size))
             if formats & TFRECORD:
-                _copy_as_ofrecord(ofrecords, of_at + 8, tfrecords, body, body_size, tags)
+                _copy_as_ofrecord(ofrecords, of_at + 8, tfrecords, body, body_size, tags, features)
             of_at += 8 + body_size
         if formats & TFRECORD:
             tf_at = close_tfrecord(tfrecords, tf_at, body, body_size)

@@ -171,11 +171,18 @@ TWISTER_STATE = 624
 TWISTER_USED = 2 * TWISTER_STATE
 TWISTER_SIZE = TWISTER_USED + 1
 """A Mersenne Twister: its state, the next 624 draws, and how many of those are used."""
-GENERATOR_STATE_SIZE = 4
-ROUND, DOCUMENT, INSTANCES, MASKS = range(GENERATOR_STATE_SIZE)
-"""How far the generator is: duplication round, index in the shuffled documents, instances and masks so far."""
+GENERATOR_STATE_SIZE = 5
+ROUND, DOCUMENT, INSTANCES, MASKS, PACKED = range(GENERATOR_STATE_SIZE)
+"""How far the generator is: duplication round, index in the shuffled documents, instances and masks so far; without pairs,
+the tokens that it has packed."""
+NO_SEGMENT = -1
+"""The size of segment B where it and its [SEP] are missing: so any sequence has the sizes of both segments and three tokens."""
 UNCHANGED = -1
 """The replacement of a masked position whose token stays: to read the token there would be a cache miss."""
+
+LIVE_WIDTH = 7
+LIVE_TOKENS, LIVE_SLICES, LIVE_IS_RANDOM, LIVE_MASK_ENDS, LIVE_POSITIONS, LIVE_REPLACEMENTS, LIVE_ORDER = range(LIVE_WIDTH)
+"""A row for each shard whose instances are in memory: the addresses of their arrays, by the names of `generator.Instances`."""
 
 # --- checking the values of records
 
@@ -197,19 +204,21 @@ VALUE_FAULT_WIDTH = 5
 FAULT_COUNT, FAULT_RECORD, FAULT_POSITION, FAULT_EXPECTED, FAULT_FOUND = range(VALUE_FAULT_WIDTH)
 """A row for each: how many records have it; of the first, its number, the position in it, the value expected and found."""
 
-RULES_SIZE = 9
-RULE_SEQ, RULE_PRED, RULE_TOKENS, RULE_CLS, RULE_SEP, RULE_MASK, RULE_COUNT, RULE_STEP, RULE_PAD = range(RULES_SIZE)
+RULES_SIZE = 10
+RULE_SEQ, RULE_PRED, RULE_TOKENS, RULE_CLS, RULE_SEP, RULE_MASK, RULE_COUNT, RULE_STEP, RULE_PAD, RULE_PAIRS = range(RULES_SIZE)
 """What records are checked against: sizes; the vocabulary's size and special tokens, 0 and -1 where unknown; a rule below; a
-power of two: of that many records the first two are sketched, or 0 for none; the token of padding."""
+power of two: of that many records the first two are sketched, or 0 for none; the token of padding; 1 for records of sentence
+pairs, 0 for those of full sentences."""
 EXACT_COUNT, AT_MOST, WHOLE_WORDS = range(3)
 """The table of predictions by length holds; is a bound, of whole words where it is unknown which tokens begin one; is a bound
 that is reached unless no word fits any more."""
 
-SIGNS = 8
-RIGHT, LEFT, EXPECTED_RIGHT, EXPECTED_LEFT, OPEN_FOLLOWS, OPEN_RANDOM, ROUNDED_UP, ROUNDED_EVEN = range(SIGNS)
+SIGNS = 9
+RIGHT, LEFT, EXPECTED_RIGHT, EXPECTED_LEFT, OPEN_FOLLOWS, OPEN_RANDOM, ROUNDED_UP, ROUNDED_EVEN, UNAVAILABLE = range(SIGNS)
 """Counts over records. Of predictions: the label is that of the token on the right, on the left; how many are expected, in
 units of 1 / SCALE. Of open records, whose A is too short to be a sentence of the target length: B follows, B is random. Of
-records with a half number of predictions: rounded up, rounded to the even neighbour."""
+records with a half number of predictions: rounded up, rounded to the even neighbour. Predictions that a length would have, and
+[SEP] between documents leave no token for."""
 
 (
     AT_RULES, AT_BY_LENGTH, AT_HALF_UP, AT_FACTORIALS, AT_KEYS, AT_TEXT, AT_CONTINUES, AT_WORDS, AT_FAULTS,

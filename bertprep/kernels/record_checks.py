@@ -30,6 +30,7 @@ from bertprep.kernels.numbers import (
     ARRAY_ADDRESS,
     ARRAY_VALUES,
     ARRAY_WIDTH,
+    ARRAYS_SIZE,
     AT_BY_LENGTH,
     AT_CONTINUES,
     AT_EXPECTED_LABELS,
@@ -66,7 +67,6 @@ from bertprep.kernels.numbers import (
     FAULT_FOUND,
     FAULT_POSITION,
     FAULT_RECORD,
-    FEATURE_COUNT,
     HALF_TO_EVEN,
     ID_RANGE,
     INPUT_IDS,
@@ -92,6 +92,7 @@ from bertprep.kernels.numbers import (
     RULE_COUNT,
     RULE_MASK,
     RULE_PAD,
+    RULE_PAIRS,
     RULE_PRED,
     RULE_SEP,
     RULE_SEQ,
@@ -102,6 +103,7 @@ from bertprep.kernels.numbers import (
     SEP_COUNT,
     SEP_LAST,
     SKETCH_WORDS,
+    UNAVAILABLE,
     UNEVEN_MASK,
     UNEVEN_WEIGHTS,
     VALUE_FAULT_WIDTH,
@@ -180,6 +182,15 @@ def _check_padding(ids, mask, segments, seq, pad, record, faults):
 
 
 @subroutine
+def _count_candidates(text, length, sep):
+    """The tokens between [CLS] and the last token that are no [SEP]."""
+    candidates = i64(0)
+    for position in range(1, length - 1):
+        candidates += i64(text[position] != sep)
+    return candidates
+
+
+@subroutine
 def _check_predictions(positions, labels, weights, segments, length, rules, by_length, half_up, text, record, signs, faults):
     """(number of predictions, 1 if there is a fault else 0); puts the labels back into the text."""
     pred, bad = rules[RULE_PRED], i64(0)
@@ -213,6 +224,10 @@ def _check_predictions(positions, labels, weights, segments, length, rules, by_l
         if is_special and on_special == 0:
             on_special = _note(faults, i64(MASK_ON_SPECIAL), record, position, i64(0), label)
     wanted, rounded_up = by_length[length], half_up[length]
+    if count < wanted and rules[RULE_PAIRS] == 0:
+        candidates = _count_candidates(text, length, rules[RULE_SEP])
+        signs[UNAVAILABLE] += max(wanted - candidates, 0)
+        wanted, rounded_up = min(wanted, candidates), min(rounded_up, candidates)
     exact = rules[RULE_COUNT] == EXACT_COUNT
     if exact and rounded_up != wanted and count in (wanted, rounded_up):
         is_up = i64(count == rounded_up)
@@ -225,12 +240,13 @@ def _check_predictions(positions, labels, weights, segments, length, rules, by_l
 
 @subroutine
 def _check_text(text, segments, length, rules, record, faults):
-    """Whether the text is [CLS] A [SEP] B [SEP] with its segments.
+    """Whether the text is [CLS] A [SEP] B [SEP] with its segments; without pairs it is [CLS] A [SEP], A may hold [SEP].
 
-    Returns the position of the first [SEP], how many tokens are the same as the next one, and 1 if there is a fault, else 0.
+    Returns the position of the first [SEP], how many there are before the last token, how many tokens are the same as the next
+    one, and 1 if there is a fault, else 0.
     """
     cls, sep, pad, bad = rules[RULE_CLS], rules[RULE_SEP], rules[RULE_PAD], i64(0)
-    n_cls, n_sep, sep_positions, n_pad, n_same = i64(0), i64(0), i64(0), i64(0), i64(0)
+    n_cls, n_sep, sep_positions, n_pad, n_same, n_empty = i64(0), i64(0), i64(0), i64(0), i64(0), i64(0)
     text[length] = -1
     for position in range(length):
         token = i64(text[position])
@@ -246,7 +262,19 @@ def _check_text(text, segments, length, rules, record, faults):
     elif n_cls > 1:
         bad |= _note(faults, i64(CLS_IN_TEXT), record, _first(text, i64(1), length, cls), cls, n_cls)
     first_sep = i64(0)
-    if n_sep != 2:
+    if rules[RULE_PAIRS] == 0:
+        if length == 0 or text[length - 1] != sep:
+            bad |= _note(faults, i64(SEP_LAST), record, length - 1, sep, i64(text[length - 1]) if length else i64(0))
+        else:
+            for position in range(1, length):
+                n_empty += i64(text[position] == sep) & (i64(text[position - 1] == sep) | i64(position == 1))
+            first_sep = _first(text, i64(1), length - 1, sep)
+            if n_empty != 0 or length < 3:
+                bad |= _note(faults, i64(EMPTY_SEGMENT), record, first_sep, i64(0), n_empty)
+        wrong = _first_other(segments, i64(0), length, 0)
+        if wrong < length:
+            bad |= _note(faults, i64(WRONG_SEGMENTS), record, wrong, i64(0), i64(segments[wrong]))
+    elif n_sep != 2:
         bad |= _note(faults, i64(SEP_COUNT), record, i64(0), i64(2), n_sep)
     elif text[length - 1] != sep:
         bad |= _note(faults, i64(SEP_LAST), record, length - 1, sep, i64(text[length - 1]))
@@ -262,7 +290,7 @@ def _check_text(text, segments, length, rules, record, faults):
             if wrong == first_sep + 1:
                 wrong = _first_other(segments, wrong, length, 1)
             bad |= _note(faults, i64(WRONG_SEGMENTS), record, wrong, i64(wrong > first_sep), i64(segments[wrong]))
-    return first_sep, n_same, bad
+    return first_sep, n_sep - 1, n_same, bad
 
 
 @subroutine
@@ -285,7 +313,7 @@ def _check_range(values, count, size, record, faults):
 def _hash_all(arrays, row, keys):
     """The sum over all values; arrays of floats are taken as the bits they are."""
     total, at = u64(0), i64(0)
-    for feature in range(FEATURE_COUNT):
+    for feature in range(arrays[ARRAYS_SIZE]):
         width = arrays[ARRAY_WIDTH * feature + ARRAY_VALUES]
         values = shifted(pointer_at(i32_p, _address(arrays, feature)), row * width)
         for i in range(width):
@@ -316,13 +344,17 @@ def _sketch_text(text, length, sketch):
 
 
 @subroutine
-def _expect_tokens(text, first_sep, length, n, n_same, tables, with_labels):
-    """Add what fair draws of `n` of the tokens make expect: each of them is drawn as likely as any other."""
-    fraction = (n * i64(SCALE) + (length - 3) // 2) // (length - 3)
+def _expect_tokens(text, first_sep, inner, length, n, n_same, tables, with_labels):
+    """Add what fair draws of `n` of the tokens make expect: each but the `inner` [SEP] is drawn as likely as any other."""
+    candidates = length - 2 - inner
+    fraction = (n * i64(SCALE) + candidates // 2) // candidates
     expected = pointer_at(i64_p, tables[AT_EXPECTED_POSITIONS])
     expected[1] += fraction
-    expected[first_sep] -= fraction
-    expected[first_sep + 1] += fraction
+    position = first_sep
+    for _ in range(inner):
+        expected[position] -= fraction
+        expected[position + 1] += fraction
+        position = _first(text, position + 1, length - 1, i64(text[first_sep]))
     expected[length - 1] -= fraction
     signs = pointer_at(i64_p, tables[AT_SIGNS])
     signs[EXPECTED_RIGHT] += n_same * fraction
@@ -331,7 +363,7 @@ def _expect_tokens(text, first_sep, length, n, n_same, tables, with_labels):
         expected_labels = pointer_at(i64_p, tables[AT_EXPECTED_LABELS])
         for position in range(1, length - 1):
             expected_labels[text[position]] += fraction
-        expected_labels[text[first_sep]] -= fraction
+        expected_labels[text[first_sep]] -= inner * fraction
 
 
 @subroutine
@@ -341,7 +373,7 @@ def _choices(logarithms, positions, drawn):
 
 
 @subroutine
-def _expect_words(text, first_sep, length, positions, n, wanted, seq, tables, record, faults):
+def _expect_words(text, sep, length, positions, n, wanted, seq, tables, record, faults):
     """The same for whole words; returns the choices that there were, or -1 where words are masked in part.
 
     A word is masked as likely as any other of as many pieces, whatever the number of predictions that were left when it came
@@ -355,7 +387,7 @@ def _expect_words(text, first_sep, length, positions, n, wanted, seq, tables, re
     for position in range(length):
         of_size[position] = masked_of_size[position] = 0
     for position in range(1, length - 1):
-        if position == first_sep:
+        if text[position] == sep:
             continue
         while at < n and positions[at] < position:
             at += 1
@@ -396,7 +428,7 @@ def _expect_words(text, first_sep, length, positions, n, wanted, seq, tables, re
         signs[RIGHT] += masked[word] & i64(token == text[position + 1])
         signs[LEFT] += masked[word] & i64(token == text[position - 1])
     logarithms, choices = pointer_at(i64_p, tables[AT_FACTORIALS]), i64(0)
-    for size in range(1, length - 2):
+    for size in range(1, length - 1):
         if masked_of_size[size] != 0:
             choices += _choices(logarithms, of_size[size], masked_of_size[size])
     return choices
@@ -462,7 +494,7 @@ def check_records(arrays: i64_p, count: i64, numbers: i64_p, tables: i64_p, hash
     sketches = pointer_at(u64_p, tables[AT_SKETCHES])
     sketched_lengths = pointer_at(i64_p, tables[AT_SKETCHED_LENGTHS])
     seq, pred, tokens, step = rules[RULE_SEQ], rules[RULE_PRED], rules[RULE_TOKENS], rules[RULE_STEP]
-    whole_words = rules[RULE_COUNT] == WHOLE_WORDS
+    whole_words, has_pairs = rules[RULE_COUNT] == WHOLE_WORDS, rules[RULE_PAIRS] != 0
     clean = i64(0)
     for row in range(count):
         ids = shifted(pointer_at(i32_p, _address(arrays, INPUT_IDS)), row * seq)
@@ -471,7 +503,7 @@ def check_records(arrays: i64_p, count: i64, numbers: i64_p, tables: i64_p, hash
         positions = shifted(pointer_at(i32_p, _address(arrays, POSITIONS)), row * pred)
         labels = shifted(pointer_at(i32_p, _address(arrays, LABELS)), row * pred)
         weights = shifted(pointer_at(f32_p, _address(arrays, WEIGHTS)), row * pred)
-        label = i64(pointer_at(i32_p, _address(arrays, NEXT_SENTENCE))[row])
+        label = i64(pointer_at(i32_p, _address(arrays, NEXT_SENTENCE))[row]) if has_pairs else i64(0)
         record = numbers[row]
 
         length, bad = _check_padding(ids, mask, segments, seq, rules[RULE_PAD], record, faults)
@@ -483,7 +515,7 @@ def check_records(arrays: i64_p, count: i64, numbers: i64_p, tables: i64_p, hash
         bad |= wrong
         hashes[2 * row] = _hash_text(ids, positions, labels, n, seq, keys)
         hashes[2 * row + 1] = _hash_all(arrays, row, shifted(keys, seq))
-        first_sep, n_same, wrong = _check_text(text, segments, length, rules, record, faults)
+        first_sep, inner, n_same, wrong = _check_text(text, segments, length, rules, record, faults)
         bad |= wrong
         if tokens > 0:
             wrong = _check_range(ids, seq, tokens, record, faults)
@@ -494,9 +526,9 @@ def check_records(arrays: i64_p, count: i64, numbers: i64_p, tables: i64_p, hash
             bad |= _note(faults, i64(WRONG_NEXT_SENTENCE), record, i64(0), i64(0), label)
         choices = i64(0)
         if bad == 0 and whole_words:
-            choices = _expect_words(text, first_sep, length, positions, n, by_length[length], seq, tables, record, faults)
+            choices = _expect_words(text, rules[RULE_SEP], length, positions, n, by_length[length], seq, tables, record, faults)
         elif bad == 0 and rules[RULE_COUNT] == EXACT_COUNT:
-            choices = _choices(logarithms, length - 3, n)
+            choices = _choices(logarithms, length - 2 - inner, n)
         if bad != 0 or choices < 0:
             continue
 
@@ -504,11 +536,12 @@ def check_records(arrays: i64_p, count: i64, numbers: i64_p, tables: i64_p, hash
         hashes[2 * row] |= u64(length >= _CERTAIN_TEXT and 4 * n_same < length)
         hashes[2 * row + 1] |= u64(min((choices + n * _SHOWN_ALIKE) // CHOICE, _MOST_CHOICES))
         lengths[length] += 1
-        lengths_of_a[first_sep - 1] += 1
         predictions[n] += 1
-        next_sentence[label] += 1
-        if length == seq and 2 * (first_sep - 1) < seq - 4:
-            signs[OPEN_FOLLOWS + label] += 1
+        if has_pairs:
+            lengths_of_a[first_sep - 1] += 1
+            next_sentence[label] += 1
+            if length == seq and 2 * (first_sep - 1) < seq - 4:
+                signs[OPEN_FOLLOWS + label] += 1
         if step != 0 and (record & (step - 1)) < 2:
             slot = 2 * (record // step) + (record & i64(1))
             sketched_lengths[slot] = length
@@ -518,14 +551,14 @@ def check_records(arrays: i64_p, count: i64, numbers: i64_p, tables: i64_p, hash
         if tokens > 0:
             for position in range(1, length - 1):
                 tokens_seen[text[position]] += 1
-            tokens_seen[rules[RULE_SEP]] -= 1
+            tokens_seen[rules[RULE_SEP]] -= inner
         if not whole_words:
             if n_same != 0:
                 for i in range(n):
                     position = i64(positions[i])
                     signs[RIGHT] += i64(text[position] == text[position + 1])
                     signs[LEFT] += i64(text[position] == text[position - 1])
-            _expect_tokens(text, first_sep, length, n, n_same, tables, tokens > 0)
+            _expect_tokens(text, first_sep, inner, length, n, n_same, tables, tokens > 0)
     return clean
 
 

@@ -103,7 +103,7 @@ def _truncate(a_start, a_size, b_start, b_size, longest, generator):
 
 
 @subroutine
-def _draw_replacements(positions, count, mask_token, vocabulary_size, generator, chosen, marked):
+def draw_replacements(positions, count, mask_token, vocabulary_size, generator, chosen, marked):
     """What is shown at each of the positions, in `chosen`; `marked` has a bit for each of them."""
     for n in range(count):
         position = i64(positions[n])
@@ -118,7 +118,7 @@ def _draw_replacements(positions, count, mask_token, vocabulary_size, generator,
 
 
 @subroutine
-def _put_masks(size, chosen, marked, mask, mask_positions, mask_replacements):
+def put_masks(size, chosen, marked, mask, mask_positions, mask_replacements):
     """Write the marked positions of `size` in ascending order, and clear the marks; returns where they end."""
     for group in range((size >> 6) + 1):
         bits = marked[group]
@@ -194,8 +194,8 @@ def generate(
                     )
                 else:
                     picked = _pick_tokens(a_size, b_size, min(wanted, a_size + b_size), generator, scratch)
-                _draw_replacements(scratch, picked, mask_token, vocabulary_size, generator, chosen, marked)
-                mask = _put_masks(a_size + b_size + 3, chosen, marked, mask, mask_positions, mask_replacements)
+                draw_replacements(scratch, picked, mask_token, vocabulary_size, generator, chosen, marked)
+                mask = put_masks(a_size + b_size + 3, chosen, marked, mask, mask_positions, mask_replacements)
                 slices[4 * instance] = a_start
                 slices[4 * instance + 1] = a_size
                 slices[4 * instance + 2] = b_start

@@ -130,7 +130,7 @@ def _make_all(
     tasks = []
     for number, piece in enumerate(pieces):
         shard = replace(piece.shard, path=piece.path)
-        paths = {name: folder / f"{number:05d}.{name}" for name in formats}
+        paths: dict[str, Path] = {name: folder / f"{number:05d}.{name}" for name in formats}
         tasks.append((str(piece.shard.path), (piece, ShardTask(shard, maker.settings.shard_seed(shard.number), paths))))
     maker.prepare()
     try:
@@ -153,7 +153,7 @@ def _make(maker: RecordMaker, given: tuple[Piece, ShardTask]) -> MadePiece:
     looked_at, tokens = count_tokens(next(iter(task.paths.values())), _RECORDS_LOOKED_AT)
     for path in task.paths.values():
         path.unlink()
-    file_bytes = {name: facts["bytes"] for name, facts in made.facts.items()}
+    file_bytes = {RecordFormat(name): facts["bytes"] for name, facts in made.facts.items()}
     return MadePiece(piece, made.records, file_bytes, looked_at, tokens, os.getpid(), peak_bytes)
 
 

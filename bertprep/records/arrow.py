@@ -33,7 +33,7 @@ from bertprep.records.columns import (
     schema_of,
     values_in,
 )
-from bertprep.records.examples import Examples, PretrainingExamples, Shape
+from bertprep.records.examples import Examples, MaskedExamples, Shape
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -126,7 +126,7 @@ class RecordBatches:
             rows: NDArray[Any] = body[start:end].view(column.dtype).reshape(self.rows, values)
             rows = rows[self.filled : self.filled + len(examples)]
             if column is LABELS:
-                assert isinstance(examples, PretrainingExamples)
+                assert isinstance(examples, MaskedExamples)
                 put_labels(examples, rows)
                 continue
             found = getattr(examples, column.feature).reshape(rows.shape)

@@ -33,6 +33,7 @@ from bertprep.records.examples import (
     MOST_VALUES,
     ClassificationExamples,
     Examples,
+    MaskedExamples,
     PretrainingExamples,
     RegressionExamples,
     Shape,
@@ -176,7 +177,7 @@ def find_batches(path: Path, data: NDArray[np.uint8], pred: int | None = None) -
         for number in (_array_of(kind, field.column), seq if field.is_list else 1, field.plain.bit_width // 8)
     ]
     table = np.array([rows[0] if rows else 1, records, len(fields), *entries, *offsets, data.size], np.int64)
-    known = (_known_pred(path, schema, seq) or pred) if kind is PretrainingExamples else 0
+    known = (_known_pred(path, schema, seq) or pred) if issubclass(kind, MaskedExamples) else 0
     counted = known if known is not None else _most_predictions(data, table, fields)
     return Batches(table, records, Shape(kind, seq, counted), known is not None, found)
 
@@ -340,8 +341,10 @@ def _kind_of(schema: pa.Schema) -> type[Examples]:
         return SquadExamples if {"start_positions", "end_positions"} & {*names} else SquadEvalExamples
     labels = schema.get_all_field_indices("labels")
     of_labels = schema.field(labels[0]).type if labels else None
-    if "next_sentence_label" in names or of_labels is None or is_list(of_labels):
+    if "next_sentence_label" in names or of_labels is None:
         return PretrainingExamples
+    if is_list(of_labels):
+        return MaskedExamples
     return RegressionExamples if pa.types.is_floating(of_labels) else ClassificationExamples
 
 

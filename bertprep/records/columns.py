@@ -21,6 +21,7 @@ from bertprep.errors import BertprepError
 from bertprep.records.examples import (
     ClassificationExamples,
     Examples,
+    MaskedExamples,
     PretrainingExamples,
     RegressionExamples,
     Shape,
@@ -69,6 +70,7 @@ LABELS = Column("labels", "masked_lm_ids", "seq", np.int32)
 """The column of masked_lm_positions, _ids and _weights together."""
 COLUMNS: dict[type[Examples], tuple[Column, ...]] = {
     PretrainingExamples: (*_TOKENS, LABELS, Column("next_sentence_label", "next_sentence_labels", "one", np.int64)),
+    MaskedExamples: (*_TOKENS, LABELS),
     SquadExamples: (
         Column("unique_ids", "unique_ids", "one", np.int32),
         *_TOKENS,
@@ -129,7 +131,7 @@ def fill_columns(columns: Columns, examples: Examples, *, row: int = 0) -> None:
     """Write records to the rows from `row` on; raises `NoColumnsError` for a record that no row can hold."""
     for column in COLUMNS[type(examples)]:
         into = columns[column.name][row : row + len(examples)]
-        if column is LABELS and isinstance(examples, PretrainingExamples):
+        if column is LABELS and isinstance(examples, MaskedExamples):
             put_labels(examples, labels := np.empty(into.shape, np.int32))
             into[...] = labels
             continue
@@ -153,7 +155,7 @@ def to_columns(examples: Examples) -> Columns:
     return columns
 
 
-def put_labels(examples: PretrainingExamples, labels: NDArray[np.int32]) -> None:
+def put_labels(examples: MaskedExamples, labels: NDArray[np.int32]) -> None:
     """Write predictions as labels (n, seq); raises `NoColumnsError` where a label a token cannot say them."""
     weights = examples.masked_lm_weights.view(np.uint32)
     made = kernels.load().make_labels(
@@ -175,7 +177,7 @@ def check_fits(column: Column, found: NDArray[Any]) -> None:
     )
 
 
-def _explain_predictions(examples: PretrainingExamples, row: int) -> NoColumnsError:
+def _explain_predictions(examples: MaskedExamples, row: int) -> NoColumnsError:
     """Which of the predictions of a row is the first that does not fit."""
     before, is_over = -1, False
     expected, found = "ascending positions of weight 1, then zeros", ""

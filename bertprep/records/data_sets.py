@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +28,10 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.archives import GZIP, BrokenArchiveError, decompress
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.files.places import open_head, place, real_path, sizes_of
+from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.records.arrow_reader import has_records
 from bertprep.records.formats import find_format
+from bertprep.records.token_shards import TokenFile, has_index, token_files
 from bertprep.untrusted import CORPUS
 from bertprep.workspace.layout import (
     DEV,
@@ -39,10 +42,19 @@ from bertprep.workspace.layout import (
     TEST,
     TRAIN,
     TRAINING,
+    VOCABULARY,
     by_number,
     split_order,
 )
-from bertprep.workspace.manifest import RECORD_KINDS, RECORDS, TEXT_SHARDS, Manifest, read_manifest
+from bertprep.workspace.manifest import (
+    RECORD_KINDS,
+    RECORDS,
+    TEXT_SHARDS,
+    TOKEN_SHARDS,
+    Manifest,
+    read_manifest,
+    sha256_of_vocabulary,
+)
 from bertprep.workspace.record_home import RecordHome, find_home, find_vocabulary, formats_in
 
 _RECORD_NAME = re.compile(
@@ -71,7 +83,7 @@ class DataSet:
     """
 
     folder: Path
-    kind: str  # RECORDS or TEXT_SHARDS
+    kind: str  # RECORDS, TEXT_SHARDS or TOKEN_SHARDS, whose files are the .bin alone
     files: dict[str, str]
     home: RecordHome
     manifest: Manifest | None = None
@@ -151,11 +163,16 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
     """The data sets of files and folders; raises `UsageError` where a path does not exist or holds none."""
     found: list[DataSet] = []
     named: dict[Path, list[Path]] = {}  # folder of a data set -> files of it
+    tokens: dict[Path, list[Path]] = {}  # the same of token shards
     notes: dict[Path, tuple[str, ...]] = {}
     for path in map(place, paths):
         if not path.name and path.absolute().name in SPLIT_NAMES:  # "." in the folder of a split
             path = path.absolute()
-        if not path.is_dir():
+        is_folder = path.is_dir()
+        if bins := _named_tokens(path, is_folder=is_folder):
+            of_split = not is_folder and path.parent.name in SPLIT_NAMES
+            tokens.setdefault(path.parent.parent if of_split else path.parent, []).extend(bins)
+        elif not is_folder:
             if find_home(path).prefix and not path.exists():  # a manifest lists files in it
                 found.append(_records(path, ()))
                 continue
@@ -182,6 +199,8 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
     for folder, files in named.items():
         names = (str(file.relative_to(folder)) for file in files)
         found.append(replace(_records(folder, names), is_whole=False, notes=notes.get(folder, ())))
+    for folder, files in tokens.items():
+        found.append(replace(_tokens(folder, (str(file.relative_to(folder)) for file in files)), is_whole=False))
     return list({(str(real_path(each.folder)), each.is_whole): each for each in found}.values())
 
 
@@ -196,10 +215,45 @@ def find_records(path: Path, prefer: Sequence[str] = ()) -> DataSet:
     Of a folder with one for each format it is that of the first format in `prefer`. Raises `UsageError` where there is none or
     more than one, `BertprepError` where its manifest is damaged, a file is missing or a run has not finished it.
     """
-    found = [each for each in find_data_sets([path]) if each.kind == RECORDS]
+    sets = find_data_sets([path])
+    found = [each for each in sets if each.kind == RECORDS]
     if not found:
-        raise UsageError(f"{path}: holds {TEXT_SHARDS}, expected records; bertprep create makes records of text shards")
-    chosen, notes = _choose(path, found, prefer)
+        raise UsageError(f"{path}: holds {sets[0].kind}, expected records; bertprep create makes records of {sets[0].kind}")
+    return _finished(path, *_choose(path, found, prefer))
+
+
+def find_token_shards(paths: Sequence[Path]) -> DataSet:
+    """The same of token shards, which several files may name: `files` are their .bin, by split."""
+    sets = find_data_sets(paths)
+    found = [each for each in sets if each.kind == TOKEN_SHARDS]
+    if not found:
+        raise UsageError(
+            f"{paths[0]}: holds {sets[0].kind}, expected token shards; bertprep tokenize makes them of text shards"
+        )
+    if len(paths) > 1 and len(found) > 1:
+        raise UsageError(f"{paths[1]}: lies elsewhere than {paths[0]}; name the token shards of one folder")
+    return _finished(paths[0], *_choose(paths[0], found, ()))
+
+
+def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabulary:
+    """The vocabulary of a data set: `vocab`, or the one beside it.
+
+    Raises `UsageError` where there is none, `BertprepError` where it is not the one that the manifest names.
+    """
+    if (path := vocab or data_set.vocabulary) is None:
+        raise UsageError(f"{data_set.folder}: has no {VOCABULARY} beside it; name the vocabulary with --vocab FILE")
+    vocabulary = load_vocabulary(path)
+    expected = sha256_of_vocabulary(data_set.manifest) if data_set.manifest else None
+    if expected not in (None, vocabulary.sha256):
+        raise BertprepError(
+            f"{path}: is not the vocabulary that {data_set.folder} was made with: sha256 {vocabulary.sha256[:16]}..., expected "
+            f"{expected[:16]}... by {data_set.home.folder / MANIFEST}; name that with --vocab FILE"
+        )
+    return vocabulary
+
+
+def _finished(path: Path, chosen: DataSet, notes: tuple[str, ...]) -> DataSet:
+    """A data set that was chosen, without files that do not belong to it; raises as `find_records` does."""
     if chosen.problem:
         raise chosen.problem
     if chosen.is_unfinished and not path.is_file():
@@ -215,7 +269,7 @@ def find_records(path: Path, prefer: Sequence[str] = ()) -> DataSet:
         if not path.is_file():
             extra = [name for name in names if name not in manifest.files]
             notes += _note(chosen.folder, extra, f"in no {MANIFEST}")
-            names = _ordered(listed)
+            names = _ordered(_bins(listed) if chosen.kind == TOKEN_SHARDS else listed)
     if any(names.values()) and "" in names.values():
         notes += _note(chosen.folder, [name for name, split in names.items() if not split], "in no split")
         names = {name: split for name, split in names.items() if split}
@@ -261,11 +315,16 @@ def _search(folder: Path, seen: set[str], passed: list[str]) -> Iterator[DataSet
         return
     manifest = home.part_of(listed)
     inside = _list(folder)
-    files, foreign = _pick_records(inside)
     below = [path for path in inside if path.is_dir() and path.name not in _NOT_SEARCHED and _may_be_searched(path)]
-    for split in [path for path in below if path.name in SPLIT_NAMES]:
-        of_split, foreign_in_split = _pick_records(_list(split))
-        if of_split:
+    of_splits = {path: _list(path) for path in below if path.name in SPLIT_NAMES}
+    bins = set(_token_bins(chain(inside, *of_splits.values())))
+    listed_bins = _bins(listed.files) if listed and listed.kind == TOKEN_SHARDS else []
+    if bins or listed_bins:
+        yield _tokens(folder, {*(path.relative_to(folder).as_posix() for path in bins), *listed_bins})
+    files, foreign = _pick_records(path for path in inside if path not in bins)
+    for split, inside_split in of_splits.items():
+        of_split, foreign_in_split = _pick_records(path for path in inside_split if path not in bins)
+        if of_split or any(path.parent == split for path in bins):
             below.remove(split)
         files += of_split
         foreign += [f"{split.name}/{name}" for name in foreign_in_split]
@@ -328,7 +387,32 @@ def sniff_format(path: Path) -> RecordFormat | None:
         return None
 
 
-def _records(folder: Path, names: Iterable[str]) -> DataSet:
+def _named_tokens(path: Path, *, is_folder: bool) -> list[Path]:
+    """The .bin of the token shards that a file names, or the folder of a split; a .bin counts alone if it is no record file."""
+    if is_folder:
+        return _token_bins(_list(path)) if path.name in SPLIT_NAMES else []
+    if path.suffix not in (".bin", ".idx") or not path.is_file():
+        return []
+    found = _token_bins([token_files(path)[TokenFile.IDX]])
+    return found or ([path] if path.suffix == ".bin" and not sniff_format(path) else [])
+
+
+def _token_bins(paths: Iterable[Path]) -> list[Path]:
+    """The .bin of each token shard whose .idx is one of these files; that may lack its .bin."""
+    found = (path for path in paths if path.suffix == ".idx" and not path.name.startswith((".", "_")) and has_index(path))
+    return [token_files(path)[TokenFile.BIN] for path in found]
+
+
+def _bins(names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.endswith(f".{TokenFile.BIN}")]
+
+
+def _tokens(folder: Path, names: Iterable[str]) -> DataSet:
+    """The same as `_records` for token shards."""
+    return replace(_records(folder, names, (TOKEN_SHARDS,)), kind=TOKEN_SHARDS)
+
+
+def _records(folder: Path, names: Iterable[str], kinds: Collection[str] = RECORD_KINDS) -> DataSet:
     """The data set of these files, with what lies beside them."""
     home = find_home(folder)
     files = _ordered(names)
@@ -337,7 +421,7 @@ def _records(folder: Path, names: Iterable[str]) -> DataSet:
         is_unfinished, manifest = home.is_unfinished, home.manifest
     except BertprepError as error:
         problem = error
-    if manifest and manifest.kind not in RECORD_KINDS:
+    if manifest and manifest.kind not in kinds:
         manifest = None
     folders = dict.fromkeys((folder, *((folder / name).parent for name in files)))
     vocabulary = next(filter(None, map(find_vocabulary, folders)), None)

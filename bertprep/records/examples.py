@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError
 from bertprep.kernels.numbers import FEATURES, NUMBER_OF_FEATURE
 
@@ -31,11 +32,13 @@ __all__ = [
     "ClassificationExamples",
     "Examples",
     "Feature",
+    "MaskedExamples",
     "PretrainingExamples",
     "RegressionExamples",
     "Shape",
     "SquadEvalExamples",
     "SquadExamples",
+    "kind_made_with",
     "kind_of",
     "rows_in_block",
 ]
@@ -133,17 +136,16 @@ class Examples:
 
 
 @dataclass(frozen=True)
-class PretrainingExamples(Examples):
-    """Records of seq tokens, of which up to pred are masked; 12 * (seq + pred) + 4 bytes a record."""
+class MaskedExamples(Examples):
+    """Records of seq tokens, of which up to pred are masked, made without sentence pairs; 12 * (seq + pred) bytes a record."""
 
     features: ClassVar[tuple[Feature, ...]] = (
         *_TOKENS,
         Feature("masked_lm_positions", "pred"),
         Feature("masked_lm_ids", "pred"),
         Feature("masked_lm_weights", "pred", np.float32),
-        Feature("next_sentence_labels", "one"),
     )
-    title: ClassVar[str] = "pretraining"
+    title: ClassVar[str] = "unpaired pretraining"
 
     input_ids: NDArray[np.int32]  # (n, seq)
     input_mask: NDArray[np.int32]  # (n, seq)
@@ -151,11 +153,20 @@ class PretrainingExamples(Examples):
     masked_lm_positions: NDArray[np.int32]  # (n, pred)
     masked_lm_ids: NDArray[np.int32]  # (n, pred)
     masked_lm_weights: NDArray[np.float32]  # (n, pred)
-    next_sentence_labels: NDArray[np.int32]  # (n,)
 
     @property
     def pred(self) -> int:
         return int(self.masked_lm_positions.shape[1])
+
+
+@dataclass(frozen=True)
+class PretrainingExamples(MaskedExamples):
+    """The same of two segments, with the label of the second; 4 bytes more a record."""
+
+    features: ClassVar[tuple[Feature, ...]] = (*MaskedExamples.features, Feature("next_sentence_labels", "one"))
+    title: ClassVar[str] = "pretraining"
+
+    next_sentence_labels: NDArray[np.int32]  # (n,)
 
 
 @dataclass(frozen=True)
@@ -252,11 +263,17 @@ class Shape(NamedTuple):
 
 KINDS: tuple[type[Examples], ...] = (
     PretrainingExamples,
+    MaskedExamples,
     SquadExamples,
     SquadEvalExamples,
     ClassificationExamples,
     RegressionExamples,
 )
+
+
+def kind_made_with(settings: InstanceSettings) -> type[MaskedExamples]:
+    """The kind of the records that `create` makes with these settings."""
+    return PretrainingExamples if settings.has_pairs else MaskedExamples
 
 
 def rows_in_block(most: int, *, seq: int, pred: int, kind: type[Examples] = PretrainingExamples) -> int:

@@ -1,18 +1,19 @@
-"""Shards to record files: each text shard is one task, to tokenize, generate, encode and write one file a format.
+"""Shards to files: each text shard is one task, to tokenize, generate, encode and write one file a format.
 
 Every finished file is in the journal beside the manifest that will list it, so a killed run resumes with the shards it lacks,
 with any number of workers, and the bytes are the same. A folder of the user's own has one manifest for all formats, which may
-be made one after the other. A maker of another kind of records (`tasks.records`) has the same guarantees.
+be made one after the other. Makers of token shards and of another kind of records
+(`tasks.records`) have the same guarantees.
 """
 
 import contextlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -21,13 +22,15 @@ from bertprep.config import DEFAULT_DIALECT, Dialect, InstanceSettings, RecordFo
 from bertprep.errors import BertprepError
 from bertprep.files.places import local_copy
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances
+from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.progress import Reporter
 from bertprep.records.dataset_info import DatasetFolder
-from bertprep.records.examples import PretrainingExamples, Shape
+from bertprep.records.examples import Shape, kind_made_with
+from bertprep.records.token_shards import TokenFile, TokenShard, token_files, write_token_shard
 from bertprep.records.writer import RecordEncoder, write_records
 from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import TRAIN, TRAINING, split_order
-from bertprep.workspace.manifest import RECORDS, Manifest, packages_of, sha256_of, versions_of
+from bertprep.workspace.manifest import RECORDS, TOKEN_SHARDS, Manifest, packages_of, sha256_of, versions_of
 from bertprep.workspace.parts import FINISH, Part
 from bertprep.workspace.receipts import Receipts, find_finished, open_journal, unfinished
 from bertprep.workspace.record_home import (
@@ -43,11 +46,15 @@ from bertprep.workspace.verification import remove_damaged
 
 @dataclass(frozen=True)
 class TextShard:
-    """A text shard and the names of its record files, relative to the folder of each format."""
+    """A text shard and the names of the files made of it, relative to the folder of each kind of file.
+
+    Those kinds are formats of records, or the two files of a token shard. Where token shards were given, `path` is the .bin.
+    """
 
     path: Path
     number: int
-    names: dict[RecordFormat, str]
+    names: dict[str, str]
+    tokens: TokenShard | None = field(default=None, kw_only=True)  # where it is tokenized already
 
 
 @dataclass(frozen=True)
@@ -56,24 +63,37 @@ class ShardTask:
 
     shard: TextShard
     seed: int
-    paths: dict[RecordFormat, Path]
+    paths: dict[str, Path]
 
 
 @dataclass(frozen=True)
 class ShardResult:
-    """What a worker made of one shard: a manifest entry for each format, and how much text it was, where that is known."""
+    """What a worker made of one shard: a manifest entry for each file, and how much text it was, where that is known."""
 
     shard: TextShard
-    facts: dict[RecordFormat, dict[str, Any]]
+    facts: dict[str, dict[str, Any]]
     records: int
     text_bytes: int = 0
 
 
 class Maker(Protocol):
-    """Makes the record files of one shard after another."""
+    """Makes the files of one shard after another."""
 
     @property
     def vocabulary(self) -> Vocabulary: ...
+
+    def prepare(self) -> None:
+        """Load all that workers share, so that a forked worker has it at once."""
+
+    def task(self, shard: TextShard, paths: dict[str, Path]) -> Any:
+        """What a worker needs to know to make the files `paths` of a shard."""
+
+    def make(self, task: Any) -> ShardResult:
+        """Make the files of a task."""
+
+
+class RecordsMaker(Maker, Protocol):
+    """The same of records."""
 
     @property
     def labels(self) -> Sequence[str]:
@@ -81,15 +101,6 @@ class Maker(Protocol):
 
     def shape(self, split: str) -> Shape:
         """What all records of a split have in common."""
-
-    def prepare(self) -> None:
-        """Load all that workers share, so that a forked worker has it at once."""
-
-    def task(self, shard: TextShard, paths: dict[RecordFormat, Path]) -> Any:
-        """What a worker needs to know to make the files `paths` of a shard."""
-
-    def make(self, task: Any) -> ShardResult:
-        """Make the files of a task."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +114,7 @@ class RecordMaker:
 
     def shape(self, split: str) -> Shape:  # noqa: ARG002 - all splits have the same
         """What all records have in common."""
-        return Shape(PretrainingExamples, self.settings.seq, self.settings.pred)
+        return Shape(kind_made_with(self.settings), self.settings.seq, self.settings.pred)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -111,7 +122,7 @@ class RecordMaker:
 
     @cached_property
     def encoder(self) -> RecordEncoder:
-        return RecordEncoder(self.vocabulary, seq=self.settings.seq, pred=self.settings.pred, dialect=self.dialect)
+        return RecordEncoder(self.vocabulary, self.shape(TRAINING), dialect=self.dialect)
 
     def __getstate__(self) -> dict[str, Any]:
         """Only what the tables are made of: a process builds its own."""
@@ -122,34 +133,95 @@ class RecordMaker:
         kernels.load()
         _ = self.tokenizer, self.encoder
 
-    def task(self, shard: TextShard, paths: dict[RecordFormat, Path]) -> ShardTask:
+    def task(self, shard: TextShard, paths: dict[str, Path]) -> ShardTask:
         """What is to be made of a shard."""
         return ShardTask(shard, self.settings.shard_seed(shard.number), paths)
 
     def make(self, task: ShardTask) -> ShardResult:
         """Make the missing record files of a shard."""
-        shard = self.tokenizer.tokenize_file(task.shard.path)
+        shard, text = self._read(task.shard)
         instances = generate_instances(shard, self.vocabulary, self.settings, seed=task.seed)
         if not len(instances):
             raise BertprepError(f"{task.shard.path}: gives no example; expected at least one for each of its documents")
-        written = write_records(instances, self.encoder, task.paths)
-        facts = {
+        written = write_records(instances, self.encoder, {RecordFormat(name): path for name, path in task.paths.items()})
+        facts: dict[str, dict[str, Any]] = {
             name: {
                 "documents": shard.documents,
                 "examples": file.records,
                 "bytes": file.bytes,
                 "sha256": file.sha256,
                 "seed": task.seed,
-                "text": {"name": task.shard.path.name, "bytes": shard.text_bytes, "crc32c": f"{shard.text_crc32c:08x}"},
+                "text": text,
             }
             for name, file in written.items()
         }
-        return ShardResult(task.shard, facts, len(instances), shard.text_bytes)
+        return ShardResult(task.shard, facts, len(instances), text["bytes"])
+
+    def _read(self, shard: TextShard) -> tuple[TokenizedShard, dict[str, Any]]:
+        """(the tokens of a shard, what the manifest says of its text): kept ones, unless the text has changed since."""
+        tokens = shard.tokens
+        if tokens and tokens.bin == shard.path:
+            return tokens.read(self.vocabulary), tokens.text or _text(shard.path.name, *identify(shard))
+        if tokens and tokens.text and identify_text(shard.path) == (tokens.text["bytes"], tokens.text["crc32c"]):
+            return tokens.read(self.vocabulary), tokens.text
+        tokenized = self.tokenizer.tokenize_file(shard.path)
+        return tokenized, _text_of(shard, tokenized)
+
+
+@dataclass(frozen=True)
+class TokenMaker:
+    """Makes the token shard of one text shard after another."""
+
+    vocabulary: Vocabulary
+    cased: bool
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer(self.vocabulary, lower=not self.cased)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def prepare(self) -> None:
+        """Preload what all workers use, so that forked workers inherit it."""
+        kernels.load()
+        _ = self.tokenizer
+
+    def task(self, shard: TextShard, paths: dict[str, Path]) -> tuple[TextShard, dict[str, Path]]:
+        """What is to be made of a shard."""
+        return shard, paths
+
+    def make(self, task: tuple[TextShard, dict[str, Path]]) -> ShardResult:
+        """Make the missing files of a token shard."""
+        shard, paths = task
+        tokenized = self.tokenizer.tokenize_file(shard.path)
+        files = {TokenFile(name): path for name, path in paths.items()}
+        written = write_token_shard(tokenized, files, vocabulary_tokens=len(self.vocabulary))
+        counts = {"documents": tokenized.documents, "sentences": tokenized.sentences, "tokens": len(tokenized.tokens)}
+        facts = {
+            str(name): {
+                **(counts if name == TokenFile.BIN else {}),
+                "bytes": file.bytes,
+                "sha256": file.sha256,
+                "text": _text_of(shard, tokenized),
+            }
+            for name, file in written.items()
+        }
+        return ShardResult(shard, facts, tokenized.sentences, tokenized.text_bytes)
+
+
+def _text_of(shard: TextShard, tokenized: TokenizedShard) -> dict[str, Any]:
+    """What a manifest says of the text that a file was made of."""
+    return _text(shard.path.name, tokenized.text_bytes, f"{tokenized.text_crc32c:08x}")
+
+
+def _text(name: str, size_bytes: int, crc32c: str) -> dict[str, Any]:
+    return {"name": name, "bytes": size_bytes, "crc32c": crc32c}
 
 
 def make_records(
     shards: Sequence[TextShard],
-    homes: dict[RecordFormat, RecordHome],
+    homes: Mapping[str, RecordHome],
     made_with: dict[str, Any],
     maker: Maker,
     workers: int,
@@ -162,8 +234,9 @@ def make_records(
     kept: Mapping[str, Path] | None = None,
     advice: str = "",
     part: Part | None = None,
-) -> tuple[dict[RecordFormat, Manifest], int]:
-    """Make what is missing in the home of each format, and the manifests; returns those by format, and for how many shards.
+    command: str = "create",
+) -> tuple[dict[str, Manifest], int]:
+    """Make what is missing in the home of each kind of file, and the manifests; returns those by kind, and for how many shards.
 
     Of a `part` only its own files are made, and a manifest that lists these is returned until all parts are there.
 
@@ -172,6 +245,7 @@ def make_records(
     files `kept` are beside them, by name. `advice` is for a folder that was made with other settings.
     """
     advice = advice or f"choose another {'--output' if check_texts else '--workdir or --corpus'}"
+    unit = "sentences" if kind == TOKEN_SHARDS else "records"
     names: dict[Path, list[str]] = defaultdict(list)  # of each manifest
     for (name, home), shard in product(homes.items(), shards):
         names[home.folder].append(home.prefix + shard.names[name])
@@ -188,7 +262,7 @@ def make_records(
             for copy, path in (kept or {}).items():
                 check_not_another(folder / copy, sha256_of(path), f"a copy of {path}, which these records are made of")
     arrow = homes.get(RecordFormat.ARROW)
-    dataset = _dataset_folder(arrow, shards, maker) if arrow else None
+    dataset = _dataset_folder(arrow, shards, cast(RecordsMaker, maker)) if arrow else None
     if arrow and dataset:
         check_free(arrow.folder, dataset.paths)
     with contextlib.ExitStack() as stack:
@@ -220,18 +294,20 @@ def make_records(
                     _check_same_text(shard, facts, home.folder)
         if tasks:
             maker.prepare()
+            if folders := {shard.tokens.bin.parent for shard in own if shard.tokens and shard.tokens.bin != shard.path}:
+                reporter.say(f"{command}: takes the tokens in {min(folders).parent} as long as the text is the same")
         elif part != FINISH:
             how = "sums checked" if verify else "sizes checked; --verify reads their sums"
-            reporter.say(f"create: all {len(own):,} shards{f' of part {part}' if part else ''} are made already ({how})")
+            reporter.say(f"{command}: all {len(own):,} shards{f' of part {part}' if part else ''} are made already ({how})")
         with (
-            reporter.progress("create", len(tasks), enabled=bool(tasks)) as shown,
+            reporter.progress(command, len(tasks), enabled=bool(tasks)) as shown,
             contextlib.closing(pool.run(maker.make, tasks, workers=workers)) as results,
         ):
             for _, result in results:
                 for name, facts in result.facts.items():
                     journals[homes[name].folder].add(homes[name].prefix + result.shard.names[name], facts)
                 amounts: dict[str, float] = {"MB_of_text": result.text_bytes / 1e6} if result.text_bytes else {}
-                shown.advance(1, records=result.records, **amounts)
+                shown.advance(1, **{unit: result.records}, **amounts)
         if arrow and arrow.folder not in journals:
             _write_dataset(dataset, arrow, shards, done[RecordFormat.ARROW])
         for folder, journal in journals.items():
@@ -252,7 +328,7 @@ def make_records(
     return {name: manifest for name, manifest in found.items() if manifest}, len(tasks)
 
 
-def _dataset_folder(home: RecordHome, shards: Sequence[TextShard], maker: Maker) -> DatasetFolder:
+def _dataset_folder(home: RecordHome, shards: Sequence[TextShard], maker: RecordsMaker) -> DatasetFolder:
     """What `datasets` is to open of the Arrow files."""
     folders = sorted({shard.names[RecordFormat.ARROW].rpartition("/")[0] for shard in shards}, key=split_order)
     shapes = {folder: maker.shape(TRAINING if folder == TRAIN else folder) for folder in folders}
@@ -268,9 +344,7 @@ def _write_dataset(
         dataset.write({name: files[home.prefix + name] for name in made})
 
 
-def _missing(
-    shard: TextShard, homes: dict[RecordFormat, RecordHome], done: dict[RecordFormat, dict[str, Any]]
-) -> dict[RecordFormat, Path]:
+def _missing(shard: TextShard, homes: Mapping[str, RecordHome], done: Mapping[str, Mapping[str, Any]]) -> dict[str, Path]:
     """The files of a shard that are still to be made, where `done` has what manifest or journal of each format list."""
     return {
         name: home.records / shard.names[name]
@@ -279,7 +353,7 @@ def _missing(
     }
 
 
-def _owned(folder: Path, homes: dict[RecordFormat, RecordHome]) -> list[str]:
+def _owned(folder: Path, homes: Mapping[str, RecordHome]) -> list[str]:
     """Of a folder, what only runs like this one write to: all of it, or in a user's own the folders of the formats."""
     return [home.prefix or "." for home in homes.values() if home.folder == folder]
 
@@ -288,7 +362,7 @@ def _finish(
     journal: Journal | Receipts,
     names: Sequence[str],
     versions: dict[str, str],
-    homes: dict[RecordFormat, RecordHome],
+    homes: Mapping[str, RecordHome],
     counts: dict[str, int],
 ) -> Manifest:
     """The manifest of the files `names`, and of those of other formats, which stay as they are, finished or not."""
@@ -301,7 +375,7 @@ def _finish(
 
 def _check_same_text(shard: TextShard, done: dict[str, Any], folder: Path) -> None:
     """Raise where a finished record file was made from a text other than the one there now."""
-    size_bytes, crc32c = identify_text(shard.path)
+    size_bytes, crc32c = identify(shard)
     if (size_bytes, crc32c) != (done["text"]["bytes"], done["text"]["crc32c"]):
         raise BertprepError(
             f"{folder}: was made from {done['text']['bytes']:,} bytes of text (crc32c {done['text']['crc32c']}), "
@@ -310,15 +384,23 @@ def _check_same_text(shard: TextShard, done: dict[str, Any], folder: Path) -> No
         )
 
 
-def identify_text(path: Path) -> tuple[int, str]:
-    """Size and CRC-32C of a file."""
+def identify(shard: TextShard) -> tuple[int, str]:
+    """Size and CRC-32C of the text of a shard; where token shards were given and nothing is known of that, of both files."""
+    if shard.tokens and shard.tokens.text:
+        return shard.tokens.text["bytes"], shard.tokens.text["crc32c"]
+    return identify_text(*(token_files(shard.path).values() if shard.tokens else [shard.path]))
+
+
+def identify_text(*paths: Path) -> tuple[int, str]:
+    """Size and CRC-32C of a file, or of several together."""
     block = np.empty(1 << 20, np.uint8)
     size_bytes = crc32c = 0
-    try:
-        with local_copy(path).open("rb", buffering=0) as file:
-            while read := file.readinto(block):
-                size_bytes += read
-                crc32c = kernels.load().checksum(crc32c, block, read)
-    except OSError as error:
-        raise BertprepError(f"{path}: cannot be read: {error.strerror}; expected a text shard") from error
+    for path in paths:
+        try:
+            with local_copy(path).open("rb", buffering=0) as file:
+                while read := file.readinto(block):
+                    size_bytes += read
+                    crc32c = kernels.load().checksum(crc32c, block, read)
+        except OSError as error:
+            raise BertprepError(f"{path}: cannot be read: {error.strerror}; expected a text shard") from error
     return size_bytes, f"{crc32c:08x}"

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,32 @@ class BadRecordError(BertprepError):
     def __init__(self, text: str, *, number: int, row: int) -> None:
         super().__init__(text)
         self.number, self.row = number, row  # in the set, and where it was to be read to
+
+
+class Records(Protocol):
+    """What batches are made of: records on disk (`RecordSet`), or examples that are made as they are read (`LiveExamples`)."""
+
+    kind: type[Examples]
+    seq: int
+    pred: int
+
+    def __len__(self) -> int:
+        """How many there are, or of live ones in epoch 0, whose numbers are these."""
+
+    def __enter__(self) -> Records: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+    def place_of(self, number: int) -> tuple[Path, int]:
+        """The file that a record is of, and its number there."""
+
+    def gather_into(self, examples: Examples, numbers: NDArray[np.int64], *, row: int = 0) -> None:
+        """Read the records of an array of numbers, in its order, to the rows from `row` on."""
+
+    def gather_good(self, examples: Examples, numbers: NDArray[np.int64], *, row: int = 0) -> list[BadRecordError]:
+        """The same, where bad records become rows of 0; returns what is wrong with each."""
 
 
 class RecordSet:
@@ -111,6 +138,11 @@ class RecordSet:
 
     def __len__(self) -> int:
         return int(self._ends[-1])
+
+    @property
+    def file_records(self) -> NDArray[np.int64]:
+        """(files,): how many records each file has."""
+        return self._ends - self._starts
 
     @property
     def formats(self) -> list[str]:
@@ -206,12 +238,16 @@ class RecordSet:
     def _check_alike(self, expected: type[Examples] | None) -> None:
         first = self._files[0]
         if expected and first.kind != expected:
-            raise BertprepError(
-                f"{self._paths[0]}: has {first.kind.title} records, expected {expected.title} records; "
-                "name the data of this task"
-            )
+            raise self.is_of_another_kind(expected)
         for path, file in zip(self._paths, self._files, strict=True):
             file.shape.check_same(path, first.shape, self._paths[0], "give data that was made with the same settings")
+
+    def is_of_another_kind(self, expected: type[Examples]) -> BertprepError:
+        """The error for records that are of no use where those of a kind are needed."""
+        found = self._files[0].shape.kind.title
+        return BertprepError(
+            f"{self._paths[0]}: has {found} records, expected {expected.title} records; name the data of this task"
+        )
 
     def _check_held(self) -> None:
         held = np.flatnonzero(self._is_held).tolist()

@@ -36,7 +36,7 @@ from bertprep.kernels.numbers import (
 from bertprep.protobuf import varint
 from bertprep.records.arrow import RecordBatches
 from bertprep.records.buffers import BUFFER_BYTES, RecordBuffer, make_buffer, write_buffers
-from bertprep.records.examples import PretrainingExamples, Shape
+from bertprep.records.examples import Shape
 from bertprep.records.parquet import write_row_groups
 
 
@@ -50,10 +50,11 @@ class WrittenFile:
 
 
 class RecordEncoder:
-    """Encodes instances of one sequence length with one vocabulary; holds the tables for it, so use one for many shards."""
+    """Encodes instances of one shape with one vocabulary; holds the tables for it, so use one for many shards."""
 
-    def __init__(self, vocabulary: Vocabulary, *, seq: int, pred: int, dialect: Dialect = DEFAULT_DIALECT) -> None:
-        self.seq, self.pred, self.dialect = seq, pred, dialect
+    def __init__(self, vocabulary: Vocabulary, shape: Shape, *, dialect: Dialect = DEFAULT_DIALECT) -> None:
+        self.shape, self.dialect = shape, dialect
+        _, seq, pred = shape
         self._cls, self._sep, self._pad = vocabulary.cls, vocabulary.sep, vocabulary.pad
         self._vocabulary_varints = _varints(np.arange(len(vocabulary), dtype=np.int32))
         self._position_varints = _varints(np.arange(seq, dtype=np.int32))
@@ -71,13 +72,10 @@ class RecordEncoder:
         self._values = np.zeros(WIDEST_VARINT * (seq + 2 * pred) + 4 * SLACK, np.uint8)
         self._tags = np.zeros(len(FEATURES), np.int64)
 
-    @property
-    def shape(self) -> Shape:
-        return Shape(PretrainingExamples, self.seq, self.pred)
-
     def encode(self, instances: Instances, buffers: Mapping[RecordFormat, RecordBuffer]) -> Iterator[None]:
         """Fill the buffers, one for each format, with records in their order; yields when they are to be emptied."""
-        capacity = max(BUFFER_BYTES, 2 * widest_record(self.seq, self.pred))
+        kind, seq, pred = self.shape
+        capacity = max(BUFFER_BYTES, 2 * widest_record(seq, pred))
         for buffer in buffers.values():
             buffer.make_room(capacity)
         sizes = np.zeros(2, np.int64)
@@ -87,8 +85,8 @@ class RecordEncoder:
         while done < len(instances):
             rooms = [buffers[each].room if each in buffers else np.empty(0, np.uint8) for each in DEFAULT_FORMATS]
             done = kernels.load().encode(
-                sum(RecordFormat(name).number for name in buffers), done, len(instances), instances.order, self.seq, self.pred,
-                varints, self._vocabulary_varints, self._position_varints, self._cls, self._sep, self._pad,
+                sum(RecordFormat(name).number for name in buffers), done, len(instances), instances.order, seq, pred,
+                len(kind.features), varints, self._vocabulary_varints, self._position_varints, self._cls, self._sep, self._pad,
                 instances.slices, instances.is_random_next,
                 instances.mask_ends, instances.mask_positions, instances.mask_replacements,
                 headers, bases, self._patterns, self._sequence, self._values, self._tags,
@@ -104,9 +102,11 @@ class RecordEncoder:
         for first in range(0, len(instances), batches.rows):
             batches.filled = min(batches.rows, len(instances) - first)
             kernels.load().encode_columns(
-                first, first + batches.filled, instances.order, self.seq, instances.tokens, self._cls, self._sep, self._pad,
+                first, first + batches.filled, instances.order, self.shape.seq,
+                instances.tokens, self._cls, self._sep, self._pad,
                 instances.slices, instances.is_random_next,
-                instances.mask_ends, instances.mask_positions, instances.mask_replacements, batches.addresses,
+                instances.mask_ends, instances.mask_positions, instances.mask_replacements,
+                len(batches.addresses), batches.addresses,
             )  # fmt: skip
             batches.close()
             yield

@@ -21,7 +21,7 @@ from bertprep.config import SQUAD, GlueSettings, InstanceSettings, ShardSettings
 from bertprep.kernels.numbers import NOT_PREDICTED
 from bertprep.options import command_line
 from bertprep.records.columns import COLUMNS, features_of, row_bytes
-from bertprep.records.examples import PretrainingExamples, Shape
+from bertprep.records.examples import Examples, MaskedExamples, PretrainingExamples, Shape
 from bertprep.sources.corpora import BOOKS, language_of, parts_of
 from bertprep.sources.sample import SAMPLE
 from bertprep.workspace.layout import DEV, DEV_MISMATCHED, SPLIT_NAMES, SUBMISSION, SUBMISSION_MISMATCHED, TRAINING, split_order
@@ -48,6 +48,10 @@ _MEANINGS = {
     "end_positions": "last token of the answer",
     "is_impossible": "1 if the window has no answer",
     "is_real_example": "1; 0 for padding of a batch",
+}
+_UNPAIRED_MEANINGS = {
+    "input_ids": "tokens, [CLS], full sentences with [SEP] between documents, [SEP], then padding",
+    "token_type_ids": "0",
 }
 _CROISSANT_TYPES = {np.int8: "cr:Int8", np.int32: "cr:Int32", np.int64: "cr:Int64", np.float32: "cr:Float32"}
 _CR = "http://mlcommons.org/croissant/"
@@ -106,8 +110,12 @@ class PushedSet:
 
     @property
     def title(self) -> str:
-        kind = "pretraining records" if self.shape.kind is PretrainingExamples else f"{self.shape.kind.title} records"
-        return f"{self.corpus}: BERT {kind} of {self.shape.seq} tokens"
+        return f"{self.corpus}: BERT {self.shape.kind.title} records of {self.shape.seq} tokens"
+
+
+def meaning_of(column: str, kind: type[Examples]) -> str:
+    """What a column holds, in a line."""
+    return (_MEANINGS | _UNPAIRED_MEANINGS if kind is MaskedExamples else _MEANINGS)[column]
 
 
 def name_on_hub(name: str) -> str:
@@ -151,7 +159,7 @@ def _metadata(pushed: PushedSet) -> dict[str, Any]:
         **({"language": languages} if languages else {}),
         "task_categories": [task],
         "size_categories": [_SIZES[min(len(str(pushed.records // 1000)) if pushed.records >= 1000 else 0, len(_SIZES) - 1)]],
-        "tags": tags if pushed.shape.kind is PretrainingExamples else tags[:2],
+        "tags": tags[: 4 if pushed.shape.kind is PretrainingExamples else 3 if pushed.shape.kind is MaskedExamples else 2],
         "configs": [
             {
                 "config_name": name,
@@ -233,11 +241,12 @@ def _summary(pushed: PushedSet) -> str:
         predictions = int(everything.shown.sum())
         whole = pushed.records * pushed.shape.seq
         text = round(whole * (1 - everything.padding_share))
+        random_next = f"{int(everything.next_sentence[1]) / max(everything.records, 1):.1%} of the records"
+        pairs = f", and in {random_next} the second segment is a random one" if everything.has_pairs else ""
         lines.append(
             f"About {text:,} tokens are text, {everything.padding_share:.1%} of all are padding; "
-            f"{predictions / max(everything.text_tokens, 1):.1%} of the text is to be predicted, and in "
-            f"{int(everything.next_sentence[1]) / max(everything.records, 1):.1%} of the records the second segment is a "
-            f"random one (as found in {everything.records:,} records)."
+            f"{predictions / max(everything.text_tokens, 1):.1%} of the text is to be predicted{pairs} "
+            f"(as found in {everything.records:,} records)."
         )
     return "\n".join(lines)
 
@@ -254,10 +263,10 @@ def _split_rows(pushed: PushedSet) -> list[list[str]]:
 
 def _column_rows(pushed: PushedSet) -> list[list[str]]:
     rows = [["column", "type", "meaning"]]
-    is_task = pushed.shape.kind is not PretrainingExamples
+    is_task = not issubclass(pushed.shape.kind, MaskedExamples)
     for column in COLUMNS[pushed.shape.kind]:
         size = f"[{pushed.shape.seq}]" if column.width == "seq" else ""
-        meaning = _MEANINGS[column.name]
+        meaning = meaning_of(column.name, pushed.shape.kind)
         if column.name == "labels" and is_task:
             labels = pushed.manifest.made_with.get("labels", ())
             meaning = ", ".join(f"{i}: {label}" for i, label in enumerate(labels)) or "the score"
@@ -409,7 +418,7 @@ def _record_set(pushed: PushedSet, split: str) -> dict[str, Any]:
                 "@type": "cr:Field",
                 "@id": f"{split}/{column.name}",
                 "name": column.name,
-                "description": _MEANINGS[column.name],
+                "description": meaning_of(column.name, shape.kind),
                 "dataType": _CROISSANT_TYPES[column.dtype],
                 **({"isArray": True, "arrayShape": str(shape.seq)} if column.width == "seq" else {}),
                 "source": {"fileSet": {"@id": f"{split}-files"}, "extract": {"column": column.name}},

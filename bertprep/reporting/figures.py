@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.check.outcome import Counts, Expected, FileFacts, Tally
+from bertprep.check.outcome import Counts, Expected, FileFacts, Tally, TokenTally
 from bertprep.reporting.charts import Columns, Values, draw, group
 from bertprep.reporting.markup import Markup, count, element, percent
 
@@ -36,6 +36,19 @@ def lengths(tallies: dict[str, Tally]) -> Markup:
         f"{count(_median(everything.lengths))} tokens. {percent(everything.padding_share)} of all tokens are padding."
     )
     return figure("Length", _histogram({split: tally.lengths for split, tally in tallies.items()}, "tokens of text"), caption)
+
+
+def sentences(tallies: dict[str, TokenTally]) -> Markup:
+    """Sentences of token shards by their tokens."""
+    everything = sum(tallies.values(), TokenTally())
+    longer = everything.lengths[-1] / max(everything.sentences, 1)
+    caption = (
+        f"{everything.tokens / max(everything.sentences, 1):.1f} tokens a sentence on average, half have at least "
+        f"{count(_median(everything.lengths))}; {percent(longer)} have {count(TokenTally.LONGEST)} or more, counted as that "
+        f"many. A document has {everything.sentences / max(everything.documents, 1):.1f} sentences."
+    )
+    by_split = {split: tally.lengths for split, tally in tallies.items()}
+    return figure("Length", _histogram(by_split, "tokens", of="sentences"), caption)
 
 
 def segments(tallies: dict[str, Tally]) -> Markup:
@@ -107,15 +120,17 @@ def _whole(value: float) -> str:
     return f"{value:,.6g}"
 
 
-def _histogram(by_split: dict[str, Counts], x_label: str, expected: NDArray[np.int64] | None = None) -> Columns:
+def _histogram(
+    by_split: dict[str, Counts], x_label: str, expected: NDArray[np.int64] | None = None, *, of: str = "records"
+) -> Columns:
     """Fractions of each split's records by an integer."""
     series: dict[str, Values] = {}
     edges, width = np.zeros(0), 1
     for split, counts in by_split.items():
         grouped, edges, width = group(counts)
-        series[split or "records"] = grouped / max(int(grouped.sum()), 1)
+        series[split or of] = grouped / max(int(grouped.sum()), 1)
     wanted = None if expected is None else group(expected)[0] / max(int(expected.sum()), 1)
-    return Columns(edges, series, wanted, _in_steps(x_label, width), "of the records")
+    return Columns(edges, series, wanted, _in_steps(x_label, width), f"of the {of}")
 
 
 def _in_steps(label: str, width: int) -> str:

@@ -16,6 +16,7 @@ from bertprep.instances.vocabulary import Vocabulary
 from bertprep.reporting import figures, tables
 from bertprep.reporting.excerpts import Excerpt, show
 from bertprep.reporting.markup import Child, Markup, count, counted, element, escape, join, percent
+from bertprep.workspace.manifest import TOKEN_SHARDS
 
 _STYLE = Path(__file__).with_name("style.css")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -40,7 +41,10 @@ def page(outcome: Outcome, excerpts: Sequence[Excerpt], vocabulary: Vocabulary |
         _how_it_was_made(outcome),
         _section("How much there is", tables.counts_by_split(outcome)) if outcome.files else None,
         *(_statistics(outcome, vocabulary) if any(tally.records for tally in outcome.tallies.values()) else ()),
-        _section("Duplicates", _duplicates(outcome)),
+        _section("Sentences", element("div", figures.sentences(outcome.token_tallies), class_="figures"))
+        if outcome.token_tallies
+        else None,
+        _section("Duplicates", _duplicates(outcome)) if outcome.kind != TOKEN_SHARDS else None,
         _examples(excerpts, vocabulary) if excerpts else None,
         _section("All findings", _all_findings(outcome)),
     ]
@@ -61,7 +65,10 @@ def _header(title: str, outcome: Outcome) -> Markup:
     records = sum(file.records for file in outcome.files)
     kind = next((each.label for each in RecordFormat if each == outcome.kind), outcome.kind)
     facts = (
-        f"{counted(records, 'record')} of {count(outcome.seq)} tokens, each with up to {count(outcome.pred)} of them to "
+        f"{counted(records, 'document')} as tokens, a sequence for each sentence, in "
+        f"{counted(len(outcome.files), 'token shard')}."
+        if outcome.kind == TOKEN_SHARDS
+        else f"{counted(records, 'record')} of {count(outcome.seq)} tokens, each with up to {count(outcome.pred)} of them to "
         f"predict and a label for the next sentence, in {counted(len(outcome.files), f'{kind} file')}."
     )
     looked = ""
@@ -80,10 +87,9 @@ def _header(title: str, outcome: Outcome) -> Markup:
 
 def _how_it_was_made(outcome: Outcome) -> Markup:
     if outcome.manifest is None:
-        text = (
-            "There is no manifest.json beside the files, so their settings are unknown. The expected values below are those of "
-            "the defaults of BERT's generator."
-        )
+        text = "There is no manifest.json beside the files, so their settings are unknown."
+        if outcome.kind != TOKEN_SHARDS:
+            text += " The expected values below are those of the defaults of BERT's generator."
         return _section("How it was made", element("p", text))
     return _section("How it was made", tables.provenance(outcome.manifest))
 
@@ -104,7 +110,7 @@ def _statistics(outcome: Outcome, vocabulary: Vocabulary | None) -> list[Markup]
     )
     histograms = [
         figures.lengths(tallies),
-        figures.segments(tallies),
+        *([figures.segments(tallies)] if any(tally.has_pairs for tally in tallies.values()) else []),
         figures.predictions(tallies, expected),
         figures.positions(tallies, expected),
         figures.records_by_file(outcome.files) if outcome.files else None,

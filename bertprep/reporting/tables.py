@@ -10,7 +10,7 @@ import numpy as np
 
 from bertprep.check.example_text import token_text
 from bertprep.check.expectations import MOST_LABELS, SHOWN, fraction_interval
-from bertprep.check.outcome import Expected, Outcome, Range, Tally
+from bertprep.check.outcome import Expected, Outcome, Range, Tally, TokenTally
 from bertprep.instances.vocabulary import Vocabulary
 from bertprep.reporting.charts import Interval, draw_strip, scale_around
 from bertprep.reporting.markup import Child, Markup, count, element, megabytes, nice_step, percent, table
@@ -24,7 +24,7 @@ _LONG_CHECKSUM = 20  # characters; of checksums the first 8 are shown
 def provenance(manifest: Manifest) -> Markup:
     """The settings and versions of a manifest, as pairs of a name and a value."""
     pairs = [*_flat(manifest.made_with), *((f"version of {name}", version) for name, version in manifest.versions.items())]
-    texts = [facts["text"] for facts in manifest.files.values() if "text" in facts]
+    texts = [facts["text"] for name, facts in manifest.files.items() if "text" in facts and not name.endswith(".idx")]
     if texts:
         size = sum(text["bytes"] for text in texts)
         pairs.insert(0, ("text", f"{megabytes(size)} in {count(len(texts))} shards"))
@@ -60,6 +60,8 @@ def counts_by_split(outcome: Outcome) -> Markup:
     """Files, records, documents, tokens, padding and size; a column for each split and one for all."""
     splits = list(dict.fromkeys(file.split for file in outcome.files))
     columns: list[str | None] = [*splits] if len(splits) == 1 else [*splits, None]  # None: all splits together
+    if outcome.token_tallies:
+        return _counts_of_tokens(outcome, columns)
     facts_of = outcome.manifest.files if outcome.manifest else {}
     documents = {name: int(facts["documents"]) for name, facts in facts_of.items() if "documents" in facts}
     is_known = all(file.name in documents for file in outcome.files)
@@ -77,6 +79,21 @@ def counts_by_split(outcome: Outcome) -> Markup:
     looked_at = sum(tally.records for tally in outcome.tallies.values())
     caption = f"Tokens and padding are those of the {count(looked_at)} records checked." if outcome.sampled else ""
     return table(["", *("all" if split is None else split or "records" for split in columns)], rows, caption)
+
+
+def _counts_of_tokens(outcome: Outcome, columns: Sequence[str | None]) -> Markup:
+    """The same for token shards: documents, sentences, tokens, those that the vocabulary does not know, and size."""
+    files = [[file for file in outcome.files if split is None or file.split == split] for split in columns]
+    tallies = [
+        sum((tally for name, tally in outcome.token_tallies.items() if split in (None, name)), TokenTally())
+        for split in columns
+    ]
+    rows = [_counts("shards", [len(some) for some in files])]
+    rows += [_counts(name, [getattr(tally, name) for tally in tallies]) for name in ("documents", "sentences", "tokens")]
+    if outcome.vocabulary:
+        rows.append(["[UNK]", *(percent(tally.unknown / max(tally.tokens, 1), 3) for tally in tallies)])
+    rows.append(["size", *(megabytes(sum(file.size_bytes for file in some)) for some in files)])
+    return table(["", *("all" if split is None else split or "token shards" for split in columns)], rows, "")
 
 
 def _counts(name: str, numbers: list[int]) -> list[Child]:
@@ -102,12 +119,16 @@ class Fraction:
         return fraction_interval(hits, of, tests=self.tests, streams=expected.streams) if self.tests else (hits / of, hits / of)
 
 
+def _random_next(tally: Tally) -> tuple[int, int]:
+    return int(tally.next_sentence[1]), int(tally.next_sentence.sum())
+
+
 FRACTIONS = (
     Fraction("shown as [MASK]", "of the predictions", lambda t: _shown(t, 0), lambda e: e.shown[0], len(SHOWN)),
     Fraction("left as it was", "of the predictions", lambda t: _shown(t, 1), lambda e: e.shown[1], len(SHOWN)),
     Fraction("another token", "of the predictions", lambda t: _shown(t, 2), lambda e: e.shown[2], len(SHOWN)),
     Fraction("masked", "of the tokens of text", lambda t: (int(t.shown.sum()), t.text_tokens), lambda e: e.masked, 0),
-    Fraction("B is random", "of the records", lambda t: (int(t.next_sentence[1]), t.records), lambda e: e.random_next),
+    Fraction("B is random", "of the records", _random_next, lambda e: e.random_next),
     Fraction("shorter than seq", "of the records", lambda t: (t.records - int(t.lengths[-1]), t.records), lambda e: e.short),
 )
 
@@ -126,7 +147,8 @@ def fractions(outcome: Outcome) -> Markup:
         *(element("th", split or "found", scope="col", class_=f"number {_kind(at)}") for at, split in enumerate(splits)),
         element("th", "found (dots, with intervals) against expected", scope="col"),
     )
-    rows = [_fraction_row(fraction, outcome) for fraction in FRACTIONS]
+    are_pairs = any(tally.has_pairs or not tally.records for tally in outcome.tallies.values())
+    rows = [_fraction_row(each, outcome) for each in FRACTIONS if are_pairs or each.part is not _random_next]
     return element("table", element("thead", head), element("tbody", *rows), class_="fractions")
 
 

@@ -178,11 +178,11 @@ class TaskRecordMaker:
         """Load all that workers share, so that a forked worker has it at once."""
         self.source.prepare()
 
-    def task(self, shard: TextShard, paths: dict[RecordFormat, Path]) -> tuple[TextShard, dict[RecordFormat, Path]]:
+    def task(self, shard: TextShard, paths: dict[str, Path]) -> tuple[TextShard, dict[str, Path]]:
         """What a worker needs to know."""
         return shard, paths
 
-    def make(self, task: tuple[TaskShard, dict[RecordFormat, Path]]) -> ShardResult:
+    def make(self, task: tuple[TaskShard, dict[str, Path]]) -> ShardResult:
         """Make the missing record files of a block."""
         shard, paths = task
         blocks = list(self.source.examples(shard.split, shard.number))  # once for all formats
@@ -191,6 +191,6 @@ class TaskRecordMaker:
             raise BertprepError(f"{shard.path}: gives no example; see that nothing else writes there, and try again")
         facts = {}
         for name, path in paths.items():
-            written = write_examples(blocks, path, name, self.dialect, self.labels)
+            written = write_examples(blocks, path, RecordFormat(name), self.dialect, self.labels)
             facts[name] = {"examples": written.records, "bytes": written.bytes, "sha256": written.sha256}
         return ShardResult(shard, facts, records)

@@ -20,13 +20,20 @@ from bertprep.errors import BertprepError
 
 Shapes = Mapping[str, tuple[int, ...]]
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
+POOLER = "bert/pooler/"
+NEXT_SENTENCE = (POOLER, "cls/seq_relationship/")
+"""What the names of variables begin with that only training on sentence pairs changes."""
 _NAMED = 3
 """The most variables that an error names."""
 
 
-def variable_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every variable of a BERT for pretraining with the sizes of a `bert_config.json`, in a fixed order."""
-    return {**body_shapes(config), **dict(_pretraining_heads(config))}
+def variable_shapes(config: Mapping[str, Any], *, next_sentence: bool = True) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every variable of a BERT for pretraining with the sizes of a `bert_config.json`, in a fixed order.
+
+    Without `next_sentence` there is neither its head nor the pooler, which nothing else uses.
+    """
+    shapes = {**body_shapes(config), **dict(_pretraining_heads(config))}
+    return {name: shape for name, shape in shapes.items() if next_sentence or not name.startswith(NEXT_SENTENCE)}
 
 
 def body_shapes(config: Mapping[str, Any], *, pooler: bool = True) -> dict[str, tuple[int, ...]]:

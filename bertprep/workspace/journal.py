@@ -27,6 +27,7 @@ from bertprep.workspace.manifest import (
     SCHEMA,
     TASK_RECORDS,
     TEXT_SHARDS,
+    TOKEN_SHARDS,
     Manifest,
     check_entry,
     check_header,
@@ -47,6 +48,7 @@ _CONVERT_OPTIONS = {
 }
 _OPTIONS = {
     TEXT_SHARDS: {**_options_of(ShardSettings), "inputs": "--input"},
+    TOKEN_SHARDS: {"cased": "--cased", "corpus": "--corpus", "vocabulary": "--vocab"},
     RECORDS: {**_options_of(InstanceSettings, Dialect), "corpus": "--corpus", "vocabulary": "--vocab"},
     TASK_RECORDS: {
         **_options_of(SquadSettings, GlueSettings, Dialect),

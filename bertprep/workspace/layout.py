@@ -16,6 +16,9 @@
     WORKDIR/sharded/CORPUS/{training,test}/CORPUS_training_00000.txt
     WORKDIR/sharded/CORPUS/.map/1f2e..._00000.run              sorted text (`text.sorted_runs`), while shard --assign hash works
     WORKDIR/vocab/CORPUS_8000_1f2e3d4c.txt                    a vocabulary trained on that text (or CORPUS_8000_cased_...)
+    WORKDIR/tokens/SETTINGS/CORPUS/manifest.json
+    WORKDIR/tokens/SETTINGS/CORPUS/vocab.txt                  the vocabulary that they are tokens of
+    WORKDIR/tokens/SETTINGS/CORPUS/{training,test}/CORPUS_training_00000.{bin,idx}   the tokens of a text shard
     WORKDIR/tfrecord/SETTINGS/CORPUS/manifest.json
     WORKDIR/tfrecord/SETTINGS/CORPUS/vocab.txt                the vocabulary that the records were made with
     WORKDIR/tfrecord/SETTINGS/CORPUS/{training,test}/CORPUS_training_00000.tfrecord
@@ -33,6 +36,8 @@
     DIR/ofrecord/part-0
     DIR/arrow/{CORPUS_training_00000.arrow,state.json,dataset_info.json}
     DIR/parquet/CORPUS_training_00000.parquet
+
+    DIR/{manifest.json,vocab.txt,CORPUS_training_00000.bin,CORPUS_training_00000.idx}   for tokenize --output DIR
 
 The names are those of the field: NVIDIA's bertPrep for shards, TFRecords and SETTINGS; part-0, part-1, ... are the defaults of
 OneFlow's readers. A folder of TFRecord, OFRecord or Parquet files holds nothing else, since trainers read everything in it.
@@ -66,6 +71,8 @@ LISTING = "listing.json"
 RECEIPTS = ".receipts"
 """The hidden folder, beside a manifest to come, of what the parts of a run have finished."""
 VOCABULARY = "vocab.txt"
+TOKENS = "tokens"
+"""The folder of token shards."""
 GOOGLE_PREFIX = "bert_model.ckpt"
 """The file name prefix of a model in Google's releases."""
 
@@ -88,6 +95,8 @@ def settings_name(settings: InstanceSettings, *, shards: int, test_fraction: flo
         name += f"_short_seq_prob_{settings.short_seq_prob}"
     if settings.whole_word:
         name += "_whole_word"
+    if not settings.has_pairs:
+        name += f"_pairs_{settings.pairs}"
     return name + _in_dialect(dialect)
 
 
@@ -101,6 +110,15 @@ def task_settings_name(settings: SquadSettings | GlueSettings, *, dialect: Diale
     if isinstance(settings, SquadSettings):
         name += f"_doc_stride_{settings.doc_stride}_max_query_{settings.max_query}"
     return name + _in_dialect(dialect)
+
+
+def tokens_name(*, cased: bool, vocabulary: str, shards: int, test_fraction: float) -> str:
+    """The same for token shards, of the vocabulary with the sha256 `vocabulary`.
+
+    >>> tokens_name(cased=False, vocabulary="1f2e3d4c5b6a", shards=256, test_fraction=0.1)
+    'lower_case_1_vocab_1f2e3d4c_shard_256_test_split_10'
+    """
+    return f"lower_case_{int(not cased)}_vocab_{vocabulary[:8]}_shard_{shards}_test_split_{int(test_fraction * 100)}"
 
 
 def _in_dialect(dialect: Dialect) -> str:
@@ -188,6 +206,9 @@ class Workspace:
         """The vocabulary of the text with the digest `text`; another text under the same name has another vocabulary."""
         return self.root / "vocab" / f"{corpus}_{size}{'_cased' if cased else ''}_{text[:8]}.txt"
 
+    def tokens(self, settings_folder: str, corpus: str) -> Path:
+        return self.root / TOKENS / settings_folder / corpus
+
     def records(self, record_format: str, settings_folder: str, corpus: str) -> Path:
         return self.root / record_format / settings_folder / corpus
 
@@ -200,3 +221,8 @@ def formatted_text(corpus: str, source: int, part: int | None = None) -> str:
 def text_shard(split: str, corpus: str, shard: int) -> str:
     """The name of one text shard, relative to the corpus's folder of shards."""
     return f"{split}/{corpus}_{split}_{shard:05d}.txt"
+
+
+def token_shard_name(split: str, corpus: str, shard: int, end: str) -> str:
+    """The name of one file of a token shard, which ends in "bin" or "idx"."""
+    return f"{corpus}_{split}_{shard:05d}.{end}"

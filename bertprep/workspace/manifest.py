@@ -43,8 +43,8 @@ from bertprep.workspace.layout import DEV, MANIFEST, by_number
 JOURNAL_SUFFIX = ".journal"
 
 SCHEMA = 1
-CLEANED_TEXT, MAPPED_TEXT, TEXT_SHARDS, RECORDS, TASK_RECORDS = (
-    "cleaned text", "sorted text", "text shards", "masked-LM records", "task records",
+CLEANED_TEXT, MAPPED_TEXT, TEXT_SHARDS, TOKEN_SHARDS, RECORDS, TASK_RECORDS = (
+    "cleaned text", "sorted text", "text shards", "token shards", "masked-LM records", "task records",
 )  # fmt: skip
 RECORD_KINDS = (RECORDS, TASK_RECORDS)
 
@@ -86,6 +86,12 @@ KINDS = {
         needed=("shards", "test_shards", "test_fraction"),
         facts={**_FILE, "sentences": COUNT, "words": COUNT},
         needed_facts=("bytes", "sha256", "documents", "sentences", "words"),
+    ),
+    TOKEN_SHARDS: Kind(
+        made_with={**_CUT, "cased": FLAG, "corpus": CORPUS, "text_sha256": SHA256, "vocabulary": OBJECT},
+        needed=("cased", "vocabulary"),
+        facts={**_FILE, "sentences": COUNT, "tokens": COUNT, "text": OBJECT},
+        needed_facts=("bytes", "sha256"),
     ),
     RECORDS: Kind(
         made_with={

@@ -55,6 +55,12 @@ def put_in_text(token: int) -> Change:
     return change
 
 
+def begin_with_sep(values: Values) -> None:
+    """A [SEP] for the first token of the text; without pairs there may be any number, but not of nothing."""
+    assert values["masked_lm_positions"][0] != 1
+    values["input_ids"][1] = SEP
+
+
 def exchange_segments(values: Values) -> None:
     values["segment_ids"] = [mask - segment for mask, segment in zip(values["input_mask"], values["segment_ids"], strict=True)]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bertprep import records
-from bertprep.records import PretrainingExamples
+from bertprep.records import MaskedExamples, PretrainingExamples
 from bertprep.records.convert import write_examples
 from bertprep.records.formats import masked_checksum
 from bertprep.workspace.layout import MANIFEST
@@ -76,9 +76,8 @@ class Spoiled:
         """Records of a file, as lists of numbers by feature."""
         with records.open(self.folder / name) as file:
             examples = file[chosen]
-        columns = {feature: getattr(examples, feature).tolist() for feature in records.FEATURES}
-        columns["next_sentence_labels"] = [[label] for label in columns["next_sentence_labels"]]
-        return [{feature: columns[feature][i] for feature in records.FEATURES} for i in range(len(examples))]
+        columns = {each.name: getattr(examples, each.name).reshape(len(examples), -1).tolist() for each in examples.features}
+        return [{feature: values[i] for feature, values in columns.items()} for i in range(len(examples))]
 
     def encode(self, values: Values) -> bytes:
         """One record, whatever its values."""
@@ -87,10 +86,10 @@ class Spoiled:
     def encode_all(self, values: list[Values]) -> list[bytes]:
         """Records of one shape without negative numbers, as fast as bertprep writes them."""
         seq, pred = len(values[0]["input_ids"]), len(values[0]["masked_lm_ids"])
-        examples = PretrainingExamples.empty(len(values), seq=seq, pred=pred)
-        for feature in records.FEATURES:
-            array = getattr(examples, feature)
-            array[...] = np.array([of_record[feature] for of_record in values]).reshape(array.shape)
+        kind = PretrainingExamples if "next_sentence_labels" in values[0] else MaskedExamples
+        examples = kind.empty(len(values), seq=seq, pred=pred)
+        for feature, array in zip(examples.features, examples.arrays, strict=True):
+            array[...] = np.array([of_record[feature.name] for of_record in values]).reshape(array.shape)
         path = self.folder / ".encoded"
         write_examples([examples], path, self.record_format)
         content = path.read_bytes()

@@ -36,7 +36,7 @@ class Fault:
     formats: tuple[str, ...] = FORMATS
     also: tuple[str, ...] = ()
     signed: bool = True  # the manifest agrees with the spoiled files
-    seq: int = 128  # of the data set; the shorter, the more often a sentence is alone, and takes a random B
+    seq: int = 128  # of the data set; the shorter, the more often a sentence is alone, and takes a random B; 64 without pairs
 
 
 TFRECORD = ("tfrecord",)
@@ -136,17 +136,31 @@ THE_MANIFEST = [
     Fault("is not there, nor is a file", plants.leave_a_gap, "file-missing", file=SECOND, record=None, signed=False),
     Fault("is none", plants.spoil_manifest, "manifest", file=MANIFEST, record=None, signed=False),
 ]
-FAULTS = FILES + MESSAGES + TEXTS + PREDICTIONS + THE_WHOLE + THE_MANIFEST
+WITHOUT_PAIRS = [
+    Fault("unpaired, last [SEP] lost", in_record(put("input_ids", edits.last_position, THE)), "separators", seq=64),
+    Fault("unpaired, [SEP] after [CLS]", in_record(edits.begin_with_sep), "separators", seq=64),
+    Fault("unpaired, segment 1", in_record(put("segment_ids", 9, 1)), "segments", seq=64, also=("mask-on-special",)),
+    Fault("unpaired, on [SEP]", in_record(edits.move_mask(edits.last, edits.last_position)), "mask-on-special", seq=64),
+    Fault("unpaired, one too few", in_record(edits.drop_prediction), "prediction-count", seq=64),
+    Fault("unpaired, first half only", in_all(edits.mask_first_half), "position-shares", file=TRAINING, record=None,
+          also=TOO_FEW, seq=64),
+    Fault("unpaired, the manifest says pairs", plants.say_pairs, "mixed-shape", record=0, seq=64, formats=TFRECORD),
+]  # fmt: skip
+FAULTS = WITHOUT_PAIRS + FILES + MESSAGES + TEXTS + PREDICTIONS + THE_WHOLE + THE_MANIFEST
 
 
 @pytest.fixture(scope="module")
 def sound(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], Path]:
-    """Sound data sets of both formats and two lengths: two training files and a test file."""
+    """Sound data sets of both formats and three lengths, one of them without pairs: two training files and a test file."""
     workdir = tmp_path_factory.mktemp("sound")
     settings = ShardSettings(shards=2, splitter="lines", test_fraction=0.3)
     bertprep.shard([golden_corpus], settings, workdir=workdir, corpus="golden", workers=1)
     folders = {}
-    for settings_of_set in (InstanceSettings(), InstanceSettings(seq=32, pred=5)):
+    for settings_of_set in (
+        InstanceSettings(),
+        InstanceSettings(seq=32, pred=5),
+        InstanceSettings(seq=64, pred=10, pairs="none"),
+    ):
         created = bertprep.create(
             settings=settings_of_set, vocab=GOLDEN / "vocab.txt", workdir=workdir, corpus="golden", workers=1
         )
@@ -161,7 +175,7 @@ def findings_of(folder: Path) -> list[Finding]:
 
 @pytest.mark.parametrize("record_format", FORMATS)
 def test_valid_data_has_no_finding(sound: dict[tuple[str, int], Path], record_format: str) -> None:
-    for seq in (128, 32):
+    for seq in (128, 64, 32):
         assert findings_of(sound[record_format, seq]) == []
         assert all((sound[record_format, seq] / split).is_dir() for split in SPLITS)
 

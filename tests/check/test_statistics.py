@@ -1,4 +1,4 @@
-"""Faults of the whole are found, and clean sets of 58 settings raise no alarm."""
+"""Faults of the whole are found, and clean sets of 72 settings raise no alarm."""
 
 import dataclasses
 import itertools
@@ -18,6 +18,7 @@ from bertprep.config import InstanceSettings, ShardSettings
 from bertprep.instances import Tokenizer, generate_instances
 from bertprep.kernels import numbers as faults
 from bertprep.records import PretrainingExamples, RecordEncoder, write_records
+from bertprep.records.examples import Shape
 from bertprep.reporting.tables import FRACTIONS
 from tests.check.clean_sets import SETS, validated_sets
 from tests.check.tallied import RULES, VOCABULARY
@@ -58,7 +59,7 @@ def predictions(examples: PretrainingExamples) -> tuple[np.ndarray, np.ndarray, 
 
 def test_clean_sets_of_all_settings_have_no_finding(golden_corpus: Path, tmp_path: Path) -> None:
     """Nor does the report draw what it expects of them outside of what it says was found."""
-    assert len(SETS) == 58
+    assert len(SETS) == 72
     for clean, outcome in validated_sets(range(len(SETS)), golden_corpus, tmp_path):
         assert outcome.findings == [], clean
         for fraction, (split, tally) in itertools.product(FRACTIONS, outcome.tallies.items()):
@@ -164,7 +165,7 @@ def test_records_in_the_order_of_documents_are_found(tmp_path: Path) -> None:
     instances = generate_instances(shard, VOCABULARY, InstanceSettings(dupe=1), seed=1)
     for order, found in ((instances.order, []), (np.arange(len(instances)), ["record-order"])):
         path = tmp_path / f"{len(found)}.tfrecord"
-        encoder = RecordEncoder(VOCABULARY, seq=128, pred=20)
+        encoder = RecordEncoder(VOCABULARY, Shape(PretrainingExamples, 128, 20))
         write_records(dataclasses.replace(instances, order=order), encoder, {"tfrecord": path})
         counted = check_file(path, path.name, "", RULES).counted
         assert counted is not None

@@ -12,6 +12,7 @@ import pytest
 import bertprep
 from bertprep.cli import main
 from bertprep.commands.create import create
+from bertprep.commands.record_job import mask_remark
 from bertprep.commands.shard import shard
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import BertprepError, UsageError
@@ -99,10 +100,11 @@ def test_the_bytes_are_the_same_on_every_python_and_machine(
     [
         (4, bertprep.InstanceSettings(dupe=2)),
         (200, bertprep.InstanceSettings(whole_word=True)),
+        (201, bertprep.InstanceSettings(seq=40, pred=38, masked_lm_prob=0.3, pairs="none")),
         (20_000, bertprep.InstanceSettings(seq=512, pred=80)),
         (20_001, bertprep.InstanceSettings(seq=97, pred=9, short_seq_prob=1.0)),
     ],
-    ids=["one byte", "two bytes", "three bytes", "three bytes, many short ones"],
+    ids=["one byte", "two bytes", "two bytes, without pairs", "three bytes", "three bytes, many short ones"],
 )
 def test_padding_is_the_number_of_pad(
     pad: int, settings: bertprep.InstanceSettings, golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -140,6 +142,24 @@ def test_a_vocabulary_with_pad_first_is_not_remarked_on(
     made = create(inputs=[golden_corpus], output=tmp_path, vocab=VOCABULARY, formats="ofrecord", workers=1, progress=True)
     assert "[PAD]" not in capsys.readouterr().err
     assert made.manifests["ofrecord"].made_with["vocabulary"] == {"tokens": 2937, "sha256": sha256_of(VOCABULARY)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"masked_lm_prob": 0.3},
+            "create: --pred 20 limits the masks: --masked-lm-prob 0.3 of 128 tokens would be 38, --pred 38 ",
+        ),
+        ({"masked_lm_prob": 1.0, "pairs": "none"}, "--masked-lm-prob 1 of 128 tokens would be 128, --pred 126 allows them"),
+        ({"masked_lm_prob": 0.3, "pred": 38}, ""),
+        ({"seq": 512, "pred": 76}, ""),
+    ],
+)
+def test_a_limit_of_masks_is_remarked_on(settings: dict[str, Any], said: str) -> None:
+    lines = list(mask_remark(bertprep.InstanceSettings(**settings)))
+    assert len(lines) == bool(said)
+    assert said in "".join(lines)
 
 
 def test_one_seed_gives_every_shard_the_same(golden_corpus: Path, tmp_path: Path) -> None:
@@ -410,6 +430,7 @@ def test_an_unknown_dialect_is_refused() -> None:
             {"settings": bertprep.InstanceSettings(dupe=2, whole_word=True)},
             "was made without --whole-word, ",
         ),
+        ({"settings": bertprep.InstanceSettings(dupe=2, pairs="none")}, "was made without --pairs, asked for is --pairs none"),
         ({"corpus": "other"}, "was made with --corpus corpus, asked for is --corpus other"),
     ],
 )

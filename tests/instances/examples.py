@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bertprep.config import InstanceSettings
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances, reference
-from bertprep.kernels.numbers import UNCHANGED
+from bertprep.kernels.numbers import NO_SEGMENT, UNCHANGED
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ def compiled_examples(path: Path, vocabulary: Vocabulary, settings: InstanceSett
     examples = []
     for instance in made.order.tolist():
         a_start, a_size, b_start, b_size = made.slices[instance].tolist()
-        a, b = (made.tokens[start : start + size].tolist() for start, size in ((a_start, a_size), (b_start, b_size)))
-        input_ids = [vocabulary.cls, *a, vocabulary.sep, *b, vocabulary.sep]
+        a, b = (made.tokens[start : start + size].tolist() for start, size in ((a_start, a_size), (b_start, max(b_size, 0))))
+        input_ids = [vocabulary.cls, *a, vocabulary.sep, *([*b, vocabulary.sep] if b_size != NO_SEGMENT else [])]
         masks = slice(made.mask_ends[instance - 1] if instance else 0, made.mask_ends[instance])
         positions = made.mask_positions[masks].tolist()
         labels = [input_ids[position] for position in positions]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bertprep.config import InstanceSettings
+from bertprep.config import NEXT_SENTENCE, PAIRS, InstanceSettings
 from bertprep.instances import Vocabulary, load_vocabulary
 from tests.instances.examples import compiled_examples, reference_examples
 
@@ -61,18 +61,20 @@ corpora = st.lists(documents, min_size=1, max_size=6).map("\n\n".join)
 @st.composite
 def instance_settings(draw: st.DrawFn) -> InstanceSettings:
     seq = draw(st.sampled_from([8, 9, 16, 63, 64, 65, 128, 512]) | st.integers(8, 512))
+    pairs = draw(st.sampled_from(PAIRS))
     return InstanceSettings(
         seq=seq,
-        pred=draw(st.integers(1, min(80, seq - 3))),
+        pred=draw(st.integers(1, min(80, seq - 3)) | st.just(seq - 3)),
         dupe=draw(st.integers(1, 3)),
         masked_lm_prob=draw(st.sampled_from([0.15, 0.3, 0.01, 1.0]) | st.floats(0.01, 1.0)),
-        short_seq_prob=draw(st.sampled_from([0.0, 0.1, 0.5, 1.0])),
+        short_seq_prob=draw(st.sampled_from([0.0, 0.1, 0.5, 1.0])) if pairs == NEXT_SENTENCE else 0.1,
+        pairs=pairs,
         whole_word=draw(st.booleans()),
         cased=draw(st.booleans()),
     )
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=corpora, size=st.sampled_from([100, LARGE]), asked=instance_settings(), seed=st.integers(0, 2**40))
 def test_compiled_equals_reference(
     text: str, size: int, asked: InstanceSettings, seed: int, vocabularies: dict[int, Vocabulary], tmp_path: Path
@@ -80,6 +82,7 @@ def test_compiled_equals_reference(
     check(f"the end\n\n{text}", vocabularies[size], asked, seed, tmp_path)  # one document at least has a token
 
 
+@pytest.mark.parametrize("pairs", PAIRS)
 @pytest.mark.parametrize("whole_word", [False, True])
 @pytest.mark.parametrize(
     "lines",
@@ -87,10 +90,11 @@ def test_compiled_equals_reference(
     ids=["one sentence", "one token", "a long sentence", "many short ones", "two documents", "blank lines"],
 )
 def test_compiled_equals_reference_at_the_edges(
-    lines: Sequence[str], whole_word: bool, vocabularies: dict[int, Vocabulary], tmp_path: Path
+    lines: Sequence[str], whole_word: bool, pairs: str, vocabularies: dict[int, Vocabulary], tmp_path: Path
 ) -> None:
+    short = {"short_seq_prob": 0.5} if pairs == NEXT_SENTENCE else {}
     for seq in (8, 128, 512):
-        asked = InstanceSettings(seq=seq, pred=5, whole_word=whole_word, short_seq_prob=0.5)
+        asked = InstanceSettings(seq=seq, pred=5, whole_word=whole_word, pairs=pairs, **short)
         check("\n".join(lines), vocabularies[100], asked, 7, tmp_path)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from bertprep.records import KINDS, Examples, PretrainingExamples
+from bertprep.records import KINDS, Examples, MaskedExamples
 from bertprep.records.examples import ClassificationExamples, RegressionExamples, SquadEvalExamples, SquadExamples
 
-TASK_KINDS = [kind for kind in KINDS if kind is not PretrainingExamples]
+TASK_KINDS = [kind for kind in KINDS if not issubclass(kind, MaskedExamples)]
 CLS, SEP, FIRST_WORD, TOKENS, LABELS = 2, 3, 5, 40, 3
 
 

@@ -40,7 +40,8 @@ from trainer.engines.execution import this_cpu
 from trainer.model_config import ModelConfig
 from trainer.settings import OPTIMIZERS, EngineSettings, OptimizerSettings, check_folder
 from trainer.start import describe_engine
-from trainer.tasks.pretraining import PRETRAINING
+from trainer.tasks import Task
+from trainer.tasks.pretraining import PRETRAINING, pretraining_on
 
 LARGEST = "largest"
 _NOT_MEASURED = ("hosts", "host_rank", "loss_scale")  # of the engine's settings
@@ -89,8 +90,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(namespace: argparse.Namespace) -> int:
     """Measure, store the row and print it; returns the exit status."""
     engine_settings = choose_engine(read_options(EngineSettings, namespace))
-    settings, model = resolve(read_options(BenchSettings, namespace))
-    check_engine(engine_settings, model)
+    settings, model, task = resolve(read_options(BenchSettings, namespace))
+    check_engine(engine_settings, model, task)
     check_installed(engine_settings)
     batch_size = settings.batch_size
     if isinstance(batch_size, str):
@@ -99,7 +100,7 @@ def run(namespace: argparse.Namespace) -> int:
     if engine_settings.why_engine:
         say(f"engine {describe_engine(engine_settings)}")
     engine = open_engine(engine_settings)
-    row = measure(engine, engine_settings, replace(settings, batch_size=batch_size), model)
+    row = measure(engine, engine_settings, replace(settings, batch_size=batch_size), model, task)
     if engine.is_first:
         rows = keep_row(settings.out, row)
         tell(*to_markdown([row]).splitlines())
@@ -107,21 +108,21 @@ def run(namespace: argparse.Namespace) -> int:
     return 0
 
 
-def resolve(settings: BenchSettings) -> tuple[BenchSettings, ModelConfig]:
-    """The settings with the lengths of the given records, and the model; raises if they are inconsistent."""
+def resolve(settings: BenchSettings) -> tuple[BenchSettings, ModelConfig, Task]:
+    """The settings with the lengths of the given records, the model and its task; raises if they are inconsistent."""
     dropout = {} if settings.attention_dropout is None else {"attention_probs_dropout_prob": settings.attention_dropout}
     if settings.data:
         data = name_data(settings.data)
         model = ModelConfig.load(settings.model, **({"vocab_size": data.vocabulary_size} if data.vocabulary_size else {}))
         check_fits_model(data, model, settings.model)
-        return replace(settings, seq=data.seq, pred=data.pred), replace(model, **dropout)
+        return replace(settings, seq=data.seq, pred=data.pred), replace(model, **dropout), pretraining_on(data.kind)
     model = replace(ModelConfig.load(settings.model), **dropout)
     if settings.seq > model.max_position_embeddings or settings.pred > settings.seq:
         raise UsageError(
             f"--seq {settings.seq} --pred {settings.pred}: the model has {model.max_position_embeddings} positions, and a "
             "sequence has at most as many predictions as tokens"
         )
-    return settings, model
+    return settings, model, PRETRAINING
 
 
 def bench_arguments(settings: BenchSettings, engine: EngineSettings) -> list[str]:
@@ -175,12 +176,14 @@ def fits(settings: BenchSettings, engine: EngineSettings, size: int) -> bool:
     return does_fit
 
 
-def measure(engine: Engine, engine_settings: EngineSettings, settings: BenchSettings, model: ModelConfig) -> Row:
+def measure(
+    engine: Engine, engine_settings: EngineSettings, settings: BenchSettings, model: ModelConfig, task: Task = PRETRAINING
+) -> Row:
     """Time steps on an engine, with a batch size that is a number."""
     batch_size = int(settings.batch_size)
     global_batch = batch_size * engine.devices * settings.accumulation
     batch = GlobalBatch(global_batch, engine.data_world_size, engine.data_rank)
-    engine.build(model, OptimizerSettings(name=settings.optimizer), seed=_SEED)
+    engine.build(model, OptimizerSettings(name=settings.optimizer), seed=_SEED, task=task)
     seconds, cpu_seconds = [], []  # of a step, in each repeat
     with _open_batches(settings, model, batch) as batches:
         for repeat in range(settings.repeats):
@@ -194,7 +197,7 @@ def measure(engine: Engine, engine_settings: EngineSettings, settings: BenchSett
                 say(f"repeat {repeat + 1} of {settings.repeats}: {global_batch / seconds[-1]:,.1f} sequences/s")
     throughputs = [global_batch / each for each in seconds]
     throughput = statistics.median(throughputs)
-    flops = throughput * PRETRAINING.flops(model, seq=settings.seq, pred=settings.pred)  # the model's, a second
+    flops = throughput * task.flops(model, seq=settings.seq, pred=settings.pred)  # the model's, a second
     peak = peak_of(engine.device_name)
     return {
         "engine": engine_settings.engine,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.records import Examples
-from bertprep.records.record_set import RecordSet
+from bertprep.records.record_set import Records, RecordSet
 from bertprep.workspace.layout import DEV, TEST
 from trainer.model_config import ModelConfig
 
@@ -96,9 +96,7 @@ class Task(Protocol):
     def flops(self, model: ModelConfig, *, seq: int, pred: int) -> int:
         """Floating-point operations of a sequence, forward and backward."""
 
-    def baseline(
-        self, training: RecordSet, test: RecordSet, model: ModelConfig, *, test_sequences: int
-    ) -> dict[str, float | None]:
+    def baseline(self, training: Records, test: Records, model: ModelConfig, *, test_sequences: int) -> dict[str, float | None]:
         """Metrics on the test split that a model must beat, by their names in the log; None where one is not known."""
 
     def scorer(self, data: Path, records: RecordSet, split: str = TEST) -> Scorer:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bertprep.config import UNPAIRED
 from bertprep.errors import BertprepError, UsageError
-from bertprep.records import PretrainingExamples
+from bertprep.records import Examples, MaskedExamples, PretrainingExamples
 from bertprep.records.data_sets import DataSet
 from bertprep.records.reader import RecordFile
 from bertprep.sources.tasks.weights import CONFIG
@@ -19,7 +20,7 @@ from bertprep.workspace.manifest import TASK_RECORDS
 from trainer import checkpoint
 from trainer.tasks import Task
 from trainer.tasks.classification import Classification
-from trainer.tasks.pretraining import PRETRAINING
+from trainer.tasks.pretraining import MASKED_LM, PRETRAINING, pretraining_on
 from trainer.tasks.squad import Squad
 
 
@@ -27,15 +28,16 @@ def task_of_records(data_set: DataSet) -> Task:
     """That of a folder of records; raises `UsageError` for records of a task without a manifest that names it."""
     manifest = data_set.manifest
     if manifest is None or manifest.kind != TASK_RECORDS:
+        kind: type[Examples] = PretrainingExamples
         for name in list(data_set.files)[:1]:
             with RecordFile(data_set.folder / name) as file:
                 kind = file.kind
-            if kind is not PretrainingExamples:
+            if not issubclass(kind, MaskedExamples):
                 raise UsageError(
                     f"{data_set.folder}: has {kind.title} records without a {MANIFEST} that names their task; make them by "
                     "bertprep create --task"
                 )
-        return PRETRAINING
+        return pretraining_on(kind)
     made_with = manifest.made_with
     if made_with["task"] == Squad.name:
         return Squad(f"v{made_with['version'].removeprefix('v')}")
@@ -48,7 +50,11 @@ def task_of_checkpoint(made_with: Mapping[str, Any]) -> Task:
     if described is None:
         return PRETRAINING
     try:
-        known = check_values(described, {"name": TEXT, "version": TEXT, "of": TEXT, "labels": TEXTS}, needed=("name",))
+        known = check_values(
+            described, {"name": TEXT, "version": TEXT, "of": TEXT, "labels": TEXTS, "pairs": TEXT}, needed=("name",)
+        )
+        if known["name"] == PRETRAINING.name and known["pairs"] == UNPAIRED:
+            return MASKED_LM
         if known["name"] == Squad.name:
             return Squad(known["version"])
         if known["name"] == Classification.name:
@@ -69,6 +75,8 @@ def describe_task(task: Task) -> str:
         return f"SQuAD {task.version}"
     if isinstance(task, Classification):
         return f"{task.of.name}, " + (f"labels {', '.join(task.of.labels)}" if task.of.labels else "a score")
+    if task.name == PRETRAINING.name:
+        return f"pretraining {'without' if task == MASKED_LM else 'with'} sentence pairs"
     return task.name
 
 
@@ -85,7 +93,7 @@ def check_task_of_weights(file: Path, task: Task, data: Path) -> None:
         return
     trained = task_of_checkpoint(checkpoint.read_header(file))
     expected = Classification(TASKS["mnli"]) if task == Classification(TASKS["ax"]) else task  # ax is for models of MNLI
-    if trained not in (PRETRAINING, expected):
+    if trained not in (PRETRAINING, MASKED_LM, expected):
         raise UsageError(
             f"{file}: was trained for {describe_task(trained)}, the records in {data} are of {describe_task(task)}; name "
             "weights and records of the same task"

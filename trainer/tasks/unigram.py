@@ -7,17 +7,18 @@ around the mask. The loss depends on the counts of labels in both splits alone, 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.records import PretrainingExamples
-from bertprep.records.record_set import RecordSet
+from bertprep.records.record_set import Records
 
 _PORTION = 4096  # records read at a time
 
 
 def unigram_loss(
-    training: RecordSet, test: RecordSet, *, vocab_size: int, test_sequences: int = 0, most_records: int = 1_000_000
+    training: Records, test: Records, *, vocab_size: int, test_sequences: int = 0, most_records: int = 1_000_000
 ) -> float:
     """Mean loss, in nats, of the masked tokens of `test`, predicted by how often each is one in `training`.
 
@@ -31,14 +32,14 @@ def unigram_loss(
     return float(test_counts @ losses / max(test_counts.sum(), 1.0))
 
 
-def _count_labels(records: RecordSet, first: int, *, vocab_size: int, most_records: int) -> NDArray[np.float64]:
+def _count_labels(records: Records, first: int, *, vocab_size: int, most_records: int) -> NDArray[np.float64]:
     """(vocabulary,): how often each token is a label in the `first` records, of which at most `most_records` are read.
 
     The records are opened for a model with that vocabulary, so that one with another label is bad.
     """
     counts = np.zeros(vocab_size)
     numbers = _spread(first, most_records)
-    examples = PretrainingExamples.empty(min(_PORTION, len(numbers)), seq=records.seq, pred=records.pred)
+    examples: Any = records.kind.empty(min(_PORTION, len(numbers)), seq=records.seq, pred=records.pred)
     for start in range(0, len(numbers), _PORTION):
         portion = numbers[start : start + _PORTION]
         records.gather_good(examples, portion)  # without what is bad: the steps and evaluations that meet it name it

@@ -76,7 +76,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> CountingEngine:
 
 def measure(engine: CountingEngine, *arguments: str) -> Row:
     options = make_parser("bench").parse_args(["bench", *arguments])
-    settings, model = bench.resolve(read_options(bench.BenchSettings, options))
+    settings, model, _ = bench.resolve(read_options(bench.BenchSettings, options))
     return bench.measure(engine, EngineSettings(), settings, model)  # type: ignore[arg-type]
 
 

@@ -1,7 +1,8 @@
 """BERT's pretraining task: the masked-LM and next-sentence heads on an encoder's output, and the loss that they are trained by.
 
-The masked-LM head runs at the masked positions only, which makes a step three times cheaper than logits at all positions. A
-task is a module with these four functions: `totals`, `sums`, `loss`, and `logits`, which returns a named tuple.
+The masked-LM head runs at the masked positions only, which makes a step three times cheaper than logits at all positions. Of
+batches without next-sentence labels there is no other head. A task is a module with these four functions: `totals`, `sums`,
+`loss`, and `logits`, which returns a named tuple.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ import tensorflow as tf
 
 from trainer.engines.tensorflow.fused_ops import add_bias, cross_entropy, gelu, hits, look_up
 from trainer.engines.tensorflow.model import WORDS, Batch, Encoder
-from trainer.tasks.pretraining import PretrainingSums
+from trainer.tasks.pretraining import MaskedLmSums, PretrainingSums
 
 Tensor: TypeAlias = Any
+LABELS = "next_sentence_labels"
+"""The feature that a batch has if the model has the head for it."""
 
 
 class Logits(NamedTuple):
-    """The outputs of the two heads, float32."""
+    """The outputs of the heads, float32."""
 
     masked_lm: Tensor  # (sequences * pred, vocabulary)
-    next_sentence: Tensor  # (sequences, 2); of class 0, the next sentence, and 1, a random one
+    next_sentence: Tensor | None  # (sequences, 2); of class 0, the next sentence, and 1, a random one
 
 
 def logits(encoder: Encoder, batch: Batch) -> Logits:
@@ -33,6 +36,8 @@ def logits(encoder: Encoder, batch: Batch) -> Logits:
     masked = encoder.layer_norm("cls/predictions/transform", masked)
     words = tf.cast(weights[WORDS], encoder.compute_dtype)
     masked_lm = tf.cast(tf.matmul(masked, words, transpose_b=True), tf.float32)
+    if LABELS not in batch:
+        return Logits(add_bias(masked_lm, weights["cls/predictions/output_bias"]), None)
     pooled = tf.cast(encoder.pool(hidden, sequences), tf.float32)
     next_sentence = tf.matmul(pooled, weights["cls/seq_relationship/output_weights"], transpose_b=True)
     return Logits(
@@ -43,27 +48,32 @@ def logits(encoder: Encoder, batch: Batch) -> Logits:
 
 def totals(batch: Batch) -> list[Tensor]:
     """What `loss` divides by, summed over the global batch: masked-LM weight and sequences; of a batch of any leading axes."""
-    return [tf.reduce_sum(batch["masked_lm_weights"]), tf.size(batch["next_sentence_labels"], tf.float32)]
+    return [tf.reduce_sum(batch["masked_lm_weights"]), tf.size(batch["input_ids"][..., 0], tf.float32)]
 
 
-def sums(encoder: Encoder, batch: Batch, row_weights: Tensor | None = None) -> PretrainingSums:
+def sums(encoder: Encoder, batch: Batch, row_weights: Tensor | None = None) -> PretrainingSums | MaskedLmSums:
     """Losses and hits of a batch; with weights of rows, (sequences,), for their next-sentence labels."""
     said = logits(encoder, batch)
-    tokens, labels = tf.reshape(batch["masked_lm_ids"], (-1,)), batch["next_sentence_labels"]
-    weights = tf.reshape(batch["masked_lm_weights"], (-1,))
-    rows = tf.ones(labels.shape) if row_weights is None else row_weights
+    tokens, weights = tf.reshape(batch["masked_lm_ids"], (-1,)), tf.reshape(batch["masked_lm_weights"], (-1,))
+    rows = tf.ones(batch["input_ids"].shape[:1]) if row_weights is None else row_weights
+    masked_lm = {
+        "masked_lm_loss_sum": tf.reduce_sum(cross_entropy(tokens, said.masked_lm) * weights),
+        "masked_lm_correct_sum": tf.reduce_sum(hits(tokens, said.masked_lm) * weights),
+        "masked_lm_weight_sum": tf.reduce_sum(weights),
+    }
+    if LABELS not in batch:
+        return MaskedLmSums(**masked_lm, sequences=tf.reduce_sum(rows))
+    labels = batch[LABELS]
     return PretrainingSums(
-        masked_lm_loss_sum=tf.reduce_sum(cross_entropy(tokens, said.masked_lm) * weights),
-        masked_lm_correct_sum=tf.reduce_sum(hits(tokens, said.masked_lm) * weights),
-        masked_lm_weight_sum=tf.reduce_sum(weights),
+        **masked_lm,
         next_sentence_loss_sum=tf.reduce_sum(cross_entropy(labels, said.next_sentence) * rows),
         next_sentence_correct_sum=tf.reduce_sum(hits(labels, said.next_sentence) * rows),
         sequences=tf.reduce_sum(rows),
     )
 
 
-def loss(of_part: PretrainingSums, totals: list[Tensor]) -> Tensor:
+def loss(of_part: PretrainingSums | MaskedLmSums, totals: list[Tensor]) -> Tensor:
     """What a micro-batch adds to the loss of a global batch of these totals."""
     weight, sequences = totals
     masked_lm_loss = of_part.masked_lm_loss_sum / tf.maximum(weight, 1e-5)  # 0 for a batch without a masked token
-    return masked_lm_loss + of_part.next_sentence_loss_sum / sequences
+    return masked_lm_loss + (of_part.next_sentence_loss_sum / sequences if isinstance(of_part, PretrainingSums) else 0.0)

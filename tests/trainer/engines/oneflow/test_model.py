@@ -56,7 +56,8 @@ def test_logits_are_hugging_faces() -> None:
     hidden = parts[0](batch["input_ids"], batch["segment_ids"])
     for layer in parts[1:-1]:
         hidden = layer(hidden, batch["input_mask"])
-    masked_lm, next_sentence = parts[-1].logits(hidden, batch["masked_lm_positions"])
+    masked_lm = parts[-1].masked_lm(hidden, batch["masked_lm_positions"])
+    next_sentence = parts[-1].next_sentence(hidden, len(BATCH["input_ids"]))
     expected = np.array(GOLDEN["masked_lm_logits"]).reshape(-1, CONFIG.vocab_size)
     assert expected.std() > 0.5  # so that 1e-5 says something
     np.testing.assert_allclose(masked_lm.numpy(), expected, rtol=0, atol=1e-5)

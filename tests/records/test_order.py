@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from trainer.permutation import permute
+from bertprep.records.order import permute
 
 
 def chi_square(counts: NDArray[np.int64]) -> float:

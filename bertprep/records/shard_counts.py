@@ -1,0 +1,114 @@
+"""How many examples each shard gives in each epoch: known only when they have been made, and kept from then on.
+
+    CORPUS/.example-counts.KEY     in the folder of the token shards, or where that cannot be written in this user's cache
+
+    a line of JSON: the version, the sha256 of what follows, the key of what was counted
+    int32 little-endian: (epochs, shards), -1 where it is not known
+
+The key is a sha256 of all that the counts depend on: settings, vocabulary, and the shards by their sha256. A table with another
+key, another checksum or numbers that cannot be is as good as none. What it says of a shard is held against what the shard then
+gives; a table that was wrong is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import threading
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.errors import BertprepError
+from bertprep.files.atomic import atomic_file
+from bertprep.files.places import ObjectPath, kept_about
+from bertprep.untrusted import parse_json, read_bounded
+
+COUNTS = ".example-counts"
+_VERSION = 1
+_UNKNOWN = -1
+
+
+class ShardCounts:
+    """The counts of the shards of one split under one key; any thread may ask and tell."""
+
+    def __init__(self, folder: Path, key: str, shards: int) -> None:
+        self._path, self._key, self._shards = folder / f"{COUNTS}.{key[:16]}", key, shards
+        self._places = _places(self._path)
+        self._lock = threading.Lock()
+        self._counts = np.full((0, shards), _UNKNOWN, np.int32)
+        self._is_kept = True
+        for path in self._places:
+            if (kept := self._read(path)) is not None:
+                self._counts = kept
+                break
+
+    def of(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The counts of some shards in an epoch, -1 where they are not known."""
+        with self._lock:
+            if epoch >= len(self._counts):
+                return np.full(len(shards), _UNKNOWN, np.int64)
+            counts: NDArray[np.int64] = self._counts[epoch, shards].astype(np.int64)
+            return counts
+
+    def tell(self, epoch: int, shard: int, count: int) -> None:
+        """Learn a count; raises `BertprepError` where it was thought to be another."""
+        with self._lock:
+            if epoch >= len(self._counts):
+                more = np.full((epoch + 1 - len(self._counts), self._shards), _UNKNOWN, np.int32)
+                self._counts = np.concatenate([self._counts, more])
+            known = int(self._counts[epoch, shard])
+            if known == count:
+                return
+            if known != _UNKNOWN:
+                for path in self._places:
+                    with contextlib.suppress(OSError):
+                        path.unlink(missing_ok=True)
+                raise BertprepError(
+                    f"{self._path}: says that shard {shard} gives {known:,} examples in epoch {epoch}, it gives "
+                    f"{count:,}; the table is removed, run the same command again"
+                )
+            self._counts[epoch, shard] = count
+            self._is_kept = False
+
+    def keep(self) -> None:
+        """Write what was learnt, in the first place where that can be done; several processes may do so at once."""
+        with self._lock:
+            if self._is_kept:
+                return
+            for path in self._places:
+                there = self._read(path)  # what another process has learnt meanwhile
+                if there is not None:
+                    both = min(len(there), len(self._counts))
+                    is_unknown = self._counts[:both] == _UNKNOWN
+                    self._counts[:both][is_unknown] = there[:both][is_unknown]
+                    self._counts = np.concatenate([self._counts, there[both:]])
+                content = self._counts.astype("<i4").tobytes()
+                header = {"version": _VERSION, "sha256": hashlib.sha256(content).hexdigest(), "key": self._key}
+                with contextlib.suppress(BertprepError, OSError):
+                    with atomic_file(path) as file:
+                        file.write(json.dumps(header).encode() + b"\n" + content)
+                    self._is_kept = True
+                    return
+
+    def _read(self, path: Path) -> NDArray[np.int32] | None:
+        try:
+            line, _, content = read_bounded(path).partition(b"\n")
+            header = parse_json(line)
+            is_ours = (header["version"], header["key"]) == (_VERSION, self._key)
+            if not is_ours or header["sha256"] != hashlib.sha256(content).hexdigest():
+                return None
+            counts = np.frombuffer(content, "<i4").reshape(-1, self._shards).astype(np.int32)
+            return counts if (counts >= _UNKNOWN).all() else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+
+def _places(path: Path) -> list[Path]:
+    """Where a table can be: there, and in this user's cache, where there is a place for one."""
+    places = [] if isinstance(path, ObjectPath) else [path]
+    with contextlib.suppress(BertprepError):
+        places.append(kept_about(path.absolute()))
+    return places

@@ -1,0 +1,313 @@
+"""Token shards: the tokens of a text shard on disk, laid out as Megatron's indexed data sets.
+
+    x.bin   the tokens of all sequences, one after the other
+    x.idx   MMIDIDX 00 00, u64 version 1, u8 code of the numbers' type, u64 n sequences, u64 m document indices,
+            i32 lengths[n] in tokens, i64 pointers[n] into x.bin in bytes, i64 document_indices[m] (0, then where each ends)
+
+all little-endian. A sequence is a sentence, without special tokens, so records of any length, seed and masking can be made
+of it. What Megatron's builder wrote is read too: numbers of any integer type, documents and sequences without tokens (which are
+dropped), the modes of multimodal data behind the rest (which are ignored). Its .bin has the sequences in order and without
+gaps; other pointers are refused. See docs/formats.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.atomic import atomic_file
+from bertprep.files.places import local_copy, open_head
+from bertprep.instances.tokenizer import TokenizedShard
+from bertprep.instances.vocabulary import MOST_TOKENS, Vocabulary
+from bertprep.records.writer import WrittenFile
+from bertprep.workspace.manifest import Manifest
+
+MAGIC = b"MMIDIDX\0\0"
+_HEADER = np.dtype([("magic", "S9"), ("version", "<u8"), ("code", "u1"), ("sequences", "<u8"), ("indices", "<u8")])
+_VERSION = 1
+_CODES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
+_FLOAT_CODES = (6, 7)
+_UINT16, _INT32 = 8, 4
+_MOST_IN_UINT16 = 65_499  # Megatron's own bound on the size of a vocabulary, DType.optimal_dtype
+_MADE_AGAIN = "make both again, or fetch both from where they were made"
+
+
+class TokenFile(str, Enum):
+    """The two files of a token shard, by the ends of their names."""
+
+    BIN = "bin"
+    IDX = "idx"
+
+    __str__ = str.__str__
+
+
+def token_files(path: Path) -> dict[TokenFile, Path]:
+    """Both files of a token shard, of which `path` names either.
+
+    >>> [file.name for file in token_files(Path("x_00000.idx")).values()]
+    ['x_00000.bin', 'x_00000.idx']
+    """
+    return {each: path.with_name(f"{path.name.rpartition('.')[0]}.{each}") for each in TokenFile}
+
+
+@dataclass(frozen=True)
+class TokenShard:
+    """A token shard, and what its manifest says: the name, size and CRC-32C of its text, and the sha256s of both files.
+
+    Both are None where there is no manifest.
+    """
+
+    bin: Path
+    text: dict[str, Any] | None = None
+    sums: dict[TokenFile, str] | None = None
+
+    @classmethod
+    def of(cls, folder: Path, name: str, manifest: Manifest | None) -> TokenShard:
+        """The token shard with this .bin, relative to the folder, and what the folder's manifest, if it has one, says of it."""
+        files = token_files(Path(name))
+        facts = manifest.files if manifest else {}
+        if not facts.keys() >= {path.as_posix() for path in files.values()}:
+            return cls(folder / name)
+        return cls(
+            folder / name, facts[name].get("text"), {each: facts[path.as_posix()]["sha256"] for each, path in files.items()}
+        )
+
+    def read(self, vocabulary: Vocabulary, *, pairs: bool = True) -> TokenizedShard:
+        """The tokens, to make `pairs` of sentences of or not; raises as `read_token_shard` and `check_sentences` do."""
+        shard = read_token_shard(self.bin, vocabulary, self.sums)
+        if pairs and self.sums is None:
+            check_sentences(self.bin, shard)
+        return shard
+
+
+def has_index(path: Path) -> bool:
+    """Whether a file is the .idx of a token shard, or there is one beside a .bin, as far as their beginning tells."""
+    try:
+        with open_head(token_files(path)[TokenFile.IDX]) as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def write_token_shard(
+    shard: TokenizedShard, paths: Mapping[TokenFile, Path], *, vocabulary_tokens: int
+) -> dict[TokenFile, WrittenFile]:
+    """Write the given files of a shard, each whole or not at all; `records` of what is returned is the number of sentences.
+
+    Numbers are uint16 where Megatron takes that for a vocabulary of `vocabulary_tokens`, else int32. Raises `BertprepError`
+    where the system refuses a write.
+    """
+    code = _UINT16 if vocabulary_tokens <= _MOST_IN_UINT16 else _INT32
+    numbers = np.dtype(_CODES[code])
+    lengths = np.diff(shard.sentence_starts)
+    header = np.array((MAGIC, _VERSION, code, shard.sentences, len(shard.document_starts)), _HEADER)
+    parts = {
+        TokenFile.BIN: [shard.tokens.astype(numbers)],
+        TokenFile.IDX: [
+            header, lengths.astype("<i4"), (shard.sentence_starts[:-1] * numbers.itemsize).astype("<i8"),
+            shard.document_starts.astype("<i8"),
+        ],
+    }  # fmt: skip
+    written = {}
+    with ExitStack() as stack:
+        files = {each: stack.enter_context(atomic_file(path, keeps=True)) for each, path in paths.items()}
+        for each, file in files.items():
+            digest = hashlib.sha256()
+            for part in parts[each]:
+                data = part.tobytes() if part.ndim == 0 else part.data
+                digest.update(data)
+                file.write(data)
+            written[each] = WrittenFile(shard.sentences, file.size_bytes, digest.hexdigest())
+    return written
+
+
+def read_token_shard(
+    path: Path, vocabulary: Vocabulary | None = None, sums: Mapping[TokenFile, str] | None = None
+) -> TokenizedShard:
+    """Read a token shard, of which `path` names either file; sequences and documents without tokens are dropped.
+
+    Of its text nothing is known: `text_bytes` and `text_crc32c` are 0. With the `vocabulary` each token is checked to be one
+    that text can give, which whoever hands the shard to a kernel must ask for. Raises `BertprepError` where a file is missing
+    or cannot be read, has not its sha256 of `sums`, the two do not fit each other, or there is no document.
+    """
+    files = token_files(path)
+    bin_path, idx_path = files[TokenFile.BIN], files[TokenFile.IDX]
+    numbers, lengths, document_indices = _read_index(idx_path, sums)
+    tokens = _read_tokens(bin_path, idx_path, numbers, int(lengths.sum()), sums)
+    held = lengths > 0
+    documents = np.concatenate([[0], np.cumsum(held)])[document_indices]
+    documents = documents[np.diff(documents, prepend=-1) > 0]
+    if len(documents) < 2:
+        raise BertprepError(f"{bin_path}: holds no document; expected at least one with a token")
+    if vocabulary:
+        _check_ids(bin_path, tokens, vocabulary)
+    return TokenizedShard(
+        tokens=tokens,
+        sentence_starts=np.concatenate([[0], np.cumsum(lengths[held], dtype=np.int64)]),
+        document_starts=documents.astype(np.int64, copy=False),
+        text_bytes=0,
+        text_crc32c=0,
+    )
+
+
+def has_sentences(shard: TokenizedShard) -> bool:
+    """Whether a document has more than one sequence."""
+    return shard.sentences > shard.documents
+
+
+def check_sentences(path: Path, shard: TokenizedShard) -> None:
+    """Raise `UsageError` where each document of a token shard of unknown origin is one sequence, so that no pairs can be made.
+
+    Text of one-sentence documents gives the same; so ask only of token shards whose manifest does not tell what a sequence is.
+    """
+    if not has_sentences(shard):
+        raise UsageError(
+            f"{path}: has no sentences: each of its {shard.documents:,} documents is one sequence, and pairs need more; "
+            "make it with --split-sentences (of Megatron's preprocess_data) or bertprep tokenize, or take --pairs none"
+        )
+
+
+def _read_index(path: Path, sums: Mapping[TokenFile, str] | None) -> tuple[np.dtype[Any], NDArray[np.int32], NDArray[np.int64]]:
+    """(type of the numbers, lengths of the sequences in tokens, document indices) of an .idx, of which all is checked."""
+    with _opened(path) as (file, size):
+        head = _read(path, file, min(size, _HEADER.itemsize))
+        if size < _HEADER.itemsize or not head.startswith(MAGIC):
+            raise BertprepError(
+                f"{path}: is not the index of a token shard: it has {size:,} bytes and begins with {head[:9].hex(' ')}, "
+                f"expected MMIDIDX; {_MADE_AGAIN}"
+            )
+        header = np.frombuffer(head, _HEADER)[0]
+        version, code, n, m = (int(header[name]) for name in ("version", "code", "sequences", "indices"))
+        if version != _VERSION:
+            raise BertprepError(f"{path}: has version {version}, expected {_VERSION}: nothing is known of such a layout")
+        if code not in _CODES:
+            found = "floating-point numbers" if code in _FLOAT_CODES else f"numbers of the unknown type {code}"
+            raise BertprepError(f"{path}: says of its .bin that it has {found}, expected integers: it is no index of tokens")
+        expected = _HEADER.itemsize + 12 * n + 8 * m
+        if size not in (expected, expected + n):  # with a mode for each sequence
+            raise BertprepError(
+                f"{path}: has {size:,} bytes, expected {expected:,} for its {n:,} sequences and {m:,} document indices; it was "
+                f"cut short, or is damaged; {_MADE_AGAIN}"
+            )
+        rest = _read(path, file, size - _HEADER.itemsize)
+    _check_sum(path, sums[TokenFile.IDX] if sums else None, head, rest)
+    numbers = np.dtype(_CODES[code])
+    lengths = np.frombuffer(rest, "<i4", n)
+    pointers = np.frombuffer(rest, "<i8", n, 4 * n)
+    indices = np.frombuffer(rest, "<i8", m, 12 * n)
+    if n and (shortest := int(lengths.min())) < 0:
+        raise BertprepError(f"{path}: sequence {int(np.argmin(lengths)):,} has {shortest:,} tokens; {_MADE_AGAIN}")
+    wrong = pointers != (np.cumsum(lengths, dtype=np.int64) - lengths) * numbers.itemsize
+    if wrong.any():
+        at = int(wrong.argmax(axis=0))
+        raise BertprepError(
+            f"{path}: sequence {at:,} begins at byte {pointers[at]:,} of the .bin, expected it where the one before ends; "
+            f"{_MADE_AGAIN}"
+        )
+    if m == 0 or indices[0] != 0 or indices[-1] != n or (indices[1:] < indices[:-1]).any():
+        found = f"{m:,} from {indices[0]:,} to {indices[-1]:,}" if m else "none"
+        raise BertprepError(
+            f"{path}: its document indices must ascend from 0 to its {n:,} sequences, found {found}; {_MADE_AGAIN}"
+        )
+    return numbers, lengths, indices
+
+
+def _read_tokens(
+    path: Path, index: Path, numbers: np.dtype[Any], count: int, sums: Mapping[TokenFile, str] | None
+) -> NDArray[np.int32]:
+    """The `count` numbers of a .bin, none negative or beyond any vocabulary."""
+    with _opened(path) as (file, size):
+        if size != (expected := count * numbers.itemsize):
+            raise BertprepError(
+                f"{path}: has {size:,} bytes, expected {expected:,} for the tokens that {index.name} lists: the two do not fit "
+                f"each other, or one was cut short; {_MADE_AGAIN}"
+            )
+        data = _read(path, file, size)
+    _check_sum(path, sums[TokenFile.BIN] if sums else None, data)
+    tokens = np.frombuffer(data, numbers)
+    if numbers not in (np.uint8, np.uint16) and count and not (tokens.min() >= 0 and tokens.max() < MOST_TOKENS):
+        at = int(((tokens < 0) | (tokens >= MOST_TOKENS)).argmax(axis=0))
+        raise BertprepError(
+            f"{path}: token {at:,} is {tokens[at]:,}, expected 0 to {MOST_TOKENS - 1:,}; {index.name} is another's, or the "
+            f"file is damaged; {_MADE_AGAIN}"
+        )
+    return tokens.astype(np.int32, copy=False)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[io.RawIOBase, int]]:
+    """A file and its size in bytes."""
+    try:
+        copy = local_copy(path)
+        if copy.exists() and not copy.is_file():
+            raise BertprepError(f"{path}: is not a plain file; expected one of the two files of a token shard")
+        with copy.open("rb", buffering=0) as file:
+            yield file, os.fstat(file.fileno()).st_size
+    except FileNotFoundError as error:
+        raise BertprepError(
+            f"{path}: does not exist; a token shard is two files, a .bin and an .idx of the same name"
+        ) from error
+    except OSError as error:
+        raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _read(path: Path, file: io.RawIOBase, count: int) -> bytearray:
+    """The next `count` bytes, which the file had when it was opened."""
+    data, read = bytearray(count), 0
+    with memoryview(data) as view:
+        while read < count:
+            more = file.readinto(view[read:])
+            if not more:
+                raise BertprepError(
+                    f"{path}: was cut short while it was read; see that nothing else writes there, make it again, and run the "
+                    "same command"
+                )
+            read += more
+    return data
+
+
+def _check_sum(path: Path, expected: str | None, *parts: bytearray) -> None:
+    if expected is None:
+        return
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    if digest.hexdigest() != expected:
+        raise BertprepError(
+            f"{path}: has sha256 {digest.hexdigest()[:16]}..., expected {expected[:16]}... by its manifest; bertprep tokenize "
+            "--verify makes it again"
+        )
+
+
+def check_tokens(path: Path, shard: TokenizedShard, vocabulary: Vocabulary) -> None:
+    """Raise `BertprepError` where a token is not one that text gives with this vocabulary."""
+    _check_ids(path, shard.tokens, vocabulary)
+
+
+def _check_ids(path: Path, tokens: NDArray[np.int32], vocabulary: Vocabulary) -> None:
+    """Raise where a token is not of the vocabulary, or one that stands between sentences or for a masked token."""
+    if (most := int(tokens.max(axis=0))) >= len(vocabulary):
+        raise BertprepError(
+            f"{path}: token {int(tokens.argmax(axis=0)):,} is {most:,}, and {vocabulary.path} has {len(vocabulary):,} tokens; "
+            "give the vocabulary that it was made with, by --vocab"
+        )
+    is_special = np.zeros(len(vocabulary), np.bool_)
+    is_special[[vocabulary.pad, vocabulary.cls, vocabulary.sep, vocabulary.mask]] = True
+    found = is_special[tokens]
+    if found.any():
+        at = int(found.argmax(axis=0))
+        raise BertprepError(
+            f"{path}: token {at:,} is {vocabulary.tokens[tokens[at]]} of {vocabulary.path}, which no text gives; give the "
+            "vocabulary that it was made with, by --vocab, or make it without special tokens"
+        )

@@ -1,0 +1,347 @@
+"""Text shards to token shards, and what takes these: create, validate, inspect, report; those of Megatron too."""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import accumulate, chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bertprep
+from bertprep.cli import main
+from bertprep.commands.create import create
+from bertprep.commands.shard import shard
+from bertprep.commands.tokenize import tokenize
+from bertprep.commands.validate import validate
+from bertprep.errors import BertprepError, UsageError
+from bertprep.instances import Tokenizer, load_vocabulary
+from bertprep.records.data_sets import find_records, find_token_shards
+from bertprep.records.token_shards import read_token_shard, token_files, write_token_shard
+from bertprep.workspace.journal import FAIL_AFTER
+from tests.corpora import deal, sums
+from tests.golden import GOLDEN
+from tests.object_store import Store, store
+
+__all__ = ["store"]  # a fixture
+
+VOCABULARY = GOLDEN / "vocab.txt"
+MEGATRON = GOLDEN / "token_shards"
+SETTINGS = bertprep.InstanceSettings(seq=64, pred=10, dupe=1)
+FOLDER = "lower_case_1_vocab_c9638303_shard_3_test_split_10/mine"
+
+
+def make(workdir: Path, **options: Any) -> dict[str, str]:
+    """Records of the corpus in a workspace; their checksums."""
+    made = create(workdir=workdir, corpus="mine", settings=SETTINGS, vocab=VOCABULARY, formats="tfrecord", workers=1, **options)
+    return sums(made.folders["tfrecord"])
+
+
+@pytest.fixture(scope="module")
+def made(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with text shards and their tokens."""
+    folder = tmp_path_factory.mktemp("made")
+    shard(deal(golden_corpus, folder / "text", 3), bertprep.ShardSettings(shards=3), workdir=folder, corpus="mine", workers=1)
+    tokenize(workdir=folder, corpus="mine", vocab=VOCABULARY, workers=1)
+    return folder
+
+
+@pytest.fixture
+def copy(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made, tmp_path / "data")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def tokens(copy: Path) -> Path:
+    """A folder of token shards, with its manifest."""
+    return copy / "tokens" / FOLDER
+
+
+@pytest.fixture
+def foreign(tokens: Path, tmp_path: Path) -> Path:
+    """The training shards as another tool leaves them: without a manifest or a vocabulary."""
+    return Path(shutil.copytree(tokens / "training", tmp_path / "foreign"))
+
+
+def test_each_text_shard_becomes_two_files(made: Path) -> None:
+    folder = made / "tokens" / FOLDER
+    manifest = json.loads((folder / "manifest.json").read_text())
+    names = [f"{split}/mine_{split}_{n:05d}" for split, count in (("training", 3), ("test", 1)) for n in range(count)]
+    assert sorted(manifest["files"]) == sorted(f"{name}.{end}" for name in names for end in ("bin", "idx"))
+    assert sorted(sums(folder)) == sorted([*manifest["files"], "manifest.json", "vocab.txt"])
+    tokenizer = Tokenizer(load_vocabulary(VOCABULARY), lower=True)
+    for name in names:
+        expected = tokenizer.tokenize_file(made / "sharded/mine" / f"{name}.txt")
+        read = read_token_shard(folder / f"{name}.bin", load_vocabulary(VOCABULARY))
+        for array in ("tokens", "sentence_starts", "document_starts"):
+            assert np.array_equal(getattr(read, array), getattr(expected, array))
+        facts = manifest["files"][f"{name}.bin"]
+        assert [facts[what] for what in ("documents", "sentences", "tokens")] == [
+            expected.documents, expected.sentences, len(expected.tokens)
+        ]  # fmt: skip
+        assert facts["text"]["crc32c"] == f"{expected.text_crc32c:08x}"
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "int32"])
+def test_megatron_reads_the_same_values(dtype: str, golden_corpus: Path, tmp_path: Path) -> None:
+    """The golden values are what its IndexedDataset read from these files."""
+    text, vocabulary = tmp_path / "text.txt", VOCABULARY
+    text.write_bytes(golden_corpus.read_bytes()[:60_000])
+    if dtype == "int32":
+        vocabulary = tmp_path / "large.txt"
+        vocabulary.write_text(VOCABULARY.read_text() + "".join(f"unused{number}\n" for number in range(1, 70_001)))
+    made = tokenize(inputs=[text], output=tmp_path / "out", vocab=vocabulary, workers=1).folders["tokens"]
+    expected = json.loads((MEGATRON / "read_by_megatron.json").read_text())[dtype]
+    path = made / "corpus_training_00000.bin"
+    tokens = np.fromfile(path, f"<{np.dtype(expected['dtype']).str[1:]}")
+    read = read_token_shard(path)
+    assert hashlib.sha256(tokens.astype("<i8").tobytes()).hexdigest() == expected["tokens_sha256"]
+    assert np.diff(read.sentence_starts).tolist() == expected["lengths"]
+    assert read.document_starts.tolist() == expected["document_indices"]
+    assert tokens[: len(expected["first"])].tolist() == expected["first"]
+
+
+@pytest.mark.parametrize("name", ["uint16", "int32", "multimodal", "whole_documents"])
+def test_what_megatron_wrote_is_read(name: str) -> None:
+    documents = [each for each in json.loads((MEGATRON / "made_by_megatron.json").read_text())["documents"] if each]
+    if name == "whole_documents":
+        documents = [[list(chain(*document))] for document in documents]
+    read = read_token_shard(MEGATRON / f"{name}.bin", load_vocabulary(VOCABULARY))
+    sentences = [sentence for document in documents for sentence in document]
+    assert read.tokens.tolist() == list(chain(*sentences))
+    assert read.sentence_starts.tolist() == [0, *accumulate(map(len, sentences))]
+    assert read.document_starts.tolist() == [0, *accumulate(map(len, documents))]
+
+
+def test_create_takes_the_tokens_and_makes_the_same_bytes(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = make(copy, progress=True)
+    assert "create: takes the tokens in" in capsys.readouterr().err
+    shutil.rmtree(copy / "tfrecord")
+    shutil.rmtree(copy / "tokens")
+    assert make(copy, progress=True) == made
+    assert "takes the tokens" not in capsys.readouterr().err
+
+
+def test_tokens_of_a_text_that_has_changed_since_are_not_taken(copy: Path) -> None:
+    text = copy / "sharded/mine/training/mine_training_00000.txt"
+    content = text.read_bytes()
+    text.write_bytes(content.replace(b"e", b"a"))  # of the same size
+    made = make(copy)
+    shutil.rmtree(copy / "tfrecord")
+    shutil.rmtree(copy / "tokens")
+    assert make(copy) == made
+
+
+def test_tokens_of_other_casing_are_not_taken(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = bertprep.InstanceSettings(seq=64, pred=10, dupe=1, cased=True)
+    create(workdir=copy, corpus="mine", settings=settings, vocab=VOCABULARY, formats="tfrecord", progress=True, workers=1)
+    assert "takes the tokens" not in capsys.readouterr().err
+
+
+def test_damaged_tokens_are_one_line_and_made_again(tokens: Path, copy: Path) -> None:
+    path = tokens / "training/mine_training_00001.bin"
+    content = bytearray(path.read_bytes())
+    content[10] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BertprepError, match=r"has sha256 .* by its manifest; bertprep tokenize --verify makes it again"):
+        make(copy)
+    expected = sums(tokens)
+    tokenize(workdir=copy, corpus="mine", vocab=VOCABULARY, verify=True, workers=1)
+    assert sums(tokens) != expected
+    assert make(copy)
+
+
+def test_a_killed_run_is_finished_by_the_same_command(made: Path, tmp_path: Path) -> None:
+    texts = sorted(str(path) for path in (made / "sharded/mine/training").iterdir())
+    outputs = [tmp_path / "whole", tmp_path / "killed"]
+    whole, killed = (
+        [sys.executable, "-m", "bertprep", "tokenize", "--input", *texts, "--vocab", str(VOCABULARY), "--output", str(output)]
+        for output in outputs
+    )
+    subprocess.run(whole, check=True, capture_output=True)
+    run = subprocess.run(killed, check=False, capture_output=True, env={**os.environ, FAIL_AFTER: "3 SIGKILL"})
+    assert run.returncode == -signal.SIGKILL
+    assert len((outputs[1] / "manifest.json.journal").read_text().splitlines()) == 1 + 3
+    subprocess.run(killed, check=True, capture_output=True)
+    assert sums(outputs[0]) == sums(outputs[1])
+
+
+def test_tokens_in_a_store_are_those_of_a_disk(made: Path, store: Store) -> None:
+    inputs = sorted((made / "text").iterdir())
+    shard(inputs, bertprep.ShardSettings(shards=3), workdir=store.url, corpus="mine", workers=1)
+    tokenize(workdir=store.url, corpus="mine", vocab=VOCABULARY, workers=1)
+    assert sums(store.place("tokens")) == sums(made / "tokens")
+    assert not validate([store.url + "/tokens"], workers=1)[0].findings
+    store.asked.clear()
+    tokenize(workdir=store.url, corpus="mine", vocab=VOCABULARY, workers=1)
+    assert store.count("PUT") == store.count("DELETE") == 0
+
+
+def test_records_of_a_folder_of_tokens_are_those_of_its_text(tokens: Path, copy: Path, tmp_path: Path) -> None:
+    texts = sorted((copy / "sharded/mine/training").iterdir())
+    expected = create(inputs=texts, output=tmp_path / "a", vocab=VOCABULARY, settings=SETTINGS, workers=1)
+    assert expected.made == 3
+    create(inputs=[tokens], output=tmp_path / "b", settings=SETTINGS, workers=1)  # the vocabulary lies beside them
+    create(inputs=sorted((tokens / "training").glob("*.bin")), output=tmp_path / "c", settings=SETTINGS, workers=1)
+    assert sums(tmp_path / "a") == sums(tmp_path / "b") == sums(tmp_path / "c")
+    assert create(inputs=[tokens], output=tmp_path / "a", settings=SETTINGS, workers=1).made == 0
+
+
+def test_records_of_tokens_of_another_tool(foreign: Path, copy: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"has no vocab.txt beside it; name the vocabulary with --vocab FILE"):
+        create(inputs=[foreign], output=tmp_path / "a", settings=SETTINGS)
+    made = create(inputs=[foreign], output=tmp_path / "a", vocab=VOCABULARY, settings=SETTINGS, workers=1)
+    own = make(copy)
+    assert sums(made.folders["tfrecord"]).items() <= {name.removeprefix("training/"): s for name, s in renamed(own)}.items()
+    path = next(foreign.glob("*.bin"))
+    path.write_bytes(path.read_bytes()[::-1])
+    with pytest.raises(BertprepError, match=r"and .* has changed since"):
+        create(inputs=[foreign], output=tmp_path / "a", vocab=VOCABULARY, settings=SETTINGS)
+
+
+def renamed(found: dict[str, str]) -> list[tuple[str, str]]:
+    return [(name.replace("mine_", "corpus_"), checksum) for name, checksum in found.items()]
+
+
+def test_what_create_refuses(tokens: Path, tmp_path: Path) -> None:
+    cased = bertprep.InstanceSettings(cased=True)
+    with pytest.raises(UsageError, match="was tokenized without --cased"):
+        create(inputs=[tokens], output=tmp_path / "a", settings=cased)
+    other = tmp_path / "other.txt"
+    other.write_text(VOCABULARY.read_text() + "[another]\n")
+    with pytest.raises(BertprepError, match=r"other\.txt: is not the vocabulary that .* was made with"):
+        create(inputs=[tokens], output=tmp_path / "a", vocab=other)
+    whole = MEGATRON / "whole_documents.bin"
+    with pytest.raises(UsageError, match="has no sentences: each of its 4 documents is one sequence"):
+        create(inputs=[whole], output=tmp_path / "b", vocab=VOCABULARY)
+    with pytest.raises(UsageError, match=r"lies elsewhere than .*; name the token shards of one folder"):
+        create(inputs=[tokens / "training", MEGATRON / "uint16.bin"], output=tmp_path / "a", vocab=VOCABULARY)
+    with pytest.raises(UsageError, match="holds token shards, expected records; bertprep create makes records of token shards"):
+        find_records(tokens)
+    with pytest.raises(UsageError, match="holds text shards, expected token shards"):
+        find_token_shards([tokens.parents[2] / "sharded"])
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_file_of_the_users_own_stays(made: Path, tmp_path: Path) -> None:
+    text = made / "sharded/mine/test/mine_test_00000.txt"
+    (tmp_path / "corpus_training_00000.idx").write_text("mine")
+    with pytest.raises(BertprepError, match=r"corpus_training_00000\.idx: exists and is in no manifest"):
+        tokenize(inputs=[text], output=tmp_path, vocab=VOCABULARY)
+    with pytest.raises(UsageError, match="--input and --output go together"):
+        tokenize(inputs=[text], vocab=VOCABULARY)
+    assert sorted(sums(tmp_path)) == ["corpus_training_00000.idx"]
+
+
+def flip(path: Path, at: int, value: bytes) -> None:
+    content = bytearray(path.read_bytes())
+    content[at : at + len(value)] = value
+    path.write_bytes(content)
+
+
+def give_other_counts(path: Path) -> None:
+    manifest = path.parents[1] / "manifest.json"
+    content = json.loads(manifest.read_text())
+    content["files"]["training/mine_training_00000.bin"]["sentences"] += 1
+    manifest.write_text(json.dumps(content))
+
+
+FAULTS: dict[str, tuple[Callable[[Path], Any], list[tuple[str, str]]]] = {
+    "cut": (lambda path: os.truncate(path, 100), [("file-changed", ".bin"), ("token-shard", ".bin")]),
+    "without its index": (lambda path: path.with_suffix(".idx").unlink(), [("file-missing", ".idx")]),
+    "missing": (lambda path: path.unlink(), [("file-missing", ".bin")]),
+    "a special token": (lambda path: flip(path, 0, load_vocabulary(VOCABULARY).sep.to_bytes(2, "little")),
+                        [("file-changed", ".bin"), ("id-range", ".bin")]),
+    "beyond the vocabulary": (lambda path: flip(path, 0, b"\xff\xff"), [("file-changed", ".bin"), ("id-range", ".bin")]),
+    "a hostile index": (lambda path: flip(path.with_suffix(".idx"), 34, b"\xff" * 4),
+                        [("file-changed", ".idx"), ("token-shard", ".bin")]),
+    "other counts": (give_other_counts, [("manifest", ".bin")]),
+    "another vocabulary": (lambda path: (path.parents[1] / "vocab.txt").write_text(VOCABULARY.read_text() + "[another]\n"),
+                           [("manifest", "vocab.txt")]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_are_found(name: str, tokens: Path) -> None:
+    plant, expected = FAULTS[name]
+    assert not validate([tokens], workers=1)[0].findings
+    plant(tokens / "training/mine_training_00000.bin")
+    (outcome,) = validate([tokens], workers=1)
+    found = [(finding.code, finding.file) for finding in outcome.findings]
+    assert [code for code, _ in found] == [code for code, _ in expected]
+    assert all(file.endswith(end) for (_, file), (_, end) in zip(found, expected, strict=True))
+    assert outcome.errors == len(expected)
+
+
+def test_tokens_of_megatron_are_validated() -> None:
+    (outcome,) = validate([MEGATRON], vocab=VOCABULARY, workers=1)
+    assert [(finding.code, finding.file) for finding in outcome.findings] == [("no-sentences", "whole_documents.bin")]
+    assert outcome.token_tallies[""].documents == 16
+    assert outcome.token_tallies[""].sentences == 3 * 11 + 4
+
+
+def test_a_workspace_is_validated_with_its_tokens(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", str(made), "--workers", "1", "--json", str(tmp_path / "v.json")]) == 0
+    assert "mine, token shards  training" in capsys.readouterr().out
+    content = json.loads((tmp_path / "v.json").read_text())
+    (of_tokens,) = (each for each in content["data_sets"] if each["kind"] == "token shards")
+    assert of_tokens["splits"]["training"]["sentences"] == sum(of_tokens["splits"]["training"]["lengths"])
+
+
+def test_documents_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("One sentence.\nAnother two words.\n\nThe second document.\nIt has two.\n")
+    folder = tokenize(inputs=[text], output=tmp_path / "out", vocab=VOCABULARY, workers=1).folders["tokens"]
+    path = str(folder / "corpus_training_00000.bin")
+    assert main(["inspect", path, "--records", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{path}: 2 documents, 4 sentences, ")
+    assert lines[2].startswith("document 0: 2 sentences, ")
+    assert lines[3:] == ["one sentence .", "another two words ."]
+    assert main(["inspect", path, "--search", "has two"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        '1 of 2 documents have "has two"', "", lines_of_second(folder), "it has two ."
+    ]  # fmt: skip
+    assert main(["inspect", path, "--record", "2"]) == 2
+
+
+def lines_of_second(folder: Path) -> str:
+    shard = read_token_shard(folder / "corpus_training_00000.bin")
+    return f"document 1: 2 sentences, {shard.sentence_starts[4] - shard.sentence_starts[2]:,} tokens"
+
+
+def test_a_report_of_tokens(tokens: Path) -> None:
+    page = bertprep.report(tokens, workers=1).read_text()
+    assert "Nothing was found wrong." in page
+    assert "a sequence for each sentence" in page
+    assert bertprep.report(tokens, workers=1).read_text() == page
+
+
+def test_convert_names_create(tokens: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", str(tokens), str(tmp_path / "out")]) == 2
+    assert "bertprep create makes records of token shards" in capsys.readouterr().err
+
+
+def test_text_without_documents_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("\n\n")
+    with pytest.raises(BertprepError, match="holds no document"):
+        tokenize(inputs=[tmp_path / "text.txt"], output=tmp_path / "out", vocab=VOCABULARY, workers=1)
+    assert not list((tmp_path / "out").glob("*.bin"))
+
+
+def test_a_bin_alone_is_told_what_it_lacks(tmp_path: Path) -> None:
+    vocabulary = load_vocabulary(VOCABULARY)
+    (tmp_path / "text.txt").write_text("One sentence.\nAnother.\n")
+    shard = Tokenizer(vocabulary, lower=True).tokenize_file(tmp_path / "text.txt")
+    write_token_shard(shard, token_files(tmp_path / "x.bin"), vocabulary_tokens=len(vocabulary))
+    (tmp_path / "x.idx").unlink()
+    with pytest.raises(BertprepError, match=r"x\.idx: does not exist; a token shard is two files"):
+        create(inputs=[tmp_path / "x.bin"], output=tmp_path / "out", vocab=VOCABULARY, workers=1)

@@ -1,0 +1,402 @@
+"""Live examples: epoch 0 is `create`'s, each further one is drawn anew, and any step can be begun at."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import bertprep
+from bertprep.check.expectations import expect, limit_of_surprise, surprise
+from bertprep.check.record_checks import RecordChecker, RecordRules
+from bertprep.check.statistics import judge
+from bertprep.config import InstanceSettings
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.places import CACHE
+from bertprep.instances import Tokenizer, Vocabulary, generate_instances, load_vocabulary, reference
+from bertprep.records import Examples
+from bertprep.records.columns import COLUMNS
+from bertprep.records.live import LiveExamples, epoch_seed
+from bertprep.records.order import FixedShards, ShardOrder, permute
+from bertprep.records.record_set import RecordSet
+from bertprep.records.shard_counts import COUNTS
+from bertprep.records.token_shards import token_files, write_token_shard
+from tests.corpora import deal
+from tests.golden import GOLDEN
+from tests.instances.test_twin import corpora, instance_settings, small_tokens
+
+SHARDS = 5
+SMALL = InstanceSettings(seq=32, pred=5, dupe=2, seed=7)
+
+
+@pytest.fixture(scope="module")
+def texts(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return deal(golden_corpus, tmp_path_factory.mktemp("texts"), SHARDS)
+
+
+@pytest.fixture(scope="module")
+def tokens(texts: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokens")
+    bertprep.tokenize(inputs=texts, output=folder, vocab=GOLDEN / "vocab.txt", workers=1)
+    return folder
+
+
+def copy_of(examples: Examples) -> Examples:
+    return type(examples)(*(array.copy() for array in examples.arrays))
+
+
+def assert_equal(found: Examples, expected: Examples) -> None:
+    assert type(found) is type(expected)
+    for one, other in zip(found.arrays, expected.arrays, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def read(live: LiveExamples, first: int, stop: int, size: int = 64) -> list[Examples]:
+    return [copy_of(examples) for examples in live.batches(size, first=first, stop=stop)]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        SMALL,
+        InstanceSettings(seq=64, pred=10, whole_word=True, one_seed=True, short_seq_prob=0.5),
+        InstanceSettings(seq=48, pred=14, masked_lm_prob=0.3, pairs="none"),
+    ],
+    ids=["pairs", "whole words", "no pairs"],
+)
+def test_epoch_0_is_what_create_writes(asked: InstanceSettings, texts: list[Path], tokens: Path, tmp_path: Path) -> None:
+    made = bertprep.create(
+        settings=asked, formats="tfrecord", inputs=texts, output=tmp_path, vocab=GOLDEN / "vocab.txt", workers=1
+    )
+    with RecordSet([made.folders["tfrecord"]]) as records, LiveExamples(tokens, settings=asked, shuffle_shards=2) as live:
+        assert (len(live), live.shape) == (len(records), records.shape)
+        numbers = np.arange(len(live))[::-1].copy()  # over all shards in one call
+        found, expected = (live.kind.empty(len(live), seq=live.seq, pred=live.pred) for _ in range(2))
+        live.gather_into(found, numbers)
+        records.gather_into(expected, numbers)
+        assert_equal(found, expected)
+        assert [live.place_of(number)[1] for number in (0, len(live) - 1)] == [
+            records.place_of(number)[1] for number in (0, len(live) - 1)
+        ]
+
+        # and in the same order, past the end of the epoch where that is repeated
+        order = ShardOrder(FixedShards(records.file_records), seed=live.seed, group=2)
+        repeated = LiveExamples(tokens, settings=asked, shuffle_shards=2, repeat_epochs=True)
+        steps = len(live) // 64 + 3
+        batch = live.kind.empty(64, seq=live.seq, pred=live.pred)
+        for step, (anew, again) in enumerate(zip(live.batches(64, stop=steps), repeated.batches(64, stop=steps), strict=True)):
+            records.gather_into(batch, order.numbers(np.arange(step * 64, (step + 1) * 64)))
+            assert_equal(again, batch)
+            if (step + 1) * 64 <= len(live):
+                assert_equal(anew, batch)
+        assert not np.array_equal(anew.input_ids, again.input_ids)
+        repeated.close()
+
+
+def padded(examples: Sequence[reference.ReferenceInstance], vocabulary: Vocabulary, live: LiveExamples) -> Examples:
+    """Records of the plain generator's instances."""
+    ids = {token: number for number, token in enumerate(vocabulary.tokens)}
+    found = live.kind.empty(len(examples), seq=live.seq, pred=live.pred)
+    for array in found.arrays:
+        array[...] = 0
+    found.input_ids[...] = vocabulary.pad
+    for row, one in enumerate(examples):
+        size, masks = len(one.tokens), len(one.masked_positions)
+        found.input_ids[row, :size] = [ids[token] for token in one.tokens]
+        found.input_mask[row, :size] = 1
+        found.segment_ids[row, :size] = one.segment_ids
+        found.masked_lm_positions[row, :masks] = one.masked_positions  # type: ignore[attr-defined]
+        found.masked_lm_ids[row, :masks] = [ids[token] for token in one.masked_labels]  # type: ignore[attr-defined]
+        found.masked_lm_weights[row, :masks] = 1  # type: ignore[attr-defined]
+        if live.settings.has_pairs:
+            found.next_sentence_labels[row] = one.is_random_next  # type: ignore[attr-defined]
+    return found
+
+
+@settings(max_examples=40)
+@given(
+    made_of=st.lists(corpora, min_size=1, max_size=3), asked=instance_settings(), group=st.integers(1, 3),
+    seed=st.integers(0, 2**40), size=st.integers(1, 40), repeats=st.booleans(),
+)  # fmt: skip
+def test_batches_equal_the_plain_twin(
+    made_of: list[str], asked: InstanceSettings, group: int, seed: int, size: int, repeats: bool,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:  # fmt: skip
+    folder = tmp_path_factory.mktemp("twin")
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in small_tokens()), encoding="utf-8")
+    vocabulary = load_vocabulary(folder / "vocab.txt")
+    tokenizer = Tokenizer(vocabulary, lower=True)
+    asked = InstanceSettings(**{**vars(asked), "seed": seed, "cased": False})
+    shards = [f"the of\nthe lon\n\n{text}".encode() for text in made_of]  # two sentences in one document at least
+    for number, text in enumerate(shards):
+        (folder / "text").write_bytes(text)
+        shard = tokenizer.tokenize_file(folder / "text")
+        write_token_shard(shard, token_files(folder / f"c_training_{number:05d}.bin"), vocabulary_tokens=len(vocabulary))
+    with LiveExamples(folder, settings=asked, seed=seed, shuffle_shards=group, repeat_epochs=repeats) as live:
+        expected: list[reference.ReferenceInstance] = []  # of three epochs, in their order
+        for epoch in range(3):
+            of_shards = permute(np.arange(len(shards)), len(shards), seed=seed, epoch=epoch).tolist()
+            for number, start in enumerate(range(0, len(shards), group)):
+                of_group = [
+                    instance
+                    for shard in of_shards[start : start + group]
+                    for instance in reference.generate(
+                        shards[shard], vocabulary.tokens, asked,
+                        seed=epoch_seed(asked, epoch=0 if repeats else epoch, shard=shard),
+                    )
+                ]  # fmt: skip
+                places = np.arange(len(of_group))
+                order = permute(places, len(places), seed=seed, epoch=epoch, group=number)
+                expected += [of_group[place] for place in order.tolist()]
+        steps = len(expected) // size
+        wanted = padded(expected, vocabulary, live)
+        for step in (*range(min(steps, 6)), steps - 1):
+            for examples in live.batches(size, first=max(step, 0), stop=min(steps, step + 1)):
+                assert_equal(examples, wanted[step * size : (step + 1) * size])
+
+
+def test_any_step_can_be_begun_at(tokens: Path) -> None:
+    with LiveExamples(tokens, settings=SMALL, shuffle_shards=2) as live:
+        whole = read(live, 0, 100)
+        assert len(live) < 100 * 64 / 2  # in three epochs
+    for first in (1, 40, 99):
+        with LiveExamples(tokens, settings=SMALL, shuffle_shards=2) as live:
+            for found, expected in zip(read(live, first, 100), whole[first:], strict=True):
+                assert_equal(found, expected)
+    for rows in (range(16), range(48, 64)):  # of a rank
+        with LiveExamples(tokens, settings=SMALL, shuffle_shards=2) as live:
+            for step, found in enumerate(live.batches(64, first=30, stop=50, rows=rows)):
+                assert_equal(found, whole[30 + step][rows.start : rows.stop])
+
+
+@pytest.fixture
+def own(tokens: Path, tmp_path: Path) -> Path:
+    """Token shards of its own, which were not counted before; without a manifest, so that a shard may be missing."""
+    for path in tokens.iterdir():
+        if path.suffix in (".bin", ".idx", ".txt"):
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    return tmp_path
+
+
+def test_resuming_reads_no_more_than_a_group_where_the_past_is_counted(own: Path) -> None:
+    asked = InstanceSettings(seq=32, pred=5, dupe=20)  # so many that the positions looked up at once are in one group
+    with LiveExamples(own, settings=asked, shuffle_shards=1) as live:
+        count = len(live)
+        first, second, third = (live.order.shards_of(SHARDS + number)[1] for number in range(3))  # of epoch 1
+        step = (count + int(live.counts(1, first)[0])) // 64 + 1
+        (expected,) = read(live, step, step + 1)
+    resumed = LiveExamples(own, settings=asked, shuffle_shards=1)
+    for number in {*range(SHARDS)} - {*second.tolist(), *third.tolist()}:
+        next(own.glob(f"*_{number:05d}.bin")).write_bytes(b"")  # whoever reads it fails
+    assert_equal(next(resumed.batches(64, first=step)), expected)
+    resumed.close()
+
+
+def tables(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.name.startswith(COUNTS)]
+
+
+def test_a_table_that_is_not_right_is_made_again_or_told(own: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
+    with LiveExamples(own, settings=SMALL) as live:
+        count = len(live)
+    (table,) = tables(own)
+    whole = table.read_bytes()
+    for damaged in (b"", b"\xff" * 100, whole[:-4], whole[:-1] + b"\x01", b'{"version": 1}\n', whole.replace(b"version", b"x")):
+        table.write_bytes(damaged)
+        with LiveExamples(own, settings=SMALL) as live:
+            assert len(live) == count
+        assert table.read_bytes() == whole
+    # a forged one: its checksum is right, a count is not
+    content = bytearray(whole.partition(b"\n")[2])
+    content[0] += 1
+    header = {**json.loads(whole.partition(b"\n")[0]), "sha256": hashlib.sha256(content).hexdigest()}
+    table.write_bytes(json.dumps(header).encode() + b"\n" + bytes(content))
+    with LiveExamples(own, settings=SMALL) as live, pytest.raises(BertprepError, match="the table is removed, run the same"):
+        read(live, 0, len(live) // 64)
+    assert not tables(own)
+    with LiveExamples(own, settings=SMALL) as live:
+        assert len(live) == count
+
+
+def test_where_nothing_can_be_written_the_table_is_in_the_cache(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE, str(own.parent / "cache"))
+    with LiveExamples(own, settings=SMALL) as live:
+        (name,) = {each.name for each in [*own.glob(f"{COUNTS}*")]} or {f"{COUNTS}.{live.sha256[:16]}"}
+        (own / name).mkdir()  # in the place of a file
+        count = len(live)
+    (kept,) = (own.parent / "cache").rglob("about-*")
+    with LiveExamples(own, settings=SMALL) as live:
+        kept.unlink()  # was read when it was opened
+        assert len(live) == count
+
+
+def test_other_settings_have_other_counts(own: Path) -> None:
+    for asked in (SMALL, InstanceSettings(seq=64, pred=5)):
+        with LiveExamples(own, settings=asked) as live:
+            len(live)
+    assert len(tables(own)) == 2
+
+
+# --- what is drawn
+
+Masks = list[tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]]
+
+
+@pytest.fixture(scope="module")
+def masks(texts: list[Path]) -> Masks:
+    """Of five epochs over a shard: which tokens of the text are in an example, which are masked, which documents are used.
+
+    Those of random Bs, which may come twice, are not counted.
+    """
+    vocabulary = load_vocabulary(GOLDEN / "vocab.txt")
+    shard = Tokenizer(vocabulary, lower=True).tokenize_file(texts[0])
+    asked = InstanceSettings(seq=64, pred=60, dupe=1)
+    document_of = np.searchsorted(shard.sentence_starts[shard.document_starts[1:]], np.arange(len(shard.tokens)), side="right")
+    found = []
+    for epoch in range(5):
+        made = generate_instances(shard, vocabulary, asked, seed=epoch_seed(asked, epoch=epoch, shard=0))
+        shown, masked = np.zeros(len(shard.tokens), bool), np.zeros(len(shard.tokens), bool)
+        start = 0
+        for (a, a_size, b, b_size), is_random, end in zip(
+            made.slices.tolist(), made.is_random_next.tolist(), made.mask_ends.tolist(), strict=True
+        ):
+            shown[a : a + a_size] = True
+            if not is_random:
+                shown[b : b + b_size] = True
+            for position in made.mask_positions[start:end].tolist():
+                if position <= a_size:
+                    masked[a + position - 1] = True
+                elif not is_random:
+                    masked[b + position - a_size - 2] = True
+            start = end
+        found.append((shown, masked, np.bincount(document_of[shown], minlength=shard.documents) > 0))
+    return found
+
+
+def test_every_document_is_in_every_epoch(masks: Masks) -> None:
+    assert all(used.all() for _, _, used in masks)
+
+
+def test_two_epochs_share_no_more_masks_than_chance_gives(masks: Masks) -> None:
+    pairs = list(combinations(masks, 2))
+    for (one, its, _), (other, others, _) in pairs:
+        both = one & other
+        tokens = int(both.sum())
+        expected = its[both].mean() * others[both].sum()
+        assert surprise(float((its & others & both).sum()), tokens, expected) < limit_of_surprise(len(pairs))
+        assert tokens > 1000
+
+
+@pytest.mark.parametrize("asked", [SMALL, InstanceSettings(seq=64, pred=10, whole_word=True)], ids=["tokens", "whole words"])
+def test_masks_of_five_epochs_are_as_validate_expects(asked: InstanceSettings, tokens: Path) -> None:
+    """Shares of masks and replacements, no position or token favoured, random next sentences, lengths: all at once."""
+    with LiveExamples(tokens, settings=asked) as live:
+        words, documents = live.vocabulary, 0
+        rules = RecordRules(
+            asked.seq, asked.pred, len(words), words.cls, words.sep, words.mask, asked.masked_lm_prob, asked.whole_word,
+            words.continues,
+        )  # fmt: skip
+        checker = RecordChecker(rules)
+        values: set[int] = set()
+        for epoch in range(5):
+            counts = live.counts(epoch, np.arange(SHARDS))
+            for shard, count in enumerate(counts.tolist()):
+                examples = live.kind.empty(count, seq=live.seq, pred=live.pred)
+                live.gather_into(examples, live.numbers_of(epoch, np.full(count, shard), np.arange(count)))
+                values |= set(checker.check(examples, np.arange(count))[:, 1].tolist())  # type: ignore[arg-type]
+            documents += sum(live.token_shards[shard].read(words).documents for shard in range(SHARDS))
+        assert checker.findings("live") == []
+        uses = documents * asked.dupe
+        expected = expect(checker.counted, rules, uses=uses, short_seq_prob=asked.short_seq_prob)
+        assert judge(checker.counted, rules, "live", expected, uses=uses) == []
+        assert len(values) > 0.99 * checker.counted.tally.records > 5000  # no epoch is another
+
+
+# --- as a data set
+
+
+def test_rows_are_those_of_the_order(tokens: Path) -> None:
+    live = LiveExamples(tokens, settings=SMALL)
+    count = len(live)
+    rows = live.__getitems__(range(64))
+    (batch,) = live.batches(64, stop=1)
+    np.testing.assert_array_equal(rows.columns["input_ids"], batch.input_ids)
+    assert list(rows[0]) == [column.name for column in COLUMNS[live.kind]]
+    np.testing.assert_array_equal(live[-1]["input_ids"], live[count - 1 : count]["input_ids"][0])
+    np.testing.assert_array_equal(live[[5, 3]]["labels"], rows.columns["labels"][[5, 3]])
+    for wrong in (count, -count - 1, [0, count]):
+        with pytest.raises(IndexError, match=f"of {count:,}"):
+            live[wrong]  # type: ignore[call-overload]
+    live.set_epoch(1)
+    following = np.concatenate([batch.input_ids.copy() for batch in live.batches(64, stop=2 * count // 64)])[count:]
+    np.testing.assert_array_equal(live[: len(following)]["input_ids"][: len(live)], following[: len(live)])
+    live.close()
+
+
+def test_workers_of_a_loader_read_too(tokens: Path) -> None:
+    live = LiveExamples(tokens, settings=SMALL)
+    expected = live[100]["input_ids"].tolist()
+    assert pickle.loads(pickle.dumps(live))[100]["input_ids"].tolist() == expected
+    child = os.fork()  # whose parent has a thread
+    if child == 0:
+        os._exit(0 if live[100]["input_ids"].tolist() == expected else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    live.close()
+
+
+# --- what is wrong with the data
+
+
+def test_what_does_not_fit_is_refused_in_one_line(own: Path, tokens: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.txt"
+    other.write_bytes(b"".join(f"{token}\n".encode() for token in small_tokens()))
+    with pytest.raises(
+        BertprepError, match=r"^[^\n]*other.txt: is not the vocabulary that [^\n]* name that with --vocab FILE$"
+    ):
+        LiveExamples(tokens, vocab=other)
+    live = LiveExamples(own, vocab=other)  # nothing tells
+    with pytest.raises(BertprepError, match=r"^[^\n]*_00000.bin: [^\n]*vocabulary"):
+        len(live)
+    with pytest.raises(UsageError, match=r"^[^\n]*: has no test split of token shards; name a folder that has it$"):
+        LiveExamples(own, "test")
+    with pytest.raises(UsageError, match=r"^no data; name at least one folder of token shards$"):
+        LiveExamples([])
+    with pytest.raises(UsageError, match=r"expected token shards|holds no record files"):
+        LiveExamples(GOLDEN)
+
+
+def test_shards_without_sentences_make_no_pairs(texts: list[Path], tmp_path: Path) -> None:
+    vocabulary = load_vocabulary(GOLDEN / "vocab.txt")
+    shard = Tokenizer(vocabulary, lower=True).tokenize_file(texts[0])
+    ends = shard.sentence_starts[shard.document_starts]
+    whole = type(shard)(shard.tokens, ends, np.arange(len(ends)), 0, 0)
+    write_token_shard(whole, token_files(tmp_path / "a.bin"), vocabulary_tokens=len(vocabulary))
+    with (
+        pytest.raises(UsageError, match=r"^[^\n]*a.bin: has no sentences: [^\n]*--pairs none$"),
+        LiveExamples(tmp_path, vocab=vocabulary.path) as live,
+    ):
+        len(live)
+    with LiveExamples(tmp_path, vocab=vocabulary.path, settings=InstanceSettings(pairs="none")) as live:
+        assert len(live) > 0
+
+
+def test_a_shard_that_cannot_be_read_is_told_at_its_turn(own: Path) -> None:
+    live = LiveExamples(own, settings=InstanceSettings(seq=32, pred=5, dupe=20), shuffle_shards=1)
+    count, last = len(live), int(live.order.shards_of(SHARDS - 1)[1][0])
+    path = next(own.glob(f"*_{last:05d}.bin"))
+    path.write_bytes(path.read_bytes()[:-2])
+    assert len(read(live, 0, 10)) == 10
+    with pytest.raises(BertprepError, match=rf"^{path}: has [^\n]* bytes, expected "):
+        read(live, 0, count // 64)
+    live.close()
