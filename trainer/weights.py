@@ -5,8 +5,8 @@ exports go by; they never change. What a file is, its content says and not its n
 it. Of a checkpoint only the weights are taken; moments, the loss scale and the position in the data belong to its own run.
 Every variable must be there and fit: a model that is loaded in part is an accident that no loss would show. To fine-tune, the
 body alone must be, and heads come from the seed, unless the file has those of the same task with the same labels. Training
-without sentence pairs has no use for a pooler and a next-sentence head: those of a file are left out, and a pooler that is missing
-after it is drawn from the seed to fine-tune.
+without sentence pairs has no use for a pooler and a next-sentence head: those of a file are left out. To fine-tune after it,
+the pooler, which is missing then, is drawn from the seed.
 """
 
 from __future__ import annotations

@@ -35,12 +35,12 @@ def logits(model: Model, weights: Weights, batch: Batch, key: Array | None = Non
     masked = layer_norm(of_part(weights, "cls/predictions/transform/LayerNorm"), masked)
     words = weights[WORDS].astype(masked.dtype)
     masked_lm = jnp.einsum("nph,vh->npv", masked, words, preferred_element_type=jnp.float32)
-    masked_lm += weights["cls/predictions/output_bias"]
     if LABELS not in batch:
-        return Logits(masked_lm, None)
+        return Logits(masked_lm + weights["cls/predictions/output_bias"], None)
     pooled = pool(weights, hidden).astype(jnp.float32)
     return Logits(
-        masked_lm, pooled @ weights["cls/seq_relationship/output_weights"].T + weights["cls/seq_relationship/output_bias"]
+        masked_lm + weights["cls/predictions/output_bias"],
+        pooled @ weights["cls/seq_relationship/output_weights"].T + weights["cls/seq_relationship/output_bias"],
     )
 
 
@@ -55,13 +55,13 @@ def sums(
     """Losses and hits of a batch; with weights of rows, (sequences,), for their next-sentence labels."""
     said = logits(model, weights, batch, key)
     tokens, masked = batch["masked_lm_ids"], batch["masked_lm_weights"]
-    rows = jnp.ones(len(tokens)) if row_weights is None else row_weights
+    rows = jnp.ones(batch["input_ids"].shape[:1]) if row_weights is None else row_weights
     masked_lm = {
         "masked_lm_loss_sum": (cross_entropy(tokens, said.masked_lm) * masked).sum(),
         "masked_lm_correct_sum": (hits(tokens, said.masked_lm) * masked).sum(),
         "masked_lm_weight_sum": masked.sum(),
     }
-    if LABELS not in batch:
+    if said.next_sentence is None:
         return MaskedLmSums(**masked_lm, sequences=rows.sum())
     labels = batch[LABELS]
     return PretrainingSums(
@@ -76,4 +76,6 @@ def loss(part: PretrainingSums | MaskedLmSums, totals: list[Array]) -> Array:
     """What a micro-batch adds to the loss of a global batch of these totals."""
     weight, sequences = totals
     masked_lm_loss = part.masked_lm_loss_sum / jnp.maximum(weight, 1e-5)  # 0 for a batch without a masked token
-    return masked_lm_loss + (part.next_sentence_loss_sum / sequences if isinstance(part, PretrainingSums) else 0.0)
+    if isinstance(part, MaskedLmSums):
+        return masked_lm_loss
+    return masked_lm_loss + part.next_sentence_loss_sum / sequences
