@@ -39,7 +39,7 @@ from bertprep.instances import Instances, generate_instances
 from bertprep.kernels.numbers import LIVE_WIDTH
 from bertprep.progress import SILENT, Reporter
 from bertprep.records.columns import Columns, to_columns
-from bertprep.records.data_sets import DataSet, find_token_shards, load_vocabulary_of, token_shard
+from bertprep.records.data_sets import DataSet, find_token_shards, load_vocabulary_of
 from bertprep.records.examples import Examples, Shape, kind_made_with
 from bertprep.records.order import ShardOrder
 from bertprep.records.record_dataset import RecordBatch, Row
@@ -359,7 +359,8 @@ def shards_of(data_set: DataSet, split: str) -> tuple[TokenShard, ...]:
     found = data_set.paths(split)
     if not found:
         raise UsageError(f"{data_set.folder}: has no {split} split of token shards; name a folder that has it")
-    return tuple(token_shard(data_set, str(path.relative_to(data_set.folder))) for path in found)
+    folder, manifest = data_set.folder, data_set.manifest
+    return tuple(TokenShard.of(folder, path.relative_to(folder).as_posix(), manifest) for path in found)
 
 
 def is_cased(data_set: DataSet) -> bool:
