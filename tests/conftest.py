@@ -1,5 +1,6 @@
 """Shared fixtures: the golden corpus, written by its own script, and devices."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,9 @@ def four_devices(request: pytest.FixtureRequest) -> None:
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
     if any(item.get_closest_marker("jax") for item in request.session.items):
+        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = (
+            "1"  # the same results, compiled in two thirds of the time; runs inherit it
+        )
         import jax
 
         jax.config.update("jax_num_cpu_devices", 4)

@@ -94,7 +94,8 @@ def test_a_run_in_a_bucket_is_that_of_the_disk(workdir: Path, tmp_path: Path, st
 
 @on_each_engine
 def test_the_death_of_a_process_is_a_line_in_the_other(engine: str, workdir: Path, tmp_path: Path) -> None:
-    runs = start_two(workdir, tmp_path / "out", "--engine", engine, "--steps", "100000")
+    options = ["--no-dropout", "--batch-size", "4", "--accumulate", "2"]  # as above, since that is compiled
+    runs = start_two(workdir, tmp_path / "out", "--engine", engine, *options, "--steps", "100000")
     log = tmp_path / "out" / "log.jsonl"
     wait_for(lambda: log.exists() and len(log.read_bytes().splitlines()) > 3, runs[0])
     os.killpg(runs[1].pid, signal.SIGKILL)

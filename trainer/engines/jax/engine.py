@@ -69,6 +69,7 @@ class JaxEngine(Engine):
         self.devices = self._mesh.size
         self.device_name = devices.kind if self.devices == 1 else f"{self.devices} x {devices.kind}"
         self.has_accelerator = devices.is_accelerator
+        self._gather = jax.jit(lambda array: array, out_shardings=self._whole)
         self.execution = devices.execution
         self.versions = {"jax": jax.__version__, "jaxlib": jaxlib.__version__, "python": platform.python_version()}
 
@@ -126,10 +127,9 @@ class JaxEngine(Engine):
             return {name: np.array(rows) for name, rows in said._asdict().items()}
 
     def state(self) -> State:
-        # one variable at a time: those cut over the devices are never all whole on one of them
-        gather = jax.jit(lambda array: array, out_shardings=self._whole)
+        # one variable at a time: those that are cut are never all whole on one device
         with self._explained():
-            return {name: np.array(gather(array)) for name, array in self._named(self._phase).items()}
+            return {name: np.array(self._gather(array)) for name, array in self._named(self._phase).items()}
 
     def restore(self, state: State) -> None:
         now = self._named(self._phase)
@@ -147,7 +147,7 @@ class JaxEngine(Engine):
             return [number]
         own = np.tile(np.array([number >> 31, number & (2**31 - 1)], np.int32), (1, self._local, 1))
         with self._explained():
-            of_all = np.array(jax.jit(lambda array: array, out_shardings=self._whole)(self._send({"own": own})["own"]))
+            of_all = np.array(self._gather(self._send({"own": own})["own"]))
         return [(high << 31) + low for high, low in of_all[0, :: self._local].tolist()]
 
     def peak_memory(self) -> int | None:

@@ -43,6 +43,7 @@ class Model(NamedTuple):
 def encode(model: Model, weights: Weights, batch: Batch, key: Array | None = None) -> Array:
     """The last layer's output for every token, (sequences, seq, hidden); without a key nothing is dropped."""
     hidden = embed(model, of_part(weights, "bert/embeddings"), batch, key)
+    hidden = hidden.astype(weights["bert/encoder/layer_0/output/dense/kernel"].dtype)  # and all that follows
     of_layer = partial(layer, model)
     if model.recompute:
         of_layer = jax.checkpoint(of_layer)
@@ -53,7 +54,7 @@ def encode(model: Model, weights: Weights, batch: Batch, key: Array | None = Non
 
 
 def embed(model: Model, weights: Weights, batch: Batch, key: Array | None) -> Array:
-    """What each token is, where it stands and in which segment, added up: (sequences, seq, hidden)."""
+    """What each token is, where it stands and in which segment, added up: (sequences, seq, hidden), float32."""
     tokens, segments = batch["input_ids"], batch["segment_ids"]
     sums = weights["word_embeddings"][tokens] + weights["position_embeddings"][: tokens.shape[1]]
     # of a product with so few rows the gradient is one too, instead of a sum in any order

@@ -66,6 +66,24 @@ def test_the_loss_and_the_hits_are_hugging_faces() -> None:
     assert float(sums.next_sentence_correct_sum) == (guesses == BATCH["next_sentence_labels"]).sum()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_products_run_in_the_precision_of_their_weights(dtype: str) -> None:
+    import jax
+    import jax.numpy as jnp
+
+    from trainer.engines.jax import pretraining
+    from trainer.engines.jax.model import Model
+
+    of_products = ("/kernel", "/bias")
+    cast = {name: jnp.asarray(value, dtype if name.endswith(of_products) else None) for name, value in weights().items()}
+    traced = jax.make_jaxpr(lambda weights: pretraining.sums(Model(CONFIG), weights, BATCH))(cast)
+    products = [equation for equation in traced.eqns if equation.primitive.name == "dot_general"]
+    exact = [each for each in products if {str(operand.aval.dtype) for operand in each.invars} == {"float32"}]
+    # of segments, and of two next-sentence logits
+    assert len(exact) == (len(products) if dtype == "float32" else 2)
+    assert len(products) == 3 + 6 * CONFIG.num_hidden_layers + 2
+
+
 def test_the_gradient_is_the_slope_of_the_loss() -> None:
     """Moved along its gradient, every variable changes the loss as the gradient says; the embeddings by both their uses."""
     _, _, gradients = loss_and_gradients()

@@ -1,0 +1,56 @@
+"""scripts/benchmark_gpu measures on a processor what it measures on a GPU, with a tiny model."""
+
+from argparse import Namespace
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "benchmark_gpu"
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> Any:
+    spec = spec_from_loader("benchmark_gpu", SourceFileLoader("benchmark_gpu", str(SCRIPT)))
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.jax
+def test_a_row_and_a_profile_of_a_tiny_model(benchmark: Any, tmp_path: Path) -> None:
+    options = Namespace(tiny=True, steps=2, out=tmp_path, data=None)
+    row = {**benchmark.measure_jax(options, "128/20", 4, "JAX"), "batch": 4}
+    assert row["sequences_per_second"] > 0
+    assert row["first_step"] > 0
+    cells = benchmark.show_row(options, "128/20", "JAX", row, {"best": 1e12}).split(" | ")
+    assert cells[0:3] == ["| 128/20", "JAX", "4"]
+    assert cells[5] == "-"  # a processor has no peak here
+    assert cells[6].endswith("%")
+    assert cells[8].endswith("XLA's attention, off |")
+    profile = benchmark.measure_profile(options, "128/20", 4, "JAX")
+    assert any(milliseconds > 0 for _, milliseconds in profile["operations"])
+
+
+@pytest.mark.jax
+def test_the_rate_of_products(benchmark: Any) -> None:
+    products = benchmark.measure_products(Namespace(tiny=True))
+    assert products["best"] == max(products["rates"].values()) > 0
+    assert "512 x 768 x 3072" in benchmark.format_products(products)
+
+
+def test_what_does_not_fit_the_minutes_is_left_out(benchmark: Any) -> None:
+    clock = benchmark.Clock(0.5)
+    assert clock.allows("short", 10)
+    assert not clock.allows("long", 60)
+    assert clock.left_out == ["long"]
+
+
+def test_a_row_that_failed_says_why(benchmark: Any) -> None:
+    shown = benchmark.show_row(Namespace(tiny=True), "512/80", "PyTorch", {"error": "no torch"}, {})
+    assert shown.endswith("| no torch |")
+    assert shown.count("|") == 10
