@@ -190,8 +190,8 @@ def check_installed() -> None:
 def _connect() -> Any:
     """Ray, connected to the cluster at $RAY_ADDRESS, or else to one on this machine that ends with this process."""
     global _is_ours
-    if (joined := sys.modules.get("ray")) is not None and joined.is_initialized():
-        return joined
+    if (there := sys.modules.get("ray")) is not None and there.is_initialized():
+        return there
     address = os.environ.get(_ADDRESS) or "local"
     shown = f"{_ADDRESS} {address}"
     _check_answers(address, shown)
