@@ -272,8 +272,8 @@ def test_the_number_of_broken_inputs_is_large() -> None:
         ("vocab trian", "trian: unknown command, did you mean train? bertprep vocab --help lists the commands"),
         (
             "xyzzy",
-            "xyzzy: unknown command; choose one of download, shard, vocab, create, plan, convert, validate, inspect, report, "
-            "push; bertprep --help lists the commands",
+            "xyzzy: unknown command; choose one of download, shard, vocab, tokenize, create, plan, convert, validate, inspect, "
+            "report, push; bertprep --help lists the commands",
         ),
         ("", "the following arguments are required: COMMAND; bertprep --help lists the commands"),
         ("create --seq abc", "--seq abc: must be a whole number; bertprep create --help lists the options"),

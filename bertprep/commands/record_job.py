@@ -284,6 +284,8 @@ def _given_tokens(tokens: DataSet, workdir: Path | str, corpus: str | None, sett
     if cased != settings.cased:
         raise UsageError(f"{tokens.folder}: was tokenized {'with' if cased else 'without'} --cased; make records of it so too")
     shards = [(TRAINING, number, path) for number, path in enumerate(tokens.paths(TRAINING))]
+    if not shards:
+        raise UsageError(f"{tokens.folder}: has no training split; name the folder of the one to make records of")
     return Texts(workspace, corpus, shards, {"shards": len(shards)}, None, tokens)
 
 
