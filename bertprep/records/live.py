@@ -361,8 +361,8 @@ def shards_of(data_set: DataSet, split: str) -> tuple[TokenShard, ...]:
     found = data_set.paths(split)
     if not found:
         raise UsageError(f"{data_set.folder}: has no {split} split of token shards; name a folder that has it")
-    names = (str(path.relative_to(data_set.folder)) for path in found)
-    return tuple(TokenShard.of(data_set.folder, name, data_set.manifest) for name in names)
+    folder, manifest = data_set.folder, data_set.manifest
+    return tuple(TokenShard.of(folder, path.relative_to(folder).as_posix(), manifest) for path in found)
 
 
 def is_cased(data_set: DataSet) -> bool:
