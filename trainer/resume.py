@@ -148,8 +148,8 @@ def _compare(
     trained = task_of_checkpoint(then)
     if trained != settings.task and trained.name == settings.task.name == PRETRAINING.name:
         raise UsageError(
-            f"{newest}: is of {describe_task(trained)}, the data are for {describe_task(settings.task)}; name another --out and "
-            f"take the weights by --init {settings.out}"
+            f"{newest}: is of {describe_task(trained)}, the data are for {describe_task(settings.task)}; "
+            f"name another --out and take the weights by --init {settings.out}"
         )
     now = _with_known_fingerprints(now, then)
     history = {LENGTHENED: then[LENGTHENED]} if LENGTHENED in then else {}
