@@ -10,12 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import bertprep
 from tests.golden import GOLDEN
 from tests.object_store import Fault, Store, store
 from tests.records.test_arriving import upload
 from tests.trainer.numpy_engine import checkpoints
 from tests.trainer.small_runs import (
+    PRED,
     SEQ,
+    VOCABULARY,
     arguments_of,
     command,
     finish,
@@ -90,6 +93,17 @@ def test_a_run_in_a_bucket_is_that_of_the_disk(workdir: Path, tmp_path: Path, st
     (out,) = (there / "models").iterdir()
     assert losses(training_log(out)) == losses(whole)
     assert checkpoints(out) == checkpoints(tmp_path / "whole")
+
+
+@pytest.mark.tensorflow
+def test_token_shards_train_as_the_records_made_of_them(workdir: Path, tmp_path: Path) -> None:
+    """With dropout, to the bit; what else such runs do is in tests/trainer/test_live_runs.py."""
+    bertprep.tokenize(workdir=workdir, corpus="golden", vocab=VOCABULARY, workers=1)
+    shuffled = ["--steps", "6", "--shuffle-shards", "1"]
+    records = train_here(workdir, tmp_path / "records", "--shuffle", "shards", *shuffled)
+    live = train_here(workdir, tmp_path / "tokens", "--format", "tokens", "--pred", str(PRED), *shuffled)
+    assert losses(live) == losses(records)
+    assert [entry["gradient_norm"] for entry in live] == [entry["gradient_norm"] for entry in records]
 
 
 @on_each_engine
