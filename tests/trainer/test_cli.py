@@ -78,7 +78,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--data", "a", "--amp", "fp8"], 2, "--amp fp8: unknown; choose one of auto, off, fp16, bf16"),
         (["--data", "a", "--xla", "yes"], 2, "--xla yes: unknown; choose one of auto, on, off"),
         (["--data", "a", "--deterministic", "no"], 2, "--deterministic no: unknown; choose one of on, off"),
-        (["--data", "a", "--engine", "none"], 2, "--engine none: unknown; choose one of tensorflow"),
+        (["--data", "a", "--engine", "none"], 2, "--engine none: unknown; choose one of auto, tensorflow"),
         (["--data", "a", "--devices", "0"], 2, "--devices 0: must be at least 1"),
         (["--data", "a", "--amp", "fp16", "--loss-scale", "3"], 2, "--loss-scale 3: must be a power of two"),
         (["--data", "a", "--loss-scale", "2"], 2, "--loss-scale 2: applies to --amp fp16 alone, not to auto"),
@@ -301,7 +301,7 @@ def test_every_option_arrives(training: FakeTraining, folder: Path, tmp_path: Pa
         "--keep-best", "--lengthen",
         *(part for name, value in optimizer.items() for part in (f"--{name.replace('_', '-')}".replace("a-", "a"), str(value))),
         *(part for name, value in numbers.items() for part in (f"--{name.replace('_', '-')}", str(value))),
-        "--devices", "2", "--hosts", "one:1,two:2", "--host-rank", "1", "--amp", "fp16", "--xla", "--loss-scale", "1024",
+        "--engine", "tensorflow", "--devices", "2", "--hosts", "one:1,two:2", "--host-rank", "1", "--amp", "fp16", "--xla", "--loss-scale", "1024",
         "--deterministic", "off", "--batch-size", "8",
     ]) == 0  # fmt: skip
     run = training.run
@@ -309,7 +309,14 @@ def test_every_option_arrives(training: FakeTraining, folder: Path, tmp_path: Pa
     assert (run.out, run.init, run.resume, run.keep_best, run.lengthen) == (Path("out"), weights, False, True, True)
     assert run.optimizer == OptimizerSettings(bias_correction=True, **optimizer)
     assert training.engine_settings == EngineSettings(
-        devices=2, hosts=("one:1", "two:2"), host_rank=1, amp="fp16", xla="on", loss_scale=1024, deterministic="off"
+        engine="tensorflow",
+        devices=2,
+        hosts=("one:1", "two:2"),
+        host_rank=1,
+        amp="fp16",
+        xla="on",
+        loss_scale=1024,
+        deterministic="off",
     )
 
 

@@ -70,7 +70,7 @@ class BenchSettings:
     )
     accumulation: int = option(1, "micro-batches per step", name="--accumulate", least=1)
     optimizer: str = option("adam", "optimizer", choices=OPTIMIZERS)
-    attention_dropout: float | None = option(None, "as in pretrain", metavar="FLOAT", least=0, below=1)
+    attention_dropout: float | None = option(None, "as in pretrain (default: the model's)", metavar="FLOAT", least=0, below=1)
     steps: int = option(100, "steps that are timed", least=1)
     skip: int = option(20, "steps skipped before these", least=0)
     repeats: int = option(3, "repeats, for the median", least=1)

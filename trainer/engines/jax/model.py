@@ -12,7 +12,7 @@ precision of their weights; LayerNorm, softmax, logits and losses are always flo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -44,7 +44,7 @@ def encode(model: Model, weights: Weights, batch: Batch, key: Array | None = Non
     """The last layer's output for every token, (sequences, seq, hidden); without a key nothing is dropped."""
     hidden = embed(model, of_part(weights, "bert/embeddings"), batch, key)
     hidden = hidden.astype(weights["bert/encoder/layer_0/output/dense/kernel"].dtype)  # and all that follows
-    of_layer = partial(layer, model)
+    of_layer: Callable[..., Array] = partial(layer, model)
     if model.recompute:
         of_layer = jax.checkpoint(of_layer)
     for number in range(model.config.num_hidden_layers):
@@ -126,7 +126,8 @@ def dropout(values: Array, dropout_rate: float, key: Array | None) -> Array:
     if key is None or dropout_rate == 0:
         return values
     state = jnp.concatenate([key, jnp.zeros_like(key)]).astype(jnp.uint32)
-    _, bits = jax.lax.rng_bit_generator(state, values.shape)
+    draw: Callable[..., Any] = jax.lax.rng_bit_generator
+    _, bits = draw(state, values.shape)
     kept = bits >= jnp.uint32(round(dropout_rate * 2**32))
     return jnp.where(kept, values * (1 / (1 - dropout_rate)), 0)
 

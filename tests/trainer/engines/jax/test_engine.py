@@ -96,15 +96,6 @@ def test_an_overflow_skips_the_step_on_every_device() -> None:
     assert engine.state()["updates"] == 2
 
 
-def test_half_the_precision_trains_alike() -> None:
-    exact, half = make_engine(), make_engine(amp="bf16")
-    for number in range(STEPS):
-        losses = [step(engine, number).sums.loss for engine in (exact, half)]
-        assert losses[1] == pytest.approx(losses[0], abs=0.1)
-    assert losses[0] != losses[1]
-    assert all(value.dtype == np.float32 for value in half.state().values())
-
-
 def test_a_state_that_is_taken_over_goes_on_to_the_bit() -> None:
     """Nor does a step write into what was given to it, or was taken out: JAX shares memory with NumPy where it can."""
     engine = make_engine(dropout=True)

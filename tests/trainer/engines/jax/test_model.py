@@ -49,7 +49,7 @@ def test_logits_are_hugging_faces() -> None:
     from trainer.engines.jax import pretraining
     from trainer.engines.jax.model import Model
 
-    logits = jax.jit(lambda batch: pretraining.logits(Model(CONFIG), weights(), batch))(BATCH)
+    logits = jax.jit(lambda weights: pretraining.logits(Model(CONFIG), weights, BATCH))(weights())
     expected = np.array(GOLDEN["masked_lm_logits"])
     assert expected.std() > 0.5  # so that 1e-5 says something
     np.testing.assert_allclose(logits.masked_lm, expected.reshape(logits.masked_lm.shape), rtol=0, atol=1e-5)
