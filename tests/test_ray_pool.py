@@ -24,7 +24,7 @@ import pytest
 from bertprep.cli import main
 from bertprep.files import object_store
 from tests.corpora import sums
-from tests.object_store import Fault, Store, open_store
+from tests.object_store import Fault, Store, serve
 
 ROOT = Path(__file__).parents[1]
 ON_RAY = ("--engine", "ray")
@@ -107,7 +107,7 @@ class Session:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """A bucket whose address and credentials are in the environment of all nodes."""
-    with pytest.MonkeyPatch.context() as environment, open_store(tmp_path_factory.mktemp("store"), environment) as made:
+    with pytest.MonkeyPatch.context() as environment, serve(tmp_path_factory.mktemp("store"), environment.setenv) as made:
         yield made
 
 
