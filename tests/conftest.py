@@ -25,9 +25,13 @@ def golden_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def four_devices(request: pytest.FixtureRequest) -> None:
-    """Four devices, which are one processor, where tests need TensorFlow: it fixes its devices when it is first used."""
+    """Four devices, which are one processor, where tests need a framework that fixes its devices when it is first used."""
     if any(item.get_closest_marker("tensorflow") for item in request.session.items):
         import tensorflow as tf
 
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
+    if any(item.get_closest_marker("jax") for item in request.session.items):
+        import jax
+
+        jax.config.update("jax_num_cpu_devices", 4)

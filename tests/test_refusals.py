@@ -329,8 +329,8 @@ def test_messages_of_the_trainer(line: str, says: str, refuse: Callable[..., str
 )
 def test_processes_refuse_as_main_does_and_load_no_framework(program: str, line: str, says: str, place: Path) -> None:
     code = (
-        f"import runpy, sys; sys.modules.update(tensorflow=None, oneflow=None); sys.argv[1:] = {shlex.split(line)!r}; "
-        f"runpy.run_module({program!r}, run_name='__main__')"  # an import of what is None fails
+        f"import runpy, sys; sys.modules.update(tensorflow=None, oneflow=None, jax=None); sys.argv[1:] = {shlex.split(line)!r}"
+        f"; runpy.run_module({program!r}, run_name='__main__')"  # an import of what is None fails
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True)
     assert done.returncode in (1, 2)

@@ -55,8 +55,8 @@ class Data:
         return "; ".join((found, *self.notes))
 
     def _describe_live(self, live: LiveSettings) -> str:
-        passes = f"an epoch is {live.instances.dupe:,} passes over the documents, "
-        drawn = "as the first" if live.repeat_epochs else "each drawn anew"
+        passes = f"an epoch is {live.instances.dupe:,} pass{'es' * (live.instances.dupe > 1)} over the documents, "
+        drawn = "all as the first" if live.repeat_epochs else "each drawn anew"
         return f"training examples of {self.seq}/{self.pred}, made of token shards as they are read; {passes}{drawn}"
 
 
@@ -120,11 +120,11 @@ def name_tokens(folders: Sequence[Path], live: Callable[[DataSet], LiveSettings]
         return Data(
             folders=tuple(folders),
             format=TOKENS,
+            kind=examples.kind,
             seq=examples.seq,
             pred=examples.pred,
             records=len(examples),
             has_test=all(each.paths(TEST) for each in sets),
-            kind=examples.shape.kind,
             vocabulary=examples.vocabulary.path,
             vocabulary_size=len(examples.vocabulary),
             vocabulary_sha256=examples.vocabulary.sha256,

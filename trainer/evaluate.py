@@ -24,11 +24,12 @@ from bertprep.terminal import tell
 from bertprep.workspace.layout import TEST, TRAINING
 from trainer.batches import EvaluationBatches, GlobalBatch
 from trainer.data import check_fits_model, data_of
-from trainer.engines import Engine, check_engine, check_installed, open_engine
+from trainer.engines import Engine, check_engine, check_installed, choose_engine, open_engine
 from trainer.evaluation import evaluate, predict
 from trainer.model_config import ModelConfig
 from trainer.pretrained import check_vocabulary, resolve_weights
 from trainer.settings import EngineSettings, OptimizerSettings, check_folder
+from trainer.start import describe_engine
 from trainer.tasks import Scored, Scorer, Task, name_of_split
 from trainer.tasks.classification import Classification
 from trainer.tasks.registry import check_task_of_weights, task_of_records
@@ -79,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(namespace: argparse.Namespace) -> int:
     """Evaluate, print what is found; returns the exit status."""
     options = read_options(EvaluateOptions, namespace)
-    settings = read_options(EngineSettings, namespace)
+    settings = choose_engine(read_options(EngineSettings, namespace))
     data_set = find_records(options.data or Path())
     task = _task_of(data_set, options)
     file = resolve_weights(options.init or "", options.workdir)
@@ -101,7 +102,7 @@ def run(namespace: argparse.Namespace) -> int:
         engine.build(model, OptimizerSettings(), seed=0, task=task)
         engine.restore(weights)
         if engine.is_first:
-            say(f"{file}: {task.name} on {engine.device_name}")
+            say(f"{file}: {task.name} on {engine.device_name}, engine {describe_engine(settings)}")
         evaluation = _Evaluation(engine, task, options, out)
         for part in parts:
             evaluation.of_part(part)

@@ -22,11 +22,11 @@ from bertprep.tasks.glue_metrics import check_metrics_installed
 from bertprep.workspace.layout import MANIFEST
 from bertprep.workspace.manifest import TASK_RECORDS
 from trainer.data import check_fits_model, find_task_data, name_data
-from trainer.engines import Engine, Machine
+from trainer.engines import Engine, Machine, choose_engine
 from trainer.pretrained import find_pretrained
 from trainer.schedule import Schedule
 from trainer.settings import EngineSettings, OptimizerSettings, Phase, RunSettings
-from trainer.start import describe_model, describe_phase, start
+from trainer.start import describe_engine, describe_model, describe_phase, start
 from trainer.tasks import Task
 from trainer.tasks.classification import Classification
 from trainer.tasks.registry import describe_task, task_of_records
@@ -140,7 +140,7 @@ class _Request:
     def __init__(self, options: FinetuneOptions, kind: type, namespace: argparse.Namespace) -> None:
         """`kind` is the class of the tasks that the command trains."""
         self._namespace, self._options = namespace, options
-        self.engine = read_options(EngineSettings, namespace)
+        self.engine = choose_engine(read_options(EngineSettings, namespace))
         self._optimizer = read_options(OptimizerSettings, namespace)
         self._data = (
             find_task_data(options.workdir, options.records, options.format, make=options.make)
@@ -211,7 +211,7 @@ class _Request:
             ("init", start_from),
             *describe_phase(settings.phases[0], self._data, machine.devices or 1),
             ("optimizer", settings.optimizer.describe()),
-            ("engine", self.engine.engine),
+            ("engine", describe_engine(self.engine)),
             ("out", str(settings.out)),
         ]
 

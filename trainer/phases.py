@@ -101,11 +101,6 @@ class PhaseOptions:
 
     def shuffles_shards(self, data: Data) -> bool:
         """Whether the records of some shards are permuted together, and not all."""
-        if data.live and self.shuffle == RECORDS:
-            raise UsageError(
-                f"--shuffle {RECORDS}: {data.folders[0]} holds token shards, of which some are in memory at a time; leave it "
-                "out, and give --shuffle-shards a higher number for a wider shuffle"
-            )
         return data.live is not None or self.shuffle == SHARDS
 
     def entries(self, number: int) -> list[dict[str, Any]]:

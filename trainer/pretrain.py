@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
@@ -27,11 +27,11 @@ from trainer.data import (
     name_data,
     name_tokens,
 )
-from trainer.engines import Engine, Machine
+from trainer.engines import Engine, Machine, choose_engine
 from trainer.model_config import PRESETS
-from trainer.phases import Entry, PhaseOptions, check_learning, make_phases, read_phases
+from trainer.phases import RECORDS, Entry, PhaseOptions, check_learning, make_phases, read_phases
 from trainer.settings import EngineSettings, LiveSettings, OptimizerSettings, Phase, RunSettings
-from trainer.start import describe_model, describe_phase, start
+from trainer.start import describe_engine, describe_model, describe_phase, start
 from trainer.tasks.pretraining import MASKED_LM, pretraining_on
 from trainer.weights import find_weights
 
@@ -50,6 +50,10 @@ class PretrainOptions:
         None, f"{', '.join(PRESETS)}, or a bert_config.json (default: base with an accelerator, else tiny)", metavar="NAME|FILE"
     )
     dropout: bool = option(True, "train without dropout, to compare runs (default: with dropout)")
+    attention_dropout: float | None = option(
+        None, "dropout rate of attention weights, and 0 the way to fused attention on GPUs (default: the model's)",
+        metavar="FLOAT", least=0, below=1,
+    )  # fmt: skip
     out: Path | None = option(
         None, "checkpoints, log and plot; a run that is there is resumed (default: in WORKDIR/models, named by what it trains)",
         metavar="DIR",
@@ -100,7 +104,7 @@ class _Request:
         """Raises `UsageError` where the options are wrong, do not go together, or name what is not there."""
         self._namespace = namespace
         self.options = read_options(PretrainOptions, namespace)
-        self.engine = read_options(EngineSettings, namespace)
+        self.engine = choose_engine(read_options(EngineSettings, namespace))
         self._phases = read_options(PhaseOptions, namespace)
         self._optimizer = read_options(OptimizerSettings, namespace)
         if namespace.init is not None:
@@ -118,6 +122,8 @@ class _Request:
         devices, options = machine.devices or 1, self.options
         name = options.model if options.model is not None else "base" if machine.has_accelerator else "tiny"
         model = load_model(name, self.data, advice="name the file with --vocab, or a bert_config.json with --model")
+        if options.attention_dropout is not None:
+            model = replace(model, attention_probs_dropout_prob=options.attention_dropout)
         for data in self.data:
             check_fits_model(data, model, name)
         phases = make_phases(self._entries, self.data, self._phases, devices=devices, optimizer=self._optimizer.name)
@@ -146,7 +152,12 @@ class _Request:
         for number, (phase, data) in enumerate(zip(settings.phases, self.data, strict=True), 1):
             prefix = f"phase {number} " if len(self.data) > 1 else ""
             rows += [(prefix + name, text) for name, text in describe_phase(phase, data, machine.devices or 1)]
-        return [*rows, ("optimizer", settings.optimizer.describe()), ("engine", self.engine.engine), ("out", str(settings.out))]
+        return [
+            *rows,
+            ("optimizer", settings.optimizer.describe()),
+            ("engine", describe_engine(self.engine)),
+            ("out", str(settings.out)),
+        ]
 
     def _describe_model(self, settings: RunSettings, *, has_accelerator: bool) -> str:
         name = self.options.model or ("base" if has_accelerator else "tiny (there is no accelerator; --model takes another)")
@@ -188,6 +199,11 @@ def _holds_tokens(path: Path) -> bool:
 
 def _live_settings(phase: Entry, options: PretrainOptions, namespace: argparse.Namespace, tokens: DataSet) -> LiveSettings:
     """How the examples of a phase are made of token shards."""
+    if namespace.shuffle == RECORDS:
+        raise UsageError(
+            f"--shuffle {RECORDS}: {tokens.folder} holds token shards, of which some are in memory at a time; leave it out, "
+            "and give --shuffle-shards a higher number for a wider shuffle"
+        )
     asked = read_options(ExampleOptions, namespace)
     instances = read_options(
         InstanceSettings, namespace, seq=phase.get("seq", DEFAULT_SEQ), pred=phase.get("pred", InstanceSettings.pred),

@@ -148,8 +148,8 @@ def _compare(
     trained = task_of_checkpoint(then)
     if trained != settings.task and trained.name == settings.task.name == PRETRAINING.name:
         raise UsageError(
-            f"{newest}: is of {describe_task(trained)}, the data are for {describe_task(settings.task)}; name another --out and "
-            f"take the weights by --init {settings.out}"
+            f"{newest}: is of {describe_task(trained)}, the data are for {describe_task(settings.task)}; "
+            f"name another --out and take the weights by --init {settings.out}"
         )
     now = _with_known_fingerprints(now, then)
     history = {LENGTHENED: then[LENGTHENED]} if LENGTHENED in then else {}
@@ -183,7 +183,8 @@ def _with_known_fingerprints(now: Mapping[str, Any], then: Mapping[str, Any]) ->
 def _differences(then: Any, now: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
     """The settings that differ, as (phases.0.global_batch, 256, 512)."""
     if isinstance(then, Mapping) and isinstance(now, Mapping):
-        for key in now if not name else {**now, **then}:  # beside its settings, a header has the step and so on
+        gone = [key for key in then if key not in now] if name else []  # a header itself has more than settings
+        for key in (*gone, *now):
             yield from _differences(then.get(key), now.get(key), f"{name}.{key}" if name else str(key))
     elif isinstance(then, Sequence) and isinstance(now, Sequence) and not isinstance(now, str) and len(then) == len(now):
         for number, (one, other) in enumerate(zip(then, now, strict=True)):

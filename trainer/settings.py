@@ -23,7 +23,8 @@ from trainer.schedule import Schedule
 from trainer.tasks import Task
 from trainer.tasks.pretraining import PRETRAINING
 
-ENGINES = ("tensorflow", "oneflow")
+ENGINES = ("tensorflow", "jax", "oneflow")
+AUTO = "auto"
 OPTIMIZERS = ("adam", "lamb")
 PRECISIONS = ("off", "fp16", "bf16")
 SWITCHES = ("on", "off")
@@ -44,22 +45,25 @@ def check_folder(option: str, folder: Path) -> None:
 class EngineSettings:
     """What runs the steps, and on what."""
 
-    engine: str = option("tensorflow", "framework that runs the steps", choices=ENGINES)
+    engine: str = option(
+        AUTO, "framework that runs the steps (default: the one installed; of several jax with a GPU or TPU, else tensorflow)",
+        choices=(AUTO, *ENGINES),
+    )  # fmt: skip
     devices: int | None = option(
         None, "GPUs of this host, or logical devices of its CPU where it has none (default: all GPUs, or one CPU)", least=1
     )
     amp: str = option(
-        "auto", "mixed precision (default: auto, the fastest that the GPUs support, off on CPUs)", choices=("auto", *PRECISIONS)
+        AUTO, "mixed precision (default: auto, the fastest that the GPUs support, off on CPUs)", choices=(AUTO, *PRECISIONS)
     )
     loss_scale: float = option(
         2.0**15, "initial loss scale of --amp fp16, a power of two; it is adapted during training", metavar="FLOAT", least=1
     )
     xla: str = option(
-        "auto", "tensorflow: compile each step with XLA; --xla alone is --xla on (default: auto, on for GPUs, off for CPUs)",
-        choices=("auto", *SWITCHES), const="on",
+        AUTO, "tensorflow: compile each step with XLA; --xla alone is --xla on (default: auto, on for GPUs, off for CPUs)",
+        choices=(AUTO, *SWITCHES), const="on",
     )  # fmt: skip
     deterministic: str = option(
-        "on", "tensorflow: off lets GPUs sum in any order, so the last digits may differ between runs", choices=SWITCHES
+        "on", "not oneflow: off lets GPUs sum in any order, so the last digits may differ between runs", choices=SWITCHES
     )
     stages: int = option(
         1, "oneflow: cut the layers into this many pipeline stages, a process each", also=("--nums-split",), least=1
@@ -69,14 +73,16 @@ class EngineSettings:
         choices=STRATEGIES,
     )  # fmt: skip
     checkpoint_activations: bool = option(
-        False, "oneflow: keep only the inputs of each layer and recompute the rest in the backward pass (default: off)"
-    )
+        False, "jax, oneflow: keep only the inputs of each layer and recompute the rest in the backward pass (default: off)",
+        also=("--remat",),
+    )  # fmt: skip
     eager: bool = option(False, "oneflow: run without a compiled graph (default: off)")
     hosts: tuple[str, ...] = option(
         (), "all processes of the run, the same in each (default: those of TF_CONFIG, or this one alone)",
         metavar="HOST:PORT,...", separator=",",
     )  # fmt: skip
     host_rank: int | None = option(None, "rank of this process among the hosts, from 0 (needed with --hosts)", least=0)
+    why_engine: str = ""  # where none was asked for
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -84,6 +84,11 @@ def _say_rows(rows: Sequence[tuple[str, str]], width: int) -> None:
         say(f"{name:<{width}}  {text}")
 
 
+def describe_engine(settings: EngineSettings) -> str:
+    """One line: which engine, and why where none was asked for."""
+    return f"{settings.engine}: {settings.why_engine}" if settings.why_engine else settings.engine
+
+
 def describe_model(name: str, model: ModelConfig, task: Task) -> str:
     """One line: which model, of which sizes."""
     has_dropout = model != model.without_dropout()

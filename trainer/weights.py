@@ -4,9 +4,9 @@ The names are those of Google's checkpoints (`bertprep.weights.google_names`), a
 exports go by; they never change. What a file is, its content says and not its name: a checkpoint has the settings of its run in
 it. Of a checkpoint only the weights are taken; moments, the loss scale and the position in the data belong to its own run.
 Every variable must be there and fit: a model that is loaded in part is an accident that no loss would show. To fine-tune, the
-body alone must be, and heads come from the seed, unless the file has those of the same task with the same labels. So does the
-pooler where the file has none, as that of a model which was trained without sentence pairs; to train without them leaves a file's
-pooler and next-sentence head where they are.
+body alone must be, and heads come from the seed, unless the file has those of the same task with the same labels. Training
+without sentence pairs has no use for a pooler and a next-sentence head: those of a file are left out. To fine-tune after it,
+the pooler, which is missing then, is drawn from the seed.
 """
 
 from __future__ import annotations
@@ -120,15 +120,18 @@ def check_initial_weights(path: Path, config: ModelConfig, task: Task = PRETRAIN
 def describe_other_head(path: Path, config: ModelConfig, task: Task) -> str:
     """The line on the head of the weights where it is another task's, so that a new one is drawn; "" where it is not.
 
-    Without sentence pairs it is that a next-sentence head is left out, and for a task that the pooler is drawn too. Heads are the same if task and labels are: to start from what another task learned to call 0 and 1 is an accident. A
-    checkpoint says both, a `config.json` may name the labels, and otherwise the number of outputs decides.
+    Heads are the same if task and labels are: to start from what another task learned to call 0 and 1 is an accident. A
+    checkpoint says both, a `config.json` may name the labels, and otherwise the number of outputs decides. It is also the line
+    on a next-sentence head that training without sentence pairs leaves out, and on a pooler that is missing after it.
     """
     file, found = find_weights(path), ""
     if task.name == PRETRAINING.name:
         is_left = task == MASKED_LM and any(name.startswith(google_names.NEXT_SENTENCE) for name in _names_in(file, config))
         return f"--init {file}: its next-sentence head and pooler are left out, as the data have no sentence pairs" * is_left
     if isinstance(task, Classification) and not any(name.startswith(google_names.POOLER) for name in _names_in(file, config)):
-        return f"--init {file}: has no pooler, as a model trained without sentence pairs; it is drawn from the seed, as the head is"
+        return (
+            f"--init {file}: has no pooler, as after training without sentence pairs; that and the head are drawn from the seed"
+        )
     if not find_prefix(file) and checkpoint.is_checkpoint(file):
         trained = task_of_checkpoint(checkpoint.read_header(file))
         if trained.name != PRETRAINING.name and not _have_same_head(trained, task):
@@ -235,8 +238,8 @@ def _choose_named(
             found = {name: shape for name, shape in found.items() if name not in of_pairs}
         elif not of_pairs:
             raise BertprepError(
-                f"{file}: has neither a pooler nor a next-sentence head, so it was trained without sentence pairs, and the data "
-                "have such; give data without (--pairs none), or weights of a BERT for pretraining with both heads"
+                f"{file}: has neither a pooler nor a next-sentence head, as after training without sentence pairs, and "
+                "the data have pairs; give data without (--pairs none), or weights of a BERT for pretraining with both heads"
             )
         google_names.check_variables(file, found, expected, called)
         return list(expected)

@@ -14,7 +14,7 @@ from trainer.engines import Engine, open_engine
 from trainer.metrics import StepResult
 from trainer.settings import EngineSettings, OptimizerSettings
 
-ENGINES = ("tensorflow", "oneflow")
+ENGINES = ("tensorflow", "oneflow", "jax")
 SAID = GOLDEN / "checkpoints.json"
 TOKENS = 97
 TINY = replace(

@@ -15,7 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertprep.records import ClassificationExamples, Examples, PretrainingExamples, RegressionExamples, SquadExamples
+from bertprep.records import (
+    ClassificationExamples,
+    Examples,
+    MaskedExamples,
+    PretrainingExamples,
+    RegressionExamples,
+    SquadExamples,
+)
 from bertprep.records.record_index import index_records
 from bertprep.records.record_set import RecordSet
 from bertprep.tasks.glue import TASKS
@@ -28,7 +35,7 @@ from trainer.model_config import ModelConfig
 from trainer.settings import EngineSettings, RunSettings
 from trainer.tasks import Task
 from trainer.tasks.classification import Classification
-from trainer.tasks.pretraining import PRETRAINING
+from trainer.tasks.pretraining import MASKED_LM, PRETRAINING
 from trainer.tasks.squad import Squad
 
 VOCABULARY = GOLDEN / "vocab.txt"
@@ -70,8 +77,9 @@ FINE_TUNING: dict[str, Task] = {
 
 def make_task_batch(task: Task, step: int, *, sequences: int = BATCH, seq: int = SEQ) -> Examples:
     """The same for any task: labels by chance."""
-    if task is PRETRAINING:
-        return make_batch(step, sequences=sequences, seq=seq)
+    if task in (PRETRAINING, MASKED_LM):
+        batch = make_batch(step, sequences=sequences, seq=seq)
+        return batch if task == PRETRAINING else MaskedExamples(*batch.arrays[:-1])
     rng = np.random.default_rng([SEED, step, 1])
     length = rng.integers(4, seq + 1, (sequences, 1))
     inputs: dict[str, Any] = {

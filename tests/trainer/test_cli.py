@@ -140,7 +140,7 @@ def test_a_mistake_is_found_before_a_framework_is_loaded(arguments: list[str], s
     assert ended.returncode == status
     assert [line.startswith(begins) for line in said] == [True]
     assert "trainer.engines" in imported
-    assert not {name.partition(".")[0] for name in imported} & {"tensorflow", "keras", "oneflow"}
+    assert not {name.partition(".")[0] for name in imported} & {"tensorflow", "keras", "oneflow", "jax"}
 
 
 class FakeTraining:
@@ -162,6 +162,7 @@ class FakeTraining:
         self.runs: list[RunSettings] = []
         monkeypatch.setattr(start, "open_engine", self._open)
         monkeypatch.setattr(start, "check_installed", lambda _: None)
+        monkeypatch.setattr("trainer.engines.installed_engines", lambda: ["tensorflow"])
         monkeypatch.setattr("trainer.engines._may_have_gpus", lambda: self.engine.has_accelerator or self.engine.devices > 1)
         monkeypatch.setitem(sys.modules, "trainer.loop", SimpleNamespace(train=self._train))  # type: ignore[arg-type]
 
@@ -208,7 +209,7 @@ def test_defaults_are_chosen_and_printed(
         "steps          3, which is 0.96 epochs",
         "learning rate  0.0001 after 0 steps of warmup",
         "optimizer      adam",
-        "engine         tensorflow",
+        "engine         tensorflow: the only one installed",
         "out            data/models/tiny_seq_128_adam_3_steps",
         "precision      float32",
         "devices        1 x Abacus",
@@ -339,7 +340,7 @@ def test_a_missing_framework_is_reported_before_anything_is_written(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)  # type: ignore[arg-type]  # an import of what is None fails
-    assert main(["--data", str(folder / "a"), "--out", str(tmp_path / "run")]) == 2
+    assert main(["--engine", "tensorflow", "--data", str(folder / "a"), "--out", str(tmp_path / "run")]) == 2
     assert capsys.readouterr().err.startswith(
         "trainer: error: --engine tensorflow: tensorflow is not installed here; pip install '.[tensorflow]' in a clone"
     )

@@ -28,6 +28,7 @@ TASKS: dict[str, Task] = {
     "regression": Classification(find_task("stsb")),
 }
 KINDS = list(TASKS)
+FRAMEWORKS = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("tensorflow", "jax")]
 
 
 def examples_of(kind: str, rows: Any = slice(None)) -> Examples:
@@ -55,10 +56,13 @@ def weights_of(kind: str) -> dict[str, Any]:
     return weights
 
 
-def build(kind: str, devices: int = 1, **settings: Any) -> Engine:
-    from trainer.engines.tensorflow.engine import TensorFlowEngine
+def build(framework: str, kind: str, devices: int = 1) -> Engine:
+    if framework == "tensorflow":
+        from trainer.engines.tensorflow.engine import TensorFlowEngine
 
-    engine: Any = TensorFlowEngine(EngineSettings(devices=devices, **settings), open_devices_once(devices))
+        engine: Any = TensorFlowEngine(EngineSettings(devices=devices), open_devices_once(devices))
+    else:
+        engine = open_engine(EngineSettings(engine=framework, devices=devices))
     engine.build(CONFIG.without_dropout(), OptimizerSettings(), seed=1, task=TASKS[kind])
     engine.restore(weights_of(kind))
     opened: Engine = engine
@@ -73,10 +77,10 @@ def test_the_variables_are_those_of_hugging_faces_class(kind: str) -> None:
     assert {name: shape[::-1] if name in kernels else shape for name, shape in ours.items()} == theirs
 
 
-@pytest.mark.tensorflow
+@pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_outputs_and_losses_of_20_steps_are_hugging_faces(kind: str) -> None:
-    engine, golden = build(kind), HEADS[kind]
+def test_outputs_and_losses_of_20_steps_are_hugging_faces(kind: str, framework: str) -> None:
+    engine, golden = build(framework, kind), HEADS[kind]
     outputs = engine.predict(examples_of(kind))
     assert outputs.keys() == golden["outputs"].keys()
     for name, value in golden["outputs"].items():
@@ -90,28 +94,33 @@ def test_outputs_and_losses_of_20_steps_are_hugging_faces(kind: str) -> None:
     np.testing.assert_allclose(losses, golden["losses"], rtol=2e-3, atol=2e-5)
 
 
-@pytest.mark.tensorflow
-@pytest.mark.parametrize("kind", KINDS)
-def test_devices_and_micro_batches_are_one(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("framework", "kind"),
+    [
+        *(pytest.param("tensorflow", kind, marks=pytest.mark.tensorflow) for kind in KINDS),
+        pytest.param("jax", "classification", marks=pytest.mark.jax),  # whose parts of a batch are the same for all heads
+    ],
+)
+def test_devices_and_micro_batches_are_one(framework: str, kind: str) -> None:
     """Four devices of a row each, and four micro-batches, train as one of four; all rows come back in order.
 
     Four, as in other tests, whose strategy it is.
     """
-    whole, cut, examples = build(kind), build(kind, 4), examples_of(kind, [0, 1, 2, 0])
+    whole, cut, examples = build(framework, kind), build(framework, kind, 4), examples_of(kind, [0, 1, 2, 0])
     for name, rows in whole.predict(examples).items():
         np.testing.assert_allclose(cut.predict(examples)[name], rows, rtol=0, atol=1e-5)
     of = [
         [engine.train(examples, step=step, learning_rate=0.005, accumulation=parts, stop=False)() for step in range(4)]
-        for engine, parts in ((whole, 1), (build(kind), 4), (cut, 1))
+        for engine, parts in ((whole, 1), (build(framework, kind), 4), (cut, 1))
     ]
     for results in of[1:]:
         assert [one.sums.loss for one in results] == pytest.approx([one.sums.loss for one in of[0]], rel=1e-4)
         assert [one.sums.metrics() for one in results[:1]] == [pytest.approx(of[0][0].sums.metrics(), rel=1e-4)]
 
 
-@pytest.mark.tensorflow
-def test_what_fills_up_a_batch_counts_for_nothing() -> None:
-    engine, examples = build("classification"), examples_of("classification")
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_what_fills_up_a_batch_counts_for_nothing(framework: str) -> None:
+    engine, examples = build(framework, "classification"), examples_of("classification")
     examples.is_real_example[2] = 0  # type: ignore[attr-defined]
     found = engine.evaluate(examples, np.ones(3, np.float32))
     expected = engine.evaluate(examples_of("classification"), np.array([1, 1, 0], np.float32))
@@ -119,9 +128,9 @@ def test_what_fills_up_a_batch_counts_for_nothing() -> None:
     assert found.sequences == 2
 
 
-@pytest.mark.tensorflow
-def test_windows_without_answers_are_predicted() -> None:
-    engine, examples = build("squad"), examples_of("squad")
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_windows_without_answers_are_predicted(framework: str) -> None:
+    engine, examples = build(framework, "squad"), examples_of("squad")
     unlabelled = SquadEvalExamples(*examples.arrays[:4])
     for name, rows in engine.predict(unlabelled).items():
         np.testing.assert_array_equal(rows, engine.predict(examples)[name])
@@ -129,7 +138,7 @@ def test_windows_without_answers_are_predicted() -> None:
 
 @pytest.mark.tensorflow
 def test_compiled_heads_say_the_same() -> None:
-    compiled = open_engine(EngineSettings(xla="on"))
+    compiled = open_engine(EngineSettings(engine="tensorflow", xla="on"))
     for kind in KINDS:
         compiled.build(CONFIG.without_dropout(), OptimizerSettings(), seed=1, task=TASKS[kind])
         compiled.restore(weights_of(kind))

@@ -1,6 +1,7 @@
 """Adam and LAMB make the originals' updates: every variable, moment and norm of every step."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,58 +9,93 @@ import pytest
 from bertprep.errors import UsageError
 from tests.golden import GOLDEN
 from tests.trainer.golden_updates import AFTER, BEFORE, read_trace
+from trainer.engines import Slots
 from trainer.settings import OptimizerSettings, is_decayed
 
-pytestmark = pytest.mark.tensorflow
+ENGINES = [
+    pytest.param(name, marks=getattr(pytest.mark, name.partition("-")[0])) for name in ("tensorflow", "tensorflow-xla", "jax")
+]
+
+
+class Updates:
+    """Variables, and updates of them by an engine's optimizer."""
+
+    def __init__(self, engine: str, variables: dict[str, Any], settings: OptimizerSettings) -> None:
+        self.settings = settings
+        if engine == "jax":
+            from trainer.engines.jax.optimizers import update_variables
+
+            self._update: Any = update_variables
+            self._variables: Any = variables
+            self._slots: Any = {name: Slots(np.zeros_like(value), np.zeros_like(value)) for name, value in variables.items()}
+            self.make = self._make_with_jax
+        else:
+            import tensorflow as tf
+
+            from trainer.engines.tensorflow.optimizers import make_slots, update_variables
+
+            self._variables = {name: tf.Variable(value) for name, value in variables.items()}
+            self._slots = make_slots(self._variables)
+            self._update = tf.function(self._update_tensorflows, jit_compile=engine.endswith("xla"), autograph=False)
+            self._update_variables = update_variables
+            self.make = self._make_with_tensorflow
+
+    def _make_with_jax(self, gradients: dict[str, Any], learning_rate: float, number: int) -> float:
+        import jax
+
+        self._variables, self._slots, norm = jax.jit(self._update, static_argnames="settings")(
+            self._variables, gradients, self._slots, learning_rate=learning_rate, update=number, settings=self.settings
+        )
+        return float(norm)
+
+    def _update_tensorflows(self, gradients: Any, rate: Any, number: Any) -> Any:
+        return self._update_variables(
+            self._variables, gradients, self._slots, learning_rate=rate, update=number, settings=self.settings
+        )
+
+    def _make_with_tensorflow(self, gradients: dict[str, Any], learning_rate: float, number: int) -> float:
+        import tensorflow as tf
+
+        tensors = {name: tf.constant(value) for name, value in gradients.items()}
+        return float(self._update(tensors, tf.constant(learning_rate, tf.float32), tf.constant(number)))
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        return {name: np.array(value) for name, value in self._variables.items()}
+
+    def slots(self, which: str) -> dict[str, Any]:
+        return {name: np.array(getattr(slots, which)) for name, slots in self._slots.items()}
 
 
 @pytest.mark.parametrize("name", AFTER + BEFORE)
-@pytest.mark.parametrize("compiled", [False, True], ids=["plain", "xla"])
-def test_every_update_of_the_originals(name: str, compiled: bool) -> None:
-    import tensorflow as tf
-
-    from trainer.engines.tensorflow.optimizers import make_slots, update_variables
-
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_update_of_the_originals(name: str, engine: str) -> None:
     trace = read_trace(name)
-    variables = {name: tf.Variable(value) for name, value in trace.initial.items()}
-    slots = make_slots(variables)
-    settings = OptimizerSettings(name=trace.optimizer)
-
-    @tf.function(jit_compile=compiled)
-    def step(gradients, rate, update):  # type: ignore[no-untyped-def]
-        return update_variables(variables, gradients, slots, learning_rate=rate, update=update, settings=settings)
-
+    updates = Updates(engine, trace.initial, OptimizerSettings(name=trace.optimizer))
     for number, (gradients, expected) in enumerate(zip(trace.gradients, trace.steps, strict=True), 1):
         rate = trace.schedule.learning_rate(number + trace.rate_offset)
-        norm = step(
-            {each: tf.constant(value) for each, value in gradients.items()}, tf.constant(rate, tf.float32), tf.constant(number)
-        )
-        assert float(norm) == pytest.approx(expected["global_norm"], rel=1e-6)
+        norm = updates.make(gradients, rate, number)
+        assert norm == pytest.approx(expected["global_norm"], rel=1e-6)
         for each, value in trace.arrays(expected["variables"]).items():
-            np.testing.assert_allclose(variables[each].numpy(), value, rtol=0, atol=1e-6)
+            np.testing.assert_allclose(updates.variables[each], value, rtol=0, atol=1e-6)
         for slot in ("m", "v") if "adam_m" in expected else ():
             for each, value in trace.arrays(expected[f"adam_{slot}"]).items():
-                np.testing.assert_allclose(getattr(slots[each], slot).numpy(), value, rtol=1e-5, atol=1e-9)
+                np.testing.assert_allclose(updates.slots(slot)[each], value, rtol=1e-5, atol=1e-9)
 
 
-def test_bias_correction_is_that_of_adamw() -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_bias_correction_is_that_of_adamw(engine: str) -> None:
     """One weight of 2, gradients 0.5 and -0.25, by hand: the first step is as long as the rate, whatever the gradient."""
-    import tensorflow as tf
-
-    from trainer.engines.tensorflow.optimizers import make_slots, update_variables
-
-    weight = tf.Variable([2.0])
-    slots = make_slots({"kernel": weight})
     settings = OptimizerSettings(bias_correction=True, weight_decay=0.1)
+    updates = Updates(engine, {"kernel": np.array([2.0], np.float32)}, settings)
     for number, gradient in enumerate([0.5, -0.25], 1):
-        gradients = {"kernel": tf.constant([gradient])}
-        update_variables({"kernel": weight}, gradients, slots, learning_rate=0.01, update=number, settings=settings)
+        updates.make({"kernel": np.array([gradient], np.float32)}, 0.01, number)
         if number == 1:
-            assert weight.numpy()[0] == pytest.approx(2 - 0.01 * (1 + 0.1 * 2), abs=1e-6)
+            assert updates.variables["kernel"][0] == pytest.approx(2 - 0.01 * (1 + 0.1 * 2), abs=1e-6)
     first = 2 - 0.01 * (1 + 0.1 * 2)
     m = (0.9 * 0.1 * 0.5 - 0.1 * 0.25) / (1 - 0.9**2)
     v = (0.999 * 0.001 * 0.25 + 0.001 * 0.0625) / (1 - 0.999**2)
-    assert weight.numpy()[0] == pytest.approx(first - 0.01 * (m / v**0.5 + 0.1 * first), abs=1e-6)
+    assert updates.variables["kernel"][0] == pytest.approx(first - 0.01 * (m / v**0.5 + 0.1 * first), abs=1e-6)
 
 
 def test_what_is_decayed() -> None:
@@ -68,19 +104,12 @@ def test_what_is_decayed() -> None:
     assert [name for name in decayed + spared if is_decayed(name)] == decayed
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("bad", [float("inf"), float("nan")])
-def test_a_gradient_that_is_not_finite_shows_in_the_norm(bad: float) -> None:
-    import tensorflow as tf
-
-    from trainer.engines.tensorflow.optimizers import make_slots, update_variables
-
-    weight = tf.Variable(tf.ones(2))
-    variables, gradients = {"kernel": weight}, {"kernel": tf.constant([bad, 1.0])}
-    norm = update_variables(
-        variables, gradients, make_slots(variables), learning_rate=0.01, update=1, settings=OptimizerSettings()
-    )
-    assert not np.isfinite(float(norm))
-    assert np.isnan(weight.numpy()).all()  # and so does the variable, for a caller that did not look
+def test_a_gradient_that_is_not_finite_shows_in_the_norm(bad: float, engine: str) -> None:
+    updates = Updates(engine, {"kernel": np.ones(2, np.float32)}, OptimizerSettings())
+    assert not np.isfinite(updates.make({"kernel": np.array([bad, 1.0], np.float32)}, 0.01, 1))
+    assert np.isnan(updates.variables["kernel"]).all()  # and so does the variable, for a caller that did not look
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,20 @@ from trainer.settings import RunSettings
 from trainer.weights import initial_values
 
 MODEL = ModelConfig(vocab_size=10, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4)
-COMMAND = ["--data", "a", "--model", "model.json", "--out", "out", "--steps", "10", "--warmup-steps", "4"]
+COMMAND = [
+    "--engine",
+    "tensorflow",
+    "--data",
+    "a",
+    "--model",
+    "model.json",
+    "--out",
+    "out",
+    "--steps",
+    "10",
+    "--warmup-steps",
+    "4",
+]
 
 
 class Loaded(Exception):  # noqa: N818 - no error

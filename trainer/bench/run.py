@@ -7,6 +7,7 @@ training, each step is queued on an accelerator before the previous one is await
 from __future__ import annotations
 
 import argparse
+import resource
 import shlex
 import statistics
 import subprocess
@@ -31,12 +32,14 @@ from bertprep.records import Examples, PretrainingExamples
 from bertprep.records.record_set import RecordSet
 from bertprep.terminal import tell
 from trainer.batches import GlobalBatch, TrainingBatches
+from trainer.bench.peaks import peak_of
 from trainer.bench.table import TABLE, Row, keep_row, read_rows, to_markdown
 from trainer.data import check_fits_model, name_data
-from trainer.engines import Engine, check_engine, check_installed, open_engine, steps_ahead
+from trainer.engines import Engine, check_engine, check_installed, choose_engine, open_engine, steps_ahead
 from trainer.engines.execution import this_cpu
 from trainer.model_config import ModelConfig
 from trainer.settings import OPTIMIZERS, EngineSettings, OptimizerSettings, check_folder
+from trainer.start import describe_engine
 from trainer.tasks import Task
 from trainer.tasks.pretraining import PRETRAINING, pretraining_on
 
@@ -67,6 +70,7 @@ class BenchSettings:
     )
     accumulation: int = option(1, "micro-batches per step", name="--accumulate", least=1)
     optimizer: str = option("adam", "optimizer", choices=OPTIMIZERS)
+    attention_dropout: float | None = option(None, "as in pretrain", metavar="FLOAT", least=0, below=1)
     steps: int = option(100, "steps that are timed", least=1)
     skip: int = option(20, "steps skipped before these", least=0)
     repeats: int = option(3, "repeats, for the median", least=1)
@@ -85,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(namespace: argparse.Namespace) -> int:
     """Measure, store the row and print it; returns the exit status."""
-    engine_settings = read_options(EngineSettings, namespace)
+    engine_settings = choose_engine(read_options(EngineSettings, namespace))
     settings, model, task = resolve(read_options(BenchSettings, namespace))
     check_engine(engine_settings, model, task)
     check_installed(engine_settings)
@@ -93,6 +97,8 @@ def run(namespace: argparse.Namespace) -> int:
     if isinstance(batch_size, str):
         batch_size = find_largest(lambda size: fits(settings, engine_settings, size))
         say(f"the largest batch that fits: {batch_size:,} sequences of a device")
+    if engine_settings.why_engine:
+        say(f"engine {describe_engine(engine_settings)}")
     engine = open_engine(engine_settings)
     row = measure(engine, engine_settings, replace(settings, batch_size=batch_size), model, task)
     if engine.is_first:
@@ -104,12 +110,13 @@ def run(namespace: argparse.Namespace) -> int:
 
 def resolve(settings: BenchSettings) -> tuple[BenchSettings, ModelConfig, Task]:
     """The settings with the lengths of the given records, the model and its task; raises if they are inconsistent."""
+    dropout = {} if settings.attention_dropout is None else {"attention_probs_dropout_prob": settings.attention_dropout}
     if settings.data:
         data = name_data(settings.data)
         model = ModelConfig.load(settings.model, **({"vocab_size": data.vocabulary_size} if data.vocabulary_size else {}))
         check_fits_model(data, model, settings.model)
-        return replace(settings, seq=data.seq, pred=data.pred), model, pretraining_on(data.kind)
-    model = ModelConfig.load(settings.model)
+        return replace(settings, seq=data.seq, pred=data.pred), replace(model, **dropout), pretraining_on(data.kind)
+    model = replace(ModelConfig.load(settings.model), **dropout)
     if settings.seq > model.max_position_embeddings or settings.pred > settings.seq:
         raise UsageError(
             f"--seq {settings.seq} --pred {settings.pred}: the model has {model.max_position_embeddings} positions, and a "
@@ -190,6 +197,8 @@ def measure(
                 say(f"repeat {repeat + 1} of {settings.repeats}: {global_batch / seconds[-1]:,.1f} sequences/s")
     throughputs = [global_batch / each for each in seconds]
     throughput = statistics.median(throughputs)
+    flops = throughput * task.flops(model, seq=settings.seq, pred=settings.pred)  # the model's, a second
+    peak = peak_of(engine.device_name)
     return {
         "engine": engine_settings.engine,
         "device": engine.device_name,  # all of them, readable
@@ -213,13 +222,20 @@ def measure(
         "sequences_per_second": throughput,  # the median of the repeats, like the others
         "sequences_per_second_of_repeats": throughputs,
         "tokens_per_second": throughput * settings.seq,
-        "flops_per_second": throughput * task.flops(model, seq=settings.seq, pred=settings.pred),  # the model's
+        "flops_per_second": flops,
+        "mfu": flops / (peak * engine.devices) if peak else None,  # of the devices' dense bf16, in any precision
+        "peak_memory_bytes": engine.peak_memory() if engine.has_accelerator else _peak_resident_bytes(),
         "milliseconds_per_step": 1000 * statistics.median(seconds),
         "cpu_seconds_per_step": statistics.median(cpu_seconds),  # of this process only
         "date": str(date.today()),
         "versions": dict(engine.versions),
         "command": shlex.join(["python", "-m", "trainer", *bench_arguments(settings, engine_settings)]),
     }
+
+
+def _peak_resident_bytes() -> int:
+    """The most memory that this process had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _describe_execution(settings: EngineSettings) -> str:

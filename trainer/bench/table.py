@@ -70,6 +70,8 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
     "from - to": lambda row: " - ".join(f"{of(row['sequences_per_second_of_repeats']):,.1f}" for of in (min, max)),
     "tokens/s": lambda row: f"{row['tokens_per_second']:,.0f}",
     "model TFLOP/s": lambda row: f"{row['flops_per_second'] / 1e12:,.3f}",
+    "MFU": lambda row: f"{row['mfu']:.1%}" if row.get("mfu") is not None else "-",  # older rows have none
+    "peak memory": lambda row: f"{row['peak_memory_bytes'] / 2**30:,.2f} GiB" if row.get("peak_memory_bytes") else "-",
     "ms a step": lambda row: f"{row['milliseconds_per_step']:,.1f}",
     "CPU s a step": lambda row: f"{row['cpu_seconds_per_step']:,.3f}",
 }

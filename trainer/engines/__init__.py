@@ -15,9 +15,9 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -29,7 +29,7 @@ from bertprep.records import Examples
 from trainer.engines.execution import Execution
 from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
-from trainer.settings import ENGINES, EngineSettings, OptimizerSettings
+from trainer.settings import AUTO, ENGINES, EngineSettings, OptimizerSettings
 from trainer.tasks import Sums, Task
 from trainer.tasks.pretraining import PRETRAINING
 
@@ -99,6 +99,9 @@ class Engine(Protocol):
     def gather(self, number: int) -> list[int]:
         """This number of every rank."""
 
+    def peak_memory(self) -> int | None:
+        """The most bytes of an accelerator's memory that were in use at once so far; None where that is not known."""
+
 
 def steps_ahead(engine: Engine) -> int:
     """How many steps are begun before the one before them is waited for: an accelerator should have its next one at hand."""
@@ -107,8 +110,49 @@ def steps_ahead(engine: Engine) -> int:
 
 _ADVICE = {
     "tensorflow": "pip install '.[tensorflow]' in a clone, or '.[cuda]' for GPUs, as docs/training.md says",
+    "jax": "pip install '.[jax]' in a clone, or '.[jax-cuda]' for GPUs, as docs/training.md says",
     "oneflow": "pip install '.[oneflow]' in a clone, in an environment of Python 3.10, as docs/oneflow.md says",
 }
+
+
+def choose_engine(settings: EngineSettings) -> EngineSettings:
+    """The settings with the name of an engine, and why it is that one; nothing is loaded for it."""
+    if settings.engine != AUTO:
+        return settings
+    installed = installed_engines()
+    name, why = suitable_engine(installed, _accelerator_of_jax() if "jax" in installed else "")
+    return replace(settings, engine=name, why_engine=why)
+
+
+def installed_engines() -> list[str]:
+    """The engines whose framework is there."""
+    return [name for name in ENGINES if importlib.util.find_spec(name)]
+
+
+def suitable_engine(installed: Sequence[str], accelerator: str) -> tuple[str, str]:
+    """Which of the installed engines suits a machine on which JAX would compute on a "GPU", a "TPU" or neither, and why.
+
+    >>> suitable_engine(["tensorflow", "jax"], "GPU")
+    ('jax', 'there is a GPU (--engine tensorflow takes the other)')
+    """
+    if len(installed) < 2:
+        return (installed or ENGINES)[0], "the only one installed" * len(installed)
+    name = "jax" if accelerator else installed[0]
+    others = " or ".join(other for other in installed if other != name)
+    why = f"there is a {accelerator}" if accelerator else "there is no GPU or TPU that JAX could use"
+    return name, f"{why} (--engine {others} takes the other)"
+
+
+def _accelerator_of_jax() -> str:
+    """What JAX would compute on here, as its packages and the system's device files say; "" for a CPU."""
+    if importlib.util.find_spec("libtpu") and any(_tpu_files()):
+        return "TPU"
+    has_plugin = any(importlib.util.find_spec(f"jax_{platform}_plugin") for platform in ("cuda12", "cuda13", "rocm7", "rocm6"))
+    return "GPU" if has_plugin and _may_have_gpus() else ""
+
+
+def _tpu_files() -> Iterator[Path]:
+    return (file for pattern in ("accel[0-9]*", "vfio/[0-9]*") for file in Path("/dev").glob(pattern))
 
 
 def _import(engine: str, module: str = "") -> Any:
@@ -149,12 +193,13 @@ def _may_have_gpus() -> bool:
     """False where a framework certainly finds none: Linux has no device file of a driver, or all of them are hidden."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
-    drivers = [*Path("/dev").glob("nvidia[0-9]*"), Path("/dev/nvidiactl"), Path("/dev/dxg"), Path("/dev/kfd")]
+    drivers = [*Path("/dev").glob("nvidia[0-9]*"), Path("/dev/nvidiactl"), Path("/dev/dxg"), Path("/dev/kfd"), *_tpu_files()]
     return sys.platform != "linux" or any(driver.exists() for driver in drivers)
 
 
 def open_engine(settings: EngineSettings) -> Engine:
     """The engine of that name on the devices that are there; its framework is loaded here and not before."""
+    settings = choose_engine(settings)
     try:
         with quiet(), _lean_import():
             module = _import(settings.engine, ".engine")

@@ -69,7 +69,7 @@ def _choose_precision(settings: EngineSettings, processor: Processor) -> tuple[s
     if settings.amp != "auto":
         return settings.amp, "" if processor.is_gpu else _advice(settings.amp, processor)
     if not processor.is_gpu:
-        return "off", _advice("off", processor) if settings.engine == "tensorflow" else ""
+        return "off", "" if settings.engine == "oneflow" else _advice("off", processor)
     if settings.engine == "oneflow":
         return "off", "half precision of OneFlow was never tried on a GPU; --amp fp16 asks for it"
     if processor.capability is None:
@@ -92,6 +92,8 @@ def _advice(precision: str, cpu: Processor) -> str:
 
 
 def _choose_xla(settings: EngineSettings, processor: Processor, fault: str) -> tuple[bool, str]:
+    if settings.engine == "jax":
+        return True, ""
     if settings.xla != "auto":
         is_slow = settings.xla == "on" and not processor.is_gpu
         return settings.xla == "on", "slower than without, on a CPU" if is_slow else ""
@@ -104,12 +106,16 @@ def _choose_xla(settings: EngineSettings, processor: Processor, fault: str) -> t
 
 def this_cpu() -> Processor:
     """The processor that this process runs on: its name, where the system knows it, and its features."""
-    from llvmlite import binding as llvm
-
+    try:
+        from llvmlite import binding as llvm
+    except ImportError:  # as where only a framework is installed, for scripts/benchmark_gpu
+        known: dict[str, bool] = {}
+    else:
+        known = llvm.get_host_cpu_features()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    features = frozenset(name for name, has_it in llvm.get_host_cpu_features().items() if has_it)
+    features = frozenset(name for name, has_it in known.items() if has_it)
     return Processor(next(names, "a processor without a name"), features=features)

@@ -42,6 +42,9 @@ class CountingEngine:
     def build(self, *_: Any, **__: Any) -> None:
         self.now += 100
 
+    def peak_memory(self) -> int:
+        return 3 << 30
+
     def train(
         self, examples: Any, *, step: int, learning_rate: float, accumulation: int, stop: bool
     ) -> Callable[[], StepResult]:

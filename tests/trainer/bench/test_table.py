@@ -32,6 +32,8 @@ ROW: Row = {
     "sequences_per_second_of_repeats": [4382.04, 4300.0, 4400.5],
     "tokens_per_second": 560_901.1,
     "flops_per_second": 306.3e12,
+    "mfu": 0.245,
+    "peak_memory_bytes": 143 << 29,
     "milliseconds_per_step": 584.2,
     "cpu_seconds_per_step": 1.25,
     "date": "2026-01-31",
@@ -43,10 +45,10 @@ ROW: Row = {
 def test_the_table_as_a_person_reads_it() -> None:
     assert to_markdown([ROW]).splitlines() == [
         "|  | engine | devices | model | optimizer | precision | XLA | batch | accumulated | seq | sequences/s | from - to "
-        "| tokens/s | model TFLOP/s | ms a step | CPU s a step |",
-        "| " + " | ".join(["---"] * 16) + " |",
+        "| tokens/s | model TFLOP/s | MFU | peak memory | ms a step | CPU s a step |",
+        "| " + " | ".join(["---"] * 18) + " |",
         "| 1 | tensorflow | 8 x A GPU | base | lamb | fp16 | on | 160 | 2 | 128 | 4,382.0 | 4,300.0 - 4,400.5 | 560,901 "
-        "| 306.300 | 584.2 | 1.250 |",
+        "| 306.300 | 24.5% | 71.50 GiB | 584.2 | 1.250 |",
         "",
         "1. `python -m trainer bench --xla`: 2026-01-31, A CPU; tensorflow 2.21.0, python 3.12.1; median of 3 times 100 steps, "
         "20 skipped before each; batches synthetic",

@@ -1,4 +1,4 @@
-"""SQuAD, classification and regression train on every engine as TensorFlow did when the golden losses were written."""
+"""SQuAD, classification, regression and masked LM alone train on every engine as TensorFlow did for the golden losses."""
 
 import json
 from pathlib import Path
@@ -6,15 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.trainer.engines.task_losses import PATH, assert_a_resumed_run_ends_with_the_same_bytes, fine_tune
-from tests.trainer.small_runs import FINE_TUNING
-from trainer.settings import ENGINES
+from tests.trainer.engines.task_losses import PATH, TASKS, assert_a_resumed_run_ends_with_the_same_bytes, fine_tune
+from tests.trainer.small_runs import MODEL, SEED, make_task_batch
+from trainer.engines import Engine, open_engine
+from trainer.settings import ENGINES, EngineSettings, OptimizerSettings
+from trainer.tasks.pretraining import MASKED_LM, PRETRAINING
 
 on_each_engine = pytest.mark.parametrize("engine", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ENGINES])
 
 
 @on_each_engine
-@pytest.mark.parametrize("task", FINE_TUNING)
+@pytest.mark.parametrize("task", TASKS)
 def test_losses_and_outputs_are_those_of_tensorflow(task: str, engine: str) -> None:
     expected, found = json.loads(PATH.read_bytes())[task], fine_tune(engine, task)
     assert np.ptp(expected["losses"]) > 0.05  # so that equal ones say something
@@ -22,6 +24,25 @@ def test_losses_and_outputs_are_those_of_tensorflow(task: str, engine: str) -> N
     assert found["outputs"].keys() == expected["outputs"].keys()
     for name, rows in found["outputs"].items():
         np.testing.assert_allclose(rows, expected["outputs"][name], rtol=0, atol=1e-5)
+
+
+@on_each_engine
+def test_without_pairs_the_masked_lm_loss_is_that_of_the_same_model_with_them(engine: str) -> None:
+    """As a head that is not there changes nothing of the other."""
+    opened: Engine = open_engine(EngineSettings(engine=engine))
+    sums = {}
+    for task in (PRETRAINING, MASKED_LM):
+        opened.build(MODEL, OptimizerSettings(), seed=SEED, task=task)
+        if task == PRETRAINING:
+            state = opened.state()
+        opened.restore({name: value for name, value in state.items() if name in task.variable_shapes(MODEL)})
+        batch = make_task_batch(task, 1)
+        sums[task] = opened.evaluate(batch, np.ones(len(batch), np.float32))
+    with_pairs, without = sums[PRETRAINING].metrics(), sums[MASKED_LM].metrics()
+    assert list(without) == ["loss", "masked_lm_loss", "masked_lm_accuracy"]
+    assert without["loss"] == without["masked_lm_loss"] == pytest.approx(with_pairs["masked_lm_loss"], abs=1e-6)
+    assert without["masked_lm_accuracy"] == with_pairs["masked_lm_accuracy"]
+    assert with_pairs["loss"] - with_pairs["masked_lm_loss"] == pytest.approx(with_pairs["next_sentence_loss"], abs=1e-6)
 
 
 @on_each_engine

@@ -151,6 +151,9 @@ class OneFlowEngine(Engine):
     def gather(self, number: int) -> list[int]:
         return self._local.gather(number)
 
+    def peak_memory(self) -> None:
+        return None  # which OneFlow does not tell
+
     def _kept(self) -> dict[str, Tensor]:
         """This process's variables and their moments, by the names that they have in a checkpoint."""
         named = dict(self._placed.own)

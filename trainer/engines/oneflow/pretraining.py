@@ -40,7 +40,8 @@ def loss(sums: Sequence[Tensor], loss_weights: Sequence[Tensor]) -> Tensor:
 def to_sums(sums: Sequence[float], totals: Sequence[float]) -> PretrainingSums | MaskedLmSums:
     weight, sequences = totals
     if len(sums) == _MASKED_LM_SUMS:
-        return MaskedLmSums(*sums, weight, sequences)
+        masked_lm_loss, masked_lm_correct = sums
+        return MaskedLmSums(masked_lm_loss, masked_lm_correct, weight, sequences)
     masked_lm_loss, masked_lm_correct, next_sentence_loss, next_sentence_correct = sums
     return PretrainingSums(masked_lm_loss, masked_lm_correct, weight, next_sentence_loss, next_sentence_correct, sequences)
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bertprep.errors import BertprepError, UsageError
 from trainer.engines.execution import Execution, Processor, choose_execution, this_cpu
-from trainer.engines.tensorflow import find_process
+from trainer.engines.hosts import find_process
 from trainer.settings import EngineSettings
 
 
@@ -74,7 +74,8 @@ def _join(settings: EngineSettings) -> tuple[int, int]:
     if settings.hosts:
         cluster = {"cluster": {"worker": list(settings.hosts)}, "task": {"type": "worker", "index": settings.host_rank}}
         os.environ["TF_CONFIG"] = json.dumps(cluster)
-    return find_process(settings)
+    rank, hosts = find_process(settings)
+    return rank, max(1, len(hosts))
 
 
 def _communication(*, has_gpus: bool) -> Any:

@@ -123,6 +123,9 @@ class TensorFlowEngine(Engine):
         with self._explained():
             return [round(value) for value in run().numpy().tolist()]
 
+    def peak_memory(self) -> int | None:
+        return int(tf.config.experimental.get_memory_info("GPU:0")["peak"]) if self.has_accelerator else None
+
     @contextmanager
     def _explained(self) -> Iterator[None]:
         """The two failures of a machine that a user meets, in a line each."""

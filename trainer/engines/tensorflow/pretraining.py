@@ -61,7 +61,7 @@ def sums(encoder: Encoder, batch: Batch, row_weights: Tensor | None = None) -> P
         "masked_lm_correct_sum": tf.reduce_sum(hits(tokens, said.masked_lm) * weights),
         "masked_lm_weight_sum": tf.reduce_sum(weights),
     }
-    if LABELS not in batch:
+    if said.next_sentence is None:
         return MaskedLmSums(**masked_lm, sequences=tf.reduce_sum(rows))
     labels = batch[LABELS]
     return PretrainingSums(
@@ -76,4 +76,6 @@ def loss(of_part: PretrainingSums | MaskedLmSums, totals: list[Tensor]) -> Tenso
     """What a micro-batch adds to the loss of a global batch of these totals."""
     weight, sequences = totals
     masked_lm_loss = of_part.masked_lm_loss_sum / tf.maximum(weight, 1e-5)  # 0 for a batch without a masked token
-    return masked_lm_loss + (of_part.next_sentence_loss_sum / sequences if isinstance(of_part, PretrainingSums) else 0.0)
+    if isinstance(of_part, MaskedLmSums):
+        return masked_lm_loss
+    return masked_lm_loss + of_part.next_sentence_loss_sum / sequences

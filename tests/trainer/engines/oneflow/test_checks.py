@@ -68,7 +68,6 @@ def test_settings_that_no_engine_has(settings: dict[str, Any], message: str) -> 
     [
         ({"stages": 2}, "--stages 2"),
         ({"eager": True}, "--eager"),
-        ({"checkpoint_activations": True}, "--checkpoint-activations"),
     ],
 )
 def test_what_only_oneflow_has_is_refused_with_tensorflow(settings: dict[str, Any], option: str) -> None:

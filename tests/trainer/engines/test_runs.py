@@ -9,11 +9,43 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.trainer.small_runs import SEQ, command, finish, free_ports, losses, start, train_here, training_log, wait_for
+import bertprep
+from tests.golden import GOLDEN
+from tests.trainer.small_runs import (
+    PRED,
+    SEQ,
+    VOCABULARY,
+    command,
+    finish,
+    free_ports,
+    losses,
+    start,
+    train_here,
+    training_log,
+    wait_for,
+)
 from trainer.checkpoint import find_checkpoints, read
 
-pytestmark = pytest.mark.tensorflow
 STOPPED = 3
+LOSSES = json.loads((GOLDEN / "losses_tiny.json").read_bytes())
+on_each_engine = pytest.mark.parametrize(
+    "engine", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("tensorflow", "jax")]
+)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "lamb"])
+@pytest.mark.parametrize(
+    ("engine", "tolerance"),
+    [pytest.param("jax", 1e-5, marks=pytest.mark.jax), pytest.param("oneflow", 1e-4, marks=pytest.mark.oneflow)],
+)
+def test_the_losses_are_tensorflows(engine: str, tolerance: float, optimizer: str, workdir: Path, tmp_path: Path) -> None:
+    """Of the same weights and records, as scripts/make_loss_golden has trained on them."""
+    golden = LOSSES[optimizer]
+    options = ["--no-dropout", "--steps", str(len(golden["losses"])), "--optimizer", optimizer, "--lr", str(golden["lr"])]
+    found = losses(train_here(workdir, tmp_path, "--engine", engine, *options))
+    assert len(found) == 20
+    np.testing.assert_allclose(found, golden["losses"], rtol=0, atol=tolerance)
+    assert min(found) < found[0] - 0.05
 
 
 def start_two(workdir: Path, out: Path, *options: str) -> "list[subprocess.Popen[str]]":
@@ -22,10 +54,11 @@ def start_two(workdir: Path, out: Path, *options: str) -> "list[subprocess.Popen
     return [start(command(workdir, out, *options, "--hosts", hosts, "--host-rank", str(rank))) for rank in range(2)]
 
 
-def test_two_processes_are_as_one(workdir: Path, tmp_path: Path) -> None:
+@on_each_engine
+def test_two_processes_are_as_one(engine: str, workdir: Path, tmp_path: Path) -> None:
     """As are two micro-batches, which both have in common with both processes' four."""
-    one = train_here(workdir, tmp_path / "one", "--no-dropout")
-    finish(*start_two(workdir, tmp_path / "two", "--no-dropout", "--batch-size", "4", "--accumulate", "2"))
+    one = train_here(workdir, tmp_path / "one", "--engine", engine, "--no-dropout")
+    finish(*start_two(workdir, tmp_path / "two", "--engine", engine, "--no-dropout", "--batch-size", "4", "--accumulate", "2"))
     two = training_log(tmp_path / "two")
     np.testing.assert_allclose(losses(two), losses(one), rtol=0, atol=1e-5)
     assert losses(one)[-1] < losses(one)[0] - 0.01
@@ -35,8 +68,20 @@ def test_two_processes_are_as_one(workdir: Path, tmp_path: Path) -> None:
     assert evaluated[1]["sequences"] == evaluated[0]["sequences"]
 
 
-def test_the_death_of_a_process_is_a_line_in_the_other(workdir: Path, tmp_path: Path) -> None:
-    runs = start_two(workdir, tmp_path / "out", "--steps", "100000")
+@pytest.mark.tensorflow
+def test_token_shards_train_as_the_records_made_of_them(workdir: Path, tmp_path: Path) -> None:
+    """With dropout, to the bit; what else such runs do is in tests/trainer/test_live_runs.py."""
+    bertprep.tokenize(workdir=workdir, corpus="golden", vocab=VOCABULARY, workers=1)
+    shuffled = ["--steps", "6", "--shuffle-shards", "1"]
+    records = train_here(workdir, tmp_path / "records", "--shuffle", "shards", *shuffled)
+    live = train_here(workdir, tmp_path / "tokens", "--format", "tokens", "--pred", str(PRED), *shuffled)
+    assert losses(live) == losses(records)
+    assert [entry["gradient_norm"] for entry in live] == [entry["gradient_norm"] for entry in records]
+
+
+@on_each_engine
+def test_the_death_of_a_process_is_a_line_in_the_other(engine: str, workdir: Path, tmp_path: Path) -> None:
+    runs = start_two(workdir, tmp_path / "out", "--engine", engine, "--steps", "100000")
     log = tmp_path / "out" / "log.jsonl"
     wait_for(lambda: log.exists() and len(log.read_bytes().splitlines()) > 3, runs[0])
     os.killpg(runs[1].pid, signal.SIGKILL)
@@ -45,10 +90,11 @@ def test_the_death_of_a_process_is_a_line_in_the_other(workdir: Path, tmp_path: 
     assert "trainer: error: process 0 of 2: another one is gone" in said.splitlines()[-1]
 
 
-def test_a_run_that_is_stopped_and_killed_ends_with_the_same_bytes(workdir: Path, tmp_path: Path) -> None:
+@on_each_engine
+def test_a_run_that_is_stopped_and_killed_ends_with_the_same_bytes(engine: str, workdir: Path, tmp_path: Path) -> None:
     """With dropout, fp16, accumulation and two phases."""
     phases = ["--phases", f"{SEQ}:12,{2 * SEQ}:8", "--batch-size", "8,4", "--warmup-steps", "2,1", "--lr", "0.01,0.005"]
-    hard = [*phases, "--accumulate", "2", "--amp", "fp16", "--save-every", "4", "--optimizer", "lamb"]
+    hard = [*phases, "--engine", engine, "--accumulate", "2", "--amp", "fp16", "--save-every", "4", "--optimizer", "lamb"]
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
 
     def start_hard(out: Path) -> "subprocess.Popen[str]":

@@ -1,0 +1,106 @@
+"""The model computes what Hugging Face's does, in parts as in one, and its dropout is as even as chance."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.trainer.golden_model import WEIGHTS, read_golden
+from trainer.engines import dropout_keys
+from trainer.model_config import ModelConfig
+from trainer.weights import read_initial_weights
+
+pytestmark = pytest.mark.jax
+GOLDEN = read_golden()
+CONFIG: ModelConfig = GOLDEN["config"]
+BATCH: dict[str, Any] = GOLDEN["batch"]
+SEQUENCES = len(BATCH["input_ids"])
+
+
+@cache
+def weights() -> dict[str, Any]:
+    return dict(read_initial_weights(WEIGHTS, CONFIG))
+
+
+@cache
+def loss_and_gradients_of(*, recompute: bool) -> Any:
+    """A function of weights, a part of the golden batch and a key: its share of the whole's loss, sums, gradients."""
+    import jax
+
+    from trainer.engines.jax import pretraining
+    from trainer.engines.jax.model import Model
+
+    def loss(weights: Any, batch: Any, key: Any) -> Any:
+        sums = pretraining.sums(Model(CONFIG, recompute=recompute), weights, batch, key)
+        return pretraining.loss(sums, pretraining.totals(BATCH)), sums
+
+    return jax.jit(jax.value_and_grad(loss, has_aux=True))
+
+
+def loss_and_gradients(batch: dict[str, Any] = BATCH, key: Any = None, *, recompute: bool = False) -> tuple[float, Any, Any]:
+    (loss, sums), gradients = loss_and_gradients_of(recompute=recompute)(weights(), batch, key)
+    return float(loss), sums, {name: np.array(gradient) for name, gradient in gradients.items()}
+
+
+def test_logits_are_hugging_faces() -> None:
+    import jax
+
+    from trainer.engines.jax import pretraining
+    from trainer.engines.jax.model import Model
+
+    logits = jax.jit(lambda batch: pretraining.logits(Model(CONFIG), weights(), batch))(BATCH)
+    expected = np.array(GOLDEN["masked_lm_logits"])
+    assert expected.std() > 0.5  # so that 1e-5 says something
+    np.testing.assert_allclose(logits.masked_lm, expected.reshape(logits.masked_lm.shape), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(logits.next_sentence, GOLDEN["next_sentence_logits"], rtol=0, atol=1e-5)
+
+
+def test_the_loss_and_the_hits_are_hugging_faces() -> None:
+    loss, sums, _ = loss_and_gradients()
+    assert loss == pytest.approx(GOLDEN["loss"], abs=2e-6)
+    assert (float(sums.masked_lm_weight_sum), float(sums.sequences)) == (8, SEQUENCES)
+    guesses = np.argmax(GOLDEN["masked_lm_logits"], axis=-1)
+    assert float(sums.masked_lm_correct_sum) == ((guesses == BATCH["masked_lm_ids"]) * BATCH["masked_lm_weights"]).sum()
+    guesses = np.argmax(GOLDEN["next_sentence_logits"], axis=-1)
+    assert float(sums.next_sentence_correct_sum) == (guesses == BATCH["next_sentence_labels"]).sum()
+
+
+def test_the_gradient_is_the_slope_of_the_loss() -> None:
+    """Moved along its gradient, every variable changes the loss as the gradient says; the embeddings by both their uses."""
+    _, _, gradients = loss_and_gradients()
+    for name, gradient in gradients.items():
+        if name.endswith("key/bias"):  # adds the same to all scores of a query, which softmax takes out again
+            assert abs(gradient).max() < 1e-6
+            continue
+        norm, losses = np.linalg.norm(gradient), []
+        for distance in (0.01, -0.01):
+            moved = {**weights(), name: weights()[name] + np.float32(distance) * gradient / norm}
+            losses.append(float(loss_and_gradients_of(recompute=False)(moved, BATCH, None)[0][0]))
+        assert (losses[0] - losses[1]) / 0.02 == pytest.approx(norm, rel=0.01, abs=2e-4), name
+
+
+def test_dropout_is_that_of_the_key_also_where_activations_are_computed_again() -> None:
+    [key], [other] = dropout_keys(1, 7, range(1)), dropout_keys(1, 8, range(1))
+    first, again = loss_and_gradients(key=key), loss_and_gradients(key=key, recompute=True)
+    assert again[0] == pytest.approx(first[0], abs=1e-6)
+    for name, gradient in first[2].items():
+        np.testing.assert_allclose(again[2][name], gradient, rtol=0, atol=1e-6, err_msg=name)
+    assert len({first[0], loss_and_gradients(key=other)[0], loss_and_gradients()[0]}) == 3
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_dropout_drops_that_fraction_and_keeps_the_mean(dtype: str) -> None:
+    import jax.numpy as jnp
+
+    from trainer.engines.jax.model import dropout, nth_key
+
+    key = jnp.asarray(dropout_keys(3, 1, range(1))[0])
+    draws = [np.array(dropout(jnp.ones((1000, 1000), dtype), 0.1, nth_key(key, number)), np.float32) for number in (0, 1)]
+    for values in draws:
+        assert (values == 0).mean() == pytest.approx(0.1, abs=0.0015)  # 5 deviations
+        assert values.max() == pytest.approx(1 / 0.9, rel=0.005)
+    dropped = [(values == 0).ravel() for values in draws]
+    for shift in (0, 1, 2, 3, 4, 8):  # a generator that counts must not give the second mask a part of the first
+        assert (dropped[0][shift:] & dropped[1][: 10**6 - shift]).mean() == pytest.approx(0.01, abs=0.0005)
+        assert (dropped[1][shift:] & dropped[0][: 10**6 - shift]).mean() == pytest.approx(0.01, abs=0.0005)
