@@ -59,7 +59,7 @@ create --input text.txt --output out --vocab {VOCABULARY}
 create --input text.txt --output out --vocab {missing.txt|folder|loop|text.txt/x|''|a/b/c|bert-base-uncased}
 create --workdir {sharded_hello|sharded_cut|sharded_listing|sharded_is_a_file} --corpus mine --vocab vocab.txt
 
-tokenize {--input text.txt|--output out|--input|--corpus nothing --workdir w|--seq 5|--workers 0|--engine x|--part 0/2 --workdir w}
+tokenize {--input text.txt|--output out|--input|--corpus nothing --workdir w|--seq 5|--workers 0|--part 0/2 --workdir w}
 tokenize --output out --vocab vocab.txt --input {missing|folder|empty.txt|blank.txt|latin1.txt|binary.txt|dangling|loop|fifo|''}
 tokenize --input text.txt --output {text.txt|text.txt/x} --vocab vocab.txt
 tokenize --input text.txt --output out --vocab {missing.txt|folder|text.txt/x|''}
