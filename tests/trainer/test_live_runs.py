@@ -196,7 +196,7 @@ def test_each_phase_has_its_own_length(tried: Any, tmp_path: Path) -> None:
     (tmp_path / "phases.json").write_text(json.dumps(phases))
     status, lines = tried("--phases", str(tmp_path / "phases.json"), "--vocab", str(GOLDEN / "vocab.txt"), "--pairs", "none")
     assert status == 0
-    assert [line.split(" made of")[0].split()[-1] for line in lines if " data " in line] == ["32/5,", "64/10,"]
+    assert [line.split(" made of")[0].split()[-1] for line in lines if " data  " in line] == ["32/5,", "64/10,"]
     assert any(line.startswith("task ") and "without a next-sentence head" in line for line in lines)
 
 
