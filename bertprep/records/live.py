@@ -176,10 +176,9 @@ class LiveExamples:
 
     def _columns(self, positions: NDArray[np.int64]) -> Columns:
         count = len(self)
-        if ((positions < -count) | (positions >= count)).any():
-            raise IndexError(
-                f"{self}: position {int(positions[(positions < -count) | (positions >= count)][0]):,} of {count:,}"
-            )
+        is_outside = (positions < -count) | (positions >= count)
+        if is_outside.any():
+            raise IndexError(f"{self}: position {int(positions[is_outside][0]):,} of {count:,}")
         examples = self.kind.empty(len(positions), seq=self.seq, pred=self.pred)
         self.gather_into(examples, self._of_epoch.numbers(np.where(positions < 0, positions + count, positions)))
         return to_columns(examples)
@@ -324,7 +323,7 @@ class LiveExamples:
     # --- making examples
 
     def _count(self, epoch: int, shards: NDArray[np.int64], *, is_to_be_read: bool = False) -> NDArray[np.int64]:
-        """The counts of some shards in an epoch; what is not known is made, by all cores."""
+        """The counts of some shards in an epoch; what is not known is made, by all cores, of two groups at most at a time."""
         seeded = self._seeded(epoch)
         counts = self.known_counts(epoch, shards)
         missing = shards[counts < 0]
@@ -338,7 +337,7 @@ class LiveExamples:
                 self._reporter.progress(
                     f"count the examples of epoch {seeded}", len(missing), enabled=len(missing) > self.shuffle_shards
                 ) as shown,
-                ThreadPoolExecutor(pool.default_workers()) as threads,
+                ThreadPoolExecutor(min(pool.default_workers(), 2 * self.shuffle_shards)) as threads,
             ):
                 for count in threads.map(lambda key: len(self._make(key)), self._key_of(epoch, missing).tolist()):
                     shown.advance(1, examples=count)

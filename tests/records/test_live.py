@@ -358,7 +358,7 @@ def test_workers_of_a_loader_read_too(tokens: Path) -> None:
 # --- what is wrong with the data
 
 
-def test_what_does_not_fit_is_refused_in_one_line(own: Path, tokens: Path, tmp_path: Path) -> None:
+def test_what_does_not_fit_is_refused_in_one_line(own: Path, tokens: Path, texts: list[Path], tmp_path: Path) -> None:
     other = tmp_path / "other.txt"
     other.write_bytes(b"".join(f"{token}\n".encode() for token in small_tokens()))
     with pytest.raises(
@@ -373,7 +373,7 @@ def test_what_does_not_fit_is_refused_in_one_line(own: Path, tokens: Path, tmp_p
     with pytest.raises(UsageError, match=r"^no data; name at least one folder of token shards$"):
         LiveExamples([])
     with pytest.raises(UsageError, match=r"expected token shards|holds no record files"):
-        LiveExamples(GOLDEN)
+        LiveExamples(texts[0].parent)
 
 
 def test_shards_without_sentences_make_no_pairs(texts: list[Path], tmp_path: Path) -> None:

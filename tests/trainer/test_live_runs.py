@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -188,6 +189,15 @@ def test_what_will_be_read_is_said(tried: Any) -> None:
         f"tokens: {count:,} training examples of 32/5, made of token shards as they are read; an epoch is 1 pass over the "
         "documents, each drawn anew"
     )
+
+
+def test_each_phase_has_its_own_length(tried: Any, tmp_path: Path) -> None:
+    phases = [{"data": ["tokens"], "seq": 32, "pred": 5, "steps": 3}, {"data": ["tokens"], "seq": 64, "pred": 10, "steps": 2}]
+    (tmp_path / "phases.json").write_text(json.dumps(phases))
+    status, lines = tried("--phases", str(tmp_path / "phases.json"), "--vocab", str(GOLDEN / "vocab.txt"), "--pairs", "none")
+    assert status == 0
+    assert [line.split(" made of")[0].split()[-1] for line in lines if " data  " in line] == ["32/5,", "64/10,"]
+    assert any(line.startswith("task ") and "without a next-sentence head" in line for line in lines)
 
 
 @pytest.mark.parametrize(
