@@ -103,8 +103,8 @@ class InstanceSettings:
         0.1, "probability that a document is packed into shorter sequences, of a random target length", least=0, most=1
     )  # fmt: skip
     seed: int = option(12345, "random seed; shard i uses seed + i (random_seed)", least=0)
-    one_seed: bool = option(False, "give every shard the same seed, as NVIDIA's tool does")
-    whole_word: bool = option(False, "mask whole words (do_whole_word_mask)")
+    one_seed: bool = option(False, "give every shard the same seed, as NVIDIA's tool does (default: off)")
+    whole_word: bool = option(False, "mask whole words, do_whole_word_mask (default: off)")
     cased: bool = option(False, "keep upper case and accents, for a cased vocabulary (do_lower_case=False)")
     pairs: str = option(
         NEXT_SENTENCE, "next-sentence, as BERT: two segments, and whether the second follows the first; or none, as RoBERTa: "
