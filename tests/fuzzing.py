@@ -153,10 +153,15 @@ def damage_parquet(content: bytes, rng: random.Random) -> bytes:
 
 
 def damage_index(content: bytes, rng: random.Random) -> bytes:
-    """Of a .bin after its .idx: numbers of the index replaced, that of the type among them; or anything anywhere."""
-    if rng.random() < 0.4:
+    """Of a .bin after its .idx: numbers of the index replaced, that of the type among them; a token; or anything anywhere."""
+    chance = rng.random()
+    if chance < 0.3:
         return damage(content, rng)
     changed = bytearray(content)
+    if chance < 0.5:
+        at = rng.randrange(230, len(content) - 2) & ~1
+        changed[at : at + 2] = rng.randrange(3000).to_bytes(2, "little")
+        return bytes(changed)
     for _ in range(rng.choice((1, 1, 2))):
         at = rng.choice((9, 17, 18, 26, 34 + 4 * rng.randrange(len(content) // 4 - 10)))
         size = {9: 8, 17: 1, 18: 8, 26: 8}.get(at, rng.choice((4, 8)))
@@ -164,6 +169,7 @@ def damage_index(content: bytes, rng: random.Random) -> bytes:
     return bytes(changed)
 
 
+_WITH_MODES_BYTES = 225 + 172
 _EDGE_COUNTS = (0, 1, 2, 3, 8, 9, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63, 2**64 - 1)
 
 
@@ -173,10 +179,10 @@ def _token_shards() -> Iterator[bytes]:
         yield b"".join((GOLDEN / "token_shards" / f"{name}.{end}").read_bytes() for end in ("idx", "bin"))
 
 
-def _read_tokens(folder: Path, content: bytes, rng: random.Random) -> None:
+def _read_tokens(folder: Path, content: bytes, _: random.Random) -> None:
     """Read a token shard, make records of what is read, and validate it."""
-    sizes = {name: (GOLDEN / "token_shards" / f"{name}.idx").stat().st_size for name in ("uint16", "multimodal")}
-    at = sizes[rng.choice(("uint16", "uint16", "multimodal"))] if content else 0
+    sequences = 11
+    at = 214 + sequences * (len(content) == _WITH_MODES_BYTES)  # where the .idx ends
     (folder / "x.idx").write_bytes(content[:at])
     (folder / "x.bin").write_bytes(content[at:])
     vocabulary = _golden_vocabulary()

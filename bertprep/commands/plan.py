@@ -21,7 +21,7 @@ from bertprep.files.atomic import atomic_file, temporary_folder
 from bertprep.files.free_space import FreeSpace, free_space
 from bertprep.files.places import place, sizes_of
 from bertprep.options import how_many
-from bertprep.progress import Reporter
+from bertprep.progress import SILENT, Reporter
 from bertprep.terminal import duration, megabytes, tell, tell_table
 from bertprep.workspace.layout import TEST, TRAINING
 from bertprep.workspace.targets import check_target
@@ -157,7 +157,7 @@ def plan(
 
         bertprep.plan(settings=bertprep.InstanceSettings(seq=512, pred=80), steps=1564, global_batch=32768)
     """
-    from bertprep.commands.record_job import resolve
+    from bertprep.commands.record_job import find_given_tokens, resolve
     from bertprep.planning.measure import Forecast, forecast, measure
     from bertprep.planning.pieces import choose_pieces, first_documents, size_of
     from bertprep.records.make import RecordMaker
@@ -166,6 +166,8 @@ def plan(
     _check_run(steps, global_batch)
     if output is not None and not inputs:
         raise UsageError("--output goes with --input; the records of a corpus go to the workspace (--workdir)")
+    if tokens := find_given_tokens(inputs, SILENT):
+        raise UsageError(f"--input {tokens.folder}: holds token shards, and a plan is measured on text; name the text files")
     job = resolve(
         settings=settings or InstanceSettings(), dialect=dialect, formats=formats, vocab=vocab, vocab_size=vocab_size,
         inputs=inputs, output=output, workdir=workdir, corpus=corpus, workers=workers, reporter=reporter,

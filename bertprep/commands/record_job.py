@@ -263,8 +263,9 @@ def _record_shards(
 def find_given_tokens(inputs: Sequence[Path | str], reporter: Reporter) -> DataSet | None:
     """The token shards that --input names, by a folder or by their files; None where it names text, or a folder without any."""
     paths = [place(path) for path in inputs]
-    if any(each.suffix in (".bin", ".idx") for each in paths) or any(
-        path.is_dir() and any(each.kind == TOKEN_SHARDS for each in search(path)) for path in paths
+    is_folder = bool(paths) and paths[0].is_dir()  # not of each: it may be a request to a store
+    if any(each.suffix in (".bin", ".idx") for each in paths) or (
+        is_folder and any(each.kind == TOKEN_SHARDS for each in search(paths[0]))
     ):
         found = find_token_shards(paths)
         for note in found.notes:
@@ -283,6 +284,8 @@ def _given_tokens(tokens: DataSet, workdir: Path | str, corpus: str | None, sett
     if cased != settings.cased:
         raise UsageError(f"{tokens.folder}: was tokenized {'with' if cased else 'without'} --cased; make records of it so too")
     shards = [(TRAINING, number, path) for number, path in enumerate(tokens.paths(TRAINING))]
+    if not shards:
+        raise UsageError(f"{tokens.folder}: has no training split; name the folder of the one to make records of")
     return Texts(workspace, corpus, shards, {"shards": len(shards)}, None, tokens)
 
 

@@ -230,6 +230,11 @@ def find_token_shards(paths: Sequence[Path]) -> DataSet:
         raise UsageError(
             f"{paths[0]}: holds {sets[0].kind}, expected token shards; bertprep tokenize makes them of text shards"
         )
+    if len(paths) > 1 and len(found) < len(sets):
+        other = next(each for each in sets if each.kind != TOKEN_SHARDS)
+        raise UsageError(
+            f"{other.folder / next(iter(other.files), '')}: is no token shard; name token shards or text, not both"
+        )
     if len(paths) > 1 and len(found) > 1:
         raise UsageError(f"{paths[1]}: lies elsewhere than {paths[0]}; name the token shards of one folder")
     return _finished(paths[0], *_choose(paths[0], found, ()))

@@ -61,7 +61,7 @@ def epoch_seed(settings: InstanceSettings, *, epoch: int, shard: int) -> int:
     With `one_seed` all shards have that of shard 0.
 
     >>> [epoch_seed(InstanceSettings(seed=7), epoch=epoch, shard=2) for epoch in range(3)]
-    [9, 15436371471092752806, 3061137263475586612]
+    [9, 17431285801109309153, 2575845772511272052]
     """
     if epoch == 0:
         return settings.shard_seed(shard)
@@ -106,6 +106,8 @@ class LiveExamples:
         self.token_shards = tuple(shard for of_set in of_sets for shard in of_set)
         self._shard_numbers = [number for of_set in of_sets for number in range(len(of_set))]  # which their seeds depend on
         self._tokens_sha256 = [_sha256_of(shards) for shards in of_sets]
+        if shuffle_shards < 1:
+            raise UsageError(f"shuffle_shards {shuffle_shards}: must be at least 1")
         self.seed, self.shuffle_shards, self.repeat_epochs = seed, shuffle_shards, repeat_epochs
         self.shape = Shape(kind_made_with(self.settings), self.settings.seq, self.settings.pred)
         self.kind, self.seq, self.pred = self.shape
@@ -361,8 +363,8 @@ def shards_of(data_set: DataSet, split: str) -> tuple[TokenShard, ...]:
     found = data_set.paths(split)
     if not found:
         raise UsageError(f"{data_set.folder}: has no {split} split of token shards; name a folder that has it")
-    names = (str(path.relative_to(data_set.folder)) for path in found)
-    return tuple(TokenShard.of(data_set.folder, name, data_set.manifest) for name in names)
+    folder, manifest = data_set.folder, data_set.manifest
+    return tuple(TokenShard.of(folder, path.relative_to(folder).as_posix(), manifest) for path in found)
 
 
 def is_cased(data_set: DataSet) -> bool:

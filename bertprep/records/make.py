@@ -159,11 +159,11 @@ class RecordMaker:
 
     def _read(self, shard: TextShard) -> tuple[TokenizedShard, dict[str, Any]]:
         """(the tokens of a shard, what the manifest says of its text): kept ones, unless the text has changed since."""
-        tokens = shard.tokens
+        tokens, pairs = shard.tokens, self.settings.has_pairs
         if tokens and tokens.bin == shard.path:
-            return tokens.read(self.vocabulary), tokens.text or _text(shard.path.name, *identify(shard))
+            return tokens.read(self.vocabulary, pairs=pairs), tokens.text or _text(shard.path.name, *identify(shard))
         if tokens and tokens.text and identify_text(shard.path) == (tokens.text["bytes"], tokens.text["crc32c"]):
-            return tokens.read(self.vocabulary), tokens.text
+            return tokens.read(self.vocabulary, pairs=pairs), tokens.text
         tokenized = self.tokenizer.tokenize_file(shard.path)
         return tokenized, _text_of(shard, tokenized)
 

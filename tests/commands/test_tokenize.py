@@ -174,7 +174,7 @@ def test_a_killed_run_is_finished_by_the_same_command(made: Path, tmp_path: Path
     assert sums(outputs[0]) == sums(outputs[1])
 
 
-def test_tokens_in_a_store_are_those_of_a_disk(made: Path, store: Store) -> None:
+def test_tokens_in_a_store_are_those_of_a_disk(made: Path, store: Store, tmp_path: Path) -> None:
     inputs = sorted((made / "text").iterdir())
     shard(inputs, bertprep.ShardSettings(shards=3), workdir=store.url, corpus="mine", workers=1)
     tokenize(workdir=store.url, corpus="mine", vocab=VOCABULARY, workers=1)
@@ -183,6 +183,13 @@ def test_tokens_in_a_store_are_those_of_a_disk(made: Path, store: Store) -> None
     store.asked.clear()
     tokenize(workdir=store.url, corpus="mine", vocab=VOCABULARY, workers=1)
     assert store.count("PUT") == store.count("DELETE") == 0
+    of_text = create(
+        inputs=[made / "sharded/mine/test/mine_test_00000.txt"], output=tmp_path, vocab=VOCABULARY, settings=SETTINGS, workers=1
+    )
+    of_tokens = create(
+        inputs=[store.place("tokens") / FOLDER / "test"], output=store.place("out"), settings=SETTINGS, workers=1
+    )
+    assert sums(of_tokens.folders["tfrecord"]) == sums(of_text.folders["tfrecord"])
 
 
 def test_records_of_a_folder_of_tokens_are_those_of_its_text(tokens: Path, copy: Path, tmp_path: Path) -> None:
@@ -224,6 +231,14 @@ def test_what_create_refuses(tokens: Path, tmp_path: Path) -> None:
         create(inputs=[whole], output=tmp_path / "b", vocab=VOCABULARY)
     with pytest.raises(UsageError, match=r"lies elsewhere than .*; name the token shards of one folder"):
         create(inputs=[tokens / "training", MEGATRON / "uint16.bin"], output=tmp_path / "a", vocab=VOCABULARY)
+    with pytest.raises(UsageError, match=r"text_0\.txt: is no token shard; name token shards or text, not both"):
+        create(inputs=[tokens / "training", tokens.parents[2] / "text/text_0.txt"], output=tmp_path / "a", vocab=VOCABULARY)
+    shutil.rmtree(tokens / "training")
+    (tokens / "manifest.json").unlink()
+    with pytest.raises(UsageError, match="has no training split; name the folder of the one to make records of"):
+        create(inputs=[tokens], output=tmp_path / "a", settings=SETTINGS)
+    with pytest.raises(UsageError, match="holds token shards, and a plan is measured on text"):
+        bertprep.plan(inputs=[tokens], vocab=VOCABULARY)
     with pytest.raises(UsageError, match="holds token shards, expected records; bertprep create makes records of token shards"):
         find_records(tokens)
     with pytest.raises(UsageError, match="holds text shards, expected token shards"):

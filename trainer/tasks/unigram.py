@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertprep.records.live import LiveExamples
 from bertprep.records.record_set import Records
 
 _PORTION = 4096  # records read at a time
@@ -23,7 +24,7 @@ def unigram_loss(
     """Mean loss, in nats, of the masked tokens of `test`, predicted by how often each is one in `training`.
 
     Of `test` the first `test_sequences` records count, as in an evaluation, or with 0 all of them. Of each set at
-    most `most_records` are read, spread evenly. 0 where no token is masked.
+    most `most_records` are read, spread evenly, of live examples the first. 0 where no token is masked.
     """
     counts = _count_labels(training, len(training), vocab_size=vocab_size, most_records=most_records)
     test_records = min(test_sequences or len(test), len(test))
@@ -38,7 +39,8 @@ def _count_labels(records: Records, first: int, *, vocab_size: int, most_records
     The records are opened for a model with that vocabulary, so that one with another label is bad.
     """
     counts = np.zeros(vocab_size)
-    numbers = _spread(first, most_records)
+    is_live = isinstance(records, LiveExamples)  # of which those of few shards cost least
+    numbers = np.arange(min(first, most_records)) if is_live else _spread(first, most_records)
     examples: Any = records.kind.empty(min(_PORTION, len(numbers)), seq=records.seq, pred=records.pred)
     for start in range(0, len(numbers), _PORTION):
         portion = numbers[start : start + _PORTION]

@@ -9,8 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import bertprep
 from tests.golden import GOLDEN
-from tests.trainer.small_runs import SEQ, command, finish, free_ports, losses, start, train_here, training_log, wait_for
+from tests.trainer.small_runs import (
+    PRED,
+    SEQ,
+    VOCABULARY,
+    command,
+    finish,
+    free_ports,
+    losses,
+    start,
+    train_here,
+    training_log,
+    wait_for,
+)
 from trainer.checkpoint import find_checkpoints, read
 
 STOPPED = 3
@@ -53,6 +66,17 @@ def test_two_processes_are_as_one(engine: str, workdir: Path, tmp_path: Path) ->
     assert evaluated[0]["kind"] == "evaluation"
     assert evaluated[1]["loss"] == pytest.approx(evaluated[0]["loss"], abs=1e-5)
     assert evaluated[1]["sequences"] == evaluated[0]["sequences"]
+
+
+@pytest.mark.tensorflow
+def test_token_shards_train_as_the_records_made_of_them(workdir: Path, tmp_path: Path) -> None:
+    """With dropout, to the bit; what else such runs do is in tests/trainer/test_live_runs.py."""
+    bertprep.tokenize(workdir=workdir, corpus="golden", vocab=VOCABULARY, workers=1)
+    shuffled = ["--steps", "6", "--shuffle-shards", "1"]
+    records = train_here(workdir, tmp_path / "records", "--shuffle", "shards", *shuffled)
+    live = train_here(workdir, tmp_path / "tokens", "--format", "tokens", "--pred", str(PRED), *shuffled)
+    assert losses(live) == losses(records)
+    assert [entry["gradient_norm"] for entry in live] == [entry["gradient_norm"] for entry in records]
 
 
 @on_each_engine
