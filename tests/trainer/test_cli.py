@@ -301,8 +301,8 @@ def test_every_option_arrives(training: FakeTraining, folder: Path, tmp_path: Pa
         "--keep-best", "--lengthen",
         *(part for name, value in optimizer.items() for part in (f"--{name.replace('_', '-')}".replace("a-", "a"), str(value))),
         *(part for name, value in numbers.items() for part in (f"--{name.replace('_', '-')}", str(value))),
-        "--engine", "tensorflow", "--devices", "2", "--hosts", "one:1,two:2", "--host-rank", "1", "--amp", "fp16", "--xla", "--loss-scale", "1024",
-        "--deterministic", "off", "--batch-size", "8",
+        "--engine", "tensorflow", "--devices", "2", "--hosts", "one:1,two:2", "--host-rank", "1", "--amp", "fp16", "--xla",
+        "--loss-scale", "1024", "--deterministic", "off", "--batch-size", "8",
     ]) == 0  # fmt: skip
     run = training.run
     assert {name: getattr(run, name) for name in numbers} == numbers
