@@ -100,7 +100,7 @@ def _join(rank: int, hosts: tuple[str, ...]) -> None:
 
 
 def leave_alone() -> None:
-    """Let this process, which is about to end for another's death, end without waiting for that one, as JAX would, and abort."""
+    """Let this process end without waiting for one that is gone: JAX would wait for that a while, and then abort."""
 
     def leave() -> None:
         sys.stdout.flush()

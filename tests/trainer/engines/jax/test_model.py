@@ -1,5 +1,6 @@
 """The model computes what Hugging Face's does, in the precision of its weights, and its dropout is as even as chance."""
 
+import re
 from functools import cache
 from typing import Any
 
@@ -69,14 +70,18 @@ def test_products_run_in_the_precision_of_their_weights(dtype: str) -> None:
     from trainer.engines.jax import pretraining
     from trainer.engines.jax.model import Model
 
+    def loss(weights: Any) -> Any:
+        return pretraining.loss(pretraining.sums(Model(CONFIG), weights, BATCH), pretraining.totals(BATCH))
+
     of_products = ("/kernel", "/bias")
     cast = {name: jnp.asarray(value, dtype if name.endswith(of_products) else None) for name, value in weights().items()}
-    traced = jax.make_jaxpr(lambda weights: pretraining.sums(Model(CONFIG), weights, BATCH))(cast)
-    products = [equation for equation in traced.eqns if equation.primitive.name == "dot_general"]
-    exact = [each for each in products if {str(operand.aval.dtype) for operand in each.invars} == {"float32"}]
-    # of segments, and of two next-sentence logits
-    assert len(exact) == (len(products) if dtype == "float32" else 2)
-    assert len(products) == 3 + 6 * CONFIG.num_hidden_layers + 2
+    gradient = jax.jit(jax.grad(loss))
+    lowered = gradient.lower(cast).as_text()
+    operands = re.findall(r"stablehlo.dot_general .*: \(tensor<(?:\d+x)*(\w+)>, tensor<(?:\d+x)*(\w+)>\)", lowered)
+    assert all(left == right for left, right in operands)
+    # those of segments, forward and backward, and of the two next-sentence logits, forward and twice backward
+    assert sum(left == "f32" for left, _ in operands) == (len(operands) if dtype == "float32" else 5)
+    assert len(operands) > 3 * 6 * CONFIG.num_hidden_layers
 
 
 def test_the_gradient_is_the_slope_of_the_loss() -> None:
