@@ -5,8 +5,10 @@ JAX fixes its devices when it is first used, so this comes before anything else 
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -95,6 +97,17 @@ def _join(rank: int, hosts: tuple[str, ...]) -> None:
             f"process {rank} of {len(hosts)}: does not reach the first one at {hosts[0]} ({str(error).splitlines()[0]}); start "
             "all of them with the same --hosts"
         ) from error
+
+
+def leave_alone() -> None:
+    """Let this process end without waiting for one that is gone: JAX would wait for that a while, and then abort."""
+
+    def leave() -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(BertprepError.exit_status)
+
+    atexit.register(leave)  # which comes before what was registered earlier
 
 
 def _processor(device: Any) -> Processor:

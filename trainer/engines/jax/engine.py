@@ -30,7 +30,7 @@ from bertprep.errors import BertprepError
 from bertprep.records import Examples
 from trainer.batches import features
 from trainer.engines import Engine, LossScale, Slots, State, dropout_keys, heads_of, parts_factor
-from trainer.engines.jax.devices import DATA, Devices, open_devices
+from trainer.engines.jax.devices import DATA, Devices, leave_alone, open_devices
 from trainer.engines.jax.model import Array, Model, Weights
 from trainer.engines.jax.optimizers import update_variables
 from trainer.metrics import StepResult
@@ -179,6 +179,7 @@ class JaxEngine(Engine):
                 ) from error
             if self.data_world_size == 1:
                 raise
+            leave_alone()
             raise BertprepError(
                 f"process {self.data_rank} of {self.data_world_size}: another one is gone ({str(error).splitlines()[0]}); "
                 "start all of them again, they resume from the newest checkpoint"

@@ -87,7 +87,7 @@ def attention(model: Model, weights: Weights, hidden: Array, mask: Array, key: A
         lengths = jnp.maximum(mask.sum(axis=1, dtype=jnp.int32), 1)  # a row that only fills a batch up has no token
         context = jax.nn.dot_product_attention(query, keys, values, key_value_seq_lengths=lengths, implementation="cudnn")
     else:
-        scores = jnp.einsum("nqhu,nkhu->nhqk", query, keys, preferred_element_type=jnp.float32) / math.sqrt(config.head_size)
+        scores = float32_product("nqhu,nkhu->nhqk", query, keys) / math.sqrt(config.head_size)
         scores += jnp.where(mask, 0.0, MASKED_OUT)[:, None, None, :]
         probabilities = jax.nn.softmax(scores).astype(hidden.dtype)  # (sequences, heads, seq, seq)
         probabilities = dropout(probabilities, config.attention_probs_dropout_prob, key)
@@ -107,6 +107,24 @@ def dense(weights: Weights, name: str, values: Array) -> Array:
     """A product and a bias; of all rows as one matrix, since with more axes a CPU takes a tenth longer for its gradients."""
     rows = values.reshape(-1, values.shape[-1]) @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]
     return rows.reshape(*values.shape[:-1], -1)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def float32_product(pattern: str, left: Array, right: Array) -> Array:
+    """`einsum` with a float32 result, whatever its operands are; its gradients are products in their precision again."""
+    return jnp.einsum(pattern, left, right, preferred_element_type=jnp.float32)
+
+
+def _forward(pattern: str, left: Array, right: Array) -> tuple[Array, tuple[Array, Array]]:
+    return float32_product(pattern, left, right), (left, right)
+
+
+def _backward(pattern: str, operands: tuple[Array, Array], upstream: Array) -> Any:
+    _, gradients = jax.vjp(partial(jnp.einsum, pattern), *operands)
+    return gradients(upstream.astype(operands[0].dtype))
+
+
+float32_product.defvjp(_forward, _backward)
 
 
 def layer_norm(weights: Weights, values: Array) -> Array:

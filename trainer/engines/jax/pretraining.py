@@ -13,7 +13,19 @@ import jax
 import jax.numpy as jnp
 
 from trainer.engines.jax.losses import cross_entropy, hits
-from trainer.engines.jax.model import WORDS, Array, Batch, Model, Weights, dense, encode, layer_norm, of_part, pool
+from trainer.engines.jax.model import (
+    WORDS,
+    Array,
+    Batch,
+    Model,
+    Weights,
+    dense,
+    encode,
+    float32_product,
+    layer_norm,
+    of_part,
+    pool,
+)
 from trainer.tasks.pretraining import MaskedLmSums, PretrainingSums
 
 LABELS = "next_sentence_labels"
@@ -34,7 +46,7 @@ def logits(model: Model, weights: Weights, batch: Batch, key: Array | None = Non
     masked = jax.nn.gelu(dense(weights, "cls/predictions/transform/dense", masked), approximate=False)
     masked = layer_norm(of_part(weights, "cls/predictions/transform/LayerNorm"), masked)
     words = weights[WORDS].astype(masked.dtype)
-    masked_lm = jnp.einsum("nph,vh->npv", masked, words, preferred_element_type=jnp.float32)
+    masked_lm = float32_product("nph,vh->npv", masked, words)
     if LABELS not in batch:
         return Logits(masked_lm + weights["cls/predictions/output_bias"], None)
     pooled = pool(weights, hidden).astype(jnp.float32)

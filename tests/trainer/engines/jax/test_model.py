@@ -1,5 +1,6 @@
-"""The model computes what Hugging Face's does, in parts as in one, and its dropout is as even as chance."""
+"""The model computes what Hugging Face's does, in the precision of its weights, and its dropout is as even as chance."""
 
+import re
 from functools import cache
 from typing import Any
 
@@ -24,23 +25,18 @@ def weights() -> dict[str, Any]:
 
 
 @cache
-def loss_and_gradients_of(*, recompute: bool) -> Any:
-    """A function of weights, a part of the golden batch and a key: its share of the whole's loss, sums, gradients."""
+def loss_and_gradients_of() -> Any:
+    """A function of weights: the loss of the golden batch, its sums and its gradients."""
     import jax
 
     from trainer.engines.jax import pretraining
     from trainer.engines.jax.model import Model
 
-    def loss(weights: Any, batch: Any, key: Any) -> Any:
-        sums = pretraining.sums(Model(CONFIG, recompute=recompute), weights, batch, key)
+    def loss(weights: Any) -> Any:
+        sums = pretraining.sums(Model(CONFIG), weights, BATCH)
         return pretraining.loss(sums, pretraining.totals(BATCH)), sums
 
     return jax.jit(jax.value_and_grad(loss, has_aux=True))
-
-
-def loss_and_gradients(batch: dict[str, Any] = BATCH, key: Any = None, *, recompute: bool = False) -> tuple[float, Any, Any]:
-    (loss, sums), gradients = loss_and_gradients_of(recompute=recompute)(weights(), batch, key)
-    return float(loss), sums, {name: np.array(gradient) for name, gradient in gradients.items()}
 
 
 def test_logits_are_hugging_faces() -> None:
@@ -57,8 +53,8 @@ def test_logits_are_hugging_faces() -> None:
 
 
 def test_the_loss_and_the_hits_are_hugging_faces() -> None:
-    loss, sums, _ = loss_and_gradients()
-    assert loss == pytest.approx(GOLDEN["loss"], abs=2e-6)
+    (loss, sums), _ = loss_and_gradients_of()(weights())
+    assert float(loss) == pytest.approx(GOLDEN["loss"], abs=2e-6)
     assert (float(sums.masked_lm_weight_sum), float(sums.sequences)) == (8, SEQUENCES)
     guesses = np.argmax(GOLDEN["masked_lm_logits"], axis=-1)
     assert float(sums.masked_lm_correct_sum) == ((guesses == BATCH["masked_lm_ids"]) * BATCH["masked_lm_weights"]).sum()
@@ -74,19 +70,23 @@ def test_products_run_in_the_precision_of_their_weights(dtype: str) -> None:
     from trainer.engines.jax import pretraining
     from trainer.engines.jax.model import Model
 
+    def loss(weights: Any) -> Any:
+        return pretraining.loss(pretraining.sums(Model(CONFIG), weights, BATCH), pretraining.totals(BATCH))
+
     of_products = ("/kernel", "/bias")
     cast = {name: jnp.asarray(value, dtype if name.endswith(of_products) else None) for name, value in weights().items()}
-    traced = jax.make_jaxpr(lambda weights: pretraining.sums(Model(CONFIG), weights, BATCH))(cast)
-    products = [equation for equation in traced.eqns if equation.primitive.name == "dot_general"]
-    exact = [each for each in products if {str(operand.aval.dtype) for operand in each.invars} == {"float32"}]
-    # of segments, and of two next-sentence logits
-    assert len(exact) == (len(products) if dtype == "float32" else 2)
-    assert len(products) == 3 + 6 * CONFIG.num_hidden_layers + 2
+    gradient = jax.jit(jax.grad(loss))
+    lowered = gradient.lower(cast).as_text()
+    operands = re.findall(r"stablehlo.dot_general .*: \(tensor<(?:\d+x)*(\w+)>, tensor<(?:\d+x)*(\w+)>\)", lowered)
+    assert all(left == right for left, right in operands)
+    # those of segments, forward and backward, and of the two next-sentence logits, forward and twice backward
+    assert sum(left == "f32" for left, _ in operands) == (len(operands) if dtype == "float32" else 5)
+    assert len(operands) > 3 * 6 * CONFIG.num_hidden_layers
 
 
 def test_the_gradient_is_the_slope_of_the_loss() -> None:
     """Moved along its gradient, every variable changes the loss as the gradient says; the embeddings by both their uses."""
-    _, _, gradients = loss_and_gradients()
+    _, gradients = loss_and_gradients_of()(weights())
     for name, gradient in gradients.items():
         if name.endswith("key/bias"):  # adds the same to all scores of a query, which softmax takes out again
             assert abs(gradient).max() < 1e-6
@@ -94,17 +94,8 @@ def test_the_gradient_is_the_slope_of_the_loss() -> None:
         norm, losses = np.linalg.norm(gradient), []
         for distance in (0.01, -0.01):
             moved = {**weights(), name: weights()[name] + np.float32(distance) * gradient / norm}
-            losses.append(float(loss_and_gradients_of(recompute=False)(moved, BATCH, None)[0][0]))
+            losses.append(float(loss_and_gradients_of()(moved)[0][0]))
         assert (losses[0] - losses[1]) / 0.02 == pytest.approx(norm, rel=0.01, abs=2e-4), name
-
-
-def test_dropout_is_that_of_the_key_also_where_activations_are_computed_again() -> None:
-    [key], [other] = dropout_keys(1, 7, range(1)), dropout_keys(1, 8, range(1))
-    first, again = loss_and_gradients(key=key), loss_and_gradients(key=key, recompute=True)
-    assert again[0] == pytest.approx(first[0], abs=1e-6)
-    for name, gradient in first[2].items():
-        np.testing.assert_allclose(again[2][name], gradient, rtol=0, atol=1e-6, err_msg=name)
-    assert len({first[0], loss_and_gradients(key=other)[0], loss_and_gradients()[0]}) == 3
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
