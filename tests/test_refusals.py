@@ -39,7 +39,7 @@ THINGS = {
 BERTPREP = r"""
 {''|vocab|download|inspect|create create|vocab --size 5|--seq 128|-x|--nothing|create -seq 128|inspect a b|convert a|report a b}
 {creat|Create|help|vocab tran}
-{download|shard|vocab train|create|plan|convert|validate|inspect|report|push} --no-such-option
+{download|shard|vocab train|tokenize|create|plan|convert|validate|inspect|report|push} --no-such-option
 {create --sead 1|create --voc v|create --seq|create --seq 1 2|create --whole-word=yes|create out|plan --json}
 {vocab train --siz 5|shard --splitter|shard --splitter words|shard --split|download squad --models x}
 
@@ -58,6 +58,11 @@ create --input text.txt missing --output out --vocab vocab.txt
 create --input text.txt --output out --vocab {VOCABULARY}
 create --input text.txt --output out --vocab {missing.txt|folder|loop|text.txt/x|''|a/b/c|bert-base-uncased}
 create --workdir {sharded_hello|sharded_cut|sharded_listing|sharded_is_a_file} --corpus mine --vocab vocab.txt
+
+tokenize {--input text.txt|--output out|--input|--corpus nothing --workdir w|--seq 5|--workers 0|--part 0/2 --workdir w}
+tokenize --output out --vocab vocab.txt --input {missing|folder|empty.txt|blank.txt|latin1.txt|binary.txt|dangling|loop|fifo|''}
+tokenize --input text.txt --output {text.txt|text.txt/x} --vocab vocab.txt
+tokenize --input text.txt --output out --vocab {missing.txt|folder|text.txt/x|''}
 
 shard --input text.txt --workdir w --shards {0|-1|x|3|TOO_MANY}
 shard --input text.txt --workdir w --test-fraction {1|-1|nan|x|''}
@@ -272,8 +277,8 @@ def test_the_number_of_broken_inputs_is_large() -> None:
         ("vocab trian", "trian: unknown command, did you mean train? bertprep vocab --help lists the commands"),
         (
             "xyzzy",
-            "xyzzy: unknown command; choose one of download, shard, vocab, create, plan, convert, validate, inspect, report, "
-            "push; bertprep --help lists the commands",
+            "xyzzy: unknown command; choose one of download, shard, vocab, tokenize, create, plan, convert, validate, inspect, "
+            "report, push; bertprep --help lists the commands",
         ),
         ("", "the following arguments are required: COMMAND; bertprep --help lists the commands"),
         ("create --seq abc", "--seq abc: must be a whole number; bertprep create --help lists the options"),

@@ -90,12 +90,9 @@ def _check(task: _ShardTask) -> tuple[str, TokenTally | None, list[Finding]]:
     try:
         shard = read_token_shard(path)
     except BertprepError as error:
-        expected = "a .bin and an .idx that fit each other"
-        return (
-            name,
-            None,
-            [*findings, Finding(ERROR, "token-shard", name, None, expected, str(error).removeprefix(f"{task.folder}/"))],
-        )
+        found = str(error).removeprefix(f"{task.folder}/")
+        findings.append(Finding(ERROR, "token-shard", name, None, "a .bin and an .idx that fit each other", found))
+        return name, None, findings
     lengths = np.minimum(np.diff(shard.sentence_starts), TokenTally.LONGEST)
     counts = np.bincount(lengths, minlength=TokenTally.LONGEST + 1)
     tally = TokenTally(shard.documents, shard.sentences, len(shard.tokens), counts)
@@ -109,9 +106,8 @@ def _check(task: _ShardTask) -> tuple[str, TokenTally | None, list[Finding]]:
         try:
             check_tokens(path, shard, task.vocabulary)
         except BertprepError as error:
-            findings.append(
-                Finding(ERROR, "id-range", name, None, "tokens that text gives", str(error).removeprefix(f"{path}: "))
-            )
+            found = str(error).removeprefix(f"{path}: ")
+            findings.append(Finding(ERROR, "id-range", name, None, "tokens that text gives", found))
     if not facts and not has_sentences(shard):
         found = f"one in each of its {shard.documents:,} documents; only create --pairs none takes them"
         findings.append(Finding(WARNING, "no-sentences", name, None, "a sequence for each sentence", found))

@@ -1,15 +1,16 @@
-"""Which data sets a path names: the one finder of record files and text shards, for every command and the trainer.
+"""Which data sets a path names: the one finder of records, text shards and token shards, for every command and the trainer.
 
 A record file is known by its name (`part-0`, `x.tfrecord`, `x.tfrecord-00000-of-00010`) or else by its first bytes, so files
 of any tool are found and what lies beside them (`notes.csv`, `_SUCCESS`) is not. A file that has a record file's name always
 counts: a damaged one is reported, never skipped. Arrow and Parquet hold anything: their columns must be those of records.
+A token shard is known by its .idx.
 Splits are folders: training, train; test, eval, validation, dev; or begin the names of Arrow and Parquet files, as on the Hub
 (`train-00000-of-00002.parquet`). Where several would be the test split, `test` is it, and the others are left out with a note:
 who has validation beside test does not want them as one. Folders are searched to any depth, but for those of downloads, cleaned
 text and vocabularies, which hold no data sets.
 
-`find_data_sets` takes what it finds, for `validate` and `report`, which tell what is wrong with it. `find_records` is for those
-that read on: one data set, finished and complete.
+`find_data_sets` takes what it finds, for `validate` and `report`, which tell what is wrong with it. `find_records` and
+`find_token_shards` are for those that read on: one data set, finished and complete.
 """
 
 from __future__ import annotations

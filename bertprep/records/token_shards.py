@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.places import local_copy, open_head
+from bertprep.instances.generator import MOST_TOKENS_IN_SHARD
 from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.instances.vocabulary import MOST_TOKENS, Vocabulary
 from bertprep.records.writer import WrittenFile
@@ -144,7 +145,11 @@ def read_token_shard(
     files = token_files(path)
     bin_path, idx_path = files[TokenFile.BIN], files[TokenFile.IDX]
     numbers, lengths, document_indices = _read_index(idx_path, sums)
-    tokens = _read_tokens(bin_path, idx_path, numbers, int(lengths.sum()), sums)
+    if (count := int(lengths.sum(dtype=np.int64))) >= MOST_TOKENS_IN_SHARD:
+        raise BertprepError(
+            f"{idx_path}: lists {count:,} tokens, and a shard has less than {MOST_TOKENS_IN_SHARD:,}; make more, smaller ones"
+        )
+    tokens = _read_tokens(bin_path, idx_path, numbers, count, sums)
     held = lengths > 0
     documents = np.concatenate([[0], np.cumsum(held)])[document_indices]
     documents = documents[np.diff(documents, prepend=-1) > 0]
@@ -264,7 +269,10 @@ def _opened(path: Path) -> Iterator[tuple[io.RawIOBase, int]]:
 
 def _read(path: Path, file: io.RawIOBase, count: int) -> bytearray:
     """The next `count` bytes, which the file had when it was opened."""
-    data, read = bytearray(count), 0
+    try:
+        data, read = bytearray(count), 0
+    except MemoryError as error:
+        raise BertprepError(f"{path}: has {count:,} bytes, and there is no memory for as many; make smaller shards") from error
     with memoryview(data) as view:
         while read < count:
             more = file.readinto(view[read:])
