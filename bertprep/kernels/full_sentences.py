@@ -80,7 +80,7 @@ def _pack(
             if at > start and at - start + separators + end - first > longest:
                 instance = _put_slice(slices, instance, start, at)
                 start = at
-            elif separators:
+            elif separators and at > start:
                 packed[at] = sep
                 at += 1
             separators = i64(0)

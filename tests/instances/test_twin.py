@@ -74,7 +74,7 @@ def instance_settings(draw: st.DrawFn) -> InstanceSettings:
     )
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=corpora, size=st.sampled_from([100, LARGE]), asked=instance_settings(), seed=st.integers(0, 2**40))
 def test_compiled_equals_reference(
     text: str, size: int, asked: InstanceSettings, seed: int, vocabularies: dict[int, Vocabulary], tmp_path: Path

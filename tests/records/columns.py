@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bertprep.records import Examples, PretrainingExamples
+from bertprep.records import Examples, MaskedExamples
 from bertprep.records.columns import COLUMNS, schema_of
 from tests.records.task_records import task_examples
 
@@ -23,16 +23,17 @@ GROUPS_TWICE = bytes.fromhex("05 08 00")
 
 def column_examples(kind: type[Examples], count: int, *, seq: int = 16, pred: int = 3, seed: int = 0) -> Examples:
     """`count` sound examples of a kind; of pretraining with 0 to `pred` predictions, and the first one with all."""
-    if kind is not PretrainingExamples:
+    if not issubclass(kind, MaskedExamples):
         return task_examples(kind, count, seq=seq, seed=seed)
     rng = np.random.default_rng(seed)
-    examples = PretrainingExamples.empty(count, seq=seq, pred=pred)
+    examples = kind.empty(count, seq=seq, pred=pred)
     for array in examples.arrays:
         array[...] = 0
     examples.input_ids[...] = rng.integers(0, 30_522, (count, seq))
     examples.input_mask[...] = rng.integers(0, 2, (count, seq))
     examples.segment_ids[...] = rng.integers(0, 2, (count, seq))
-    examples.next_sentence_labels[...] = rng.integers(0, 2, count)
+    for labels in examples.arrays[6:]:  # of pairs
+        labels[...] = rng.integers(0, 2, count)
     for row in range(count):
         masked = rng.integers(0, pred + 1) if row else pred
         examples.masked_lm_positions[row, :masked] = np.sort(rng.choice(seq, masked, replace=False))
@@ -47,7 +48,7 @@ def table_of(examples: Examples) -> pa.Table:
     schema = schema_of(examples.shape)
     for column, field in zip(COLUMNS[type(examples)], schema, strict=True):
         values = getattr(examples, column.feature)
-        if column.name == "labels" and isinstance(examples, PretrainingExamples):
+        if column.name == "labels" and isinstance(examples, MaskedExamples):
             values = np.full(examples.input_ids.shape, NOT_PREDICTED)
             for row, weights in enumerate(examples.masked_lm_weights):
                 for position, token, weight in zip(

@@ -12,7 +12,7 @@ import pytest
 
 from bertprep.cli import main
 from bertprep.errors import BertprepError
-from bertprep.records import KINDS, Examples, PretrainingExamples
+from bertprep.records import KINDS, Examples, MaskedExamples, PretrainingExamples
 from bertprep.records.columns import COLUMNS, LABELS, rows_in_batch, schema_of
 from bertprep.records.convert import write_examples
 from bertprep.records.dataset_info import DatasetFolder
@@ -26,14 +26,14 @@ SEQ, PRED = 37, 5  # so that no column of bytes ends where the next may begin
 
 def examples_of(kind: type[Examples], count: int) -> Examples:
     """Sound examples, pretraining ones with 0 to PRED predictions."""
-    if kind is not PretrainingExamples:
+    if not issubclass(kind, MaskedExamples):
         return task_examples(kind, count, seq=SEQ)
     rng = np.random.default_rng(count)
-    examples = PretrainingExamples.empty(count, seq=SEQ, pred=PRED)
+    examples = kind.empty(count, seq=SEQ, pred=PRED)
     for array in examples.arrays:
         array[...] = 0
     examples.input_ids[...] = rng.integers(0, 2**31 - 1, (count, SEQ), endpoint=True)
-    for mask in (examples.input_mask, examples.segment_ids, examples.next_sentence_labels):
+    for mask in (examples.input_mask, examples.segment_ids, *examples.arrays[6:]):  # with the labels of pairs
         mask[...] = rng.integers(0, 2, mask.shape)
     for row in range(count):
         found = rng.integers(0, PRED, endpoint=True)
@@ -48,7 +48,7 @@ def table_of(examples: Examples) -> pa.Table:
     columns = []
     for column in COLUMNS[type(examples)]:
         if column is LABELS:
-            assert isinstance(examples, PretrainingExamples)
+            assert isinstance(examples, MaskedExamples)
             values = np.full((len(examples), SEQ), -100, np.int32)
             row, number = np.nonzero(examples.masked_lm_weights)
             values[row, examples.masked_lm_positions[row, number]] = examples.masked_lm_ids[row, number]
