@@ -99,8 +99,13 @@ class ShardOrder:
         self.data, self.seed, self.group, self.first_epoch = data, seed, group, first_epoch
         self.groups = -(-data.shards // group)  # of an epoch
         self._counts: list[NDArray[np.int64]] = []  # of the shards of each group, over all epochs
-        self._ends: NDArray[np.int64] = np.zeros(0, np.int64)  # positions after the known groups
-        self._placed_epoch, self._placed = -1, self._ends  # the places of the shards in the order of an epoch
+        self._room: NDArray[np.int64] = np.zeros(64, np.int64)  # for the positions after groups, as many as are known
+        self._placed_epoch, self._placed = -1, self._room  # the places of the shards in the order of an epoch
+
+    @property
+    def _ends(self) -> NDArray[np.int64]:
+        """The positions after the known groups."""
+        return self._room[: len(self._counts)]
 
     def shards_of(self, group: int) -> tuple[int, NDArray[np.int64]]:
         """The epoch of a group, and its shards in their order."""
@@ -148,7 +153,9 @@ class ShardOrder:
                 asked = [self.shards_of(group) for group in range(known, known + missing)]
                 counts = self.data.counts(epoch, np.concatenate([shards for _, shards in asked]))
             self._counts += np.split(counts, np.cumsum([len(shards) for _, shards in asked])[:-1])
-            self._ends = np.append(self._ends, end + np.cumsum([part.sum() for part in self._counts[known:]]))
+            while len(self._room) < len(self._counts):
+                self._room = np.concatenate([self._room, np.empty_like(self._room)])
+            self._ends[known:] = end + np.cumsum([part.sum() for part in self._counts[known:]])
 
 
 def permute(positions: NDArray[np.int64], size: int, *, seed: int, epoch: int, group: int | None = None) -> NDArray[np.int64]:

@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import json
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -36,11 +37,10 @@ class ShardCounts:
 
     def __init__(self, folder: Path, key: str, shards: int) -> None:
         self._path, self._key, self._shards = folder / f"{COUNTS}.{key[:16]}", key, shards
-        self._places = _places(self._path)
         self._lock = threading.Lock()
         self._counts = np.full((0, shards), _UNKNOWN, np.int32)
         self._is_kept = True
-        for path in self._places:
+        for path in self._places():
             if (kept := self._read(path)) is not None:
                 self._counts = kept
                 break
@@ -63,7 +63,7 @@ class ShardCounts:
             if known == count:
                 return
             if known != _UNKNOWN:
-                for path in self._places:
+                for path in self._places():
                     with contextlib.suppress(OSError):
                         path.unlink(missing_ok=True)
                 raise BertprepError(
@@ -78,7 +78,7 @@ class ShardCounts:
         with self._lock:
             if self._is_kept:
                 return
-            for path in self._places:
+            for path in self._places():
                 there = self._read(path)  # what another process has learnt meanwhile
                 if there is not None:
                     both = min(len(there), len(self._counts))
@@ -93,6 +93,13 @@ class ShardCounts:
                     self._is_kept = True
                     return
 
+    def _places(self) -> Iterator[Path]:
+        """Where a table can be: beside the shards, or in this user's cache, where there is a place for one."""
+        if not isinstance(self._path, ObjectPath):
+            yield self._path
+        with contextlib.suppress(BertprepError):
+            yield kept_about(self._path.absolute())
+
     def _read(self, path: Path) -> NDArray[np.int32] | None:
         try:
             line, _, content = read_bounded(path).partition(b"\n")
@@ -104,11 +111,3 @@ class ShardCounts:
             return counts if (counts >= _UNKNOWN).all() else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
-
-
-def _places(path: Path) -> list[Path]:
-    """Where a table can be: there, and in this user's cache, where there is a place for one."""
-    places = [] if isinstance(path, ObjectPath) else [path]
-    with contextlib.suppress(BertprepError):
-        places.append(kept_about(path.absolute()))
-    return places

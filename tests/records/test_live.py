@@ -123,7 +123,7 @@ def padded(examples: Sequence[reference.ReferenceInstance], vocabulary: Vocabula
     return found
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     made_of=st.lists(corpora, min_size=1, max_size=3), asked=instance_settings(), group=st.integers(1, 3),
     seed=st.integers(0, 2**40), size=st.integers(1, 40), repeats=st.booleans(),
