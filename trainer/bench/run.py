@@ -110,7 +110,9 @@ def run(namespace: argparse.Namespace) -> int:
 
 def resolve(settings: BenchSettings) -> tuple[BenchSettings, ModelConfig, Task]:
     """The settings with the lengths of the given records, the model and its task; raises if they are inconsistent."""
-    dropout = {} if settings.attention_dropout is None else {"attention_probs_dropout_prob": settings.attention_dropout}
+    dropout: dict[str, Any] = (
+        {} if settings.attention_dropout is None else {"attention_probs_dropout_prob": settings.attention_dropout}
+    )
     if settings.data:
         data = name_data(settings.data)
         model = ModelConfig.load(settings.model, **({"vocab_size": data.vocabulary_size} if data.vocabulary_size else {}))
