@@ -37,6 +37,7 @@ class Execution:
     why_precision: str = ""
     why_xla: str = ""
     possible: tuple[str, ...] = PRECISIONS  # precisions that a checkpoint may ask for
+    attention: str = ""  # what computes it, where there is a choice
 
     def resumed(self, precision: str | None) -> Execution:
         """The same in the precision of the checkpoint that a run resumes from, unless another one was asked for."""
@@ -49,6 +50,8 @@ class Execution:
         rows = [("precision", _NAMES[self.precision], self.why_precision)]
         if self.xla or self.why_xla:
             rows.append(("XLA", "on" if self.xla else "off", self.why_xla))
+        if self.attention and self.precision != "off":
+            rows.append(("attention", self.attention, ""))
         return [(name, f"{what}: {why}" if why else what) for name, what, why in rows]
 
 

@@ -72,6 +72,16 @@ def test_a_cpu_computes_in_float32_and_says_what_else_would_cost(asked: str, cpu
     assert choose_execution(EngineSettings(xla="on"), [CPU]).describe()[1] == ("XLA", "on: slower than without, on a CPU")
 
 
+def test_jax_compiles_every_step() -> None:
+    for processor in (H100, CPU):
+        assert choose_execution(EngineSettings(engine="jax"), [processor]).xla
+    assert choose_execution(EngineSettings(engine="jax"), [H100, T4]).precision == "fp16"
+    assert choose_execution(EngineSettings(engine="jax"), [AMX]).describe()[0] == (
+        "precision",
+        "float32: this processor has AMX, with which --amp bf16 is faster",
+    )
+
+
 def test_oneflow_is_left_as_it_was_tried() -> None:
     chosen = choose_execution(EngineSettings(engine="oneflow"), [A100])
     assert chosen.describe() == [

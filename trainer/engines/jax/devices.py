@@ -10,7 +10,7 @@ import hashlib
 import os
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -66,6 +66,8 @@ def open_devices(settings: EngineSettings) -> Devices:
         raise UsageError(f"hosts of {', '.join(str(len(own)) for own in by_process)} devices; --devices takes as many of each")
     processors = [_processor(device) for device in found[:count]]
     fault = _find_attention_fault(found[0], processors[0])
+    fused = "cuDNN's, fused, where it has no dropout (--attention-dropout 0)"
+    attention = f"XLA's: cuDNN does not compute it here: {fault}" if fault else fused
     _keep_compiled(processors[0])
     return Devices(
         mesh=Mesh(np.array([device for own in by_process for device in own[:count]]), (DATA,)),
@@ -74,7 +76,7 @@ def open_devices(settings: EngineSettings) -> Devices:
         world_size=max(1, len(hosts)),
         kind=processors[0].name if is_accelerator else "CPU",
         is_accelerator=is_accelerator,
-        execution=choose_execution(settings, processors),
+        execution=replace(choose_execution(settings, processors), attention=attention if is_accelerator else ""),
         attention_fault=fault,
     )
 

@@ -144,8 +144,7 @@ def dropout(values: Array, dropout_rate: float, key: Array | None) -> Array:
     if key is None or dropout_rate == 0:
         return values
     state = jnp.concatenate([key, jnp.zeros_like(key)]).astype(jnp.uint32)
-    draw: Callable[..., Any] = jax.lax.rng_bit_generator
-    _, bits = draw(state, values.shape)
+    _, bits = jax.lax.rng_bit_generator(state, values.shape)
     kept = bits >= jnp.uint32(round(dropout_rate * 2**32))
     return jnp.where(kept, values * (1 / (1 - dropout_rate)), 0)
 

@@ -55,9 +55,9 @@ def update_variables(
         if is_decayed(name):
             direction += settings.weight_decay * variable
         length = _trust_ratio(variable, direction) * learning_rate if is_lamb else learning_rate
-        new = (variable - length * direction, m, v)
+        new = [variable - length * direction, m, v]
         if skips:
-            new = tuple(jnp.where(jnp.isfinite(norm), *each) for each in zip(new, (variable, *old), strict=True))
+            new = [jnp.where(jnp.isfinite(norm), *each) for each in zip(new, (variable, *old), strict=True)]
         new_variables[name], new_slots[name] = new[0], Slots(*new[1:])
     return new_variables, new_slots, norm
 
