@@ -24,7 +24,7 @@ import pytest
 from bertprep.cli import main
 from bertprep.files import object_store
 from tests.corpora import sums
-from tests.object_store import Fault, Store, open_store
+from tests.object_store import Fault, Store, serve
 
 ROOT = Path(__file__).parents[1]
 ON_RAY = ("--engine", "ray")
@@ -32,6 +32,8 @@ SETTINGS = ("--corpus", "own", "--seq", "64", "--pred", "10", "--vocab-size", "3
 CREATE = ("create", *SETTINGS, "--dupe", "20")
 LOST_AFTER = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 2}
 """Ray's settings with which a node that does not answer is lost after 1 s instead of 15."""
+ONLY_WHAT_IS_NEEDED = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
+"""Of the head's processes: no dashboard, logs to drivers or autoscaler, which take 4 CPU s to start."""
 _SESSION = """
 import json, os, sys, ray
 from bertprep.cli import main
@@ -107,7 +109,7 @@ class Session:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """A bucket whose address and credentials are in the environment of all nodes."""
-    with pytest.MonkeyPatch.context() as environment, open_store(tmp_path_factory.mktemp("store"), environment) as made:
+    with pytest.MonkeyPatch.context() as environment, serve(tmp_path_factory.mktemp("store"), environment.setenv) as made:
         yield made
 
 
@@ -118,8 +120,10 @@ def cluster(store: Store) -> Iterator[Any]:  # noqa: ARG001 - its address must b
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYTHONPATH", str(ROOT))
         environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        environment.setenv("RAY_raylet_start_wait_time_s", "90")
+        environment.setenv("RAY_gcs_server_port_wait_time_s", "90")
         cluster = Cluster()
-        add_node(cluster, num_cpus=0, include_dashboard=False, _system_config=LOST_AFTER)
+        add_node(cluster, num_cpus=0, _system_config=LOST_AFTER, **ONLY_WHAT_IS_NEEDED)
         for _ in range(2):
             add_node(cluster, num_cpus=1)
         yield cluster
