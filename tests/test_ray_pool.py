@@ -89,7 +89,7 @@ class Session:
     def end(self, status: int = 0) -> str:
         """The last line that the command has said."""
         assert self._process.stderr
-        said = []
+        said: list[str] = []
         for line in self._process.stderr:
             if line.startswith("status "):
                 assert line == f"status {status}\n", "".join(said)
