@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from bertprep import __version__, pool
+from bertprep import __version__
 from bertprep.options import Parser
 from bertprep.terminal import exit_status, run_program
 
@@ -50,7 +50,10 @@ def _run(arguments: Sequence[str]) -> None:
     try:
         options.run(options)
     finally:
-        pool.close()
+        if "bertprep.ray_pool" in sys.modules:  # which no other command needs to import
+            from bertprep import ray_pool
+
+            ray_pool.close()
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:

@@ -67,14 +67,6 @@ def choose_workers(workers: int | None, engine: str = LOCAL, *, shared: Path | N
     return chosen
 
 
-def close() -> None:
-    """Leave the cluster that a run has joined or started, if one has."""
-    if "bertprep.ray_pool" in sys.modules:
-        from bertprep import ray_pool
-
-        ray_pool.close()
-
-
 def run(
     function: Callable[[Argument], Result], tasks: Iterable[Task[Argument]], *, workers: int
 ) -> Generator[tuple[str, Result], None, None]:

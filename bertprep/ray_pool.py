@@ -11,6 +11,7 @@ Arguments and results are pickled here, so that both are private copies and not 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import glob
 import hashlib
@@ -19,6 +20,7 @@ import os
 import pickle
 import platform
 import socket
+import subprocess
 import sys
 import time
 import uuid
@@ -54,8 +56,8 @@ _COMPARED = ("llvmlite", "numpy", "pyarrow", "sentencex", "tokenizers")
 """Packages whose version could change a file; Ray itself compares its version and Python's."""
 
 
-_is_ours = False
-"""Whether this process's connection to Ray was made here."""
+_watch: subprocess.Popen[bytes] | None = None
+"""Where this process's connection to Ray was made here: see `_start_watch`."""
 
 
 @dataclass(frozen=True)
@@ -174,10 +176,23 @@ def is_alive(process: int) -> bool:
 
 def close() -> None:
     """Leave the cluster that a run has joined, or end the one that it has started; a program's own connection stays."""
-    global _is_ours
-    if _is_ours:
+    global _watch
+    if _watch:
         sys.modules["ray"].shutdown()
-        _is_ours = False
+        with contextlib.suppress(BrokenPipeError):  # Ctrl-C ends it too
+            _watch.communicate(b"ended\n")
+        _watch = None
+
+
+def _start_watch(shown: str) -> subprocess.Popen[bytes]:
+    """A shell that says what has happened when this process ends without `close`.
+
+    So it does without a word and past all of Python where the node that it is connected to dies, or the head for a minute.
+    """
+    atexit.register(close)
+    line = f"{shown}: the Ray head or the node of this machine is lost, or the command was killed"
+    command = ["sh", "-c", 'read ended || echo "$0" >&2', f"bertprep: error: {line}; the same command makes what is missing"]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
 
 def check_installed() -> None:
@@ -189,7 +204,7 @@ def check_installed() -> None:
 
 def _connect() -> Any:
     """Ray, connected to the cluster at $RAY_ADDRESS, or else to one on this machine that ends with this process."""
-    global _is_ours
+    global _watch
     if (there := sys.modules.get("ray")) is not None and there.is_initialized():
         return there
     address = os.environ.get(_ADDRESS) or "local"
@@ -207,7 +222,7 @@ def _connect() -> Any:
         if "Version mismatch" in why:
             raise BertprepError(f"{shown}: {why}; run bertprep in the environment that the cluster's nodes have") from None
         raise BertprepError(f"{shown}: {why}") from None
-    _is_ours = True
+    _watch = _start_watch(shown)
     return ray
 
 

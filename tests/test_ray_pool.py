@@ -32,6 +32,8 @@ SETTINGS = ("--corpus", "own", "--seq", "64", "--pred", "10", "--vocab-size", "3
 CREATE = ("create", *SETTINGS, "--dupe", "20")
 LOST_AFTER = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 2}
 """Ray's settings with which a node that does not answer is lost after 1 s instead of 15."""
+ONLY_WHAT_IS_NEEDED = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
+"""Of the head's processes: no dashboard, logs to drivers or autoscaler, which take 4 CPU s to start."""
 _SESSION = """
 import json, os, sys, ray
 from bertprep.cli import main
@@ -87,7 +89,7 @@ class Session:
     def end(self, status: int = 0) -> str:
         """The last line that the command has said."""
         assert self._process.stderr
-        said = []
+        said: list[str] = []
         for line in self._process.stderr:
             if line.startswith("status "):
                 assert line == f"status {status}\n", "".join(said)
@@ -118,8 +120,10 @@ def cluster(store: Store) -> Iterator[Any]:  # noqa: ARG001 - its address must b
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYTHONPATH", str(ROOT))
         environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        environment.setenv("RAY_raylet_start_wait_time_s", "90")
+        environment.setenv("RAY_gcs_server_port_wait_time_s", "90")
         cluster = Cluster()
-        add_node(cluster, num_cpus=0, include_dashboard=False, _system_config=LOST_AFTER)
+        add_node(cluster, num_cpus=0, _system_config=LOST_AFTER, **ONLY_WHAT_IS_NEEDED)
         for _ in range(2):
             add_node(cluster, num_cpus=1)
         yield cluster
