@@ -4,8 +4,11 @@ Everything that a user can cause is raised as one of these, as one line that say
 found and what to do. Any other exception is a bug in bertprep and keeps its traceback.
 """
 
+from __future__ import annotations
+
 import errno
 import os
+from typing import Any
 
 _SHOWN = 200  # characters of what another library says
 
@@ -14,6 +17,20 @@ class BertprepError(Exception):
     """Data, files or the machine are not as expected; the command line prints it and exits with status 1."""
 
     exit_status = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as it is, whatever its constructor takes: workers send theirs."""
+        return _restore, (type(self), self.args, self.__dict__)
+
+    def add_place(self, place: str) -> None:
+        """Say at the end of the text, which is the last argument, where it happened."""
+        self.args = (*self.args[:-1], f"{self} ({place})")
+
+
+def _restore(kind: type[BertprepError], args: tuple[Any, ...], attributes: dict[str, Any]) -> BertprepError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class UsageError(BertprepError):

@@ -179,7 +179,7 @@ def attempt(work: Callable[[], Any]) -> tuple[str, Any]:
     try:
         return "result", work()
     except BertprepError as error:
-        return "error", type(error)(str(error))
+        return "error", error
     except OSError as error:
         explained = explain_system_error(error)
         return ("error", explained) if explained else ("traceback", traceback.format_exc())

@@ -246,7 +246,9 @@ def _check_answers(address: str, shown: str) -> None:
 
 
 def _once_more(ray: Any, task: _Task, error: Exception) -> _Task:
-    """The task to be run again after an error that is Ray's; raises where that would not help."""
+    """The task to be run again after an error that is Ray's, in it or of it; raises where that would not help."""
+    if isinstance(error, ray.exceptions.RayTaskError) and isinstance(error.cause, ray.exceptions.RayError):
+        error = error.cause
     lost = (ray.exceptions.NodeDiedError, ray.exceptions.ObjectLostError, ray.exceptions.LocalRayletDiedError)
     if isinstance(error, lost):
         return task
@@ -308,33 +310,43 @@ def work(key: str, order: list[Any], argument: bytes) -> bytes:
     """In a worker process, run a task with the function of the order, which is a reference; returns the pickled outcome."""
     from ray import cloudpickle
 
-    answer: bytes = cloudpickle.dumps(attempt(lambda: _run_task(key, order, argument)))
+    given = _order_of(key, order)
+    answer: bytes = cloudpickle.dumps(attempt(lambda: _run_task(key, given, argument)))
     return answer
 
 
-def _run_task(key: str, order: list[Any], argument: bytes) -> Any:
-    function, where = _function_of(key, order)
+def _order_of(key: str, order: list[Any]) -> _Order:
+    """What came with a run. Ray's own errors are left to the run, which gives the task to a worker once more."""
+    global _kept
+    if _kept and _kept[0] == key:
+        return _kept[2]
+    import ray
+
+    _kept = None  # what it holds is let go before there is more
+    given: _Order = ray.get(order[0])
+    return given
+
+
+def _run_task(key: str, given: _Order, argument: bytes) -> Any:
+    function = _function_of(key, given)
     try:
         return function(pickle.loads(argument))
     except BertprepError as error:
-        node = _node()
-        raise error if node == where.node else type(error)(f"{error} (on node {node})") from None
+        if (node := _node()) != given.node:
+            error.add_place(f"on node {node}")
+        raise
 
 
-def _function_of(key: str, order: list[Any]) -> tuple[Callable[[Any], Any], _Order]:
-    """The function of a run, and what came with it; raises where this node has not the folder of the run."""
+def _function_of(key: str, given: _Order) -> Callable[[Any], Any]:
+    """The function of a run; raises where this node has not the folder of the run."""
     global _kept
     if _kept is None or _kept[0] != key:
-        import ray
-
-        _kept = None  # what it holds is let go before there is more
-        given: _Order = ray.get(order[0])
         with contextlib.suppress(OSError):  # relative paths are those of the run; there may be none
             os.chdir(given.folder)
         for path in given.seen:
             _check_there(path)
         _kept = (key, pickle.loads(given.function), given)
-    return _kept[1], _kept[2]
+    return _kept[1]
 
 
 def _check_there(path: Path) -> None:

@@ -1,5 +1,6 @@
 """Parts of a run leave the bytes of one run: in any order, twice, at the same time, killed, and in a store."""
 
+import hashlib
 import json
 import os
 import random
@@ -9,15 +10,19 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bertprep import kernels
+from bertprep import kernels, pool
 from bertprep.cli import main
+from bertprep.errors import BertprepError
+from bertprep.files.atomic import atomic_file
 from bertprep.text import hash_shards
 from bertprep.workspace.journal import FAIL_AFTER
 from bertprep.workspace.layout import MANIFEST, RECEIPTS
-from bertprep.workspace.manifest import JOURNAL_SUFFIX
+from bertprep.workspace.manifest import CLEANED_TEXT, JOURNAL_SUFFIX
+from bertprep.workspace.receipts import Receipts
 from bertprep.workspace.record_home import find_home
 from tests.corpora import deal, sums
 from tests.golden import GOLDEN
@@ -266,6 +271,33 @@ def test_a_second_writer_with_other_bytes_is_told_of_both(course: Path) -> None:
     receipt.unlink()
     run(folder, [command])
     assert sums(folder) == sums(course / "create-of-files-alone")
+
+
+def write_bytes(task: tuple[Path, bytes]) -> dict[str, Any]:
+    path, data = task
+    with atomic_file(path) as file:
+        file.write(data)
+    sha256 = hashlib.sha256(data).hexdigest()
+    return {"bytes": len(data), "sha256": sha256, "documents": 1, "source": 0, "empty": 0, "made_of": {}}
+
+
+def test_two_writers_of_other_bytes_in_a_store_are_told_of_both(store: Store) -> None:
+    folder, names = store.place("cleaned"), ["a.txt", "b.txt"]
+
+    def write_twice() -> None:
+        with Receipts(folder, CLEANED_TEXT, {"rules": 1}) as second:
+            second.look(names)
+            with Receipts(folder, CLEANED_TEXT, {"rules": 1}) as first:
+                for name in names:
+                    first.add(name, write_bytes((folder / name, b"first")))
+            for name, facts in pool.run(write_bytes, [(name, (folder / name, b"second")) for name in names], workers=2):
+                second.add(name, facts)
+
+    with pytest.raises(BertprepError) as raised:
+        write_twice()
+    one, other = (hashlib.sha256(data).hexdigest()[:16] for data in (b"first", b"second"))
+    assert f".txt: another run has made it with sha256 {one}... by bertprep " in str(raised.value)
+    assert f"; this one with sha256 {other}... by bertprep" in str(raised.value)
 
 
 def test_create_needs_finished_text_shards(course: Path) -> None:

@@ -1,14 +1,23 @@
 """Work spread over processes: results come back, failures name their task, dead workers are noticed."""
 
+import importlib
 import os
+import pickle
+import pkgutil
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import bertprep
 from bertprep import pool
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.object_store import AnotherObjectError
+from bertprep.files.places import place
+from bertprep.records.record_set import BadRecordError
+from bertprep.sources.transfer.http import RefusedError
 
 
 def square(number: int) -> int:
@@ -60,6 +69,39 @@ def test_no_task_is_no_work() -> None:
 def test_a_failed_task_fails_the_run(function: object, message: str) -> None:
     with pytest.raises(BertprepError, match=message):
         list(pool.run(function, TASKS, workers=2))  # type: ignore[arg-type]
+
+
+ERRORS: dict[type[BertprepError], BertprepError] = {
+    AnotherObjectError: AnotherObjectError(place("s3://bucket/key"), "a" * 64, "b" * 64, "is another"),
+    BadRecordError: BadRecordError("is bad", number=3, row=4),
+    RefusedError: RefusedError("is refused", 404, "EntryNotFound"),
+}
+"""Those whose constructors take more than a text."""
+
+
+def kinds_of_errors(kind: type[BertprepError] = BertprepError) -> Iterator[type[BertprepError]]:
+    yield kind
+    for each in kind.__subclasses__():
+        yield from kinds_of_errors(each)
+
+
+def test_errors_of_workers_arrive_as_they_are() -> None:
+    for module in pkgutil.walk_packages(bertprep.__path__, "bertprep."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    kinds = list(kinds_of_errors())
+    assert {BertprepError, UsageError, *ERRORS} < set(kinds)
+    for kind in kinds:
+        error = ERRORS[kind] if kind in ERRORS else kind("says why")
+
+        def fail(error: BertprepError = error) -> None:
+            raise error
+
+        outcome, arrived = pickle.loads(pickle.dumps(pool.attempt(fail)))
+        assert (outcome, type(arrived), str(arrived)) == ("error", kind, str(error))
+        assert (arrived.args, vars(arrived)) == (error.args, vars(error))
+        arrived.add_place("on node 1")
+        assert str(pickle.loads(pickle.dumps(arrived))) == f"{error} (on node 1)"
 
 
 def test_a_bug_keeps_its_traceback() -> None:

@@ -21,14 +21,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from bertprep import kernels, pool
+from bertprep import config, kernels, pool
 from bertprep.config import HASH, ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import remove_folder
@@ -324,6 +324,10 @@ def _sort(
         return [key for key in label_of if _runs_of(journal, key) is None]
 
     journal.look()
+    made_by = {facts["made_by"] for facts in journal.done.values() if "made_by" in facts}
+    if others_versions := made_by - set(map(_made_by, config.SPLITTERS)):
+        ours = _made_by(job.settings.splitter)
+        job.reporter.say(f"{journal.folder}: has text sorted by {min(others_versions)[:200]}; it is made anew by {ours}")
     absent = make(own())
     if absent and part and part != FINISH:
         if job.is_over():
@@ -373,7 +377,7 @@ def _map_tasks(
         else:
             parts = read_tasks({0: source})
         for number, (label, part) in enumerate(parts):
-            made_of = json.dumps([identity, number, PIECE_BYTES, splitter, language])
+            made_of = json.dumps([identity, number, PIECE_BYTES, splitter, language, _made_by(splitter)])
             seen[made_of] += 1  # the same file twice, under two names
             key = hashlib.sha256(f"{made_of} {seen[made_of]}".encode()).hexdigest()[:24]
             yield label, MapTask(folder, key, part, splitter, language)
@@ -420,9 +424,16 @@ def map_documents(task: MapTask) -> tuple[str, list[tuple[str, dict[str, Any]]]]
     if len(writer) or not writer.written:
         writer.flush()
     return task.key, [
-        (name, {**facts, "runs": len(writer.written), "empty": 0 if number else empty})
+        (name, {**facts, "runs": len(writer.written), "empty": 0 if number else empty, "made_by": _made_by(task.splitter)})
         for number, (name, facts) in enumerate(writer.written)
     ]
+
+
+@cache
+def _made_by(splitter: str) -> str:
+    """The versions that decide the bytes of a run."""
+    versions = versions_of() if splitter == "lines" else versions_of("sentencex")
+    return ", ".join(f"{package} {version}" for package, version in versions.items() if package != "python")
 
 
 def _merge(journal: Journal | Receipts, runs: list[Run], job: _Job) -> list[Run] | None:

@@ -2,7 +2,7 @@
 
 While a run works, each finished file is one line in `manifest.json.journal`, synced to the disk; when all are there, the
 journal becomes `manifest.json`. The next run finds the finished files of a killed one in the journal. Its first line has the
-settings, as in the manifest, so files of two settings never mix.
+settings, as in the manifest, so files of two settings never mix; nor do those of two versions, which are noted with each file.
 """
 
 import json
@@ -31,7 +31,9 @@ from bertprep.workspace.manifest import (
     Manifest,
     check_entry,
     check_header,
+    check_versions,
     read_manifest,
+    versions_for,
 )
 
 FAIL_AFTER = "BERTPREP_FAIL_AFTER"
@@ -237,10 +239,11 @@ class Journal:
                     check_header(content)
                     self._check_same(content)
                     continue
-                entry = check_values(content, {"name": TEXT, "facts": OBJECT}, needed=("name", "facts"))
+                entry = check_values(content, {"name": TEXT, "facts": OBJECT, "versions": OBJECT}, needed=("name", "facts"))
                 check_entry(entry["name"], entry["facts"], kind)
             except ValueError as error:
                 raise self._damaged(f"line {number}: {error}") from error
+            check_versions(self.folder, self.header["kind"], entry["name"], entry.get("versions", {}))
             yield entry["name"], entry["facts"]
 
     def _damaged(self, why: str) -> BertprepError:
@@ -271,7 +274,8 @@ class Journal:
             self.found = None
             self._begin()
         self.done.update(entries)
-        self._append(*({"name": name, "facts": facts} for name, facts in entries))
+        kind = self.header["kind"]
+        self._append(*({"name": name, "facts": facts, "versions": versions_for(kind, name)} for name, facts in entries))
         for _ in entries:
             self._added += 1
             fail_after(self._added)

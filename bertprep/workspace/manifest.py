@@ -5,6 +5,7 @@ checked when it is read: file names stay in the folder, known values have the ri
 not check again. Unknown values are kept.
 """
 
+import functools
 import hashlib
 import json
 import platform
@@ -75,7 +76,7 @@ KINDS = {
         needed=("rules",),
         facts={
             **_FILE, "empty": COUNT, "copies": COUNT, "text_bytes": COUNT, "copied_bytes": COUNT, "bits": _BITS,
-            "runs": POSITIVE,
+            "runs": POSITIVE, "made_by": TEXT,
         },
         needed_facts=("bytes", "sha256", "documents", "copies", "text_bytes", "copied_bytes", "bits", "runs", "empty"),
     ),
@@ -114,6 +115,7 @@ KINDS = {
         needed_facts=("bytes", "sha256", "examples"),
     ),
 }  # fmt: skip
+_DECIDING = ("bertprep", "sentencex", "pyarrow")
 _TOKEN = Rule("a token's number, 0 to 2,097,151", lambda value: type(value) is int and 0 <= value < 1 << 21)
 _VOCABULARY = {"tokens": POSITIVE, "sha256": SHA256, "pad": _TOKEN}
 _TEXT = {"bytes": COUNT, "crc32c": TEXT}
@@ -221,6 +223,26 @@ def packages_of(files: Collection[str]) -> list[str]:
     return ["llvmlite", "numpy", *(["pyarrow"] if any(name.endswith(columnar) for name in files) else [])]
 
 
+def versions_for(kind: str, name: str) -> dict[str, str]:
+    """Versions of what makes the file `name` of a folder of this kind."""
+    splits = kind in (MAPPED_TEXT, TEXT_SHARDS)
+    return _versions_of(*([] if kind == CLEANED_TEXT else ["sentencex"] if splits else packages_of([name])))
+
+
+def check_versions(folder: Path, kind: str, name: str, found: Mapping[str, object]) -> None:
+    """Raise `BertprepError` if a file was made with another version than this run's, of a package that decides its bytes.
+
+    Versions that are not known are not compared; sorted text is remade by `hash_shards` where it is of another.
+    """
+    ours = versions_for(kind, name)
+    for package in _DECIDING if kind != MAPPED_TEXT else ():
+        if package in found and package in ours and found[package] != ours[package]:
+            raise BertprepError(
+                f"{folder / name}: was made with {package} {str(found[package])[:100]}, this run has {package} "
+                f"{ours[package]}, which may make other files; finish with the version that began, or remove {folder}"
+            )
+
+
 def versions_of(*packages: str) -> dict[str, str]:
     """Versions of bertprep, Python and the packages whose version could change a file."""
     versions = {"bertprep": bertprep.__version__, "python": platform.python_version()}
@@ -232,6 +254,9 @@ def versions_of(*packages: str) -> dict[str, str]:
             version = importlib.metadata.version(package)
         versions[package] = version
     return versions
+
+
+_versions_of = functools.cache(versions_of)
 
 
 def sha256_of(path: Path) -> str:

@@ -12,7 +12,6 @@ takes `Journal`, unless it is asked for a part.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
@@ -37,21 +36,18 @@ from bertprep.untrusted import (
     read_bounded,
 )
 from bertprep.workspace.journal import Journal, check_same, fail_after, make_header
-from bertprep.workspace.layout import MANIFEST, RECEIPTS
+from bertprep.workspace.layout import MANIFEST, RECEIPTS, by_number
 from bertprep.workspace.manifest import (
-    CLEANED_TEXT,
     JOURNAL_SUFFIX,
     KINDS,
-    MAPPED_TEXT,
     SCHEMA,
-    TEXT_SHARDS,
     Manifest,
     check_entry,
     check_header,
-    packages_of,
+    check_versions,
     read_finished,
     read_manifest,
-    versions_of,
+    versions_for,
 )
 from bertprep.workspace.parts import FINISH, Part
 
@@ -222,7 +218,7 @@ class Receipts:
     def _note(self, entry: tuple[str, dict[str, Any]]) -> tuple[str, dict[str, Any]]:
         """Write a receipt; returns the entry."""
         name, facts = entry
-        versions = self._versions(name)
+        versions = versions_for(self.header["kind"], name)
         receipt = {"schema": SCHEMA, "settings": self._digest, "name": name, "facts": facts, "versions": versions}
         path = self._path(name)
         if not is_object(path) and path.parent.resolve() != self.folder.resolve() / RECEIPTS / Path(name).parent:
@@ -230,11 +226,6 @@ class Receipts:
         if not create_file(path, (json.dumps(receipt, indent=1) + "\n").encode()):
             self._compare(name, facts["sha256"])
         return entry
-
-    def _versions(self, name: str) -> dict[str, str]:
-        kind = self.header["kind"]
-        splits = kind in (MAPPED_TEXT, TEXT_SHARDS)
-        return _versions_of(*([] if kind == CLEANED_TEXT else ["sentencex"] if splits else packages_of([name])))
 
     def _compare(self, name: str, sha256: str) -> None:
         theirs = self._read(name)
@@ -249,7 +240,10 @@ class Receipts:
         """The error for a file that two runs make differently."""
         first, second = (
             f"sha256 {sum_[:16]}... by {', '.join(f'{package} {version}' for package, version in versions.items())}"
-            for sum_, versions in ((theirs["facts"]["sha256"], theirs["versions"]), (sha256, self._versions(name)))
+            for sum_, versions in (
+                (theirs["facts"]["sha256"], theirs["versions"]),
+                (sha256, versions_for(self.header["kind"], name)),
+            )
         )
         return BertprepError(
             f"{self.folder / name}: another run has made it with {first}; this one with {second}; make all parts with the same "
@@ -260,7 +254,7 @@ class Receipts:
         return self._place / (name + _SUFFIX)
 
     def _read_all(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
-        """The facts of the files whose receipts are still there."""
+        """The facts of the files whose receipts are still there; raises if one was made with another version."""
         if is_object(self._place):
             from concurrent.futures import ThreadPoolExecutor
 
@@ -268,6 +262,9 @@ class Receipts:
                 found = dict(zip(names, readers.map(self._read, names), strict=True))
         else:
             found = {name: self._read(name) for name in names}
+        for name in sorted(found, key=by_number):
+            if receipt := found[name]:
+                check_versions(self.folder, self.header["kind"], name, receipt["versions"])
         return {name: receipt["facts"] for name, receipt in found.items() if receipt}
 
     def _read(self, name: str) -> dict[str, Any] | None:
@@ -381,9 +378,6 @@ def _listing(place: Path) -> set[str]:
         start = len(str(place)) + 1
         names = [f"{folder}/{name}"[start:] for folder, _, inside in os.walk(place) for name in inside]
     return {name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX) and name != _SETTINGS}
-
-
-_versions_of = functools.cache(versions_of)
 
 
 def _digest_of(header: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bertprep
+from bertprep.cli import main
 from bertprep.commands.validate import validate
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
@@ -368,6 +369,33 @@ def test_what_others_left_in_map_does_no_harm(tmp_path: Path) -> None:
     (folder / f"{run.name}.1f2e3d4c.tmp").write_bytes(b"half a r")
     run.write_bytes(run.read_bytes()[:-1])  # another size than the journal says
     shard(tmp_path, text, shards=2)
+    assert shards_in(tmp_path) == by_definition(texts, 2, 1, 0.1)
+
+
+def test_what_another_version_has_sorted_is_sorted_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(hash_shards, "_made_by", lambda _: "bertprep 0.0.1")
+        texts, text, folder = interrupted(tmp_path)
+    (run,) = folder.glob("*.run")
+    run.write_bytes(run.read_bytes().replace(b"Document", b"Monument"))  # as other rules make it
+    command = [
+        "shard",
+        "--input",
+        str(text),
+        "--workdir",
+        str(tmp_path),
+        "--corpus",
+        "c",
+        "--splitter",
+        "lines",
+        "--shards",
+        "2",
+    ]
+    assert main([*command, "--assign", "hash", "--workers", "1"]) == 0
+    said = capsys.readouterr().err
+    assert f"{folder}: has text sorted by bertprep 0.0.1; it is made anew by bertprep {bertprep.__version__}\n" in said
     assert shards_in(tmp_path) == by_definition(texts, 2, 1, 0.1)
 
 

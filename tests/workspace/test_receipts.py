@@ -2,14 +2,17 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import bertprep
+from bertprep.errors import BertprepError
+from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import MANIFEST, RECEIPTS
-from bertprep.workspace.manifest import RECORDS, Manifest, read_manifest
+from bertprep.workspace.manifest import JOURNAL_SUFFIX, RECORDS, Manifest, read_manifest
 from bertprep.workspace.parts import FINISH
 from bertprep.workspace.receipts import Receipts, open_journal
 from bertprep.workspace.record_home import RecordHome
@@ -208,3 +211,41 @@ def test_names_that_are_bertpreps_own_are_no_receipts(folder: Path) -> None:
     (folder / RECEIPTS / "training" / "manifest.json.json").write_text(content)
     with receipts_of(folder) as receipts, pytest.raises(bertprep.BertprepError, match=r"is damaged \(.*bertprep's own files"):
         receipts.look()
+
+
+@pytest.mark.parametrize("package", ["bertprep", "pyarrow"])
+def test_files_of_two_versions_are_never_one_folder(folder: Path, package: str) -> None:
+    name = "parquet/part-0.parquet"
+    add(folder, name)
+    path = folder / RECEIPTS / f"{name}.json"
+    content = json.loads(path.read_bytes())
+    ours = content["versions"][package]
+    path.write_bytes(changed(content, versions={**content["versions"], package: "0.0.1", "python": "2.7", "llvmlite": "0.1"}))
+    says = f"{name}: was made with {package} 0.0.1, this run has {package} {ours}, which may make other files; finish with"
+    for look in (lambda receipts: receipts.look([name]), lambda receipts: receipts.missing([NAME, name])):
+        with receipts_of(folder) as receipts:
+            receipts.look([NAME])
+            with pytest.raises(BertprepError, match=re.escape(says)):
+                look(receipts)
+    path.write_bytes(changed(content, versions={**content["versions"], "python": "2.7", "llvmlite": "0.1"}))
+    with receipts_of(folder) as receipts:
+        assert receipts.missing([NAME, name]) == []
+
+
+def test_a_journal_of_another_version_is_refused_and_one_without_versions_is_read(tmp_path: Path) -> None:
+    (tmp_path / NAME).parent.mkdir()
+    (tmp_path / NAME).write_bytes(b"abc")
+    with Journal(tmp_path, RECORDS, MADE_WITH) as journal:
+        journal.add(NAME, FACTS)
+    path = tmp_path / (MANIFEST + JOURNAL_SUFFIX)
+    header, entry = path.read_bytes().splitlines()
+    content = json.loads(entry)
+    assert content["versions"]["bertprep"] == bertprep.__version__
+    path.write_bytes(header + b"\n" + changed(content, versions={**content["versions"], "bertprep": "0.0.1"}) + b"\n")
+    says = f"{NAME}: was made with bertprep 0.0.1, this run has bertprep {bertprep.__version__}"
+    with pytest.raises(BertprepError, match=re.escape(says)):
+        Journal(tmp_path, RECORDS, MADE_WITH).__enter__()
+    del content["versions"]
+    path.write_bytes(header + b"\n" + json.dumps(content).encode() + b"\n")
+    with Journal(tmp_path, RECORDS, MADE_WITH) as journal:
+        assert journal.done == {NAME: FACTS}
