@@ -17,14 +17,15 @@ import fcntl
 import io
 import os
 import stat
+import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path, PosixPath, PurePath, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError, GivenUpError, UsageError
 
 if TYPE_CHECKING:
     from bertprep.files.object_store import Status
@@ -378,12 +379,12 @@ def _still_there(path: ObjectPath) -> Iterator[None]:
         ) from error
 
 
-def local_copy(path: Path, sha256: str | None = None, *, is_given_up: Callable[[], bool] = lambda: False) -> Path:
+def local_copy(path: Path, sha256: str | None = None, *, given_up: threading.Event | None = None) -> Path:
     """A file of this machine with the bytes of `path`, to be opened now and only read; of a local path that itself.
 
     An object is downloaded once for all processes of a user on this machine, and again when it has changed in the store. Raises
     `FileNotFoundError`, `BertprepError` where the store or the disk fails, or the bytes do not have the `sha256`, and
-    `GivenUpError` soon after `is_given_up`.
+    `GivenUpError` soon after it is `given_up`, also while the store is silent.
     """
     if not isinstance(path, ObjectPath):
         return path
@@ -398,18 +399,16 @@ def local_copy(path: Path, sha256: str | None = None, *, is_given_up: Callable[[
     copy = cache_folder() / copy_name(path, status)
     if _is_kept(copy, status, sha256):
         return copy
-    with _one_at_a_time(copy.with_name(f".lock-{copy.name[:40]}"), is_given_up):
+    with _one_at_a_time(copy.with_name(f".lock-{copy.name[:40]}"), given_up):
         if _is_kept(copy, status, sha256):
             return copy
         _make_room(copy.parent, status.size_bytes)
         digest = hashlib.sha256()
         with atomic_file(copy, mode=0o600) as file:
             with _still_there(path):
-                for block in object_store.blocks(path, status):
+                for block in object_store.blocks(path, status, given_up):
                     digest.update(block)
                     file.write(block)
-                    if is_given_up():
-                        raise GivenUpError(path)
             if sha256 not in (None, digest.hexdigest()):
                 raise BertprepError(
                     f"{path}: has sha256 {digest.hexdigest()[:16]}..., expected {str(sha256)[:16]}...; the object is damaged, "
@@ -418,10 +417,6 @@ def local_copy(path: Path, sha256: str | None = None, *, is_given_up: Callable[[
             with atomic_file(_sum_of(copy), mode=0o600, tidies=False) as beside:
                 beside.write(digest.hexdigest().encode())
     return copy
-
-
-class GivenUpError(Exception):
-    """A download that nobody waits for any more."""
 
 
 def copy_name(path: ObjectPath, status: Status | None = None) -> str:
@@ -487,9 +482,9 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def _one_at_a_time(lock: Path, is_given_up: Callable[[], bool]) -> Iterator[None]:
+def _one_at_a_time(lock: Path, given_up: threading.Event | None) -> Iterator[None]:
     """Hold the lock of a copy while it is made; another process may be downloading the same object."""
-    descriptor = _locked(lock, is_given_up)
+    descriptor = _locked(lock, given_up)
     try:
         yield
     finally:
@@ -497,7 +492,7 @@ def _one_at_a_time(lock: Path, is_given_up: Callable[[], bool]) -> Iterator[None
         os.close(descriptor)
 
 
-def _locked(lock: Path, is_given_up: Callable[[], bool]) -> int:
+def _locked(lock: Path, given_up: threading.Event | None) -> int:
     """A descriptor that holds the lock on the file of this name, which its holder before may remove."""
     from bertprep.files.atomic import is_still
 
@@ -509,8 +504,8 @@ def _locked(lock: Path, is_given_up: Callable[[], bool]) -> int:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if is_still(lock, descriptor):
                     return descriptor
-            if is_given_up():
-                raise GivenUpError(lock)
+            if given_up and given_up.is_set():
+                raise GivenUpError(f"{lock}: was given up while another process downloads")
         except BaseException:
             os.close(descriptor)
             raise
