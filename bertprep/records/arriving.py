@@ -155,7 +155,7 @@ class Arriving:
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         while not self._given_up.is_set() and self._working < min(_AT_ONCE, len(self._queue) + len(self._under_way)):
             self._working += 1
-            self._threads.append(threading.Thread(target=self._fetch_all, name="fetching"))
+            self._threads.append(threading.Thread(target=self._fetch_all, name="fetching", daemon=True))
             self._threads[-1].start()
 
     def _fetch_all(self) -> None:

@@ -154,6 +154,23 @@ def test_closing_waits_for_no_store(
         assert_holds(gather(records, [9, 17]), [expected[9], expected[17]])  # what is asked for again is fetched again
 
 
+def test_a_script_that_ends_with_an_open_set_fetches_no_more(store: Store, tmp_path: Path) -> None:
+    put_records(tmp_path / "a", store)
+    store.faults.append(Fault("GET", ".*part-[2-5]", times=None, stall=True))
+    script = (
+        "import sys, numpy; from bertprep.records.record_set import RecordSet; records = RecordSet(sys.argv[1:]); "
+        "records.expect([numpy.array([0])]); sys.stdin.readline()"
+    )
+    environment = {**os.environ, "BERTPREP_RETRY_SECONDS": "1000"}
+    command = [sys.executable, "-c", script, str(store.place("a"))]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, env=environment)
+    wait_until(lambda: {*fetched(store)} == {*range(6)}, process)
+    assert process.stdin
+    process.stdin.write("\n")
+    process.stdin.close()
+    assert process.wait() == 0
+
+
 def test_files_are_fetched_in_the_order_of_the_steps(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arriving, "_AT_ONCE", 1)
     put_records(tmp_path / "a", store)
