@@ -41,6 +41,8 @@ _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _LOOK_AGAIN_SECONDS = 0.05
 """Between two looks at a lock that is held: another process downloads."""
 _HEAD_BYTES = 64 << 10
+_NAME_LENGTH = 40  # of a copy, without what follows its first dot
+_LOCK, _SUM = ".lock-", ".sha256-"  # before the names of copies
 _since_sweep: dict[Path, int] = {}
 """Bytes that this process has downloaded into a folder of copies since it looked through it."""
 COPY_DIGITS = 15
@@ -399,7 +401,7 @@ def local_copy(path: Path, sha256: str | None = None, *, given_up: threading.Eve
     copy = cache_folder() / copy_name(path, status)
     if _is_kept(copy, status, sha256):
         return copy
-    with _one_at_a_time(copy.with_name(f".lock-{copy.name[:40]}"), given_up):
+    with _one_at_a_time(copy.with_name(_LOCK + copy.name[:_NAME_LENGTH]), given_up):
         if _is_kept(copy, status, sha256):
             return copy
         _make_room(copy.parent, status.size_bytes)
@@ -429,7 +431,7 @@ def copy_name(path: ObjectPath, status: Status | None = None) -> str:
 
 def _sum_of(copy: Path) -> Path:
     """The file beside a copy that has its sha256, as it was when the copy was made."""
-    return copy.with_name(f".sha256-{copy.name[:40]}")
+    return copy.with_name(_SUM + copy.name[:_NAME_LENGTH])
 
 
 def kept_about(path: Path) -> Path:
@@ -445,7 +447,7 @@ def name_about(path: Path) -> str:
 def _name_of(*version: str) -> str:
     import hashlib
 
-    return hashlib.sha256("\0".join(version).encode()).hexdigest()[:40]
+    return hashlib.sha256("\0".join(version).encode()).hexdigest()[:_NAME_LENGTH]
 
 
 def _is_kept(copy: Path, status: Status, sha256: str | None = None) -> bool:
@@ -528,7 +530,7 @@ def _make_room(folder: Path, more_bytes: int) -> None:
 
     Those of files that a running process reads stay: what it has reserved, what it has mapped or open (see `hold_copy`), and
     what it was given in the last minute. The folder is looked through when a process first downloads something, and again after
-    each hundredth of its capacity.
+    each hundredth of its capacity. The sum of a copy goes with it alone; locks that dead processes left are removed.
     """
     from bertprep.files.atomic import remove_leftovers
     from bertprep.files.reservations import RESERVED, reserved_copies
@@ -539,11 +541,12 @@ def _make_room(folder: Path, more_bytes: int) -> None:
         return
     _since_sweep[folder] = 0
     remove_leftovers(folder)
+    _sweep(folder)
     copies = []
     for entry in os.scandir(folder):
         with suppress(FileNotFoundError):
             status = entry.stat(follow_symlinks=False)
-            if stat.S_ISREG(status.st_mode) and not entry.name.startswith((".lock-", RESERVED)):
+            if stat.S_ISREG(status.st_mode) and not entry.name.startswith((_LOCK, _SUM, RESERVED)):
                 copies.append((max(status.st_atime, status.st_mtime), status.st_size, entry.path))
     excess = sum(size for _, size, _ in copies) + more_bytes - capacity
     reserved = reserved_copies(folder) if excess > 0 else {}
@@ -554,6 +557,26 @@ def _make_room(folder: Path, more_bytes: int) -> None:
             excess -= size
 
 
+def _sweep(folder: Path) -> None:
+    """Remove the locks that nobody holds, and the sums of copies that are gone, but for that of one that is just made."""
+    from bertprep.files.atomic import is_still
+
+    there = {path.name[:_NAME_LENGTH] for path in folder.iterdir() if not path.name.startswith(".")}
+    for path in folder.glob(f"{_SUM}*"):
+        with suppress(FileNotFoundError):
+            if path.name.removeprefix(_SUM) not in there and path.stat().st_mtime < time.time() - _KEPT_SECONDS:
+                path.unlink()
+    for path in folder.glob(_LOCK + "[0-9a-f]" * _NAME_LENGTH):
+        with suppress(OSError):  # it is held or gone, or the file system does not tell
+            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if is_still(path, descriptor):
+                    path.unlink()
+            finally:
+                os.close(descriptor)
+
+
 def hold_copy(file: BinaryIO) -> None:
     """Keep an opened copy from being removed as long as the file, or a mapping of it, is open."""
     with suppress(OSError):  # a file system without locks, where it lives on unnamed
@@ -561,7 +584,7 @@ def hold_copy(file: BinaryIO) -> None:
 
 
 def _remove_unheld(copy: str) -> bool:
-    """Remove a copy unless a process has it open; returns whether it is gone."""
+    """Remove a copy with its sum unless a process has it open; returns whether it is gone."""
     try:
         descriptor = os.open(copy, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError as error:
@@ -569,6 +592,7 @@ def _remove_unheld(copy: str) -> bool:
     try:
         with tolerating_no_locks():
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _sum_of(Path(copy)).unlink(missing_ok=True)  # first: the next one to make this copy writes another
         Path(copy).unlink()
     except BlockingIOError:
         return False
