@@ -39,6 +39,10 @@ class UsageError(BertprepError):
     exit_status = 2
 
 
+class GivenUpError(BertprepError):
+    """What is no longer waited for: its reader was closed, or its run told to stop."""
+
+
 def first_line(error: BaseException) -> str:
     r"""What another library's error says, without what follows its first line; its type if it says nothing.
 

@@ -139,7 +139,8 @@ class TrainingBatches:
         """The batches of the steps from `first` on, read ahead by a thread into reused arrays; see `ReadyBatches`."""
         last = first + max(1, _EXPECTED_POSITIONS // self.batch.size)
         self.records.expect(self.numbers(step) for step in range(first, last if stop is None else min(stop, last)))
-        return ReadyBatches(self.read_into, partial(empty_for, self.records, self.batch.rank_size), first, stop, held=held)
+        make_arrays = partial(empty_for, self.records, self.batch.rank_size)
+        return ReadyBatches(self.read_into, make_arrays, first, stop, held=held, giving_up=self.records.giving_up)
 
 
 class EvaluationBatches:
@@ -163,7 +164,8 @@ class EvaluationBatches:
 
     def __iter__(self) -> Iterator[tuple[Examples, NDArray[np.float32]]]:
         self.records.expect([np.arange(self.sequences)])
-        with ReadyBatches(self._read_into, partial(empty_for, self.records, self.batch.rank_size), 0, len(self)) as ready:
+        make_arrays = partial(empty_for, self.records, self.batch.rank_size)
+        with ReadyBatches(self._read_into, make_arrays, 0, len(self), giving_up=self.records.giving_up) as ready:
             for step, examples in enumerate(ready):
                 yield examples, self._weights.pop(step)
 

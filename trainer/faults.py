@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bertprep.errors import BertprepError
+from bertprep.errors import BertprepError, GivenUpError
 from bertprep.records.record_set import BadRecordError
 from bertprep.workspace.layout import TEST, TRAINING
 from trainer.batches import PhaseData
@@ -56,8 +56,12 @@ class Faults:
             self._unreported.append((step, key))
 
     def end(self, fault: BertprepError | None) -> None:
-        """Record the fault that ends the run on this rank; the first one counts."""
-        self._fault = self._fault or fault
+        """Record the fault that ends the run on this rank; the first one counts.
+
+        What is given up because a signal has come is none: the signal ends the run.
+        """
+        if not isinstance(fault, GivenUpError):
+            self._fault = self._fault or fault
 
     def confer(self) -> bool:
         """Exchange the reports of all ranks, a collective call; returns whether the run must end."""

@@ -73,6 +73,8 @@ def train(settings: RunSettings, engine: Engine) -> bool:
             RunLog(settings.out, settings.task, steps=settings.steps, first_step=state.step, is_shown=engine.is_first)
         )
         signal = opened.enter_context(StopSignal())
+        for of_phase in records:
+            of_phase.give_up_when(lambda: signal.has_come)
         log.note(**state.made_with, devices=engine.device_name, versions=dict(engine.versions))
         faults = Faults(settings, engine, phases, signal, set(state.bad_records))
         run = _Run(settings, engine, phases, state, log, faults)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from types import TracebackType
 
@@ -25,7 +26,7 @@ class ReadyBatches(Iterator[Examples]):
     `read_step(arrays, step)` fills arrays from `make_arrays`. A batch's arrays are valid until the next one, or the `held`-th
     after it, is requested, and are then overwritten. If a framework uses arrays without copying them or copies them later, copy
     them or raise `held`. An error in reading is raised at its batch's turn, and on every later request. Use as a context
-    manager: leaving it, also by an exception, ends the thread.
+    manager: leaving it, also by an exception, ends the thread; in the block `giving_up()` a read under way ends soon.
     """
 
     def __init__(
@@ -36,8 +37,9 @@ class ReadyBatches(Iterator[Examples]):
         stop: int | None,
         *,
         held: int = 1,
+        giving_up: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        self._read_step, self._held = read_step, held
+        self._read_step, self._held, self._giving_up = read_step, held, giving_up
         self._steps = count(first) if stop is None else iter(range(first, stop))
         self._coming: deque[tuple[Examples, Future[None]]] = deque()
         self._given: deque[Examples] = deque()
@@ -50,7 +52,8 @@ class ReadyBatches(Iterator[Examples]):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._thread.shutdown(cancel_futures=True)
+        with self._giving_up():
+            self._thread.shutdown(cancel_futures=True)
 
     def __next__(self) -> Examples:
         while len(self._given) >= self._held:

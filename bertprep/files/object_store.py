@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import PurePosixPath
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError, GivenUpError, UsageError
 from bertprep.patience import PASSING, TRIES, first_wait_seconds, silence_seconds, wait_seconds
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ BLOCK_BYTES = 16 << 20
 ONE_PUT_BYTES = 1 << 30
 """The largest object that is written in one request, whose condition the store checks; larger ones go up in parts."""
 _PART_BYTES, _PARTS_AT_ONCE = 64 << 20, 4
+_LOOK_AGAIN_SECONDS = 0.05  # at whether a request is given up
 _MOST_TO_TRY_BYTES = 1 << 20  # of what is sent twice to see what a store does
 
 _SLOWEST_BYTES_PER_SECOND = 1_000_000
@@ -183,8 +184,11 @@ def read_range(path: ObjectPath, start: int, size_bytes: int) -> bytes:
     return _call(path, lambda store, key: bytes(store.get(key, options=options).bytes()))
 
 
-def blocks(path: ObjectPath, status: Status) -> Iterator[bytes]:
-    """The bytes of the object that has this status, a request for each block; raises `BertprepError` if it is replaced."""
+def blocks(path: ObjectPath, status: Status, given_up: threading.Event | None = None) -> Iterator[bytes]:
+    """The bytes of the object that has this status, a request for each block.
+
+    Raises `BertprepError` if it is replaced, and `GivenUpError` soon after it is `given_up`, whatever is under way.
+    """
     from obstore.exceptions import PreconditionError
 
     for start in range(0, status.size_bytes, BLOCK_BYTES):
@@ -196,7 +200,7 @@ def blocks(path: ObjectPath, status: Status) -> Iterator[bytes]:
             return _status(result.meta), bytes(result.bytes())
 
         try:
-            now, block = _call(path, get)
+            now, block = _call(path, get, given_up=given_up)
         except PreconditionError:
             now, block = Status(), b""
         if len(block) != end - start or now.version != status.version:  # some stores do not check if_match
@@ -372,16 +376,23 @@ def _store(path: ObjectPath, put_seconds: float) -> Any:
     return _stores[name]
 
 
-def _call(path: ObjectPath, action: Callable[[Any, str], Result], *, put_seconds: float = 0.0) -> Result:
+def _call(
+    path: ObjectPath,
+    action: Callable[[Any, str], Result],
+    *,
+    put_seconds: float = 0.0,
+    given_up: threading.Event | None = None,
+) -> Result:
     """The result of an action on the bucket's client and the object's key, retried while the trouble may pass.
 
-    Raises `FileNotFoundError`, obstore's errors about conditions, and for everything else `BertprepError`.
+    Raises `FileNotFoundError`, obstore's errors about conditions, and for everything else `BertprepError`; `GivenUpError` soon
+    after it is `given_up`.
     """
     from bertprep.progress import say
 
     for tried in range(1, TRIES + 1):
         try:
-            return _interruptibly(partial(action, _store(path, put_seconds), path.key))
+            return _interruptibly(partial(action, _store(path, put_seconds), path.key), given_up)
         except BertprepError:
             raise
         except Exception as error:
@@ -390,13 +401,19 @@ def _call(path: ObjectPath, action: Callable[[Any, str], Result], *, put_seconds
                 raise trouble.explained(tried) from error
             seconds = wait_seconds(tried) * _chance.uniform(0.5, 1.5)  # a thousand tasks must not ask in the same moment again
             say(f"{path}: {trouble.why}; trying again in {seconds:.0f} s (try {tried + 1} of {TRIES})")
-            time.sleep(seconds)
+            if given_up is None:
+                time.sleep(seconds)
+            elif given_up.wait(seconds):
+                raise GivenUpError(f"{path}: was given up while the store was waited for") from error
     raise AssertionError
 
 
-def _interruptibly(action: Callable[[], Result]) -> Result:
-    """The result of an action; in the main thread Ctrl-C ends the wait for it, which obstore itself would sit out."""
-    if threading.current_thread() is not threading.main_thread():
+def _interruptibly(action: Callable[[], Result], given_up: threading.Event | None) -> Result:
+    """The result of an action; what ends the wait for it leaves it to its time limit, which obstore itself would sit out.
+
+    That is Ctrl-C in the main thread, and `given_up` in any: it raises `GivenUpError`.
+    """
+    if given_up is None and threading.current_thread() is not threading.main_thread():
         return action()
     outcome: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
 
@@ -407,7 +424,13 @@ def _interruptibly(action: Callable[[], Result]) -> Result:
             outcome.put((False, error))
 
     threading.Thread(target=act, daemon=True).start()
-    is_good, result = outcome.get()
+    while True:
+        try:
+            is_good, result = outcome.get(timeout=_LOOK_AGAIN_SECONDS if given_up else None)
+            break
+        except Empty:
+            if given_up and given_up.is_set():
+                raise GivenUpError("a request was given up before its answer came") from None
     if not is_good:
         raise result
     return cast(Result, result)

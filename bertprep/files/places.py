@@ -17,14 +17,15 @@ import fcntl
 import io
 import os
 import stat
+import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path, PosixPath, PurePath, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError, GivenUpError, UsageError
 
 if TYPE_CHECKING:
     from bertprep.files.object_store import Status
@@ -40,6 +41,8 @@ _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _LOOK_AGAIN_SECONDS = 0.05
 """Between two looks at a lock that is held: another process downloads."""
 _HEAD_BYTES = 64 << 10
+_NAME_LENGTH = 40  # of a copy, without what follows its first dot
+_LOCK, _SUM = ".lock-", ".sha256-"  # before the names of copies
 _since_sweep: dict[Path, int] = {}
 """Bytes that this process has downloaded into a folder of copies since it looked through it."""
 COPY_DIGITS = 15
@@ -378,12 +381,12 @@ def _still_there(path: ObjectPath) -> Iterator[None]:
         ) from error
 
 
-def local_copy(path: Path, sha256: str | None = None, *, is_given_up: Callable[[], bool] = lambda: False) -> Path:
+def local_copy(path: Path, sha256: str | None = None, *, given_up: threading.Event | None = None) -> Path:
     """A file of this machine with the bytes of `path`, to be opened now and only read; of a local path that itself.
 
     An object is downloaded once for all processes of a user on this machine, and again when it has changed in the store. Raises
     `FileNotFoundError`, `BertprepError` where the store or the disk fails, or the bytes do not have the `sha256`, and
-    `GivenUpError` soon after `is_given_up`.
+    `GivenUpError` soon after it is `given_up`, also while the store is silent.
     """
     if not isinstance(path, ObjectPath):
         return path
@@ -398,18 +401,16 @@ def local_copy(path: Path, sha256: str | None = None, *, is_given_up: Callable[[
     copy = cache_folder() / copy_name(path, status)
     if _is_kept(copy, status, sha256):
         return copy
-    with _one_at_a_time(copy.with_name(f".lock-{copy.name[:40]}"), is_given_up):
+    with _one_at_a_time(copy.with_name(_LOCK + copy.name[:_NAME_LENGTH]), given_up):
         if _is_kept(copy, status, sha256):
             return copy
         _make_room(copy.parent, status.size_bytes)
         digest = hashlib.sha256()
         with atomic_file(copy, mode=0o600) as file:
             with _still_there(path):
-                for block in object_store.blocks(path, status):
+                for block in object_store.blocks(path, status, given_up):
                     digest.update(block)
                     file.write(block)
-                    if is_given_up():
-                        raise GivenUpError(path)
             if sha256 not in (None, digest.hexdigest()):
                 raise BertprepError(
                     f"{path}: has sha256 {digest.hexdigest()[:16]}..., expected {str(sha256)[:16]}...; the object is damaged, "
@@ -418,10 +419,6 @@ def local_copy(path: Path, sha256: str | None = None, *, is_given_up: Callable[[
             with atomic_file(_sum_of(copy), mode=0o600, tidies=False) as beside:
                 beside.write(digest.hexdigest().encode())
     return copy
-
-
-class GivenUpError(Exception):
-    """A download that nobody waits for any more."""
 
 
 def copy_name(path: ObjectPath, status: Status | None = None) -> str:
@@ -434,7 +431,7 @@ def copy_name(path: ObjectPath, status: Status | None = None) -> str:
 
 def _sum_of(copy: Path) -> Path:
     """The file beside a copy that has its sha256, as it was when the copy was made."""
-    return copy.with_name(f".sha256-{copy.name[:40]}")
+    return copy.with_name(_SUM + copy.name[:_NAME_LENGTH])
 
 
 def kept_about(path: Path) -> Path:
@@ -450,7 +447,7 @@ def name_about(path: Path) -> str:
 def _name_of(*version: str) -> str:
     import hashlib
 
-    return hashlib.sha256("\0".join(version).encode()).hexdigest()[:40]
+    return hashlib.sha256("\0".join(version).encode()).hexdigest()[:_NAME_LENGTH]
 
 
 def _is_kept(copy: Path, status: Status, sha256: str | None = None) -> bool:
@@ -487,9 +484,9 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def _one_at_a_time(lock: Path, is_given_up: Callable[[], bool]) -> Iterator[None]:
+def _one_at_a_time(lock: Path, given_up: threading.Event | None) -> Iterator[None]:
     """Hold the lock of a copy while it is made; another process may be downloading the same object."""
-    descriptor = _locked(lock, is_given_up)
+    descriptor = _locked(lock, given_up)
     try:
         yield
     finally:
@@ -497,7 +494,7 @@ def _one_at_a_time(lock: Path, is_given_up: Callable[[], bool]) -> Iterator[None
         os.close(descriptor)
 
 
-def _locked(lock: Path, is_given_up: Callable[[], bool]) -> int:
+def _locked(lock: Path, given_up: threading.Event | None) -> int:
     """A descriptor that holds the lock on the file of this name, which its holder before may remove."""
     from bertprep.files.atomic import is_still
 
@@ -509,8 +506,8 @@ def _locked(lock: Path, is_given_up: Callable[[], bool]) -> int:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if is_still(lock, descriptor):
                     return descriptor
-            if is_given_up():
-                raise GivenUpError(lock)
+            if given_up and given_up.is_set():
+                raise GivenUpError(f"{lock}: was given up while another process downloads")
         except BaseException:
             os.close(descriptor)
             raise
@@ -533,7 +530,7 @@ def _make_room(folder: Path, more_bytes: int) -> None:
 
     Those of files that a running process reads stay: what it has reserved, what it has mapped or open (see `hold_copy`), and
     what it was given in the last minute. The folder is looked through when a process first downloads something, and again after
-    each hundredth of its capacity.
+    each hundredth of its capacity. The sum of a copy goes with it alone; locks that dead processes left are removed.
     """
     from bertprep.files.atomic import remove_leftovers
     from bertprep.files.reservations import RESERVED, reserved_copies
@@ -544,11 +541,12 @@ def _make_room(folder: Path, more_bytes: int) -> None:
         return
     _since_sweep[folder] = 0
     remove_leftovers(folder)
+    _sweep(folder)
     copies = []
     for entry in os.scandir(folder):
         with suppress(FileNotFoundError):
             status = entry.stat(follow_symlinks=False)
-            if stat.S_ISREG(status.st_mode) and not entry.name.startswith((".lock-", RESERVED)):
+            if stat.S_ISREG(status.st_mode) and not entry.name.startswith((_LOCK, _SUM, RESERVED)):
                 copies.append((max(status.st_atime, status.st_mtime), status.st_size, entry.path))
     excess = sum(size for _, size, _ in copies) + more_bytes - capacity
     reserved = reserved_copies(folder) if excess > 0 else {}
@@ -559,6 +557,26 @@ def _make_room(folder: Path, more_bytes: int) -> None:
             excess -= size
 
 
+def _sweep(folder: Path) -> None:
+    """Remove the locks that nobody holds, and the sums of copies that are gone, but for that of one that is just made."""
+    from bertprep.files.atomic import is_still
+
+    there = {path.name[:_NAME_LENGTH] for path in folder.iterdir() if not path.name.startswith(".")}
+    for path in folder.glob(f"{_SUM}*"):
+        with suppress(FileNotFoundError):
+            if path.name.removeprefix(_SUM) not in there and path.stat().st_mtime < time.time() - _KEPT_SECONDS:
+                path.unlink()
+    for path in folder.glob(_LOCK + "[0-9a-f]" * _NAME_LENGTH):
+        with suppress(OSError):  # it is held or gone, or the file system does not tell
+            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if is_still(path, descriptor):
+                    path.unlink()
+            finally:
+                os.close(descriptor)
+
+
 def hold_copy(file: BinaryIO) -> None:
     """Keep an opened copy from being removed as long as the file, or a mapping of it, is open."""
     with suppress(OSError):  # a file system without locks, where it lives on unnamed
@@ -566,7 +584,7 @@ def hold_copy(file: BinaryIO) -> None:
 
 
 def _remove_unheld(copy: str) -> bool:
-    """Remove a copy unless a process has it open; returns whether it is gone."""
+    """Remove a copy with its sum unless a process has it open; returns whether it is gone."""
     try:
         descriptor = os.open(copy, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError as error:
@@ -574,6 +592,7 @@ def _remove_unheld(copy: str) -> bool:
     try:
         with tolerating_no_locks():
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _sum_of(Path(copy)).unlink(missing_ok=True)  # first: the next one to make this copy writes another
         Path(copy).unlink()
     except BlockingIOError:
         return False

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertprep.errors import BertprepError
-from bertprep.files.places import GivenUpError, ObjectPath, cache_folder, copy_name, local_copy, name_about
+from bertprep.errors import BertprepError, GivenUpError
+from bertprep.files.places import ObjectPath, cache_folder, copy_name, local_copy, name_about
 from bertprep.files.reservations import Reservation, size_in_words
 from bertprep.progress import say
 from bertprep.records.record_index import INDEX, RecordIndex, index_records
 
 _AT_ONCE = 8
 """Files that are fetched at a time: a stream of a store is slower than most networks."""
+_LOOK_AGAIN_SECONDS = 0.1  # at whether those who wait are told to stop
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,10 @@ class Arriving:
         self._threads: list[threading.Thread] = []
         self._working = 0  # of the threads
         self._changed = threading.Condition()
-        self._is_closed = self._is_said = False
+        self._given_up = threading.Event()
+        self._giving_up = 0  # blocks of `giving_up`
+        self._is_told: Callable[[], bool] = lambda: False
+        self._is_said = False
         copies = {copy_name(file.path): file.size_bytes for file in files.values()}
         indexes = {file.index_name: 8 * file.records for file in files.values() if file.records is not None}
         self._reservation = Reservation(what, {**copies, **indexes})
@@ -72,7 +77,7 @@ class Arriving:
             self._start()
 
     def wait(self, numbers: Collection[int], *, is_said: bool = True) -> None:
-        """Return when these files are here; raises what kept one of them away.
+        """Return when these files are here; raises what kept one of them away, and `GivenUpError` where they are given up.
 
         With `is_said` the first wait for one that is not in the cache is told.
         """
@@ -92,7 +97,25 @@ class Arriving:
             while any(number not in self._here for number in wanted):
                 for failed in (number for number in wanted if number in self._failed):
                     raise self._failed[failed]
-                self._changed.wait()
+                if self._giving_up or self._given_up.is_set() or self._is_told():
+                    raise GivenUpError(f"{self._what}: was given up while its files were waited for")
+                self._changed.wait(_LOOK_AGAIN_SECONDS)
+
+    def give_up_when(self, is_told: Callable[[], bool]) -> None:
+        """Let nobody wait any more once `is_told` says so; what is under way goes on."""
+        self._is_told = is_told
+
+    @contextmanager
+    def giving_up(self) -> Iterator[None]:
+        """Let nobody wait within the block."""
+        with self._changed:
+            self._giving_up += 1
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._giving_up -= 1
 
     def are_here(self, numbers: Iterable[int]) -> bool:
         """Whether nobody need wait for these files."""
@@ -103,14 +126,17 @@ class Arriving:
         return self._find(self._files[number])
 
     def close(self) -> None:
-        """Stop fetching, and let the copies go; whoever waits again begins again."""
+        """Stop fetching at once, whatever the store does, and let the copies go; whoever waits again begins again."""
         with self._changed:
-            self._is_closed = True
+            self._given_up.set()
             self._queue.clear()
+            self._changed.notify_all()
         for thread in self._threads:
             thread.join()
-        self._threads.clear()
-        self._is_closed = False
+        with self._changed:
+            self._threads.clear()
+            self._queue.clear()
+            self._given_up = threading.Event()
         self._reservation.release()
 
     def _say(self, wanted: Sequence[int]) -> None:
@@ -127,26 +153,26 @@ class Arriving:
 
     def _start(self) -> None:
         self._threads = [thread for thread in self._threads if thread.is_alive()]
-        while self._working < min(_AT_ONCE, len(self._queue) + len(self._under_way)):
+        while not self._given_up.is_set() and self._working < min(_AT_ONCE, len(self._queue) + len(self._under_way)):
             self._working += 1
-            self._threads.append(threading.Thread(target=self._fetch_all, name="fetching"))
+            self._threads.append(threading.Thread(target=self._fetch_all, name="fetching", daemon=True))
             self._threads[-1].start()
 
     def _fetch_all(self) -> None:
         while True:
             with self._changed:
-                if not self._queue:
+                if not self._queue or self._given_up.is_set():
                     self._working -= 1
                     return
                 self._under_way.add(number := self._queue.popleft())
             failed: Exception | None = None
             try:
                 file = self._files[number]
-                local_copy(file.path, file.sha256, is_given_up=lambda: self._is_closed)
+                local_copy(file.path, file.sha256, given_up=self._given_up)
                 if file.records is not None:
                     self._find(file)
             except GivenUpError:
-                failed = BertprepError(f"{file.path}: was closed while it was fetched")
+                failed = GivenUpError(f"{file.path}: was given up while it was fetched")
             except Exception as error:  # of whatever kind: it is raised where the file is waited for
                 failed = error
             with self._changed:

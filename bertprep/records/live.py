@@ -22,6 +22,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -232,6 +233,13 @@ class LiveExamples:
 
     def expect(self, numbers: Iterable[NDArray[np.int64]]) -> None:
         """Groups of shards are read ahead in the order of their examples anyway."""
+
+    def giving_up(self) -> AbstractContextManager[None]:
+        """A block of no effect: nobody waits for files of a store."""
+        return nullcontext()
+
+    def give_up_when(self, is_told: Callable[[], bool]) -> None:
+        """Nothing, for the same reason."""
 
     def are_here(self, numbers: NDArray[np.int64]) -> bool:  # noqa: ARG002 - as `Records` has it
         """True: as above."""

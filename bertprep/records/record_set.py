@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import resource
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -84,6 +84,12 @@ class Records(Protocol):
 
     def expect(self, numbers: Iterable[NDArray[np.int64]]) -> None:
         """Tell which records are gathered next, some after another."""
+
+    def giving_up(self) -> contextlib.AbstractContextManager[None]:
+        """A block in which no thread waits for a file of a store: `GivenUpError` is raised instead."""
+
+    def give_up_when(self, is_told: Callable[[], bool]) -> None:
+        """The same once `is_told` says so."""
 
     def are_here(self, numbers: NDArray[np.int64]) -> bool:
         """Whether the files of these records are on this machine, so that reading waits for none."""
@@ -213,11 +219,14 @@ class RecordSet:
         self.close()
 
     def close(self) -> None:
-        """Give the files' memory back; what was read stays, and what is asked for again is opened again."""
-        with self._lock:
+        """Give the files' memory back; what was read stays, and what is asked for again is opened again.
+
+        Another thread that waits for a file of a store is told so by `GivenUpError`, at once.
+        """
+        with self.giving_up(), self._lock:
             for number in list(self._opened):
                 self._close(number)
-        self._stop_arriving()
+            self._stop_arriving()
 
     def _stop_arriving(self) -> None:
         if self._arriving is not None:
@@ -241,6 +250,15 @@ class RecordSet:
             if len(order) == len(self._files):
                 break
         self._arriving.expect(order)
+
+    def giving_up(self) -> contextlib.AbstractContextManager[None]:
+        """A block in which no thread waits for a file of a store: `GivenUpError` is raised instead."""
+        return contextlib.nullcontext() if self._arriving is None else self._arriving.giving_up()
+
+    def give_up_when(self, is_told: Callable[[], bool]) -> None:
+        """The same once `is_told` says so, which any thread may call at any moment."""
+        if self._arriving is not None:
+            self._arriving.give_up_when(is_told)
 
     def are_here(self, numbers: NDArray[np.int64]) -> bool:
         """Whether the files of these records are on this machine, so that reading waits for none."""

@@ -10,13 +10,14 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bertprep import records as reading
 from bertprep.cli import main
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError, GivenUpError, UsageError
 from bertprep.files import places
 from bertprep.files.object_store import put
 from bertprep.files.places import cache_folder, local_copy
@@ -118,6 +119,56 @@ def test_a_file_that_is_held_back_stops_no_other(store: Store, tmp_path: Path) -
         assert_holds(gather(records, others), [expected[number] for number in others])
         held.set()
         assert_holds(gather(records, [9]), [expected[9]])
+
+
+@pytest.mark.parametrize("at_once", [1, 8])
+@pytest.mark.parametrize("fault", [{"stall": True}, {"status": 503, "code": "SlowDown"}])
+def test_closing_waits_for_no_store(
+    fault: dict[str, Any], at_once: int, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither for a silent one nor between two tries, and whoever waits, also for a file that is only queued, is told."""
+    monkeypatch.setenv("BERTPREP_RETRY_SECONDS", "1000")  # silences of 30,000 s
+    monkeypatch.setattr(arriving, "_AT_ONCE", at_once)
+    expected = put_records(tmp_path / "a", store)
+    asked = threading.Event()
+    store.faults.append(Fault("GET", ".*part-3", times=None, act=asked.set, **fault))
+    outcome: list[object] = []
+
+    def read() -> None:
+        try:
+            outcome.append(gather(records, [17 if at_once == 1 else 9]))
+        except BertprepError as error:
+            outcome.append(error)
+
+    with RecordSet([store.place("a")]) as records:
+        records.expect([np.array([9, 17])])  # of part-3 and part-5
+        asked.wait()
+        waiting = threading.Thread(target=read)
+        waiting.start()
+        while not records._lock.locked():  # by the thread that waits
+            threading.Event().wait(0.001)
+        records.close()
+        waiting.join()
+        assert isinstance(outcome[0], GivenUpError)
+        store.faults.clear()
+        assert_holds(gather(records, [9, 17]), [expected[9], expected[17]])  # what is asked for again is fetched again
+
+
+def test_a_script_that_ends_with_an_open_set_fetches_no_more(store: Store, tmp_path: Path) -> None:
+    put_records(tmp_path / "a", store)
+    store.faults.append(Fault("GET", ".*part-[2-5]", times=None, stall=True))
+    script = (
+        "import sys, numpy; from bertprep.records.record_set import RecordSet; records = RecordSet(sys.argv[1:]); "
+        "records.expect([numpy.array([0])]); sys.stdin.readline()"
+    )
+    environment = {**os.environ, "BERTPREP_RETRY_SECONDS": "1000"}
+    command = [sys.executable, "-c", script, str(store.place("a"))]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, env=environment)
+    wait_until(lambda: {*fetched(store)} == {*range(6)}, process)
+    assert process.stdin
+    process.stdin.write("\n")
+    process.stdin.close()
+    assert process.wait() == 0
 
 
 def test_files_are_fetched_in_the_order_of_the_steps(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,6 +185,32 @@ def test_a_run_that_is_stopped_early_is_saved_without_waiting(store: Store, data
     assert not list(_differences(begun, _with_known_fingerprints(known, begun)))
 
 
+@pytest.mark.parametrize("where", ["reading", "saving"])
+def test_a_signal_while_the_store_is_silent_leaves_a_checkpoint(
+    where: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the run waits: for the next batch, or for the records whose fingerprint a checkpoint has."""
+    folder, out = tmp_path / "records", tmp_path / "out"
+    needed = write_many(folder)
+    assert run(settings_in(folder, tmp_path / "whole", has_test=False))
+    there = upload(folder, store)
+    last = [*dict.fromkeys(needed)][-1]
+    step = needed.index(last) // BATCH  # the first that cannot be taken
+    told = 3 if where == "saving" else step - 2  # the step before whose end the signal comes
+    settings = settings_in(there, out, has_test=False, save_every=4 if where == "saving" else STEPS)
+    monkeypatch.setenv("BERTPREP_RETRY_SECONDS", "1000")  # silences of 30,000 s
+    store.faults.append(Fault("GET", f".*part-{last}", times=None, stall=True))
+    engine = NumPyEngine()
+    engine.on_step = lambda at: at == told and os.kill(os.getpid(), signal.SIGTERM)
+    assert not run(settings, engine)
+    assert saved_steps(out)[-1] == told + 2
+    assert (where == "saving") == (saved_steps(out)[0] == 4)
+    store.faults.clear()
+    assert run(settings)
+    name = f"checkpoint-{STEPS:09d}.safetensors"
+    assert checkpoints(out)[name] == checkpoints(tmp_path / "whole")[name]
+
+
 def test_data_that_cannot_be_read_leave_the_last_step(store: Store, tmp_path: Path) -> None:
     needed = write_many(tmp_path / "records")
     last = [*dict.fromkeys(needed)][-1]
