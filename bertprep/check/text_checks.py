@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from bertprep import pool
-from bertprep.check.findings import ERROR, WARNING, Finding
+from bertprep.check.findings import ERROR, SHOWN_OF_A_CODE, WARNING, Finding
 from bertprep.check.manifest_checks import check_names
 from bertprep.check.text_scan import ScannedShard, line_of_document, scan_shard
 from bertprep.config import HASH
@@ -66,7 +66,10 @@ def _compare(shards: Sequence[ScannedShard], manifest: Manifest) -> list[Finding
 
 
 def _find_repeated(folder: Path, shards: Sequence[ScannedShard], level: str) -> Iterator[Finding]:
-    """Findings about repeated documents: for each file, one for those of its own split, one for those of the other."""
+    """Findings about repeated documents: for each file, one for those of its own split, one for those of the other.
+
+    Those that are shown have lines; the others, of which there may be one for each of thousands of files, have none.
+    """
     counts = [shard.documents for shard in shards]
     ends = np.cumsum(counts)
     if not sum(counts):
@@ -74,20 +77,22 @@ def _find_repeated(folder: Path, shards: Sequence[ScannedShard], level: str) -> 
     later, first = repeated_rows(np.concatenate([shard.digests for shard in shards]))
     file_of_later, file_of_first = (np.searchsorted(ends, rows, side="right") for rows in (later, first))
 
-    def locate(row: int, file: int) -> tuple[str, int]:
-        name = shards[file].name
-        return name, line_of_document(folder / name, row - (int(ends[file]) - counts[file]))
+    def name_of(row: int, file: int, *, is_shown: bool) -> tuple[str, int | None]:
+        name = shards[file].name  # and the line, for which the file is read again
+        return name, line_of_document(folder / name, row - int(ends[file]) + counts[file]) if is_shown else None
 
     split_of = np.array([SPLITS.index(Path(shard.name).parts[0]) for shard in shards])
     across = split_of[file_of_later] != split_of[file_of_first]
     for code, of_level, chosen in (("document-twice", level, ~across), ("document-in-both-splits", ERROR, across)):
-        for file in np.unique(file_of_later[chosen]).tolist():
-            which = np.flatnonzero(chosen & (file_of_later == file))
-            name, line = locate(int(later[which[0]]), file)
-            before, line_before = locate(int(first[which[0]]), int(file_of_first[which[0]]))
+        rows = np.flatnonzero(chosen)
+        files, firsts, repeats = np.unique(file_of_later[rows], return_index=True, return_counts=True)
+        for number, (file, row, count) in enumerate(zip(files.tolist(), rows[firsts].tolist(), repeats.tolist(), strict=True)):
+            is_shown = number < SHOWN_OF_A_CODE
+            name, line = name_of(int(later[row]), file, is_shown=is_shown)
+            before, line_before = name_of(int(first[row]), int(file_of_first[row]), is_shown=is_shown)
             expected = "each document once" if code == "document-twice" else "no test document in training"
-            found = f"the document of {before}, line {line_before:,}"
-            yield Finding(of_level, code, name, line, expected, found, len(which))
+            found = f"the document of {before}" if line_before is None else f"the document of {before}, line {line_before:,}"
+            yield Finding(of_level, code, name, line, expected, found, count)
 
 
 def _check_balance(shards: Sequence[ScannedShard], *, by_hash: bool) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertprep import pool
-from bertprep.check.findings import ERROR, Finding
+from bertprep.check.findings import ERROR, SHOWN_OF_A_CODE, Finding
 from bertprep.commands import add_engine, add_vocab, add_workers
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
@@ -33,7 +33,6 @@ _HEADER = (
     "data set", "split", "files", "records", "tokens", "padding", "[MASK]", "kept", "random", "random next",
     "errors", "warnings",
 )  # fmt: skip
-_MOST_OF_A_CODE = 20  # most lines for one code in one data set; JSON has all
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -166,12 +165,12 @@ def finding_lines(outcomes: Sequence[Outcome]) -> list[str]:
     for outcome, finding in sorted(found, key=lambda pair: pair[1].level != ERROR):
         key = (outcome.folder, finding.code)
         shown[key] = shown.get(key, 0) + 1
-        if shown[key] <= _MOST_OF_A_CODE:
+        if shown[key] <= SHOWN_OF_A_CODE:
             lines.append(str(Finding(**{**finding.as_json(), "file": str(outcome.folder / finding.file)})))
     lines += [
-        f"{folder}: {count - _MOST_OF_A_CODE:,} more findings {code}, which --json FILE has"
+        f"{folder}: {count - SHOWN_OF_A_CODE:,} more findings {code}, which --json FILE has"
         for (folder, code), count in shown.items()
-        if count > _MOST_OF_A_CODE
+        if count > SHOWN_OF_A_CODE
     ]
     return lines
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import bertprep
-from bertprep.check.findings import Finding
+from bertprep.check.findings import SHOWN_OF_A_CODE, Finding
 from bertprep.check.text_checks import check_text_shards
 from bertprep.commands.validate import validate
 from bertprep.config import ShardSettings
@@ -65,6 +65,18 @@ def test_a_finding_names_position_and_fault(tmp_path: Path) -> None:
     assert finding.found == "0xff at byte 5 (invalid start byte)"
     (finding,) = check(tmp_path, {B: "Four.\n\u00a0\nSeven of nine.\n\n"})
     assert finding.found == r"white space alone, '\xa0'"
+
+
+def test_positions_are_looked_for_where_they_are_shown(tmp_path: Path) -> None:
+    """One finding for each file of many, in order, with its count; lines, for which it is read again, for the first ones."""
+    names = [f"training/tiny_training_{n:05d}.txt" for n in range(SHOWN_OF_A_CODE + 3)]
+    texts = {name: "Of all.\n\n" * 2 + f"Of {n}.\n\n" for n, name in enumerate(names)}
+    found = [finding for finding in check(tmp_path, {A: texts[names[0]], **texts}) if finding.code == "document-twice"]
+    assert [finding.file for finding in found] == names
+    assert [finding.count for finding in found] == [1, *[2] * (len(names) - 1)]
+    assert [finding.record for finding in found] == [3, *[1] * (SHOWN_OF_A_CODE - 1), None, None, None]
+    assert {finding.found for finding in found[:SHOWN_OF_A_CODE]} == {f"the document of {A}, line 1"}
+    assert {finding.found for finding in found[SHOWN_OF_A_CODE:]} == {f"the document of {A}"}
 
 
 def test_one_large_document_is_not_an_imbalance(tmp_path: Path) -> None:
