@@ -27,6 +27,7 @@ from bertprep.workspace.targets import check_target
 
 if TYPE_CHECKING:
     from bertprep.check.outcome import Outcome, Tally, TokenTally
+    from bertprep.check.text_scan import ScannedShard
     from bertprep.records.data_sets import DataSet
 
 _HEADER = (
@@ -136,16 +137,23 @@ def _validate_text(data_set: DataSet, *, workers: int, sample: int | None, shown
 
     folder, manifest = data_set.folder, data_set.manifest
     findings = check_manifest(data_set)
-    if sample is None:
-        findings += check_text_shards(folder, manifest, workers)
     facts = manifest.files if manifest else {}
     there = sizes_of(folder, data_set.files)
+    left = dict(there)
+
+    def scanned(shards: list[ScannedShard]) -> None:
+        sizes = [left.pop(shard.name) for shard in shards if shard.name in left]
+        if sizes:
+            shown.advance(len(sizes), MB=sum(sizes) / 1e6)
+
+    if sample is None:
+        findings += check_text_shards(folder, manifest, workers, scanned)
     files = [
         FileFacts(name, split, facts.get(name, {}).get("documents", 0), there[name])
         for name, split in data_set.files.items()
         if name in there
     ]
-    shown.advance(len(data_set.files), MB=sum(file.size_bytes for file in files) / 1e6)
+    shown.advance(len(data_set.files) - len(there) + len(left), MB=sum(left.values()) / 1e6)
     return Outcome(
         folder=folder,
         kind=TEXT_SHARDS,

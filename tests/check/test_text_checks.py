@@ -79,6 +79,26 @@ def test_positions_are_looked_for_where_they_are_shown(tmp_path: Path) -> None:
     assert {finding.found for finding in found[SHOWN_OF_A_CODE:]} == {f"the document of {A}"}
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_tiny_shards_are_read_some_at_a_time(tmp_path: Path, workers: int) -> None:
+    """Neighbours in one task, several tasks for each worker, and each is told of when it is read."""
+    names = [f"training/tiny_training_{n:05d}.txt" for n in range(80)]
+    check(tmp_path, {name: f"Of {n}.\n\n" for n, name in enumerate(names)})
+    told: list[list[str]] = []
+    assert check_text_shards(tmp_path, None, workers, lambda shards: told.append([shard.name for shard in shards])) == []
+    assert sorted(name for some in told for name in some) == [TEST, *names]
+    assert all(some == sorted(some, key=[*names, TEST].index) for some in told)
+    assert max(len(some) for some in told) == 81 // (4 * workers)
+
+
+def test_large_shards_are_tasks_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertprep.check.text_checks._TASK_BYTES", len(TEXTS[A]))
+    told: list[int] = []
+    check(tmp_path, {f"training/tiny_training_{n:05d}.txt": f"A document {n}.\n\n" for n in range(20)})
+    check_text_shards(tmp_path, None, 1, lambda shards: told.append(len(shards)))
+    assert told == [1] * 21
+
+
 def test_one_large_document_is_not_an_imbalance(tmp_path: Path) -> None:
     assert check(tmp_path, {A: "A sentence.\n" * 1000 + "\n"}) == []
 
