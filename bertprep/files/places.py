@@ -420,6 +420,15 @@ def local_copy(path: Path, sha256: str | None = None, *, is_given_up: Callable[[
     return copy
 
 
+def is_as_downloaded(copy: Path, sha256: str) -> bool:
+    """Whether a copy whose bytes now have this sum is what was downloaded; one that is not is removed, to be made again."""
+    with suppress(FileNotFoundError):
+        if _sum_of(copy).read_bytes() == sha256.encode():
+            return True
+    copy.unlink(missing_ok=True)
+    return False
+
+
 class GivenUpError(Exception):
     """A download that nobody waits for any more."""
 
