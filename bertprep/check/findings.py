@@ -4,6 +4,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 ERROR, WARNING = LEVELS = ("error", "warning")
+SHOWN_OF_A_CODE = 20
+"""Most lines that `validate` prints for one code in one data set; JSON has all."""
 
 
 @dataclass(frozen=True)
@@ -11,7 +13,8 @@ class Finding:
     """One fault: where it first occurs, what was expected and what was found.
 
     `code` is its machine-readable name, such as "mask-on-special"; docs/validation.md lists them. `record` counts from 0 in the
-    file, lines of text from 1; None for a fault of a file or of the data set. `count` is the number of records that have it.
+    file, lines of text from 1; None for a fault of a file or of the data set, and for repeated text beyond the first files.
+    `count` is the number of records that have it.
     """
 
     level: str

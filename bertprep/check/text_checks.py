@@ -7,33 +7,42 @@ comparison. A document in both training and test makes the test worthless, so it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 
 from bertprep import pool
-from bertprep.check.findings import ERROR, WARNING, Finding
+from bertprep.check.findings import ERROR, SHOWN_OF_A_CODE, WARNING, Finding
 from bertprep.check.manifest_checks import check_names
 from bertprep.check.text_scan import ScannedShard, line_of_document, scan_shard
 from bertprep.config import HASH
 from bertprep.files.atomic import TEMPORARY_SUFFIX
+from bertprep.files.places import sizes_of
 from bertprep.text.documents import repeated_rows
 from bertprep.workspace.layout import MANIFEST, SPLITS
 from bertprep.workspace.manifest import Manifest
 
+_TASK_BYTES = 16_000_000
+_TASK_SHARDS = 256
+"""The most in a task, so that progress is seen also where each of them is a request to a store."""
+_TASKS_EACH, _MOST_TAKERS = 4, 64
+"""Tasks for each worker, of at most so many: Ray's are any number."""
 MOST_ABOVE_MEAN = 0.02  # fraction of a shard's size, beyond one document
 _DEVIATIONS = 6
 """Standard deviations by which the largest of 100,000 shards may exceed the mean."""
 
 
-def check_text_shards(folder: Path, manifest: Manifest | None, workers: int) -> list[Finding]:
+def check_text_shards(
+    folder: Path, manifest: Manifest | None, workers: int, scanned: Callable[[list[ScannedShard]], None] = lambda _: None
+) -> list[Finding]:
     """Findings about the text shards in `folder`, WORKDIR/sharded/CORPUS; files are named relative to it.
 
-    Without a manifest, all files in the folders of the two splits are checked, and missing ones go unnoticed.
+    Without a manifest, all files in the folders of the two splits are checked, and missing ones go unnoticed. Calls `scanned`
+    with some shards at a time, as they are read.
     """
-    shards = scan_text_shards(folder, workers)
+    shards = scan_text_shards(folder, workers, scanned)
     keeps_duplicates = manifest is not None and bool(manifest.made_with.get("keep_duplicates"))
     return [
         *(finding for shard in shards for finding in shard.findings),
@@ -43,14 +52,36 @@ def check_text_shards(folder: Path, manifest: Manifest | None, workers: int) -> 
     ]
 
 
-def scan_text_shards(folder: Path, workers: int) -> list[ScannedShard]:
+def scan_text_shards(folder: Path, workers: int, scanned: Callable[[list[ScannedShard]], None]) -> list[ScannedShard]:
     """All files of the two splits, training first, by name; unfinished ones of a killed run are left out."""
-    paths = [path for split in SPLITS for path in sorted((folder / split).glob("[!.]*"))]
-    names = [path.relative_to(folder).as_posix() for path in paths if path.suffix != TEMPORARY_SUFFIX and path.is_file()]
-    tasks = [(str(folder / name), (folder, name)) for name in names]
-    with closing(pool.run(scan_shard, tasks, workers=workers)) as results:
-        found = {shard.name: shard for _, shard in results}
-    return [found[name] for name in names]
+    paths = [path for split in SPLITS for path in sorted((folder / split).glob("[!.]*")) if path.suffix != TEMPORARY_SUFFIX]
+    sizes = sizes_of(folder, [path.relative_to(folder).as_posix() for path in paths])
+    tasks = [(str(folder / names[0]), (folder, names)) for names in _group(sizes, workers)]
+    found = {}
+    with closing(pool.run(_scan_shards, tasks, workers=workers)) as results:
+        for _, shards in results:
+            found.update({shard.name: shard for shard in shards})
+            scanned(shards)
+    return [found[name] for name in sizes]
+
+
+def _group(sizes: dict[str, int], workers: int) -> list[list[str]]:
+    """Neighbouring shards that are one task: a pipe to a worker costs more than reading a tiny one."""
+    most = max(1, min(_TASK_SHARDS, len(sizes) // (_TASKS_EACH * min(workers, _MOST_TAKERS))))
+    groups: list[list[str]] = []
+    filled = 0
+    for name, size in sizes.items():
+        if not groups or filled + size > _TASK_BYTES or len(groups[-1]) == most:
+            groups.append([])
+            filled = 0
+        groups[-1].append(name)
+        filled += size
+    return groups
+
+
+def _scan_shards(task: tuple[Path, list[str]]) -> list[ScannedShard]:
+    folder, names = task
+    return [scan_shard((folder, name)) for name in names]
 
 
 def _compare(shards: Sequence[ScannedShard], manifest: Manifest) -> list[Finding]:
@@ -66,7 +97,10 @@ def _compare(shards: Sequence[ScannedShard], manifest: Manifest) -> list[Finding
 
 
 def _find_repeated(folder: Path, shards: Sequence[ScannedShard], level: str) -> Iterator[Finding]:
-    """Findings about repeated documents: for each file, one for those of its own split, one for those of the other."""
+    """Findings about repeated documents: for each file, one for those of its own split, one for those of the other.
+
+    Those that are shown have lines; the others, of which there may be one for each of thousands of files, have none.
+    """
     counts = [shard.documents for shard in shards]
     ends = np.cumsum(counts)
     if not sum(counts):
@@ -74,20 +108,22 @@ def _find_repeated(folder: Path, shards: Sequence[ScannedShard], level: str) -> 
     later, first = repeated_rows(np.concatenate([shard.digests for shard in shards]))
     file_of_later, file_of_first = (np.searchsorted(ends, rows, side="right") for rows in (later, first))
 
-    def locate(row: int, file: int) -> tuple[str, int]:
-        name = shards[file].name
-        return name, line_of_document(folder / name, row - (int(ends[file]) - counts[file]))
+    def name_of(row: int, file: int, *, is_shown: bool) -> tuple[str, int | None]:
+        name = shards[file].name  # and the line, for which the file is read again
+        return name, line_of_document(folder / name, row - int(ends[file]) + counts[file]) if is_shown else None
 
     split_of = np.array([SPLITS.index(Path(shard.name).parts[0]) for shard in shards])
     across = split_of[file_of_later] != split_of[file_of_first]
     for code, of_level, chosen in (("document-twice", level, ~across), ("document-in-both-splits", ERROR, across)):
-        for file in np.unique(file_of_later[chosen]).tolist():
-            which = np.flatnonzero(chosen & (file_of_later == file))
-            name, line = locate(int(later[which[0]]), file)
-            before, line_before = locate(int(first[which[0]]), int(file_of_first[which[0]]))
+        rows = np.flatnonzero(chosen)
+        files, firsts, repeats = np.unique(file_of_later[rows], return_index=True, return_counts=True)
+        for number, (file, row, count) in enumerate(zip(files.tolist(), rows[firsts].tolist(), repeats.tolist(), strict=True)):
+            is_shown = number < SHOWN_OF_A_CODE
+            name, line = name_of(int(later[row]), file, is_shown=is_shown)
+            before, line_before = name_of(int(first[row]), int(file_of_first[row]), is_shown=is_shown)
             expected = "each document once" if code == "document-twice" else "no test document in training"
-            found = f"the document of {before}, line {line_before:,}"
-            yield Finding(of_level, code, name, line, expected, found, len(which))
+            found = f"the document of {before}" if line_before is None else f"the document of {before}, line {line_before:,}"
+            yield Finding(of_level, code, name, line, expected, found, count)
 
 
 def _check_balance(shards: Sequence[ScannedShard], *, by_hash: bool) -> Iterator[Finding]:

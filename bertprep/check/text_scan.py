@@ -11,6 +11,7 @@ import hashlib
 import mmap
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +20,11 @@ from numpy.typing import NDArray
 
 from bertprep.check.findings import ERROR, WARNING, Finding
 from bertprep.errors import BertprepError
+from bertprep.files.atomic import unnamed_file
 from bertprep.files.mapped_file import MappedFile
-from bertprep.files.places import local_copy
+from bertprep.files.places import ObjectPath
 
+Text = mmap.mmap | bytes
 LONGEST_SENTENCE = 10_000  # characters
 HASH_BYTES = 16
 _BLOCK_BYTES = 4_000_000
@@ -50,14 +53,10 @@ def scan_shard(task: tuple[Path, str]) -> ScannedShard:
     """Read the shard `name` of a folder, given as (folder, name); faults are findings, nothing raises."""
     folder, name = task
     try:
-        with local_copy(folder / name).open("rb") as file:
-            size_bytes = file.seek(0, 2)
-            if not size_bytes:
+        with _text_of(folder / name) as text:
+            if not len(text):
                 return _without_documents(name, "empty-file", "documents, one sentence a line", "a file of 0 bytes")
-            with MappedFile(file) as text:
-                scanned = _scan(name, text)
-                text.check()
-                return scanned
+            return _scan(name, text)
     except BertprepError as error:
         return _without_documents(name, "unreadable", "a text file", str(error).removeprefix(f"{folder / name}: "))
     except OSError as error:
@@ -67,13 +66,38 @@ def scan_shard(task: tuple[Path, str]) -> ScannedShard:
 def line_of_document(path: Path, number: int) -> int:
     """The line, counted from 1, at which document `number`, counted from 0, begins."""
     line = 1
-    with local_copy(path).open("rb") as file, MappedFile(file) as text:
+    with _text_of(path) as text:
         for document, (start, _) in enumerate(_documents(text)):
             if document == number:
                 line = _line_at(text, start)
                 break
-        text.check()
     return line
+
+
+@contextmanager
+def _text_of(path: Path) -> Iterator[Text]:
+    """The bytes of a file, mapped; of an object as the store gives them now: in memory, or a large one in an unnamed file."""
+    if isinstance(path, ObjectPath):
+        from bertprep.files import object_store
+
+        status, content = object_store.read(path)
+        if content is not None:
+            yield content
+            return
+        with unnamed_file(path) as copy:
+            for block in object_store.blocks(path, status):
+                copy.write(block)
+            copy.flush()
+            with mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+                yield mapped
+        return
+    with path.open("rb") as file:
+        if not file.seek(0, 2):
+            yield b""
+            return
+        with MappedFile(file) as text:
+            yield text
+            text.check()
 
 
 def _without_documents(name: str, code: str, expected: str, found: str) -> ScannedShard:
@@ -81,7 +105,7 @@ def _without_documents(name: str, code: str, expected: str, found: str) -> Scann
     return ScannedShard(name, 0, hashlib.sha256().hexdigest(), none, 0, [Finding(ERROR, code, name, None, expected, found)])
 
 
-def _scan(name: str, text: mmap.mmap) -> ScannedShard:
+def _scan(name: str, text: Text) -> ScannedShard:
     digests, largest = bytearray(), 0
     with memoryview(text) as view:
         for start, end in _documents(text):
@@ -94,7 +118,7 @@ def _scan(name: str, text: mmap.mmap) -> ScannedShard:
     return ScannedShard(name, len(text), sha256, np.frombuffer(bytes(digests), np.uint64).reshape(-1, 2), largest, findings)
 
 
-def _documents(text: mmap.mmap) -> Iterator[tuple[int, int]]:
+def _documents(text: Text) -> Iterator[tuple[int, int]]:
     """Where each document begins, and where its last line ends."""
     start, size = 0, len(text)
     while start < size:
@@ -108,12 +132,12 @@ def _documents(text: mmap.mmap) -> Iterator[tuple[int, int]]:
         start = end + len(_DOCUMENT_END)
 
 
-def _line_at(text: mmap.mmap, offset: int) -> int:
+def _line_at(text: Text, offset: int) -> int:
     """The line, counted from 1, of the byte at `offset`."""
     return 1 + sum(text[at : min(at + _BLOCK_BYTES, offset)].count(b"\n") for at in range(0, offset, _BLOCK_BYTES))
 
 
-def _check_utf8(name: str, text: mmap.mmap) -> Iterator[Finding]:
+def _check_utf8(name: str, text: Text) -> Iterator[Finding]:
     at = 0
     while at < len(text):
         block = text[at : at + _BLOCK_BYTES]
@@ -126,14 +150,14 @@ def _check_utf8(name: str, text: mmap.mmap) -> Iterator[Finding]:
             return
 
 
-def _check_end(name: str, text: mmap.mmap) -> Iterator[Finding]:
+def _check_end(name: str, text: Text) -> Iterator[Finding]:
     if text[-2:] != _DOCUMENT_END:
         last = _line_at(text, len(text) - 1)
         found = f"the end of the file after {text[-20:]!r}"
         yield Finding(ERROR, "truncated", name, last, "a blank line after the last document", found)
 
 
-def _check_blank_lines(name: str, text: mmap.mmap) -> Iterator[Finding]:
+def _check_blank_lines(name: str, text: Text) -> Iterator[Finding]:
     """Check that each document ends with one blank line; any other splits a document or is one too many."""
     offsets = [match.start() + 1 for match in _WITHOUT_ASCII.finditer(text) if _is_space(match[0])]
     first_end = text.find(b"\n")
@@ -155,7 +179,7 @@ def _is_space(line: bytes) -> bool:
     return line.decode(errors="replace").isspace()
 
 
-def _check_long_lines(name: str, text: mmap.mmap) -> Iterator[Finding]:
+def _check_long_lines(name: str, text: Text) -> Iterator[Finding]:
     long = [
         (start, size)
         for start, end in _lines_above(text, LONGEST_SENTENCE)
@@ -171,7 +195,7 @@ def _characters(line: bytes) -> int:
     return len(line.decode(errors="replace"))
 
 
-def _lines_above(text: mmap.mmap, size_bytes: int) -> Iterator[tuple[int, int]]:
+def _lines_above(text: Text, size_bytes: int) -> Iterator[tuple[int, int]]:
     """Start and end of the lines longer than `size_bytes`."""
     start = 0  # of the current line
     for at in range(0, len(text), _BLOCK_BYTES):

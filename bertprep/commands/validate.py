@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertprep import pool
-from bertprep.check.findings import ERROR, Finding
+from bertprep.check.findings import ERROR, SHOWN_OF_A_CODE, Finding
 from bertprep.commands import add_engine, add_vocab, add_workers
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
@@ -27,13 +27,13 @@ from bertprep.workspace.targets import check_target
 
 if TYPE_CHECKING:
     from bertprep.check.outcome import Outcome, Tally, TokenTally
+    from bertprep.check.text_scan import ScannedShard
     from bertprep.records.data_sets import DataSet
 
 _HEADER = (
     "data set", "split", "files", "records", "tokens", "padding", "[MASK]", "kept", "random", "random next",
     "errors", "warnings",
 )  # fmt: skip
-_MOST_OF_A_CODE = 20  # most lines for one code in one data set; JSON has all
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -137,16 +137,23 @@ def _validate_text(data_set: DataSet, *, workers: int, sample: int | None, shown
 
     folder, manifest = data_set.folder, data_set.manifest
     findings = check_manifest(data_set)
-    if sample is None:
-        findings += check_text_shards(folder, manifest, workers)
     facts = manifest.files if manifest else {}
     there = sizes_of(folder, data_set.files)
+    left = dict(there)
+
+    def scanned(shards: list[ScannedShard]) -> None:
+        sizes = [left.pop(shard.name) for shard in shards if shard.name in left]
+        if sizes:
+            shown.advance(len(sizes), MB=sum(sizes) / 1e6)
+
+    if sample is None:
+        findings += check_text_shards(folder, manifest, workers, scanned)
     files = [
         FileFacts(name, split, facts.get(name, {}).get("documents", 0), there[name])
         for name, split in data_set.files.items()
         if name in there
     ]
-    shown.advance(len(data_set.files), MB=sum(file.size_bytes for file in files) / 1e6)
+    shown.advance(len(data_set.files) - len(there) + len(left), MB=sum(left.values()) / 1e6)
     return Outcome(
         folder=folder,
         kind=TEXT_SHARDS,
@@ -166,12 +173,12 @@ def finding_lines(outcomes: Sequence[Outcome]) -> list[str]:
     for outcome, finding in sorted(found, key=lambda pair: pair[1].level != ERROR):
         key = (outcome.folder, finding.code)
         shown[key] = shown.get(key, 0) + 1
-        if shown[key] <= _MOST_OF_A_CODE:
+        if shown[key] <= SHOWN_OF_A_CODE:
             lines.append(str(Finding(**{**finding.as_json(), "file": str(outcome.folder / finding.file)})))
     lines += [
-        f"{folder}: {count - _MOST_OF_A_CODE:,} more findings {code}, which --json FILE has"
+        f"{folder}: {count - SHOWN_OF_A_CODE:,} more findings {code}, which --json FILE has"
         for (folder, code), count in shown.items()
-        if count > _MOST_OF_A_CODE
+        if count > SHOWN_OF_A_CODE
     ]
     return lines
 

@@ -421,6 +421,15 @@ def local_copy(path: Path, sha256: str | None = None, *, given_up: threading.Eve
     return copy
 
 
+def is_as_downloaded(copy: Path, sha256: str) -> bool:
+    """Whether a copy whose bytes now have this sum is what was downloaded; one that is not is removed, to be made again."""
+    with suppress(FileNotFoundError):
+        if _sum_of(copy).read_bytes() == sha256.encode():
+            return True
+    copy.unlink(missing_ok=True)
+    return False
+
+
 def copy_name(path: ObjectPath, status: Status | None = None) -> str:
     """What the copy of an object is called in the cache: of this version, or of the one that a listing has told."""
     if (status := status or path._status) is None:

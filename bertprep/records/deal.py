@@ -15,7 +15,7 @@ import numpy as np
 
 from bertprep.config import DEFAULT_DIALECT, Dialect, RecordFormat
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.places import local_copy
+from bertprep.files.places import is_as_downloaded, is_object, local_copy
 from bertprep.records.convert import SAME_SETTINGS, Picked, Span
 from bertprep.records.data_sets import DataSet
 from bertprep.records.examples import Shape
@@ -41,10 +41,16 @@ class IdentifiedFile:
 
 
 def identify(path: Path, name: str = "", split: str = "") -> IdentifiedFile:
-    """Read a record file's sha256 and count its records; raises `BertprepError` where it is none."""
+    """Read a record file's sha256 and count its records; raises `BertprepError` where it is none.
+
+    The sum is of the bytes that the records are read from: for an object its copy, which is made again if it is damaged.
+    """
+    sha256 = sha256_of(copy := local_copy(path))
+    if is_object(path) and not is_as_downloaded(copy, sha256):
+        sha256 = sha256_of(local_copy(path))
     with RecordFile(path) as file:
         records, size_bytes = len(file), path.stat().st_size
-        of_file = file.format, file.shape, records, size_bytes, sha256_of(local_copy(path)), file.knows_pred
+        of_file = file.format, file.shape, records, size_bytes, sha256, file.knows_pred
         return IdentifiedFile(path, name, split, *of_file)
 
 

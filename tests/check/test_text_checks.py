@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import bertprep
-from bertprep.check.findings import Finding
+from bertprep.check.findings import SHOWN_OF_A_CODE, Finding
 from bertprep.check.text_checks import check_text_shards
 from bertprep.commands.validate import validate
 from bertprep.config import ShardSettings
@@ -65,6 +65,38 @@ def test_a_finding_names_position_and_fault(tmp_path: Path) -> None:
     assert finding.found == "0xff at byte 5 (invalid start byte)"
     (finding,) = check(tmp_path, {B: "Four.\n\u00a0\nSeven of nine.\n\n"})
     assert finding.found == r"white space alone, '\xa0'"
+
+
+def test_positions_are_looked_for_where_they_are_shown(tmp_path: Path) -> None:
+    """One finding for each file of many, in order, with its count; lines, for which it is read again, for the first ones."""
+    names = [f"training/tiny_training_{n:05d}.txt" for n in range(SHOWN_OF_A_CODE + 3)]
+    texts = {name: "Of all.\n\n" * 2 + f"Of {n}.\n\n" for n, name in enumerate(names)}
+    found = [finding for finding in check(tmp_path, {A: texts[names[0]], **texts}) if finding.code == "document-twice"]
+    assert [finding.file for finding in found] == names
+    assert [finding.count for finding in found] == [1, *[2] * (len(names) - 1)]
+    assert [finding.record for finding in found] == [3, *[1] * (SHOWN_OF_A_CODE - 1), None, None, None]
+    assert {finding.found for finding in found[:SHOWN_OF_A_CODE]} == {f"the document of {A}, line 1"}
+    assert {finding.found for finding in found[SHOWN_OF_A_CODE:]} == {f"the document of {A}"}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_tiny_shards_are_read_some_at_a_time(tmp_path: Path, workers: int) -> None:
+    """Neighbours in one task, several tasks for each worker, and each is told of when it is read."""
+    names = [f"training/tiny_training_{n:05d}.txt" for n in range(80)]
+    check(tmp_path, {name: f"Of {n}.\n\n" for n, name in enumerate(names)})
+    told: list[list[str]] = []
+    assert check_text_shards(tmp_path, None, workers, lambda shards: told.append([shard.name for shard in shards])) == []
+    assert sorted(name for some in told for name in some) == [TEST, *names]
+    assert all(some == sorted(some, key=[*names, TEST].index) for some in told)
+    assert max(len(some) for some in told) == 81 // (4 * workers)
+
+
+def test_large_shards_are_tasks_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertprep.check.text_checks._TASK_BYTES", len(TEXTS[A]))
+    told: list[int] = []
+    check(tmp_path, {f"training/tiny_training_{n:05d}.txt": f"A document {n}.\n\n" for n in range(20)})
+    check_text_shards(tmp_path, None, 1, lambda shards: told.append(len(shards)))
+    assert told == [1] * 21
 
 
 def test_one_large_document_is_not_an_imbalance(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from bertprep.commands.shard import shard
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file
-from bertprep.files.places import place
+from bertprep.files.places import local_copy, place
 from bertprep.workspace.layout import RECEIPTS, Workspace
 from tests.corpora import deal, sums
 from tests.golden import GOLDEN
@@ -139,6 +139,33 @@ def test_a_damaged_object_is_found_although_its_metadata_says_otherwise(made: Pa
     assert store.request("PUT", name, bytes(content), {"x-amz-meta-sha256": sha256}) == 200
     findings = [finding.code for outcome in bertprep.validate([store.url], workers=1) for finding in outcome.findings]
     assert "file-changed" in findings
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_damaged_copy_of_an_intact_object_does_no_harm(
+    in_memory: bool, made: Path, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`validate` takes no text from copies, and leaves none; `convert` sees that the copy is not what was downloaded."""
+    upload(made / "data" / "sharded", store.place("sharded"))
+    upload(made / "data" / "converted", store.place("records"))
+    expected = convert_and_sum(store.place("records"), tmp_path / "before")
+    copies = [local_copy(path) for path in store.place("").rglob("*") if path.is_file()]
+    for copy in copies:
+        content = bytearray(copy.read_bytes())
+        content[len(content) // 2] ^= 1
+        copy.write_bytes(content)
+    damaged = {copy: copy.read_bytes() for copy in copies}
+    with monkeypatch.context() as patched:
+        patched.setattr(object_store, "BLOCK_BYTES", 16 << 20 if in_memory else 1 << 10)
+        outcomes = bertprep.validate([store.url + "/sharded"], workers=1)
+    assert [finding for outcome in outcomes for finding in outcome.findings] == []
+    assert {copy: copy.read_bytes() for copy in copies} == damaged
+    assert convert_and_sum(store.place("records"), tmp_path / "after") == expected
+
+
+def convert_and_sum(folder: Path, target: Path) -> dict[str, str]:
+    convert(folder, target, to="tfrecord", workers=1)
+    return sums(target)
 
 
 @pytest.mark.parametrize(
