@@ -41,6 +41,7 @@ from bertprep.pool import RayWorkers, attempt, default_workers
 from bertprep.terminal import say
 
 _ADDRESS = "RAY_ADDRESS"
+_AUTHENTICATION = "RAY_AUTH_MODE"  # "token": `ray start` does so by itself where the user has one, `ray.init` does not
 _PATIENCE = 5.0  # seconds until an address is taken to be dead; a head answers in milliseconds
 _LOOK_AGAIN = 2.0  # seconds between two looks at how many CPUs the cluster has
 _AHEAD = 4  # tasks in flight beyond two for each CPU, so that a cluster that can grow from nothing has a reason to
@@ -221,7 +222,12 @@ def _connect() -> Any:
         why = " ".join(str(error).split())
         if "Version mismatch" in why:
             raise BertprepError(f"{shown}: {why}; run bertprep in the environment that the cluster's nodes have") from None
-        raise BertprepError(f"{shown}: {why}") from None
+        advice = (
+            ""
+            if address == "local" or _AUTHENTICATION in os.environ
+            else f"; if it asks for a token, set {_AUTHENTICATION}=token"
+        )
+        raise BertprepError(f"{shown}: {why}{advice}") from None
     _watch = _start_watch(shown)
     return ray
 
