@@ -222,11 +222,8 @@ def _connect() -> Any:
         why = " ".join(str(error).split())
         if "Version mismatch" in why:
             raise BertprepError(f"{shown}: {why}; run bertprep in the environment that the cluster's nodes have") from None
-        advice = (
-            ""
-            if address == "local" or _AUTHENTICATION in os.environ
-            else f"; if it asks for a token, set {_AUTHENTICATION}=token"
-        )
+        may_need_token = address != "local" and _AUTHENTICATION not in os.environ
+        advice = f"; if it asks for a token, set {_AUTHENTICATION}=token" if may_need_token else ""
         raise BertprepError(f"{shown}: {why}{advice}") from None
     _watch = _start_watch(shown)
     return ray
