@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from bertprep.errors import BertprepError
+from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file, create_file, explain_write_error, remove_leftovers
+from bertprep.files.lock import locked
 from bertprep.files.object_store import AnotherObjectError
-from bertprep.files.places import is_object, remove_all, sizes_of
+from bertprep.files.places import ObjectPath, is_object, remove_all, sizes_of
 from bertprep.progress import Reporter
 from bertprep.untrusted import (
     OBJECT,
@@ -54,6 +56,7 @@ from bertprep.workspace.parts import FINISH, Part
 _SETTINGS, _SUFFIX = "settings.json", ".json"
 _AT_ONCE = 32  # receipts
 _MOST_BYTES = 1 << 20  # of a receipt
+_MOST_MERGES = 100
 _MOST_NAMED = 10
 _RULES = {"schema": POSITIVE, "settings": SHA256, "name": TEXT, "facts": OBJECT, "versions": OBJECT}
 
@@ -303,17 +306,34 @@ class Receipts:
         manifest = Manifest(self.header["kind"], self.header["made_with"], files, versions, counts or {})
         path = self.folder / MANIFEST
         if not create_file(path, manifest.as_bytes()):
-            before = self.listed
-            there = self._read_manifest()
-            if there and all(there.files.get(name) == facts for name, facts in files.items()):
-                manifest = there
-            else:
-                added = {name: facts for name, facts in self.listed.items() if name not in before}  # of another format
-                manifest = Manifest(manifest.kind, manifest.made_with, {**added, **files}, versions, manifest.counts)
-                with atomic_file(path, replace=True) as file:
-                    file.write(manifest.as_bytes())
+            with locked(self.folder, wait=True):
+                manifest = self._merge(manifest)
         sweep(self.folder, manifest, self._owned)
         return manifest
+
+    def _merge(self, ours: Manifest) -> Manifest:
+        """Put our files into the manifest that is there, as another run may do with those of another format."""
+        path, before = self.folder / MANIFEST, self.listed
+        for _ in range(_MOST_MERGES):
+            try:
+                version = object_store.version_of(path) if isinstance(path, ObjectPath) else {}
+            except FileNotFoundError:  # removed meanwhile
+                if create_file(path, ours.as_bytes()):
+                    return ours
+                continue
+            there = self._read_manifest()
+            if there and all(there.files.get(name) == facts for name, facts in ours.files.items()):
+                return there
+            added = {name: facts for name, facts in self.listed.items() if name not in before}
+            merged = Manifest(ours.kind, ours.made_with, {**added, **ours.files}, ours.versions, ours.counts)
+            if isinstance(path, ObjectPath):
+                if object_store.replace(path, merged.as_bytes(), version):
+                    return merged
+                continue
+            with atomic_file(path, replace=True) as file:
+                file.write(merged.as_bytes())
+            return merged
+        raise BertprepError(f"{path}: is replaced by others again and again; see that nothing else writes there")
 
 
 def find_finished(folder: Path, kind: str, made_with: dict[str, Any], names: Collection[str] = ()) -> Manifest | None:

@@ -10,6 +10,7 @@ import pytest
 
 import bertprep
 from bertprep.errors import BertprepError
+from bertprep.files.atomic import atomic_file
 from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import MANIFEST, RECEIPTS
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, RECORDS, Manifest, read_manifest
@@ -18,6 +19,9 @@ from bertprep.workspace.receipts import Receipts, open_journal
 from bertprep.workspace.record_home import RecordHome
 from tests.corpora import sums
 from tests.hostile import BAD_NAMES, NESTED
+from tests.object_store import Fault, Store, store
+
+__all__ = ["store"]  # a fixture
 
 MADE_WITH = {"seq": 128, "pred": 20}
 NAME = "training/part-0"
@@ -211,6 +215,31 @@ def test_names_that_are_bertpreps_own_are_no_receipts(folder: Path) -> None:
     (folder / RECEIPTS / "training" / "manifest.json.json").write_text(content)
     with receipts_of(folder) as receipts, pytest.raises(bertprep.BertprepError, match=r"is damaged \(.*bertprep's own files"):
         receipts.look()
+
+
+def test_of_two_that_finish_formats_at_once_neither_is_lost(store: Store) -> None:
+    folder, names = store.place("records"), ["one/part-0", "two/part-0", "three/part-0"]
+    for name in names:
+        with atomic_file(folder / name) as file:
+            file.write(b"abc")
+
+    def finish(name: str) -> None:
+        with receipts_of(folder) as receipts:
+            receipts.look([name])
+            receipts.finish([name], {})
+
+    with receipts_of(folder) as receipts:
+        receipts.add_all([(name, FACTS) for name in names])
+    finish(names[0])
+    with receipts_of(folder) as receipts:
+        receipts.look([names[1]])
+        store.faults.append(Fault("PUT", ".*/manifest.json", skip=1, act=lambda: finish(names[2])))
+        receipts.finish([names[1]], {}, keep=[names[0]])
+    finished = read_manifest(folder)
+    assert not store.faults[0].times  # right before the manifest was to be replaced
+    assert finished
+    assert finished.files.keys() == set(names)
+    assert not list(folder.rglob(f"{RECEIPTS}/*"))
 
 
 @pytest.mark.parametrize("package", ["bertprep", "pyarrow"])
