@@ -15,10 +15,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import deque
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertprep.errors import BertprepError
 from bertprep.files import object_store
@@ -52,6 +53,9 @@ from bertprep.workspace.manifest import (
     versions_for,
 )
 from bertprep.workspace.parts import FINISH, Part
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 _SETTINGS, _SUFFIX = "settings.json", ".json"
 _AT_ONCE = 32  # receipts
@@ -98,6 +102,8 @@ class Receipts:
         self.done: dict[str, dict[str, Any]] = {}
         self.listed: dict[str, dict[str, Any]] = {}
         self.found: Manifest | None = None
+        self._writers: ThreadPoolExecutor | None = None
+        self._under_way: deque[Future[tuple[str, dict[str, Any]]]] = deque()
         self._added, self._only_finishes = 0, part == FINISH
         self._owned, self._advice = [folder / name for name in owned], advice
         self._place = folder / RECEIPTS
@@ -128,6 +134,12 @@ class Receipts:
 
     def __exit__(self, _kind: object, error: object, _traceback: object) -> None:
         """What is unfinished has no name yet; the run that finishes removes it."""
+        if self._writers:
+            self._writers.shutdown()
+            if error is None:
+                self._wait()
+            self._under_way.clear()
+            self._writers = None
         if isinstance(error, AnotherObjectError) and error.path.is_relative_to(self.folder):
             name = error.path.relative_to(self.folder).as_posix()
             if (theirs := self._read(name)) and theirs["facts"]["sha256"] == error.there:
@@ -182,6 +194,7 @@ class Receipts:
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """Those of these files that nobody has finished; if there are none, `done` has all."""
+        self._wait()
         names = list(names)
         there = _listing(self._place)
         self._read_manifest()
@@ -198,6 +211,26 @@ class Receipts:
         Raises `BertprepError` where another run has finished it with other bytes.
         """
         self.add_all([(name, facts)])
+
+    def add_soon(self, name: str, facts: dict[str, Any]) -> None:
+        """The same, in a store without waiting for its answer; what fails is raised by a later call.
+
+        `missing` waits for all; so does leaving, where what fails after another error is not told.
+        """
+        if not is_object(self.folder):
+            self.add(name, facts)
+            return
+        if self._writers is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._writers = ThreadPoolExecutor(_AT_ONCE)
+        self._under_way.append(self._writers.submit(self._note, (name, facts)))
+        while self._under_way and (len(self._under_way) > 2 * _AT_ONCE or self._under_way[0].done()):
+            self._count([self._under_way.popleft().result()])
+
+    def _wait(self) -> None:
+        while self._under_way:
+            self._count([self._under_way.popleft().result()])
 
     def add_all(self, entries: Collection[tuple[str, dict[str, Any]]]) -> None:
         """The same for some files, many at a time: the disk or the store takes its time for each."""

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -278,3 +279,19 @@ def test_a_journal_of_another_version_is_refused_and_one_without_versions_is_rea
     path.write_bytes(header + b"\n" + json.dumps(content).encode() + b"\n")
     with Journal(tmp_path, RECORDS, MADE_WITH) as journal:
         assert journal.done == {NAME: FACTS}
+
+
+def test_many_are_noted_in_a_store_at_once_and_what_fails_is_told(store: Store) -> None:
+    folder, names = store.place("records"), [f"training/part-{number}" for number in range(100)]
+    for name in names:
+        store.request("PUT", f"records/{name}", b"abc")
+    at_once = threading.Barrier(8)  # of which a single writer would never leave the first
+    store.faults.append(Fault("PUT", ".*/training/.*", times=8, act=lambda: at_once.wait(timeout=60)))
+    with receipts_of(folder) as receipts:
+        for name in names:
+            receipts.add_soon(name, FACTS)
+        assert receipts.missing(names) == []
+        assert receipts.done.keys() == set(names)
+        receipts.add_soon(names[3], {**FACTS, "sha256": "1" * 64})
+        with pytest.raises(BertprepError, match="part-3: another run has made it with sha256 0000000000000000"):
+            receipts.missing(names)
