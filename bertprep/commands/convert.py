@@ -319,7 +319,7 @@ def convert_data_set(
             contextlib.closing(pool.run(make, tasks, workers=workers)) as results,
         ):
             for _, (name, written) in results:
-                journal.add(name, {**facts[name], **_facts(written)})
+                journal.add_soon(name, {**facts[name], **_facts(written)})
                 shown.advance(records=written.records, MB=written.bytes / 1e6)
         names = [output.name for output in outputs]
         if missing := journal.missing(names):

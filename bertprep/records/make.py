@@ -305,7 +305,7 @@ def make_records(
         ):
             for _, result in results:
                 for name, facts in result.facts.items():
-                    journals[homes[name].folder].add(homes[name].prefix + result.shard.names[name], facts)
+                    journals[homes[name].folder].add_soon(homes[name].prefix + result.shard.names[name], facts)
                 amounts: dict[str, float] = {"MB_of_text": result.text_bytes / 1e6} if result.text_bytes else {}
                 shown.advance(1, **{unit: result.records}, **amounts)
         if arrow and arrow.folder not in journals:

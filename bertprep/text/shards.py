@@ -106,7 +106,7 @@ def shard_corpus(
             closing(pool.run(write_shard, tasks, workers=workers)) as results,
         ):
             for name, facts in results:
-                journal.add(name, facts)
+                journal.add_soon(name, facts)
                 shown.advance(sentences=facts["sentences"], MB_of_text=facts["bytes"] / 1e6)
         if missing := journal.missing(shards):
             return unfinished(journal, shards, missing, part, reporter)

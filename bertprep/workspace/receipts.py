@@ -15,15 +15,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import deque
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertprep.errors import BertprepError
+from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file, create_file, explain_write_error, remove_leftovers
+from bertprep.files.lock import locked
 from bertprep.files.object_store import AnotherObjectError
-from bertprep.files.places import is_object, remove_all, sizes_of
+from bertprep.files.places import ObjectPath, is_object, remove_all, sizes_of
 from bertprep.progress import Reporter
 from bertprep.untrusted import (
     OBJECT,
@@ -51,9 +54,13 @@ from bertprep.workspace.manifest import (
 )
 from bertprep.workspace.parts import FINISH, Part
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
 _SETTINGS, _SUFFIX = "settings.json", ".json"
 _AT_ONCE = 32  # receipts
 _MOST_BYTES = 1 << 20  # of a receipt
+_MOST_MERGES = 100
 _MOST_NAMED = 10
 _RULES = {"schema": POSITIVE, "settings": SHA256, "name": TEXT, "facts": OBJECT, "versions": OBJECT}
 
@@ -95,6 +102,8 @@ class Receipts:
         self.done: dict[str, dict[str, Any]] = {}
         self.listed: dict[str, dict[str, Any]] = {}
         self.found: Manifest | None = None
+        self._writers: ThreadPoolExecutor | None = None
+        self._under_way: deque[Future[tuple[str, dict[str, Any]]]] = deque()
         self._added, self._only_finishes = 0, part == FINISH
         self._owned, self._advice = [folder / name for name in owned], advice
         self._place = folder / RECEIPTS
@@ -125,6 +134,12 @@ class Receipts:
 
     def __exit__(self, _kind: object, error: object, _traceback: object) -> None:
         """What is unfinished has no name yet; the run that finishes removes it."""
+        if self._writers:
+            self._writers.shutdown()
+            if error is None:
+                self._wait()
+            self._under_way.clear()
+            self._writers = None
         if isinstance(error, AnotherObjectError) and error.path.is_relative_to(self.folder):
             name = error.path.relative_to(self.folder).as_posix()
             if (theirs := self._read(name)) and theirs["facts"]["sha256"] == error.there:
@@ -179,6 +194,7 @@ class Receipts:
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """Those of these files that nobody has finished; if there are none, `done` has all."""
+        self._wait()
         names = list(names)
         there = _listing(self._place)
         self._read_manifest()
@@ -195,6 +211,26 @@ class Receipts:
         Raises `BertprepError` where another run has finished it with other bytes.
         """
         self.add_all([(name, facts)])
+
+    def add_soon(self, name: str, facts: dict[str, Any]) -> None:
+        """The same, in a store without waiting for its answer; what fails is raised by a later call.
+
+        `missing` waits for all; so does leaving, where what fails after another error is not told.
+        """
+        if not is_object(self.folder):
+            self.add(name, facts)
+            return
+        if self._writers is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._writers = ThreadPoolExecutor(_AT_ONCE)
+        self._under_way.append(self._writers.submit(self._note, (name, facts)))
+        while self._under_way and (len(self._under_way) > 2 * _AT_ONCE or self._under_way[0].done()):
+            self._count([self._under_way.popleft().result()])
+
+    def _wait(self) -> None:
+        while self._under_way:
+            self._count([self._under_way.popleft().result()])
 
     def add_all(self, entries: Collection[tuple[str, dict[str, Any]]]) -> None:
         """The same for some files, many at a time: the disk or the store takes its time for each."""
@@ -303,17 +339,34 @@ class Receipts:
         manifest = Manifest(self.header["kind"], self.header["made_with"], files, versions, counts or {})
         path = self.folder / MANIFEST
         if not create_file(path, manifest.as_bytes()):
-            before = self.listed
-            there = self._read_manifest()
-            if there and all(there.files.get(name) == facts for name, facts in files.items()):
-                manifest = there
-            else:
-                added = {name: facts for name, facts in self.listed.items() if name not in before}  # of another format
-                manifest = Manifest(manifest.kind, manifest.made_with, {**added, **files}, versions, manifest.counts)
-                with atomic_file(path, replace=True) as file:
-                    file.write(manifest.as_bytes())
+            with locked(self.folder, wait=True):
+                manifest = self._merge(manifest)
         sweep(self.folder, manifest, self._owned)
         return manifest
+
+    def _merge(self, ours: Manifest) -> Manifest:
+        """Put our files into the manifest that is there, as another run may do with those of another format."""
+        path, before = self.folder / MANIFEST, self.listed
+        for _ in range(_MOST_MERGES):
+            try:
+                version = object_store.version_of(path) if isinstance(path, ObjectPath) else {}
+            except FileNotFoundError:  # removed meanwhile
+                if create_file(path, ours.as_bytes()):
+                    return ours
+                continue
+            there = self._read_manifest()
+            if there and all(there.files.get(name) == facts for name, facts in ours.files.items()):
+                return there
+            added = {name: facts for name, facts in self.listed.items() if name not in before}
+            merged = Manifest(ours.kind, ours.made_with, {**added, **ours.files}, ours.versions, ours.counts)
+            if isinstance(path, ObjectPath):
+                if object_store.replace(path, merged.as_bytes(), version):
+                    return merged
+                continue
+            with atomic_file(path, replace=True) as file:
+                file.write(merged.as_bytes())
+            return merged
+        raise BertprepError(f"{path}: is replaced by others again and again; see that nothing else writes there")
 
 
 def find_finished(folder: Path, kind: str, made_with: dict[str, Any], names: Collection[str] = ()) -> Manifest | None:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import bertprep
 from bertprep.errors import BertprepError
+from bertprep.files.atomic import atomic_file
 from bertprep.workspace.journal import Journal
 from bertprep.workspace.layout import MANIFEST, RECEIPTS
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, RECORDS, Manifest, read_manifest
@@ -18,6 +20,9 @@ from bertprep.workspace.receipts import Receipts, open_journal
 from bertprep.workspace.record_home import RecordHome
 from tests.corpora import sums
 from tests.hostile import BAD_NAMES, NESTED
+from tests.object_store import Fault, Store, store
+
+__all__ = ["store"]  # a fixture
 
 MADE_WITH = {"seq": 128, "pred": 20}
 NAME = "training/part-0"
@@ -213,6 +218,31 @@ def test_names_that_are_bertpreps_own_are_no_receipts(folder: Path) -> None:
         receipts.look()
 
 
+def test_of_two_that_finish_formats_at_once_neither_is_lost(store: Store) -> None:
+    folder, names = store.place("records"), ["one/part-0", "two/part-0", "three/part-0"]
+    for name in names:
+        with atomic_file(folder / name) as file:
+            file.write(b"abc")
+
+    def finish(name: str) -> None:
+        with receipts_of(folder) as receipts:
+            receipts.look([name])
+            receipts.finish([name], {})
+
+    with receipts_of(folder) as receipts:
+        receipts.add_all([(name, FACTS) for name in names])
+    finish(names[0])
+    with receipts_of(folder) as receipts:
+        receipts.look([names[1]])
+        store.faults.append(Fault("PUT", ".*/manifest.json", skip=1, act=lambda: finish(names[2])))
+        receipts.finish([names[1]], {}, keep=[names[0]])
+    finished = read_manifest(folder)
+    assert not store.faults[0].times  # right before the manifest was to be replaced
+    assert finished
+    assert finished.files.keys() == set(names)
+    assert not list(folder.rglob(f"{RECEIPTS}/*"))
+
+
 @pytest.mark.parametrize("package", ["bertprep", "pyarrow"])
 def test_files_of_two_versions_are_never_one_folder(folder: Path, package: str) -> None:
     name = "parquet/part-0.parquet"
@@ -249,3 +279,19 @@ def test_a_journal_of_another_version_is_refused_and_one_without_versions_is_rea
     path.write_bytes(header + b"\n" + json.dumps(content).encode() + b"\n")
     with Journal(tmp_path, RECORDS, MADE_WITH) as journal:
         assert journal.done == {NAME: FACTS}
+
+
+def test_many_are_noted_in_a_store_at_once_and_what_fails_is_told(store: Store) -> None:
+    folder, names = store.place("records"), [f"training/part-{number}" for number in range(100)]
+    for name in names:
+        store.request("PUT", f"records/{name}", b"abc")
+    at_once = threading.Barrier(8)  # of which a single writer would never leave the first
+    store.faults.append(Fault("PUT", ".*/training/.*", times=8, act=lambda: at_once.wait(timeout=60)))
+    with receipts_of(folder) as receipts:
+        for name in names:
+            receipts.add_soon(name, FACTS)
+        assert receipts.missing(names) == []
+        assert receipts.done.keys() == set(names)
+        receipts.add_soon(names[3], {**FACTS, "sha256": "1" * 64})
+        with pytest.raises(BertprepError, match="part-3: another run has made it with sha256 0000000000000000"):
+            receipts.missing(names)
