@@ -1,6 +1,7 @@
 """How long a network is waited for: one home for the times of downloads, uploads and object stores.
 
-All times scale with the first wait, a second, or $BERTPREP_RETRY_SECONDS: 127 s in all before giving up.
+All times scale with the first wait, a second, or $BERTPREP_RETRY_SECONDS. Between eight tries there are seven waits, 127 s in
+all, before what fails at once is given up; what is silent has 30 s of silence in each try too, 367 s in all.
 """
 
 import os

@@ -21,7 +21,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, remove_leftovers
 from bertprep.progress import say
 from bertprep.records.live import LiveExamples
-from bertprep.records.record_set import Records
+from bertprep.records.record_set import Records, RecordSet
 from bertprep.workspace.layout import TRAINING, VOCABULARY
 from bertprep.workspace.manifest import sha256_of
 from trainer import checkpoint
@@ -38,13 +38,14 @@ from trainer.weights import check_initial_weights, describe_other_head, read_ini
 MODEL_CONFIG = "bert_config.json"
 _FINGERPRINT = "records_sha256"
 _FINGERPRINT_RECORDS = 256
+_FILES = "files_sha256"
 
 
 def describe_run(settings: RunSettings, records: Sequence[Records], *, devices: int, precision: str) -> dict[str, Any]:
     """What the numbers of a run depend on, devices and versions aside; a checkpoint of other settings is of another run.
 
     `records` are those of each phase. A run that begins with records from a store knows no fingerprints yet, since these need
-    many files; `add_fingerprints` does them.
+    many files; `add_fingerprints` does them. Until then what the manifests say of the files stands for the data.
     """
     is_new = checkpoint.newest(settings.out) is None
     return {
@@ -57,6 +58,7 @@ def describe_run(settings: RunSettings, records: Sequence[Records], *, devices: 
                 "pred": of_phase.pred,
                 "records": len(of_phase),
                 _FINGERPRINT: None if is_new and of_phase.is_of_store else _fingerprint(of_phase),
+                **_of_files(of_phase),
                 "global_batch": phase.batch_size * devices * phase.accumulation,
                 "schedule": asdict(phase.schedule),
             }
@@ -68,6 +70,19 @@ def describe_run(settings: RunSettings, records: Sequence[Records], *, devices: 
         "vocabulary_sha256": sha256_of(settings.vocabulary) if settings.vocabulary else None,
         **settings.task.made_with(),
     }
+
+
+def _of_files(records: Records) -> dict[str, str]:
+    """What the manifests say of the files of records, if they do."""
+    return {_FILES: records.files_sha256} if isinstance(records, RecordSet) and records.files_sha256 else {}
+
+
+def _without_needless(made_with: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run is made with, where fingerprints are known without the files': the same records may be in other files."""
+    phases = [
+        {key: phase[key] for key in phase if key != _FILES or phase[_FINGERPRINT] is None} for phase in made_with["phases"]
+    ]
+    return {**made_with, "phases": phases}
 
 
 def _fingerprint(records: Records) -> str | None:
@@ -109,7 +124,7 @@ def add_fingerprints(
         return made_with
     if not all(engine.gather(int(is_known))):
         return made_with
-    made_with = {**made_with, "phases": phases}
+    made_with = _without_needless({**made_with, "phases": phases})
     _check_same_settings(engine, made_with)
     return made_with
 
@@ -143,13 +158,14 @@ def describe_finished(settings: RunSettings) -> str:
 def resume(settings: RunSettings, engine: Engine, made_with: Mapping[str, Any]) -> RunState:
     """Give the engine what it starts from."""
     newest = _newest(settings)
-    run, message, other_head = RunState(made_with), "", ""
+    run, message, other_head = RunState(_without_needless(made_with)), "", ""
     if newest:
         run, arrays = checkpoint.read(newest)
         expected = len(Interval(settings.task.sums()).numbers)
         if len(run.interval) not in (0, expected):
             raise checkpoint.damaged(newest, f"its header has an interval of {len(run.interval)} numbers, expected {expected}")
-        run.made_with, message = _compare(settings, newest, run.step, run.made_with, made_with)
+        compared, message = _compare(settings, newest, run.step, run.made_with, made_with)
+        run.made_with = _without_needless(compared)
         engine.restore(arrays)
         run.best = checkpoint.read_best(settings.out, run.step, run.made_with) if settings.keep_best else None
     elif settings.init:
@@ -204,11 +220,19 @@ def _compare(
 
 
 def _with_known_fingerprints(now: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of now with the checkpoint's fingerprints, where one of the two is not known for a bad record."""
+    """The settings of now with the checkpoint's fingerprints, where one of the two is not known, for a bad record or a file.
+
+    Only there the files are compared, where both know them: checkpoints of earlier versions do not.
+    """
     phases = [dict(phase) for phase in now["phases"]]
     for phase, before in zip(phases, then.get("phases", ()), strict=False):
         if None in (known := (phase[_FINGERPRINT], before.get(_FINGERPRINT))):
             phase[_FINGERPRINT] = known[1]
+            if _FILES in phase and _FILES in before:
+                continue
+        phase.pop(_FILES, None)
+        if _FILES in before:
+            phase[_FILES] = before[_FILES]
     return {**now, "phases": phases}
 
 

@@ -235,6 +235,8 @@ def put(path: ObjectPath, data: Any, sha256: str | None = None, *, replace: bool
         mode = "overwrite" if replace or is_large or bucket in _without_conditions else "create"
         try:
             _call(path, partial(write, mode=mode), put_seconds=seconds)
+            if is_large and (now := _sum_there(path)) != sha256:
+                raise _replaced_meanwhile(path, now, sha256)
             if mode == "create" and bucket not in _checks_conditions and len(view) <= _MOST_TO_TRY_BYTES:
                 _try_condition(path, partial(write, mode=mode))
             return True
@@ -319,6 +321,18 @@ def _compare(path: ObjectPath, there: str, sha256: str) -> bool:
         sha256,
         f"{path}: is there already with sha256 {there[:16]}..., this run made it with {sha256[:16]}...; two runs differ in "
         "their text, settings or versions: choose another name, or remove the object and run the command again",
+    )
+
+
+def _replaced_meanwhile(path: ObjectPath, now: str | None, sha256: str) -> BertprepError:
+    if now is None:
+        return BertprepError(f"{path}: was removed as soon as it was written; see that nothing else writes there")
+    return AnotherObjectError(
+        path,
+        now,
+        sha256,
+        f"{path}: has sha256 {now[:16]}..., this run wrote it with {sha256[:16]}... a moment before: another run writes "
+        "other bytes there; name another folder for one of the two, remove the object and run the command again",
     )
 
 

@@ -11,6 +11,7 @@ limit; so is what is rewritten, as Parquet.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import resource
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -131,6 +132,11 @@ class RecordSet:
             raise UsageError("no data; name at least one folder of records")
         folders = [found for folder in data for found in _find_files(place(folder), split)]
         self._arriving = _arriving(folders)
+        sums = [each for of_folder in folders for each in of_folder.sums]
+        self.files_sha256: str | None = None
+        """Of the files' sha256s in the order of their records, where manifests have those of all: known before any is here."""
+        if None not in sums:
+            self.files_sha256 = hashlib.sha256("\n".join(map(str, sums)).encode()).hexdigest()
         self._late: set[int] = set()  # files of a store whose index is opened with them
         self._late_indexes: dict[int, RecordIndex] = {}  # of those that are open
         try:
@@ -430,11 +436,15 @@ def blank(examples: Examples) -> None:
 
 
 class _Files(NamedTuple):
-    """The files of a split in one folder, where their index is kept, and of a URL each as it comes from its store."""
+    """The files of a split in one folder, where their index is kept, and of a URL each as it comes from its store.
+
+    `sums` are the files' sha256s, as far as a manifest has them.
+    """
 
     paths: list[Path]
     kept_at: Path
     coming: list[ComingFile]
+    sums: list[str | None]
 
 
 def _find_files(path: Path, split: str) -> list[_Files]:
@@ -454,7 +464,9 @@ def _find_files(path: Path, split: str) -> list[_Files]:
         kept_at = index_place(folder)
         coming = _coming(data_set, files)
         paths: list[Path] = [*(each.path for each in coming)] or files
-        found.append(_Files(paths, kept_at.with_name(kept_at.name + of_file), coming))
+        facts = data_set.manifest.files if data_set.manifest else {}
+        sums = [facts.get(str(file.relative_to(data_set.folder)), {}).get("sha256") for file in files]
+        found.append(_Files(paths, kept_at.with_name(kept_at.name + of_file), coming, sums))
     return found
 
 

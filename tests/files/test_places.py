@@ -248,6 +248,23 @@ def test_a_large_write_outlasts_trouble(fault: Fault, store: Store, monkeypatch:
         write(store.place("x"), data[1:])
 
 
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_large_object_that_another_run_replaces_is_told(
+    is_removed: bool, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_store, "ONE_PUT_BYTES", 1000)
+    ours, theirs = os.urandom(2000), os.urandom(2000)
+
+    def replace() -> None:
+        assert store.request("DELETE" if is_removed else "PUT", "x", b"" if is_removed else theirs) < 300
+
+    store.faults.append(Fault("HEAD", "x", skip=1, act=replace))  # the second look, after the upload
+    sums = [hashlib.sha256(data).hexdigest()[:16] for data in (theirs, ours)]
+    said = "was removed as soon as" if is_removed else f"has sha256 {sums[0]}.* wrote it with {sums[1]}"
+    with pytest.raises(BertprepError, match=said):
+        write(store.place("x"), ours)
+
+
 @pytest.mark.parametrize("refuses", [False, True])
 def test_a_store_that_knows_no_conditions(refuses: bool, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     if refuses:
