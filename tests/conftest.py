@@ -1,6 +1,7 @@
 """Shared fixtures: the golden corpus, written by its own script, and devices."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,18 @@ def golden_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with path.open("wb") as file:
         subprocess.run([sys.executable, GOLDEN / "make_corpus.py", GOLDEN / "vocab.txt"], stdout=file, check=True)
     return path
+
+
+@pytest.hookimpl(tryfirst=True)  # before those of other suites are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse a test of a framework where the suites of scripts/test, which collect `engines` alone, would never run it."""
+    root = Path(__file__).parents[1]
+    (array,) = re.findall(r"^engines=\(.*\)$", (root / "scripts/test").read_text(encoding="utf-8"), re.MULTILINE)
+    names = subprocess.check_output(["bash", "-c", f'{array}; printf "%s\\n" "${{engines[@]}}"'], text=True).split()
+    folders = {root / name for name in names}
+    marked = {item.path for item in items if any(item.get_closest_marker(mark) for mark in ("tensorflow", "oneflow", "jax"))}
+    if left_out := [path for path in marked if folders.isdisjoint((path, *path.parents))]:
+        raise pytest.UsageError(f"{left_out[0]}: has tests of a framework; name it in `engines` of scripts/test")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -64,9 +64,9 @@ def test_unknown_suites_and_pythons_are_refused(arguments: list[str]) -> None:
 
 def test_the_suites_name_tests_that_exist() -> None:
     script = (ROOT / "scripts/test").read_text(encoding="utf-8")
-    arrays = re.findall(r"^(?:bytes|commands)=\(.*?\)$", script, re.MULTILINE | re.DOTALL)
-    assert len(arrays) == 2
-    shown = 'printf "%s\\n" "${bytes[@]}" "${commands[@]}"'
+    arrays = re.findall(r"^(?:bytes|commands|engines)=\(.*?\)$", script, re.MULTILINE | re.DOTALL)
+    assert len(arrays) == 3
+    shown = 'printf "%s\\n" "${bytes[@]}" "${commands[@]}" "${engines[@]}"'
     names = subprocess.check_output(["bash", "-c", "\n".join([*arrays, shown])], cwd=ROOT, text=True).split()
     assert [name for name in names if not (ROOT / name.removeprefix("--ignore=")).exists()] == []
 

@@ -21,8 +21,9 @@ LOCK = ".lock"
 def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[None]:
     """Hold the lock `name` of `folder`, which is created if it is missing.
 
-    If another run holds the lock, raises `BertprepError`, or with `wait` prints a line and waits. A store has no locks and
-    needs none: whatever two runs write there at once is the same, and written once.
+    If another run holds the lock, raises `BertprepError`, or with `wait` prints a line and waits. A store has no locks. What
+    makes data needs none there, since whatever two runs write at once is the same, and written once; a training run does, and
+    must not be started twice.
     """
     if is_object(folder):
         yield
