@@ -70,7 +70,7 @@ class Progress:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         if self._bar is not None:
             self._bar.stop()
-        elif self._enabled and kind is None:
+        elif self._enabled and kind is None and (self._done or self._total != 0):
             now = time.monotonic()
             self._print(f"{self._amounts_so_far(now)}, {duration(now - self._started)}")
 

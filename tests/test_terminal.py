@@ -78,6 +78,12 @@ def test_warnings_of_libraries_are_lines_as_well(monkeypatch: pytest.MonkeyPatch
     assert capsys.readouterr().err == f"a.py:7: UserWarning: {SHOWN}\n"
 
 
+def test_progress_of_nothing_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress("shard", 0):
+        pass
+    assert capsys.readouterr().err == ""
+
+
 def test_progress_shows_its_label_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress(ATTACK, 1) as shown:
         shown.advance()

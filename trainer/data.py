@@ -6,6 +6,7 @@ Records go together when they share a vocabulary, by its sha256 and by whether i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,7 +73,8 @@ def find_data(
         if data_set.kind != RECORDS or is_of_task or record_format not in (None, data_set.format):
             continue
         if data_set.is_unfinished:
-            unfinished.append(data_set.folder)
+            if _named_length(data_set.folder) in (None, seq):
+                unfinished.append(data_set.folder)
         elif data_set.manifest and data_set.manifest.made_with["seq"] == seq:
             found.append(data_set)
         elif data_set.manifest:
@@ -83,6 +85,12 @@ def find_data(
     among = f"the newest of {len(found):,}" if len(found) > 1 else "the only one"
     data = name_data([newest], seq, record_format, vocabulary=vocabulary)
     return replace(data, choice=f"{among} of {seq} tokens in {workdir}")
+
+
+def _named_length(folder: Path) -> int | None:
+    """The tokens of records by the name of their folder in a workspace, which says it before there is a manifest."""
+    named = re.search(r"_seq_len_(\d{1,9})_", folder.parent.name)
+    return int(named[1]) if named else None
 
 
 def _newest(found: Sequence[DataSet]) -> DataSet:
@@ -259,9 +267,12 @@ def _nothing_found(
     workdir: Path, seq: int, record_format: str | None, unfinished: Sequence[Path], other_lengths: set[int]
 ) -> str:
     asked = f"records of --seq {seq}" + (f" and --format {record_format}" if record_format else "")
+    others = ""
+    if lengths := sorted(other_lengths):
+        others = f", but has records of {', '.join(map(str, lengths))} tokens: give --seq {lengths[-1]}"
     if unfinished:
-        return f"{workdir}: has no finished {asked}, {unfinished[0]} is not finished; run bertprep create again, it resumes"
-    others = f", only of {', '.join(map(str, sorted(other_lengths)))}" if other_lengths else ""
+        begun = f"{unfinished[0]} is not finished; run bertprep create again, it resumes"
+        return f"{workdir}: has no finished {asked}{others}{';' if others else ','} {begun}"
     made_by = f"bertprep create --seq {seq}" + (f" --format {record_format}" if record_format else "")
     return f"{workdir}: has no {asked}{others}; {made_by} --workdir {workdir} makes them, --data names others"
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, atomic_folder, explain_write_error
+from bertprep.files.places import local_place, place
 from bertprep.progress import say
 from bertprep.weights.hugging_face import save_weights
 from bertprep.weights.tensor_bundle import find_prefix, write_bundle
@@ -45,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to", default=TRANSFORMERS, choices=TARGETS, help="what is to load it: transformers or google (default: %(default)s)"
     )
-    parser.add_argument("source", type=Path, metavar="CHECKPOINT", help="a checkpoint, or the folder of a run (needed)")
-    parser.add_argument("target", type=Path, metavar="DIR", help="the folder to be made (needed)")
+    parser.add_argument("source", type=place, metavar="CHECKPOINT", help="a checkpoint, or the folder of a run (needed)")
+    parser.add_argument("target", type=place, metavar="DIR", help="the folder to be made, of this machine (needed)")
 
 
 def run(namespace: argparse.Namespace) -> int:
@@ -56,7 +57,8 @@ def run(namespace: argparse.Namespace) -> int:
 
 
 def export_model(source: Path, target: Path, to: str = TRANSFORMERS) -> None:
-    """Write the model of a checkpoint, or of a run's newest, as a new folder `target`."""
+    """Write the model of a checkpoint, or of a run's newest, as a new folder `target` on disk; `source` may be a URL."""
+    source, target = place(source), local_place("DIR", target)
     _check_free(target)
     file = find_weights(source)
     if find_prefix(file) or not checkpoint.is_checkpoint(file):

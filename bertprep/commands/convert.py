@@ -60,7 +60,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to",
         metavar="FORMAT",
-        help="tfrecord, ofrecord, arrow or parquet (default: what the name of a file DST says, such as out.arrow, or else "
+        help="tfrecord, ofrecord, arrow or parquet (default: what the name of DST says, such as out.arrow, or else "
         "ofrecord for tfrecord, tfrecord for any other)",
     )
     add_settings(parser, Dialect)
@@ -141,11 +141,11 @@ def convert(
 
     TFRecords are written in `dialect`, whatever the source's; so `to="tfrecord"` also changes the dialect of TFRecords.
 
-    A file becomes the file `target`, whose name tells the format if `to` does not: .tfrecord, .ofrecord or part-0, .arrow,
-    .parquet. A folder becomes the folder `target`, with training/ and test/ in it as in the source, or else with a folder named
-    for the format: file for file, or with `shards` dealt in order over that many files for each split, whose sizes differ by at
-    most one record. With `shards` a single file becomes a folder too. With `pick` only that many of the n records of each split
-    are taken, those numbered int(i * (n / pick)) from 0, into one file unless `shards` is given.
+    The name of `target` tells the format if `to` does not: .tfrecord, .ofrecord or part-0, .arrow, .parquet. A file becomes
+    the file `target`. A folder becomes the folder `target`, with training/ and test/ in it as in the source, or else with a
+    folder named for the format: file for file, or with `shards` dealt in order over that many files for each split, whose sizes
+    differ by at most one record. With `shards` a single file becomes a folder too. With `pick` only that many of the n records
+    of each split are taken, those numbered int(i * (n / pick)) from 0, into one file unless `shards` is given.
     The vocabulary is copied beside the records. Other tools' records are read as well (docs/formats.md). Finished files are
     kept. With `part`, such as "3/400", only that part of the files of a folder is made (docs/cluster.md).
 
@@ -161,8 +161,7 @@ def convert(
     source, target, part = place(source), place(target), read_part(part)
     workers = pool.choose_workers(workers, engine, shared=target)
     to = None if to is None else check_format(to, "--to")
-    if source.is_file() and shards is None:
-        to = _format_of_target(target, to)
+    to = _format_of_target(target, to)
     _check_request(source, target, to, dialect, shards, pick)
     data_set = find_records(source)
     for note in data_set.notes:
@@ -200,14 +199,14 @@ def _check_request(
 
 
 def _format_of_target(target: Path, to: RecordFormat | None) -> RecordFormat | None:
-    """The format that the name of a file says, or else `to`; raises `UsageError` where they contradict each other."""
+    """The format that the name of a file or folder says, or else `to`; raises `UsageError` where they contradict each other."""
     suffix = Path(target.name.removesuffix(".gz")).suffix[1:].lower()
     named = "ofrecord" if _PART.fullmatch(target.name) else suffix if suffix in RECORD_FORMATS else None
     if named is None or to == named:
         return to
     if to is None:
         return RecordFormat(named)
-    raise UsageError(f"--to {to}: {target} is the name of {named} files; name a file for {to}, or leave --to out")
+    raise UsageError(f"--to {to}: {target} is the name of {named} files; name one for {to}, or leave --to out")
 
 
 def _other_format(found: set[RecordFormat], source: Path) -> RecordFormat:

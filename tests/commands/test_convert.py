@@ -138,9 +138,16 @@ def test_the_name_of_a_file_tells_its_format(tmp_path: Path, capsys: pytest.Capt
         assert_same_values([tmp_path / "named" / name], [source])
     assert bertprep.convert(source, tmp_path / "named" / "b.records").format == "ofrecord"
     assert main(["convert", str(source), str(tmp_path / "b.arrow"), "--to", "ofrecord"]) == 2
-    said = f"--to ofrecord: {tmp_path / 'b.arrow'} is the name of arrow files; name a file for ofrecord, or leave --to out"
+    said = f"--to ofrecord: {tmp_path / 'b.arrow'} is the name of arrow files; name one for ofrecord, or leave --to out"
     assert complaint(capsys) == said
     assert not (tmp_path / "b.arrow").exists()
+    folder = tmp_path / "folder"
+    write(folder / "a", file_of(FIRST, SECOND))
+    assert main(["convert", str(folder), str(tmp_path / "b.arrow"), "--to", "ofrecord"]) == 2
+    assert complaint(capsys) == said
+    assert bertprep.convert(folder, tmp_path / "b.arrow", workers=1).format == "arrow"
+    (made,) = [path for path in (tmp_path / "b.arrow" / "arrow").iterdir() if path.suffix == ".arrow"]
+    assert_same_values([made], [source])
 
 
 def test_the_folder_to_open_with_datasets_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

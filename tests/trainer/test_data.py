@@ -111,12 +111,29 @@ def test_a_workspace_without_finished_records_says_which_are_not(tmp_path: Path)
         find_data(tmp_path, 8)
 
 
+def test_unfinished_records_of_another_length_are_not_blamed(tmp_path: Path) -> None:
+    write_in_workspace(tmp_path, "finished", time=1)
+    for name in ("lower_case_1_seq_len_512_", "lower_case_1_seq_len_128_"):
+        begun = write_in_workspace(tmp_path, name, time=2, seq=16)
+        (begun / MANIFEST).rename(begun / (MANIFEST + JOURNAL_SUFFIX))
+    with pytest.raises(
+        UsageError, match=r"has no records of --seq 32, but has records of 8 tokens: give --seq 8; bertprep create"
+    ):
+        find_data(tmp_path, 32)
+    with pytest.raises(
+        UsageError, match=rf"no finished records of --seq 128, but .* give --seq 8; {begun} is not finished; run"
+    ):
+        find_data(tmp_path, 128)
+
+
 def test_a_workspace_without_records_says_what_makes_them(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has no records of --seq 128; bertprep create --seq 128 --workdir .* makes them"):
         find_data(tmp_path)
     write_in_workspace(tmp_path, "long", time=1, seq=16)
     write_in_workspace(tmp_path, "short", time=1, seq=8)
-    with pytest.raises(UsageError, match="has no records of --seq 128, only of 8, 16; bertprep create"):
+    with pytest.raises(
+        UsageError, match="no records of --seq 128, but has records of 8, 16 tokens: give --seq 16; bertprep create"
+    ):
         find_data(tmp_path, 128)
     with pytest.raises(UsageError, match="of --seq 8 and --format ofrecord; bertprep create --seq 8 --format ofrecord"):
         find_data(tmp_path, 8, "ofrecord")

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 from bertprep.errors import BertprepError, UsageError
+from bertprep.files import object_store
+from bertprep.files.atomic import atomic_file
+from bertprep.files.places import place
 from bertprep.weights.hugging_face import hugging_face_name
 from bertprep.weights.safetensors import read_metadata, read_safetensors
 from bertprep.weights.tensor_bundle import TensorBundle
@@ -52,6 +55,27 @@ def test_a_checkpoint_goes_out_by_its_name(run: Path, tmp_path: Path) -> None:
     older = run / "checkpoint-000001000.safetensors"
     export_model(older, tmp_path / "mine", to="transformers")
     check_equal(read_initial_weights(tmp_path / "mine", CONFIG), read_initial_weights(older, CONFIG))
+
+
+def test_a_run_in_a_store_goes_out_to_a_disk(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    request.addfinalizer(object_store.forget)
+    monkeypatch.setenv("BERTPREP_OBJECT_CACHE", str(tmp_path / "cache"))
+    object_store.forget()
+    for path in run.iterdir():
+        with atomic_file(place(f"memory://bucket/run/{path.name}")) as made:
+            made.write(path.read_bytes())
+    assert main(["export", "memory://bucket/run", str(tmp_path / "mine")]) == 0
+    export_model(run, tmp_path / "expected")
+    for path in (tmp_path / "expected").iterdir():
+        assert (tmp_path / "mine" / path.name).read_bytes() == path.read_bytes()
+    capsys.readouterr()
+    assert main(["export", str(run), "memory://bucket/mine"]) == 2
+    assert "DIR memory://bucket/mine: must be a path of this machine, not a URL\n" in capsys.readouterr().err
+    assert main(["export", "memory://bucket/none", str(tmp_path / "none")]) == 2
+    assert "memory://bucket/none: does not exist; name a checkpoint" in capsys.readouterr().err
 
 
 def test_a_run_goes_out_as_google_releases_models(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
