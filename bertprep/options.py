@@ -357,9 +357,25 @@ def number(text: str) -> float:
         raise argparse.ArgumentTypeError("must be a number") from None
 
 
+_MISTYPED_URL = re.compile(r"(s3|gs|az)(//|:/)(?!/)|file:/(?!/)", re.IGNORECASE)
+
+
+def path_or_url(text: str) -> Path:
+    """The type of an option for a path, which may be in an object store; what is nearly a URL is no local path.
+
+    >>> path_or_url("s3//bucket/x")
+    Traceback (most recent call last):
+    bertprep.errors.UsageError: s3//bucket/x: is not a URL, expected s3://...; give a local path of that name as an absolute one
+    """
+    if matched := _MISTYPED_URL.match(text):
+        scheme = re.split("[:/]", matched[0])[0]
+        raise UsageError(f"{text}: is not a URL, expected {scheme}://...; give a local path of that name as an absolute one")
+    return place(text)
+
+
 def existing_path(text: str) -> Path:
     """The type of an option for a file or folder to read."""
-    path = place(text)
+    path = path_or_url(text)
     if not path.exists():
         raise argparse.ArgumentTypeError("does not exist")
     return path
@@ -392,5 +408,5 @@ def size_in_bytes(text: str) -> int:
     return int(float(matched[1]) * (1024 if matched[3] else 1000) ** " KMGT".index(matched[2].upper() or " "))
 
 
-_PARSE: dict[type, Callable[[str], Any]] = {int: whole_number, float: number, Path: place}
+_PARSE: dict[type, Callable[[str], Any]] = {int: whole_number, float: number, Path: path_or_url}
 _METAVARS: dict[type, str] = {int: "INT", float: "FLOAT", Path: "PATH", str: "NAME"}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bertprep.config import Dialect, InstanceSettings, ShardSettings
 from bertprep.errors import UsageError
-from bertprep.options import Parser, add_options, check_options, command_line, option, read_options
+from bertprep.options import Parser, add_options, check_options, command_line, option, path_or_url, read_options
 
 
 class Precision(Enum):
@@ -131,6 +131,15 @@ def test_values_are_checked_where_settings_are_made(values: dict[str, Any], mess
     with pytest.raises(UsageError) as caught:
         Settings(**values)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"), [("s3//b/x", "s3"), ("S3:/b/x", "S3"), ("gs:/b", "gs"), ("az//c/x", "az"), ("file:/x", "file")]
+)
+def test_what_is_nearly_a_url_is_no_local_path(text: str, meant: str):
+    with pytest.raises(UsageError, match=rf"^{text}: is not a URL, expected {meant}://\.\.\.; give a local path"):
+        path_or_url(text)
+    assert [path_or_url(each) for each in ("./s3//b", "s3/x", "files//x")] == [Path("s3/b"), Path("s3/x"), Path("files/x")]
 
 
 def test_values_get_the_annotated_types():

@@ -20,6 +20,7 @@ from typing import Any
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, atomic_folder, explain_write_error
 from bertprep.files.places import local_place, place
+from bertprep.options import path_or_url
 from bertprep.progress import say
 from bertprep.weights.hugging_face import save_weights
 from bertprep.weights.tensor_bundle import find_prefix, write_bundle
@@ -46,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to", default=TRANSFORMERS, choices=TARGETS, help="what is to load it: transformers or google (default: %(default)s)"
     )
-    parser.add_argument("source", type=place, metavar="CHECKPOINT", help="a checkpoint, or the folder of a run (needed)")
-    parser.add_argument("target", type=place, metavar="DIR", help="the folder to be made, of this machine (needed)")
+    parser.add_argument("source", type=path_or_url, metavar="CHECKPOINT", help="a checkpoint, or the folder of a run (needed)")
+    parser.add_argument("target", type=path_or_url, metavar="DIR", help="the folder to be made, of this machine (needed)")
 
 
 def run(namespace: argparse.Namespace) -> int:

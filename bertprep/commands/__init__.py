@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertprep.config import DEFAULT_FORMATS, Dialect, InstanceSettings
 from bertprep.errors import UsageError
-from bertprep.files.places import place
-from bertprep.options import add_options, existing_path, how_many_at_once, read_options, whole_number
+from bertprep.options import add_options, existing_path, how_many_at_once, path_or_url, read_options, whole_number
 from bertprep.pool import ENGINES, LOCAL
 from bertprep.terminal import tell
 from bertprep.workspace.layout import SPLIT_NAMES, TRAINING
@@ -40,7 +39,9 @@ class Created:
 
 
 def add_workdir(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workdir", type=place, default=Path("data"), metavar="DIR", help="workspace (default: %(default)s)")
+    parser.add_argument(
+        "--workdir", type=path_or_url, default=Path("data"), metavar="DIR", help="workspace (default: %(default)s)"
+    )
 
 
 def add_corpus(parser: argparse.ArgumentParser) -> None:
@@ -130,11 +131,11 @@ def add_texts(parser: argparse.ArgumentParser, made: str, place_of_made: str) ->
         help="size of a trained vocabulary (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--input", nargs="+", type=place, default=[], metavar="SHARD",
+        "--input", nargs="+", type=path_or_url, default=[], metavar="SHARD",
         help="text files to use as shards unchanged: one sentence per line, a blank line after each document"
         + (", or a folder of token shards" if made == "records" else ""),
     )  # fmt: skip
-    parser.add_argument("--output", type=place, metavar="DIR", help=f"folder for the {made} of --input: {place_of_made}")
+    parser.add_argument("--output", type=path_or_url, metavar="DIR", help=f"folder for the {made} of --input: {place_of_made}")
     add_corpus(parser)
 
 

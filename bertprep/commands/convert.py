@@ -21,7 +21,7 @@ from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, RECORD_FORMATS, SQ
 from bertprep.errors import UsageError
 from bertprep.files.places import place, real_path
 from bertprep.options import add_options as add_settings
-from bertprep.options import read_options, whole_number
+from bertprep.options import path_or_url, read_options, whole_number
 from bertprep.progress import SILENT, Reporter
 from bertprep.terminal import tell, tell_table
 from bertprep.workspace.layout import QUESTIONS
@@ -55,8 +55,10 @@ _PART = re.compile(r"part-\d+")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", type=place, metavar="SRC", help="a record file or a folder of them, written by any tool")
-    parser.add_argument("target", type=place, metavar="DST", help="file or folder to write")
+    parser.add_argument(
+        "source", type=path_or_url, metavar="SRC", help="a record file or a folder of them, written by any tool"
+    )
+    parser.add_argument("target", type=path_or_url, metavar="DST", help="file or folder to write")
     parser.add_argument(
         "--to",
         metavar="FORMAT",

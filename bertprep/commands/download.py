@@ -18,7 +18,7 @@ from bertprep.commands import add_workdir
 from bertprep.errors import UsageError
 from bertprep.files.free_space import check_free_space, free_space
 from bertprep.files.places import local_place, place
-from bertprep.options import how_many_at_once
+from bertprep.options import how_many_at_once, path_or_url
 from bertprep.progress import Reporter
 from bertprep.sources.catalogue import WIKIPEDIA_DATE
 from bertprep.sources.corpora import language_of
@@ -51,7 +51,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--language", default="en", metavar="CODE", help="language of the Wikipedia (default: %(default)s)")
     parser.add_argument("--date", default=WIKIPEDIA_DATE, metavar="DAY", help="day of the Wikipedia (default: %(default)s)")
     parser.add_argument("--from-dump", metavar="FILE|URL", help="use this pages-articles dump as the Wikipedia instead")
-    parser.add_argument("--from-files", type=place, metavar="DIR", help="use this folder of .txt books as BookCorpus instead")
+    parser.add_argument(
+        "--from-files", type=path_or_url, metavar="DIR", help="use this folder of .txt books as BookCorpus instead"
+    )
     parser.add_argument(
         "--model", action="append", default=[], metavar="ID", dest="models",
         help="model of the weights or vocab; may be repeated (default: the two BERT models, and the smaller one's vocabulary)",

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from bertprep.commands import add_vocab
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.places import place
-from bertprep.options import how_many, whole_number
+from bertprep.options import how_many, path_or_url, whole_number
 from bertprep.terminal import tell
 from bertprep.workspace.layout import MANIFEST, VOCABULARY
 from bertprep.workspace.manifest import TEXT_SHARDS, TOKEN_SHARDS, sha256_of_vocabulary
@@ -33,7 +32,7 @@ _SAMPLE = _BLOCK = 256  # records
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=place, help="a TFRecord, OFRecord, Arrow or Parquet file, or a token shard")
+    parser.add_argument("file", type=path_or_url, help="a TFRecord, OFRecord, Arrow or Parquet file, or a token shard")
     parser.add_argument(
         "--record",
         type=whole_number,

@@ -20,7 +20,7 @@ from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file, temporary_folder
 from bertprep.files.free_space import FreeSpace, free_space
 from bertprep.files.places import place, sizes_of
-from bertprep.options import how_many
+from bertprep.options import how_many, path_or_url
 from bertprep.progress import SILENT, Reporter
 from bertprep.terminal import duration, megabytes, tell, tell_table
 from bertprep.workspace.layout import TEST, TRAINING
@@ -41,7 +41,7 @@ MEASURED_BYTES = 64_000_000
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_record_options(parser)
     parser.add_argument(
-        "--records", nargs="+", type=place, default=[], metavar="DIR",
+        "--records", nargs="+", type=path_or_url, default=[], metavar="DIR",
         help="existing records to plan a training run on, without measuring (with --phases, one folder for each)",
     )  # fmt: skip
     parser.add_argument("--steps", type=how_many, metavar="INT", help="steps of the training run")
@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--phases", action="store_true",
         help="plan both published phases, 128/20 and 512/80 (default: 7,820 steps, 65,536 and 32,768 sequences)",
     )  # fmt: skip
-    parser.add_argument("--json", type=place, metavar="FILE", help="write the plan to FILE too")
+    parser.add_argument("--json", type=path_or_url, metavar="FILE", help="write the plan to FILE too")
 
 
 def run(options: argparse.Namespace) -> None:

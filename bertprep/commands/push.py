@@ -18,6 +18,7 @@ from bertprep.commands import add_workdir, add_workers, split_rows
 from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.places import is_object, local_place, place
+from bertprep.options import path_or_url
 from bertprep.progress import Reporter
 from bertprep.terminal import tell, tell_table
 from bertprep.untrusted import MOST_BYTES, parse_json
@@ -39,7 +40,9 @@ _SAME = ("corpus", "seq", "task", "name", "version")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=place, metavar="FOLDER", help="finished records of any format, with their manifest")
+    parser.add_argument(
+        "folder", type=path_or_url, metavar="FOLDER", help="finished records of any format, with their manifest"
+    )
     parser.add_argument("repository", metavar="OWNER/NAME", help="the data set on the Hub; it is made if there is none")
     parser.add_argument("--private", action="store_true", help="make it a private one")
     parser.add_argument(

@@ -11,7 +11,7 @@ from bertprep.commands.validate import validate
 from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.places import place
-from bertprep.options import how_many
+from bertprep.options import how_many, path_or_url
 from bertprep.pool import LOCAL
 from bertprep.progress import Reporter, say
 from bertprep.terminal import tell
@@ -28,10 +28,12 @@ EXAMPLES = 20
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "path", nargs="?", type=place, metavar="PATH",
+        "path", nargs="?", type=path_or_url, metavar="PATH",
         help="records or token shards (default: the newest records of the workspace)",
     )  # fmt: skip
-    parser.add_argument("--output", type=place, metavar="FILE", help="page to write (default: report.html beside the manifest)")
+    parser.add_argument(
+        "--output", type=path_or_url, metavar="FILE", help="page to write (default: report.html beside the manifest)"
+    )
     add_vocab(parser)
     parser.add_argument(
         "--sample", type=how_many, metavar="INT", help="check only this many records of each file, and skip duplicates"

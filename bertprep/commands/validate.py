@@ -18,7 +18,7 @@ from bertprep.commands import add_engine, add_vocab, add_workers
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.places import place, sizes_of
-from bertprep.options import how_many, number
+from bertprep.options import how_many, number, path_or_url
 from bertprep.progress import Progress, Reporter
 from bertprep.terminal import tell, tell_table
 from bertprep.workspace.layout import split_order
@@ -38,7 +38,7 @@ _HEADER = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "paths", nargs="*", type=place, default=[Path("data")], metavar="PATH",
+        "paths", nargs="*", type=path_or_url, default=[Path("data")], metavar="PATH",
         help="a workspace, a folder of records or token shards, or such files, written by any tool (default: data)",
     )  # fmt: skip
     add_vocab(parser)
@@ -47,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="fraction of masked tokens in records without a manifest (default: 0.15)",
     )  # fmt: skip
     parser.add_argument("--sample", type=how_many, metavar="INT", help="check only this many records of each file")
-    parser.add_argument("--json", type=place, metavar="FILE", help="also write the full result to FILE")
+    parser.add_argument("--json", type=path_or_url, metavar="FILE", help="also write the full result to FILE")
     add_workers(parser)
     add_engine(parser)
 

@@ -14,7 +14,7 @@ from bertprep.commands import DEFAULT_VOCABULARY_SIZE, add_corpus, add_engine, a
 from bertprep.commands.shard import check_text_files, choose_corpus, ensure_shards
 from bertprep.errors import UsageError
 from bertprep.files.places import place
-from bertprep.options import whole_number
+from bertprep.options import path_or_url, whole_number
 from bertprep.pool import LOCAL, choose_workers
 from bertprep.progress import Reporter
 from bertprep.sources.catalogue import DEFAULT_MODEL
@@ -35,8 +35,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="number of tokens (default: %(default)s)",
     )  # fmt: skip
     train.add_argument("--cased", action="store_true", help="keep upper case and accents")
-    train.add_argument("--input", nargs="+", type=place, default=[], metavar="FILE", help="train on these text files instead")
-    train.add_argument("--output", type=place, metavar="FILE", help="file to write (default: one in the workspace)")
+    train.add_argument(
+        "--input", nargs="+", type=path_or_url, default=[], metavar="FILE", help="train on these text files instead"
+    )
+    train.add_argument("--output", type=path_or_url, metavar="FILE", help="file to write (default: one in the workspace)")
     add_corpus(train)
     add_workers(train)
     add_engine(train)
