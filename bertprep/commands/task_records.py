@@ -47,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "fine-tuning tasks",
         "Of the options above, tasks take --seq (default: 384 for squad, 128 for glue), --cased, --format, --compress, --vocab "
-        "(default: that of bert-base), --input, --output, --workdir, --workers, --engine and --verify.",
+        "(default: that of bert-base), --input, --output, --workdir, --workers, --engine, --part, --finish and --verify.",
     )
     group.add_argument("--task", choices=TASKS, help="make records of this task, from what was downloaded or from --input")
     group.add_argument("--version", choices=SQUAD_VERSIONS, help=f"squad: version (default: {SQUAD_VERSIONS[0]})")

@@ -37,6 +37,7 @@ from bertprep.untrusted import CORPUS
 from bertprep.workspace.layout import (
     DEV,
     MANIFEST,
+    RECEIPTS,
     SPLIT_NAMES,
     SPLITS,
     TASK_SPLITS,
@@ -48,6 +49,7 @@ from bertprep.workspace.layout import (
     split_order,
 )
 from bertprep.workspace.manifest import (
+    JOURNAL_SUFFIX,
     RECORD_KINDS,
     RECORDS,
     TEXT_SHARDS,
@@ -191,6 +193,8 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
             if not sets and path.name in SPLIT_NAMES:
                 sets = [each for each in search(path.absolute().parent) if each.kind == TEXT_SHARDS]
             if not sets:
+                if begun := _begun_in(path):
+                    raise UsageError(f"{begun}: is not finished; run the command that makes it again, which resumes it")
                 why = f" ({passed[0]} is {_UNKNOWN})" if passed else ""
                 raise UsageError(
                     f"{path}: holds no record files{why}; name a folder that has them, or has training/ and test/, "
@@ -203,6 +207,15 @@ def find_data_sets(paths: Iterable[Path | str]) -> list[DataSet]:
     for folder, files in tokens.items():
         found.append(replace(_tokens(folder, (str(file.relative_to(folder)) for file in files)), is_whole=False))
     return list({(str(real_path(each.folder)), each.is_whole): each for each in found}.values())
+
+
+def _begun_in(path: Path) -> Path | None:
+    """The first folder, this one or one below, that a run has begun and not finished."""
+    for name in (RECEIPTS, MANIFEST + JOURNAL_SUFFIX):
+        found = (each.parent for each in path.rglob(name) if not (each.parent / MANIFEST).exists())
+        if begun := min(found, default=None):
+            return begun.parent if begun.name.startswith(".") else begun  # of shards by hash the sorted text
+    return None
 
 
 def search(folder: Path, passed: list[str] | None = None) -> list[DataSet]:

@@ -24,6 +24,8 @@ from bertprep.errors import UsageError
 from bertprep.records import PretrainingExamples
 from bertprep.records.convert import write_examples
 from bertprep.records.data_sets import find_data_sets
+from bertprep.workspace.layout import MANIFEST
+from bertprep.workspace.manifest import JOURNAL_SUFFIX
 from tests.check.clean_sets import CleanSet, write_set, write_texts
 from tests.check.tallied import RULES, VOCABULARY
 from tests.corpora import deal, pad_at
@@ -334,6 +336,17 @@ def test_no_data(tmp_path: Path) -> None:
         bertprep.validate([tmp_path / "nothing"])
     with pytest.raises(UsageError, match="holds no record files"):
         bertprep.validate([tmp_path])
+
+
+@pytest.mark.parametrize("begun", [[], ["--part", "0/2"]])
+def test_text_shards_that_are_not_finished(begun: list[str], golden_corpus: Path, tmp_path: Path) -> None:
+    workdir, folder = tmp_path / "data", tmp_path / "data" / "sharded" / "half"
+    command = ["shard", "--input", str(golden_corpus), "--corpus", "half", "--shards", "4", "--workdir", str(workdir)]
+    assert main([*command, "--splitter", "lines", "--workers", "1", *begun]) == 0
+    if not begun:
+        (folder / MANIFEST).rename(folder / (MANIFEST + JOURNAL_SUFFIX))  # as a killed run leaves it
+    with pytest.raises(UsageError, match=rf"^{folder}: is not finished; run the command that makes it again, which resumes"):
+        bertprep.validate([workdir])
 
 
 def test_the_command(copy: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
