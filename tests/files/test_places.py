@@ -73,7 +73,7 @@ def test_a_local_path_is_a_plain_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("http://host/x", "unknown kind of URL; there are s3://, gs://, az://, memory://, file://"),
+        ("http://host/x", "unknown kind of URL; there are s3://, gs://, az://, file://"),
         ("://x", "unknown kind"),
         ("s3://", "no name of a bucket"),
         ("s3:///key", "no name of a bucket"),
