@@ -162,7 +162,8 @@ def test_trailing_bytes(path: Path) -> None:
 def test_missing_feature(path: Path, name: str, record_format: str) -> None:
     line = f"feature {name} is missing; give a file of BERT pretraining records"
     assert complaint(path, second(without(name), record_format)) == f"record 1: {line}"
-    assert complaint(path, file_of(without(name), dialect=Dialect(record_format))) == f"record 0: {line}"
+    if name != "next_sentence_labels":  # without these in any record, they are records without sentence pairs
+        assert complaint(path, file_of(without(name), dialect=Dialect(record_format))) == f"record 0: {line}"
 
 
 def test_feature_given_twice(path: Path) -> None:
