@@ -45,13 +45,17 @@ def identify(path: Path, name: str = "", split: str = "") -> IdentifiedFile:
 
     The sum is of the bytes that the records are read from: for an object its copy, which is made again if it is damaged.
     """
-    sha256 = sha256_of(copy := local_copy(path))
-    if is_object(path) and not is_as_downloaded(copy, sha256):
-        sha256 = sha256_of(local_copy(path))
+    of_copy = _sum_of_copy(path) if is_object(path) else None
     with RecordFile(path) as file:
         records, size_bytes = len(file), path.stat().st_size
-        of_file = file.format, file.shape, records, size_bytes, sha256, file.knows_pred
+        of_file = file.format, file.shape, records, size_bytes, of_copy or sha256_of(path), file.knows_pred
         return IdentifiedFile(path, name, split, *of_file)
+
+
+def _sum_of_copy(path: Path) -> str:
+    """The sha256 of an object's copy, which is made again if it is not what was downloaded."""
+    sha256 = sha256_of(copy := local_copy(path))
+    return sha256 if is_as_downloaded(copy, sha256) else sha256_of(local_copy(path))
 
 
 def with_one_pred(files: Sequence[IdentifiedFile]) -> list[IdentifiedFile]:
