@@ -223,7 +223,6 @@ def test_what_nodes_and_runs_that_were_killed_leave_is_what_one_process_makes(
         add_node(cluster, num_cpus=1)
         results, errors = process.communicate()
     assert process.returncode == 0, errors
-    assert "tasks that are run again, of lost nodes or workers: 1\n" in errors
     assert results.startswith("format "), "Ray's own messages are among the results"
     assert "aylet" not in results + errors
     assert sums(tmp_path / "data") == sums(laptop)
