@@ -4,6 +4,7 @@ Runs that are killed are processes of their own; all others are
 commands of one process, since a process that joins a cluster takes as much time as ten small runs.
 """
 
+import contextlib
 import filecmp
 import json
 import os
@@ -216,10 +217,10 @@ def test_what_nodes_and_runs_that_were_killed_leave_is_what_one_process_makes(
         process.send_signal(signal.SIGCONT)
         while process.poll() is None and finished_files(tmp_path) < 2 * 30 - 2:  # all but those of the task that node has
             time.sleep(0.05)
-        assert process.poll() is None, process.communicate()
-        cluster.remove_node(node, allow_graceful=False)
+        cluster.remove_node(node, allow_graceful=False)  # which had a task, unless its workers were idle when they were stopped
         for worker in stopped:
-            os.kill(worker, signal.SIGKILL)  # which cannot see that its raylet is no more
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)  # which cannot see that its raylet is no more
         add_node(cluster, num_cpus=1)
         results, errors = process.communicate()
     assert process.returncode == 0, errors
