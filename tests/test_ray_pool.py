@@ -1,10 +1,9 @@
 """`--engine ray` on a cluster of two nodes, each with processes of its own; the one that is not the head, and runs, are killed.
 
-Runs that are killed are processes of their own; all others are
-commands of one process, since a process that joins a cluster takes as much time as ten small runs.
+Runs that are killed are processes of their own; all others are commands of one process, since a process that joins a cluster
+takes as much time as ten small runs.
 """
 
-import contextlib
 import filecmp
 import json
 import os
@@ -15,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from tests.object_store import Fault, Store, serve
 ROOT = Path(__file__).parents[1]
 ON_RAY = ("--engine", "ray")
 SETTINGS = ("--corpus", "own", "--seq", "64", "--pred", "10", "--vocab-size", "300")
+VOCABULARY = ("vocab", "train", "--corpus", "own", "--size", "300")
 CREATE = ("create", *SETTINGS, "--dupe", "20")
 LOST_AFTER = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 2}
 """Ray's settings with which a node that does not answer is lost after 1 s instead of 15."""
@@ -180,18 +180,22 @@ def laptop(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stop_workers(node: Any) -> list[int]:
-    """Stop the worker processes of a node in the middle of what they do; its raylet still answers for them."""
+    """Stop a node's worker processes that have a task; its raylet still answers for them, and the run waits for them."""
     (raylet,) = node.all_processes["raylet"]
-    tasks = Path(f"/proc/{raylet.process.pid}/task")
+    threads = Path(f"/proc/{raylet.process.pid}/task")
     stopped: list[int] = []
-    while not stopped:  # they are being started
-        time.sleep(0.05)
-        for child in {child for task in tasks.iterdir() for child in (task / "children").read_text().split()}:
-            title = Path(f"/proc/{child}/cmdline").read_bytes()
-            if title.startswith((b"ray::IDLE", b"ray::attend")):
+    while not stopped:  # those that wait for a task are idle, and may be another run's
+        for child in {child for thread in threads.iterdir() for child in (thread / "children").read_text().split()}:
+            if Path(f"/proc/{child}/cmdline").read_bytes().startswith(b"ray::attend"):
                 os.kill(int(child), signal.SIGSTOP)
                 stopped.append(int(child))
+        time.sleep(0.005)
     return stopped
+
+
+def send(processes: Iterable[int], number: signal.Signals) -> None:
+    for process in processes:
+        os.kill(process, number)
 
 
 def finished_files(folder: Path) -> int:
@@ -208,22 +212,21 @@ def test_what_nodes_and_runs_that_were_killed_leave_is_what_one_process_makes(
     assert process.returncode == -signal.SIGKILL, errors
     assert errors.endswith("or the command was killed; the same command makes what is missing\n")
     session(tmp_path, *shard)
-    with start(tmp_path, *CREATE, cluster=cluster, BERTPREP_FAIL_AFTER="9 SIGSTOP") as process:
-        os.waitpid(process.pid, os.WUNTRACED)  # the ninth file of the one format
-        process.send_signal(signal.SIGCONT)
-        os.waitpid(process.pid, os.WUNTRACED)  # and of the other
-        node = next(iter(cluster.worker_nodes))
-        stopped = stop_workers(node)
-        process.send_signal(signal.SIGCONT)
+    session(tmp_path, *VOCABULARY)
+    node = next(iter(cluster.worker_nodes))
+    with start(tmp_path, *CREATE, cluster=cluster) as process:
+        of_head = stop_workers(cluster.head_node)  # so that there is work for the other node, whenever it begins
+        of_node = stop_workers(node)
+        send(of_head, signal.SIGCONT)
         while process.poll() is None and finished_files(tmp_path) < 2 * 30 - 2:  # all but those of the task that node has
             time.sleep(0.05)
-        cluster.remove_node(node, allow_graceful=False)  # which had a task, unless its workers were idle when they were stopped
-        for worker in stopped:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(worker, signal.SIGKILL)  # which cannot see that its raylet is no more
+        assert process.poll() is None, process.communicate()
+        cluster.remove_node(node, allow_graceful=False)
+        send(of_node, signal.SIGKILL)  # who cannot see that their raylet is no more
         add_node(cluster, num_cpus=1)
         results, errors = process.communicate()
     assert process.returncode == 0, errors
+    assert "tasks that are run again, of lost nodes or workers: 1\n" in errors
     assert results.startswith("format "), "Ray's own messages are among the results"
     assert "aylet" not in results + errors
     assert sums(tmp_path / "data") == sums(laptop)
@@ -242,7 +245,7 @@ def test_a_store_and_parts_and_a_node_that_is_lost(
 ) -> None:
     """Shards by hash, a vocabulary, records and their check, all on the cluster and in a store that fails at times."""
     shard = ("shard", "--input", str(text), "--corpus", "own", "--shards", "9", "--assign", "hash")
-    commands = (shard, ("vocab", "train", "--corpus", "own", "--size", "300"), ("create", *SETTINGS, "--format", "tfrecord"))
+    commands = (shard, VOCABULARY, ("create", *SETTINGS, "--format", "tfrecord"))
     for command in commands:
         assert main([*command, "--workdir", str(tmp_path), "--workers", "1"]) == 0
     store.faults += [
