@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from trainer.engines.jax.losses import cross_entropy, hits
-from trainer.engines.jax.model import DRAWS, Array, Batch, Model, Weights, dropout, encode, nth_key, pool
+from trainer.engines.jax.fused_ops import Array, cross_entropy, dropout, hits
+from trainer.engines.jax.model import DRAWS, Batch, Model, Weights, encode, nth_key, pool
 from trainer.tasks.classification import ClassificationSums, RegressionSums
 
 

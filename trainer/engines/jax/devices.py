@@ -9,6 +9,7 @@ import atexit
 import hashlib
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,6 +30,8 @@ DATA = "data"
 """The mesh's axis, over which batches are split."""
 _LIKE_AN_A100 = (8, 0)  # every TPU has bf16, and its GPUs' rule suits it
 _CUDNN_CAPABILITY = (8, 0)  # of GPUs that cuDNN's fused attention runs on
+_REPEATABLE = {"xla_gpu_deterministic_ops": True, "xla_gpu_enable_triton_gemm": False}
+"""For the same bits in every run: sums in one order, and no kernel taken for its speed that day; cuBLAS chooses well."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Devices:
     kind: str  # for people: "NVIDIA H100 80GB HBM3", or "CPU"
     is_accelerator: bool
     execution: Execution  # what the settings ask for, or what suits the devices
+    options: Mapping[str, bool]  # of the compiler
     attention_fault: str  # why cuDNN's fused attention does not run here, or nothing where it does
 
 
@@ -65,7 +69,8 @@ def open_devices(settings: EngineSettings) -> Devices:
     if len({len(own[:count]) for own in by_process}) > 1:
         raise UsageError(f"hosts of {', '.join(str(len(own)) for own in by_process)} devices; --devices takes as many of each")
     processors = [_processor(device) for device in found[:count]]
-    fault = _find_attention_fault(found[0], processors[0])
+    options = _REPEATABLE if found[0].platform == "gpu" and settings.deterministic == "on" else {}
+    fault = _find_attention_fault(found[0], processors[0], options)
     fused = "cuDNN's, fused, where it has no dropout (--attention-dropout 0)"
     attention = f"XLA's: cuDNN does not compute it here: {fault}" if fault else fused
     _keep_compiled(processors[0])
@@ -77,6 +82,7 @@ def open_devices(settings: EngineSettings) -> Devices:
         kind=processors[0].name if is_accelerator else "CPU",
         is_accelerator=is_accelerator,
         execution=replace(choose_execution(settings, processors), attention=attention if is_accelerator else ""),
+        options=options,
         attention_fault=fault,
     )
 
@@ -122,7 +128,7 @@ def _processor(device: Any) -> Processor:
     return Processor(device.device_kind, (int(numbers[0]), int(numbers[1])) if is_known else None, is_gpu=True)
 
 
-def _find_attention_fault(device: Any, processor: Processor) -> str:
+def _find_attention_fault(device: Any, processor: Processor, options: Mapping[str, bool]) -> str:
     """Why cuDNN does not compute attention on a device; it is asked by a small one, forward and backward."""
     if device.platform != "gpu" or (processor.capability or (0, 0)) < _CUDNN_CAPABILITY:
         return "it is for NVIDIA's GPUs of compute capability 8.0 or higher"
@@ -134,7 +140,8 @@ def _find_attention_fault(device: Any, processor: Processor) -> str:
 
     try:
         with quiet(), jax.default_device(device):
-            jax.jit(jax.grad(attend))(jnp.ones((1, 64, 1, 64), jnp.bfloat16), jnp.full(1, 64, jnp.int32)).block_until_ready()
+            small = jnp.ones((1, 64, 1, 64), jnp.bfloat16), jnp.full(1, 64, jnp.int32)
+            jax.jit(jax.grad(attend), compiler_options=dict(options))(*small).block_until_ready()
     except Exception as error:  # of many kinds, from cuDNN, XLA and JAX; without it a run is only slower
         return (str(error).splitlines() or [repr(error)])[0][:200]
     return ""

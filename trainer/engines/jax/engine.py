@@ -31,7 +31,8 @@ from bertprep.records import Examples
 from trainer.batches import features
 from trainer.engines import Engine, LossScale, Slots, State, dropout_keys, heads_of, parts_factor
 from trainer.engines.jax.devices import DATA, Devices, leave_alone, open_devices
-from trainer.engines.jax.model import Array, Model, Weights
+from trainer.engines.jax.fused_ops import Array
+from trainer.engines.jax.model import Model, Weights
 from trainer.engines.jax.optimizers import update_variables
 from trainer.metrics import StepResult
 from trainer.model_config import ModelConfig
@@ -63,7 +64,7 @@ class JaxEngine(Engine):
 
     def __init__(self, settings: EngineSettings, devices: Devices) -> None:
         self._settings, self._mesh, self._local = settings, devices.mesh, len(devices.local)
-        self._device, self._attention_fault = devices.local[0], devices.attention_fault
+        self._device, self._attention_fault, self._options = devices.local[0], devices.attention_fault, dict(devices.options)
         self.data_rank, self.data_world_size = devices.rank, devices.world_size
         self.processes, self.is_first = devices.world_size, devices.rank == 0
         self.devices = self._mesh.size
@@ -84,9 +85,7 @@ class JaxEngine(Engine):
         zero = np.zeros((), np.float32)
         self._phase = self._place(_Phase(values, slots, zero, LossScale(zero, zero)))
         placements = self._placements(self._phase)
-        # Runs of the same bits need sums in the same order, which GPUs do not give without being asked
-        options = {"xla_gpu_deterministic_ops": True} if self._is_gpu and self._settings.deterministic == "on" else None
-        compiled = partial(jax.jit, compiler_options=options)
+        compiled = partial(jax.jit, compiler_options=self._options)
         self._train = compiled(self._step, donate_argnums=0, out_shardings=(placements, self._whole))
         self._evaluate = compiled(self._evaluate_on_all, out_shardings=self._whole)
         self._predict = compiled(self._predict_on_all, out_shardings=self._whole)
@@ -152,10 +151,6 @@ class JaxEngine(Engine):
 
     def peak_memory(self) -> int | None:
         return (self._device.memory_stats() or {}).get("peak_bytes_in_use") if self.has_accelerator else None
-
-    @property
-    def _is_gpu(self) -> bool:
-        return bool(self._device.platform == "gpu")
 
     @property
     def _is_scaled(self) -> bool:

@@ -14,14 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
-from trainer.model_config import LAYER_NORM_EPSILON, MASKED_OUT, ModelConfig
+from trainer.engines.jax.fused_ops import Array, dropout, float32_product, gelu, layer_norm, look_up
+from trainer.model_config import MASKED_OUT, ModelConfig
 
-Array: TypeAlias = Any
 Batch: TypeAlias = Mapping[str, Array]  # features by their names, as in bertprep.records.Examples
 Weights: TypeAlias = Mapping[str, Array]
 WORDS = "bert/embeddings/word_embeddings"
@@ -56,10 +56,10 @@ def encode(model: Model, weights: Weights, batch: Batch, key: Array | None = Non
 def embed(model: Model, weights: Weights, batch: Batch, key: Array | None) -> Array:
     """What each token is, where it stands and in which segment, added up: (sequences, seq, hidden), float32."""
     tokens, segments = batch["input_ids"], batch["segment_ids"]
-    sums = weights["word_embeddings"][tokens] + weights["position_embeddings"][: tokens.shape[1]]
+    sums = look_up(weights["word_embeddings"], tokens) + weights["position_embeddings"][: tokens.shape[1]]
     # of a product with so few rows the gradient is one too, instead of a sum in any order
     sums += jax.nn.one_hot(segments, model.config.type_vocab_size) @ weights["token_type_embeddings"]
-    hidden = layer_norm(of_part(weights, "LayerNorm"), sums)
+    hidden = normalize(of_part(weights, "LayerNorm"), sums)
     return dropout(hidden, model.config.hidden_dropout_prob, key)
 
 
@@ -68,21 +68,17 @@ def layer(model: Model, weights: Weights, hidden: Array, mask: Array, key: Array
     drop = model.config.hidden_dropout_prob
     context = attention(model, of_part(weights, "attention/self"), hidden, mask, key)
     output = dropout(dense(weights, "attention/output/dense", context), drop, nth_key(key, 1))
-    hidden = layer_norm(of_part(weights, "attention/output/LayerNorm"), hidden + output)
-    inner = jax.nn.gelu(dense(weights, "intermediate/dense", hidden), approximate=False)
+    hidden = normalize(of_part(weights, "attention/output/LayerNorm"), hidden + output)
+    inner = gelu(dense(weights, "intermediate/dense", hidden))
     output = dropout(dense(weights, "output/dense", inner), drop, nth_key(key, 2))
-    return layer_norm(of_part(weights, "output/LayerNorm"), hidden + output)
+    return normalize(of_part(weights, "output/LayerNorm"), hidden + output)
 
 
 def attention(model: Model, weights: Weights, hidden: Array, mask: Array, key: Array | None) -> Array:
     """What each token takes from all that the mask, (sequences, seq), lets it see: (sequences, seq, hidden)."""
     config, (sequences, seq, _) = model.config, hidden.shape
-    # one product for all three, which reads the activations once
-    of_three = {
-        f"joined/{part}": jnp.concatenate([weights[f"{each}/{part}"] for each in _JOINED], -1) for part in ("kernel", "bias")
-    }
-    joined = dense(of_three, "joined", hidden).reshape(sequences, seq, len(_JOINED), config.num_attention_heads, -1)
-    query, keys, values = (joined[:, :, number] for number in range(len(_JOINED)))  # (sequences, seq, heads, units)
+    shape = (sequences, seq, config.num_attention_heads, -1)
+    query, keys, values = (dense(weights, part, hidden).reshape(shape) for part in ("query", "key", "value"))
     if model.fused_attention and (key is None or not config.attention_probs_dropout_prob):
         lengths = jnp.maximum(mask.sum(axis=1, dtype=jnp.int32), 1)  # a row that only fills a batch up has no token
         context = jax.nn.dot_product_attention(query, keys, values, key_value_seq_lengths=lengths, implementation="cudnn")
@@ -95,7 +91,9 @@ def attention(model: Model, weights: Weights, hidden: Array, mask: Array, key: A
     return context.reshape(hidden.shape)
 
 
-_JOINED = ("query", "key", "value")
+def normalize(weights: Weights, values: Array) -> Array:
+    """LayerNorm of each row."""
+    return layer_norm(values, weights["gamma"], weights["beta"])
 
 
 def pool(weights: Weights, hidden: Array) -> Array:
@@ -107,46 +105,6 @@ def dense(weights: Weights, name: str, values: Array) -> Array:
     """A product and a bias; of all rows as one matrix, since with more axes a CPU takes a tenth longer for its gradients."""
     rows = values.reshape(-1, values.shape[-1]) @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]
     return rows.reshape(*values.shape[:-1], -1)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def float32_product(pattern: str, left: Array, right: Array) -> Array:
-    """`einsum` with a float32 result, whatever its operands are; its gradients are products in their precision again."""
-    return jnp.einsum(pattern, left, right, preferred_element_type=jnp.float32)
-
-
-def _forward(pattern: str, left: Array, right: Array) -> tuple[Array, tuple[Array, Array]]:
-    return float32_product(pattern, left, right), (left, right)
-
-
-def _backward(pattern: str, operands: tuple[Array, Array], upstream: Array) -> Any:
-    _, gradients = jax.vjp(partial(jnp.einsum, pattern), *operands)
-    return gradients(upstream.astype(operands[0].dtype))
-
-
-float32_product.defvjp(_forward, _backward)
-
-
-def layer_norm(weights: Weights, values: Array) -> Array:
-    """Rows shifted and scaled to a mean of 0 and a variance of 1, then times gamma, plus beta; in the precision of the rows."""
-    exact = values.astype(jnp.float32)
-    centred = exact - exact.mean(axis=-1, keepdims=True)
-    variance = jnp.square(centred).mean(axis=-1, keepdims=True)
-    return (centred * jax.lax.rsqrt(variance + LAYER_NORM_EPSILON) * weights["gamma"] + weights["beta"]).astype(values.dtype)
-
-
-def dropout(values: Array, dropout_rate: float, key: Array | None) -> Array:
-    """The values, each 0 with probability `dropout_rate` and divided by `1 - dropout_rate` otherwise.
-
-    The mask follows from the key, (2,), alone: it is drawn by the generator that is fast on each kind of device, Philox on CPUs
-    and GPUs, and compared in 32 bits in every precision.
-    """
-    if key is None or dropout_rate == 0:
-        return values
-    state = jnp.concatenate([key, jnp.zeros_like(key)]).astype(jnp.uint32)
-    _, bits = jax.lax.rng_bit_generator(state, values.shape)
-    kept = bits >= jnp.uint32(round(dropout_rate * 2**32))
-    return jnp.where(kept, values * (1 / (1 - dropout_rate)), 0)
 
 
 def nth_key(key: Array | None, number: int) -> Array | None:

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 import jax.numpy as jnp
 
 from trainer.engines import Slots
-from trainer.engines.jax.model import Array
+from trainer.engines.jax.fused_ops import Array
 from trainer.settings import OptimizerSettings, is_decayed
 
 Arrays = dict[str, Array]

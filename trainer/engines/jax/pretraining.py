@@ -9,23 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 
-from trainer.engines.jax.losses import cross_entropy, hits
-from trainer.engines.jax.model import (
-    WORDS,
-    Array,
-    Batch,
-    Model,
-    Weights,
-    dense,
-    encode,
-    float32_product,
-    layer_norm,
-    of_part,
-    pool,
-)
+from trainer.engines.jax.fused_ops import Array, cross_entropy, float32_product, gelu, hits, pick
+from trainer.engines.jax.model import WORDS, Batch, Model, Weights, dense, encode, normalize, of_part, pool
 from trainer.tasks.pretraining import MaskedLmSums, PretrainingSums
 
 LABELS = "next_sentence_labels"
@@ -42,9 +29,9 @@ class Logits(NamedTuple):
 def logits(model: Model, weights: Weights, batch: Batch, key: Array | None = None) -> Logits:
     """One pass over a batch."""
     hidden = encode(model, weights, batch, key)
-    masked = jnp.take_along_axis(hidden, batch["masked_lm_positions"][..., None], axis=1)  # (sequences, pred, hidden)
-    masked = jax.nn.gelu(dense(weights, "cls/predictions/transform/dense", masked), approximate=False)
-    masked = layer_norm(of_part(weights, "cls/predictions/transform/LayerNorm"), masked)
+    masked = pick(hidden, batch["masked_lm_positions"])  # (sequences, pred, hidden)
+    masked = gelu(dense(weights, "cls/predictions/transform/dense", masked))
+    masked = normalize(of_part(weights, "cls/predictions/transform/LayerNorm"), masked)
     words = weights[WORDS].astype(masked.dtype)
     masked_lm = float32_product("nph,vh->npv", masked, words)
     if LABELS not in batch:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from trainer.engines.jax.losses import cross_entropy, hits
-from trainer.engines.jax.model import Array, Batch, Model, Weights, encode
+from trainer.engines.jax.fused_ops import Array, cross_entropy, hits
+from trainer.engines.jax.model import Batch, Model, Weights, encode
 from trainer.tasks.squad import SquadSums
 
 

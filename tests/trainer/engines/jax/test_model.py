@@ -24,6 +24,12 @@ def weights() -> dict[str, Any]:
     return dict(read_initial_weights(WEIGHTS, CONFIG))
 
 
+def batch() -> dict[str, Any]:
+    import jax.numpy as jnp
+
+    return {name: jnp.asarray(values) for name, values in BATCH.items()}
+
+
 @cache
 def loss_and_gradients_of() -> Any:
     """A function of weights: the loss of the golden batch, its sums and its gradients."""
@@ -33,8 +39,8 @@ def loss_and_gradients_of() -> Any:
     from trainer.engines.jax.model import Model
 
     def loss(weights: Any) -> Any:
-        sums = pretraining.sums(Model(CONFIG), weights, BATCH)
-        return pretraining.loss(sums, pretraining.totals(BATCH)), sums
+        sums = pretraining.sums(Model(CONFIG), weights, batch())
+        return pretraining.loss(sums, pretraining.totals(batch())), sums
 
     return jax.jit(jax.value_and_grad(loss, has_aux=True))
 
@@ -45,7 +51,7 @@ def test_logits_are_hugging_faces() -> None:
     from trainer.engines.jax import pretraining
     from trainer.engines.jax.model import Model
 
-    logits = jax.jit(lambda weights: pretraining.logits(Model(CONFIG), weights, BATCH))(weights())
+    logits = jax.jit(lambda weights: pretraining.logits(Model(CONFIG), weights, batch()))(weights())
     expected = np.array(GOLDEN["masked_lm_logits"])
     assert expected.std() > 0.5  # so that 1e-5 says something
     np.testing.assert_allclose(logits.masked_lm, expected.reshape(logits.masked_lm.shape), rtol=0, atol=1e-5)
@@ -71,7 +77,7 @@ def test_products_run_in_the_precision_of_their_weights(dtype: str) -> None:
     from trainer.engines.jax.model import Model
 
     def loss(weights: Any) -> Any:
-        return pretraining.loss(pretraining.sums(Model(CONFIG), weights, BATCH), pretraining.totals(BATCH))
+        return pretraining.loss(pretraining.sums(Model(CONFIG), weights, batch()), pretraining.totals(batch()))
 
     of_products = ("/kernel", "/bias")
     cast = {name: jnp.asarray(value, dtype if name.endswith(of_products) else None) for name, value in weights().items()}
@@ -98,11 +104,29 @@ def test_the_gradient_is_the_slope_of_the_loss() -> None:
         assert (losses[0] - losses[1]) / 0.02 == pytest.approx(norm, rel=0.01, abs=2e-4), name
 
 
+def test_the_gradient_of_a_table_is_the_sum_of_its_tokens_rows() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    from trainer.engines.jax.fused_ops import look_up
+
+    rng = np.random.default_rng(5)
+    for tokens in (rng.integers(0, 50, (8, 64)) ** 2 // 49, np.zeros((2, 3), int), np.array([[49]])):
+        upstream = rng.integers(-9, 10, (*tokens.shape, 4)).astype(np.float32)  # whole numbers, whose sums are exact
+        expected = np.zeros((50, 4), np.float32)
+        np.add.at(expected, tokens, upstream)
+        table = jnp.asarray(rng.random((50, 4), np.float32))
+        found, gradient = jax.vjp(lambda table, tokens=tokens: look_up(table, jnp.asarray(tokens, jnp.int32)), table)
+        np.testing.assert_array_equal(found, np.asarray(table)[tokens])
+        np.testing.assert_array_equal(gradient(upstream)[0], expected)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_dropout_drops_that_fraction_and_keeps_the_mean(dtype: str) -> None:
     import jax.numpy as jnp
 
-    from trainer.engines.jax.model import dropout, nth_key
+    from trainer.engines.jax.fused_ops import dropout
+    from trainer.engines.jax.model import nth_key
 
     key = jnp.asarray(dropout_keys(3, 1, range(1))[0])
     draws = [np.array(dropout(jnp.ones((1000, 1000), dtype), 0.1, nth_key(key, number)), np.float32) for number in (0, 1)]
