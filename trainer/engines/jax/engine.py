@@ -42,6 +42,8 @@ from trainer.tasks.pretraining import PRETRAINING
 from trainer.weights import initial_values
 
 _COMPUTE_DTYPES = {"off": jnp.float32, "fp16": jnp.float16, "bf16": jnp.bfloat16}
+_WHOLE = Spec()  # on every device
+_ROWS = Spec(None, DATA)  # of arrays (micro-batches, rows, ...)
 _LARGEST_FUSED_HEAD = 128  # units; cuDNN's attention takes a multiple of 8
 
 
@@ -75,27 +77,43 @@ class JaxEngine(Engine):
         self.versions = {"jax": jax.__version__, "jaxlib": jaxlib.__version__, "python": platform.python_version()}
 
     def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task = PRETRAINING) -> None:
+        self.prepare(model, optimizer, seed=seed, task=task)
+        values = initial_values(model, seed, task)
+        self._phase = self._phase_like._replace(variables={name: _place(value, self._whole) for name, value in values.items()})
+        self.restart()
+
+    def prepare(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task = PRETRAINING) -> None:
+        """What `build` does before there are variables, which is enough for `lower`."""
         self._seed, self._task, self._heads, self._optimizer = seed, task, heads_of("jax", task), optimizer
         is_fused = self.precision != "off" and not self._attention_fault
         is_fused = is_fused and model.head_size % 8 == 0 and model.head_size <= _LARGEST_FUSED_HEAD
         self._model = Model(model, is_fused, self._settings.checkpoint_activations)
-        self._cuts = {name: _cut(shape, self.devices) for name, shape in task.variable_shapes(model).items()}
-        values = initial_values(model, seed, task)
-        slots = {name: Slots(np.zeros_like(value), np.zeros_like(value)) for name, value in values.items()}
-        zero = np.zeros((), np.float32)
-        self._phase = self._place(_Phase(values, slots, zero, LossScale(zero, zero)))
-        placements = self._placements(self._phase)
+        shapes = task.variable_shapes(model)
+        self._cuts = {name: _cut(shape, self.devices) for name, shape in shapes.items()}
+        variables = {name: self._like(shape) for name, shape in shapes.items()}
+        slots = {name: Slots(*[self._like(shape, self._cuts[name])] * 2) for name, shape in shapes.items()}
+        self._phase_like = _Phase(variables, slots, self._like(()), LossScale(self._like(()), self._like(())))
+        placements = jax.tree_util.tree_map(lambda like: like.sharding, self._phase_like)
         compiled = partial(jax.jit, compiler_options=self._options)
         self._train = compiled(self._step, donate_argnums=0, out_shardings=(placements, self._whole))
         self._evaluate = compiled(self._evaluate_on_all, out_shardings=self._whole)
         self._predict = compiled(self._predict_on_all, out_shardings=self._whole)
-        self.restart()
+
+    def lower(self, examples: Examples, accumulation: int) -> Any:
+        """The step on global batches like this one, as a `jax.stages.Lowered`; its devices need not be here."""
+        parts, like = (accumulation, self.devices), partial(self._like, cut=_ROWS)
+        batch = {name: like((accumulation, len(rows) // accumulation, *rows.shape[1:]), dtype=rows.dtype)
+                 for name, rows in features(examples).items()}  # fmt: skip
+        batch |= {"dropout_key": like((*parts, 2), dtype=np.int32), "stop": like(parts)}
+        return self._train.lower(self._phase_like, batch, self._like(()))
 
     def restart(self) -> None:
-        zeros = jax.tree_util.tree_map(lambda array: np.zeros(array.shape, np.float32), self._phase._replace(variables={}))
+        likes = self._phase_like._replace(variables={})
+        zeros = jax.tree_util.tree_map(lambda like: np.zeros(like.shape, like.dtype), likes)
         scale = np.float32(self._settings.loss_scale if self._is_scaled else 1.0)
         zeros = zeros._replace(loss_scale=LossScale(scale, np.zeros((), np.float32)))
-        self._phase = self._place(zeros)._replace(variables=self._phase.variables)
+        placed = jax.tree_util.tree_map(lambda like, value: _place(value, like.sharding), likes, zeros)
+        self._phase = placed._replace(variables=self._phase.variables)
 
     def train(
         self, examples: Examples, *, step: int, learning_rate: float, accumulation: int, stop: bool
@@ -132,8 +150,8 @@ class JaxEngine(Engine):
 
     def restore(self, state: State) -> None:
         now = self._named(self._phase)
-        placed = self._named(self._placements(self._phase))
-        now |= {name: _place(np.asarray(state[name], np.float32), placed[name]) for name in now if name in state}
+        likes = self._named(self._phase_like)
+        now |= {name: _place(np.asarray(state[name], np.float32), likes[name].sharding) for name in now if name in state}
         self._phase = _Phase(
             {name: now[name] for name in self._cuts},
             {name: Slots(now[f"{name}/adam_m"], now[f"{name}/adam_v"]) for name in self._cuts},
@@ -159,7 +177,7 @@ class JaxEngine(Engine):
     @property
     def _whole(self) -> NamedSharding:
         """The placement of what every device has."""
-        return NamedSharding(self._mesh, Spec())
+        return NamedSharding(self._mesh, _WHOLE)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -196,7 +214,7 @@ class JaxEngine(Engine):
 
     def _send(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Array]:
         """Arrays (micro-batches, parts of this process's devices, ...) to the devices; the copies run while steps do."""
-        rows = NamedSharding(self._mesh, Spec(None, DATA))
+        rows = NamedSharding(self._mesh, _ROWS)
         return {name: jax.make_array_from_process_local_data(rows, array) for name, array in arrays.items()}
 
     def _named(self, phase: _Phase) -> dict[str, Any]:
@@ -210,14 +228,9 @@ class JaxEngine(Engine):
             "updates": phase.updates, "loss_scale": scale.scale, "good_steps": scale.good_steps,
         }  # fmt: skip
 
-    def _placements(self, phase: _Phase) -> Any:
-        """Where each array of a phase is: whole on every device, or cut over them."""
-        whole = jax.tree_util.tree_map(lambda _: self._whole, phase)
-        slots = {name: NamedSharding(self._mesh, self._cuts[name]) for name in phase.slots}
-        return whole._replace(slots={name: Slots(placed, placed) for name, placed in slots.items()})
-
-    def _place(self, phase: _Phase) -> Any:
-        return jax.tree_util.tree_map(_place, phase, self._placements(phase))
+    def _like(self, shape: tuple[int, ...], cut: Spec = _WHOLE, dtype: Any = np.float32) -> jax.ShapeDtypeStruct:
+        """An array without values, with its place on the devices."""
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(self._mesh, cut))
 
     def _on_each(self, function: Callable[..., Any], inputs: Any, outputs: Any) -> Any:
         """`function` on every device, with its part of what is cut."""
@@ -236,8 +249,8 @@ class JaxEngine(Engine):
         accumulation = batch["input_ids"].shape[0]
         factor = parts_factor(accumulation * self.devices)
         scale = phase.loss_scale.scale * factor if self._is_scaled else jnp.float32(1.0)
-        cuts = ({name: self._cuts[name] for name in phase.variables}, Spec(), Spec())
-        compute = self._on_each(self._gradients, (Spec(), Spec(None, DATA), Spec()), cuts)
+        cuts = ({name: self._cuts[name] for name in phase.variables}, _WHOLE, _WHOLE)
+        compute = self._on_each(self._gradients, (_WHOLE, _ROWS, _WHOLE), cuts)
         with self._products():
             gradients, sums, stops = compute(phase.variables, batch, scale)
         variables, slots, norm = update_variables(
@@ -282,7 +295,7 @@ class JaxEngine(Engine):
             return jax.lax.psum(jnp.stack(self._heads.sums(self._model, weights, part, None, part["row_weights"])), DATA)
 
         with self._products():
-            return self._on_each(on_one, (Spec(), Spec(None, DATA)), Spec())(variables, batch)
+            return self._on_each(on_one, (_WHOLE, _ROWS), _WHOLE)(variables, batch)
 
     def _predict_on_all(self, variables: Weights, batch: Mapping[str, Array]) -> Any:
         """The logits of all devices' rows: devices are numbered through all ranks, as the rows of a global batch are."""
@@ -291,7 +304,7 @@ class JaxEngine(Engine):
             return self._heads.logits(self._model, self._weights(variables), {name: rows[0] for name, rows in batch.items()})
 
         with self._products():
-            return self._on_each(on_one, (Spec(), Spec(None, DATA)), Spec(DATA))(variables, batch)
+            return self._on_each(on_one, (_WHOLE, _ROWS), Spec(DATA))(variables, batch)
 
 
 def _cut(shape: tuple[int, ...], devices: int) -> Any:
@@ -299,7 +312,7 @@ def _cut(shape: tuple[int, ...], devices: int) -> Any:
     for axis, size in enumerate(shape):
         if devices > 1 and size % devices == 0:
             return Spec(*[None] * axis, DATA)
-    return Spec()
+    return _WHOLE
 
 
 def _place(value: NDArray[np.float32], placement: NamedSharding) -> Array:
