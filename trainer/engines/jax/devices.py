@@ -30,7 +30,7 @@ DATA = "data"
 """The mesh's axis, over which batches are split."""
 _LIKE_AN_A100 = (8, 0)  # every TPU has bf16, and its GPUs' rule suits it
 _CUDNN_CAPABILITY = (8, 0)  # of GPUs that cuDNN's fused attention runs on
-_REPEATABLE = {"xla_gpu_deterministic_ops": True, "xla_gpu_enable_triton_gemm": False}
+REPEATABLE = {"xla_gpu_deterministic_ops": True, "xla_gpu_enable_triton_gemm": False}
 """For the same bits in every run: sums in one order, and no kernel taken for its speed that day; cuBLAS chooses well."""
 
 
@@ -69,7 +69,7 @@ def open_devices(settings: EngineSettings) -> Devices:
     if len({len(own[:count]) for own in by_process}) > 1:
         raise UsageError(f"hosts of {', '.join(str(len(own)) for own in by_process)} devices; --devices takes as many of each")
     processors = [_processor(device) for device in found[:count]]
-    options = _REPEATABLE if found[0].platform == "gpu" and settings.deterministic == "on" else {}
+    options = REPEATABLE if found[0].platform == "gpu" and settings.deterministic == "on" else {}
     fault = _find_attention_fault(found[0], processors[0], options)
     fused = "cuDNN's, fused, where it has no dropout (--attention-dropout 0)"
     attention = f"XLA's: cuDNN does not compute it here: {fault}" if fault else fused
