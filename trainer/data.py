@@ -16,6 +16,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.records import Examples, MaskedExamples, PretrainingExamples
 from bertprep.records.data_sets import DataSet, find_token_shards, find_training_records, search
+from bertprep.records.live import DEFAULT_GROUP
 from bertprep.records.record_set import RecordSet
 from bertprep.workspace.layout import MANIFEST, TEST, TOKENS, TRAINING, VOCABULARY
 from bertprep.workspace.manifest import RECORDS, TASK_RECORDS, TOKEN_SHARDS, sha256_of_vocabulary, tokens_of_vocabulary
@@ -124,7 +125,7 @@ def name_tokens(folders: Sequence[Path], live: Callable[[DataSet], LiveSettings]
     for other, its in zip(sets, cased, strict=True):
         if its != cased[0]:
             raise UsageError(f"{other.folder}: is {_case(its)}, {sets[0].folder} is {_case(cased[0])}; name one of them")
-    with settings.open(folders, TRAINING, seed=0, shuffle_shards=1) as examples:
+    with settings.open(folders, TRAINING, seed=0, shuffle_shards=DEFAULT_GROUP) as examples:
         return Data(
             folders=tuple(folders),
             format=TOKENS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +13,12 @@ from typing import Any
 import pytest
 
 import bertprep
+from bertprep import pool
 from bertprep.config import InstanceSettings, RecordFormat
 from bertprep.errors import UsageError
 from bertprep.records.live import LiveExamples
 from bertprep.records.shard_counts import COUNTS
+from bertprep.records.token_shards import TokenShard
 from bertprep.workspace.layout import MANIFEST
 from tests.corpora import deal
 from tests.golden import GOLDEN
@@ -31,6 +34,7 @@ from tests.trainer.numpy_engine import (
 )
 from trainer import start
 from trainer.cli import main
+from trainer.data import name_tokens
 from trainer.loop import train
 from trainer.schedule import Schedule
 from trainer.settings import LiveSettings, Phase, RunSettings
@@ -173,6 +177,19 @@ def test_what_will_be_read_is_said(tried: Any) -> None:
     )
 
 
+def test_all_cores_count_the_first_epoch(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once, read = threading.Barrier(3), TokenShard.read
+
+    def read_at_once(*arguments: Any, **more: Any) -> Any:
+        at_once.wait(60)
+        return read(*arguments, **more)
+
+    monkeypatch.setattr(pool, "default_workers", lambda: 3)
+    monkeypatch.setattr(TokenShard, "read", read_at_once)
+    live = LiveSettings(instances=replace(EXAMPLES, seed=99), vocabulary=GOLDEN / "vocab.txt")
+    assert name_tokens([workdir / "tokens"], lambda _: live).records > 0
+
+
 def test_each_phase_has_its_own_length(tried: Any, tmp_path: Path) -> None:
     phases = [{"data": ["tokens"], "seq": 32, "pred": 5, "steps": 3}, {"data": ["tokens"], "seq": 64, "pred": 10, "steps": 2}]
     (tmp_path / "phases.json").write_text(json.dumps(phases))
@@ -195,6 +212,10 @@ def test_each_phase_has_its_own_length(tried: Any, tmp_path: Path) -> None:
         (
             ["--data", "tfrecord", "--shuffle", "records", "--shuffle-shards", "2"],
             "--shuffle-shards 2: is for --shuffle",
+        ),
+        (
+            ["--data", "tfrecord", "--vocab", str(GOLDEN / "vocab.txt"), "--shuffle-shards", "2"],
+            "--shuffle-shards 2: is for --shuffle shards and for token shards, tfrecord holds records",
         ),
         (["--data", "tokens", "--vocab", str(GOLDEN / "vocab.txt"), "--pred", "126"], "--pred 126: must be at least 1 and at"),
     ],
