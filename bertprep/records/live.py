@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 
 from bertprep import kernels, pool
 from bertprep.config import InstanceSettings
-from bertprep.errors import BertprepError, UsageError
-from bertprep.files.places import local_copy, place
+from bertprep.errors import UsageError
+from bertprep.files.places import place
 from bertprep.instances import Instances, generate_instances
 from bertprep.kernels.numbers import LIVE_WIDTH
 from bertprep.progress import SILENT, Reporter
@@ -43,17 +43,16 @@ from bertprep.records.columns import Columns, to_columns
 from bertprep.records.data_sets import DataSet, find_token_shards, load_vocabulary_of
 from bertprep.records.examples import Examples, Shape, kind_made_with
 from bertprep.records.order import ShardOrder
-from bertprep.records.record_dataset import RecordBatch, Row
+from bertprep.records.record_dataset import RecordBatch, Row, count_rows
 from bertprep.records.record_set import BadRecordError
 from bertprep.records.shard_counts import ShardCounts
-from bertprep.records.token_shards import TokenFile, TokenShard, token_files
+from bertprep.records.token_shards import TokenShard
 from bertprep.workspace.layout import TOKENS, TRAINING
 
 DEFAULT_GROUP = 8
 """Shards whose examples are shuffled together."""
 _RECORD_BITS = 32
 _POSITIONS_AT_ONCE = 4096
-_HEAD_BYTES = 1 << 20
 
 
 def epoch_seed(settings: InstanceSettings, *, epoch: int, shard: int) -> int:
@@ -151,7 +150,8 @@ class LiveExamples:
         return f"LiveExamples({self.folder}: {self.shards:,} shards, examples of {self.seq} tokens)"
 
     def set_epoch(self, epoch: int) -> None:
-        """Let `live[position]` and `len` be of another epoch."""
+        """Let `live[position]` and `len` be of another epoch; raises `ValueError` for one that there cannot be."""
+        self._check_epoch(epoch)
         self.epoch = epoch
         self._of_epoch = ShardOrder(self, seed=self.seed, group=self.shuffle_shards, first_epoch=epoch)
 
@@ -168,20 +168,17 @@ class LiveExamples:
         if isinstance(positions, bool | np.bool_):
             raise TypeError(f"{self}: {positions}: expected a whole number, a slice, or a list of numbers")
         if hasattr(positions, "__index__") and not getattr(positions, "shape", ()):
-            return RecordBatch(self._columns(np.array([operator.index(positions)])))[0]
-        return self._columns(np.asarray(positions, np.int64))
+            return RecordBatch(self._columns([operator.index(positions)]))[0]
+        return self._columns(positions)  # type: ignore[arg-type]
 
     def __getitems__(self, positions: Sequence[int] | NDArray[np.int64]) -> RecordBatch:
         """The examples at some positions, in their order: what `DataLoader` gives to its `collate_fn`."""
-        return RecordBatch(self._columns(np.asarray(positions, np.int64)))
+        return RecordBatch(self._columns(positions))
 
-    def _columns(self, positions: NDArray[np.int64]) -> Columns:
-        count = len(self)
-        is_outside = (positions < -count) | (positions >= count)
-        if is_outside.any():
-            raise IndexError(f"{self}: position {int(positions[is_outside][0]):,} of {count:,}")
-        examples = self.kind.empty(len(positions), seq=self.seq, pred=self.pred)
-        self.gather_into(examples, self._of_epoch.numbers(np.where(positions < 0, positions + count, positions)))
+    def _columns(self, positions: Sequence[int] | NDArray[Any]) -> Columns:
+        counted = count_rows(positions, len(self), str(self))
+        examples = self.kind.empty(len(counted), seq=self.seq, pred=self.pred)
+        self.gather_into(examples, self._of_epoch.numbers(counted))
         return to_columns(examples)
 
     def batches(self, size: int, *, first: int = 0, stop: int | None = None, rows: range | None = None) -> Iterator[Examples]:
@@ -189,6 +186,8 @@ class LiveExamples:
 
         Step n has the positions from n * size on. The arrays of a batch are overwritten by the next.
         """
+        if size < 1 or first < 0:
+            raise ValueError(f"batches of {size:,} from step {first:,}; expected at least 1, and 0")
         own = np.arange(size)[rows.start : rows.stop] if rows else np.arange(size)
         examples = self.kind.empty(len(own), seq=self.seq, pred=self.pred)
         at_once = max(1, _POSITIONS_AT_ONCE // size)
@@ -300,7 +299,13 @@ class LiveExamples:
 
     def _key_of(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
         """An epoch and some shards as one number each; the lowest is above all numbers of shards."""
+        self._check_epoch(epoch)
         return (epoch + 1 << self._shard_bits) + shards
+
+    def _check_epoch(self, epoch: int) -> None:
+        most = (1 << 63 - _RECORD_BITS - self._shard_bits) - 2  # in the bits that are left
+        if not 0 <= epoch <= most:
+            raise ValueError(f"{self}: epoch {epoch:,}; expected 0 to {most:,}")
 
     def _of_key(self, key: int) -> tuple[int, int]:
         """(epoch, shard) of a key."""
@@ -369,7 +374,7 @@ class LiveExamples:
         tokens = of_shard.read(words, pairs=self.settings.has_pairs)
         seed = epoch_seed(self.settings, epoch=self._seeded(epoch), shard=self._shard_numbers[shard])
         instances = generate_instances(tokens, words, self.settings, seed=seed)
-        self._counts.tell(self._seeded(epoch), shard, len(instances))
+        self._counts.learn(self._seeded(epoch), shard, len(instances))
         return instances
 
     def _check_process(self) -> None:
@@ -393,22 +398,7 @@ def is_cased(data_set: DataSet) -> bool:
 
 def _sha256_of(shards: Sequence[TokenShard]) -> str:
     """What stands for some shards: a sha256 of their files' own, or without a manifest of all lengths and some tokens."""
-    digest = hashlib.sha256()
-    for shard in shards:
-        sums = shard.sums or {each: _sha256_of_some(path) for each, path in token_files(shard.bin).items()}
-        digest.update("".join(sums[each] for each in TokenFile).encode())
-    return digest.hexdigest()
-
-
-def _sha256_of_some(path: Path) -> str:
-    """Of an .idx all bytes; of a .bin its size and first bytes, since the rest is read only when its turn comes."""
-    try:
-        copy = local_copy(path)
-        with copy.open("rb") as file:
-            content = file.read() if path.suffix == f".{TokenFile.IDX}" else file.read(_HEAD_BYTES)
-        return hashlib.sha256(f"{copy.stat().st_size}\n".encode() + content).hexdigest()
-    except OSError as error:
-        raise BertprepError(f"{path}: cannot be read: {error.strerror or error}; a token shard is two files") from error
+    return hashlib.sha256("".join(shard.fingerprint() for shard in shards).encode()).hexdigest()
 
 
 class _Memory:

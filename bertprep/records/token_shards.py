@@ -41,6 +41,7 @@ _CODES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 _FLOAT_CODES = (6, 7)
 _UINT16, _INT32 = 8, 4
 _MOST_IN_UINT16 = 65_499  # Megatron's own bound on the size of a vocabulary, DType.optimal_dtype
+_HEAD_BYTES = 1 << 20
 _MADE_AGAIN = "make both again, or fetch both from where they were made"
 
 
@@ -90,6 +91,20 @@ class TokenShard:
         if pairs and self.sums is None:
             check_sentences(self.bin, shard)
         return shard
+
+    def fingerprint(self) -> str:
+        """The sha256s of both files, or without a manifest what costs little: of all of the .idx, and the first MB of the .bin.
+
+        Raises `BertprepError` where a file cannot be read.
+        """
+        if self.sums:
+            return "".join(self.sums[each] for each in TokenFile)
+        found = ""
+        for each, path in token_files(self.bin).items():
+            with _opened(path) as (file, size):
+                head = _read(path, file, size if each == TokenFile.IDX else min(size, _HEAD_BYTES))
+            found += hashlib.sha256(f"{size}\n".encode() + head).hexdigest()
+        return found
 
 
 def has_index(path: Path) -> bool:
