@@ -15,8 +15,8 @@ from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.records import Examples, MaskedExamples, PretrainingExamples
-from bertprep.records.data_sets import DataSet, find_token_shards, find_training_records, search
-from bertprep.records.live import DEFAULT_GROUP
+from bertprep.records.data_sets import DataSet, find_data_sets, find_token_shards, find_training_records, search
+from bertprep.records.live import DEFAULT_GROUP, LiveExamples
 from bertprep.records.record_set import RecordSet
 from bertprep.workspace.layout import MANIFEST, TEST, TOKENS, TRAINING, VOCABULARY
 from bertprep.workspace.manifest import RECORDS, TASK_RECORDS, TOKEN_SHARDS, sha256_of_vocabulary, tokens_of_vocabulary
@@ -115,6 +115,11 @@ def find_tokens(workdir: Path, live: Callable[[DataSet], LiveSettings]) -> Data:
     newest = _newest(found)
     among = f"the newest of {len(found):,}" if len(found) > 1 else "the only token shards"
     return replace(name_tokens([newest.folder], live), choice=f"{among} in {workdir}")
+
+
+def holds_tokens(path: Path) -> bool:
+    """Whether there are token shards in what a path names."""
+    return any(each.kind == TOKEN_SHARDS for each in find_data_sets([path]))
 
 
 def name_tokens(folders: Sequence[Path], live: Callable[[DataSet], LiveSettings]) -> Data:
@@ -289,7 +294,7 @@ def _read_folder(path: Path, record_format: str | None, vocabulary: Path | None,
         return data_of(data_set, folder, records, vocabulary)
 
 
-def data_of(data_set: DataSet, folder: Path, records: RecordSet, vocabulary: Path | None = None) -> Data:
+def data_of(data_set: DataSet, folder: Path, records: RecordSet | LiveExamples, vocabulary: Path | None = None) -> Data:
     """What is known of the opened records of a split."""
     vocabulary, size, sha256 = _vocabulary_of(data_set, vocabulary)
     return Data(

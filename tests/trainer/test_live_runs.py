@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import threading
 from dataclasses import replace
@@ -10,12 +11,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bertprep
 from bertprep import pool
 from bertprep.config import InstanceSettings, RecordFormat
 from bertprep.errors import UsageError
+from bertprep.instances import load_vocabulary
 from bertprep.records.live import LiveExamples
 from bertprep.records.shard_counts import COUNTS
 from bertprep.records.token_shards import TokenShard
@@ -32,12 +35,19 @@ from tests.trainer.numpy_engine import (
     stopped_at,
     train_on_ranks,
 )
-from trainer import start
+from tests.trainer.test_evaluate import Reader
+from trainer import checkpoint, start
+from trainer.batches import GlobalBatch
+from trainer.bench import run as bench
+from trainer.checkpoint import RunState
 from trainer.cli import main
 from trainer.data import name_tokens
 from trainer.loop import train
+from trainer.model_config import ModelConfig
 from trainer.schedule import Schedule
 from trainer.settings import LiveSettings, Phase, RunSettings
+from trainer.tasks.pretraining import MASKED_LM, PRETRAINING
+from trainer.weights import initial_values
 
 EXAMPLES = InstanceSettings(seq=32, pred=5, dupe=1, seed=3)
 STEPS, BATCH = 40, 64
@@ -133,6 +143,51 @@ def test_other_settings_are_refused_on_resume(workdir: Path, tmp_path: Path) -> 
         with pytest.raises(UsageError, match=r"^[^\n]*: was made with phases\.0\.[^\n]*$") as refused:
             run(replace(asked, phases=(replace(phase, **change),)))  # type: ignore[arg-type]
         assert f"phases.0.{says}" in str(refused.value)
+
+
+# --- evaluate and bench
+
+
+def test_an_evaluation_is_that_of_records(
+    workdir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = ModelConfig.preset("tiny", vocab_size=len(load_vocabulary(GOLDEN / "vocab.txt")))
+    state = RunState({"model": json.loads(model.to_json())}, step=1)
+    weights = checkpoint.save(tmp_path, state, initial_values(model, seed=1, task=PRETRAINING), keep=1)
+    shutil.copy(GOLDEN / "vocab.txt", tmp_path)
+    monkeypatch.setattr("trainer.evaluate.check_installed", lambda _: None)
+    monkeypatch.setattr("trainer.evaluate.open_engine", lambda _: Reader())
+    said = {}
+    examples = ["--seq", "32", "--pred", "5", "--dupe", "1", "--data-seed", "3"]
+    for name, options in (("tfrecord", []), ("tokens", examples)):
+        for split in ("training", "test"):
+            asked = ["evaluate", "--init", str(weights), "--data", str(workdir / name), "--split", split, *options]
+            assert main(asked) == 0
+            said[name, split] = capsys.readouterr().out
+    for split in ("training", "test"):
+        assert said["tokens", split] == said["tfrecord", split].replace("tfrecord", "tokens")
+        assert f"{split}, " in said["tokens", split]
+    for option in (["--seq", "32"], ["--dupe", "1"], ["--vocab", "vocab.txt"]):
+        assert main(["evaluate", "--init", str(weights), "--data", str(workdir / "tfrecord"), *option]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"{option[0]}: is for token shards, " in line
+
+
+def test_bench_takes_the_batches_of_a_run(workdir: Path) -> None:
+    tokens, vocab = workdir / "tokens", GOLDEN / "vocab.txt"
+    asked = bench.BenchSettings(data=(tokens,), vocab=vocab, seq=32, pred=5, model="tiny", pairs="none")
+    resolved, model, task = bench.resolve(asked)
+    assert (model.vocab_size, task) == (len(load_vocabulary(vocab)), MASKED_LM)
+    with (
+        bench._open_batches(resolved, model, GlobalBatch(16)) as found,
+        LiveExamples(tokens, settings=InstanceSettings(seq=32, pred=5, pairs="none"), vocab=vocab) as live,
+    ):
+        for batch, expected in zip(found, live.batches(16, stop=4), strict=False):
+            for one, other in zip(batch.arrays, expected.arrays, strict=True):
+                np.testing.assert_array_equal(one, other)
+    for wrong in (replace(asked, data=(workdir / "tfrecord",)), replace(asked, data=(), vocab=None)):
+        with pytest.raises(UsageError, match=r"^--(vocab|pairs): is for token shards; leave it out, or name some by --data$"):
+            bench.resolve(wrong)
 
 
 # --- the command line, before a framework is loaded
