@@ -122,7 +122,7 @@ class LiveExamples:
         """What a process has for itself: a fork has neither its parent's threads nor a use for its memory."""
         self._process, self._lock = os.getpid(), threading.Lock()
         self._counts = ShardCounts(self.folder, self.sha256, self.shards)
-        self._ordered, self._first, self._ahead = _Memory(), _Memory(), _Ahead(self._make_group)
+        self._ordered, self._first, self._prefetch = _Memory(), _Memory(), _Prefetch(self._make_group)
 
     def __enter__(self) -> LiveExamples:
         return self
@@ -135,11 +135,11 @@ class LiveExamples:
         if self._process != os.getpid():  # the thread, and perhaps a held lock, are the parent's
             return
         with self._lock:
-            self._ahead.close()
-            self._ordered, self._first, self._ahead = _Memory(), _Memory(), _Ahead(self._make_group)
+            self._prefetch.close()
+            self._ordered, self._first, self._prefetch = _Memory(), _Memory(), _Prefetch(self._make_group)
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_process", "_lock", "_counts", "_ordered", "_first", "_ahead")
+        own = ("_process", "_lock", "_counts", "_ordered", "_first", "_prefetch")
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -266,18 +266,18 @@ class LiveExamples:
         is_ordered = self._is_ordered(numbers)
         with self._lock:
             memory = self._ordered if is_ordered else self._first
-            if (places := memory.places_of(keys)) is not None:
+            if (places := memory.rows_of(keys)) is not None:
                 self._fill(examples, memory, places, records, rows)
                 return
             units = self._groups_of(keys) if is_ordered else keys
             for unit in np.unique(units).tolist():  # which follow each other, and none of which comes again
                 some = np.flatnonzero(units == unit)
-                places = memory.places_of(keys[some])
+                places = memory.rows_of(keys[some])
                 if places is None:
-                    memory.hold(self._ahead.take(unit) if is_ordered else {unit: self._make(unit)})
+                    memory.hold(self._prefetch.take(unit) if is_ordered else {unit: self._make(unit)})
                     if is_ordered:
-                        self._ahead.begin(unit + 1)
-                    places = memory.places_of(keys[some])
+                        self._prefetch.begin(unit + 1)
+                    places = memory.rows_of(keys[some])
                 if places is None:
                     raise IndexError(f"{self}: an example of a shard that its group does not have")
                 self._fill(examples, memory, places, records[some], rows[some])
@@ -344,7 +344,7 @@ class LiveExamples:
             return counts
         groups = set(self.order.groups_of(epoch, missing).tolist())
         if is_to_be_read and len(groups) == 1:
-            self._ahead.wait(groups.pop())
+            self._prefetch.wait(groups.pop())
         else:
             with (
                 self._reporter.progress(
@@ -421,7 +421,7 @@ class _Memory:
             )  # fmt: skip
             row[:] = [array.ctypes.data for array in arrays]
 
-    def places_of(self, keys: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    def rows_of(self, keys: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """The rows of the table that have these keys; None where one is missing."""
         places = np.searchsorted(self._keys, keys)
         if not len(self._keys) or int(np.max(places)) == len(self._keys) or (self._keys[places] != keys).any():
@@ -429,30 +429,30 @@ class _Memory:
         return places
 
 
-class _Ahead:
+class _Prefetch:
     """Groups that are made by a thread before they are asked for: the next one, and the one whose size is asked for."""
 
     def __init__(self, make: Callable[[int], dict[int, Instances]]) -> None:
         self._make, self._lock = make, threading.Lock()
-        self._coming: dict[int, Future[dict[int, Instances]]] = {}
+        self._futures: dict[int, Future[dict[int, Instances]]] = {}
         self._thread: ThreadPoolExecutor | None = None
 
     def begin(self, group: int) -> Future[dict[int, Instances]]:
         """Begin to make a group; one that is not next to it is no longer wanted."""
         with self._lock:
-            for other in [each for each in self._coming if abs(each - group) > 1]:
-                self._coming.pop(other).cancel()
-            if group not in self._coming:
+            for other in [each for each in self._futures if abs(each - group) > 1]:
+                self._futures.pop(other).cancel()
+            if group not in self._futures:
                 self._thread = self._thread or ThreadPoolExecutor(1, "live-examples")
-                self._coming[group] = self._thread.submit(self._make, group)
-            return self._coming[group]
+                self._futures[group] = self._thread.submit(self._make, group)
+            return self._futures[group]
 
     def wait(self, group: int) -> None:
         """Return when a group has been made, which is kept until it is taken."""
         try:
             self.begin(group).result()
         except BaseException:
-            self._coming.pop(group, None)
+            self._futures.pop(group, None)
             raise
 
     def take(self, group: int) -> dict[int, Instances]:
@@ -460,12 +460,12 @@ class _Ahead:
         try:
             return self.begin(group).result()
         finally:
-            self._coming.pop(group, None)
+            self._futures.pop(group, None)
 
     def close(self) -> None:
         """End the thread; what it is making is finished first."""
         with self._lock:
-            self._coming.clear()
+            self._futures.clear()
             if self._thread is not None:
                 self._thread.shutdown(cancel_futures=True)
                 self._thread = None
