@@ -15,7 +15,7 @@ from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.records import Examples, MaskedExamples, PretrainingExamples
-from bertprep.records.data_sets import DataSet, find_data_sets, find_token_shards, find_training_records, search
+from bertprep.records.data_sets import DataSet, find_data_sets, find_training_records, find_training_tokens, search
 from bertprep.records.live import DEFAULT_GROUP, LiveExamples
 from bertprep.records.record_set import RecordSet
 from bertprep.workspace.layout import MANIFEST, TEST, TOKENS, TRAINING, VOCABULARY
@@ -124,7 +124,8 @@ def holds_tokens(path: Path) -> bool:
 
 def name_tokens(folders: Sequence[Path], live: Callable[[DataSet], LiveSettings]) -> Data:
     """The token shards of folders, mixed; the examples of an epoch are counted, where that was not done before."""
-    sets = [find_token_shards([folder]) for folder in folders]
+    sets = [find_training_tokens(folder) for folder in folders]
+    folders = tuple(each.folder if each.is_whole else folder for folder, each in zip(folders, sets, strict=True))
     settings = live(sets[0])
     cased = [each.manifest.made_with["cased"] if each.manifest else None for each in sets]
     for other, its in zip(sets, cased, strict=True):
@@ -132,7 +133,7 @@ def name_tokens(folders: Sequence[Path], live: Callable[[DataSet], LiveSettings]
             raise UsageError(f"{other.folder}: is {_case(its)}, {sets[0].folder} is {_case(cased[0])}; name one of them")
     with settings.open(folders, TRAINING, seed=0, shuffle_shards=DEFAULT_GROUP) as examples:
         return Data(
-            folders=tuple(folders),
+            folders=folders,
             format=TOKENS,
             kind=examples.kind,
             seq=examples.seq,

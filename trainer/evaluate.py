@@ -17,7 +17,7 @@ from typing import NamedTuple
 from bertprep.errors import BertprepError, UsageError
 from bertprep.options import add_options, check_options, option, read_options
 from bertprep.progress import say
-from bertprep.records.data_sets import DataSet, find_records, find_token_shards
+from bertprep.records.data_sets import DataSet, find_records, find_training_tokens
 from bertprep.records.examples import kind_made_with
 from bertprep.records.live import DEFAULT_GROUP, LiveExamples
 from bertprep.records.record_set import RecordSet
@@ -100,7 +100,8 @@ def run(namespace: argparse.Namespace) -> int:
     path = options.data or Path()
     live: LiveSettings | None = None
     if holds_tokens(path):
-        data_set = find_token_shards([path])
+        data_set = find_training_tokens(path)
+        path = data_set.folder if data_set.is_whole else path
         file = resolve_weights(options.init or "", options.workdir)
         live = read_live_settings(namespace, data_set, _vocabulary_for(data_set, file, options))
         task = pretraining_on(kind_made_with(live.instances))

@@ -104,7 +104,7 @@ def _check(task: _ShardTask) -> tuple[str, TokenTally | None, list[Finding]]:
     if task.vocabulary:
         tally = replace(tally, unknown=int(np.count_nonzero(shard.tokens == task.vocabulary.unk)))
         try:
-            check_tokens(path, shard, task.vocabulary)
+            check_tokens(path, shard.tokens, task.vocabulary)
         except BertprepError as error:
             found = str(error).removeprefix(f"{path}: ")
             findings.append(Finding(ERROR, "id-range", name, None, "tokens that text gives", found))

@@ -171,7 +171,7 @@ def read_token_shard(
     if len(documents) < 2:
         raise BertprepError(f"{bin_path}: holds no document; expected at least one with a token")
     if vocabulary:
-        _check_ids(bin_path, tokens, vocabulary)
+        check_tokens(bin_path, tokens, vocabulary)
     return TokenizedShard(
         tokens=tokens,
         sentence_starts=np.concatenate([[0], np.cumsum(lengths[held], dtype=np.int64)]),
@@ -315,13 +315,8 @@ def _check_sha256(path: Path, expected: str | None, *parts: bytearray) -> None:
         )
 
 
-def check_tokens(path: Path, shard: TokenizedShard, vocabulary: Vocabulary) -> None:
-    """Raise `BertprepError` where a token is not one that text gives with this vocabulary."""
-    _check_ids(path, shard.tokens, vocabulary)
-
-
-def _check_ids(path: Path, tokens: NDArray[np.int32], vocabulary: Vocabulary) -> None:
-    """Raise where a token is not of the vocabulary, or one that stands between sentences or for a masked token."""
+def check_tokens(path: Path, tokens: NDArray[np.int32], vocabulary: Vocabulary) -> None:
+    """Raise `BertprepError` where a token is not one that text gives: not of the vocabulary, or [PAD], [CLS], [SEP], [MASK]."""
     if (most := int(tokens.max(axis=0))) >= len(vocabulary):
         raise BertprepError(
             f"{path}: token {int(tokens.argmax(axis=0)):,} is {most:,}, and {vocabulary.path} has {len(vocabulary):,} tokens; "

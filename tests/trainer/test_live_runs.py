@@ -232,6 +232,17 @@ def test_what_will_be_read_is_said(tried: Any) -> None:
     )
 
 
+def test_the_training_split_stands_for_all(tried: Any) -> None:
+    options = ["--seq", "32", "--pred", "5", "--dupe", "1", "--vocab", str(GOLDEN / "vocab.txt"), "--steps", "5"]
+    data = []
+    for name in ("tokens", "tokens/training"):
+        status, lines = tried("--data", name, *options)
+        assert status == 0
+        data += [line for line in lines if line.startswith("data ")]
+    assert data[0] == data[1]
+    assert "no test split" not in data[0]
+
+
 def test_all_cores_count_the_first_epoch(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at_once, read = threading.Barrier(3), TokenShard.read
 
