@@ -15,7 +15,8 @@ from bertprep.config import RECORD_FORMATS, RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import load_vocabulary
 from bertprep.records import Examples, MaskedExamples, PretrainingExamples
-from bertprep.records.data_sets import DataSet, find_token_shards, find_training_records, search
+from bertprep.records.data_sets import DataSet, find_data_sets, find_training_records, find_training_tokens, search
+from bertprep.records.live import DEFAULT_GROUP, LiveExamples
 from bertprep.records.record_set import RecordSet
 from bertprep.workspace.layout import MANIFEST, TEST, TOKENS, TRAINING, VOCABULARY
 from bertprep.workspace.manifest import RECORDS, TASK_RECORDS, TOKEN_SHARDS, sha256_of_vocabulary, tokens_of_vocabulary
@@ -116,17 +117,23 @@ def find_tokens(workdir: Path, live: Callable[[DataSet], LiveSettings]) -> Data:
     return replace(name_tokens([newest.folder], live), choice=f"{among} in {workdir}")
 
 
+def holds_tokens(path: Path) -> bool:
+    """Whether there are token shards in what a path names."""
+    return any(each.kind == TOKEN_SHARDS for each in find_data_sets([path]))
+
+
 def name_tokens(folders: Sequence[Path], live: Callable[[DataSet], LiveSettings]) -> Data:
     """The token shards of folders, mixed; the examples of an epoch are counted, where that was not done before."""
-    sets = [find_token_shards([folder]) for folder in folders]
+    sets = [find_training_tokens(folder) for folder in folders]
+    folders = tuple(each.folder if each.is_whole else folder for folder, each in zip(folders, sets, strict=True))
     settings = live(sets[0])
     cased = [each.manifest.made_with["cased"] if each.manifest else None for each in sets]
     for other, its in zip(sets, cased, strict=True):
         if its != cased[0]:
             raise UsageError(f"{other.folder}: is {_case(its)}, {sets[0].folder} is {_case(cased[0])}; name one of them")
-    with settings.open(folders, TRAINING, seed=0, shuffle_shards=1) as examples:
+    with settings.open(folders, TRAINING, seed=0, shuffle_shards=DEFAULT_GROUP) as examples:
         return Data(
-            folders=tuple(folders),
+            folders=folders,
             format=TOKENS,
             kind=examples.kind,
             seq=examples.seq,
@@ -288,7 +295,7 @@ def _read_folder(path: Path, record_format: str | None, vocabulary: Path | None,
         return data_of(data_set, folder, records, vocabulary)
 
 
-def data_of(data_set: DataSet, folder: Path, records: RecordSet, vocabulary: Path | None = None) -> Data:
+def data_of(data_set: DataSet, folder: Path, records: RecordSet | LiveExamples, vocabulary: Path | None = None) -> Data:
     """What is known of the opened records of a split."""
     vocabulary, size, sha256 = _vocabulary_of(data_set, vocabulary)
     return Data(

@@ -1,6 +1,7 @@
 """`python -m trainer evaluate`: any weights on any records, by all devices.
 
 pretraining records    masked-LM and next-sentence loss and accuracy, of a split or of its first sequences
+token shards           the same, of the examples that are made of them as they are read
 SQuAD                  exact match and F1; OUT/predictions.json, nbest_predictions.json and, for 2.0, null_odds.json
 labelled texts         the task's metrics on each labelled split; OUT/SPLIT/predictions.tsv, and GLUE's files for submission
 """
@@ -16,22 +17,33 @@ from typing import NamedTuple
 from bertprep.errors import BertprepError, UsageError
 from bertprep.options import add_options, check_options, option, read_options
 from bertprep.progress import say
-from bertprep.records.data_sets import DataSet, find_records
+from bertprep.records.data_sets import DataSet, find_records, find_training_tokens
+from bertprep.records.examples import kind_made_with
+from bertprep.records.live import DEFAULT_GROUP, LiveExamples
 from bertprep.records.record_set import RecordSet
 from bertprep.tasks.glue import UNLABELLED
 from bertprep.tasks.glue_metrics import check_metrics_installed
 from bertprep.terminal import tell
-from bertprep.workspace.layout import TEST, TRAINING
+from bertprep.workspace.layout import TEST, TRAINING, VOCABULARY
 from trainer.batches import EvaluationBatches, GlobalBatch
-from trainer.data import check_fits_model, data_of
+from trainer.data import check_fits_model, data_of, holds_tokens
 from trainer.engines import Engine, check_engine, check_installed, choose_engine, open_engine
 from trainer.evaluation import evaluate, predict
 from trainer.model_config import ModelConfig
 from trainer.pretrained import check_vocabulary, resolve_weights
-from trainer.settings import EngineSettings, OptimizerSettings, check_folder
+from trainer.settings import (
+    EngineSettings,
+    LiveSettings,
+    OptimizerSettings,
+    add_example_options,
+    check_folder,
+    read_live_settings,
+    refuse_example_options,
+)
 from trainer.start import describe_engine
 from trainer.tasks import Scored, Scorer, Task, name_of_split
 from trainer.tasks.classification import Classification
+from trainer.tasks.pretraining import pretraining_on
 from trainer.tasks.registry import check_task_of_weights, task_of_records
 from trainer.tasks.squad import Squad
 from trainer.weights import find_model, read_initial_weights
@@ -48,11 +60,14 @@ class EvaluateOptions:
         "a download (needed)",
         metavar="PATH|ID",
     )  # fmt: skip
-    data: Path | None = option(None, "folder of records (needed)", metavar="DIR", urls=True)
+    data: Path | None = option(None, "folder of records or token shards (needed)", metavar="DIR", urls=True)
+    vocab: Path | None = option(
+        None, "token shards: vocabulary (default: the vocab.txt beside them, or beside the weights)", metavar="FILE", urls=True
+    )
     workdir: Path = option(Path("data"), "workspace, for the ID of a download", metavar="DIR", urls=True)
     model: str | None = option(None, "bert_config.json (default: that of the weights)", metavar="FILE")
-    split: str = option(TEST, "pretraining records: split", choices=(TRAINING, TEST))
-    sequences: int = option(0, "pretraining records: how many, the first of the split (default: all)", least=0)
+    split: str = option(TEST, "pretraining records, token shards: split", choices=(TRAINING, TEST))
+    sequences: int = option(0, "pretraining records, token shards: how many, the first of the split (default: all)", least=0)
     batch_size: int = option(32, "sequences of a device at a time", least=1)
     null_threshold: float | None = option(
         None, "SQuAD 2.0: predict no answer where score(no answer) - score(best answer) exceeds this (default: the value "
@@ -75,15 +90,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of evaluate."""
     add_options(parser, EvaluateOptions)
     add_options(parser, EngineSettings, without=_NOT_ASKED)
+    add_example_options(parser, without=("repeat_epochs",))
 
 
 def run(namespace: argparse.Namespace) -> int:
     """Evaluate, print what is found; returns the exit status."""
     options = read_options(EvaluateOptions, namespace)
     settings = choose_engine(read_options(EngineSettings, namespace))
-    data_set = find_records(options.data or Path())
-    task = _task_of(data_set, options)
-    file = resolve_weights(options.init or "", options.workdir)
+    path = options.data or Path()
+    live: LiveSettings | None = None
+    if holds_tokens(path):
+        data_set = find_training_tokens(path)
+        path = data_set.folder if data_set.is_whole else path
+        file = resolve_weights(options.init or "", options.workdir)
+        live = read_live_settings(namespace, data_set, _vocabulary_for(data_set, file, options))
+        task = pretraining_on(kind_made_with(live.instances))
+    else:
+        data_set = find_records(path)
+        own = [name for name in ("seq", "pred", "vocab") if getattr(namespace, name, None) is not None]
+        refuse_example_options(namespace, data_set.folder, also=own)
+        task = _task_of(data_set, options)
+        file = resolve_weights(options.init or "", options.workdir)
     check_task_of_weights(file, task, data_set.folder)
     model = find_model(file) if options.model is None else ModelConfig.load(options.model)
     check_engine(settings, model, task)
@@ -91,8 +118,9 @@ def run(namespace: argparse.Namespace) -> int:
     out = options.out or file.parent / f"predictions_{data_set.folder.name}_{file.stem}"
     check_folder("--out", out)
     with ExitStack() as opened:
-        parts = [_open(data_set, split, task, model, opened) for split in _splits_of(data_set, task, options)]
-        data = data_of(data_set, data_set.folder, parts[0].records)
+        splits = _splits_of(data_set, task, options)
+        parts = [_open(data_set if live is None else live, path, split, task, model, opened) for split in splits]
+        data = data_of(data_set, data_set.folder, parts[0].records, live.vocabulary if live else None)
         check_vocabulary(file, data)
         check_fits_model(data, model, options.model or str(file))
         weights = read_initial_weights(file, model, task)
@@ -125,6 +153,12 @@ def _task_of(data_set: DataSet, options: EvaluateOptions) -> Task:
     return task
 
 
+def _vocabulary_for(tokens: DataSet, weights: Path, options: EvaluateOptions) -> Path | None:
+    """The vocabulary of token shards that is named, or where none is beside them the one beside the weights."""
+    beside = weights.parent / VOCABULARY
+    return options.vocab or (beside if tokens.vocabulary is None and beside.is_file() else None)
+
+
 def _splits_of(data_set: DataSet, task: Task, options: EvaluateOptions) -> list[str]:
     """The split that is asked for, or of a task all but that for training."""
     if not task.is_scored:
@@ -141,14 +175,17 @@ class _Part(NamedTuple):
     """A split, its opened records and, of a task that is scored, their scorer."""
 
     split: str
-    records: RecordSet
+    records: RecordSet | LiveExamples
     scorer: Scorer | None
 
 
-def _open(data_set: DataSet, split: str, task: Task, model: ModelConfig, opened: ExitStack) -> _Part:
+def _open(source: DataSet | LiveSettings, path: Path, split: str, task: Task, model: ModelConfig, opened: ExitStack) -> _Part:
     """A split; all ranks open all of them, with labels or questions, before any predicts, so that they fail together."""
-    records = opened.enter_context(task.open_records([data_set.folder], split, model))
-    return _Part(split, records, task.scorer(data_set.folder, records, split) if task.is_scored else None)
+    if isinstance(source, LiveSettings):
+        examples = source.open([path], split, seed=0, shuffle_shards=DEFAULT_GROUP)
+        return _Part(split, opened.enter_context(examples), None)
+    records = opened.enter_context(task.open_records([source.folder], split, model))
+    return _Part(split, records, task.scorer(source.folder, records, split) if task.is_scored else None)
 
 
 @dataclass(frozen=True)

@@ -190,6 +190,11 @@ def make_phases(
     entries: Sequence[Entry], data: Sequence[Data], options: PhaseOptions, *, devices: int, optimizer: str
 ) -> tuple[Phase, ...]:
     """The phases of a run on `devices` devices; without `--steps` the first phase passes over its training records once."""
+    if options.shuffle_shards is not None and not any(map(options.shuffles_shards, data)):
+        raise UsageError(
+            f"--shuffle-shards {options.shuffle_shards}: is for --shuffle {SHARDS} and for token shards, {data[0].folders[0]} "
+            f"holds records, which are all permuted together; leave it out, or give --shuffle {SHARDS}"
+        )
     default_schedule, learning_rate = _DEFAULTS[optimizer]
     schedule = options.schedule or default_schedule
     phases = []

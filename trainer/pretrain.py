@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -12,10 +12,8 @@ from bertprep.config import RECORD_FORMATS, InstanceSettings
 from bertprep.errors import UsageError
 from bertprep.files.places import place
 from bertprep.options import add_options, check_options, option, read_options
-from bertprep.records.data_sets import DataSet, find_data_sets, load_vocabulary_of
-from bertprep.records.live import is_cased
+from bertprep.records.data_sets import DataSet
 from bertprep.workspace.layout import TOKENS
-from bertprep.workspace.manifest import TOKEN_SHARDS
 from trainer.data import (
     DEFAULT_SEQ,
     Data,
@@ -24,6 +22,7 @@ from trainer.data import (
     check_same_vocabulary,
     find_data,
     find_tokens,
+    holds_tokens,
     load_model,
     name_data,
     name_tokens,
@@ -31,7 +30,16 @@ from trainer.data import (
 from trainer.engines import Engine, Machine, choose_engine
 from trainer.model_config import PRESETS
 from trainer.phases import RECORDS, Entry, PhaseOptions, check_learning, make_phases, read_phases
-from trainer.settings import EngineSettings, LiveSettings, OptimizerSettings, Phase, RunSettings
+from trainer.settings import (
+    EngineSettings,
+    LiveSettings,
+    OptimizerSettings,
+    Phase,
+    RunSettings,
+    add_example_options,
+    read_live_settings,
+    refuse_example_options,
+)
 from trainer.start import describe_engine, describe_model, describe_phase, start
 from trainer.tasks.pretraining import MASKED_LM, pretraining_on
 from trainer.weights import find_weights
@@ -64,21 +72,7 @@ class PretrainOptions:
         check_options(self)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExampleOptions:
-    """What is asked of the examples of token shards beside create's settings."""
-
-    data_seed: int = option(
-        InstanceSettings.seed, "random seed of the examples, create's --seed; that of the run is --seed", least=0
-    )
-    repeat_epochs: bool = option(False, "make the same examples in every epoch, as records are (default: draw them anew)")
-
-    def __post_init__(self) -> None:
-        check_options(self)
-
-
-_NOT_ASKED = ("seq", "pred", "seed", "cased")
-_EXAMPLES = "examples of token shards", "Settings of create, for --format tokens alone.", ExampleOptions
+_OF_PHASES = ("seq", "pred")
 _GROUPS: tuple[tuple[str, str | None, type], ...] = (
     ("data and steps", "With --phases, options of N[,N...] take one value for all phases, or one for each.", PhaseOptions),
     ("workspace and model", None, PretrainOptions),
@@ -92,10 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of pretrain, in groups."""
     for title, description, settings in _GROUPS:
         add_options(parser.add_argument_group(title, description), settings)
-    title, description, settings = _EXAMPLES
-    group = parser.add_argument_group(title, description)
-    add_options(group, InstanceSettings, without=_NOT_ASKED, only_given=True)
-    add_options(group, settings, only_given=True)
+    add_example_options(parser, without=_OF_PHASES)
 
 
 class _Request:
@@ -116,7 +107,9 @@ class _Request:
         self._entries = read_phases(self._phases)
         self.data = _find_data(self._entries, self.options, namespace)
         if of_records := next((data for data in self.data if data.live is None), None):
-            _refuse_example_options(namespace, self._entries, of_records)
+            refuse_example_options(
+                namespace, of_records.folders[0], also=["pred"] * any("pred" in phase for phase in self._entries)
+            )
 
     def settings_on(self, machine: Engine | Machine) -> RunSettings:
         """The whole run on this machine; of one device, and no accelerator, where these are unknown."""
@@ -176,7 +169,7 @@ def _find_data(phases: Sequence[Entry], options: PretrainOptions, namespace: arg
     for phase in phases:
         live = partial(_live_settings, phase, options, namespace)
         if "data" in phase:
-            is_tokens = options.format == TOKENS or (options.format is None and _holds_tokens(phase["data"][0]))
+            is_tokens = options.format == TOKENS or (options.format is None and holds_tokens(phase["data"][0]))
             data.append(
                 name_tokens(phase["data"], live)
                 if is_tokens
@@ -194,10 +187,6 @@ def _find_data(phases: Sequence[Entry], options: PretrainOptions, namespace: arg
     return data
 
 
-def _holds_tokens(path: Path) -> bool:
-    return any(each.kind == TOKEN_SHARDS for each in find_data_sets([path]))
-
-
 def _live_settings(phase: Entry, options: PretrainOptions, namespace: argparse.Namespace, tokens: DataSet) -> LiveSettings:
     """How the examples of a phase are made of token shards."""
     if namespace.shuffle == RECORDS:
@@ -205,24 +194,8 @@ def _live_settings(phase: Entry, options: PretrainOptions, namespace: argparse.N
             f"--shuffle {RECORDS}: {tokens.folder} holds token shards, of which some are in memory at a time; leave it out, "
             "and give --shuffle-shards a higher number for a wider shuffle"
         )
-    asked = read_options(ExampleOptions, namespace)
-    instances = read_options(
-        InstanceSettings, namespace, seq=phase.get("seq", DEFAULT_SEQ), pred=phase.get("pred", InstanceSettings.pred),
-        seed=asked.data_seed, cased=is_cased(tokens),
-    )  # fmt: skip
-    vocabulary = load_vocabulary_of(tokens, options.vocab)
-    return LiveSettings(instances=instances, vocabulary=vocabulary.path, repeat_epochs=asked.repeat_epochs)
-
-
-def _refuse_example_options(namespace: argparse.Namespace, phases: Sequence[Entry], data: Data) -> None:
-    """Raise `UsageError` where settings of examples are given for records, which have theirs."""
-    names = [each.name for kind in (InstanceSettings, ExampleOptions) for each in fields(kind) if each.name not in _NOT_ASKED]
-    given = [name for name in names if hasattr(namespace, name)] + ["pred"] * any("pred" in phase for phase in phases)
-    if given:
-        raise UsageError(
-            f"--{given[0].replace('_', '-')}: is for token shards, {data.folders[0]} holds records, which are made already; "
-            "leave it out, or give --format tokens"
-        )
+    shape = {"seq": phase.get("seq", DEFAULT_SEQ), "pred": phase.get("pred", InstanceSettings.pred)}
+    return read_live_settings(namespace, tokens, options.vocab, **shape)
 
 
 def _default_out(workdir: Path, model: str, phases: Sequence[Phase], optimizer: str) -> Path:

@@ -5,10 +5,11 @@ A field made by `option` is an option of the command line as well, with its defa
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from typing import Any
 from bertprep.config import InstanceSettings
 from bertprep.errors import UsageError
 from bertprep.files.places import is_object
-from bertprep.options import check_options, option, size_in_bytes
+from bertprep.options import add_options, check_options, option, read_options, size_in_bytes
 from bertprep.progress import Reporter
-from bertprep.records.live import LiveExamples
+from bertprep.records.data_sets import DataSet, load_vocabulary_of
+from bertprep.records.live import LiveExamples, is_cased
 from trainer.model_config import ModelConfig
 from trainer.schedule import Schedule
 from trainer.tasks import Task
@@ -158,6 +160,48 @@ class LiveSettings:
             data, split, settings=self.instances, vocab=self.vocabulary, seed=seed, shuffle_shards=shuffle_shards,
             repeat_epochs=self.repeat_epochs, reporter=Reporter(),
         )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleOptions:
+    """What is asked of the examples of token shards beside create's settings."""
+
+    data_seed: int = option(
+        InstanceSettings.seed, "random seed of the examples, create's --seed; that of the run is --seed", least=0
+    )
+    repeat_epochs: bool = option(False, "make the same examples in every epoch, as records are (default: draw them anew)")
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+_OF_CREATE_ALONE = ("seed", "cased")
+
+
+def add_example_options(parser: argparse.ArgumentParser, *, without: Collection[str] = ()) -> None:
+    """A group of options for the examples of token shards, without those that come from elsewhere."""
+    group = parser.add_argument_group("examples of token shards", "Settings of create, for token shards alone.")
+    add_options(group, InstanceSettings, without=(*_OF_CREATE_ALONE, *without), only_given=True)
+    add_options(group, ExampleOptions, without=without, only_given=True)
+
+
+def read_live_settings(namespace: argparse.Namespace, tokens: DataSet, vocabulary: Path | None, **more: Any) -> LiveSettings:
+    """How examples are made of token shards, by the options that were given and `more` of create's settings."""
+    asked = read_options(ExampleOptions, namespace)
+    instances = read_options(InstanceSettings, namespace, **{**more, "seed": asked.data_seed, "cased": is_cased(tokens)})
+    loaded = load_vocabulary_of(tokens, vocabulary)
+    return LiveSettings(instances=instances, vocabulary=loaded.path, repeat_epochs=asked.repeat_epochs)
+
+
+def refuse_example_options(namespace: argparse.Namespace, records: Path, *, also: Sequence[str] = ()) -> None:
+    """Raise `UsageError` where settings of examples are given for records, which have theirs; `also` are more such names."""
+    kinds = fields(InstanceSettings), fields(ExampleOptions)
+    names = [each.name for kind in kinds for each in kind if each.name not in (*_OF_CREATE_ALONE, "seq", "pred")]
+    if given := [*also, *(name for name in names if hasattr(namespace, name))]:
+        raise UsageError(
+            f"--{given[0].replace('_', '-')}: is for token shards, {records} holds records, which are made already; leave it "
+            "out, or name token shards"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,7 @@ class _ShardTask:
     names: list[str]  # of .bin and .idx
     vocabulary: Vocabulary | None
     facts: dict[str, dict[str, Any]]
-    reads_sums: bool
+    compares_checksums: bool
 
 
 def validate_tokens(
@@ -84,7 +84,7 @@ def _check(task: _ShardTask) -> tuple[str, TokenTally | None, list[Finding]]:
     name, path = task.names[0], task.folder / task.names[0]
     findings = [
         finding
-        for each, facts in (task.facts.items() if task.reads_sums else ())
+        for each, facts in (task.facts.items() if task.compares_checksums else ())
         for finding in check_content(task.folder / each, each, facts)
     ]
     try:
@@ -104,7 +104,7 @@ def _check(task: _ShardTask) -> tuple[str, TokenTally | None, list[Finding]]:
     if task.vocabulary:
         tally = replace(tally, unknown=int(np.count_nonzero(shard.tokens == task.vocabulary.unk)))
         try:
-            check_tokens(path, shard, task.vocabulary)
+            check_tokens(path, shard.tokens, task.vocabulary)
         except BertprepError as error:
             found = str(error).removeprefix(f"{path}: ")
             findings.append(Finding(ERROR, "id-range", name, None, "tokens that text gives", found))

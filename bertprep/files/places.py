@@ -348,9 +348,9 @@ def real_path(path: Path) -> Path:
 
 
 def open_head(path: Path) -> BinaryIO:
-    """A file for reading its first bytes: of an object at most the first 64 KiB are there."""
+    """A file for reading its first bytes: of an object at most the first 64 KiB are there. Does not wait for a FIFO."""
     if not isinstance(path, ObjectPath):
-        return path.open("rb")
+        return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
     from bertprep.files import object_store
 
     return io.BytesIO(object_store.read_head(path, _HEAD_BYTES))

@@ -6,6 +6,8 @@ whose predictions are not what a generator makes, ascending positions of weight 
 
 from bertprep.kernels.encode import prefetch_instance
 from bertprep.kernels.language import (
+    copy_numbers,
+    fill,
     i32_p,
     i64,
     i64_p,
@@ -13,25 +15,12 @@ from bertprep.kernels.language import (
     pointer_at,
     shifted,
     store_u64,
-    subroutine,
     u8_p,
     u16_p,
     u32_p,
     u64,
 )
 from bertprep.kernels.numbers import FLOAT_ONE, NOT_PREDICTED, UNCHANGED
-
-
-@subroutine
-def _copy(to, source, count):
-    for i in range(count):
-        to[i] = source[i]
-
-
-@subroutine
-def _fill(to, start, end, value):
-    for i in range(start, end):
-        to[i] = value
 
 
 @kernel
@@ -55,17 +44,17 @@ def encode_columns(
         a_size, b_size = i64(slices[4 * instance + 1]), i64(slices[4 * instance + 3])
         size = a_size + b_size + 3
         ids[0] = cls
-        _copy(shifted(ids, 1), shifted(tokens, i64(slices[4 * instance])), a_size)
+        copy_numbers(shifted(ids, 1), shifted(tokens, i64(slices[4 * instance])), a_size)
         ids[1 + a_size] = sep
-        _copy(shifted(ids, 2 + a_size), shifted(tokens, i64(slices[4 * instance + 2])), b_size)
+        copy_numbers(shifted(ids, 2 + a_size), shifted(tokens, i64(slices[4 * instance + 2])), b_size)
         ids[size - 1] = sep
-        _fill(ids, size, seq, pad)
-        _fill(segments, i64(0), a_size + 2, 0)
-        _fill(segments, a_size + 2, size, 1)
-        _fill(segments, size, seq, 0)
-        _fill(mask, i64(0), size, 1)
-        _fill(mask, size, seq, 0)
-        _fill(labels, i64(0), seq, NOT_PREDICTED)
+        fill(ids, size, seq, pad)
+        fill(segments, i64(0), a_size + 2, 0)
+        fill(segments, a_size + 2, size, 1)
+        fill(segments, size, seq, 0)
+        fill(mask, i64(0), size, 1)
+        fill(mask, size, seq, 0)
+        fill(labels, i64(0), seq, NOT_PREDICTED)
         for i in range(mask_ends[instance - 1] if instance else i64(0), mask_ends[instance]):
             position = i64(mask_positions[i])
             labels[position] = ids[position]
@@ -85,7 +74,7 @@ def make_labels(
 ) -> i64:  # fmt: skip
     """The column of labels of some predictions, weights given as their bits; returns the first row that has none, or `rows`."""
     for row in range(rows):
-        _fill(labels, i64(0), seq, NOT_PREDICTED)
+        fill(labels, i64(0), seq, NOT_PREDICTED)
         before, i = i64(-1), i64(0)
         while i < pred and i64(weights[i]) == FLOAT_ONE and before < i64(positions[i]) < seq:
             before = i64(positions[i])

@@ -5,10 +5,10 @@ array, which a sequence is a slice of: appending a sentence is one copy. Costs a
 tokens, most of it for the shuffle that picks the masked positions.
 """
 
-from bertprep.kernels.language import i32_p, i64, i64_p, kernel, shifted, subroutine, u8_p, u16_p, u32_p, u64_p
+from bertprep.kernels.language import copy_numbers, i32_p, i64, i64_p, kernel, shifted, subroutine, u8_p, u16_p, u32_p, u64_p
 from bertprep.kernels.mersenne import shuffle, shuffle_head
 from bertprep.kernels.numbers import INSTANCES, MASKS, NO_SEGMENT, PACKED
-from bertprep.kernels.sentence_pairs import draw_replacements, put_masks
+from bertprep.kernels.sentence_pairs import draw_replacements, pick_words, put_masks
 
 
 @subroutine
@@ -29,33 +29,18 @@ def _list_candidates(text, size, cls, sep, positions):
 
 
 @subroutine
-def _pick_words(text, candidates, count, wanted, continues, generator, positions, words, word_starts):
+def _pick_whole_words(text, candidates, count, wanted, continues, generator, positions, words, word_starts):
     """Leave the positions of whole words, at most `wanted`, at the front of `positions`; returns how many there are."""
     word_count = i64(0)
     for i in range(count):
         if i == 0 or not continues[text[i64(candidates[i]) - 1]]:
-            words[word_count] = word_count
             word_starts[word_count] = i
             word_count += 1
     word_starts[word_count] = count
-    shuffle(generator, words, word_count)
-    picked = i64(0)
-    for n in range(word_count):
-        if picked >= wanted:
-            break
-        start, end = i64(word_starts[i64(words[n])]), i64(word_starts[i64(words[n]) + 1])
-        if picked + end - start > wanted:
-            continue
-        for i in range(start, end):
-            positions[picked] = candidates[i]
-            picked += 1
+    picked = pick_words(words, word_starts, word_count, wanted, generator, positions)
+    for n in range(picked):
+        positions[n] = candidates[i64(positions[n])]
     return picked
-
-
-@subroutine
-def _copy(to, at, source, start, size):
-    for i in range(size):
-        to[at + i] = source[start + i]
 
 
 @subroutine
@@ -85,12 +70,12 @@ def _pack(
                 at += 1
             separators = i64(0)
             while end - first > longest:
-                _copy(packed, at, tokens, first, longest)
+                copy_numbers(shifted(packed, at), shifted(tokens, first), longest)
                 at += longest
                 first += longest
                 instance = _put_slice(slices, instance, start, at)
                 start = at
-            _copy(packed, at, tokens, first, end - first)
+            copy_numbers(shifted(packed, at), shifted(tokens, first), end - first)
             at += end - first
     return at, _put_slice(slices, instance, start, at)
 
@@ -124,7 +109,7 @@ def pack_sentences(
             wanted = predictions[size + 2]
             if whole_word:
                 count = _list_candidates(text, size, cls, sep, candidates)
-                picked = _pick_words(text, candidates, count, wanted, continues, generator, scratch, words, word_starts)
+                picked = _pick_whole_words(text, candidates, count, wanted, continues, generator, scratch, words, word_starts)
             else:
                 count = _list_candidates(text, size, cls, sep, scratch)
                 picked = min(wanted, count)

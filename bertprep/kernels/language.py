@@ -32,6 +32,20 @@ inlined = njit(error_model="numpy", forceinline=True)
 """A function that is always made part of its caller: for what is called for each word or token."""
 
 
+@subroutine
+def copy_numbers(to: Any, source: Any, count: Any) -> None:
+    """Copy the first `count` numbers, of any types of both."""
+    for i in range(count):
+        to[i] = source[i]
+
+
+@subroutine
+def fill(to: Any, start: Any, end: Any, value: Any) -> None:
+    """Write a value to the numbers from `start` to `end` - 1."""
+    for i in range(start, end):
+        to[i] = value
+
+
 class KernelSource:
     """A function to be compiled for callers outside; its annotations are its interface."""
 

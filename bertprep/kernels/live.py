@@ -5,7 +5,9 @@ instance, which nothing foresees, is asked for a few rows ahead.
 """
 
 from bertprep.kernels.language import (
+    copy_numbers,
     f32_p,
+    fill,
     i32_p,
     i64,
     i64_p,
@@ -41,18 +43,6 @@ from bertprep.kernels.numbers import (
 )
 
 _AHEAD = 4  # rows between asking for an instance's memory and using it
-
-
-@subroutine
-def _copy(to, source, count):
-    for i in range(count):
-        to[i] = source[i]
-
-
-@subroutine
-def _fill(to, start, end, value):
-    for i in range(start, end):
-        to[i] = value
 
 
 @subroutine
@@ -115,18 +105,18 @@ def fill_examples(
         size = a_size + b_size + 3  # b_size is -1 where there is no pair
         ids = pointer_at(i32_p, _rows_of(arrays, INPUT_IDS, rows[i]))
         ids[0] = cls
-        _copy(shifted(ids, 1), shifted(tokens, i64(slices[0])), a_size)
+        copy_numbers(shifted(ids, 1), shifted(tokens, i64(slices[0])), a_size)
         ids[1 + a_size] = sep
-        _copy(shifted(ids, 2 + a_size), shifted(tokens, i64(slices[2])), b_size)
+        copy_numbers(shifted(ids, 2 + a_size), shifted(tokens, i64(slices[2])), b_size)
         ids[size - 1] = sep
-        _fill(ids, size, seq, pad)
+        fill(ids, size, seq, pad)
         mask = pointer_at(i32_p, _rows_of(arrays, INPUT_MASK, rows[i]))
-        _fill(mask, i64(0), size, 1)
-        _fill(mask, size, seq, 0)
+        fill(mask, i64(0), size, 1)
+        fill(mask, size, seq, 0)
         segments = pointer_at(i32_p, _rows_of(arrays, SEGMENT_IDS, rows[i]))
-        _fill(segments, i64(0), a_size + 2, 0)
-        _fill(segments, a_size + 2, size, 1)
-        _fill(segments, size, seq, 0)
+        fill(segments, i64(0), a_size + 2, 0)
+        fill(segments, a_size + 2, size, 1)
+        fill(segments, size, seq, 0)
 
         ends = pointer_at(i64_p, shard[LIVE_MASK_ENDS])
         start = ends[instance - 1] if instance else i64(0)
@@ -141,10 +131,10 @@ def fill_examples(
             positions[k], labels[k] = position, ids[position]
             if replacements[k] != UNCHANGED:
                 ids[position] = replacements[k]
-        _fill(positions, masks, pred, 0)
-        _fill(labels, masks, pred, 0)
-        _fill(weights, i64(0), masks, 1.0)
-        _fill(weights, masks, pred, 0.0)
+        fill(positions, masks, pred, 0)
+        fill(labels, masks, pred, 0)
+        fill(weights, i64(0), masks, 1.0)
+        fill(weights, masks, pred, 0.0)
         if has_label:
             label = pointer_at(i32_p, _rows_of(arrays, NEXT_SENTENCE, rows[i]))
             label[0] = pointer_at(u8_p, shard[LIVE_IS_RANDOM])[instance]

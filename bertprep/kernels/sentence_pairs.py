@@ -41,6 +41,29 @@ def _pick_tokens(a_size, b_size, head, generator, positions):
 
 
 @subroutine
+def pick_words(words, word_starts, count, wanted, generator, picked):
+    """Draw words in random order, without those that would exceed the `wanted` tokens; returns how many tokens these have.
+
+    Word n of `count` has the tokens from word_starts[n] to word_starts[n + 1] - 1. The numbers of those of the drawn words are
+    left at the front of `picked`; `words` is a scratch array.
+    """
+    for n in range(count):
+        words[n] = n
+    shuffle(generator, words, count)
+    size = i64(0)
+    for n in range(count):
+        if size >= wanted:
+            break
+        start, end = i64(word_starts[i64(words[n])]), i64(word_starts[i64(words[n]) + 1])
+        if size + end - start > wanted:
+            continue
+        for i in range(start, end):
+            picked[size] = i
+            size += 1
+    return size
+
+
+@subroutine
 def _pick_whole_words(
     tokens, a_start, a_size, b_start, b_size, wanted, continues, generator, positions, words, word_starts
 ):  # fmt: skip
@@ -52,21 +75,12 @@ def _pick_whole_words(
     for i in range(a_size + b_size):
         token = tokens[a_start + i] if i < a_size else tokens[b_start + i - a_size]
         if i == 0 or not continues[token]:
-            words[count] = count
             word_starts[count] = i
             count += 1
     word_starts[count] = a_size + b_size
-    shuffle(generator, words, count)
-    picked = i64(0)
-    for n in range(count):
-        if picked >= wanted:
-            break
-        start, end = i64(word_starts[i64(words[n])]), i64(word_starts[i64(words[n]) + 1])
-        if picked + end - start > wanted:
-            continue
-        for i in range(start, end):
-            positions[picked] = i + 1 if i < a_size else i + 2
-            picked += 1
+    picked = pick_words(words, word_starts, count, wanted, generator, positions)
+    for n in range(picked):
+        positions[n] += 1 if i64(positions[n]) < a_size else 2
     return picked
 
 

@@ -301,6 +301,12 @@ def find_training_records(path: Path, prefer: Sequence[str] = ()) -> DataSet:
     return found if path.is_file() or found.is_whole or found.splits != [TRAINING] else find_records(found.folder)
 
 
+def find_training_tokens(path: Path) -> DataSet:
+    """The same of token shards."""
+    found = find_token_shards([path])
+    return found if path.is_file() or found.is_whole or found.splits != [TRAINING] else find_token_shards([found.folder])
+
+
 def _choose(path: Path, found: Sequence[DataSet], prefer: Sequence[str]) -> tuple[DataSet, tuple[str, ...]]:
     """The data set that a path names, of those found under it, and a line where that could surprise."""
     own = [each for each in found if each.folder == path or not each.is_whole]

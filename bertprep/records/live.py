@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 
 from bertprep import kernels, pool
 from bertprep.config import InstanceSettings
-from bertprep.errors import BertprepError, UsageError
-from bertprep.files.places import local_copy, place
+from bertprep.errors import UsageError
+from bertprep.files.places import place
 from bertprep.instances import Instances, generate_instances
 from bertprep.kernels.numbers import LIVE_WIDTH
 from bertprep.progress import SILENT, Reporter
@@ -43,17 +43,16 @@ from bertprep.records.columns import Columns, to_columns
 from bertprep.records.data_sets import DataSet, find_token_shards, load_vocabulary_of
 from bertprep.records.examples import Examples, Shape, kind_made_with
 from bertprep.records.order import ShardOrder
-from bertprep.records.record_dataset import RecordBatch, Row
+from bertprep.records.record_dataset import RecordBatch, Row, count_rows
 from bertprep.records.record_set import BadRecordError
 from bertprep.records.shard_counts import ShardCounts
-from bertprep.records.token_shards import TokenFile, TokenShard, token_files
+from bertprep.records.token_shards import TokenShard
 from bertprep.workspace.layout import TOKENS, TRAINING
 
 DEFAULT_GROUP = 8
 """Shards whose examples are shuffled together."""
 _RECORD_BITS = 32
 _POSITIONS_AT_ONCE = 4096
-_HEAD_BYTES = 1 << 20
 
 
 def epoch_seed(settings: InstanceSettings, *, epoch: int, shard: int) -> int:
@@ -123,7 +122,7 @@ class LiveExamples:
         """What a process has for itself: a fork has neither its parent's threads nor a use for its memory."""
         self._process, self._lock = os.getpid(), threading.Lock()
         self._counts = ShardCounts(self.folder, self.sha256, self.shards)
-        self._ordered, self._first, self._ahead = _Memory(), _Memory(), _Ahead(self._make_group)
+        self._ordered, self._first, self._prefetch = _Memory(), _Memory(), _Prefetch(self._make_group)
 
     def __enter__(self) -> LiveExamples:
         return self
@@ -136,11 +135,11 @@ class LiveExamples:
         if self._process != os.getpid():  # the thread, and perhaps a held lock, are the parent's
             return
         with self._lock:
-            self._ahead.close()
-            self._ordered, self._first, self._ahead = _Memory(), _Memory(), _Ahead(self._make_group)
+            self._prefetch.close()
+            self._ordered, self._first, self._prefetch = _Memory(), _Memory(), _Prefetch(self._make_group)
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_process", "_lock", "_counts", "_ordered", "_first", "_ahead")
+        own = ("_process", "_lock", "_counts", "_ordered", "_first", "_prefetch")
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -151,7 +150,8 @@ class LiveExamples:
         return f"LiveExamples({self.folder}: {self.shards:,} shards, examples of {self.seq} tokens)"
 
     def set_epoch(self, epoch: int) -> None:
-        """Let `live[position]` and `len` be of another epoch."""
+        """Let `live[position]` and `len` be of another epoch; raises `ValueError` for one that there cannot be."""
+        self._check_epoch(epoch)
         self.epoch = epoch
         self._of_epoch = ShardOrder(self, seed=self.seed, group=self.shuffle_shards, first_epoch=epoch)
 
@@ -168,20 +168,17 @@ class LiveExamples:
         if isinstance(positions, bool | np.bool_):
             raise TypeError(f"{self}: {positions}: expected a whole number, a slice, or a list of numbers")
         if hasattr(positions, "__index__") and not getattr(positions, "shape", ()):
-            return RecordBatch(self._columns(np.array([operator.index(positions)])))[0]
-        return self._columns(np.asarray(positions, np.int64))
+            return RecordBatch(self._columns([operator.index(positions)]))[0]
+        return self._columns(positions)  # type: ignore[arg-type]
 
     def __getitems__(self, positions: Sequence[int] | NDArray[np.int64]) -> RecordBatch:
         """The examples at some positions, in their order: what `DataLoader` gives to its `collate_fn`."""
-        return RecordBatch(self._columns(np.asarray(positions, np.int64)))
+        return RecordBatch(self._columns(positions))
 
-    def _columns(self, positions: NDArray[np.int64]) -> Columns:
-        count = len(self)
-        is_outside = (positions < -count) | (positions >= count)
-        if is_outside.any():
-            raise IndexError(f"{self}: position {int(positions[is_outside][0]):,} of {count:,}")
-        examples = self.kind.empty(len(positions), seq=self.seq, pred=self.pred)
-        self.gather_into(examples, self._of_epoch.numbers(np.where(positions < 0, positions + count, positions)))
+    def _columns(self, positions: Sequence[int] | NDArray[Any]) -> Columns:
+        counted = count_rows(positions, len(self), str(self))
+        examples = self.kind.empty(len(counted), seq=self.seq, pred=self.pred)
+        self.gather_into(examples, self._of_epoch.numbers(counted))
         return to_columns(examples)
 
     def batches(self, size: int, *, first: int = 0, stop: int | None = None, rows: range | None = None) -> Iterator[Examples]:
@@ -189,6 +186,8 @@ class LiveExamples:
 
         Step n has the positions from n * size on. The arrays of a batch are overwritten by the next.
         """
+        if size < 1 or first < 0:
+            raise ValueError(f"batches of {size:,} from step {first:,}; expected at least 1, and 0")
         own = np.arange(size)[rows.start : rows.stop] if rows else np.arange(size)
         examples = self.kind.empty(len(own), seq=self.seq, pred=self.pred)
         at_once = max(1, _POSITIONS_AT_ONCE // size)
@@ -267,18 +266,18 @@ class LiveExamples:
         is_ordered = self._is_ordered(numbers)
         with self._lock:
             memory = self._ordered if is_ordered else self._first
-            if (places := memory.places_of(keys)) is not None:
+            if (places := memory.rows_of(keys)) is not None:
                 self._fill(examples, memory, places, records, rows)
                 return
             units = self._groups_of(keys) if is_ordered else keys
             for unit in np.unique(units).tolist():  # which follow each other, and none of which comes again
                 some = np.flatnonzero(units == unit)
-                places = memory.places_of(keys[some])
+                places = memory.rows_of(keys[some])
                 if places is None:
-                    memory.hold(self._ahead.take(unit) if is_ordered else {unit: self._make(unit)})
+                    memory.hold(self._prefetch.take(unit) if is_ordered else {unit: self._make(unit)})
                     if is_ordered:
-                        self._ahead.begin(unit + 1)
-                    places = memory.places_of(keys[some])
+                        self._prefetch.begin(unit + 1)
+                    places = memory.rows_of(keys[some])
                 if places is None:
                     raise IndexError(f"{self}: an example of a shard that its group does not have")
                 self._fill(examples, memory, places, records[some], rows[some])
@@ -300,7 +299,13 @@ class LiveExamples:
 
     def _key_of(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
         """An epoch and some shards as one number each; the lowest is above all numbers of shards."""
+        self._check_epoch(epoch)
         return (epoch + 1 << self._shard_bits) + shards
+
+    def _check_epoch(self, epoch: int) -> None:
+        most = (1 << 63 - _RECORD_BITS - self._shard_bits) - 2  # in the bits that are left
+        if not 0 <= epoch <= most:
+            raise ValueError(f"{self}: epoch {epoch:,}; expected 0 to {most:,}")
 
     def _of_key(self, key: int) -> tuple[int, int]:
         """(epoch, shard) of a key."""
@@ -339,7 +344,7 @@ class LiveExamples:
             return counts
         groups = set(self.order.groups_of(epoch, missing).tolist())
         if is_to_be_read and len(groups) == 1:
-            self._ahead.wait(groups.pop())
+            self._prefetch.wait(groups.pop())
         else:
             with (
                 self._reporter.progress(
@@ -369,7 +374,7 @@ class LiveExamples:
         tokens = of_shard.read(words, pairs=self.settings.has_pairs)
         seed = epoch_seed(self.settings, epoch=self._seeded(epoch), shard=self._shard_numbers[shard])
         instances = generate_instances(tokens, words, self.settings, seed=seed)
-        self._counts.tell(self._seeded(epoch), shard, len(instances))
+        self._counts.learn(self._seeded(epoch), shard, len(instances))
         return instances
 
     def _check_process(self) -> None:
@@ -393,22 +398,7 @@ def is_cased(data_set: DataSet) -> bool:
 
 def _sha256_of(shards: Sequence[TokenShard]) -> str:
     """What stands for some shards: a sha256 of their files' own, or without a manifest of all lengths and some tokens."""
-    digest = hashlib.sha256()
-    for shard in shards:
-        sums = shard.sums or {each: _sha256_of_some(path) for each, path in token_files(shard.bin).items()}
-        digest.update("".join(sums[each] for each in TokenFile).encode())
-    return digest.hexdigest()
-
-
-def _sha256_of_some(path: Path) -> str:
-    """Of an .idx all bytes; of a .bin its size and first bytes, since the rest is read only when its turn comes."""
-    try:
-        copy = local_copy(path)
-        with copy.open("rb") as file:
-            content = file.read() if path.suffix == f".{TokenFile.IDX}" else file.read(_HEAD_BYTES)
-        return hashlib.sha256(f"{copy.stat().st_size}\n".encode() + content).hexdigest()
-    except OSError as error:
-        raise BertprepError(f"{path}: cannot be read: {error.strerror or error}; a token shard is two files") from error
+    return hashlib.sha256("".join(shard.fingerprint() for shard in shards).encode()).hexdigest()
 
 
 class _Memory:
@@ -431,7 +421,7 @@ class _Memory:
             )  # fmt: skip
             row[:] = [array.ctypes.data for array in arrays]
 
-    def places_of(self, keys: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    def rows_of(self, keys: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """The rows of the table that have these keys; None where one is missing."""
         places = np.searchsorted(self._keys, keys)
         if not len(self._keys) or int(np.max(places)) == len(self._keys) or (self._keys[places] != keys).any():
@@ -439,30 +429,30 @@ class _Memory:
         return places
 
 
-class _Ahead:
+class _Prefetch:
     """Groups that are made by a thread before they are asked for: the next one, and the one whose size is asked for."""
 
     def __init__(self, make: Callable[[int], dict[int, Instances]]) -> None:
         self._make, self._lock = make, threading.Lock()
-        self._coming: dict[int, Future[dict[int, Instances]]] = {}
+        self._futures: dict[int, Future[dict[int, Instances]]] = {}
         self._thread: ThreadPoolExecutor | None = None
 
     def begin(self, group: int) -> Future[dict[int, Instances]]:
         """Begin to make a group; one that is not next to it is no longer wanted."""
         with self._lock:
-            for other in [each for each in self._coming if abs(each - group) > 1]:
-                self._coming.pop(other).cancel()
-            if group not in self._coming:
+            for other in [each for each in self._futures if abs(each - group) > 1]:
+                self._futures.pop(other).cancel()
+            if group not in self._futures:
                 self._thread = self._thread or ThreadPoolExecutor(1, "live-examples")
-                self._coming[group] = self._thread.submit(self._make, group)
-            return self._coming[group]
+                self._futures[group] = self._thread.submit(self._make, group)
+            return self._futures[group]
 
     def wait(self, group: int) -> None:
         """Return when a group has been made, which is kept until it is taken."""
         try:
             self.begin(group).result()
         except BaseException:
-            self._coming.pop(group, None)
+            self._futures.pop(group, None)
             raise
 
     def take(self, group: int) -> dict[int, Instances]:
@@ -470,12 +460,12 @@ class _Ahead:
         try:
             return self.begin(group).result()
         finally:
-            self._coming.pop(group, None)
+            self._futures.pop(group, None)
 
     def close(self) -> None:
         """End the thread; what it is making is finished first."""
         with self._lock:
-            self._coming.clear()
+            self._futures.clear()
             if self._thread is not None:
                 self._thread.shutdown(cancel_futures=True)
                 self._thread = None

@@ -297,7 +297,7 @@ def make_records(
             if folders := {shard.tokens.bin.parent for shard in own if shard.tokens and shard.tokens.bin != shard.path}:
                 reporter.say(f"{command}: takes the tokens in {min(folders).parent} as long as the text is the same")
         elif part != FINISH:
-            how = "sums checked" if verify else "sizes checked; --verify reads their sums"
+            how = "checksums compared" if verify else "sizes compared; --verify compares checksums"
             reporter.say(f"{command}: all {len(own):,} shards{f' of part {part}' if part else ''} are made already ({how})")
         with (
             reporter.progress(command, len(tasks), enabled=bool(tasks)) as shown,

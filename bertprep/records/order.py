@@ -92,20 +92,21 @@ class ShardOrder:
     a group in memory and no more. Costs 8 bytes for each shard and epoch that was passed.
 
     What is known is how many records the groups have up to some position; those up to another are asked for when they are
-    needed, many at a time where it is far. Positions, and groups, are counted from the beginning of `first_epoch`.
+    needed, many at a time where it is far. Positions, and groups, are counted from the beginning of `first_epoch`. While a
+    thread asks for further positions, others may ask for those that were asked for before.
     """
 
     def __init__(self, data: Shards, *, seed: int, group: int, first_epoch: int = 0) -> None:
         self.data, self.seed, self.group, self.first_epoch = data, seed, group, first_epoch
         self.groups = -(-data.shards // group)  # of an epoch
         self._counts: list[NDArray[np.int64]] = []  # of the shards of each group, over all epochs
-        self._room: NDArray[np.int64] = np.zeros(64, np.int64)  # for the positions after groups, as many as are known
-        self._placed_epoch, self._placed = -1, self._room  # the places of the shards in the order of an epoch
+        self._buffer: NDArray[np.int64] = np.zeros(64, np.int64)  # of the positions after groups, as many as are known
+        self._placed = -1, self._buffer  # an epoch, and the positions of the shards in its order
 
     @property
     def _ends(self) -> NDArray[np.int64]:
         """The positions after the known groups."""
-        return self._room[: len(self._counts)]
+        return self._buffer[: len(self._counts)]
 
     def shards_of(self, group: int) -> tuple[int, NDArray[np.int64]]:
         """The epoch of a group, and its shards in their order."""
@@ -116,10 +117,12 @@ class ShardOrder:
 
     def groups_of(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
         """The groups of some shards in an epoch."""
-        if epoch != self._placed_epoch:
+        of_epoch, placed = self._placed  # at once: other threads ask too
+        if epoch != of_epoch:
             order = permute(np.arange(self.data.shards, dtype=np.int64), self.data.shards, seed=self.seed, epoch=epoch)
-            self._placed, self._placed_epoch = np.argsort(order), epoch
-        groups: NDArray[np.int64] = (epoch - self.first_epoch) * self.groups + self._placed[shards] // self.group
+            placed = np.argsort(order)
+            self._placed = epoch, placed
+        groups: NDArray[np.int64] = (epoch - self.first_epoch) * self.groups + placed[shards] // self.group
         return groups
 
     def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -152,10 +155,11 @@ class ShardOrder:
                 missing = min(missing, self.groups - known % self.groups)
                 asked = [self.shards_of(group) for group in range(known, known + missing)]
                 counts = self.data.counts(epoch, np.concatenate([shards for _, shards in asked]))
-            self._counts += np.split(counts, np.cumsum([len(shards) for _, shards in asked])[:-1])
-            while len(self._room) < len(self._counts):
-                self._room = np.concatenate([self._room, np.empty_like(self._room)])
-            self._ends[known:] = end + np.cumsum([part.sum() for part in self._counts[known:]])
+            parts = np.split(counts, np.cumsum([len(shards) for _, shards in asked])[:-1])
+            while len(self._buffer) < known + len(parts):
+                self._buffer = np.concatenate([self._buffer, np.empty_like(self._buffer)])
+            self._buffer[known : known + len(parts)] = end + np.cumsum([part.sum() for part in parts])
+            self._counts += parts  # last: what a thread finds in here has its end
 
 
 def permute(positions: NDArray[np.int64], size: int, *, seed: int, epoch: int, group: int | None = None) -> NDArray[np.int64]:

@@ -196,12 +196,12 @@ class RecordDataset:
         if isinstance(records, bool | np.bool_):
             raise TypeError(f"{self._paths[0]}: record {records}: expected a whole number, a slice, or a list of numbers")
         if hasattr(records, "__index__") and not getattr(records, "shape", ()):
-            return RecordBatch(self._read(np.array([self._number(operator.index(records))])))[0]
-        return self._read(self._numbers(records))  # type: ignore[arg-type]
+            return RecordBatch(self._read(count_rows([operator.index(records)], self._count, self._paths[0])))[0]
+        return self._read(count_rows(records, self._count, self._paths[0]))  # type: ignore[arg-type]
 
     def __getitems__(self, records: Sequence[int] | NDArray[Any]) -> RecordBatch:
         """The records of a list of numbers, in its order: what `DataLoader` gives to its `collate_fn`."""
-        return RecordBatch(self._read(self._numbers(records)))
+        return RecordBatch(self._read(count_rows(records, self._count, self._paths[0])))
 
     @staticmethod
     def collate(batch: RecordBatch | Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
@@ -213,27 +213,6 @@ class RecordDataset:
         import torch  # which only those have who call this
 
         return {name: torch.from_numpy(array) for name, array in batch.columns.items()}
-
-    def _numbers(self, records: Sequence[int] | NDArray[Any]) -> NDArray[np.int64]:
-        """Numbers from 0, of a list, range, array or mask that may count from the end."""
-        given = np.asarray(records)
-        if given.ndim == 1 and given.dtype.kind == "i":
-            given = np.where(given < 0, given + self._count, given)
-        elif not given.size:
-            given = given.astype(np.int64)
-        try:
-            return select_records(given, self._count, self._paths[0])
-        except IndexError:
-            if given.dtype != np.bool_:
-                for number in np.asarray(records).tolist():
-                    self._number(number)
-            raise
-
-    def _number(self, record: int) -> int:
-        """The number from 0 of a record that may be counted from the end."""
-        if not -self._count <= record < self._count:
-            raise IndexError(f"{self._paths[0]}: record {record:,} of {self._count:,}")
-        return record % self._count
 
     def _read(self, numbers: NDArray[np.int64]) -> Columns:
         """Columns of the records, by way of a block that stays in the processor's cache."""
@@ -260,3 +239,22 @@ class RecordDataset:
                 )
             self._records, self._process = records, os.getpid()
         return self._records
+
+
+def count_rows(rows: Sequence[int] | NDArray[Any], count: int, where: Path | str) -> NDArray[np.int64]:
+    """The numbers from 0 of rows, of `count`, that a list, range, array or mask names; they may be counted from the end.
+
+    Raises `TypeError` for what is none of these, `IndexError` for a row that there is not.
+    """
+    given = np.asarray(rows)
+    if given.ndim == 1 and given.dtype.kind == "i":
+        given = np.where(given < 0, given + count, given)
+    elif not given.size:
+        given = given.astype(np.int64)
+    try:
+        return select_records(given, count, where)
+    except IndexError:
+        if given.dtype != np.bool_:
+            wrong = next(row for row in np.asarray(rows).tolist() if not -count <= row < count)
+            raise IndexError(f"{where}: record {wrong:,} of {count:,}") from None
+        raise

@@ -2,7 +2,7 @@
 
     CORPUS/.example-counts.KEY     in the folder of the token shards, or where that cannot be written in this user's cache
 
-    a line of JSON: the version, the sha256 of what follows, the key of what was counted
+    a line of JSON: the version, the sha256 of what follows, the key of what was counted, the numbers of the epochs
     int32 little-endian: (epochs, shards), -1 where it is not known
 
 The key is a sha256 of all that the counts depend on: settings, vocabulary, and the shards by their sha256. A table with another
@@ -28,7 +28,7 @@ from bertprep.files.places import ObjectPath, kept_about
 from bertprep.untrusted import parse_json, read_bounded
 
 COUNTS = ".example-counts"
-_VERSION = 1
+_VERSION = 2
 _UNKNOWN = -1
 
 
@@ -38,7 +38,7 @@ class ShardCounts:
     def __init__(self, folder: Path, key: str, shards: int) -> None:
         self._path, self._key, self._shards = folder / f"{COUNTS}.{key[:16]}", key, shards
         self._lock = threading.Lock()
-        self._counts = np.full((0, shards), _UNKNOWN, np.int32)
+        self._counts: dict[int, NDArray[np.int32]] = {}  # of the shards, by epoch
         self._is_kept = True
         for path in self._places():
             if (kept := self._read(path)) is not None:
@@ -48,18 +48,15 @@ class ShardCounts:
     def of(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
         """The counts of some shards in an epoch, -1 where they are not known."""
         with self._lock:
-            if epoch >= len(self._counts):
+            if (counts := self._counts.get(epoch)) is None:
                 return np.full(len(shards), _UNKNOWN, np.int64)
-            counts: NDArray[np.int64] = self._counts[epoch, shards].astype(np.int64)
-            return counts
+            return counts[shards].astype(np.int64)
 
-    def tell(self, epoch: int, shard: int, count: int) -> None:
-        """Learn a count; raises `BertprepError` where it was thought to be another."""
+    def learn(self, epoch: int, shard: int, count: int) -> None:
+        """Keep a count in mind; raises `BertprepError` where it was thought to be another."""
         with self._lock:
-            if epoch >= len(self._counts):
-                more = np.full((epoch + 1 - len(self._counts), self._shards), _UNKNOWN, np.int32)
-                self._counts = np.concatenate([self._counts, more])
-            known = int(self._counts[epoch, shard])
+            counts = self._counts.setdefault(epoch, np.full(self._shards, _UNKNOWN, np.int32))
+            known = int(counts[shard])
             if known == count:
                 return
             if known != _UNKNOWN:
@@ -70,7 +67,7 @@ class ShardCounts:
                     f"{self._path}: says that shard {shard} gives {known:,} examples in epoch {epoch}, it gives "
                     f"{count:,}; the table is removed, run the same command again"
                 )
-            self._counts[epoch, shard] = count
+            counts[shard] = count
             self._is_kept = False
 
     def keep(self) -> None:
@@ -79,14 +76,13 @@ class ShardCounts:
             if self._is_kept:
                 return
             for path in self._places():
-                there = self._read(path)  # what another process has learnt meanwhile
-                if there is not None:
-                    both = min(len(there), len(self._counts))
-                    is_unknown = self._counts[:both] == _UNKNOWN
-                    self._counts[:both][is_unknown] = there[:both][is_unknown]
-                    self._counts = np.concatenate([self._counts, there[both:]])
-                content = self._counts.astype("<i4").tobytes()
-                header = {"version": _VERSION, "sha256": hashlib.sha256(content).hexdigest(), "key": self._key}
+                for epoch, there in (self._read(path) or {}).items():  # what another process has learnt meanwhile
+                    own = self._counts.setdefault(epoch, there)
+                    np.copyto(own, there, where=own == _UNKNOWN)
+                epochs = sorted(self._counts)
+                content = b"".join(self._counts[epoch].astype("<i4").tobytes() for epoch in epochs)
+                sha256 = hashlib.sha256(content).hexdigest()
+                header = {"version": _VERSION, "sha256": sha256, "key": self._key, "epochs": epochs}
                 with contextlib.suppress(BertprepError, OSError):
                     with atomic_file(path) as file:
                         file.write(json.dumps(header).encode() + b"\n" + content)
@@ -100,7 +96,8 @@ class ShardCounts:
         with contextlib.suppress(BertprepError):
             yield kept_about(self._path.absolute())
 
-    def _read(self, path: Path) -> NDArray[np.int32] | None:
+    def _read(self, path: Path) -> dict[int, NDArray[np.int32]] | None:
+        """The counts of a table, None where there is none that is of any use."""
         try:
             line, _, content = read_bounded(path).partition(b"\n")
             header = parse_json(line)
@@ -108,6 +105,9 @@ class ShardCounts:
             if not is_ours or header["sha256"] != hashlib.sha256(content).hexdigest():
                 return None
             counts = np.frombuffer(content, "<i4").reshape(-1, self._shards).astype(np.int32)
-            return counts if (counts >= _UNKNOWN).all() else None
+            epochs = header["epochs"]
+            if not all(type(epoch) is int for epoch in epochs) or not ((counts == _UNKNOWN) | (counts > 0)).all():
+                return None  # a shard has a document, which gives an example
+            return dict(zip(epochs, counts, strict=True))
         except (OSError, ValueError, KeyError, TypeError):
             return None

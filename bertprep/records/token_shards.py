@@ -41,6 +41,7 @@ _CODES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 _FLOAT_CODES = (6, 7)
 _UINT16, _INT32 = 8, 4
 _MOST_IN_UINT16 = 65_499  # Megatron's own bound on the size of a vocabulary, DType.optimal_dtype
+_HEAD_BYTES = 1 << 20
 _MADE_AGAIN = "make both again, or fetch both from where they were made"
 
 
@@ -71,7 +72,7 @@ class TokenShard:
 
     bin: Path
     text: dict[str, Any] | None = None
-    sums: dict[TokenFile, str] | None = None
+    checksums: dict[TokenFile, str] | None = None
 
     @classmethod
     def of(cls, folder: Path, name: str, manifest: Manifest | None) -> TokenShard:
@@ -86,10 +87,24 @@ class TokenShard:
 
     def read(self, vocabulary: Vocabulary, *, pairs: bool = True) -> TokenizedShard:
         """The tokens, to make `pairs` of sentences of or not; raises as `read_token_shard` and `check_sentences` do."""
-        shard = read_token_shard(self.bin, vocabulary, self.sums)
-        if pairs and self.sums is None:
+        shard = read_token_shard(self.bin, vocabulary, self.checksums)
+        if pairs and self.checksums is None:
             check_sentences(self.bin, shard)
         return shard
+
+    def fingerprint(self) -> str:
+        """The sha256s of both files, or without a manifest what costs little: of all of the .idx, and the first MB of the .bin.
+
+        Raises `BertprepError` where a file cannot be read.
+        """
+        if self.checksums:
+            return "".join(self.checksums[each] for each in TokenFile)
+        found = ""
+        for each, path in token_files(self.bin).items():
+            with _opened(path) as (file, size):
+                head = _read(path, file, size if each == TokenFile.IDX else min(size, _HEAD_BYTES))
+            found += hashlib.sha256(f"{size}\n".encode() + head).hexdigest()
+        return found
 
 
 def has_index(path: Path) -> bool:
@@ -134,29 +149,29 @@ def write_token_shard(
 
 
 def read_token_shard(
-    path: Path, vocabulary: Vocabulary | None = None, sums: Mapping[TokenFile, str] | None = None
+    path: Path, vocabulary: Vocabulary | None = None, checksums: Mapping[TokenFile, str] | None = None
 ) -> TokenizedShard:
     """Read a token shard, of which `path` names either file; sequences and documents without tokens are dropped.
 
     Of its text nothing is known: `text_bytes` and `text_crc32c` are 0. With the `vocabulary` each token is checked to be one
     that text can give, which whoever hands the shard to a kernel must ask for. Raises `BertprepError` where a file is missing
-    or cannot be read, has not its sha256 of `sums`, the two do not fit each other, or there is no document.
+    or cannot be read, has not its sha256 of `checksums`, the two do not fit each other, or there is no document.
     """
     files = token_files(path)
     bin_path, idx_path = files[TokenFile.BIN], files[TokenFile.IDX]
-    numbers, lengths, document_indices = _read_index(idx_path, sums)
+    numbers, lengths, document_indices = _read_index(idx_path, checksums)
     if (count := int(lengths.sum(dtype=np.int64))) >= MOST_TOKENS_IN_SHARD:
         raise BertprepError(
             f"{idx_path}: lists {count:,} tokens, and a shard has less than {MOST_TOKENS_IN_SHARD:,}; make more, smaller ones"
         )
-    tokens = _read_tokens(bin_path, idx_path, numbers, count, sums)
+    tokens = _read_tokens(bin_path, idx_path, numbers, count, checksums)
     held = lengths > 0
     documents = np.concatenate([[0], np.cumsum(held)])[document_indices]
     documents = documents[np.diff(documents, prepend=-1) > 0]
     if len(documents) < 2:
         raise BertprepError(f"{bin_path}: holds no document; expected at least one with a token")
     if vocabulary:
-        _check_ids(bin_path, tokens, vocabulary)
+        check_tokens(bin_path, tokens, vocabulary)
     return TokenizedShard(
         tokens=tokens,
         sentence_starts=np.concatenate([[0], np.cumsum(lengths[held], dtype=np.int64)]),
@@ -183,7 +198,9 @@ def check_sentences(path: Path, shard: TokenizedShard) -> None:
         )
 
 
-def _read_index(path: Path, sums: Mapping[TokenFile, str] | None) -> tuple[np.dtype[Any], NDArray[np.int32], NDArray[np.int64]]:
+def _read_index(
+    path: Path, checksums: Mapping[TokenFile, str] | None
+) -> tuple[np.dtype[Any], NDArray[np.int32], NDArray[np.int64]]:
     """(type of the numbers, lengths of the sequences in tokens, document indices) of an .idx, of which all is checked."""
     with _opened(path) as (file, size):
         head = _read(path, file, min(size, _HEADER.itemsize))
@@ -206,7 +223,7 @@ def _read_index(path: Path, sums: Mapping[TokenFile, str] | None) -> tuple[np.dt
                 f"cut short, or is damaged; {_MADE_AGAIN}"
             )
         rest = _read(path, file, size - _HEADER.itemsize)
-    _check_sum(path, sums[TokenFile.IDX] if sums else None, head, rest)
+    _check_sha256(path, checksums[TokenFile.IDX] if checksums else None, head, rest)
     numbers = np.dtype(_CODES[code])
     lengths = np.frombuffer(rest, "<i4", n)
     pointers = np.frombuffer(rest, "<i8", n, 4 * n)
@@ -229,7 +246,7 @@ def _read_index(path: Path, sums: Mapping[TokenFile, str] | None) -> tuple[np.dt
 
 
 def _read_tokens(
-    path: Path, index: Path, numbers: np.dtype[Any], count: int, sums: Mapping[TokenFile, str] | None
+    path: Path, index: Path, numbers: np.dtype[Any], count: int, checksums: Mapping[TokenFile, str] | None
 ) -> NDArray[np.int32]:
     """The `count` numbers of a .bin, none negative or beyond any vocabulary."""
     with _opened(path) as (file, size):
@@ -239,7 +256,7 @@ def _read_tokens(
                 f"each other, or one was cut short; {_MADE_AGAIN}"
             )
         data = _read(path, file, size)
-    _check_sum(path, sums[TokenFile.BIN] if sums else None, data)
+    _check_sha256(path, checksums[TokenFile.BIN] if checksums else None, data)
     tokens = np.frombuffer(data, numbers)
     if numbers not in (np.uint8, np.uint16) and count and not (tokens.min() >= 0 and tokens.max() < MOST_TOKENS):
         at = int(((tokens < 0) | (tokens >= MOST_TOKENS)).argmax(axis=0))
@@ -285,7 +302,7 @@ def _read(path: Path, file: io.RawIOBase, count: int) -> bytearray:
     return data
 
 
-def _check_sum(path: Path, expected: str | None, *parts: bytearray) -> None:
+def _check_sha256(path: Path, expected: str | None, *parts: bytearray) -> None:
     if expected is None:
         return
     digest = hashlib.sha256()
@@ -298,13 +315,8 @@ def _check_sum(path: Path, expected: str | None, *parts: bytearray) -> None:
         )
 
 
-def check_tokens(path: Path, shard: TokenizedShard, vocabulary: Vocabulary) -> None:
-    """Raise `BertprepError` where a token is not one that text gives with this vocabulary."""
-    _check_ids(path, shard.tokens, vocabulary)
-
-
-def _check_ids(path: Path, tokens: NDArray[np.int32], vocabulary: Vocabulary) -> None:
-    """Raise where a token is not of the vocabulary, or one that stands between sentences or for a masked token."""
+def check_tokens(path: Path, tokens: NDArray[np.int32], vocabulary: Vocabulary) -> None:
+    """Raise `BertprepError` where a token is not one that text gives: not of the vocabulary, or [PAD], [CLS], [SEP], [MASK]."""
     if (most := int(tokens.max(axis=0))) >= len(vocabulary):
         raise BertprepError(
             f"{path}: token {int(tokens.argmax(axis=0)):,} is {most:,}, and {vocabulary.path} has {len(vocabulary):,} tokens; "

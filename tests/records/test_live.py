@@ -9,6 +9,7 @@ import pickle
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -217,16 +218,37 @@ def test_a_table_that_is_not_right_is_made_again_or_told(own: Path, monkeypatch:
         with LiveExamples(own, settings=SMALL) as live:
             assert len(live) == count
         assert table.read_bytes() == whole
-    # a forged one: its checksum is right, a count is not
-    content = bytearray(whole.partition(b"\n")[2])
-    content[0] += 1
-    header = {**json.loads(whole.partition(b"\n")[0]), "sha256": hashlib.sha256(content).hexdigest()}
-    table.write_bytes(json.dumps(header).encode() + b"\n" + bytes(content))
+    # forged ones: the checksum is right, a count cannot be, or an epoch
+    for more, first in (({}, 0), ({}, -2), ({"epochs": ["0"]}, count), ({"epochs": None}, count), ({"epochs": [0, 1]}, count)):
+        table.write_bytes(forged(whole, first, **more))
+        with LiveExamples(own, settings=SMALL) as live:
+            assert len(live) == count
+        assert table.read_bytes() == whole
+    # one that could be
+    table.write_bytes(forged(whole, 1))
     with LiveExamples(own, settings=SMALL) as live, pytest.raises(BertprepError, match="the table is removed, run the same"):
         read(live, 0, len(live) // 64)
     assert not tables(own)
     with LiveExamples(own, settings=SMALL) as live:
         assert len(live) == count
+
+
+def forged(table: bytes, first_count: int, **header: Any) -> bytes:
+    """A table whose first count is another, with the right checksum."""
+    line, _, content = table.partition(b"\n")
+    content = np.int32(first_count).tobytes() + content[4:]
+    return json.dumps({**json.loads(line), "sha256": hashlib.sha256(content).hexdigest(), **header}).encode() + b"\n" + content
+
+
+def test_a_late_epoch_is_counted_alone(own: Path) -> None:
+    with LiveExamples(own, settings=SMALL) as live:
+        live.set_epoch(10**6)
+        assert len(live) != 0
+    (table,) = tables(own)
+    assert table.stat().st_size < 1000
+    for epoch in (-1, 1 << 40):
+        with pytest.raises(ValueError, match=r"epoch [-0-9,]+; expected 0 to "):
+            live.set_epoch(epoch)
 
 
 def test_where_nothing_can_be_written_the_table_is_in_the_cache(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,6 +360,15 @@ def test_rows_are_those_of_the_order(tokens: Path) -> None:
     for wrong in (count, -count - 1, [0, count]):
         with pytest.raises(IndexError, match=f"of {count:,}"):
             live[wrong]  # type: ignore[call-overload]
+    is_wanted = np.zeros(count, np.bool_)
+    is_wanted[[3, 5]] = True
+    np.testing.assert_array_equal(live[is_wanted]["labels"], rows.columns["labels"][[3, 5]])
+    for unlike in ([1.5], "a", [[1, 2]], True):
+        with pytest.raises(TypeError, match="whole number"):
+            live[unlike]  # type: ignore[index]
+    for size, first in ((0, 0), (-1, 0), (4, -1)):
+        with pytest.raises(ValueError, match=f"batches of {size} from step {first}; expected at least 1, and 0"):
+            next(live.batches(size, first=first))
     live.set_epoch(1)
     following = np.concatenate([batch.input_ids.copy() for batch in live.batches(64, stop=2 * count // 64)])[count:]
     np.testing.assert_array_equal(live[: len(following)]["input_ids"][: len(live)], following[: len(live)])

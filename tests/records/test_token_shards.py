@@ -1,5 +1,6 @@
 """Token shards: what is written is read back, as Megatron's layout has it; what does not fit is refused in one line."""
 
+import os
 import struct
 from pathlib import Path
 
@@ -10,7 +11,15 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.instances.vocabulary import Vocabulary
-from bertprep.records.token_shards import TokenFile, check_sentences, read_token_shard, token_files, write_token_shard
+from bertprep.records.token_shards import (
+    TokenFile,
+    TokenShard,
+    check_sentences,
+    has_index,
+    read_token_shard,
+    token_files,
+    write_token_shard,
+)
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
 VOCABULARY = Vocabulary(Path("vocab.txt"), tuple(TOKENS), "", 0, 1, 2, 3, 4)
@@ -105,6 +114,17 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     path.with_suffix(".idx").unlink()
     with pytest.raises(BertprepError, match=r"x\.idx: does not exist; a token shard is two files"):
         read_token_shard(path)
+
+
+@pytest.mark.parametrize("end", TokenFile)
+def test_a_fifo_is_no_token_shard(tmp_path: Path, end: TokenFile) -> None:
+    path = write(tmp_path, ids(5), index(8, [1], [0], [0, 1]))
+    fifo = token_files(path)[end]
+    fifo.unlink()
+    os.mkfifo(fifo)
+    assert has_index(path) == (end == TokenFile.BIN)
+    with pytest.raises(BertprepError, match=rf"x\.{end}: is not a plain file"):
+        TokenShard(path).fingerprint()
 
 
 def test_documents_without_sentences_give_no_pairs() -> None:

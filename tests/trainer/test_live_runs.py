@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bertprep
+from bertprep import pool
 from bertprep.config import InstanceSettings, RecordFormat
 from bertprep.errors import UsageError
+from bertprep.instances import load_vocabulary
 from bertprep.records.live import LiveExamples
 from bertprep.records.shard_counts import COUNTS
+from bertprep.records.token_shards import TokenShard
 from bertprep.workspace.layout import MANIFEST
 from tests.corpora import deal
 from tests.golden import GOLDEN
@@ -29,11 +35,19 @@ from tests.trainer.numpy_engine import (
     stopped_at,
     train_on_ranks,
 )
-from trainer import start
+from tests.trainer.test_evaluate import Reader
+from trainer import checkpoint, start
+from trainer.batches import GlobalBatch
+from trainer.bench import run as bench
+from trainer.checkpoint import RunState
 from trainer.cli import main
+from trainer.data import name_tokens
 from trainer.loop import train
+from trainer.model_config import ModelConfig
 from trainer.schedule import Schedule
 from trainer.settings import LiveSettings, Phase, RunSettings
+from trainer.tasks.pretraining import MASKED_LM, PRETRAINING
+from trainer.weights import initial_values
 
 EXAMPLES = InstanceSettings(seq=32, pred=5, dupe=1, seed=3)
 STEPS, BATCH = 40, 64
@@ -131,6 +145,51 @@ def test_other_settings_are_refused_on_resume(workdir: Path, tmp_path: Path) -> 
         assert f"phases.0.{says}" in str(refused.value)
 
 
+# --- evaluate and bench
+
+
+def test_an_evaluation_is_that_of_records(
+    workdir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = ModelConfig.preset("tiny", vocab_size=len(load_vocabulary(GOLDEN / "vocab.txt")))
+    state = RunState({"model": json.loads(model.to_json())}, step=1)
+    weights = checkpoint.save(tmp_path, state, initial_values(model, seed=1, task=PRETRAINING), keep=1)
+    shutil.copy(GOLDEN / "vocab.txt", tmp_path)
+    monkeypatch.setattr("trainer.evaluate.check_installed", lambda _: None)
+    monkeypatch.setattr("trainer.evaluate.open_engine", lambda _: Reader())
+    said = {}
+    examples = ["--seq", "32", "--pred", "5", "--dupe", "1", "--data-seed", "3"]
+    for name, options in (("tfrecord", []), ("tokens", examples)):
+        for split in ("training", "test"):
+            asked = ["evaluate", "--init", str(weights), "--data", str(workdir / name), "--split", split, *options]
+            assert main(asked) == 0
+            said[name, split] = capsys.readouterr().out
+    for split in ("training", "test"):
+        assert said["tokens", split] == said["tfrecord", split].replace("tfrecord", "tokens")
+        assert f"{split}, " in said["tokens", split]
+    for option in (["--seq", "32"], ["--dupe", "1"], ["--vocab", "vocab.txt"]):
+        assert main(["evaluate", "--init", str(weights), "--data", str(workdir / "tfrecord"), *option]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"{option[0]}: is for token shards, " in line
+
+
+def test_bench_takes_the_batches_of_a_run(workdir: Path) -> None:
+    tokens, vocab = workdir / "tokens", GOLDEN / "vocab.txt"
+    asked = bench.BenchSettings(data=(tokens,), vocab=vocab, seq=32, pred=5, model="tiny", pairs="none")
+    resolved, model, task = bench.resolve(asked)
+    assert (model.vocab_size, task) == (len(load_vocabulary(vocab)), MASKED_LM)
+    with (
+        bench._open_batches(resolved, model, GlobalBatch(16)) as found,
+        LiveExamples(tokens, settings=InstanceSettings(seq=32, pred=5, pairs="none"), vocab=vocab) as live,
+    ):
+        for batch, expected in zip(found, live.batches(16, stop=4), strict=False):
+            for one, other in zip(batch.arrays, expected.arrays, strict=True):
+                np.testing.assert_array_equal(one, other)
+    for wrong in (replace(asked, data=(workdir / "tfrecord",)), replace(asked, data=(), vocab=None)):
+        with pytest.raises(UsageError, match=r"^--(vocab|pairs): is for token shards; leave it out, or name some by --data$"):
+            bench.resolve(wrong)
+
+
 # --- the command line, before a framework is loaded
 
 
@@ -173,6 +232,30 @@ def test_what_will_be_read_is_said(tried: Any) -> None:
     )
 
 
+def test_the_training_split_stands_for_all(tried: Any) -> None:
+    options = ["--seq", "32", "--pred", "5", "--dupe", "1", "--vocab", str(GOLDEN / "vocab.txt"), "--steps", "5"]
+    data = []
+    for name in ("tokens", "tokens/training"):
+        status, lines = tried("--data", name, *options)
+        assert status == 0
+        data += [line for line in lines if line.startswith("data ")]
+    assert data[0] == data[1]
+    assert "no test split" not in data[0]
+
+
+def test_all_cores_count_the_first_epoch(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once, read = threading.Barrier(3), TokenShard.read
+
+    def read_at_once(*arguments: Any, **more: Any) -> Any:
+        at_once.wait(60)
+        return read(*arguments, **more)
+
+    monkeypatch.setattr(pool, "default_workers", lambda: 3)
+    monkeypatch.setattr(TokenShard, "read", read_at_once)
+    live = LiveSettings(instances=replace(EXAMPLES, seed=99), vocabulary=GOLDEN / "vocab.txt")
+    assert name_tokens([workdir / "tokens"], lambda _: live).records > 0
+
+
 def test_each_phase_has_its_own_length(tried: Any, tmp_path: Path) -> None:
     phases = [{"data": ["tokens"], "seq": 32, "pred": 5, "steps": 3}, {"data": ["tokens"], "seq": 64, "pred": 10, "steps": 2}]
     (tmp_path / "phases.json").write_text(json.dumps(phases))
@@ -195,6 +278,10 @@ def test_each_phase_has_its_own_length(tried: Any, tmp_path: Path) -> None:
         (
             ["--data", "tfrecord", "--shuffle", "records", "--shuffle-shards", "2"],
             "--shuffle-shards 2: is for --shuffle",
+        ),
+        (
+            ["--data", "tfrecord", "--vocab", str(GOLDEN / "vocab.txt"), "--shuffle-shards", "2"],
+            "--shuffle-shards 2: is for --shuffle shards and for token shards, tfrecord holds records",
         ),
         (["--data", "tokens", "--vocab", str(GOLDEN / "vocab.txt"), "--pred", "126"], "--pred 126: must be at least 1 and at"),
     ],

@@ -64,7 +64,7 @@ def test_a_flipped_byte_is_made_again_and_nothing_else(workdir: Path, made: Path
     flip(damaged)
     before = identities(workdir)
     assert run(workdir) == 0
-    assert "create: all 5 shards are made already (sizes checked; --verify reads their sums)" in capsys.readouterr().err
+    assert "create: all 5 shards are made already (sizes compared; --verify compares checksums)" in capsys.readouterr().err
     assert identities(workdir) == before
 
     assert run(workdir, "--verify") == 0
@@ -83,7 +83,7 @@ def test_what_is_right_is_only_read(workdir: Path, capsys: pytest.CaptureFixture
     before = identities(workdir)
     assert run(workdir, "--verify") == 0
     shown = capsys.readouterr().err
-    assert "create: all 5 shards are made already (sums checked)" in shown
+    assert "create: all 5 shards are made already (checksums compared)" in shown
     assert "made again" not in shown
     assert identities(workdir) == before
 

@@ -19,26 +19,31 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bertprep.config import NEXT_SENTENCE, PAIRS, InstanceSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.options import add_options, check_options, command_line, option, read_options, whole_number
 from bertprep.progress import say
 from bertprep.records import Examples, PretrainingExamples
+from bertprep.records.data_sets import DataSet, find_token_shards, load_vocabulary_of
+from bertprep.records.live import DEFAULT_GROUP, LiveExamples, is_cased
 from bertprep.records.record_set import RecordSet
 from bertprep.terminal import tell
+from bertprep.workspace.layout import TRAINING
 from trainer.batches import GlobalBatch, TrainingBatches
 from trainer.bench.peaks import peak_of
 from trainer.bench.table import TABLE, Row, keep_row, read_rows, to_markdown
-from trainer.data import check_fits_model, name_data
+from trainer.data import check_fits_model, holds_tokens, name_data, name_tokens
 from trainer.engines import Engine, check_engine, check_installed, choose_engine, open_engine, steps_ahead
 from trainer.engines.execution import this_cpu
 from trainer.model_config import ModelConfig
-from trainer.settings import OPTIMIZERS, EngineSettings, OptimizerSettings, check_folder
+from trainer.settings import OPTIMIZERS, EngineSettings, LiveSettings, OptimizerSettings, check_folder
 from trainer.start import describe_engine
 from trainer.tasks import Task
 from trainer.tasks.pretraining import PRETRAINING, pretraining_on
@@ -64,7 +69,15 @@ class BenchSettings:
     model: str = option("base", "as in pretrain", metavar="NAME|FILE")
     seq: int = option(128, "tokens in a sequence", least=1)
     pred: int = option(20, "predictions in a sequence", least=1)
-    data: tuple[Path, ...] = option((), "folders of records (default: synthetic batches in memory)", metavar="DIR", urls=True)
+    data: tuple[Path, ...] = option(
+        (), "folders of records, or of token shards, of which examples of --seq and --pred are made as they are read (default: "
+        "synthetic batches in memory)",
+        metavar="DIR", urls=True,
+    )  # fmt: skip
+    vocab: Path | None = option(
+        None, "token shards: vocabulary (default: the vocab.txt beside them)", metavar="FILE", urls=True
+    )
+    pairs: str = option(NEXT_SENTENCE, "token shards: as in create", choices=PAIRS)
     batch_size: int | str = option(
         32, "sequences per device in a micro-batch, or the most that fit", metavar="INT|largest", parse=_batch_size, least=1
     )
@@ -112,8 +125,12 @@ def resolve(settings: BenchSettings) -> tuple[BenchSettings, ModelConfig, Task]:
     """The settings with the lengths of the given records, the model and its task; raises if they are inconsistent."""
     asked = settings.attention_dropout
     dropout: dict[str, Any] = {} if asked is None else {"attention_probs_dropout_prob": asked}
+    if (settings.vocab or settings.pairs != NEXT_SENTENCE) and not _of_tokens(settings):
+        raise UsageError(
+            f"--{'vocab' if settings.vocab else 'pairs'}: is for token shards; leave it out, or name some by --data"
+        )
     if settings.data:
-        data = name_data(settings.data)
+        data = name_tokens(settings.data, partial(_live_of, settings)) if _of_tokens(settings) else name_data(settings.data)
         model = ModelConfig.load(settings.model, **({"vocab_size": data.vocabulary_size} if data.vocabulary_size else {}))
         check_fits_model(data, model, settings.model)
         return replace(settings, seq=data.seq, pred=data.pred), replace(model, **dropout), pretraining_on(data.kind)
@@ -124,6 +141,16 @@ def resolve(settings: BenchSettings) -> tuple[BenchSettings, ModelConfig, Task]:
             "sequence has at most as many predictions as tokens"
         )
     return settings, model, PRETRAINING
+
+
+def _of_tokens(settings: BenchSettings) -> bool:
+    return bool(settings.data) and holds_tokens(settings.data[0])
+
+
+def _live_of(settings: BenchSettings, tokens: DataSet) -> LiveSettings:
+    """How examples are made of token shards: with create's defaults, but for the shape and pairs."""
+    instances = InstanceSettings(seq=settings.seq, pred=settings.pred, pairs=settings.pairs, cased=is_cased(tokens))
+    return LiveSettings(instances=instances, vocabulary=load_vocabulary_of(tokens, settings.vocab).path)
 
 
 def bench_arguments(settings: BenchSettings, engine: EngineSettings) -> list[str]:
@@ -266,13 +293,21 @@ def _run_steps(engine: Engine, batches: Iterator[Examples], first: int, count: i
 def _open_batches(settings: BenchSettings, model: ModelConfig, batch: GlobalBatch) -> Iterator[Iterator[Examples]]:
     """This rank's rows of an endless sequence of batches."""
     if settings.data:
-        records = RecordSet(settings.data, vocab_size=model.vocab_size, type_vocab_size=model.type_vocab_size)
-        with records, TrainingBatches(records, batch, seed=_SEED).from_step(0, held=_HELD) as ready:
-            yield ready
+        with _open_data(settings, model) as records:
+            order = records.order if isinstance(records, LiveExamples) else None
+            with TrainingBatches(records, batch, seed=_SEED, order=order).from_step(0, held=_HELD) as ready:
+                yield ready
         return
     rng = np.random.default_rng([_SEED, batch.data_rank])
     shape = {"seq": settings.seq, "pred": settings.pred, "vocab_size": model.vocab_size}
     yield cycle([synthetic_records(rng, batch.rank_size, **shape) for _ in range(_SYNTHETIC)])
+
+
+def _open_data(settings: BenchSettings, model: ModelConfig) -> RecordSet | LiveExamples:
+    if _of_tokens(settings):
+        live = _live_of(settings, find_token_shards(settings.data[:1]))
+        return live.open(settings.data, TRAINING, seed=_SEED, shuffle_shards=DEFAULT_GROUP)
+    return RecordSet(settings.data, vocab_size=model.vocab_size, type_vocab_size=model.type_vocab_size)
 
 
 def synthetic_records(rng: np.random.Generator, count: int, *, seq: int, pred: int, vocab_size: int) -> PretrainingExamples:
