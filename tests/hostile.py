@@ -1,5 +1,6 @@
 """Properties that hold for any hostile input: a one-line error, and nothing written elsewhere."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -38,6 +39,7 @@ BAD_NAMES = [
     "part-00000.part.json",
 ]
 NOT_TEXT = [None, 7, 1.5, True, [], {}, ["a"]]
+NO_FILES = ["folder", "fifo", "loop", "large"]
 Main = Callable[[Sequence[str]], int]
 
 
@@ -53,6 +55,20 @@ def refused(
     assert not [other for other in before if "error: " in other or "Traceback" in other]
     assert printable(line) == line
     return line.removeprefix(f"{program}: error: ")
+
+
+def make_no_file(path: Path, kind: str) -> None:
+    """Put in the place of a small file what is none: one of NO_FILES, "large" with 4 GiB that take no space."""
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "loop":
+        path.symlink_to(path)
+    else:
+        with path.open("wb") as file:
+            file.truncate(1 << 32)
 
 
 def contents(folder: Path) -> dict[str, bytes | str]:

@@ -21,14 +21,14 @@ from bertprep.commands import (
     record_arguments,
     split_rows,
     task_records,
-    tell_finished,
+    tell_created,
 )
 from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, Dialect, InstanceSettings
 from bertprep.errors import UsageError
 from bertprep.files.places import place
 from bertprep.pool import LOCAL, choose_workers
 from bertprep.progress import Reporter
-from bertprep.terminal import tell, tell_table
+from bertprep.terminal import tell_table
 from bertprep.workspace.parts import Part, read_part
 
 
@@ -53,11 +53,7 @@ def run(options: argparse.Namespace) -> None:
     for name, manifest in created.manifests.items():
         rows += [(name, *row) for row in split_rows(manifest.files, "documents", "examples")]
     tell_table(rows)
-    tell(
-        f"made in {created.seconds:.1f} s in" if created.made else "nothing was missing in",
-        *(f"  {folder}" for folder in created.folders.values()),
-    )
-    tell_finished(options)
+    tell_created(created, options)
 
 
 def create(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from bertprep.commands import DEFAULT_VOCABULARY_SIZE, Created, part_of, split_rows, tell_finished
+from bertprep.commands import DEFAULT_VOCABULARY_SIZE, Created, part_of, split_rows, tell_created
 from bertprep.config import (
     DEFAULT_DIALECT,
     DEFAULT_FORMATS,
@@ -100,11 +100,7 @@ def run(options: argparse.Namespace) -> None:
     for name, why in _UNUSUAL.items():
         if found := counts.get(f"{TRAINING}_{name}"):
             tell(f"{name}: {found:,} of {counts[f'{TRAINING}_questions']:,} questions for training, {why}")
-    tell(
-        f"made in {created.seconds:.1f} s in" if created.made else "nothing was missing in",
-        *(f"  {folder}" for folder in created.folders.values()),
-    )
-    tell_finished(options)
+    tell_created(created, options)
 
 
 def _check_fits(options: argparse.Namespace, task: str) -> None:

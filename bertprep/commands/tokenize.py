@@ -17,13 +17,13 @@ from bertprep.commands import (
     add_workers,
     part_of,
     split_rows,
-    tell_finished,
+    tell_created,
 )
 from bertprep.errors import UsageError
 from bertprep.files.places import place
 from bertprep.pool import LOCAL, choose_workers
 from bertprep.progress import Reporter
-from bertprep.terminal import tell, tell_table
+from bertprep.terminal import tell_table
 from bertprep.workspace.layout import TOKENS
 from bertprep.workspace.parts import Part, read_part
 
@@ -53,11 +53,9 @@ def run(options: argparse.Namespace) -> None:
         part=part_of(options),
         progress=True,
     )
-    folder, manifest = made.folders[TOKENS], made.manifests[TOKENS]
-    rows = split_rows(manifest.files, "documents", "sentences", "tokens")
+    rows = split_rows(made.manifests[TOKENS].files, "documents", "sentences", "tokens")
     tell_table([("split", "files", "documents", "sentences", "tokens", "MB"), *rows])
-    tell(f"made in {made.seconds:.1f} s in" if made.made else "nothing was missing in", f"  {folder}")
-    tell_finished(options)
+    tell_created(made, options)
 
 
 def tokenize(

@@ -1,7 +1,6 @@
 """Manifests and journals made by others or damaged by a disk, given to every command that reads them."""
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,7 @@ from bertprep.workspace.manifest import (
     read_manifest,
 )
 from tests.golden import GOLDEN
-from tests.hostile import BAD_NAMES, HALF_A_PAIR, NESTED, contents, refused
+from tests.hostile import BAD_NAMES, HALF_A_PAIR, NESTED, NO_FILES, contents, make_no_file, refused
 from trainer.cli import main as trainer_main
 
 JOURNAL = MANIFEST + JOURNAL_SUFFIX
@@ -171,21 +170,11 @@ def test_a_newer_schema_is_said_to_be_newer(records: Path, tmp_path: Path, capsy
     assert "schema 99, expected 1: a newer bertprep made it" in refused(capsys, "convert", records, tmp_path / "target")
 
 
-@pytest.mark.parametrize("kind", ["folder", "fifo", "loop", "large"])
+@pytest.mark.parametrize("kind", NO_FILES)
 def test_a_manifest_that_is_no_file_is_one_line(
     kind: str, records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = records / MANIFEST
-    path.unlink()
-    if kind == "folder":
-        path.mkdir()
-    elif kind == "fifo":
-        os.mkfifo(path)
-    elif kind == "loop":
-        path.symlink_to(path)
-    else:
-        with path.open("wb") as file:
-            file.truncate(1 << 32)
+    make_no_file(path := records / MANIFEST, kind)
     assert str(path) in refused(capsys, "convert", records, tmp_path / "target")
 
 

@@ -1,7 +1,6 @@
 """Receipts come from a shared folder or a store: they are checked as manifests are."""
 
 import json
-import os
 import re
 import threading
 from pathlib import Path
@@ -19,7 +18,7 @@ from bertprep.workspace.parts import FINISH
 from bertprep.workspace.receipts import Receipts, open_journal
 from bertprep.workspace.record_home import RecordHome
 from tests.corpora import sums
-from tests.hostile import BAD_NAMES, NESTED
+from tests.hostile import BAD_NAMES, NESTED, NO_FILES, make_no_file
 from tests.object_store import Fault, Store, store
 
 __all__ = ["store"]  # a fixture
@@ -161,19 +160,9 @@ def test_a_damaged_receipt_is_one_line_that_names_it(name: str, folder: Path) ->
     assert sums(folder) == before
 
 
-@pytest.mark.parametrize("kind", ["folder", "fifo", "loop", "large"])
+@pytest.mark.parametrize("kind", NO_FILES)
 def test_a_receipt_that_is_no_file_is_one_line(kind: str, folder: Path) -> None:
-    path = receipt(folder)
-    path.unlink()
-    if kind == "folder":
-        path.mkdir()
-    elif kind == "fifo":
-        os.mkfifo(path)
-    elif kind == "loop":
-        path.symlink_to(path)
-    else:
-        with path.open("wb") as file:
-            file.truncate(1 << 32)
+    make_no_file(receipt(folder), kind)
     with receipts_of(folder) as receipts:
         ask = (lambda: receipts.add(NAME, FACTS)) if kind == "folder" else receipts.look  # a listing has no folders
         with pytest.raises(bertprep.BertprepError, match=r"\A[^\n]*part-0.json: is damaged \([^\n]*\Z"):

@@ -188,13 +188,11 @@ def test_bench_on_tensorflow(tmp_path: Path) -> None:
 
 
 @pytest.mark.tensorflow
-def test_the_largest_batch_on_tensorflow_needs_an_accelerator(tmp_path: Path) -> None:
+def test_the_largest_batch_on_tensorflow_needs_an_accelerator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import tensorflow as tf
 
     if tf.config.list_physical_devices("GPU"):
         pytest.skip("there is an accelerator here")
-    command = [sys.executable, "-m", "trainer", "bench", "--model", "tiny", "--batch-size", "largest", "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "trainer: error: --batch-size largest: there is no accelerator here" in done.stderr
+    assert main(["bench", "--model", "tiny", "--batch-size", "largest", "--out", str(tmp_path)]) == 2
+    assert "trainer: error: --batch-size largest: there is no accelerator here" in capsys.readouterr().err
     assert not (tmp_path / "bench.json").exists()

@@ -1,4 +1,4 @@
-"""Ten steps on the processes that there are, for tests that compare layouts: FILE OPTIONS [OPTIONS...].
+"""Six steps on the processes that there are, for tests that compare layouts: FILE OPTIONS [OPTIONS...].
 
 Each argument OPTIONS is a layout, which has an engine of its own; they are trained one after the other. The global batch of a
 step is the same in every layout; the first process writes the losses, norms and evaluation of each to FILE.
@@ -21,7 +21,7 @@ from trainer.settings import EngineSettings, OptimizerSettings
 from trainer.tasks import Task
 from trainer.tasks.pretraining import PRETRAINING
 
-STEPS = 10
+STEPS = 6
 SCHEDULE = Schedule(peak=0.01, steps=STEPS + 1, warmup_steps=3)
 
 

@@ -19,13 +19,14 @@ OF_TWO = (
     "--task regression --eager",
     f"{DROPOUT} --stages 2 --task classification",
 )
-LAUNCHES = {  # the layouts of a launch have an engine each, in the same processes
-    "2 processes": (2, 1, OF_TWO),
-    "4 processes": (4, 1, ("--optimizer lamb",)),
-    "3 stages, one batch each": (3, 1, ("--stages 3 --layers 3 --checkpoint-activations --optimizer lamb",)),
-    "2 x 2, pipelines within hosts": (4, 2, ("--stages 2 --accumulate 2 --strategy intra_first --task squad",)),
-    "2 x 2, pipelines across hosts": (4, 2, ("--stages 2 --accumulate 2 --strategy inter_first --optimizer lamb",)),
-}
+OF_FOUR = (
+    "--optimizer lamb",
+    "--stages 2 --accumulate 2 --strategy intra_first --task squad",  # pipelines within hosts
+    "--stages 2 --accumulate 2 --strategy inter_first --optimizer lamb",  # and across hosts
+    "--stages 4 --layers 4 --checkpoint-activations --optimizer lamb",  # one batch each, and stages between the ends
+)
+LAUNCHES = {"2 processes": (2, 1, OF_TWO), "2 x 2 processes": (4, 2, OF_FOUR)}
+"""The layouts of a launch have an engine each, in the same processes: to start these takes longer than a layout."""
 
 
 @cache
