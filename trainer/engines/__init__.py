@@ -120,7 +120,7 @@ def choose_engine(settings: EngineSettings) -> EngineSettings:
     if settings.engine != AUTO:
         return settings
     installed = installed_engines()
-    name, why = suitable_engine(installed, _accelerator_of_jax() if "jax" in installed else "")
+    name, why = suitable_engine(installed, accelerator_of_jax() if "jax" in installed else "")
     return replace(settings, engine=name, why_engine=why)
 
 
@@ -143,8 +143,10 @@ def suitable_engine(installed: Sequence[str], accelerator: str) -> tuple[str, st
     return name, f"{why} (--engine {others} takes the other)"
 
 
-def _accelerator_of_jax() -> str:
+def accelerator_of_jax() -> str:
     """What JAX would compute on here, as its packages and the system's device files say; "" for a CPU."""
+    if os.environ.get("JAX_PLATFORMS") == "cpu":
+        return ""
     if importlib.util.find_spec("libtpu") and any(_tpu_files()):
         return "TPU"
     has_plugin = any(importlib.util.find_spec(f"jax_{platform}_plugin") for platform in ("cuda12", "cuda13", "rocm7", "rocm6"))

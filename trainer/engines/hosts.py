@@ -20,6 +20,9 @@ def find_process(settings: EngineSettings) -> tuple[int, tuple[str, ...]]:
         config = parse_json(text.encode())
         if set(config["cluster"]) != {"worker"} or config["task"]["type"] != "worker":
             raise UsageError("TF_CONFIG: expected a cluster of workers alone; the first of them does what a chief would")
-        return int(config["task"]["index"]), tuple(str(host) for host in config["cluster"]["worker"])
+        rank, hosts = int(config["task"]["index"]), tuple(str(host) for host in config["cluster"]["worker"])
+        if not 0 <= rank < len(hosts):
+            raise UsageError(f"TF_CONFIG: task index {rank}: there are {len(hosts)} workers, counted from 0")
+        return rank, hosts
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"TF_CONFIG: is not as TensorFlow describes it ({error!r}): {text}; or use --hosts instead") from error

@@ -21,7 +21,8 @@ from jax.sharding import Mesh
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.kernels.trusted_cache import trusted_folder
-from trainer.engines import quiet
+from bertprep.progress import say
+from trainer.engines import accelerator_of_jax, quiet
 from trainer.engines.execution import Execution, Processor, choose_execution, this_cpu
 from trainer.engines.hosts import find_process
 from trainer.settings import EngineSettings
@@ -62,6 +63,15 @@ def open_devices(settings: EngineSettings) -> Devices:
     except RuntimeError as error:
         raise BertprepError(f"JAX finds no device that it can use: {str(error).splitlines()[0]}") from error
     is_accelerator = found[0].platform != "cpu"
+    if not is_accelerator and (missed := accelerator_of_jax()):
+        say(
+            f"JAX takes the CPU, though there is a {missed}; python -c 'import jax; jax.devices()' shows what is wrong with that"
+        )
+    if (found[0].process_index, jax.process_count()) != (rank, max(1, len(hosts))):
+        raise UsageError(
+            f"--hosts, --host-rank: this is host {rank} of {max(1, len(hosts))} by them, and of its TPU slice host "
+            f"{found[0].process_index} of {jax.process_count()}; give all of the slice's, in its order"
+        )
     count = settings.devices or (len(found) if is_accelerator else 1)
     if count > len(found):
         raise UsageError(f"--devices {settings.devices}: this host has {len(found)} {'GPUs' if is_accelerator else 'devices'}")
@@ -99,7 +109,8 @@ def _join(rank: int, hosts: tuple[str, ...]) -> None:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     try:
         with quiet():
-            jax.distributed.initialize(hosts[0], len(hosts), rank)
+            # of itself, under Slurm or MPI, JAX would take one GPU for each process, and leave a host's others idle
+            jax.distributed.initialize(hosts[0], len(hosts), rank, cluster_detection_method="deactivate")
     except RuntimeError as error:
         raise BertprepError(
             f"process {rank} of {len(hosts)}: does not reach the first one at {hosts[0]} ({str(error).splitlines()[0]}); start "
@@ -108,7 +119,7 @@ def _join(rank: int, hosts: tuple[str, ...]) -> None:
 
 
 def leave_alone() -> None:
-    """Let this process end without waiting for one that is gone: JAX would wait for that a while, and then abort."""
+    """Let this process end without waiting for others, gone or in the midst of a step: JAX would do so a while, and abort."""
 
     def leave() -> None:
         sys.stdout.flush()

@@ -79,8 +79,10 @@ class JaxEngine(Engine):
     def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task = PRETRAINING) -> None:
         self.prepare(model, optimizer, seed=seed, task=task)
         values = initial_values(model, seed, task)
-        self._phase = self._phase_like._replace(variables={name: _place(value, self._whole) for name, value in values.items()})
-        self.restart()
+        with self._explained():
+            placed = {name: _place(value, self._whole) for name, value in values.items()}
+            self._phase = self._phase_like._replace(variables=placed)
+            self.restart()
 
     def prepare(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task = PRETRAINING) -> None:
         """What `build` does before there are variables, which is enough for `lower`."""
@@ -145,13 +147,17 @@ class JaxEngine(Engine):
 
     def state(self) -> State:
         # one variable at a time: those that are cut are never all whole on one device
+        def whole(array: Array) -> Array:
+            return array if array.is_fully_replicated else self._gather(array)
+
         with self._explained():
-            return {name: np.array(self._gather(array)) for name, array in self._named(self._phase).items()}
+            return {name: np.array(whole(array)) for name, array in self._named(self._phase).items()}
 
     def restore(self, state: State) -> None:
         now = self._named(self._phase)
         likes = self._named(self._phase_like)
-        now |= {name: _place(np.asarray(state[name], np.float32), likes[name].sharding) for name in now if name in state}
+        with self._explained():
+            now |= {name: _place(np.asarray(state[name], np.float32), likes[name].sharding) for name in now if name in state}
         self._phase = _Phase(
             {name: now[name] for name in self._cuts},
             {name: Slots(now[f"{name}/adam_m"], now[f"{name}/adam_v"]) for name in self._cuts},
@@ -185,6 +191,8 @@ class JaxEngine(Engine):
         try:
             yield
         except jax.errors.JaxRuntimeError as error:
+            if self.data_world_size > 1:
+                leave_alone()
             if "RESOURCE_EXHAUSTED" in str(error):
                 raise BertprepError(
                     f"{self.device_name}: out of memory; give a smaller --batch-size, and --accumulate for the same global "
@@ -192,7 +200,6 @@ class JaxEngine(Engine):
                 ) from error
             if self.data_world_size == 1:
                 raise
-            leave_alone()
             raise BertprepError(
                 f"process {self.data_rank} of {self.data_world_size}: another one is gone ({str(error).splitlines()[0]}); "
                 "start all of them again, they resume from the newest checkpoint"

@@ -13,7 +13,7 @@ import pytest
 
 from bertprep.errors import BertprepError, UsageError
 from tests.trainer import small_runs
-from tests.trainer.small_runs import BATCH, SEED, make_batch
+from tests.trainer.small_runs import BATCH, SEED, free_ports, make_batch
 from trainer.engines import check_engine, open_engine
 from trainer.metrics import StepResult
 from trainer.schedule import Schedule
@@ -166,6 +166,34 @@ def test_what_jax_has_not_is_refused(settings: dict[str, Any], message: str) -> 
 def test_more_devices_than_there_are() -> None:
     with pytest.raises(UsageError, match="--devices 64: this host has 4 devices"):
         open_engine(EngineSettings(engine="jax", devices=64))
+
+
+def test_a_process_under_slurm_has_all_devices_of_its_host() -> None:
+    """As of docs/multi_gpu.md's command, of one task per host: JAX on its own would take it for one task per GPU."""
+    code = f"""
+from trainer.engines import open_engine
+from trainer.settings import EngineSettings
+open_engine(EngineSettings(engine="jax", hosts=("127.0.0.1:{free_ports(1)[0]}",), host_rank=0))
+import jax
+print(jax.config.values["jax_cuda_visible_devices"])
+"""
+    task = {"JOB_ID": "5", "STEP_NODELIST": "node0", "NTASKS": "2", "PROCID": "0", "LOCALID": "0", "STEP_NUM_NODES": "2"}
+    environment = {**os.environ, **{f"SLURM_{name}": value for name, value in task.items()}}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stdout) == (0, "all\n"), done.stderr
+
+
+def test_what_does_not_fit_is_a_line() -> None:
+    import jax.numpy as jnp
+
+    with pytest.raises(BertprepError, match="CPU: out of memory; give a smaller --batch-size"), make_engine()._explained():
+        jnp.zeros(1 << 45)
+
+
+def test_a_rank_beyond_the_hosts_of_tf_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}')
+    with pytest.raises(UsageError, match="TF_CONFIG: .* there are 1 workers, counted from 0"):
+        open_engine(EngineSettings(engine="jax"))
 
 
 def test_the_engine_trains_where_only_a_framework_is_installed() -> None:
