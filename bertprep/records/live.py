@@ -43,7 +43,7 @@ from bertprep.records.columns import Columns, to_columns
 from bertprep.records.data_sets import DataSet, find_token_shards, load_vocabulary_of
 from bertprep.records.examples import Examples, Shape, kind_made_with
 from bertprep.records.order import ShardOrder
-from bertprep.records.record_dataset import RecordBatch, Row, count_rows
+from bertprep.records.record_dataset import RecordBatch, Row, count_row, count_rows
 from bertprep.records.record_set import BadRecordError
 from bertprep.records.shard_counts import ShardCounts
 from bertprep.records.token_shards import TokenShard
@@ -168,7 +168,7 @@ class LiveExamples:
         if isinstance(positions, bool | np.bool_):
             raise TypeError(f"{self}: {positions}: expected a whole number, a slice, or a list of numbers")
         if hasattr(positions, "__index__") and not getattr(positions, "shape", ()):
-            return RecordBatch(self._columns([operator.index(positions)]))[0]
+            return RecordBatch(self._columns([count_row(operator.index(positions), len(self), str(self))]))[0]
         return self._columns(positions)  # type: ignore[arg-type]
 
     def __getitems__(self, positions: Sequence[int] | NDArray[np.int64]) -> RecordBatch:

@@ -196,7 +196,8 @@ class RecordDataset:
         if isinstance(records, bool | np.bool_):
             raise TypeError(f"{self._paths[0]}: record {records}: expected a whole number, a slice, or a list of numbers")
         if hasattr(records, "__index__") and not getattr(records, "shape", ()):
-            return RecordBatch(self._read(count_rows([operator.index(records)], self._count, self._paths[0])))[0]
+            number = count_row(operator.index(records), self._count, self._paths[0])
+            return RecordBatch(self._read(np.array([number])))[0]
         return self._read(count_rows(records, self._count, self._paths[0]))  # type: ignore[arg-type]
 
     def __getitems__(self, records: Sequence[int] | NDArray[Any]) -> RecordBatch:
@@ -255,6 +256,13 @@ def count_rows(rows: Sequence[int] | NDArray[Any], count: int, where: Path | str
         return select_records(given, count, where)
     except IndexError:
         if given.dtype != np.bool_:
-            wrong = next(row for row in np.asarray(rows).tolist() if not -count <= row < count)
-            raise IndexError(f"{where}: record {wrong:,} of {count:,}") from None
+            for row in np.asarray(rows).tolist():
+                count_row(row, count, where)
         raise
+
+
+def count_row(row: int, count: int, where: Path | str) -> int:
+    """The same of one row."""
+    if not -count <= row < count:
+        raise IndexError(f"{where}: record {row:,} of {count:,}")
+    return row % count

@@ -53,7 +53,7 @@ class ShardCounts:
             return counts[shards].astype(np.int64)
 
     def learn(self, epoch: int, shard: int, count: int) -> None:
-        """Keep a count in mind; raises `BertprepError` where it was thought to be another."""
+        """Record a count; raises `BertprepError` where it was thought to be another."""
         with self._lock:
             counts = self._counts.setdefault(epoch, np.full(self._shards, _UNKNOWN, np.int32))
             known = int(counts[shard])

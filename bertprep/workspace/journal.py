@@ -99,7 +99,8 @@ def _first_difference(name: str, found: Any, wanted: Any) -> tuple[str, Any, Any
     ('inputs[0].bytes', 5, 6)
     """
     if isinstance(found, dict) and isinstance(wanted, dict):
-        key = next(key for key in {**wanted, **found} if found.get(key) != wanted.get(key))
+        differing = [key for key in {**wanted, **found} if found.get(key) != wanted.get(key)]
+        key = "pairs" if "pairs" in differing else differing[0]  # without them there is no --short-seq-prob either
         prefix = "" if name in ("", "made_with") else f"{name}."
         return _first_difference(prefix + key, found.get(key), wanted.get(key))
     if isinstance(found, list) and isinstance(wanted, list):

@@ -445,6 +445,13 @@ def test_settings_never_mix(golden_corpus: Path, tmp_path: Path, change: dict[st
     assert sums(tmp_path / "out") == before
 
 
+def test_pairs_do_not_mix_with_records_that_have_none(golden_corpus: Path, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"inputs": [golden_corpus], "output": tmp_path, "vocab": VOCABULARY, "workers": 1}
+    create(**asked, settings=bertprep.InstanceSettings(dupe=1, pairs="none"))
+    with pytest.raises(BertprepError, match=r": was made with --pairs none, asked for is without it; "):
+        create(**asked, settings=bertprep.InstanceSettings(dupe=1))
+
+
 def test_another_number_of_shards_another_text_and_another_vocabulary_do_not_mix_either(
     golden_corpus: Path, tmp_path: Path
 ) -> None:

@@ -357,7 +357,7 @@ def test_rows_are_those_of_the_order(tokens: Path) -> None:
     assert list(rows[0]) == [column.name for column in COLUMNS[live.kind]]
     np.testing.assert_array_equal(live[-1]["input_ids"], live[count - 1 : count]["input_ids"][0])
     np.testing.assert_array_equal(live[[5, 3]]["labels"], rows.columns["labels"][[5, 3]])
-    for wrong in (count, -count - 1, [0, count]):
+    for wrong in (count, -count - 1, 10**30, [0, count]):
         with pytest.raises(IndexError, match=f"of {count:,}"):
             live[wrong]  # type: ignore[call-overload]
     is_wanted = np.zeros(count, np.bool_)
