@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tests.object_store import Fault, Store, store
 from tests.records.test_arriving import upload
 from tests.trainer.numpy_engine import checkpoints
 from tests.trainer.small_runs import (
+    MODEL,
     PRED,
     SEQ,
     VOCABULARY,
@@ -55,6 +57,14 @@ def test_the_losses_are_tensorflows(engine: str, tolerance: float, optimizer: st
     assert min(found) < found[0] - 0.05
 
 
+@pytest.fixture(scope="module")
+def one_layer(workdir: Path) -> list[str]:
+    """The options of a model of one layer, whose steps are traced in half the time, in every process anew."""
+    path = workdir / "one_layer.json"
+    path.write_text(replace(MODEL, num_hidden_layers=1).to_json())
+    return ["--model", str(path)]
+
+
 def start_two(workdir: Path, out: Path, *options: str) -> "list[subprocess.Popen[str]]":
     """Two processes on this host, which stand for two hosts."""
     hosts = ",".join(f"127.0.0.1:{port}" for port in free_ports(2))
@@ -62,9 +72,9 @@ def start_two(workdir: Path, out: Path, *options: str) -> "list[subprocess.Popen
 
 
 @on_each_engine
-def test_two_processes_are_as_one(engine: str, workdir: Path, tmp_path: Path) -> None:
+def test_two_processes_are_as_one(engine: str, workdir: Path, one_layer: list[str], tmp_path: Path) -> None:
     """As are two micro-batches, which both have in common with both processes' four."""
-    options = ["--engine", engine, "--no-dropout", "--lr", "0.003"]
+    options = ["--engine", engine, "--no-dropout", "--lr", "0.003", *one_layer]
     one = train_here(workdir, tmp_path / "one", *options)
     finish(*start_two(workdir, tmp_path / "two", *options, "--batch-size", "4", "--accumulate", "2"))
     two = training_log(tmp_path / "two")
@@ -108,8 +118,10 @@ def test_token_shards_train_as_the_records_made_of_them(workdir: Path, tmp_path:
 
 
 @on_each_engine
-def test_the_death_of_a_process_is_a_line_in_the_other(engine: str, workdir: Path, tmp_path: Path) -> None:
-    options = ["--no-dropout", "--batch-size", "4", "--accumulate", "2"]  # as above, since that is compiled
+def test_the_death_of_a_process_is_a_line_in_the_other(
+    engine: str, workdir: Path, one_layer: list[str], tmp_path: Path
+) -> None:
+    options = ["--no-dropout", *one_layer, "--batch-size", "4", "--accumulate", "2"]  # as above, since that is compiled
     runs = start_two(workdir, tmp_path / "out", "--engine", engine, *options, "--steps", "100000")
     log = tmp_path / "out" / "log.jsonl"
     wait_for(lambda: log.exists() and len(log.read_bytes().splitlines()) > 3, runs[0])
@@ -120,14 +132,17 @@ def test_the_death_of_a_process_is_a_line_in_the_other(engine: str, workdir: Pat
 
 
 @on_each_engine
-def test_a_run_that_is_stopped_and_killed_ends_with_the_same_bytes(engine: str, workdir: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_stopped_and_killed_ends_with_the_same_bytes(
+    engine: str, workdir: Path, one_layer: list[str], tmp_path: Path
+) -> None:
     """With dropout, fp16, accumulation and two phases."""
     phases = ["--phases", f"{SEQ}:12,{2 * SEQ}:8", "--batch-size", "8,4", "--warmup-steps", "2,1", "--lr", "0.01,0.005"]
     hard = [*phases, "--engine", engine, "--accumulate", "2", "--amp", "fp16", "--save-every", "4", "--optimizer", "lamb"]
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
 
     def start_hard(out: Path) -> "subprocess.Popen[str]":
-        return start([word for word in command(workdir, out, *hard) if word not in ("--seq", str(SEQ), "--steps", "10")])
+        words = command(workdir, out, *hard, *one_layer)
+        return start([word for word in words if word not in ("--seq", str(SEQ), "--steps", "10")])
 
     assert finish(start_hard(whole)).count("test split") == 2
     log = stopped / "log.jsonl"
