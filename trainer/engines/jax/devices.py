@@ -64,9 +64,7 @@ def open_devices(settings: EngineSettings) -> Devices:
         raise BertprepError(f"JAX finds no device that it can use: {str(error).splitlines()[0]}") from error
     is_accelerator = found[0].platform != "cpu"
     if not is_accelerator and (missed := accelerator_of_jax()):
-        say(
-            f"JAX takes the CPU, though there is a {missed}; python -c 'import jax; jax.devices()' shows what is wrong with that"
-        )
+        say(f"JAX takes the CPU, though there is a {missed}; python -c 'import jax; jax.devices()' tells why")
     if (found[0].process_index, jax.process_count()) != (rank, max(1, len(hosts))):
         raise UsageError(
             f"--hosts, --host-rank: this is host {rank} of {max(1, len(hosts))} by them, and of its TPU slice host "
