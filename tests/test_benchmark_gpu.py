@@ -54,3 +54,17 @@ def test_a_row_that_failed_says_why(benchmark: Any) -> None:
     shown = benchmark.show_row(Namespace(tiny=True), "512/80", "PyTorch", {"error": "no torch"}, {})
     assert shown.endswith("| no torch |")
     assert shown.count("|") == 10
+
+
+def test_a_batch_that_does_not_fit_is_known_whatever_is_written_after(benchmark: Any) -> None:
+    said = "Traceback ...\ntorch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB.\nW1122 a pool of workers is closed\n"
+    assert benchmark.error_of(said) == "torch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB."
+    assert benchmark.error_of("Traceback ...\nKeyError: 'a | b'\n") == "KeyError: 'a / b'"
+    assert benchmark.error_of("") == "it said nothing"
+
+
+@pytest.mark.jax
+def test_without_an_accelerator_it_is_told_before_minutes_are_lost(benchmark: Any, tmp_path: Path) -> None:
+    clock = benchmark.Clock(8)
+    found = benchmark.measure_apart(Namespace(tiny=False, steps=1, out=tmp_path, data=None), clock, "products", on_cpu=True)
+    assert found["error"] == "JAX finds no accelerator that it can use; --tiny tries the script on a processor"

@@ -64,9 +64,7 @@ def open_devices(settings: EngineSettings) -> Devices:
         raise BertprepError(f"JAX finds no device that it can use: {str(error).splitlines()[0]}") from error
     is_accelerator = found[0].platform != "cpu"
     if not is_accelerator and (missed := accelerator_of_jax()):
-        say(
-            f"JAX takes the CPU, though there is a {missed}; python -c 'import jax; jax.devices()' shows what is wrong with that"
-        )
+        say(f"JAX takes the CPU, though there is a {missed}; python -c 'import jax; jax.devices()' tells why")
     if (found[0].process_index, jax.process_count()) != (rank, max(1, len(hosts))):
         raise UsageError(
             f"--hosts, --host-rank: this is host {rank} of {max(1, len(hosts))} by them, and of its TPU slice host "
@@ -80,10 +78,10 @@ def open_devices(settings: EngineSettings) -> Devices:
         raise UsageError(f"hosts of {', '.join(str(len(own)) for own in by_process)} devices; --devices takes as many of each")
     processors = [_processor(device) for device in found[:count]]
     options = REPEATABLE if found[0].platform == "gpu" and settings.deterministic == "on" else {}
+    _keep_compiled(processors[0])  # the next line's step too
     fault = _find_attention_fault(found[0], processors[0], options)
     fused = "cuDNN's, fused, where it has no dropout (--attention-dropout 0)"
     attention = f"XLA's: cuDNN does not compute it here: {fault}" if fault else fused
-    _keep_compiled(processors[0])
     return Devices(
         mesh=Mesh(np.array([device for own in by_process for device in own[:count]]), (DATA,)),
         local=tuple(found[:count]),

@@ -192,7 +192,7 @@ def test_what_does_not_fit_is_a_line() -> None:
 
 def test_a_rank_beyond_the_hosts_of_tf_config(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}')
-    with pytest.raises(UsageError, match="TF_CONFIG: .* there are 1 workers, counted from 0"):
+    with pytest.raises(UsageError, match=r"TF_CONFIG: .* there are 1 workers, counted from 0"):
         open_engine(EngineSettings(engine="jax"))
 
 
