@@ -8,7 +8,7 @@ from bertprep import kernels
 from tests.trainer.small_runs import PRED, SEQ, make_records
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def workdir(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Records of the golden corpus in both formats and two lengths."""
     kernels.load()  # compiled once, not in each of the processes that are started

@@ -126,12 +126,15 @@ def command(workdir: Path, out: Path, *options: str) -> list[str]:
 
 
 def arguments_of(workdir: Path, out: Path, *options: str) -> list[str]:
-    """A run of the small model: 10 steps of 16 sequences with a log entry for each, unless options say otherwise."""
+    """A run of the small model: 10 steps of 16 sequences with a log entry for each, unless options say otherwise.
+
+    An evaluation is of 100 sequences, the last batch not full: all of the test split's would take longer than the steps.
+    """
     model = workdir / "bert_config.json"
     model.write_text(MODEL.to_json())
     run = ["--workdir", str(workdir), "--out", str(out), "--model", str(model), "--seq", str(SEQ), "--format", "ofrecord"]
     settings = ["--steps", "10", "--batch-size", "16", "--lr", "0.01", "--warmup-steps", "2", "--log-every", "1"]
-    return [*run, *settings, *options]
+    return [*run, *settings, "--eval-sequences", "100", *options]
 
 
 def start(arguments: Sequence[str]) -> "subprocess.Popen[str]":
