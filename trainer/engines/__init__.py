@@ -120,7 +120,7 @@ def choose_engine(settings: EngineSettings) -> EngineSettings:
     if settings.engine != AUTO:
         return settings
     installed = installed_engines()
-    name, why = suitable_engine(installed, accelerator_of_jax() if "jax" in installed else "")
+    name, why = suitable_engine(installed, _accelerator_of_jax() if "jax" in installed else "")
     return replace(settings, engine=name, why_engine=why)
 
 
@@ -143,7 +143,12 @@ def suitable_engine(installed: Sequence[str], accelerator: str) -> tuple[str, st
     return name, f"{why} (--engine {others} takes the other)"
 
 
-def accelerator_of_jax() -> str:
+def may_have_accelerators() -> bool:
+    """Whether JAX may find what it should rather take than the CPU, if it has what it takes."""
+    return os.environ.get("JAX_PLATFORMS") != "cpu" and sys.platform == "linux" and _may_have_gpus()
+
+
+def _accelerator_of_jax() -> str:
     """What JAX would compute on here, as its packages and the system's device files say; "" for a CPU."""
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         return ""

@@ -131,6 +131,16 @@ def test_the_death_of_a_process_is_a_line_in_the_other(
     assert "trainer: error: process 0 of 2: another one is gone" in said.splitlines()[-1]
 
 
+@pytest.mark.jax
+def test_a_process_that_waits_for_the_others_heeds_ctrl_c(workdir: Path, tmp_path: Path) -> None:
+    run = start(command(workdir, tmp_path, "--engine", "jax", "--hosts", "127.0.0.1:1,127.0.0.1:2", "--host-rank", "1"))
+    assert run.stdout is not None
+    while "process 1 of 2: waiting for the others" not in run.stdout.readline():
+        assert run.poll() is None
+    os.kill(run.pid, signal.SIGINT)
+    finish(run, status=130)
+
+
 @on_each_engine
 def test_a_run_that_is_stopped_and_killed_ends_with_the_same_bytes(
     engine: str, workdir: Path, one_layer: list[str], tmp_path: Path

@@ -9,6 +9,8 @@ import atexit
 import hashlib
 import os
 import sys
+import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,11 +24,14 @@ from jax.sharding import Mesh
 from bertprep.errors import BertprepError, UsageError
 from bertprep.kernels.trusted_cache import trusted_folder
 from bertprep.progress import say
-from trainer.engines import accelerator_of_jax, quiet
+from bertprep.terminal import INTERRUPTED
+from trainer.engines import may_have_accelerators, quiet
 from trainer.engines.execution import Execution, Processor, choose_execution, this_cpu
 from trainer.engines.hosts import find_process
 from trainer.settings import EngineSettings
 
+_PATIENCE = 300  # seconds for all processes to come
+_QUIET = 5.0  # seconds of that without a word
 DATA = "data"
 """The mesh's axis, over which batches are split."""
 _LIKE_AN_A100 = (8, 0)  # every TPU has bf16, and its GPUs' rule suits it
@@ -63,8 +68,9 @@ def open_devices(settings: EngineSettings) -> Devices:
     except RuntimeError as error:
         raise BertprepError(f"JAX finds no device that it can use: {str(error).splitlines()[0]}") from error
     is_accelerator = found[0].platform != "cpu"
-    if not is_accelerator and (missed := accelerator_of_jax()):
-        say(f"JAX takes the CPU, though there is a {missed}; python -c 'import jax; jax.devices()' tells why")
+    if not is_accelerator and may_have_accelerators():
+        advice = "python -c 'import jax; jax.devices()' tells why"
+        say(f"JAX takes the CPU, though there may be a GPU or TPU; GPUs need the extra jax-cuda; {advice}")
     if (found[0].process_index, jax.process_count()) != (rank, max(1, len(hosts))):
         raise UsageError(
             f"--hosts, --host-rank: this is host {rank} of {max(1, len(hosts))} by them, and of its TPU slice host "
@@ -103,26 +109,47 @@ def _make_logical_cpus(count: int) -> None:
 
 
 def _join(rank: int, hosts: tuple[str, ...]) -> None:
-    """Meet the other processes at the first one's address."""
+    """Meet the other processes at the first one's address; signals are heeded meanwhile, as JAX alone would not."""
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    failures: list[RuntimeError] = []
+
+    def meet() -> None:
+        try:
+            # JAX would abort when its own time is up; under Slurm or MPI it would take one GPU for each process
+            jax.distributed.initialize(
+                hosts[0], len(hosts), rank, cluster_detection_method="deactivate", initialization_timeout=2 * _PATIENCE
+            )
+        except RuntimeError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=meet, daemon=True)
+    thread.start()
+    given_up = time.monotonic() + _PATIENCE
     try:
-        with quiet():
-            # of itself, under Slurm or MPI, JAX would take one GPU for each process, and leave a host's others idle
-            jax.distributed.initialize(hosts[0], len(hosts), rank, cluster_detection_method="deactivate")
-    except RuntimeError as error:
+        thread.join(_QUIET)
+        if thread.is_alive():
+            say(f"process {rank} of {len(hosts)}: waiting for the others, up to {_PATIENCE} s")
+        while thread.is_alive() and time.monotonic() < given_up:
+            thread.join(0.2)
+    except BaseException as error:
+        leave_alone(error.code if isinstance(error, SystemExit) else INTERRUPTED)
+        raise
+    if failures or thread.is_alive():
+        leave_alone()
+        why = str(failures[0]).splitlines()[0] if failures else f"after {_PATIENCE} s"
         raise BertprepError(
-            f"process {rank} of {len(hosts)}: does not reach the first one at {hosts[0]} ({str(error).splitlines()[0]}); start "
-            "all of them with the same --hosts"
-        ) from error
+            f"process {rank} of {len(hosts)}: does not meet the others at {hosts[0]} ({why}); "
+            "start all of them with the same --hosts"
+        )
 
 
-def leave_alone() -> None:
+def leave_alone(status: Any = BertprepError.exit_status) -> None:
     """Let this process end without waiting for others, gone or in the midst of a step: JAX would do so a while, and abort."""
 
     def leave() -> None:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(BertprepError.exit_status)
+        os._exit(status)
 
     atexit.register(leave)  # which comes before what was registered earlier
 
