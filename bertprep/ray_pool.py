@@ -200,7 +200,7 @@ def check_installed() -> None:
     """Raise `UsageError` where Ray is not installed; does not import it, which takes a second."""
     found = find_spec("ray")
     if found is None or found.origin is None:  # any folder of that name is a package without an origin
-        raise UsageError('--engine ray: Ray is not installed; pip install "bertprep[ray]"')
+        raise UsageError("--engine ray: Ray is not installed; pip install '.[ray]' in a clone")
 
 
 def _connect() -> Any:

@@ -31,7 +31,7 @@ def test_a_row_and_a_profile_of_a_tiny_model(benchmark: Any, tmp_path: Path) -> 
     assert cells[0:3] == ["| 128/20", "JAX", "4"]
     assert cells[5] == "-"  # a processor has no peak here
     assert cells[6].endswith("%")
-    assert cells[8].endswith("XLA's attention, off |")
+    assert cells[8].endswith("XLA's attention, float32 |")
     profile = benchmark.measure_profile(options, "128/20", 4, "JAX")
     assert any(milliseconds > 0 for _, milliseconds in profile["operations"])
 

@@ -327,4 +327,4 @@ def test_what_cannot_be_joined_is_told_at_once(
     finally:
         object_store.forget()
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert told(2) == 'bertprep: error: --engine ray: Ray is not installed; pip install "bertprep[ray]"'
+    assert told(2) == "bertprep: error: --engine ray: Ray is not installed; pip install '.[ray]' in a clone"

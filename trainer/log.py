@@ -30,9 +30,10 @@ from bertprep.files.atomic import atomic_file, explain_write_error, temporary_fo
 from bertprep.files.places import is_object
 from bertprep.progress import Progress, say
 from bertprep.terminal import duration
+from bertprep.workspace.layout import TEST
 from trainer.log_file import EventFile, append, cut_log, log_line
 from trainer.plot import draw_losses
-from trainer.tasks import Task
+from trainer.tasks import Task, name_of_split
 
 LOG, EVENTS, PICTURE = "log.jsonl", "tensorboard", "loss.png"
 Entry = Mapping[str, Any]
@@ -166,7 +167,8 @@ def training_line(task: Task, entry: Entry, steps: int) -> str:
 
 def evaluation_line(task: Task, entry: Entry) -> str:
     """The console line of an evaluation."""
-    return f"step {entry['step']:,}: test split, {entry['sequences']:,} sequences: {task.describe_evaluation(entry)}"
+    split = name_of_split(TEST) if task.is_scored else TEST
+    return f"step {entry['step']:,}: {split} split, {entry['sequences']:,} sequences: {task.describe_evaluation(entry)}"
 
 
 def _short(value: float, space: str = "") -> str:

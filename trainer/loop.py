@@ -39,6 +39,7 @@ from trainer.prefetch import Lookahead
 from trainer.resume import add_fingerprints, describe_finished, describe_run, resume
 from trainer.settings import RunSettings
 from trainer.signals import StopSignal
+from trainer.tasks import name_of_split
 
 BATCH_FILE = "not_finite.txt"
 
@@ -84,6 +85,8 @@ def train(settings: RunSettings, engine: Engine) -> bool:
                 break
         run.save_unsaved()
         faults.raise_any(state.step)
+        if engine.is_first and state.step < settings.steps:
+            say(f"stopped after step {state.step:,} of {settings.steps:,}; the same command resumes from {settings.out}")
     return state.step == settings.steps
 
 
@@ -248,7 +251,10 @@ class _Run:
         if self.engine.is_first:
             path = checkpoint.save_best(self.settings.out, state, arrays, found)
             best = "lowest" if found.metric == checkpoint.LOSS else "highest"
-            say(f"step {state.step:,}: the {best} {found.metric} on the test split so far, {found.value:.4f}: kept as {path}")
+            split = name_of_split(TEST) if self.settings.task.is_scored else TEST
+            say(
+                f"step {state.step:,}: the {best} {found.metric} on the {split} split so far, {found.value:.4f}: kept as {path}"
+            )
 
     def _save(self, *, waits: bool = True) -> None:
         self._saved = self.state.step

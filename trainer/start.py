@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from typing import Protocol
 
 from bertprep.files.lock import locked
+from bertprep.files.places import is_object
 from bertprep.progress import say
 from trainer import checkpoint
 from trainer.data import Data
@@ -60,6 +61,8 @@ def start(request: Request) -> int:
             precision = saved_precision if request.engine.amp == "auto" else request.engine.amp
             step = check_resume(settings, devices=machine.devices or 1, precision=precision)
             if step == settings.steps:
+                if (newest := checkpoint.newest(settings.out)) and not is_object(newest):
+                    checkpoint.read(newest)  # by its checksum: who asks again may have a reason to
                 say(describe_finished(settings))
                 return FINISHED
         rows = request.describe(settings, engine or machine)

@@ -394,7 +394,7 @@ def _store(path: ObjectPath, put_seconds: float) -> Any:
         try:
             import obstore.store
         except ImportError as error:
-            raise UsageError(f'{path}: URLs of stores need obstore: pip install "bertprep[cloud]"') from error
+            raise UsageError(f"{path}: URLs of stores need obstore: pip install '.[cloud]' in a clone") from error
         if path.scheme == MEMORY:
             _stores[name] = _memory.setdefault(path.bucket, obstore.store.MemoryStore())
             return _stores[name]

@@ -114,7 +114,7 @@ def _import_datasets() -> ModuleType:
     try:
         import datasets
     except ImportError as error:
-        raise UsageError(f'datasets cannot be imported ({error}); pip install "bertprep[datasets]"') from error
+        raise UsageError(f"datasets cannot be imported ({error}); pip install '.[datasets]' in a clone") from error
     module: ModuleType = datasets
     return module
 

@@ -437,7 +437,7 @@ def test_what_is_to_be_installed_is_said() -> None:
         "try: place('s3://bucket/x').exists()\nexcept UsageError as error: print(error)"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert 'pip install "bertprep[cloud]"' in found.stdout
+    assert "pip install '.[cloud]'" in found.stdout
 
 
 def test_obstore_is_not_loaded_without_a_url() -> None:

@@ -210,6 +210,9 @@ def test_a_finished_run_needs_no_framework(monkeypatch: pytest.MonkeyPatch, caps
     capsys.readouterr()
     assert main(COMMAND) == 0
     assert capsys.readouterr().err.startswith("out: is finished, with 10 steps; ")
+    last = Path("out/checkpoint-000000010.safetensors")
+    last.write_bytes(last.read_bytes()[:-1])
+    assert refused(capsys).startswith(f"{last}: is damaged")
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ from trainer.bench.table import TABLE, Row, keep_row, read_rows, to_markdown
 from trainer.data import check_fits_model, holds_tokens, name_data, name_tokens
 from trainer.engines import Engine, check_engine, check_installed, choose_engine, open_engine, steps_ahead
 from trainer.engines.execution import this_cpu
-from trainer.model_config import ModelConfig
+from trainer.model_config import PRESETS, ModelConfig
 from trainer.settings import OPTIMIZERS, EngineSettings, LiveSettings, OptimizerSettings, check_folder
 from trainer.start import describe_engine
 from trainer.tasks import Task
@@ -66,7 +66,7 @@ def _batch_size(text: str) -> int | str:
 class BenchSettings:
     """The settings of a measurement."""
 
-    model: str = option("base", "as in pretrain", metavar="NAME|FILE")
+    model: str = option("base", f"{', '.join(PRESETS)}, or a bert_config.json", metavar="NAME|FILE")
     seq: int = option(128, "tokens in a sequence", least=1)
     pred: int = option(20, "predictions in a sequence", least=1)
     data: tuple[Path, ...] = option(
@@ -113,6 +113,10 @@ def run(namespace: argparse.Namespace) -> int:
     if engine_settings.why_engine:
         say(f"engine {describe_engine(engine_settings)}")
     engine = open_engine(engine_settings)
+    if engine.is_first:
+        precision = _PRECISIONS[engine.execution.precision]
+        shown = f"{settings.model}, {batch_size:,} sequences of {settings.seq}/{settings.pred}, {precision}"
+        say(f"{shown}, on {engine.device_name}: {settings.repeats} times {settings.steps} steps, after {settings.skip} each")
     row = measure(engine, engine_settings, replace(settings, batch_size=batch_size), model, task)
     if engine.is_first:
         rows = keep_row(settings.out, row)

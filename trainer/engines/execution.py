@@ -70,9 +70,9 @@ def choose_execution(settings: EngineSettings, processors: Sequence[Processor], 
 
 def _choose_precision(settings: EngineSettings, processor: Processor) -> tuple[str, str]:
     if settings.amp != "auto":
-        return settings.amp, "" if processor.is_gpu else _advice(settings.amp, processor)
+        return settings.amp, "" if processor.is_gpu else _advice(settings.amp, processor, settings.engine)
     if not processor.is_gpu:
-        return "off", "" if settings.engine == "oneflow" else _advice("off", processor)
+        return "off", "" if settings.engine == "oneflow" else _advice("off", processor, settings.engine)
     if settings.engine == "oneflow":
         return "off", "half precision of OneFlow was never tried on a GPU; --amp fp16 asks for it"
     if processor.capability is None:
@@ -84,13 +84,14 @@ def _choose_precision(settings: EngineSettings, processor: Processor) -> tuple[s
     return "off", f"{processor.name} is no faster in half precision"
 
 
-def _advice(precision: str, cpu: Processor) -> str:
+def _advice(precision: str, cpu: Processor, engine: str) -> str:
     """What a precision means on a CPU; figures are in docs/benchmarks.md."""
     unit = next((name for feature, name in _BF16_UNITS.items() if feature in cpu.features), None)
     if precision == "off":
         return f"this processor has {unit}, with which --amp bf16 is faster" if unit else ""
     if precision == "fp16":
-        return "many times slower than float32, on a CPU" + (f"; --amp bf16 is faster, with {unit}" if unit else "")
+        slower = "slower" if engine == "jax" else "many times slower"
+        return f"{slower} than float32, on a CPU" + (f"; --amp bf16 is faster, with {unit}" if unit else "")
     return f"faster than float32, with this processor's {unit}" if unit else "slower than float32, on this processor"
 
 

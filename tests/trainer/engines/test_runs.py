@@ -159,8 +159,10 @@ def test_a_run_that_is_stopped_and_killed_ends_with_the_same_bytes(
     run = start_hard(stopped)
     wait_for(lambda: log.exists() and log.read_bytes().count(b'"train"') >= 5, run)
     os.kill(run.pid, signal.SIGTERM)
-    assert "SIGTERM: stopping after this step" in finish(run, status=STOPPED)
+    said = finish(run, status=STOPPED)
     step = read(find_checkpoints(stopped)[-1]).run.step
+    assert "SIGTERM: stopping after this step" in said
+    assert said.endswith(f"stopped after step {step} of 20; the same command resumes from {stopped}\n")
     assert len(training_log(stopped)) == step < 20
     run = start_hard(stopped)
     wait_for(lambda: log.read_bytes().count(b'"train"') >= min(step + 6, 19), run)
