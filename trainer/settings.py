@@ -37,6 +37,14 @@ MOST = 1 << 20
 _NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
 
 
+def check_hosts(given: str, hosts: Sequence[str]) -> None:
+    """Raise `UsageError` for a process of a run that is not HOST:PORT; `given` says where it comes from."""
+    for host in hosts:
+        name, _, port = host.rpartition(":")
+        if not name or not port.isdecimal():
+            raise UsageError(f"{given}: {host!r} is not HOST:PORT, such as node0:12345")
+
+
 def check_folder(option: str, folder: Path) -> None:
     """Raise `UsageError` where a folder that is to be made or written to cannot be one."""
     if is_object(folder):  # where anything may be a folder
@@ -91,10 +99,7 @@ class EngineSettings:
 
     def __post_init__(self) -> None:
         check_options(self)
-        for host in self.hosts:
-            name, _, port = host.rpartition(":")
-            if not name or not port.isdecimal():
-                raise UsageError(f"--hosts {','.join(self.hosts)}: {host!r} is not HOST:PORT, such as node0:12345")
+        check_hosts(f"--hosts {','.join(self.hosts)}", self.hosts)
         if self.hosts and self.host_rank is None:
             raise UsageError(f"--hosts {','.join(self.hosts)}: needs --host-rank, the rank of this process among them, from 0")
         if self.host_rank is not None and not self.hosts:

@@ -6,7 +6,7 @@ import os
 
 from bertprep.errors import UsageError
 from bertprep.untrusted import parse_json
-from trainer.settings import EngineSettings
+from trainer.settings import EngineSettings, check_hosts
 
 
 def find_process(settings: EngineSettings) -> tuple[int, tuple[str, ...]]:
@@ -23,6 +23,7 @@ def find_process(settings: EngineSettings) -> tuple[int, tuple[str, ...]]:
         rank, hosts = int(config["task"]["index"]), tuple(str(host) for host in config["cluster"]["worker"])
         if not 0 <= rank < len(hosts):
             raise UsageError(f"TF_CONFIG: task index {rank}: there are {len(hosts)} workers, counted from 0")
+        check_hosts("TF_CONFIG", hosts)
         return rank, hosts
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"TF_CONFIG: is not as TensorFlow describes it ({error!r}): {text}; or use --hosts instead") from error

@@ -1,5 +1,6 @@
 """A global batch gives the same step however it is cut over devices and micro-batches, in every precision."""
 
+import json
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from bertprep.errors import BertprepError, UsageError
 from tests.trainer import small_runs
 from tests.trainer.small_runs import BATCH, SEED, free_ports, make_batch
+from trainer import engines
 from trainer.engines import check_engine, open_engine
 from trainer.metrics import StepResult
 from trainer.schedule import Schedule
@@ -190,10 +192,20 @@ def test_what_does_not_fit_is_a_line() -> None:
         jnp.zeros(1 << 45)
 
 
-def test_a_rank_beyond_the_hosts_of_tf_config(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}')
-    with pytest.raises(UsageError, match=r"TF_CONFIG: .* there are 1 workers, counted from 0"):
+@pytest.mark.parametrize(
+    ("worker", "index", "message"),
+    [("a:1", 1, "TF_CONFIG: .* there are 1 workers, counted from 0"), ("a", 0, "TF_CONFIG: 'a' is not HOST:PORT")],
+)
+def test_a_tf_config_that_names_no_process(worker: str, index: int, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": [worker]}, "task": {"type": "worker", "index": index}}))
+    with pytest.raises(UsageError, match=message):
         open_engine(EngineSettings(engine="jax"))
+
+
+def test_a_cpu_beside_an_accelerator_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(engines, "_may_have_gpus", lambda: True)
+    open_engine(EngineSettings(engine="jax"))
+    assert "JAX takes the CPU, though there may be a GPU or TPU; " in capsys.readouterr().err
 
 
 def test_the_engine_trains_where_only_a_framework_is_installed() -> None:
