@@ -30,10 +30,9 @@ from bertprep.files.atomic import atomic_file, explain_write_error, temporary_fo
 from bertprep.files.places import is_object
 from bertprep.progress import Progress, say
 from bertprep.terminal import duration
-from bertprep.workspace.layout import TEST
 from trainer.log_file import EventFile, append, cut_log, log_line
 from trainer.plot import draw_losses
-from trainer.tasks import Task, name_of_split
+from trainer.tasks import Task, evaluated_split
 
 LOG, EVENTS, PICTURE = "log.jsonl", "tensorboard", "loss.png"
 Entry = Mapping[str, Any]
@@ -167,8 +166,8 @@ def training_line(task: Task, entry: Entry, steps: int) -> str:
 
 def evaluation_line(task: Task, entry: Entry) -> str:
     """The console line of an evaluation."""
-    split = name_of_split(TEST) if task.is_scored else TEST
-    return f"step {entry['step']:,}: {split} split, {entry['sequences']:,} sequences: {task.describe_evaluation(entry)}"
+    where = f"{evaluated_split(task)} split, {entry['sequences']:,} sequences"
+    return f"step {entry['step']:,}: {where}: {task.describe_evaluation(entry)}"
 
 
 def _short(value: float, space: str = "") -> str:

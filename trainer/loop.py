@@ -39,7 +39,7 @@ from trainer.prefetch import Lookahead
 from trainer.resume import add_fingerprints, describe_finished, describe_run, resume
 from trainer.settings import RunSettings
 from trainer.signals import StopSignal
-from trainer.tasks import name_of_split
+from trainer.tasks import evaluated_split
 
 BATCH_FILE = "not_finite.txt"
 
@@ -251,7 +251,7 @@ class _Run:
         if self.engine.is_first:
             path = checkpoint.save_best(self.settings.out, state, arrays, found)
             best = "lowest" if found.metric == checkpoint.LOSS else "highest"
-            split = name_of_split(TEST) if self.settings.task.is_scored else TEST
+            split = evaluated_split(self.settings.task)
             say(
                 f"step {state.step:,}: the {best} {found.metric} on the {split} split so far, {found.value:.4f}: kept as {path}"
             )

@@ -11,7 +11,9 @@ import pytest
 from bertprep.errors import BertprepError
 from trainer import log as run_log
 from trainer.log import RunLog, evaluation_line, training_line
+from trainer.tasks import evaluated_split
 from trainer.tasks.pretraining import PRETRAINING
+from trainer.tasks.squad import Squad
 
 TRAINED: dict[str, Any] = {
     "step": 600,
@@ -231,6 +233,10 @@ def test_no_line_of_training_is_wider_than_a_wide_terminal() -> None:
         seconds_left=36 * 86_400.0,
     )
     assert len(training_line(PRETRAINING, longest, 1_000_000)) < 210
+
+
+def test_tasks_with_a_score_are_evaluated_on_their_dev_set() -> None:
+    assert [evaluated_split(task) for task in (PRETRAINING, Squad("1.1"))] == ["test", "dev"]
 
 
 @pytest.mark.parametrize(

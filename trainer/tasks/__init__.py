@@ -122,6 +122,11 @@ def encoder_flops(model: ModelConfig, seq: int) -> int:
     return model.num_hidden_layers * layer
 
 
+def evaluated_split(task: Task) -> str:
+    """What users call the split that a run is evaluated on."""
+    return name_of_split(TEST) if task.is_scored else TEST
+
+
 def name_of_split(split: str) -> str:
     """What users call a task's split: its test split is the dev set."""
     return DEV if split == TEST else split
