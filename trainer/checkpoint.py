@@ -1,107 +1,132 @@
 """Checkpoints: all that a run needs to resume as if it had never been stopped, in one file.
 
-    OUT/checkpoint-000001000.safetensors    after 1,000 steps of the run, all phases counted
+    OUT/checkpoint-000001000.safetensors    after 1,000 steps
+    OUT/checkpoint-best.safetensors         with --keep-best: that of the best metric on the test split
 
-The arrays are those of `Engine.state`; the header has, as JSON, the step, what the run was made with, and the sha256 of the
-arrays. There is no time, no path and no random state in it: the position in the data is the step, and so is dropout's, so two
-runs that do the same write the same bytes. A file appears under its name only when it is whole; the newest few are kept, and
-with --keep-best the one that was best on the test split, whose header has the metric that says so:
+The arrays are those of `Engine.state`; the header has, as JSON, the step, the settings of the run, and the sha256 of the
+arrays. There is no time, path or random state in it: data and dropout follow from the step, so two runs of the same settings
+write the same bytes. A file appears under its name only when it is complete; the newest few are kept.
 
-    OUT/checkpoint-best.safetensors
+A run resumes from a checkpoint whose header agrees on all that `trainer.run.Run.header` names.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 
-from bertprep.errors import BertprepError
-from bertprep.untrusted import COUNT, LIST, OBJECT, SHA256, Rule, check_values, parse_json
+from bertprep.errors import BertprepError, UsageError
+from bertprep.untrusted import COUNT, LIST, OBJECT, SHA256, check_values, parse_json
 from bertprep.weights.hugging_face import Weights
 from bertprep.weights.safetensors import read_metadata, read_safetensors, write_safetensors
+from trainer.tasks import Task, task_of_checkpoint
 
 _NAME = "checkpoint-{:09d}.safetensors"
 _PATTERN = f"checkpoint-{'[0-9]' * 9}.safetensors"  # no other name: a copy that a user makes is neither newest nor removed
 BEST = "checkpoint-best.safetensors"
 _METADATA = "bertprep"
-LOSS = "loss"
-_NUMBERS = Rule("a list of numbers", lambda value: LIST.holds(value) and all(type(each) in (int, float) for each in value))
-_BAD_RECORDS = Rule("a list of phases, splits and numbers", lambda value: LIST.holds(value) and all(map(_is_bad_record, value)))
 _HEADER = {
-    "step": COUNT, "skipped": COUNT, "sha256": SHA256, "model": OBJECT, "interval": _NUMBERS, "bad_records": _BAD_RECORDS,
+    "step": COUNT, "skipped": COUNT, "evaluated": COUNT, "sha256": SHA256, "model": OBJECT, "interval": LIST,
+    "lengthened": LIST, "test": OBJECT,
 }  # fmt: skip
-_NOT_MADE_WITH = ("step", "skipped", "sha256", "interval", "bad_records", "test")
-BadRecordKey = tuple[int, str, int]
-"""A bad record of a run: the phase from 0, the split, its number there."""
 
 
-def _is_bad_record(value: object) -> bool:
-    return isinstance(value, list) and [type(each) for each in value] == [int, str, int]
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """A metric on the test split, comparable within a phase and for the same number of sequences."""
-
-    phase: int  # from 1
-    sequences: int
-    value: float
-    metric: str = LOSS
-
-    def is_better_than(self, other: Evaluated | None) -> bool:
-        """Whether this is a new best: a lower loss, or more of any other metric; NaN never is."""
-        if other is None or (self.phase, self.sequences, self.metric) != (other.phase, other.sequences, other.metric):
-            return math.isfinite(self.value)
-        return self.value < other.value if self.metric == LOSS else self.value > other.value
-
-    @property
-    def entry(self) -> dict[str, Any]:
-        """As a header has it, the value by its metric."""
-        return {"phase": self.phase, "sequences": self.sequences, self.metric: self.value}
-
-    @classmethod
-    def of_entry(cls, entry: Mapping[str, Any]) -> Evaluated:
-        (metric,) = entry.keys() - {"phase", "sequences"}
-        return cls(entry["phase"], entry["sequences"], entry[metric], metric)
+_OPTIONS = {  # that decide a setting of a header; of others it is the setting's last name, as --seed
+    "model.hidden_dropout_prob": "hidden_dropout_prob (--no-dropout)",
+    "model.attention_probs_dropout_prob": "--attention-dropout",
+    "optimizer.name": "--optimizer", "optimizer.beta_1": "--beta1", "optimizer.beta_2": "--beta2",
+    "schedule.peak": "--lr", "schedule.power": "--schedule with power", "schedule.crossover": "--schedule with crossover",
+    "records": "--data with a number of records of", "data": "--data with sha256", "cased": "--data with cased",
+    "vocabulary_sha256": "--vocab with sha256", "precision": "--amp",
+    "global_batch": "a global batch (--batch-size, --accumulate, devices) of",
+}  # fmt: skip
 
 
 @dataclass
 class RunState:
-    """Where a run stands: what its checkpoints say besides the arrays; `made_with` is what the loop says of it, by name."""
+    """Where a run stands: what its checkpoints have besides the arrays."""
 
-    made_with: Mapping[str, Any]
-    step: int = 0  # finished steps of the run
-    skipped: int = 0  # updates among them
-    interval: Sequence[float] = ()  # the sums since the last line of the log; see `trainer.metrics.Interval`
-    bad_records: Collection[BadRecordKey] = frozenset()
-    best: Evaluated | None = None  # of the best checkpoint
+    settings: dict[str, Any]  # those of `Run.header`; of a checkpoint that was read its whole header
+    step: int = 0  # finished steps
+    skipped: int = 0  # updates among them, by fp16
+    evaluated: int = 0  # the step of the last evaluation
+    interval: list[float] = field(default_factory=list)  # sums since the last line of the log
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A metric on so many sequences of the test split."""
+
+    sequences: int
+    metric: str
+    value: float
+
+    def is_better_than(self, other: Evaluated | None) -> bool:
+        """Whether this is a new best: a lower loss, or more of any other metric; NaN never is."""
+        if other is None or (self.sequences, self.metric) != (other.sequences, other.metric):
+            return math.isfinite(self.value)
+        return self.value < other.value if self.metric == "loss" else self.value > other.value
 
 
 class Checkpoint(NamedTuple):
-    """What a file holds."""
+    """The contents of a file."""
 
     run: RunState
     state: Weights
 
 
-def save(folder: Path, run: RunState, state: Weights, *, keep: int) -> Path:
-    """Write the checkpoint of a step, then remove all but the newest `keep`.
+def compare(newest: Path, then: Mapping[str, Any], now: Mapping[str, Any], *, lengthen: bool) -> dict[str, Any]:
+    """Return the settings of a run that resumes from a checkpoint; raises `UsageError` where they are not the checkpoint's.
 
-    The header has the interval and the bad records met so far only where there are any.
+    More steps alone are accepted with `lengthen`, and recorded as [step, schedule before] in `lengthened`.
     """
-    header: dict[str, Any] = dict(run.made_with)
-    if any(run.interval):
-        header["interval"] = list(run.interval)
-    if run.bad_records:
-        header["bad_records"] = sorted(run.bad_records)
-    path = _write(folder / _NAME.format(run.step), run, state, header)
+    take = f"name another --out and take the weights by --init {newest.parent}"
+    trained, task = task_of_checkpoint(then), task_of_checkpoint(now)
+    if trained != task:
+        raise UsageError(f"{newest}: is of {trained.describe()}, the data are for {task.describe()}; {take}")
+    if "schedule" not in then:
+        raise UsageError(f"{newest}: was saved by an earlier version, whose runs cannot be resumed; {take}")
+    differences = list(_differences(then, now))
+    lengthened = list(then.get("lengthened", []))
+    changes_length_alone = {name for name, _, _ in differences} <= {"schedule.steps", "schedule.warmup_steps"}
+    is_longer = changes_length_alone and now["schedule"]["steps"] > then["schedule"]["steps"]
+    if is_longer and lengthen:
+        lengthened.append([then["step"], then["schedule"]])
+    elif differences:
+        name, before, after = differences[0]
+        of_model = f"--model with {name.removeprefix('model.')}" if name.startswith("model.") else ""
+        option = _OPTIONS.get(name) or of_model or f"--{name.rpartition('.')[2].replace('_', '-')}"
+        advice = "--lengthen resumes with the learning rates of the longer run; or resume" if is_longer else "resume"
+        raise UsageError(f"{newest}: was made with {option} {before}, now it is {after}; {advice} with the same, or {take}")
+    return {**now, "lengthened": lengthened} if lengthened else dict(now)
+
+
+def _differences(then: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield settings that differ, as ("schedule.peak", 1e-4, 2e-4); None is not known."""
+    for key, value in now.items():
+        before = then.get(key)
+        if isinstance(value, Mapping):
+            yield from _differences(before or {}, value, f"{key}.")
+        elif None not in (before, value) and before != json.loads(json.dumps(value)):
+            yield prefix + key, before, value
+
+
+def fingerprint(settings: Mapping[str, Any]) -> int:
+    """Return a number that tells settings apart, by which ranks compare theirs."""
+    return crc32(json.dumps(settings, sort_keys=True).encode())
+
+
+def save(folder: Path, run: RunState, state: Weights, *, keep: int) -> Path:
+    """Write the checkpoint of a step, then remove all but the newest `keep`."""
+    path = _write(folder / _NAME.format(run.step), run, state, {})
     for old in find_checkpoints(folder)[:-keep]:
         old.unlink(missing_ok=True)
     return path
@@ -109,34 +134,27 @@ def save(folder: Path, run: RunState, state: Weights, *, keep: int) -> Path:
 
 def save_best(folder: Path, run: RunState, state: Weights, test: Evaluated) -> Path:
     """Write the checkpoint of a step as the best one."""
-    return _write(folder / BEST, run, state, {**run.made_with, "test": test.entry})
+    return _write(folder / BEST, run, state, {"test": asdict(test)})
 
 
-def read_best(folder: Path, step: int, made_with: Mapping[str, Any]) -> Evaluated | None:
-    """What the best checkpoint was evaluated to, if there is one of the run that resumes after `step`.
-
-    A checkpoint of a later step is one that this run will make again, or of a run that took another way from here.
-    """
+def read_best(folder: Path, run: RunState) -> Evaluated | None:
+    """Return the evaluation of the best checkpoint, unless it is of a step that the run makes again."""
     if not (folder / BEST).is_file():
         return None
     header = read_header(folder / BEST)
-    try:
-        then = {name: value for name, value in header.items() if name not in _NOT_MADE_WITH}
-        is_of_this_run = header["step"] <= step or then == json.loads(json.dumps(made_with))
-        return Evaluated.of_entry(header["test"]) if is_of_this_run else None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged(folder / BEST, f"its header does not say its test loss: {error!r}") from error
+    return Evaluated(**header["test"]) if "test" in header and header["step"] <= run.step else None
 
 
-def _write(path: Path, run: RunState, state: Weights, header: Mapping[str, Any]) -> Path:
-    known = {"step": run.step, "skipped": run.skipped, "sha256": _sha256(state)}
-    metadata = json.dumps({**known, **header}, sort_keys=True)
-    write_safetensors(path, state, {_METADATA: metadata})
+def _write(path: Path, run: RunState, state: Weights, more: Mapping[str, Any]) -> Path:
+    interval = {"interval": run.interval} if any(run.interval) else {}
+    counts = {"step": run.step, "skipped": run.skipped, "evaluated": run.evaluated, "sha256": _sha256(state)}
+    header = json.dumps({**run.settings, **counts, **interval, **more}, sort_keys=True)
+    write_safetensors(path, state, {_METADATA: header})
     return path
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """The step, the updates skipped, the sha256 and what a checkpoint was made with, without its arrays."""
+    """Return what a checkpoint has besides its arrays; raises `BertprepError` for a file that is not a checkpoint."""
     try:
         text = read_metadata(path).get(_METADATA)
     except BertprepError as error:
@@ -146,11 +164,11 @@ def read_header(path: Path) -> dict[str, Any]:
     try:
         return dict(check_values(parse_json(text.encode()), _HEADER, needed=("step", "skipped", "sha256")))
     except ValueError as error:
-        raise damaged(path, f"its header does not say what it was made with: {error}") from error
+        raise damaged(path, f"its header is not as expected: {error}") from error
 
 
 def read(path: Path) -> Checkpoint:
-    """The contents of a checkpoint; raises `BertprepError` for what is none, or has changed since it was written."""
+    """Read a checkpoint; raises `BertprepError` for a file that is not one, or has changed since it was written."""
     header = read_header(path)
     try:
         state = read_safetensors(path)
@@ -158,20 +176,19 @@ def read(path: Path) -> Checkpoint:
         raise damaged(path, error) from error
     if _sha256(state) != header["sha256"]:
         raise damaged(path, "its arrays are not those that were written, by their sha256")
-    bad = frozenset((phase, split, number) for phase, split, number in header.get("bad_records", ()))
-    made_with = {name: value for name, value in header.items() if name not in _NOT_MADE_WITH}
-    return Checkpoint(RunState(made_with, header["step"], header["skipped"], header.get("interval", ()), bad), state)
+    counts = {name: header[name] for name in ("step", "skipped", "evaluated", "interval") if name in header}
+    return Checkpoint(RunState(header, **counts), state)
 
 
 def _sha256(state: Weights) -> str:
-    digest = hashlib.sha256()
+    digest = sha256()
     for name in sorted(state):
         digest.update(np.ascontiguousarray(state[name], "<f4").data)
     return digest.hexdigest()
 
 
 def damaged(path: Path, why: object) -> BertprepError:
-    """The error for a checkpoint that is not what was written."""
+    """Return the error for a checkpoint that is not as it was written."""
     before = [each.name for each in find_checkpoints(path.parent) if each.name < path.name]
     advice = f"remove it, to resume from {before[-1]}" if before else "remove it, to start again"
     return BertprepError(f"{path}: is damaged ({str(why).removeprefix(f'{path}: ')}); {advice}")
@@ -182,22 +199,22 @@ def is_checkpoint(file: Path) -> bool:
     return _METADATA in read_metadata(file)
 
 
+def task_of(file: Path) -> Task:
+    """Return the task that a checkpoint was trained for."""
+    return task_of_checkpoint(read_header(file))
+
+
 def newest(folder: Path) -> Path | None:
-    """The checkpoint of the highest step in a folder, if there is one."""
-    found = find_checkpoints(folder)
-    return found[-1] if found else None
+    """Return the checkpoint of the highest step in a folder, if there is one."""
+    return next(iter(reversed(find_checkpoints(folder))), None)
 
 
 def precision_of(folder: Path) -> str | None:
-    """The precision of a folder's newest checkpoint, where its header says it."""
+    """Return the precision of a folder's newest checkpoint, if there is one."""
     path = newest(folder)
-    try:
-        found = read_header(path).get("precision") if path else None
-    except BertprepError:
-        return None
-    return found if isinstance(found, str) else None
+    return read_header(path).get("precision") if path else None
 
 
 def find_checkpoints(folder: Path) -> list[Path]:
-    """All checkpoints of a folder, by their steps."""
+    """Return all checkpoints of a folder, by their steps."""
     return sorted(folder.glob(_PATTERN))

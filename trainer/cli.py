@@ -1,7 +1,6 @@
-"""The command line of the trainer: maps each command to the module, or an object in one, that implements it.
+"""The command line of the trainer. `pretrain` is the default: `python -m trainer --format ofrecord` pretrains.
 
-`pretrain` is the default, so `python -m trainer --format ofrecord` is `python -m trainer pretrain ...`. Nothing imported here,
-or by a command before it has checked its options, loads a framework, which takes seconds.
+Nothing imported here, or by a command before it has checked its options, loads a framework, which takes seconds.
 """
 
 from __future__ import annotations
@@ -10,41 +9,39 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
 
 from bertprep import __version__
 from bertprep.files.reservations import limit_cache
-from bertprep.options import Parser
+from bertprep.options import Parser, add_options, read_options
 from bertprep.terminal import exit_status
+from trainer.data import ExampleSettings, add_example_options
+from trainer.settings import AnyOptions, EngineSettings, GlueOptions, OptimizerSettings, PretrainOptions, SquadOptions
+from trainer.start import start
 
 PRETRAIN = "pretrain"
-RESUMING = (PRETRAIN, "squad", "glue")
-COMMANDS = {  # each module has `add_arguments`, and `run`, which returns the exit status
-    PRETRAIN: ("trainer.pretrain", "train a model on records; resumes where it stopped"),
-    "squad": ("trainer.finetune:SQUAD", "fine-tune a model on SQuAD's records; resumes where it stopped"),
-    "glue": ("trainer.finetune:GLUE", "fine-tune a model on records of labelled texts; resumes where it stopped"),
-    "evaluate": ("trainer.evaluate", "a model's loss or scores on records, and its predictions"),
-    "export": ("trainer.export", "a trained model -> what transformers or Google's scripts load"),
-    "bench": ("trainer.bench.run", "sequences per second: skip steps, time steps, repeat"),
+COMMANDS = {
+    PRETRAIN: "pretrain a model on records or token shards; resumes where it stopped",
+    "squad": "fine-tune a model on SQuAD's records; resumes where it stopped",
+    "glue": "fine-tune a model on records of labelled texts; resumes where it stopped",
+    "evaluate": "a model's loss or scores on records, and its predictions",
+    "export": "a trained model -> what transformers or Google's scripts load",
+    "bench": "sequences per second: skip steps, time steps, repeat",
 }
+_OPTIONS: dict[str, type[AnyOptions]] = {PRETRAIN: PretrainOptions, "squad": SquadOptions, "glue": GlueOptions}
+"""Of the commands that train; others have a module with `add_arguments` and `run`, which is loaded when it is needed."""
+_OF_EPOCHS = ("eval_every", "eval_sequences", "keep_best")
+"""Of fine-tuning each epoch ends with an evaluation on all of the dev set, and the best checkpoint is kept."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0, 1 for data or machine, 2 for usage, 3 for stopped, 130 for Ctrl-C."""
     given = with_command(sys.argv[1:] if arguments is None else arguments)
-    resumes = "; the same command resumes from the newest checkpoint" if given[0] in RESUMING else ""
-    return exit_status(lambda: _run(given), "trainer", interrupted=f"stopped{resumes}")
-
-
-def _run(arguments: Sequence[str]) -> int:
-    options = make_parser(arguments[0]).parse_args(arguments)
-    if getattr(options, "cache_size", None) is not None:
-        limit_cache(options.cache_size)
-    return int(options.run(options))
+    interrupted = "stopped" + "; the same command resumes from the newest checkpoint" * (given[0] in _OPTIONS)
+    return exit_status(lambda: _run(given), "trainer", interrupted=interrupted)
 
 
 def with_command(arguments: Sequence[str]) -> list[str]:
-    """The arguments with their command, which defaults to pretrain.
+    """Return the arguments with their command, which defaults to pretrain.
 
     >>> with_command(["--steps", "10"])
     ['pretrain', '--steps', '10']
@@ -53,20 +50,40 @@ def with_command(arguments: Sequence[str]) -> list[str]:
     return list(arguments) if is_named else [PRETRAIN, *arguments]
 
 
+def _run(arguments: Sequence[str]) -> int:
+    command = arguments[0]
+    namespace = make_parser(command).parse_args(arguments)
+    if command not in _OPTIONS:
+        return int(import_module(f"trainer.{command}").run(namespace))
+    if namespace.cache_size is not None:
+        limit_cache(namespace.cache_size)
+    options = read_options(_OPTIONS[command], namespace)
+    # Each run has its own --seq and --pred, which are options of pretraining on records too.
+    examples = read_options(ExampleSettings, namespace, seq=ExampleSettings.seq, pred=ExampleSettings.pred)
+    return start(options, read_options(EngineSettings, namespace), read_options(OptimizerSettings, namespace), examples)
+
+
 def make_parser(command: str) -> argparse.ArgumentParser:
-    """A parser that knows all commands but only the options of one."""
+    """Return a parser that knows all commands but only the options of one."""
     parser = Parser(
         prog="python -m trainer",
         description="Train BERT on record files of any format. Options without a command are those of pretrain.",
     )
     parser.add_argument("--version", action="version", version=f"bertprep {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for name, (module_name, summary) in COMMANDS.items():
+    for name, summary in COMMANDS.items():
         of_command = commands.add_parser(name, help=summary, description=summary)
-        if name == command:
-            path, _, attribute = module_name.partition(":")
-            found: Any = import_module(path)
-            found = getattr(found, attribute) if attribute else found
-            found.add_arguments(of_command)
-            of_command.set_defaults(run=found.run)
+        if name == command and name in _OPTIONS:
+            _add_run_options(name, of_command)
+        elif name == command:
+            import_module(f"trainer.{name}").add_arguments(of_command)
     return parser
+
+
+def _add_run_options(command: str, parser: argparse.ArgumentParser) -> None:
+    is_pretraining = command == PRETRAIN
+    add_options(parser.add_argument_group("run"), _OPTIONS[command], without=() if is_pretraining else _OF_EPOCHS)
+    add_options(parser.add_argument_group("optimizer"), OptimizerSettings)
+    add_options(parser.add_argument_group("devices"), EngineSettings)
+    if is_pretraining:
+        add_example_options(parser, without=("seq", "pred"))

@@ -1,266 +1,291 @@
-"""The records that a run trains on: found or named, and checked before anything heavy is loaded.
+"""The data of a run: found in the workspace or named, checked, and opened once for training, evaluation and the plan.
 
-A workspace gives its newest finished records of a length; folders that are named may be written by any tool and are mixed.
-Records go together when they share a vocabulary, by its sha256 and by whether it is cased.
+A workspace gives its newest finished data set of a length, or of a task; folders that are named may be written by any tool and
+are mixed. Folders go together when their records have one shape, and vocabularies of one sha256 and case.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import argparse
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeAlias
 
-from bertprep.config import RECORD_FORMATS, RecordFormat
-from bertprep.errors import BertprepError, UsageError
+from bertprep.config import RECORD_FORMATS, InstanceSettings, RecordFormat
+from bertprep.errors import UsageError
 from bertprep.instances import load_vocabulary
-from bertprep.records import Examples, MaskedExamples, PretrainingExamples
-from bertprep.records.data_sets import DataSet, find_data_sets, find_training_records, find_training_tokens, search
+from bertprep.options import add_options, command_line, option
+from bertprep.progress import Reporter
+from bertprep.records import MaskedExamples, PretrainingExamples
+from bertprep.records.data_sets import (
+    DataSet,
+    find_data_sets,
+    find_training_records,
+    find_training_tokens,
+    load_vocabulary_of,
+    search,
+)
 from bertprep.records.live import DEFAULT_GROUP, LiveExamples
 from bertprep.records.record_set import RecordSet
-from bertprep.workspace.layout import MANIFEST, TEST, TOKENS, TRAINING, VOCABULARY
-from bertprep.workspace.manifest import RECORDS, TASK_RECORDS, TOKEN_SHARDS, sha256_of_vocabulary, tokens_of_vocabulary
+from bertprep.tasks.glue_metrics import check_metrics_installed
+from bertprep.workspace.layout import TEST, TOKENS, TRAINING, VOCABULARY
+from bertprep.workspace.manifest import RECORDS, TASK_RECORDS, TOKEN_SHARDS
 from trainer.model_config import PRESETS, ModelConfig
-from trainer.settings import LiveSettings
+from trainer.settings import SHARDS, AnyOptions, GlueOptions, PretrainOptions, SquadOptions
+from trainer.tasks import Classification, Squad, Task, pretraining_on, task_of_records
 
-DEFAULT_SEQ = 128
-_PREFERRED = RecordFormat.OFRECORD, RecordFormat.TFRECORD, RecordFormat.ARROW, RecordFormat.PARQUET
+AnyRecords: TypeAlias = RecordSet | LiveExamples
+DEFAULT_SEQ = InstanceSettings.seq
+_PREFERRED = RecordFormat.OFRECORD, RecordFormat.TFRECORD, RecordFormat.ARROW, RecordFormat.PARQUET, None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleSettings(InstanceSettings):
+    """How on-the-fly examples are made of token shards: the settings of `create`, whose --seed is --data-seed here."""
+
+    seed: int = option(
+        InstanceSettings.seed,
+        "random seed of the examples, create's --seed; that of the run is --seed",
+        name="--data-seed",
+        least=0,
+    )
+    repeat_epochs: bool = option(False, "make the same examples in every epoch, as records are (default: re-sample them)")
+
+    @property
+    def instances(self) -> InstanceSettings:
+        """The settings of `create` alone."""
+        return InstanceSettings(**{each.name: getattr(self, each.name) for each in fields(InstanceSettings)})
+
+
+def add_example_options(parser: argparse.ArgumentParser, *, without: Sequence[str] = ()) -> None:
+    """Add the options of on-the-fly examples; `cased` is the token shards' own."""
+    group = parser.add_argument_group("examples of token shards", "Settings of create, for token shards alone.")
+    add_options(group, ExampleSettings, without=("cased", *without))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Folders of records of one shape and one vocabulary, and what is known of them; None for what is not known."""
+    """The opened records of a run, and what is known of them; None for what is not known."""
 
+    sets: tuple[DataSet, ...]
     folders: tuple[Path, ...]
-    format: str  # as "ofrecord", or several with " and "
-    seq: int
-    pred: int
-    records: int  # of the training split, or of the one that was opened
-    has_test: bool  # every folder has a test split
-    vocabulary: Path | None = None
-    vocabulary_size: int | None = None
-    vocabulary_sha256: str | None = None
-    cased: bool | None = None
-    choice: str = ""  # how the folder was chosen, for people
-    kind: type[Examples] = PretrainingExamples
-    notes: tuple[str, ...] = ()  # on files that are passed over, for people
-    live: LiveSettings | None = None  # for token shards; `records` are then the examples of epoch 0
+    task: Task
+    records: AnyRecords  # of the training split, or of the only one
+    test: AnyRecords | None  # where every folder has a test split
+    vocabulary: Path | None
+    vocabulary_size: int | None
+    vocabulary_sha256: str | None
+    cased: bool | None
+    choice: str = ""  # how the folder was chosen, for the plan
+
+    @property
+    def traits(self) -> dict[str, Any]:
+        """What all data of a model must have in common."""
+        return {"vocabulary_sha256": self.vocabulary_sha256, "cased": self.cased, "records of": self.records.kind.title}
 
     def describe(self) -> str:
-        """One line: where, how many, of which shape."""
+        """Where, how many and of which shape, in one line of the plan."""
+        records = self.records
         others = f" and {len(self.folders) - 1:,} more" if len(self.folders) > 1 else ""
-        choice = f" ({self.choice})" if self.choice else ""
-        test = "" if self.has_test else ", no test split"
-        shape = f"{self.seq}/{self.pred}, {self.format}" if self.pred else f"{self.seq} tokens, {self.format}"
-        what = f"training records of {shape}" if self.live is None else self._describe_live(self.live)
-        found = f"{self.folders[0]}{others}{choice}: {self.records:,} {what}{test}"
-        return "; ".join((found, *self.notes))
-
-    def _describe_live(self, live: LiveSettings) -> str:
-        passes = f"an epoch is {live.instances.dupe:,} pass{'es' * (live.instances.dupe > 1)} over the documents, "
-        drawn = "all as the first" if live.repeat_epochs else "each drawn anew"
-        return f"training examples of {self.seq}/{self.pred}, made of token shards as they are read; {passes}{drawn}"
+        shape = f"{records.seq}/{records.pred}" if records.pred else f"{records.seq} tokens"
+        what = f"{len(records):,} training records of {shape}, {' and '.join(records.formats)}"
+        if isinstance(records, LiveExamples):
+            sampled = "the same in every epoch" if records.repeat_epochs else "re-sampled in each epoch"
+            what = f"{len(records):,} on-the-fly examples of {shape} an epoch, dupe {records.settings.dupe:,}, {sampled}"
+        if self.test is None:
+            what += ", no test split"
+        notes = [note for each in self.sets for note in each.notes]
+        return "; ".join([f"{self.folders[0]}{others}{self.choice}: {what}", *notes])
 
 
-def find_data(
-    workdir: Path, seq: int = DEFAULT_SEQ, record_format: str | None = None, *, vocabulary: Path | None = None
-) -> Data:
-    """The newest finished records of `seq` tokens in a workspace, of any format where none is asked for."""
-    found: list[DataSet] = []
-    unfinished: list[Path] = []
-    other_lengths: set[int] = set()
-    for data_set in search(workdir):
-        is_of_task = data_set.manifest is not None and data_set.manifest.kind == TASK_RECORDS
-        if data_set.kind != RECORDS or is_of_task or record_format not in (None, data_set.format):
-            continue
-        if data_set.is_unfinished:
-            if _named_length(data_set.folder) in (None, seq):
-                unfinished.append(data_set.folder)
-        elif data_set.manifest and data_set.manifest.made_with["seq"] == seq:
-            found.append(data_set)
-        elif data_set.manifest:
-            other_lengths.add(data_set.manifest.made_with["seq"])
+def open_data(options: AnyOptions, examples: ExampleSettings, opened: ExitStack) -> Data:
+    """Open the data that a run is to read: those that are named, or the newest of the workspace."""
+    named, choice = (options.data, "") if options.data else _find_newest(options)
+    vocab = options.vocab if isinstance(options, PretrainOptions) else None
+    open_split: Callable[..., Any] = RecordSet
+    if isinstance(options, PretrainOptions) and _are_tokens(options, named):
+        sets = [find_training_tokens(path) for path in named]
+        if options.shuffle not in (None, SHARDS):
+            raise UsageError(
+                f"--shuffle {options.shuffle}: {sets[0].folder} holds token shards, of which some are in memory at a time; a "
+                "higher --shuffle-shards shuffles wider"
+            )
+        [pred] = options.pred or [ExampleSettings.pred]
+        settings = replace(examples, seq=options.seq or DEFAULT_SEQ, pred=pred)
+        order: dict[str, Any] = {"seed": options.seed, "shuffle_shards": options.shuffle_shards or DEFAULT_GROUP}
+        open_split = partial(open_examples, settings=settings, vocab=vocab, **order)
+    else:
+        sets = [_find_records(path, options) for path in named]
+        if isinstance(options, PretrainOptions):
+            refuse_example_options(examples, sets[0].folder, also=["--pred"] if options.pred else [])
+    folders = tuple(each.folder if each.is_whole else path for path, each in zip(named, sets, strict=True))
+    records = opened.enter_context(open_split(folders, TRAINING))
+    test = opened.enter_context(open_split(folders, TEST)) if all(each.paths(TEST) for each in sets) else None
+    task = _check_pretraining(options, folders[0], records) if isinstance(options, PretrainOptions) else _task_of(options, sets)
+    if isinstance(task, Classification) and test is not None:
+        check_metrics_installed()
+    return make_data(sets, folders, task, records, test, vocab, choice)
+
+
+def _are_tokens(options: PretrainOptions, named: Sequence[Path]) -> bool:
+    if options.format is None:
+        return any(each.kind == TOKEN_SHARDS for each in find_data_sets(named[:1]))
+    return options.format == TOKENS
+
+
+def _find_records(path: Path, options: AnyOptions) -> DataSet:
+    found = find_training_records(path, (options.format,) if options.format else ())
+    if options.format not in (None, found.format):
+        raise UsageError(
+            f"{found.folder}: holds {found.format} files, not --format {options.format}; leave that out, or make the other: "
+            f"bertprep convert {found.folder} DIR"
+        )
+    return found
+
+
+def _check_pretraining(options: PretrainOptions, folder: Path, records: AnyRecords) -> Task:
+    """Return the task of pretraining on records, which must be of its kind and length."""
+    if isinstance(records, RecordSet) and not issubclass(records.kind, MaskedExamples):
+        raise records.is_of_another_kind(PretrainingExamples)
+    if options.seq not in (None, records.seq):
+        raise UsageError(
+            f"{folder}: has records of {records.seq} tokens, not of --seq {options.seq}; name others, or make them: "
+            f"bertprep create --seq {options.seq}"
+        )
+    return pretraining_on(records.kind)
+
+
+def _task_of(options: SquadOptions | GlueOptions, sets: Sequence[DataSet]) -> Task:
+    """Return the task that records are of, which must be that of the command."""
+    for each in sets:
+        task = task_of_records(each)
+        if isinstance(options, SquadOptions):
+            is_expected = task == Squad(f"v{options.version}")
+        else:
+            is_expected = isinstance(task, Classification) and options.task_name in (None, task.of.name)
+        if not is_expected:
+            raise UsageError(f"{each.folder}: has records of {task.describe()}; name records that {options.make} makes")
+    return task
+
+
+def _find_newest(options: AnyOptions) -> tuple[tuple[Path], str]:
+    """Return the folder of the newest finished data set that suits a command, and a note for the plan where there are others.
+
+    If the newest was made in several formats, it is always the same one of them.
+    """
+    kind, setting, value, make = _wanted_by(options)
+    sets = [
+        (each, each.manifest.made_with.get(setting))
+        for each in search(options.workdir)
+        if each.manifest and each.manifest.kind == kind and not each.is_unfinished
+    ]
+    found = [each for each, has in sets if has == value and options.format in (None, TOKENS, each.format)]
     if not found:
-        raise UsageError(_nothing_found(workdir, seq, record_format, unfinished, other_lengths))
-    newest = _newest(found).folder
-    among = f"the newest of {len(found):,}" if len(found) > 1 else "the only one"
-    data = name_data([newest], seq, record_format, vocabulary=vocabulary)
-    return replace(data, choice=f"{among} of {seq} tokens in {workdir}")
-
-
-def _named_length(folder: Path) -> int | None:
-    """The tokens of records by the name of their folder in a workspace, which says it before there is a manifest."""
-    named = re.search(r"_seq_len_(\d{1,9})_", folder.parent.name)
-    return int(named[1]) if named else None
-
-
-def _newest(found: Sequence[DataSet]) -> DataSet:
-    """The newest data set; of one in several formats, which are made in one go, always the same."""
+        wanted = f"{kind} with {setting} {value}" if setting else kind
+        if options.format not in (None, TOKENS):
+            wanted, make = f"{wanted} as {options.format} files", f"{make} --format {options.format}"
+        others = sorted({str(has) for _, has in sets if has != value})
+        only = f", only with {', '.join(others)}" if others else ""
+        raise UsageError(
+            f"{options.workdir}: has no finished {wanted}{only}; {make} --workdir {options.workdir} makes them, --data names "
+            "others"
+        )
     newest = max(found, key=lambda each: (each.modified_ns, each.folder))
-    same = [each for each in found if _without_format(each.folder) == _without_format(newest.folder)]
-    return min(same, key=lambda each: _PREFERRED.index(each.format) if each.format else len(_PREFERRED))
+    of_newest = [each for each in found if _without_format(each) == _without_format(newest)]
+    chosen = min(of_newest, key=lambda each: _PREFERRED.index(each.format))
+    count = len({_without_format(each) for each in found})
+    choice = f" (the newest of {count:,} in {options.workdir}; --data DIR takes another)" if count > 1 else ""
+    return (chosen.folder,), choice
 
 
-def _without_format(folder: Path) -> list[str]:
-    return [part for part in folder.parts if part not in RECORD_FORMATS]
+def _wanted_by(options: AnyOptions) -> tuple[str, str, Any, str]:
+    """Return the kind of data set that suits a command, a setting of its manifest, the setting's value, and what makes one."""
+    if not isinstance(options, PretrainOptions):
+        return TASK_RECORDS, "corpus", options.records, options.make
+    if options.format == TOKENS:
+        return TOKEN_SHARDS, "", None, "bertprep tokenize"
+    seq = options.seq or DEFAULT_SEQ
+    return RECORDS, "seq", seq, f"bertprep create --seq {seq}"
 
 
-def find_tokens(workdir: Path, live: Callable[[DataSet], LiveSettings]) -> Data:
-    """The newest finished token shards of a workspace; `live` gives the settings of the examples that are made of them."""
-    found = [each for each in search(workdir) if each.kind == TOKEN_SHARDS and each.manifest and not each.is_unfinished]
-    if not found:
+def _without_format(data_set: DataSet) -> tuple[str, ...]:
+    return tuple(part for part in data_set.folder.parts if part not in RECORD_FORMATS)
+
+
+def open_examples(
+    folders: Sequence[Path], split: str, *, settings: ExampleSettings, vocab: Path | None, **order: Any
+) -> LiveExamples:
+    """Open on-the-fly examples of a split of token shards."""
+    return LiveExamples(
+        folders, split, settings=settings.instances, vocab=vocab, repeat_epochs=settings.repeat_epochs, reporter=Reporter(),
+        **order,
+    )  # fmt: skip
+
+
+def refuse_example_options(settings: ExampleSettings, records: Path, *, also: Sequence[str] = ()) -> None:
+    """Raise `UsageError` where settings of examples are given for records, which have theirs; `also` are more such options."""
+    if given := [*also, *command_line(settings)]:
         raise UsageError(
-            f"{workdir}: has no finished token shards; bertprep tokenize --workdir {workdir} makes them, --data names others"
-        )
-    newest = _newest(found)
-    among = f"the newest of {len(found):,}" if len(found) > 1 else "the only token shards"
-    return replace(name_tokens([newest.folder], live), choice=f"{among} in {workdir}")
-
-
-def holds_tokens(path: Path) -> bool:
-    """Whether there are token shards in what a path names."""
-    return any(each.kind == TOKEN_SHARDS for each in find_data_sets([path]))
-
-
-def name_tokens(folders: Sequence[Path], live: Callable[[DataSet], LiveSettings]) -> Data:
-    """The token shards of folders, mixed; the examples of an epoch are counted, where that was not done before."""
-    sets = [find_training_tokens(folder) for folder in folders]
-    folders = tuple(each.folder if each.is_whole else folder for folder, each in zip(folders, sets, strict=True))
-    settings = live(sets[0])
-    cased = [each.manifest.made_with["cased"] if each.manifest else None for each in sets]
-    for other, its in zip(sets, cased, strict=True):
-        if its != cased[0]:
-            raise UsageError(f"{other.folder}: is {_case(its)}, {sets[0].folder} is {_case(cased[0])}; name one of them")
-    with settings.open(folders, TRAINING, seed=0, shuffle_shards=DEFAULT_GROUP) as examples:
-        return Data(
-            folders=folders,
-            format=TOKENS,
-            kind=examples.kind,
-            seq=examples.seq,
-            pred=examples.pred,
-            records=len(examples),
-            has_test=all(each.paths(TEST) for each in sets),
-            vocabulary=examples.vocabulary.path,
-            vocabulary_size=len(examples.vocabulary),
-            vocabulary_sha256=examples.vocabulary.sha256,
-            cased=cased[0],
-            notes=tuple(note for each in sets for note in each.notes),
-            live=settings,
+            f"{given[0]}: is for token shards, {records} holds records, which are made already; leave it out, or name token "
+            "shards"
         )
 
 
-def _case(cased: bool | None) -> str:
-    return "of unknown case" if cased is None else "cased" if cased else "uncased"
+def make_data(
+    sets: Sequence[DataSet], folders: tuple[Path, ...], task: Task, records: AnyRecords, test: AnyRecords | None,
+    vocab: Path | None = None, choice: str = "",
+) -> Data:  # fmt: skip
+    """Return opened records and what is known of them; their folders must have one vocabulary and case."""
+    paths: list[Path] = []
+    known: list[dict[str, Any]] = []
+    for each in sets:
+        settings = each.manifest.made_with if each.manifest else {}
+        vocabulary = settings.get("vocabulary", {})
+        if vocab or each.vocabulary:
+            loaded = load_vocabulary_of(each, vocab)
+            paths, vocabulary = [*paths, loaded.path], loaded.made_with
+        sha256, size = vocabulary.get("sha256"), vocabulary.get("tokens")
+        known.append({"vocabulary_sha256": sha256, "vocabulary_size": size, "cased": settings.get("cased")})
+    return Data(
+        sets=tuple(sets), folders=folders, task=task, records=records, test=test, vocabulary=paths[0] if paths else None,
+        choice=choice, **agree(zip(folders, known, strict=True)),
+    )  # fmt: skip
 
 
-def find_task_data(workdir: Path, name: str, record_format: str | None, *, make: str) -> Data:
-    """The newest finished records of a task in a workspace, as squad_v1.1; `make` is the command that makes them."""
-    found = [
-        each
-        for each in search(workdir)
-        if each.manifest and each.manifest.kind == TASK_RECORDS and each.manifest.made_with.get("corpus") == name
-        and not each.is_unfinished and record_format in (None, each.format)
-    ]  # fmt: skip
-    if not found:
-        of_format = f" as {record_format} files" if record_format else ""
-        raise UsageError(f"{workdir}: has no finished records of {name}{of_format}; {make} makes them, --data names others")
-    newest = _newest(found)
-    among = f"the newest of {len(found):,}" if len(found) > 1 else "the only one"
-    return replace(name_data([newest.folder], None, record_format, kind=None), choice=f"{among} of {name} in {workdir}")
+def agree(known: Iterable[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return what is known of folders; raises `UsageError` where two differ in it. None is not known."""
+    agreed: dict[str, tuple[Path, Any]] = {}
+    for folder, traits in known:
+        for name, value in traits.items():
+            first, expected = agreed.get(name, (folder, None))
+            if expected is None:
+                agreed[name] = (folder, value)
+            elif value not in (None, expected):
+                raise UsageError(
+                    f"{folder}: has {name.replace('_', ' ')} {str(value)[:16]}, {first} has {str(expected)[:16]}; a model has "
+                    "one: name data that were made with the same"
+                )
+    return {name: value for name, (_, value) in agreed.items()}
 
 
-def name_data(
-    folders: Sequence[Path],
-    seq: int | None = None,
-    record_format: str | None = None,
-    *,
-    vocabulary: Path | None = None,
-    kind: type[Examples] | None = PretrainingExamples,
-) -> Data:
-    """The records of folders, mixed; each has training/ below it, record files, or a folder of these for each format.
-
-    Without `seq` it is that of the first, without `kind` that is the task's to check.
-    """
-    parts = [_read_folder(folder, record_format, vocabulary, kind) for folder in folders]
-    seq = parts[0].seq if seq is None else seq
-    for part in parts:
-        if part.seq != seq:
-            wanted = f"--seq {seq}" if part is parts[0] else f"{seq}, as {parts[0].folders[0]} has"
-            raise UsageError(
-                f"{part.folders[0]}: has records of {part.seq} tokens, asked for is {wanted}; "
-                f"name records of that length, or make them: bertprep create --seq {seq}"
-            )
-        if part.kind is not parts[0].kind:
-            raise UsageError(_of_two_kinds(part, parts[0]))
-        if part.pred != parts[0].pred:
-            raise UsageError(
-                f"{part.folders[0]}: has {part.pred} predictions a record, {parts[0].folders[0]} has {parts[0].pred}; "
-                f"mix records of one shape, such as bertprep create --seq {seq} --pred {parts[0].pred} makes"
-            )
-        if record_format not in (None, part.format):
-            raise UsageError(
-                f"{part.folders[0]}: holds {part.format} files, asked for is --format {record_format}; "
-                f"leave that out, or make the other: bertprep convert {part.folders[0]} DIR"
-            )
-    check_same_vocabulary(parts)
-    return replace(
-        next((part for part in parts if part.vocabulary), parts[0]),
-        cased=next((part.cased for part in parts if part.cased is not None), None),
-        folders=tuple(part.folders[0] for part in parts),
-        format=" and ".join(sorted({name for part in parts for name in part.format.split(" and ")})),
-        records=sum(part.records for part in parts),
-        notes=tuple(note for part in parts for note in part.notes),
-        has_test=all(part.has_test for part in parts),
-    )
-
-
-def check_same_kind(phases: Sequence[Data]) -> None:
-    """Raise `UsageError` where some phases have sentence pairs and others have none: a model has one set of heads."""
-    if other := next((data for data in phases if data.kind is not phases[0].kind), None):
-        raise UsageError(_of_two_kinds(other, phases[0]))
-
-
-def _of_two_kinds(data: Data, first: Data) -> str:
-    return (
-        f"{data.folders[0]}: has {data.kind.title} records, {first.folders[0]} has {first.kind.title} records; a run has one "
-        "kind: make both with the same --pairs"
-    )
-
-
-def check_same_vocabulary(parts: Sequence[Data]) -> None:
-    """Raise `UsageError` where folders or phases are known to be made with different vocabularies."""
-    for what in ("cased", "vocabulary_sha256"):
-        known = [part for part in parts if getattr(part, what) is not None]
-        for part in known[1:]:
-            first = known[0]
-            if getattr(part, what) == getattr(first, what):
-                continue
-            differs = "is {}, {} is {}" if what == "cased" else "was made with a vocabulary of sha256 {}, {} with one of {}"
-            raise UsageError(
-                f"{part.folders[0]}: {differs.format(_shown(part, what), first.folders[0], _shown(first, what))}; "
-                "a model has one vocabulary: name records that were made with the same"
-            )
-
-
-def load_model(name: str, data: Sequence[Data], *, advice: str) -> ModelConfig:
-    """The model that `--model` names; a preset takes the size of its vocabulary from the data.
-
-    Raises `UsageError`, which ends in `advice`, where the data do not tell it.
-    """
-    size = next((each.vocabulary_size for each in data if each.vocabulary_size is not None), None)
-    if size is None and name in PRESETS:
+def load_model(name: str, data: Data) -> ModelConfig:
+    """Return the model that `--model` names; a preset takes the size of its vocabulary from the data."""
+    if data.vocabulary_size is None and name in PRESETS:
         raise UsageError(
-            f"{data[0].folders[0]}: has no {VOCABULARY} beside its records, so the size of the model's vocabulary is not "
-            f"known; {advice}"
+            f"{data.folders[0]}: has no {VOCABULARY} next to its records, so the size of the model's vocabulary is not known; "
+            "name a bert_config.json with --model, or for pretraining the file with --vocab"
         )
-    return ModelConfig.load(name, vocab_size=size or 1)
+    return ModelConfig.load(name, vocab_size=data.vocabulary_size or 1)
 
 
 def check_fits_model(data: Data, model: ModelConfig, name: str) -> None:
-    """Raise `UsageError` where a model called `name` cannot be trained on the data."""
-    if data.seq > model.max_position_embeddings:
+    """Raise `UsageError` where a model called `name` cannot be trained on the data; from then on check each record's ids."""
+    if data.records.seq > model.max_position_embeddings:
         raise UsageError(
-            f"{data.folders[0]}: has records of {data.seq} tokens, the model {name} has max_position_embeddings "
+            f"{data.folders[0]}: has records of {data.records.seq} tokens, the model {name} has max_position_embeddings "
             f"{model.max_position_embeddings}; take shorter records, or a model with more positions"
         )
     if data.vocabulary_size not in (None, model.vocab_size):
@@ -268,69 +293,13 @@ def check_fits_model(data: Data, model: ModelConfig, name: str) -> None:
             f"{data.folders[0]}: was made with a vocabulary of {data.vocabulary_size:,} tokens, the model {name} has "
             f"vocab_size {model.vocab_size:,}; give the model the vocabulary's size, or take records made with its vocabulary"
         )
+    for records in (data.records, data.test):
+        if isinstance(records, RecordSet):
+            records.limit_ids(model.vocab_size, model.type_vocab_size, labels=data.task.classes)
 
 
-def _nothing_found(
-    workdir: Path, seq: int, record_format: str | None, unfinished: Sequence[Path], other_lengths: set[int]
-) -> str:
-    asked = f"records of --seq {seq}" + (f" and --format {record_format}" if record_format else "")
-    others = ""
-    if lengths := sorted(other_lengths):
-        others = f", but has records of {', '.join(map(str, lengths))} tokens: give --seq {lengths[-1]}"
-    if unfinished:
-        begun = f"{unfinished[0]} is not finished; run bertprep create again, it resumes"
-        return f"{workdir}: has no finished {asked}{others}{';' if others else ','} {begun}"
-    made_by = f"bertprep create --seq {seq}" + (f" --format {record_format}" if record_format else "")
-    return f"{workdir}: has no {asked}{others}; {made_by} --workdir {workdir} makes them, --data names others"
-
-
-def _read_folder(path: Path, record_format: str | None, vocabulary: Path | None, kind: type[Examples] | None) -> Data:
-    """What a folder holds; its records are counted by their index, which is made where it is missing."""
-    data_set = find_training_records(path, (record_format,) if record_format else ())
-    folder = data_set.folder if data_set.is_whole else path
-    is_pretraining = kind is PretrainingExamples  # of either kind
-    with RecordSet([folder], kind=None if is_pretraining else kind) as records:
-        if is_pretraining and not issubclass(records.kind, MaskedExamples):
-            raise records.is_of_another_kind(PretrainingExamples)
-        return data_of(data_set, folder, records, vocabulary)
-
-
-def data_of(data_set: DataSet, folder: Path, records: RecordSet | LiveExamples, vocabulary: Path | None = None) -> Data:
-    """What is known of the opened records of a split."""
-    vocabulary, size, sha256 = _vocabulary_of(data_set, vocabulary)
-    return Data(
-        folders=(folder,),
-        format=" and ".join(records.formats),
-        seq=records.seq,
-        pred=records.pred,
-        records=len(records),
-        has_test=bool(data_set.paths(TEST)),
-        kind=records.kind,
-        vocabulary=vocabulary,
-        vocabulary_size=size,
-        vocabulary_sha256=sha256,
-        cased=data_set.manifest.made_with.get("cased") if data_set.manifest else None,
-        notes=data_set.notes,
-    )
-
-
-def _vocabulary_of(data_set: DataSet, given: Path | None) -> tuple[Path | None, int | None, str | None]:
-    """(file, tokens, sha256) of the vocabulary that is given or beside the records, which must be the manifest's."""
-    manifest = data_set.manifest
-    expected = sha256_of_vocabulary(manifest) if manifest else None
-    path = given or data_set.vocabulary
-    if path is None:
-        return None, tokens_of_vocabulary(manifest) if manifest else None, expected
-    vocabulary = load_vocabulary(path)
-    if expected not in (None, vocabulary.sha256):
-        raise BertprepError(
-            f"{path}: is not the vocabulary that the records were made with: sha256 {vocabulary.sha256[:16]}..., expected "
-            f"{str(expected)[:16]}... by {data_set.home.folder / MANIFEST}; name the right one with --vocab"
-        )
-    return path, len(vocabulary), vocabulary.sha256
-
-
-def _shown(part: Data, what: str) -> str:
-    if what == "cased":
-        return "cased" if part.cased else "uncased"
-    return f"{str(part.vocabulary_sha256)[:16]}..."
+def check_vocabulary(weights: Path, data: Data) -> None:
+    """Raise `UsageError` where the vocabulary next to weights is another than that of the records."""
+    path = weights.parent / VOCABULARY
+    if path.is_file():
+        agree([(data.folders[0], data.traits), (path, {"vocabulary_sha256": load_vocabulary(path).sha256})])

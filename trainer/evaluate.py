@@ -1,7 +1,7 @@
-"""`python -m trainer evaluate`: any weights on any records, by all devices.
+"""`python -m trainer evaluate`: any weights on any records, by all devices; and the evaluation of a running model.
 
 pretraining records    masked-LM and next-sentence loss and accuracy, of a split or of its first sequences
-token shards           the same, of the examples that are made of them as they are read
+token shards           the same, of on-the-fly examples
 SQuAD                  exact match and F1; OUT/predictions.json, nbest_predictions.json and, for 2.0, null_odds.json
 labelled texts         the task's metrics on each labelled split; OUT/SPLIT/predictions.tsv, and GLUE's files for submission
 """
@@ -10,45 +10,41 @@ from __future__ import annotations
 
 import argparse
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bertprep.errors import BertprepError, UsageError
 from bertprep.options import add_options, check_options, option, read_options
-from bertprep.progress import say
-from bertprep.records.data_sets import DataSet, find_records, find_training_tokens
-from bertprep.records.examples import kind_made_with
-from bertprep.records.live import DEFAULT_GROUP, LiveExamples
+from bertprep.progress import Reporter, say
+from bertprep.records.data_sets import DataSet, find_data_sets, find_records, find_training_tokens
 from bertprep.records.record_set import RecordSet
-from bertprep.tasks.glue import UNLABELLED
+from bertprep.tasks.glue import TASKS, UNLABELLED
 from bertprep.tasks.glue_metrics import check_metrics_installed
 from bertprep.terminal import tell
 from bertprep.workspace.layout import TEST, TRAINING, VOCABULARY
+from bertprep.workspace.manifest import TOKEN_SHARDS
+from trainer import checkpoint
 from trainer.batches import EvaluationBatches, GlobalBatch
-from trainer.data import check_fits_model, data_of, holds_tokens
-from trainer.engines import Engine, check_engine, check_installed, choose_engine, open_engine
-from trainer.evaluation import evaluate, predict
-from trainer.model_config import ModelConfig
-from trainer.pretrained import check_vocabulary, resolve_weights
-from trainer.settings import (
-    EngineSettings,
-    LiveSettings,
-    OptimizerSettings,
+from trainer.data import (
+    Data,
+    ExampleSettings,
     add_example_options,
-    check_folder,
-    read_live_settings,
+    check_fits_model,
+    check_vocabulary,
+    make_data,
+    open_examples,
     refuse_example_options,
 )
-from trainer.start import describe_engine
-from trainer.tasks import Scored, Scorer, Task, name_of_split
-from trainer.tasks.classification import Classification
-from trainer.tasks.pretraining import pretraining_on
-from trainer.tasks.registry import check_task_of_weights, task_of_records
-from trainer.tasks.squad import Squad
-from trainer.weights import find_model, read_initial_weights
-
-_NOT_ASKED = ("loss_scale",)
+from trainer.engines import Engine, check_engine, choose_engine, open_engine
+from trainer.model_config import ModelConfig
+from trainer.scores import AnswerOptions, Scorer, scorer_of
+from trainer.settings import EngineSettings, OptimizerSettings, check_folder
+from trainer.tasks import Classification, Pretraining, Task, name_of_split, pretraining_on, task_of_records
+from trainer.weights import is_checkpoint, labels_of, model_of, read_weights, resolve_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +58,7 @@ class EvaluateOptions:
     )  # fmt: skip
     data: Path | None = option(None, "folder of records or token shards (needed)", metavar="DIR", urls=True)
     vocab: Path | None = option(
-        None, "token shards: vocabulary (default: the vocab.txt beside them, or beside the weights)", metavar="FILE", urls=True
+        None, "token shards: vocabulary (default: the vocab.txt next to them, or to the weights)", metavar="FILE", urls=True
     )
     workdir: Path = option(Path("data"), "workspace, for the ID of a download", metavar="DIR", urls=True)
     model: str | None = option(None, "bert_config.json (default: that of the weights)", metavar="FILE")
@@ -75,94 +71,89 @@ class EvaluateOptions:
     )  # fmt: skip
     n_best_size: int = option(20, "SQuAD: answers to a question in nbest_predictions.json", least=1)
     max_answer_length: int = option(30, "SQuAD: tokens of the longest answer", least=1)
-    out: Path | None = option(None, "where predictions go (default: a folder beside the weights)", metavar="DIR")
+    out: Path | None = option(None, "where predictions go (default: a folder next to the weights)", metavar="DIR")
 
     def __post_init__(self) -> None:
         check_options(self)
-        for name in ("init", "data"):
+        for name, what in (("init", "weights"), ("data", "a folder of records")):
             if getattr(self, name) is None:
-                raise UsageError(f"--{name}: is needed; {'name weights' if name == 'init' else 'name a folder of records'}")
-        if self.out is not None:
-            check_folder("--out", self.out)
+                raise UsageError(f"--{name}: is needed; name {what}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of evaluate."""
+    """Add the options of evaluate."""
     add_options(parser, EvaluateOptions)
-    add_options(parser, EngineSettings, without=_NOT_ASKED)
+    add_options(parser, EngineSettings, without=("loss_scale",))
     add_example_options(parser, without=("repeat_epochs",))
 
 
+class Split(NamedTuple):
+    """A split to evaluate on; a scorer where the task has scores."""
+
+    name: str
+    data: Data
+    scorer: Scorer | None = None
+
+
 def run(namespace: argparse.Namespace) -> int:
-    """Evaluate, print what is found; returns the exit status."""
-    options = read_options(EvaluateOptions, namespace)
-    settings = choose_engine(read_options(EngineSettings, namespace))
-    path = options.data or Path()
-    live: LiveSettings | None = None
-    if holds_tokens(path):
-        data_set = find_training_tokens(path)
-        path = data_set.folder if data_set.is_whole else path
-        file = resolve_weights(options.init or "", options.workdir)
-        live = read_live_settings(namespace, data_set, _vocabulary_for(data_set, file, options))
-        task = pretraining_on(kind_made_with(live.instances))
-    else:
-        data_set = find_records(path)
-        own = [name for name in ("seq", "pred", "vocab") if getattr(namespace, name, None) is not None]
-        refuse_example_options(namespace, data_set.folder, also=own)
-        task = _task_of(data_set, options)
-        file = resolve_weights(options.init or "", options.workdir)
-    check_task_of_weights(file, task, data_set.folder)
-    model = find_model(file) if options.model is None else ModelConfig.load(options.model)
-    check_engine(settings, model, task)
-    check_installed(settings)
-    out = options.out or file.parent / f"predictions_{data_set.folder.name}_{file.stem}"
-    check_folder("--out", out)
+    """Evaluate and print the metrics; returns the exit status."""
+    options, given = read_options(EvaluateOptions, namespace), read_options(ExampleSettings, namespace)
+    settings, why = choose_engine(read_options(EngineSettings, namespace))
+    check_engine(settings)
     with ExitStack() as opened:
-        splits = _splits_of(data_set, task, options)
-        parts = [_open(data_set if live is None else live, path, split, task, model, opened) for split in splits]
-        data = data_of(data_set, data_set.folder, parts[0].records, live.vocabulary if live else None)
+        file = resolve_weights(options.init or "", options.workdir)
+        splits = _open_splits(options, given, file, opened)
+        data = splits[0].data
+        task = data.task
+        _check_task(file, task, data.folders[0])
         check_vocabulary(file, data)
-        check_fits_model(data, model, options.model or str(file))
-        weights = read_initial_weights(file, model, task)
-        if missing := [name for name in task.variable_shapes(model) if name not in weights]:
-            raise UsageError(f"{file}: lacks {missing[0]}, the head of {task.name}; name a model that was fine-tuned for it")
+        model = model_of(file) if options.model is None else ModelConfig.load(options.model)
+        for split in splits:
+            check_fits_model(split.data, model, options.model or str(file))
+        weights, drawn = read_weights(file, model, task, any_head=True)
+        if drawn:
+            raise UsageError(f"{drawn.removeprefix('--init ')}; name a model that was trained for {task.describe()}")
+        out = options.out or file.parent / f"predictions_{data.folders[0].name}_{file.stem}"
+        check_folder("--out", out)
         engine = open_engine(settings)
         engine.build(model, OptimizerSettings(), seed=0, task=task)
         engine.restore(weights)
         if engine.is_first:
-            say(f"{file}: {task.name} on {engine.device_name}, engine {describe_engine(settings)}")
-        evaluation = _Evaluation(engine, task, options, out)
-        for part in parts:
-            evaluation.of_part(part)
+            say(f"{file}: {task.describe()} on {engine.device_name}, engine {settings.engine}{f': {why}' if why else ''}")
+        for split in splits:
+            _evaluate_split(engine, options, split, out)
     return 0
 
 
-def _task_of(data_set: DataSet, options: EvaluateOptions) -> Task:
+def _open_splits(options: EvaluateOptions, given: ExampleSettings, file: Path, opened: ExitStack) -> list[Split]:
+    """The splits to evaluate on; all ranks open all of them before any predicts, so that they fail together."""
+    path = options.data or Path()
+    if any(each.kind == TOKEN_SHARDS for each in find_data_sets([path])):
+        tokens = find_training_tokens(path)
+        of_model = file.parent / VOCABULARY
+        vocab = options.vocab or (of_model if tokens.vocabulary is None and of_model.is_file() else None)
+        folder = tokens.folder if tokens.is_whole else path
+        examples = opened.enter_context(open_examples([folder], options.split, settings=given, vocab=vocab))
+        data = make_data([tokens], (folder,), pretraining_on(examples.kind), examples, None, examples.vocabulary.path)
+        return [Split(options.split, data)]
+    data_set = find_records(path)
+    refuse_example_options(given, data_set.folder, also=["--vocab"] if options.vocab else [])
     task = task_of_records(data_set)
-    if task.is_scored and (options.sequences or options.split != TEST):
+    answers = AnswerOptions(options.n_best_size, options.max_answer_length, options.null_threshold)
+    splits = []
+    for name in _scored_splits(options, data_set, task) if task.is_scored else [options.split]:
+        records = opened.enter_context(RecordSet([data_set.folder], name))
+        data = make_data([data_set], (data_set.folder,), task, records, None)
+        splits.append(Split(name, data, scorer_of(task, data_set.folder, records, name, answers)))
+    return splits
+
+
+def _scored_splits(options: EvaluateOptions, data_set: DataSet, task: Task) -> list[str]:
+    """All splits of a task's records but that for training."""
+    if options.sequences or options.split != TEST:
         raise UsageError(
             f"{data_set.folder}: is of a task, which is scored on all of its splits; leave --sequences and --split out"
         )
-    if isinstance(task, Squad):
-        return replace(
-            task,
-            threshold=options.null_threshold,
-            nbest_size=options.n_best_size,
-            max_answer_length=options.max_answer_length,
-        )
-    return task
-
-
-def _vocabulary_for(tokens: DataSet, weights: Path, options: EvaluateOptions) -> Path | None:
-    """The vocabulary of token shards that is named, or where none is beside them the one beside the weights."""
-    beside = weights.parent / VOCABULARY
-    return options.vocab or (beside if tokens.vocabulary is None and beside.is_file() else None)
-
-
-def _splits_of(data_set: DataSet, task: Task, options: EvaluateOptions) -> list[str]:
-    """The split that is asked for, or of a task all but that for training."""
-    if not task.is_scored:
-        return [options.split]
     splits = [split for split in data_set.splits if split != TRAINING]
     if not splits:
         raise UsageError(f"{data_set.folder}: has no split to evaluate on; make one of a dev file")
@@ -171,64 +162,78 @@ def _splits_of(data_set: DataSet, task: Task, options: EvaluateOptions) -> list[
     return splits
 
 
-class _Part(NamedTuple):
-    """A split, its opened records and, of a task that is scored, their scorer."""
-
-    split: str
-    records: RecordSet | LiveExamples
-    scorer: Scorer | None
-
-
-def _open(source: DataSet | LiveSettings, path: Path, split: str, task: Task, model: ModelConfig, opened: ExitStack) -> _Part:
-    """A split; all ranks open all of them, with labels or questions, before any predicts, so that they fail together."""
-    if isinstance(source, LiveSettings):
-        examples = source.open([path], split, seed=0, shuffle_shards=DEFAULT_GROUP)
-        return _Part(split, opened.enter_context(examples), None)
-    records = opened.enter_context(task.open_records([source.folder], split, model))
-    return _Part(split, records, task.scorer(source.folder, records, split) if task.is_scored else None)
-
-
-@dataclass(frozen=True)
-class _Evaluation:
-    """An engine with weights, and what is done with each split."""
-
-    engine: Engine
-    task: Task
-    options: EvaluateOptions
-    out: Path
-
-    def of_part(self, part: _Part) -> None:
-        """Evaluate, print and write; raises in all processes where one could not."""
-        engine = self.engine
-        batch = GlobalBatch(self.options.batch_size * engine.devices, engine.data_world_size, engine.data_rank)
-        batches = EvaluationBatches(part.records, batch, most=self.options.sequences)
-        if part.scorer is None:
-            found = evaluate(engine, self.task, batches)
-            _check(batches, found.sequences)
-            self._tell(part.split, found.sequences, Scored(found.metrics))
-            return
-        sequences, outputs = predict(engine, batches)
-        _check(batches, sequences)
-        fault: Exception | None = None
-        try:
-            if engine.is_first:
-                self._tell(name_of_split(part.split), sequences, part.scorer.score(outputs, self.out))
-        except Exception as error:  # whatever it is, the other processes would wait for this one in the next split
-            fault = error
-        if any(engine.gather(int(fault is not None))):
-            raise fault or BertprepError(f"{part.split}: the first process could not score it; its message says why")
-
-    def _tell(self, split: str, sequences: int, scored: Scored) -> None:
-        if self.engine.is_first:
-            numbers = ", ".join(f"{name} {value:.6g}" for name, value in scored.metrics.items())
-            tell(f"{split}, {sequences:,} sequences: {numbers or 'predictions alone, it has no labels'}")
-            for path in scored.files:
-                tell(f"  {path}")
+def _check_task(file: Path, task: Task, data: Path) -> None:
+    """Raise `UsageError` for weights known to be of another task than the records, or of its labels in another order."""
+    if is_checkpoint(file):
+        trained = checkpoint.task_of(file)
+        expected = Classification(TASKS["mnli"]) if task == Classification(TASKS["ax"]) else task  # ax is for models of MNLI
+        if trained != expected and not isinstance(trained, Pretraining):
+            raise UsageError(
+                f"{file}: was trained for {trained.describe()}, the records in {data} are of {task.describe()}; name weights "
+                "and records of the same task"
+            )
+    elif isinstance(task, Classification) and (names := labels_of(file)):
+        found, wanted = ([name.casefold() for name in labels] for labels in (names, task.of.labels))
+        if set(wanted) & set(found) and found != wanted:
+            raise UsageError(
+                f"{file.parent}: its labels are {', '.join(names)}, those of the records in {data} are "
+                f"{', '.join(task.of.labels)}; make your own records with --labels in the model's order, or name another model"
+            )
 
 
-def _check(batches: EvaluationBatches, sequences: int) -> None:
-    """Raise where a record could not be read, here or on another rank."""
-    if batches.fault or batches.bad:
-        raise batches.fault or batches.bad[0]
-    if sequences != batches.sequences:
-        raise BertprepError("another process could not read all records; its message says which")
+def _evaluate_split(engine: Engine, options: EvaluateOptions, split: Split, out: Path) -> None:
+    """Evaluate on one split, print its metrics and write its predictions; raises in all processes where one could not."""
+    batch = GlobalBatch(options.batch_size * engine.devices, engine.data_world_size, engine.data_rank)
+    reporter = Reporter(engine.is_first)
+    batches = EvaluationBatches(split.data.records, batch, most=options.sequences, reporter=reporter)
+    error: Exception | None = None
+    try:
+        sequences, metrics = evaluate(engine, split.data.task, batches, split.scorer, out if engine.is_first else None)
+        error = batches.fault or next(iter(batches.bad), None)
+        if error is None and split.scorer is None and not metrics:
+            error = without_targets(batches)
+    except Exception as failed:  # whatever it is, the other processes would wait for this one in the next split
+        error = failed
+    if any(engine.gather(int(error is not None))):
+        raise error or BertprepError(f"{split.name}: another process could not evaluate it; its message says why")
+    if engine.is_first:
+        name = name_of_split(split.data.task, split.name)
+        numbers = ", ".join(f"{metric} {value:.6g}" for metric, value in metrics.items())
+        tell(f"{name}, {sequences:,} sequences: {numbers or 'predictions alone, it has no labels'}")
+        if split.scorer is not None:
+            tell(f"  predictions are in {out}")
+
+
+def evaluate(
+    engine: Engine, task: Task, batches: EvaluationBatches, scorer: Scorer | None = None, out: Path | None = None
+) -> tuple[int, dict[str, float]]:
+    """The sequences that counted, on all ranks, and their metrics; with `out` a scorer writes its predictions there.
+
+    There are no metrics without a masked token, and none of a scored task where a rank could not read all records.
+    """
+    sums, own = np.zeros((len(task.outputs), 3)), 0.0
+    outputs: dict[str, list[NDArray[np.float32]]] = {name: [] for name in task.outputs}
+    for batch in batches:
+        own += float(batch["row_weights"].sum())
+        if scorer is None:
+            sums += engine.evaluate(batch)
+        else:
+            for name, rows in engine.predict(batch).items():
+                outputs[name].append(rows)
+    # stages of a pipeline read the same rows
+    sequences = sum(engine.gather(round(own))) * engine.data_world_size // engine.processes
+    if scorer is None:
+        return sequences, task.metrics(sums)
+    if any(engine.gather(int(bool(batches.bad or batches.fault)))):
+        return sequences, {}
+    logits = {name: np.concatenate(rows)[: batches.sequences] for name, rows in outputs.items()}
+    return sequences, scorer.score(logits, out)
+
+
+def without_targets(batches: EvaluationBatches) -> BertprepError:
+    """The error for a split in which no token is to be predicted."""
+    path, record = batches.records.place_of(0)
+    return BertprepError(
+        f"{path}: record {record}: is the first of {batches.sequences:,} without a masked token: their masked_lm_weights are "
+        "all 0, so there is no loss; make the files again"
+    )

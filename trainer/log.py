@@ -1,38 +1,51 @@
 """Reports a run: lines on standard error, log.jsonl, scalars for TensorBoard, and a plot of its losses.
 
-    OUT/log.jsonl                         one entry a line
+    OUT/log.jsonl                         {"kind": ..., "step": steps finished, ...}, one entry a line
     OUT/tensorboard/events.out.tfevents.* the same numbers, as training/NAME and test/NAME
     OUT/loss.png                          redrawn after each evaluation and at the end
 
-    "train"       metrics and the gradient norm as means over the steps since the previous entry, without those that fp16
-                  skipped; throughput since then too; everything else for the step itself
-    "evaluation"  metrics on the test split, and the baseline that a model must beat
-    "bad_record"  a record met for the first time in the run, in the batch of a step or the evaluation after it
     "run"         at each start, the settings of the run
+    "train"       metrics and the gradient norm as means over the steps since the previous entry; throughput since then too
+    "evaluation"  metrics on the test split, and the baseline that a model must beat
+    "bad_record"  a record that was skipped, when it is first met
 
 Each entry is written before the next step: a kill loses at most the line being written. A resumed run first removes the entries
-of the steps that it repeats. Where OUT is a URL, the files are written on this machine and brought there before each checkpoint
-and at the end, since objects cannot grow; so the log there always has the entries of all steps that a checkpoint has.
+of the steps that it repeats, so its log equals that of a run that was never stopped. Where OUT is a URL, the files are written
+on this machine and brought there before each checkpoint and at the end, since objects cannot grow.
+
+An events file is TFRecord frames, each of one Event, a protobuf message: 1 double wall_time, 2 int64 step, 3 string
+file_version, 5 Summary (1 repeated Value: 1 string tag, 2 float simple_value), 7 SessionLog (1 status: 1 is START). A START at
+step n makes TensorBoard discard step n and all later ones from earlier files; each file begins with one.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import socket
+import struct
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
+
+import numpy as np
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file, explain_write_error, temporary_folder
 from bertprep.files.places import is_object
 from bertprep.progress import Progress, say
+from bertprep.protobuf import fixed, integer, message
+from bertprep.records.formats import masked_checksum
+from bertprep.records.record_set import BadRecordError
 from bertprep.terminal import duration
-from trainer.log_file import EventFile, append, cut_log, log_line
-from trainer.plot import draw_losses
-from trainer.tasks import Task, evaluated_split
+from bertprep.workspace.layout import TEST
+from trainer.plot import draw_losses, read_log
+from trainer.tasks import Task, describe_metrics, name_of_split
 
 LOG, EVENTS, PICTURE = "log.jsonl", "tensorboard", "loss.png"
 Entry = Mapping[str, Any]
@@ -46,75 +59,78 @@ class RunLog:
 
     def __init__(self, out: Path, task: Task, *, steps: int, first_step: int, is_shown: bool = True) -> None:
         self._out, self._task, self._steps, self._first_step, self._is_shown = out, task, steps, first_step, is_shown
-        self._folder = out  # that of the files as they are written
-        self._closing = ExitStack()
-        self._is_drawn = True  # the plot already shows the whole log
-        self._picture_error = ""
+        self._folder = out  # of the files as they are written
+        self._opened = ExitStack()
+        self._can_draw = True
+        self.known_bad: set[str] = set()  # what is wrong with each record that was skipped so far
 
     def __enter__(self) -> RunLog:
-        if not self._is_shown:
-            return self
         with ExitStack() as opened:
-            if is_object(self._out):
-                self._folder = opened.enter_context(temporary_folder(self._out))
-                self._fetch_log()
-            path = self._folder / LOG
-            cut_log(path, self._first_step)
-            try:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                self._file = opened.enter_context(path.open("ab", buffering=0))
-            except OSError as error:
-                raise explain_write_error(path, error) from error
-            self._events = opened.enter_context(EventFile(self._folder / EVENTS, first_step=self._first_step))
-            opened.callback(self._keep_last)
-            opened.callback(self._draw)
-            self._bar = opened.enter_context(Progress("train", self._steps, "steps", enabled=sys.stderr.isatty()))
-            self._bar.advance(self._first_step)
-            self._closing = opened.pop_all()
+            if self._is_shown:
+                self._open(opened)
+            self._opened = opened.pop_all()
         return self
 
+    def _open(self, opened: ExitStack) -> None:
+        if is_object(self._out):
+            self._folder = opened.enter_context(temporary_folder(self._out))
+            with suppress(FileNotFoundError):  # what another process, perhaps on another machine, has left at the URL
+                (self._folder / LOG).write_bytes((self._out / LOG).read_bytes())
+        path = self._folder / LOG
+        kept = cut_log(path, self._first_step)
+        self.known_bad = {str(entry.get("what")) for entry in kept if entry["kind"] == "bad_record"}
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._file = opened.enter_context(path.open("ab", buffering=0))
+        except OSError as error:
+            raise explain_write_error(path, error) from error
+        self._events = opened.enter_context(closing(EventFile(self._folder / EVENTS, first_step=self._first_step)))
+        opened.callback(self._finish)
+        self._bar = opened.enter_context(Progress("train", self._steps, "steps", enabled=sys.stderr.isatty()))
+        self._bar.advance(self._first_step)
+
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        self._closing.__exit__(kind, value, trace)  # the bar first, then the plot
+        self._opened.__exit__(kind, value, trace)  # the bar first
 
-    def note(self, **what: Any) -> None:
+    def note(self, **settings: Any) -> None:
         """Log the settings of the run, at each start."""
-        self._enter("run", {"step": self._first_step, **what})
+        self._append("run", {"step": self._first_step, **settings})
 
-    def trained(self, entry: Entry) -> None:
-        """Report the progress of training."""
-        self._report("train", "training", entry, training_line(self._task, entry, self._steps))
+    def train(self, entry: Entry) -> None:
+        """Log the progress of training."""
+        self._report("train", "training", entry, training_line(entry, self._steps))
 
-    def evaluated(self, entry: Entry) -> None:
-        """Report an evaluation, and plot the losses."""
+    def evaluation(self, entry: Entry) -> None:
+        """Log an evaluation, and plot the losses."""
         self._report("evaluation", "test", entry, evaluation_line(self._task, entry))
         self._draw()
 
-    def skipped_record(self, entry: Entry) -> None:
-        """Report a bad record that training or an evaluation skipped."""
-        if self._is_shown:
-            self._enter("bad_record", entry)
-            say("step {step:,}: skipped a bad record: {file}: record {record}: {what}".format(**entry))
+    def bad_records(self, split: str, step: int, bad: Iterable[BadRecordError]) -> None:
+        """Log the bad records that are skipped for the first time; all ranks print theirs."""
+        for what in map(str, bad):
+            if what not in self.known_bad:
+                self.known_bad.add(what)
+                self._append("bad_record", {"step": step, "split": split, "what": what})
+                say(f"step {step:,}: skipped a bad record: {what}")
 
-    def advanced(self, sequences: int, tokens: int) -> None:
+    def advance(self, sequences: int, tokens: int) -> None:
         """Advance the progress bar by a finished step."""
         if self._is_shown:
             self._bar.advance(tokens=tokens, sequences=sequences)
 
     def _report(self, kind: str, group: str, entry: Entry, line: str) -> None:
-        if not self._is_shown:
-            return
-        self._enter(kind, entry)
-        scalars = {f"{group}/{name}": value for name, value in entry.items() if name != "step" and value is not None}
-        self._events.write(entry["step"], scalars)
-        self._is_drawn = False
-        say(line)
+        if self._is_shown:
+            self._append(kind, entry)
+            scalars = {f"{group}/{name}": value for name, value in entry.items() if name != "step" and value is not None}
+            self._events.write(entry["step"], scalars)
+            say(line)
 
-    def _enter(self, kind: str, entry: Entry) -> None:
+    def _append(self, kind: str, entry: Entry) -> None:
         if self._is_shown:
             append(self._file, log_line({"kind": kind, **entry}))
 
     def keep(self) -> None:
-        """Bring the files to OUT where that is a URL; call it before a checkpoint, whose steps then are in the log there."""
+        """Bring the files to OUT where that is a URL; called before a checkpoint, so that the log there has all its steps."""
         if not self._is_shown or self._folder == self._out:
             return
         for path in (self._folder / LOG, self._events.path, self._folder / PICTURE):
@@ -122,62 +138,97 @@ class RunLog:
                 with atomic_file(self._out / path.relative_to(self._folder), replace=True) as file:
                     file.write(path.read_bytes())
 
-    def _keep_last(self) -> None:
-        """The same at the end, whose error would hide that which ended the run; all but the picture is there by then."""
+    def _finish(self) -> None:
+        """Plot and keep the rest; an error would hide the one that ended the run, and is only printed."""
+        self._draw()
         try:
             self.keep()
         except BertprepError as error:
             say(str(error))
 
-    def _fetch_log(self) -> None:
-        """Take over the log that another process, perhaps on another machine, has left at the URL."""
-        with suppress(FileNotFoundError):
-            (self._folder / LOG).write_bytes((self._out / LOG).read_bytes())
-
     def _draw(self) -> None:
         """Plot the losses; a failure is reported once and does not stop the run."""
-        if self._is_drawn:
-            return
         try:
-            draw_losses({self._out.resolve().name: self._folder / LOG}, self._folder / PICTURE)
-            self._is_drawn = True
+            if self._is_shown and self._can_draw:
+                draw_losses({self._out.resolve().name: self._folder / LOG}, self._folder / PICTURE)
         except BertprepError as error:
-            if str(error) != self._picture_error:
-                say(str(error))
-            self._picture_error = str(error)
+            self._can_draw = False
+            say(str(error))
 
 
-def training_line(task: Task, entry: Entry, steps: int) -> str:
-    """The console line of a training entry, less than 210 characters."""
-    return ", ".join(
-        [
-            f"step {entry['step']:,}/{steps:,}: {task.describe_training(entry)}",
-            f"rate {entry['learning_rate']:.2e}",
-            f"norm {entry['gradient_norm']:.3g}",
-            *([f"scale 2^{math.log2(entry['loss_scale']):g}"] if entry["loss_scale"] != 1 else []),
-            *([f"{entry['skipped']:,} skipped"] if entry["skipped"] else []),
-            f"{_short(entry['sequences_per_second'])} sequences/s",
-            f"{_short(entry['tokens_per_second'])} tokens/s",
-            f"{_short(entry['flops_per_second'], ' ')}FLOP/s",
-            f"{duration(entry['seconds_left'])} left",
-        ]
+def training_line(entry: Entry, steps: int) -> str:
+    """The console line of a training entry."""
+    of_fp16 = f", loss scale 2^{math.log2(entry['loss_scale']):g}" if entry["loss_scale"] != 1 else ""
+    skipped = f", {entry['skipped']:,} skipped" if entry["skipped"] else ""
+    return (
+        f"step {entry['step']:,}/{steps:,}: {describe_metrics(entry)}, learning rate {entry['learning_rate']:.2e}, "
+        f"norm {entry['gradient_norm']:.3g}{of_fp16}{skipped}, {entry['sequences_per_second']:,.1f} sequences/s, "
+        f"{entry['tokens_per_second']:,.0f} tokens/s, {entry['flops_per_second'] / 1e12:.3g} TFLOP/s, "
+        f"{duration(entry['seconds_left'])} left"
     )
 
 
 def evaluation_line(task: Task, entry: Entry) -> str:
     """The console line of an evaluation."""
-    where = f"{evaluated_split(task)} split, {entry['sequences']:,} sequences"
-    return f"step {entry['step']:,}: {where}: {task.describe_evaluation(entry)}"
+    split = name_of_split(task, TEST)
+    return f"step {entry['step']:,}: {split} split, {entry['sequences']:,} sequences: {describe_metrics(entry)}"
 
 
-def _short(value: float, space: str = "") -> str:
-    """Three digits and a prefix.
+def append(file: BinaryIO, data: bytes) -> None:
+    """Write all of `data` to an unbuffered file; raises `BertprepError` if that fails."""
+    rest = memoryview(data)
+    try:
+        while rest:  # a write may be partial, for instance on a full disk
+            rest = rest[file.write(rest) :]
+    except OSError as error:
+        raise explain_write_error(Path(file.name), error) from error
 
-    >>> _short(84.25), _short(157952.0), _short(123.4e12, " ")
-    ('84.2', '158k', '123 T')
-    """
-    for prefix in ("", "k", "M", "G", "T"):
-        if float(f"{value:.3g}") < 1000:
-            return f"{value:.3g}{space}{prefix}"
-        value /= 1000
-    return f"{value:.3g}{space}P"
+
+def log_line(entry: Entry) -> bytes:
+    """JSON, in which NaN and infinity, such as the gradient norm of a skipped step, become null."""
+    finite = {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in entry.items()}
+    return json.dumps(finite, default=str).encode() + b"\n"
+
+
+def cut_log(path: Path, step: int) -> list[dict[str, Any]]:
+    """Remove all entries of a log after `step`, and every incomplete line; returns those that are kept."""
+    if not path.exists():
+        return []
+    kept = [entry for entry in read_log(path) if entry["step"] <= step]
+    content = b"".join(map(log_line, kept))
+    if content != path.read_bytes():
+        with atomic_file(path) as file:
+            file.write(content)
+    return kept
+
+
+class EventFile:
+    """A new events file for a run that has finished `first_step` steps; entries can be read at once."""
+
+    def __init__(self, folder: Path, *, first_step: int) -> None:
+        # TensorBoard reads files in the order of their names
+        self.path = folder / f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("xb", buffering=0)
+        except OSError as error:
+            raise explain_write_error(folder, error) from error
+        self._append(message(3, b"brain.Event:2"))
+        self._append(integer(2, first_step + 1) + message(7, integer(1, 1)))
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Write scalars by tag for `step`."""
+        values = (message(1, message(1, tag.encode()) + fixed(2, struct.pack("<f", value))) for tag, value in scalars.items())
+        self._append(integer(2, step) + message(5, b"".join(values)))
+
+    def _append(self, fields: bytes) -> None:
+        append(self._file, frame(fixed(1, struct.pack("<d", time.time())) + fields))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def frame(data: bytes) -> bytes:
+    """A TFRecord: length, checksum of the length, data, checksum of the data."""
+    parts = (struct.pack("<Q", len(data)), data)
+    return b"".join(part + struct.pack("<I", masked_checksum(np.frombuffer(part, np.uint8))) for part in parts)

@@ -1,276 +1,349 @@
-"""Training from the first step to the last, whatever runs the steps and whatever they are steps of.
+"""Training from the first step to the last, whatever the framework and the task.
 
-    for each phase                weights are kept; moments, the count of updates and the order of the data start again
-        for each step             the batch of that number, its learning rate, one step of the engine
-            log_every             a line with the means over the steps since the last
-            eval_every            losses on the test split; at the end of a phase in any case
-            save_every            a checkpoint; at the end of a phase in any case, and after a signal to stop
-        NaN or overflow           fp16: the update is skipped and counted; else the end, with the batch's records named
-        data not readable         the end, with a checkpoint of the last step before; --skip-bad-records are skipped
+    for each step             the batch of that number, its learning rate, one step of the engine
+        log_every             a line with the means over the steps since the last
+        eval_every            metrics on the test split; at the end in any case
+        save_every            a checkpoint; at the end in any case, and before any early end
+    NaN or overflow           fp16: the update is skipped and counted; else the end, with the batch's first record named
+    SIGTERM, Ctrl-C           the end after this step or evaluation
+    data not readable         the end; of bad records, once there are more than --skip-bad-records
 
-Where a run stands is one number, the finished steps of all phases: data, dropout and learning rate follow from it. What the
-engine holds at that number is the checkpoint, so a run that was killed resumes bit-exactly on the same devices and versions; on
-others it resumes with the same global batches. While a step runs the next batch is read, and on a GPU the next step is begun. A
-step is begun only when the batches of the next ones, of all that may be begun before it is waited for, have been read: so all
-ranks know of a batch that one of them cannot read before any of them waits for its step.
+Where a run stands is one number, the finished steps: data, dropout and learning rate follow from it. What the engine holds then
+is the checkpoint, so a killed run resumes bit-exactly on the same devices and versions; on others it resumes with the same
+global batches. A rank that has to stop raises a flag in its next step. The flag reaches all ranks with the step's sums, so all
+stop after the same step.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
+from itertools import islice
+from types import FrameType
 
-from bertprep.errors import BertprepError
-from bertprep.files.atomic import atomic_file
-from bertprep.progress import say
-from bertprep.workspace.layout import TEST, TRAINING
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.errors import BertprepError, GivenUpError, UsageError
+from bertprep.files.atomic import atomic_file, remove_leftovers
+from bertprep.progress import Reporter, say
+from bertprep.records.record_set import BadRecordError, RecordSet
+from bertprep.workspace.layout import TEST, TRAINING, VOCABULARY
 from trainer import checkpoint
-from trainer.batches import GlobalBatch, PhaseData, open_phase
-from trainer.checkpoint import RunState
-from trainer.engines import Engine, steps_ahead
-from trainer.evaluation import evaluate
-from trainer.faults import Faults
+from trainer.batches import Batch, EvaluationBatches, GlobalBatch, TrainingBatches
+from trainer.checkpoint import Evaluated, RunState
+from trainer.engines import Engine, StepResult
+from trainer.evaluate import evaluate, without_targets
 from trainer.log import RunLog
-from trainer.metrics import Interval, StepResult, Throughput
-from trainer.prefetch import Lookahead
-from trainer.resume import add_fingerprints, describe_finished, describe_run, resume
-from trainer.settings import RunSettings
-from trainer.signals import StopSignal
-from trainer.tasks import evaluated_split
+from trainer.run import Run
+from trainer.scores import baseline, scorer_of
+from trainer.tasks import name_of_split
+from trainer.weights import read_weights
 
-BATCH_FILE = "not_finite.txt"
+MODEL_CONFIG = "bert_config.json"
 
 
-@dataclass(frozen=True)
-class Step:
-    """A step that was begun; its result is waited for when it is first asked for."""
+class Stop:
+    """Why this rank has to stop: a signal, or data that it cannot read."""
 
-    number: int  # in the run, from 1
-    phase: int  # from 0
-    number_in_phase: int  # from 1
-    learning_rate: float
-    is_first: bool  # of its phase in this process
-    wait: Callable[[], StepResult]
+    def __init__(self) -> None:
+        self.is_signalled = False
+        self.fault: BertprepError | None = None
 
-    @cached_property
-    def result(self) -> StepResult:
-        return self.wait()
+    def __bool__(self) -> bool:
+        return self.is_signalled or self.fault is not None
+
+    def take(self, error: BertprepError) -> None:
+        """Stop for an error in reading; one that a signal interrupted is no fault of the data."""
+        if isinstance(error, GivenUpError):
+            self.is_signalled = True
+        elif self.fault is None:
+            self.fault = error.with_traceback(None)  # whose frames would keep the engine alive
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Let SIGTERM and Ctrl-C stop the run with a checkpoint; a second Ctrl-C raises KeyboardInterrupt."""
+
+        def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - what signal handlers are given
+            if self.is_signalled and number == signal.SIGINT:
+                raise KeyboardInterrupt
+            self.is_signalled = True
+            # not print: the signal may have interrupted one, which is not reentrant
+            os.write(2, f"{signal.Signals(number).name}: stopping after this step or evaluation, with a checkpoint\n".encode())
+
+        with ExitStack() as opened:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                opened.callback(signal.signal, number, signal.signal(number, handle))
+            yield
 
 
-def train(settings: RunSettings, engine: Engine) -> bool:
-    """Train from where `settings.out`, which is locked, stands; returns whether to the end, and not until a signal to stop."""
-    engine.build(settings.model, settings.optimizer, seed=settings.seed, task=settings.task)
-    with ExitStack() as opened:
-        phases = [opened.enter_context(open_phase(settings, phase, engine)) for phase in settings.phases]
-        records = [data.records for data in phases]
-        state = resume(settings, engine, describe_run(settings, records, devices=engine.devices, precision=engine.precision))
-        if state.step == settings.steps:
-            say(describe_finished(settings))
-            return True
-        log = opened.enter_context(
-            RunLog(settings.out, settings.task, steps=settings.steps, first_step=state.step, is_shown=engine.is_first)
+def train(run: Run, engine: Engine) -> bool:
+    """Train to the end, from the newest checkpoint in `run.out`, which is locked; returns whether the next run may start."""
+    engine.build(run.model, run.optimizer, seed=run.options.seed, task=run.task)
+    state, stop = resume(run, engine), Stop()
+    log = RunLog(run.out, run.task, steps=run.schedule.steps, first_step=state.step, is_shown=engine.is_first)
+    with log, stop.on_signals():
+        run.data.records.give_up_when(lambda: stop.is_signalled)
+        log.note(**state.settings, devices=engine.device_name, versions=dict(engine.versions))
+        loop = _Loop(run, engine, state, log, stop)
+        loop.make_steps()
+        if stop.fault is not None:
+            raise _explain_fault(run, state, stop.fault) from stop.fault
+    if run.is_finished(state.step, state.evaluated) and (run.is_last or not loop.is_stopping):
+        return True
+    if not stop.is_signalled and engine.processes > 1:
+        raise BertprepError(
+            f"data rank {engine.data_rank} of {engine.data_world_size}: another process was stopped, or met data that it "
+            f"cannot read, and says which; step {state.step:,} is saved, and the same command resumes after it"
         )
-        signal = opened.enter_context(StopSignal())
-        for of_phase in records:
-            of_phase.give_up_when(lambda: signal.has_come)
-        log.note(**state.made_with, devices=engine.device_name, versions=dict(engine.versions))
-        faults = Faults(settings, engine, phases, signal, set(state.bad_records))
-        run = _Run(settings, engine, phases, state, log, faults)
-        for step in _make_steps(settings, engine, phases, state.step, faults):
-            run.finish(step)
-            if run.is_to_end:
-                break
-        run.save_unsaved()
-        faults.raise_any(state.step)
-        if engine.is_first and state.step < settings.steps:
-            say(f"stopped after step {state.step:,} of {settings.steps:,}; the same command resumes from {settings.out}")
-    return state.step == settings.steps
+    if engine.is_first:
+        say(f"stopped after step {state.step:,} of {run.schedule.steps:,}; the same command resumes from {run.out}")
+    return False
 
 
-def _make_steps(
-    settings: RunSettings, engine: Engine, phases: Sequence[PhaseData], step: int, faults: Faults
-) -> Iterator[Step]:
-    """The steps after `step`, as they end; the last one comes before that of the run where any rank has to stop.
-
-    An accelerator is given each step before the one before it is waited for, except after a step that it must be idle after:
-    for an evaluation, a checkpoint, the next phase.
-    """
-    while step < settings.steps:
-        number, first = settings.phase_of(step)
-        data, accumulation = phases[number], phases[number].phase.accumulation
-        ahead = 1 + steps_ahead(engine)
-        begun: deque[Step] = deque()
-        # held: those ahead, the one that is being begun, and the one before, which a step under way still reads
-        with data.batches.from_step(first, data.phase.steps, held=ahead + 2) as ready:
-            batches = Lookahead(ready, ahead)
-            _note_faults(faults, batches, data, number, first + ahead, step - first)
-            if faults.confer():
-                return
-            if first == 0:
-                engine.restart()
-            for in_phase, examples in enumerate(batches, 1 + first):
-                _note_faults(faults, batches, data, number, in_phase + ahead, step + 1 - in_phase)
-                learning_rate = data.phase.schedule.learning_rate(in_phase)
-                wait = engine.train(
-                    examples, step=step, learning_rate=learning_rate, accumulation=accumulation, stop=faults.is_to_report
-                )
-                step += 1
-                begun.append(Step(step, number, in_phase, learning_rate, in_phase == first + 1, wait))
-                is_idle_after = in_phase == data.phase.steps or any(
-                    is_due(step, every) for every in (settings.eval_every, settings.save_every)
-                )
-                while len(begun) > (0 if is_idle_after else steps_ahead(engine)):
-                    yield (done := begun.popleft())
-                    if done.result.is_stop_wanted and faults.confer():
-                        yield from begun
-                        return
+def resume(run: Run, engine: Engine) -> RunState:
+    """Give the engine what it starts from: the newest checkpoint, the weights of --init, or the seed's."""
+    newest, settings = checkpoint.newest(run.out), run.header(precision=engine.precision)
+    state, message = RunState(settings), ""
+    if newest:
+        state, arrays = checkpoint.read(newest)
+        state.settings = checkpoint.compare(newest, state.settings, settings, lengthen=run.options.lengthen)
+        engine.restore(arrays)
+        message = f"{newest}: resuming after step {state.step:,}"
+    elif run.init:
+        weights, message = read_weights(run.init, run.model, run.task)
+        engine.restore(weights)
+    if len(set(engine.gather(checkpoint.fingerprint({**state.settings, "step": state.step})))) > 1:
+        raise UsageError(
+            "the processes differ in settings, data or the step they resume after; start all with the same command, and an "
+            "--out that all hosts see"
+        )
+    if engine.is_first:
+        remove_leftovers(run.out)
+        files = {MODEL_CONFIG: run.model.to_json().encode()}
+        if run.data.vocabulary:
+            files[VOCABULARY] = run.data.vocabulary.read_bytes()
+        for name, content in files.items():
+            with atomic_file(run.out / name, replace=True) as file:
+                file.write(content)
+        if message:
+            say(message)
+    return state
 
 
-def _note_faults(faults: Faults, batches: Lookahead, data: PhaseData, phase: int, last: int, before: int) -> None:
-    """Note what was wrong with the batches of a phase up to its step `last`; `before` are the steps of the run before it."""
-    for index, bad in data.batches.take_bad(last - 1):
-        faults.meet(before + index + 1, phase, TRAINING, bad)
-    faults.end(batches.fault)
+def _explain_fault(run: Run, state: RunState, fault: BertprepError) -> BertprepError:
+    advice = "no step was finished before"
+    if state.step:
+        advice = f"step {state.step:,} is saved, and the same command resumes after it"
+    if isinstance(fault, BadRecordError):
+        advice = f"it is one more than --skip-bad-records {run.options.skip_bad_records}; {advice}"
+    return BertprepError(f"{fault}; {advice}")
 
 
-def is_due(step: int, every: int) -> bool:
-    """Whether what is done every so many steps, or never with 0, is done after this one."""
-    return every > 0 and step % every == 0
+class _Loop:
+    """The steps of a run, and what is done after each."""
 
+    def __init__(self, run: Run, engine: Engine, state: RunState, log: RunLog, stop: Stop) -> None:
+        self.run, self.engine, self.state, self.log, self.stop = run, engine, state, log, stop
+        records, task = run.data.records, run.task
+        self.batch = GlobalBatch(run.global_batch, engine.data_world_size, engine.data_rank)
+        self.batches = TrainingBatches(records, self.batch, seed=run.options.seed, order=run.order)
+        self.flops = run.global_batch * task.flops(run.model, seq=records.seq, pred=records.pred)
+        # (3 * outputs + 2,) since the last line of the log: all sums, the sum of the gradient norms, the number of steps
+        self.interval = np.array(state.interval or [0.0] * (3 * len(task.outputs) + 2))
+        self.known_bad = set(log.known_bad)
+        self.is_stopping = False  # a stop was requested on some rank; the same on all
+        self.first = self.saved = state.step
+        test = run.data.test
+        # at the start, which reads labels or questions: a run must not end at its first evaluation for them
+        self.scorer = scorer_of(task, run.data.folders[0], test) if isinstance(test, RecordSet) and task.is_scored else None
+        self.best = checkpoint.read_best(run.out, state) if run.keep_best else None
+        self.restart_clock()
 
-@dataclass
-class _Run:
-    """What is done after each step; `state` is where the run stands."""
+    def make_steps(self) -> None:
+        """Make the steps that are left, and save the last one that is finished.
 
-    settings: RunSettings
-    engine: Engine
-    phases: Sequence[PhaseData]
-    state: RunState
-    log: RunLog
-    faults: Faults
-    is_to_end = False  # for what an evaluation met
+        On an accelerator one step is queued ahead. A step is started only when its own batch and those of the steps queued
+        behind it have been read, so a rank that cannot read one raises its flag before the others block in that step.
+        """
+        steps = self.run.schedule.steps
+        if self.first == steps:  # the last evaluation failed, and the data were repaired
+            self.evaluate()
+            self.save()
+            return
+        ahead = 1 if self.engine.has_accelerator else 0
+        with self.batches.from_step(self.first, steps) as batches:
+            readable = self.readable(batches)
+            read = deque(islice(readable, ahead + 1))
+            self.is_stopping = self.is_on_any_rank(bool(self.stop))  # no step could carry a flag before
+            in_flight: deque[tuple[int, Batch, Callable[[], StepResult]]] = deque()
+            for number in range(self.first + 1, steps + 1):
+                if self.is_stopping:
+                    break
+                read.extend(islice(readable, 1))
+                batch = read.popleft()
+                in_flight.append((number, batch, self.start(number, batch)))
+                drains = self.is_due(number, self.run.eval_every, self.run.options.save_every)
+                while len(in_flight) > (0 if drains else ahead):
+                    self.finish(*in_flight.popleft())
+            for step in in_flight:
+                self.finish(*step)
+        if self.state.step != self.saved:
+            self.save()
 
-    def __post_init__(self) -> None:
-        self._saved = self.state.step
-        self._interval = Interval.resumed(self.settings.task.sums, self.state.interval)
-        self._throughput = Throughput([(data.phase.steps, data.flops) for data in self.phases])
+    def readable(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Iterate over the batches up to the first that cannot be read, or has one bad record more than may be skipped."""
+        try:
+            for batch in batches:
+                if excess := self.count_bad(batch.bad):
+                    self.stop.take(excess)
+                    return
+                yield batch
+        except BertprepError as error:
+            self.stop.take(error)
 
-    def finish(self, step: Step) -> None:
-        """Count a step, then log, evaluate and save where it is due."""
-        settings, state, data = self.settings, self.state, self.phases[step.phase]
-        state.step = step.number
-        self._log_bad_records()
-        if not step.result.is_finite:
-            if step.result.loss_scale == 1:  # otherwise the engine has skipped the update, and the next scale is half
-                raise self._explain_not_finite(step, data)
+    def count_bad(self, bad: Sequence[BadRecordError]) -> BadRecordError | None:
+        """Count bad records, each once in a run; returns the first of more than may be skipped."""
+        for each in bad:
+            self.known_bad.add(str(each))
+            if len(self.known_bad) > self.run.options.skip_bad_records:
+                return each
+        return None
+
+    def is_on_any_rank(self, condition: bool) -> bool:
+        """Whether the condition holds on this rank or another; all ranks call it."""
+        return any(self.engine.gather(int(condition)))
+
+    def start(self, number: int, batch: Batch) -> Callable[[], StepResult]:
+        """Start a step, counted from 1; returns what waits for its end."""
+        return self.engine.train(
+            batch.arrays, step=number, learning_rate=self.run.schedule.learning_rate(number),
+            accumulation=self.run.accumulation, stop=bool(self.stop),
+        )  # fmt: skip
+
+    def is_due(self, step: int, *every: int) -> bool:
+        """Whether this is the last step, or a multiple of a cadence; one of 0 is none."""
+        return step == self.run.schedule.steps or any(each > 0 and step % each == 0 for each in every)
+
+    def finish(self, number: int, batch: Batch, wait: Callable[[], StepResult]) -> None:
+        """Wait for a step and count it, then log, evaluate and save where it is due."""
+        state, options, result = self.state, self.run.options, wait()
+        state.step = number
+        self.log.bad_records(TRAINING, number, batch.bad)
+        _, _, weights = result.sums.T  # (outputs,) each
+        if result.is_finite and weights[0] > 0:
+            self.interval += _numbers_of(result)
+        elif result.is_finite or result.loss_scale == 1:  # no targets, or NaN that a lower loss scale cannot cure
+            raise self.explain_loss(result)
+        else:  # the engine has skipped the update, and the next scale is half
             state.skipped += 1
-        self._interval = self._interval.plus(step.result)
-        self._throughput.count()
-        self.log.advanced(data.batch.size, data.batch.size * data.records.seq)
-        is_end = step.number_in_phase == data.phase.steps
-        if is_end or is_due(step.number, settings.log_every):
-            self._log_training(step, data)
-        elif step.is_first:
-            self._throughput.restart()  # without the compiling
-        if data.test and (is_end or is_due(step.number, settings.eval_every)):
-            self._evaluate(step, data)
-            self._throughput.restart()
-        if is_end or is_due(step.number, settings.save_every):
-            self._save()
-            self._throughput.restart()
+        self.log.advance(self.batch.size, self.batch.size * self.run.data.records.seq)
+        if self.is_due(number, options.log_every):
+            self.log_training(result)
+        elif number == self.first + 1:
+            self.restart_clock()  # without compiling
+        if self.is_due(number, self.run.eval_every):
+            self.evaluate()
+        if self.is_due(number, options.save_every):
+            self.save()
+        self.is_stopping |= result.is_stop_wanted
 
-    def _explain_not_finite(self, step: Step, data: PhaseData) -> BertprepError:
-        """What to look at after NaN or overflow that no loss scale cures; the records of the batch are listed in a file."""
-        out, result = self.settings.out, step.result
-        whole = data.batches_of(GlobalBatch(data.batch.size)).places(step.number_in_phase - 1)
-        places = [f"{path}: record {record}" for path, record in whole]
-        if self.engine.is_first:  # all ranks know the whole batch, and end here
-            with atomic_file(out / BATCH_FILE, replace=True) as file:
-                file.write(("\n".join(places) + "\n").encode())
-        newest = checkpoint.newest(out)
-        after = f"resumes from the newest checkpoint, {newest.name}" if newest else "starts again, since there is no checkpoint"
-        return BertprepError(
-            f"step {step.number:,}: the loss is {result.sums.loss}, the norm of the gradients {result.gradient_norm}; "
-            f"its batch is {places[0]}, and {len(places) - 1:,} more in {out / BATCH_FILE}; look at them with bertprep "
-            f"inspect, or lower --lr; the same command {after}"
-        )
+    def restart_clock(self) -> None:
+        """Measure throughput from here on, without evaluations and checkpoints before."""
+        self.clock, self.clock_step = time.monotonic(), self.state.step
 
-    def _log_bad_records(self) -> None:
-        for entry in self.faults.take_met(self.state.step):
-            self.log.skipped_record(entry)
-
-    def _log_training(self, step: Step, data: PhaseData) -> None:
-        steps_per_second = self._throughput.measure()
-        sequences_per_second = steps_per_second * data.batch.size
-        metrics, gradient_norm = self._interval.means(step.result)
-        self._interval = Interval(self.settings.task.sums())
-        self.log.trained(
+    def log_training(self, result: StepResult) -> None:
+        records, number, schedule = self.run.data.records, self.state.step, self.run.schedule
+        *sums, gradient_norms, steps = self.interval if self.interval[-1] else _numbers_of(result)
+        self.interval[:] = 0
+        steps_per_second = (number - self.clock_step) / max(time.monotonic() - self.clock, 1e-9)
+        self.restart_clock()
+        sequences_per_second = steps_per_second * self.batch.size
+        self.log.train(
             {
-                "step": step.number,
-                "phase": step.phase + 1,
-                "epoch": step.number_in_phase * data.batch.size / len(data.records),
-                **metrics,
-                "learning_rate": step.learning_rate,
-                "gradient_norm": gradient_norm,  # before clipping
-                "loss_scale": step.result.loss_scale,
-                "skipped": self.state.skipped,  # updates of the run so far, whose gradients were not finite
+                "step": number,
+                "epoch": number * self.batch.size / len(records),
+                **self.run.task.metrics(np.reshape(sums, (-1, 3))),
+                "learning_rate": schedule.learning_rate(number),
+                "gradient_norm": gradient_norms / steps,  # before clipping
+                "loss_scale": result.loss_scale,
+                "skipped": self.state.skipped,  # updates of the run so far, by fp16
                 "sequences_per_second": sequences_per_second,
-                "tokens_per_second": sequences_per_second * data.records.seq,
-                "flops_per_second": steps_per_second * data.flops,  # the model's, estimated
-                "seconds_left": self._throughput.seconds_left(step.phase, step.number_in_phase, steps_per_second),
+                "tokens_per_second": sequences_per_second * records.seq,
+                "flops_per_second": steps_per_second * self.flops,  # the model's, estimated
+                "seconds_left": (schedule.steps - number) / max(steps_per_second, 1e-9),
             }
         )
 
-    def _evaluate(self, step: Step, data: PhaseData) -> None:
-        """Log the metrics on the test split; what was met there that cannot be taken may end the run."""
-        faults, batches, task = self.faults, data.evaluation_batches, self.settings.task
-        sequences, metrics = evaluate(self.engine, task, batches, data.scorer)
-        if sequences != batches.sequences:  # some rank left something out
-            for bad in batches.bad:
-                faults.meet(step.number, step.phase, TEST, bad)
-                if task.is_scored:  # which takes all
-                    faults.end(bad)
-            faults.end(batches.fault)
-            self.is_to_end = faults.confer()
-        self._log_bad_records()
-        if faults.has_fault:
+    def evaluate(self) -> None:
+        """Log the metrics on the test split, and keep the best checkpoint; data that cannot be read there end the run."""
+        run, state, engine, test = self.run, self.state, self.engine, self.run.data.test
+        if test is None:
             return
-        entry = {"step": step.number, "phase": step.phase + 1, "sequences": sequences, **metrics, **data.baseline}
-        self.log.evaluated(entry)
-        found = checkpoint.Evaluated(step.phase + 1, sequences, metrics[task.criterion], task.criterion)
-        if self.settings.keep_best and found.is_better_than(self.state.best):
-            self._save_best(found)
+        batch = GlobalBatch(run.batch_size * engine.devices, engine.data_world_size, engine.data_rank)
+        batches = EvaluationBatches(test, batch, most=run.eval_sequences, reporter=Reporter(engine.is_first))
+        sequences, metrics = evaluate(engine, run.task, batches, self.scorer)
+        error = batches.fault or self.count_bad(batches.bad)
+        if error is None and batches.bad and self.scorer:
+            error = batches.bad[0]  # a score takes all records
+        if error is None and not metrics and sequences == batches.sequences:
+            error = without_targets(batches)
+        if error is not None:
+            self.stop.take(error)
+        self.is_stopping |= self.is_on_any_rank(bool(self.stop))
+        if self.is_on_any_rank(error is not None):
+            return
+        self.log.bad_records(TEST, state.step, batches.bad)
+        state.evaluated = state.step
+        self.log.evaluation({"step": state.step, "sequences": sequences, **metrics, **self.baseline})
+        found = Evaluated(sequences, run.task.criterion, metrics[run.task.criterion])
+        if run.keep_best and found.is_better_than(self.best):
+            self.best = found
+            self.save_best(found)
+        self.restart_clock()
 
-    def _save_best(self, found: checkpoint.Evaluated) -> None:
-        self.state.best = found
-        self._add_fingerprints()
-        state, arrays = self.state, self.engine.state()
+    @cached_property
+    def baseline(self) -> dict[str, float | None]:
+        """What a model must beat on the test split."""
+        run = self.run
+        return baseline(run.task, run.data.records, run.data.test, run.model, sequences=run.eval_sequences)
+
+    def save_best(self, found: Evaluated) -> None:
+        """Write the best checkpoint; all ranks call it."""
+        arrays = self.engine.state()
         if self.engine.is_first:
-            path = checkpoint.save_best(self.settings.out, state, arrays, found)
-            best = "lowest" if found.metric == checkpoint.LOSS else "highest"
-            split = evaluated_split(self.settings.task)
-            say(
-                f"step {state.step:,}: the {best} {found.metric} on the {split} split so far, {found.value:.4f}: kept as {path}"
-            )
+            path = checkpoint.save_best(self.run.out, self.state, arrays, found)
+            best, split = "lowest" if found.metric == "loss" else "highest", name_of_split(self.run.task, TEST)
+            metric = f"{best} {found.metric} on the {split} split so far, {found.value:.4f}"
+            say(f"step {self.state.step:,}: {metric}: kept as {path}")
 
-    def _save(self, *, waits: bool = True) -> None:
-        self._saved = self.state.step
-        self._add_fingerprints(waits=waits)
-        self.state.interval, self.state.bad_records = self._interval.numbers, self.faults.counted
-        arrays = self.engine.state()  # of stages in other processes too, which send it
+    def save(self) -> None:
+        """Write a checkpoint of the last finished step; all ranks call it."""
+        self.saved = self.state.step
+        self.state.interval = self.interval.tolist()
+        arrays = self.engine.state()
         if self.engine.is_first:
             self.log.keep()
-            checkpoint.save(self.settings.out, self.state, arrays, keep=self.settings.keep)
+            checkpoint.save(self.run.out, self.state, arrays, keep=self.run.options.keep)
+        self.restart_clock()
 
-    def _add_fingerprints(self, *, waits: bool = True) -> None:
-        """Complete what the run is made with; all ranks call it, before a checkpoint."""
-        records = [data.records for data in self.phases]
-        self.state.made_with = add_fingerprints(self.state.made_with, records, self.engine, waits=waits)
+    def explain_loss(self, result: StepResult) -> BertprepError:
+        """Return the error for a batch without a masked token, NaN, or an overflow that no loss scale cures."""
+        path, record = self.batches.locations(self.state.step - 1)[0]
+        _, _, weights = result.sums.T
+        loss = self.run.task.metrics(result.sums).get("loss", 0.0)  # none without targets
+        return BertprepError(
+            f"step {self.state.step:,}: the loss is {loss}, of {weights[0]:g} masked tokens or labels, the norm of the "
+            f"gradients {result.gradient_norm}; look at its first record, {path}: record {record}, with bertprep inspect, or "
+            "lower --lr; the same command resumes from the newest checkpoint"
+        )
 
-    def save_unsaved(self) -> None:
-        """Save the last finished step where that was not due, at once: the run was told to stop, or cannot go on."""
-        if self.state.step != self._saved:
-            self._save(waits=False)
+
+def _numbers_of(result: StepResult) -> NDArray[np.float64]:
+    """Return what a step adds to the interval: its sums, its gradient norm, and 1 step."""
+    return np.append(result.sums, [result.gradient_norm, 1.0])

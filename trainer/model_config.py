@@ -20,7 +20,7 @@ from bertprep.untrusted import parse_json, read_bounded
 LAYER_NORM_EPSILON = 1e-12  # as in Google's and Hugging Face's code; Keras' default of 1e-3 changes the loss by 4e-3
 MASKED_OUT = -10_000.0
 """Added to an attention score so that its weight becomes 0; the same number as in Google's and NVIDIA's."""
-LARGEST_SIZE = 1 << 24
+MAX_SIZE = 1 << 24
 """Limit on every size of a model; anything above is a mistake, or an attempt to exhaust memory."""
 PRESETS = {  # layers and hidden size of Google's released models; heads have 64 units each
     "tiny": (2, 128),
@@ -63,10 +63,8 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.type == "int" and (type(value) is not int or value < 1):
-                raise UsageError(f"{field.name} {value!r}: must be an integer, at least 1")
-            if field.type == "int" and value > LARGEST_SIZE:
-                raise UsageError(f"{field.name}: must be at most {LARGEST_SIZE:,}, which no model comes near")
+            if field.type == "int" and (type(value) is not int or not 1 <= value <= MAX_SIZE):
+                raise UsageError(f"{field.name} {str(value)[:20]}: must be a whole number from 1 to {MAX_SIZE:,}")
             if field.type == "float" and (type(value) not in (int, float) or not 0 <= value < 1):
                 raise UsageError(f"{field.name} {value!r}: must be a number, at least 0 and below 1")
         if self.hidden_size % self.num_attention_heads:
@@ -83,12 +81,9 @@ class ModelConfig:
             raise UsageError(f"--model {name}: unknown; choose one of {', '.join(PRESETS)}, or name a bert_config.json")
         layers, hidden = PRESETS[name]
         return cls(
-            vocab_size=vocab_size,
-            hidden_size=hidden,
-            num_hidden_layers=layers,
-            num_attention_heads=hidden // 64,
+            vocab_size=vocab_size, hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=hidden // 64,
             intermediate_size=4 * hidden,
-        )
+        )  # fmt: skip
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> ModelConfig:
@@ -96,11 +91,10 @@ class ModelConfig:
         for name, expected in _FIXED.items():
             if settings.get(name, expected) != expected:
                 raise UsageError(f"{name} {settings[name]!r}: only {expected!r} can be trained here")
-        known = {field.name for field in fields(cls)}
-        sizes = {field.name for field in fields(cls) if field.type == "int" and field.name != "type_vocab_size"}
-        missing = sorted(sizes - settings.keys())
+        known = {field.name: field.type for field in fields(cls)}
+        missing = [name for name, kind in known.items() if kind == "int" and name not in settings and name != "type_vocab_size"]
         if missing:
-            raise UsageError(f"{', '.join(missing)}: missing; a bert_config.json says the size of every part")
+            raise UsageError(f"{', '.join(missing)}: missing; a bert_config.json has the size of every part")
         return cls(**{name: value for name, value in settings.items() if name in known})
 
     @classmethod
@@ -108,16 +102,13 @@ class ModelConfig:
         """Read a `bert_config.json`, Google's, or a `config.json`, Hugging Face's."""
         try:
             settings = parse_json(read_bounded(path))
+            if not isinstance(settings, dict):
+                raise UsageError("is not an object of settings; expected a bert_config.json, an object of names and values")
+            return cls.from_settings(settings)
         except OSError as error:
             raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
         except ValueError as error:
             raise BertprepError(f"{path}: is not JSON ({error}); expected a bert_config.json") from error
-        if not isinstance(settings, dict):
-            raise BertprepError(
-                f"{path}: is not an object of settings; expected a bert_config.json, an object of names and values"
-            )
-        try:
-            return cls.from_settings(settings)
         except UsageError as error:
             raise BertprepError(f"{path}: {error}") from error
 

@@ -1,4 +1,4 @@
-"""A model, batches and records so small that a real run of the trainer takes seconds, most of them to load its framework."""
+"""A model, batches, engines and processes so small that a real run takes seconds, most of them to load its framework."""
 
 import json
 import os
@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +22,18 @@ from bertprep.records import (
     RegressionExamples,
     SquadExamples,
 )
-from bertprep.records.record_index import index_records
-from bertprep.records.record_set import RecordSet
-from bertprep.tasks.glue import TASKS
-from bertprep.workspace.layout import TRAINING
+from bertprep.tasks.glue import TASKS as GLUE
 from tests.golden import GOLDEN
-from trainer.batches import GlobalBatch, TrainingBatches
+from trainer.batches import features
 from trainer.cli import main
+from trainer.engines import Engine, StepResult, open_engine
 from trainer.log import LOG
 from trainer.model_config import ModelConfig
-from trainer.settings import EngineSettings, RunSettings
-from trainer.tasks import Task
-from trainer.tasks.classification import Classification
-from trainer.tasks.pretraining import MASKED_LM, PRETRAINING
-from trainer.tasks.squad import Squad
+from trainer.settings import ENGINES, EngineSettings, OptimizerSettings
+from trainer.tasks import Classification, Pretraining, Squad, Task
 
 VOCABULARY = GOLDEN / "vocab.txt"
+WEIGHTS = GOLDEN / "hugging_face.safetensors"
 SEQ, PRED = 32, 5
 BATCH, SEED = 16, 5
 MODEL = ModelConfig(
@@ -49,6 +44,21 @@ MODEL = ModelConfig(
     intermediate_size=64,
     max_position_embeddings=64,
 )
+TASKS: dict[str, Task] = {  # one of each kind of heads
+    "pretraining": Pretraining(),
+    "unpaired": Pretraining(has_pairs=False),
+    "squad": Squad("1.1"),
+    "classification": Classification(GLUE["mnli"]),
+    "regression": Classification(GLUE["stsb"]),
+}
+
+
+def read_golden() -> dict[str, Any]:
+    """What Hugging Face's BertForPreTraining computes for a batch, the numbers as arrays; scripts/make_hf_golden wrote it."""
+    golden = json.loads((GOLDEN / "hugging_face.json").read_bytes())
+    floats = ("masked_lm_weights",)
+    batch = {name: np.array(values, np.float32 if name in floats else np.int32) for name, values in golden["batch"].items()}
+    return {**golden, "batch": batch, "config": ModelConfig.from_settings(golden["config"])}
 
 
 def make_batch(step: int, *, sequences: int = BATCH, seq: int = SEQ, pred: int = PRED) -> PretrainingExamples:
@@ -67,57 +77,57 @@ def make_batch(step: int, *, sequences: int = BATCH, seq: int = SEQ, pred: int =
     )
 
 
-FINE_TUNING: dict[str, Task] = {
-    "squad": Squad("1.1"),
-    "classification": Classification(TASKS["mnli"]),
-    "regression": Classification(TASKS["stsb"]),
-}
-"""A task of each kind of heads."""
-
-
-def make_task_batch(task: Task, step: int, *, sequences: int = BATCH, seq: int = SEQ) -> Examples:
-    """The same for any task: labels by chance."""
-    if task in (PRETRAINING, MASKED_LM):
-        batch = make_batch(step, sequences=sequences, seq=seq)
-        return batch if task == PRETRAINING else MaskedExamples(*batch.arrays[:-1])
+def make_task_batch(task: Task, step: int, *, sequences: int = BATCH) -> Examples:
+    """Sequences for any task, with random labels."""
+    if isinstance(task, Pretraining):
+        batch = make_batch(step, sequences=sequences)
+        return batch if task.has_pairs else MaskedExamples(*batch.arrays[:-1])
     rng = np.random.default_rng([SEED, step, 1])
-    length = rng.integers(4, seq + 1, (sequences, 1))
+    length = rng.integers(4, SEQ + 1, (sequences, 1))
     inputs: dict[str, Any] = {
-        "input_ids": rng.integers(0, MODEL.vocab_size, (sequences, seq), np.int32),
-        "input_mask": (np.arange(seq) < length).astype(np.int32),
-        "segment_ids": ((np.arange(seq) > length // 2) & (np.arange(seq) < length)).astype(np.int32),
+        "input_ids": rng.integers(0, MODEL.vocab_size, (sequences, SEQ), np.int32),
+        "input_mask": (np.arange(SEQ) < length).astype(np.int32),
+        "segment_ids": ((np.arange(SEQ) > length // 2) & (np.arange(SEQ) < length)).astype(np.int32),
     }
-    if task.examples is SquadExamples:
+    if isinstance(task, Squad):
         ends = rng.integers(0, length[:, 0], dtype=np.int32)
         starts = rng.integers(0, ends + 1, dtype=np.int32)
-        impossible = (ends == 0).astype(np.int32)
-        return SquadExamples(
-            np.arange(sequences, dtype=np.int32), **inputs, start_positions=starts, end_positions=ends, is_impossible=impossible
-        )
-    is_real = (np.arange(sequences) != 1).astype(np.int32)  # one that only fills the batch up
-    if task.examples is RegressionExamples:
-        return RegressionExamples(**inputs, label_ids=rng.random(sequences, np.float32) * 5, is_real_example=is_real)
-    return ClassificationExamples(**inputs, label_ids=rng.integers(0, 3, sequences, np.int32), is_real_example=is_real)
+        ids, impossible = np.arange(sequences, dtype=np.int32), (ends == 0).astype(np.int32)
+        return SquadExamples(ids, **inputs, start_positions=starts, end_positions=ends, is_impossible=impossible)
+    inputs["is_real_example"] = (np.arange(sequences) != 1).astype(np.int32)  # one only fills up the batch
+    if task == TASKS["regression"]:
+        return RegressionExamples(**inputs, label_ids=rng.random(sequences, np.float32) * 5)
+    return ClassificationExamples(**inputs, label_ids=rng.integers(0, 3, sequences, np.int32))
 
 
-@cache
-def open_devices_once(devices: int) -> Any:
-    """TensorFlow's devices of this process: two strategies over the same ones would mistake each other's sums."""
-    from trainer.engines.tensorflow.devices import open_devices
-
-    return open_devices(EngineSettings(devices=devices))
+def on_engines(*names: str) -> pytest.MarkDecorator:
+    """Run a test on these engines, each in the suite of its framework; "tensorflow-xla" is one of TensorFlow's."""
+    marked = [pytest.param(name, marks=getattr(pytest.mark, name.partition("-")[0])) for name in names]
+    return pytest.mark.parametrize("engine", marked)
 
 
-def make_records(corpus: Path, workdir: Path, *, seq: int = SEQ, pred: int = PRED) -> None:
-    """Both formats of the golden corpus, with a test split, in a workspace."""
-    places = ["--workdir", str(workdir), "--corpus", "golden"]
-    if not (workdir / "sharded").exists():
-        bertprep("shard", "--input", str(corpus), "--splitter", "lines", "--shards", "2", *places)
-    bertprep("create", "--seq", str(seq), "--pred", str(pred), "--vocab", str(VOCABULARY), *places)
+on_each_engine = on_engines(*ENGINES)
 
 
-def bertprep(*arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", "bertprep", *arguments], check=True, capture_output=True)
+def build(
+    engine: str, model: ModelConfig = MODEL, *, optimizer: str = "adam", task: Task = TASKS["pretraining"], **settings: Any
+) -> Engine:
+    """An engine with a model's initial weights."""
+    opened = open_engine(EngineSettings(engine=engine, **settings))
+    opened.build(model, OptimizerSettings(name=optimizer), seed=SEED, task=task)
+    return opened
+
+
+def train_step(
+    engine: Engine, batch: Any, step: int, *, learning_rate: float = 0.01, accumulation: int = 1, stop: bool = False
+) -> StepResult:
+    """Make the step that comes after `step` others, on examples or on their features."""
+    batch = features(batch) if isinstance(batch, Examples) else batch
+    return engine.train(batch, step=step + 1, learning_rate=learning_rate, accumulation=accumulation, stop=stop)()
+
+
+def loss_of(result: StepResult, task: Task = TASKS["pretraining"]) -> float:
+    return task.metrics(result.sums)["loss"]
 
 
 def command(workdir: Path, out: Path, *options: str) -> list[str]:
@@ -126,7 +136,7 @@ def command(workdir: Path, out: Path, *options: str) -> list[str]:
 
 
 def arguments_of(workdir: Path, out: Path, *options: str) -> list[str]:
-    """A run of the small model: 10 steps of 16 sequences with a log entry for each, unless options say otherwise.
+    """A run of the small model: 10 steps of 16 sequences with a log entry for each, unless options differ.
 
     An evaluation is of 100 sequences, the last batch not full: all of the test split's would take longer than the steps.
     """
@@ -137,13 +147,28 @@ def arguments_of(workdir: Path, out: Path, *options: str) -> list[str]:
     return [*run, *settings, "--eval-sequences", "100", *options]
 
 
+def train_here(workdir: Path, out: Path, *options: str) -> list[dict[str, Any]]:
+    """Run to the end in this process; returns the log's entries of training."""
+    assert main(arguments_of(workdir, out, *options)) == 0
+    return training_log(out)
+
+
+def training_log(out: Path) -> list[dict[str, Any]]:
+    entries = [json.loads(line) for line in (out / LOG).read_text().splitlines()]
+    return [entry for entry in entries if entry["kind"] == "train"]
+
+
+def losses(log: Sequence[dict[str, Any]]) -> list[float]:
+    return [entry["loss"] for entry in log]
+
+
 def start(arguments: Sequence[str]) -> "subprocess.Popen[str]":
     """A run as the leader of a process group, which a kill reaches as a whole."""
 
     def heed_ctrl_c() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs, and so our tests there, ignore it
 
-    # Where OneFlow was loaded it has told itself its rank, which is not that of the run
+    # Where OneFlow was loaded it has set its rank in the environment, which is not that of the run
     of_this_process = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
     environment = {name: value for name, value in os.environ.items() if name not in of_this_process}
     return subprocess.Popen(
@@ -158,46 +183,29 @@ def start(arguments: Sequence[str]) -> "subprocess.Popen[str]":
 
 
 def finish(*runs: "subprocess.Popen[str]", status: int = 0) -> str:
-    """Wait for runs to end with this status; returns what they said."""
-    said = [run.communicate(timeout=300)[0] for run in runs]
-    assert [run.returncode for run in runs] == [status] * len(runs), "\n".join(said)
-    return "".join(said)
+    """Wait for runs to end with this status, which wait for each other; returns what they printed."""
+    try:
+        printed = [run.communicate(timeout=900)[0] for run in runs]
+    finally:
+        kill_groups(*runs)
+    assert [run.returncode for run in runs] == [status] * len(runs), "\n".join(printed)
+    return "".join(printed)
 
 
-def train(workdir: Path, out: Path, *options: str) -> list[dict[str, Any]]:
-    """Run to the end; returns the log's entries of training."""
-    finish(start(command(workdir, out, *options)))
-    return training_log(out)
+def kill_groups(*runs: "subprocess.Popen[str]") -> None:
+    """Kill all processes that runs have started, at once."""
+    for run in runs:
+        if run.poll() is None:
+            os.killpg(run.pid, signal.SIGKILL)
+            run.communicate()
 
 
-def train_here(workdir: Path, out: Path, *options: str) -> list[dict[str, Any]]:
-    """The same without a process of its own, for tests that have its framework loaded."""
-    assert main(arguments_of(workdir, out, *options)) == 0
-    return training_log(out)
-
-
-def training_log(out: Path) -> list[dict[str, Any]]:
-    entries = [json.loads(line) for line in (out / LOG).read_text().splitlines()]
-    return [entry for entry in entries if entry["kind"] == "train"]
-
-
-def damage_record_of(step: int, workdir: Path, record_format: str) -> str:
-    """Spoil, in place, a record that a run of `command` first meets at a step; returns how errors name it."""
-    (training,) = workdir.glob(f"{record_format}/*seq_len_{SEQ}_*/*/{TRAINING}")
-    with RecordSet([training.parent]) as records:
-        batches = TrainingBatches(records, GlobalBatch(BATCH), seed=RunSettings.seed)
-        number = next(number for number in batches.numbers(step - 1).tolist() if records.place_of(number)[1] > 0)
-        path, record = records.place_of(number)
-    offsets = index_records([path], workdir / "offsets").offsets[0]
-    begin, end = offsets[record : record + 2].tolist()
-    with path.open("r+b") as file:
-        file.seek(begin + 12)
-        file.write(b"\xff" * (end - begin - 16))
-    return f"{path}: record {record}: "
-
-
-def losses(log: Sequence[dict[str, Any]]) -> list[float]:
-    return [entry["loss"] for entry in log]
+def wait_for(condition: Callable[[], bool], run: "subprocess.Popen[str]") -> None:
+    """Wait until a condition holds; a run that ended before that is a failure."""
+    while not condition():
+        with suppress(subprocess.TimeoutExpired):
+            run.wait(timeout=0.02)
+            pytest.fail(f"ended before it could be stopped: {run.communicate()[0]}")
 
 
 def free_ports(count: int) -> list[int]:
@@ -208,11 +216,3 @@ def free_ports(count: int) -> list[int]:
     for opened in sockets:
         opened.close()
     return ports
-
-
-def wait_for(condition: Callable[[], bool], run: "subprocess.Popen[str]") -> None:
-    """Until it holds; a run that ended before that is a failure."""
-    while not condition():
-        with suppress(subprocess.TimeoutExpired):
-            run.wait(timeout=0.02)
-            pytest.fail(f"ended before it could be stopped: {run.communicate()[0]}")

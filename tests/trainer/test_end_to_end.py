@@ -21,15 +21,15 @@ def test_every_step_runs(tmp_path: Path) -> None:
         assert f"== {step}" in done.stdout
     assert len(list(tmp_path.glob("?frecord/*/*/manifest.json"))) == 8  # two phases and two tasks, in two formats
     questions = [
-        asked["id"]
+        question["id"]
         for article in json.loads((tmp_path / "tasks/squad/dev-v1.1.json").read_bytes())["data"]
         for paragraph in article["paragraphs"]
-        for asked in paragraph["qas"]
+        for question in paragraph["qas"]
     ]
     answers = json.loads((tmp_path / "models/squad/answers/predictions.json").read_bytes())
     assert sorted(answers) == sorted(questions)
     assert done.stdout.count("  question  ") == 3
-    for model in ("pretrained", "squad", "century"):
+    for model in ("pretrained/phase-1", "pretrained/phase-2", "squad", "century"):
         log = [json.loads(line) for line in (tmp_path / "models" / model / "log.jsonl").read_text().splitlines()]
         assert any(entry["kind"] == "evaluation" for entry in log)
         assert (tmp_path / "models" / model / "loss.png").stat().st_size > 1000

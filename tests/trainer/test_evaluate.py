@@ -1,9 +1,8 @@
-"""`evaluate`: what is scored and written, and which weights and records are refused, in one line, before the engine starts."""
+"""`evaluate`: what is scored and written, and the baseline; test_refusals.py has what does not go together."""
 
 import json
-import shutil
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import math
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,301 +10,173 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertprep import create_task
 from bertprep.config import GlueSettings
-from bertprep.errors import BertprepError
-from bertprep.records.convert import write_examples
-from bertprep.records.data_sets import find_records
-from bertprep.records.examples import SquadEvalExamples
+from bertprep.records.record_set import RecordSet
+from bertprep.records.write import write_examples
 from bertprep.tasks.glue import TASKS, own_task
+from bertprep.tasks.squad_answers import predict_answers
 from bertprep.weights.hugging_face import save_weights
-from tests.trainer.numpy_engine import NumPyEngine, Ranks
-from tests.trainer.small_runs import MODEL, VOCABULARY
-from tests.trainer.task_data import SEQ, make_moods, make_squad
-from trainer import checkpoint
-from trainer.checkpoint import RunState
+from tests.records.handmade import FIRST, file_of
+from tests.trainer.numpy_engine import make_ranks, refuse, run_command, run_command_on
+from tests.trainer.small_data import SEQ, make_task, save_checkpoint
+from tests.trainer.small_runs import MODEL
+from trainer import scores
 from trainer.cli import main
-from trainer.tasks import Task
-from trainer.tasks.classification import Classification
-from trainer.tasks.registry import check_task_of_weights, task_of_records
-from trainer.tasks.squad import Squad
+from trainer.scores import ClassificationScorer, unigram_loss
+from trainer.tasks import Classification, Pretraining, Squad
 from trainer.weights import initial_values
 
 MOOD = Classification(own_task("mood", ("neg", "pos")))
 
 
-class Reader(NumPyEngine):
-    """Has no weights; `says` gives the outputs."""
-
-    updates = 0
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self.weights = state
+def evaluate(init: Path, data: Path, out: Path, *more: str, **engine: Any) -> int:
+    return run_command("evaluate", "--init", init, "--data", data, "--out", out, *more, **engine)
 
 
-@pytest.fixture(scope="module")
-def workdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tasks")
-    make_moods(folder)
-    (folder / "mood files" / "test.tsv").write_text("sentence\ngood red cat\nbad blue dog\ngood sun\n")
-    for version in ("1.1", "2.0"):
-        make_squad(folder, version)
-    return folder
+def answer_pos(input_ids: Any, _: int) -> dict[str, Any]:
+    return {"label": np.tile(np.array([0, 1], np.float32), (len(input_ids), 1))}
 
 
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> Reader:
-    made = Reader()
-    monkeypatch.setattr("trainer.evaluate.check_installed", lambda _: None)
-    monkeypatch.setattr("trainer.evaluate.open_engine", lambda _: made)
-    return made
-
-
-def folder_of(workdir: Path, name: str) -> Path:
-    (found,) = workdir.glob(f"tfrecord/*/{name}")
-    return found
-
-
-def save(folder: Path, task: Task) -> Path:
-    """A checkpoint of a run for the task."""
-    made_with = {**task.made_with(), "model": json.loads(MODEL.to_json())}
-    folder.mkdir()
-    shutil.copy(VOCABULARY, folder / "vocab.txt")
-    return checkpoint.save(folder, RunState(made_with, step=1), initial_values(MODEL, seed=1, task=task), keep=1)
-
-
-def evaluate(init: Path, data: Path, out: Path, *more: str) -> int:
-    return main(["evaluate", "--init", str(init), "--data", str(data), "--out", str(out), *more])
-
-
-def refusal(init: Path, data: Path, out: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
-    """What is said where an evaluation is refused, which is one line."""
-    capsys.readouterr()
-    assert evaluate(init, data, out, *more) in (1, 2)
-    (said,) = capsys.readouterr().err.strip().splitlines()
-    return said
-
-
-def says_pos(input_ids: Any, _: int) -> dict[str, Any]:
-    return {"logits": np.tile(np.array([0, 1], np.float32), (len(input_ids), 1))}
-
-
-def says_position_14(input_ids: Any, _: int) -> dict[str, Any]:
+def answer_position_14(input_ids: Any, _: int) -> dict[str, Any]:
     """The context begins before it, and ends after it; tokens next to it are the next likely."""
     distance = np.abs(np.arange(input_ids.shape[1]) - 14)
     logits = np.tile(-distance.astype(np.float32), (len(input_ids), 1))
-    return {"start_logits": logits, "end_logits": logits}
+    return {"start": logits, "end": logits}
 
 
-def test_a_test_file_of_ones_own_is_predicted(workdir: Path, tmp_path: Path, engine: Reader) -> None:
-    created = create_task(
-        "glue", name="mood", inputs=[workdir / "mood files"], vocab=VOCABULARY, settings=GlueSettings(seq=SEQ),
-        workdir=tmp_path, workers=1, formats="tfrecord",
-    )  # fmt: skip
-    engine.says = says_pos
-    assert evaluate(save(tmp_path / "run", MOOD), created.folders["tfrecord"], tmp_path / "said") == 0
-    assert (tmp_path / "said" / "dev" / "predictions.tsv").read_text().count("\n") == 22
-    found = (tmp_path / "said" / "submission" / "predictions.tsv").read_text()
+def test_every_split_of_a_task_is_predicted(tasks: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_checkpoint(tmp_path / "run", MOOD)
+    assert evaluate(tmp_path / "run", tasks["mood"], tmp_path / "written", outputs=answer_pos) == 0
+    assert (tmp_path / "written" / "dev" / "predictions.tsv").read_text().count("\n") == 22
+    found = (tmp_path / "written" / "submission" / "predictions.tsv").read_text()
     assert found == "index\tprediction\n0\tpos\n1\tpos\n2\tpos\n"
+    printed = capsys.readouterr().out
+    assert "dev, 21 sequences: loss 0." in printed
+    assert "submission, 3 sequences: predictions alone" in printed
 
 
-def test_what_only_fills_a_batch_is_not_submitted(workdir: Path, tmp_path: Path) -> None:
-    data = folder_of(workdir, "glue_mood")
-    task = Classification(replace(TASKS["mrpc"], labels=("neg", "pos")))
-    with task.open_records([data], "test", MODEL) as records:
-        block = records.kind.empty(len(records), seq=records.seq, pred=0)
+def test_what_only_fills_a_batch_is_not_submitted(tasks: dict[str, Path], tmp_path: Path) -> None:
+    with RecordSet([tasks["mood"]], "test") as records:
+        block: Any = records.kind.empty(len(records), seq=records.seq, pred=0)
         records.gather_into(block, np.arange(len(records)))
-    assert hasattr(block, "is_real_example")
     block.is_real_example[5:] = 0
     (tmp_path / "submission").mkdir()
-    write_examples([block], tmp_path / "submission" / "part.tfrecord", "tfrecord")
-    with task.open_records([tmp_path], "submission", MODEL) as records:
-        scored = task.scorer(tmp_path, records, "submission").score({"logits": np.eye(2, dtype=np.float32)[[0] * 21]}, tmp_path)
-    assert (scored.metrics, scored.files) == ({}, (tmp_path / "MRPC.tsv",))
-    assert scored.files[0].read_text().splitlines()[-1] == "4\tneg"
+    write_examples([block], {"tfrecord": tmp_path / "submission" / "part.tfrecord"})
+    with RecordSet([tmp_path], "submission") as records:
+        scorer = ClassificationScorer(replace(TASKS["mrpc"], labels=("neg", "pos")), records, "submission")
+        scored = scorer.score({"label": np.eye(2, dtype=np.float32)[[0] * 21]}, tmp_path)
+    assert scored == {}
+    assert (tmp_path / "MRPC.tsv").read_text().splitlines()[-1] == "4\tneg"
 
 
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
-def test_the_length_of_answers_and_lists_can_be_chosen(version: str, workdir: Path, tmp_path: Path, engine: Reader) -> None:
-    engine.says = says_position_14
-    file = save(tmp_path / "run", Squad(f"v{version}"))
-    data, out = folder_of(workdir, f"squad_v{version}"), tmp_path / "said"
+def test_the_length_of_answers_and_lists_can_be_chosen(
+    version: str, tasks: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Counter[str]()
+
+    def predict(*arguments: Any, **options: Any) -> Any:
+        calls["predict"] += 1
+        return predict_answers(*arguments, **options)
+
+    monkeypatch.setattr("trainer.scores.predict_answers", predict)
+    save_checkpoint(tmp_path / "run", Squad(f"v{version}"))
     found = []
     for more in ([], ["--n-best-size", "2", "--max-answer-length", "1"]):
-        assert evaluate(file, data, out, *more) == 0
-        found.append(json.loads((out / "nbest_predictions.json").read_bytes()))
+        assert evaluate(tmp_path / "run", tasks[version], tmp_path / "written", *more, outputs=answer_position_14) == 0
+        found.append(json.loads((tmp_path / "written" / "nbest_predictions.json").read_bytes()))
     default, chosen = found
     assert max(len(entries) for entries in default.values()) > 3
     assert max(len(entries) for entries in chosen.values()) <= 3
     assert {len(entry["text"].split()) for entries in chosen.values() for entry in entries} <= {0, 1}
+    assert calls["predict"] == 2  # answers are decoded once in each evaluation
+    if version == "2.0":
+        assert (
+            evaluate(tmp_path / "run", tasks[version], tmp_path / "blank", "--null-threshold=-1000", outputs=answer_position_14)
+            == 0
+        )
+        names = ["nbest_predictions.json", "null_odds.json", "predictions.json"]
+        assert sorted(path.name for path in (tmp_path / "blank").iterdir()) == names
+        assert set(json.loads((tmp_path / "blank" / "predictions.json").read_bytes()).values()) == {""}
 
 
-def test_answers_are_decoded_once(workdir: Path, tmp_path: Path, engine: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainer.tasks import squad
-
-    calls: list[object] = []
-    decode = squad.predict_answers
-    monkeypatch.setattr(squad, "predict_answers", lambda *given, **options: (calls.append(1), decode(*given, **options))[1])
-    engine.says = says_position_14
-    assert evaluate(save(tmp_path / "run", Squad()), folder_of(workdir, "squad_v1.1"), tmp_path / "said") == 0
-    assert len(calls) == 1
-
-
-@pytest.mark.parametrize(
-    ("trained", "data", "message"),
-    [
-        (
-            Classification(TASKS["cola"]),
-            "glue_mood",
-            "was trained for cola, labels 0, 1, the records in {d} are of mood",
-        ),
-        (
-            Classification(own_task("mood", ("pos", "neg"))),
-            "glue_mood",
-            "trained for mood, labels pos, neg, the records in",
-        ),
-        (Squad("v2.0"), "squad_v1.1", "was trained for SQuAD v2.0, the records in {d} are of SQuAD v1.1; name weights and"),
-        (MOOD, "squad_v1.1", "was trained for mood, labels neg, pos, the records in {d} are of SQuAD v1.1"),
-    ],
-)
-@pytest.mark.usefixtures("engine")
-def test_weights_of_another_task_are_refused(
-    trained: Task, data: str, message: str, workdir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = folder_of(workdir, data)
-    said = refusal(save(tmp_path / "run", trained), folder, tmp_path / "said", capsys)
-    assert message.format(d=folder) in said
+def test_labels_may_differ_in_case_and_a_model_of_mnli_is_for_ax(tasks: dict[str, Path], tmp_path: Path) -> None:
+    for names in (["Neg", "Pos"], ["LABEL_0", "LABEL_1"]):  # transformers' names, which mean nothing
+        save_weights(tmp_path / "model.safetensors", initial_values(MODEL, seed=1, task=MOOD))
+        labels = {str(index): name for index, name in enumerate(names)}
+        (tmp_path / "config.json").write_text(json.dumps({**json.loads(MODEL.to_json()), "id2label": labels}))
+        assert evaluate(tmp_path, tasks["mood"], tmp_path / "written", outputs=answer_pos) == 0
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "diagnostic.tsv").write_text("index\tsentence1\tsentence2\n0\tred cat\tbig dog\n")
+    ax = make_task("glue", tmp_path / "files", tmp_path, settings=GlueSettings(seq=SEQ), name="ax")
+    save_checkpoint(tmp_path / "mnli", Classification(TASKS["mnli"]))
+    assert evaluate(tmp_path / "mnli", ax, tmp_path / "written", outputs=lambda ids, _: {"label": np.eye(len(ids), 3)}) == 0
+    assert (tmp_path / "written" / "AX.tsv").read_text().startswith("index\tprediction\n0\t")
 
 
-def test_a_model_of_mnli_is_for_ax(tmp_path: Path) -> None:
-    check_task_of_weights(save(tmp_path / "run", Classification(TASKS["mnli"])), Classification(TASKS["ax"]), tmp_path)
-
-
-@pytest.mark.usefixtures("engine")
-def test_weights_of_another_vocabulary_are_refused(workdir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = save(tmp_path / "run", MOOD)
-    lines = VOCABULARY.read_text().splitlines()
-    (file.parent / "vocab.txt").write_text("\n".join([*lines[:-2], lines[-1], lines[-2]]) + "\n")
-    said = refusal(file, folder_of(workdir, "glue_mood"), tmp_path / "said", capsys)
-    assert f"{file.parent / 'vocab.txt'}: has sha256" in said
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (["pos", "neg"], "its labels are pos, neg, those of the records in"),
-        (["POS", "NEG"], "its labels are POS, NEG, those of the records in"),
-        (["Neg", "Pos"], ""),
-        (["LABEL_0", "LABEL_1"], ""),
-        ([3, 4], "does not say what its labels are: id2label.0"),
-    ],
-)
-def test_labels_of_hugging_face_in_another_order_are_refused(
-    names: list[Any], message: str, workdir: Path, tmp_path: Path, engine: Reader, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save_weights(tmp_path / "model.safetensors", initial_values(MODEL, seed=1, task=MOOD))
-    labels = {str(number): name for number, name in enumerate(names)}
-    (tmp_path / "config.json").write_text(json.dumps({**json.loads(MODEL.to_json()), "id2label": labels}))
-    engine.says = says_pos
-    data = folder_of(workdir, "glue_mood")
-    if message:
-        assert message in refusal(tmp_path, data, tmp_path / "said", capsys)
-    else:
-        assert evaluate(tmp_path, data, tmp_path / "said") == 0
-
-
-@pytest.mark.usefixtures("engine")
-def test_records_longer_than_the_model_are_refused(workdir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    short = tmp_path / "short.json"
-    short.write_text(replace(MODEL, max_position_embeddings=16).to_json())
-    file, data = save(tmp_path / "run", Squad()), folder_of(workdir, "squad_v1.1")
-    said = refusal(file, data, tmp_path / "said", capsys, "--model", str(short))
-    assert f"has records of {2 * SEQ} tokens, the model {short} has max_position_embeddings 16" in said
-
-
-def test_missing_packages_for_metrics_are_told_first(
-    workdir: Path, tmp_path: Path, engine: Reader, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_missing_packages_for_metrics_are_reported_first(
+    tasks: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bertprep.tasks.glue_metrics.find_spec", lambda _: None)
-    said = refusal(save(tmp_path / "run", MOOD), folder_of(workdir, "glue_mood"), tmp_path / "said", capsys)
-    assert "metrics need scipy, which is not installed" in said
-    assert "predict" not in engine.events
+    save_checkpoint(tmp_path / "run", MOOD)
+    status, error = refuse(f"evaluate --init {tmp_path}/run --data {tasks['mood']}")
+    assert (status, error.startswith("metrics need scipy")) == (1, True)
 
 
-def other_answers(folder: Path) -> None:
-    path = folder / "dev.json"
-    path.write_text(path.read_text().replace('"text": "Paris', '"text": "paris'))
-
-
-def other_length(folder: Path) -> None:
-    path = folder / "manifest.json"
-    path.write_text(path.read_text().replace(f'"seq": {2 * SEQ}', f'"seq": {2 * SEQ - 1}'))
-
-
-def other_order(folder: Path) -> None:
-    (path,) = (folder / "dev").iterdir()
-    with Squad().open_records([folder], "test", MODEL) as records:
-        block = SquadEvalExamples.empty(len(records), seq=records.seq)
-        records.gather_into(block, np.arange(len(records))[::-1].copy())
-    write_examples([block], path, "tfrecord")
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (other_answers, "dev.json: has sha256 "),
-        (other_length, f"windows of {2 * SEQ - 1} tokens, the records of the dev split are "),
-        (other_order, "record 0: has unique_id 10000000"),
-    ],
-)
-@pytest.mark.usefixtures("engine")
-def test_questions_must_be_those_of_the_records(
-    spoil: Callable[[Path], None],
-    message: str,
-    workdir: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+def test_all_ranks_stop_where_the_first_cannot_write(
+    tasks: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data = tmp_path / "squad_v1.1"
-    shutil.copytree(folder_of(workdir, "squad_v1.1"), data)
-    spoil(data)
-    assert message in refusal(save(tmp_path / "run", Squad()), data, tmp_path / "said", capsys)
-
-
-@pytest.mark.usefixtures("engine")
-def test_records_of_a_task_without_a_manifest_are_not_called_pretraining(
-    workdir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = tmp_path / "squad"
-    shutil.copytree(folder_of(workdir, "squad_v1.1"), data, ignore=shutil.ignore_patterns("manifest.json"))
-    said = refusal(save(tmp_path / "run", Squad()), data, tmp_path / "said", capsys)
-    assert f"{data}: has SQuAD records without a manifest.json that names their task; make them by bertprep create" in said
-
-
-def test_all_ranks_stop_where_the_first_cannot_write(workdir: Path, tmp_path: Path) -> None:
     """The other rank would wait in the next split for ever: here until the barrier of the ranks is broken."""
-    from trainer.evaluate import EvaluateOptions, _Evaluation, _Part
-
-    data, out = folder_of(workdir, "glue_mood"), tmp_path / "said"
+    out = tmp_path / "written"
     out.mkdir()
     (out / "dev").write_text("in the way")
-    task, ranks = task_of_records(find_records(data)), Ranks(2)
-    options = EvaluateOptions(init="x", data=data, batch_size=4)
+    save_checkpoint(tmp_path / "run", MOOD)
+    words = ["evaluate", "--init", tmp_path / "run", "--data", tasks["mood"], "--out", out, "--batch-size", 4]
+    assert run_command_on(make_ranks(2, outputs=answer_pos), *words) == [1, 1]
+    first, other = sorted(line for line in capsys.readouterr().err.splitlines() if "error: " in line)
+    assert str(out / "dev") in first
+    assert "another process could not evaluate it" in other
 
-    def run(rank: int) -> BaseException | None:
-        engine: Any = Reader(ranks, rank)
-        engine.build(task=task)
-        engine.says = says_pos
-        with task.open_records([data], "test", MODEL) as records:
-            part = _Part("test", records, task.scorer(data, records))
-            try:
-                _Evaluation(engine, task, options, out).of_part(part)
-            except Exception as error:
-                return error
-        return None
 
-    with ThreadPoolExecutor(2) as pool:
-        first, other = pool.map(run, range(2))
-    assert str(out / "dev") in str(first)
-    assert isinstance(other, BertprepError)
-    assert "the first process could not score it" in str(other)
+def labelled(path: Path, *labels: tuple[int, int], weights: tuple[float, float] = (1.0, 1.0)) -> RecordSet:
+    """A file of records with two predictions each, which have these labels."""
+    path.write_bytes(file_of(*({**FIRST, "masked_lm_ids": pair, "masked_lm_weights": weights} for pair in labels)))
+    return RecordSet([path])
+
+
+def test_a_vocabulary_of_four(tmp_path: Path) -> None:
+    training = labelled(tmp_path / "training", (1, 1), (1, 2))  # so 0 to 3 have 1, 4, 2 and 1 of 8
+    assert unigram_loss(training, labelled(tmp_path / "a", (1, 3)), vocab_size=4) == pytest.approx(
+        (math.log(8 / 4) + math.log(8 / 1)) / 2
+    )
+    first_two = labelled(tmp_path / "b", (1, 1), (1, 1), (3, 3))
+    assert unigram_loss(training, first_two, vocab_size=4, test_sequences=2) == pytest.approx(math.log(2))
+    many = labelled(tmp_path / "many", *[(1, 1), (1, 2)] * 600)  # more than are read at a time
+    assert unigram_loss(many, first_two, vocab_size=4, test_sequences=2) == pytest.approx(math.log(2404 / 1801))
+
+
+def test_what_has_no_weight_is_neither_counted_nor_predicted(tmp_path: Path) -> None:
+    training = labelled(tmp_path / "training", (1, 0), (1, 99), weights=(1.0, 0.0))  # so 1 has 3 of 6
+    test = labelled(tmp_path / "test", (1, 99), weights=(1.0, 0.0))
+    assert unigram_loss(training, test, vocab_size=4) == pytest.approx(math.log(6 / 3))
+    unmasked = labelled(tmp_path / "unmasked", (1, 1), weights=(0.0, 0.0))
+    assert unigram_loss(training, unmasked, vocab_size=4) == 0
+
+
+def test_records_beyond_the_limit_are_left_out_evenly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scores, "_BASELINE_RECORDS", 3)
+    training = labelled(tmp_path / "training", (1, 1), (2, 2), (1, 1), (2, 2), (1, 1), (2, 2))  # of three, 1 has 7 of 10
+    test = labelled(tmp_path / "test", (1, 1), (3, 3), (1, 1), (3, 3), (1, 1), (3, 3))
+    assert unigram_loss(training, test, vocab_size=4) == pytest.approx(math.log(10 / 7))
+
+
+@pytest.mark.tensorflow
+def test_pretraining_records_give_both_losses(workdir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (data,) = workdir.glob("tfrecord/*/golden")
+    save_weights(tmp_path / "model.safetensors", initial_values(MODEL, seed=1, task=Pretraining()))
+    (tmp_path / "config.json").write_text(MODEL.to_json())
+    assert main(["evaluate", "--init", str(tmp_path), "--data", str(data), "--sequences", "10", "--batch-size", "4"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("test, 10 sequences: loss 8.")  # about the log of the size of the vocabulary, and of 2
+    assert "masked_lm_accuracy" in printed
+    assert "next_sentence_loss 0.6" in printed

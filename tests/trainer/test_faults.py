@@ -1,7 +1,8 @@
-"""Faulty data costs at most the step that would have used it."""
+"""Faulty data costs at most the step that would have used it, whichever rank meets it."""
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,218 +11,170 @@ import numpy as np
 import pytest
 
 from bertprep.errors import BertprepError
-from bertprep.records.record_set import RecordSet
 from tests.trainer.numpy_engine import (
     BATCH,
     LAST,
-    SEED,
     SHARDS,
     STEPS,
-    Data,
-    NumPyEngine,
-    checkpoints,
-    entries,
+    RecordFolder,
+    assert_same_run,
+    at_step,
     lasting,
+    make_ranks,
+    options_of,
+    read_entries,
     run,
+    run_ranks,
     saved_steps,
-    settings_of,
-    stopped_at,
-    train_on_ranks,
+    sigterm,
 )
-from trainer import log as run_log
-from trainer.batches import GlobalBatch, TrainingBatches, empty_for
-from trainer.checkpoint import find_checkpoints
-from trainer.checkpoint import read as read_checkpoint
-from trainer.loop import train
+from trainer.batches import GlobalBatch
 
 
-@pytest.fixture(autouse=True)
-def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_log, "draw_losses", lambda *_: None)
+@pytest.fixture
+def data(tmp_path: Path) -> RecordFolder:
+    return RecordFolder(tmp_path / "data", "ofrecord")
 
 
-@pytest.fixture(params=["tfrecord", "ofrecord"])
-def data(request: pytest.FixtureRequest, tmp_path: Path) -> Data:
-    return Data(tmp_path / "data", request.param)
-
-
-@pytest.mark.parametrize("has_accelerator", [False, True])
-def test_the_last_step_before_a_damaged_record_is_saved(data: Data, tmp_path: Path, *, has_accelerator: bool) -> None:
-    run(settings_of(data, tmp_path / "whole"))
-    repair = data.damage(number := data.met_first_at(4)[0])
-    settings = settings_of(data, tmp_path / "out")
-    for _ in range(2):  # the same command meets it again
-        with pytest.raises(BertprepError) as error:
-            run(settings, has_accelerator=has_accelerator)
-        file, record = (0, number) if number < SHARDS[0] else (1, number - SHARDS[0])
-        assert str(error.value).startswith(f"{data.folder}/training/part-{file}: record {record}: ")
-        assert str(error.value).endswith(
-            "; --skip-bad-records N skips up to N of them; step 3 is saved, and the same command resumes after it"
-        )
-        assert saved_steps(tmp_path / "out") == [3]
+@pytest.mark.parametrize(("ranks", "has_accelerator"), [(1, False), (1, True), (2, False), (2, True)])
+def test_the_last_step_before_a_bad_record_is_saved(ranks: int, has_accelerator: bool, data: RecordFolder) -> None:
+    """By all ranks, none of which waits for the one that reads it."""
+    run(options_of(data, data.other))
+    repair = data.corrupt(index := data.first_read_at(4)[0])
+    options = options_of(data, ranks=ranks)
+    for _ in range(2):  # the same command reads it again
+        ends = list(map(str, run_ranks(options, *make_ranks(ranks, has_accelerator=has_accelerator))))
+        reads = next(rank for rank in range(ranks) if index in data.batches(GlobalBatch(BATCH, ranks, rank)).indices(3))
+        assert all(end.endswith("; step 3 is saved, and the same command resumes after it") for end in ends)
+        assert [end.startswith(data.name(index)) for end in ends] == [rank == reads for rank in range(ranks)]
+        assert "--skip-bad-records 0" in ends[reads]
+        assert saved_steps(data.out) == [3]
     repair()
-    assert run(settings, has_accelerator=has_accelerator)
-    assert lasting(tmp_path / "out") == lasting(tmp_path / "whole")
-    # the first began with a record that it could not know: its fingerprint is not known either
-    found, expected = (read_checkpoint(tmp_path / name / LAST) for name in ("out", "whole"))
-    assert found.state["model"].tobytes() == expected.state["model"].tobytes()
+    assert run_ranks(options, *make_ranks(ranks)) == [True] * ranks
+    assert_same_run(data.out, data.other)
 
 
-def test_a_record_damaged_under_way(data: Data, tmp_path: Path) -> None:
-    """The run that meets it in its second epoch has read it before."""
-    number = data.met_first_at(1)[0]
-    engine: Any = NumPyEngine()
-    engine.on_step = lambda step: data.damage(number) if step == 1 else None
-    with pytest.raises(BertprepError, match=r"; step \d is saved, and the same command resumes after it$"):
-        train(settings_of(data, tmp_path / "out", has_test=False), engine)
-    (step,) = saved_steps(tmp_path / "out")[-1:]
-    assert 4 <= step <= 8
-    assert run(settings_of(data, tmp_path / "out", has_test=False, skip_bad_records=1))
-    assert [(entry["step"], entry["record"]) for entry in entries(tmp_path / "out", "bad_record")] == [
-        (step + 1, number % SHARDS[0])
-    ]
-
-
-def test_a_fault_before_the_first_step_leaves_nothing_to_go_on_from(data: Data, tmp_path: Path) -> None:
-    data.damage(data.met_first_at(1)[0])
+def test_a_fault_before_the_first_step_leaves_no_checkpoint(data: RecordFolder) -> None:
+    data.corrupt(data.first_read_at(1)[0])
     with pytest.raises(BertprepError, match=r"; no step was finished before$"):
-        run(settings_of(data, tmp_path / "out"))
-    assert find_checkpoints(tmp_path / "out") == []
+        run(options_of(data))
+    assert saved_steps(data.out) == []
 
 
-def test_a_file_that_was_changed_ends_a_run_saved(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine: Any = NumPyEngine()
+def test_a_record_that_becomes_corrupt_is_skipped_from_then_on(data: RecordFolder) -> None:
+    """The run that meets it in its second epoch has read it before."""
+    index = data.first_read_at(1)[0]
+    with pytest.raises(BertprepError, match=r"; step \d is saved"):
+        run(options_of(data), on_step=at_step(2, lambda: data.corrupt(index)))
+    step = saved_steps(data.out)[-1]
+    assert 4 <= step <= 8
+    repaired = options_of(data, skip_bad_records=1)
+    assert run(repaired)
+    [entry] = read_entries(data.out, "bad_record")
+    assert entry["step"] == step + 1
+    assert entry["what"].startswith(data.name(index))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_file_that_is_truncated_ends_all_ranks_saved(ranks: int, data: RecordFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertprep.records.record_set._most_open", lambda: 1)  # so that files are opened again and again
     part = data.folder / "training" / "part-1"
-    engine.on_step = lambda step: part.write_bytes(part.read_bytes()[:-100]) if step == 3 else None
-    with pytest.raises(BertprepError) as error:
-        train(settings_of(data, tmp_path / "out"), engine)
-    saved = saved_steps(tmp_path / "out")
-    step = saved[-1]  # how far a thread had read ahead by then is a matter of time
-    assert saved == sorted({*range(5, step, 5), step})
-    assert str(error.value).startswith(f"{part}: ")
-    assert str(error.value).endswith(f"; step {step} is saved, and the same command resumes after it")
+    engines = make_ranks(ranks)
+    engines[0].on_step = at_step(4, lambda: part.write_bytes(part.read_bytes()[:-100]))
+    ends = run_ranks(options_of(data, ranks=ranks), *engines)
+    step = saved_steps(data.out)[-1]  # how far a thread had read ahead by then is a matter of time
+    assert any(str(end).startswith(f"{part}: ") for end in ends)
+    assert all(str(end).endswith(f"; step {step} is saved, and the same command resumes after it") for end in ends)
     assert 4 <= step < STEPS
 
 
 @pytest.mark.parametrize("has_accelerator", [False, True])
-def test_bad_records_are_skipped_and_named_once(
-    data: Data, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, has_accelerator: bool
+def test_bad_records_are_skipped_counted_and_logged_once(
+    data: RecordFolder, capsys: pytest.CaptureFixture[str], *, has_accelerator: bool
 ) -> None:
-    bad = [*data.met_first_at(2, 2), *data.met_first_at(4)]
-    for number in bad:
-        data.damage(number)
-    out = tmp_path / "out"
-    assert run(settings_of(data, out, skip_bad_records=3), has_accelerator=has_accelerator)
-    named = entries(out, "bad_record")
-    assert sorted((entry["step"], entry["file"], entry["record"]) for entry in named) == sorted(
-        (
-            data.first_step_of(number),
-            str(data.folder / "training" / f"part-{int(number >= SHARDS[0])}"),
-            number if number < SHARDS[0] else number - SHARDS[0],
-        )
-        for number in bad
+    bad = {index: step for step, count in ((2, 2), (4, 1)) for index in data.first_read_at(step, count)}
+    for index in bad:
+        data.corrupt(index)
+    out = data.out
+    assert run(options_of(data, out, skip_bad_records=3), has_accelerator=has_accelerator)
+    logged = read_entries(out, "bad_record")
+    assert sorted((entry["step"], entry["what"].partition(": record ")[0]) for entry in logged) == sorted(
+        (step, data.name(index).partition(": record ")[0]) for index, step in bad.items()
     )
-    said = capsys.readouterr().err
-    for entry in named:
-        assert (
-            f"step {entry['step']}: skipped a bad record: {entry['file']}: record {entry['record']}: {entry['what']}\n" in said
-        )
-    assert {number for _, _, number in read_checkpoint(out / LAST).run.bad_records} == set(bad)
+    printed = capsys.readouterr().err
+    assert [printed.count(entry["what"]) for entry in logged] == [1, 1, 1]
 
 
-def test_a_bad_record_is_replaced_by_the_next_good_one(data: Data) -> None:
-    data.damage(5), data.damage(6)
-    with RecordSet([data.folder]) as records:
-        batches = TrainingBatches(records, GlobalBatch(33), seed=SEED, skip_bad=2)
-        found = empty_for(records, 33)
-        for step in range(2):
-            batches.read_into(found, step)
-            for row, number in enumerate(batches.numbers(step).tolist()):
-                expected = data.records[7 if number in (5, 6) else number]["input_ids"]
-                assert found.input_ids[row].tolist() == expected
-        assert {(step, bad.number) for step, bad in batches.take_bad(1)} == {(0, 5), (0, 6), (1, 5), (1, 6)}
-
-
-@pytest.mark.parametrize(("ranks", "accumulation"), [(2, 1), (2, 2), (4, 1)])
-def test_what_is_skipped_is_the_same_for_every_world_size(
-    ranks: int, accumulation: int, data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in (5, 6, 30):
-        data.damage(number)
-    data.damage(4, "test")
-    run(settings_of(data, tmp_path / "one", skip_bad_records=4))
-    several = settings_of(data, tmp_path / "several", devices=ranks, accumulation=accumulation, skip_bad_records=4)
-    assert train_on_ranks(several, ranks, monkeypatch) == [True] * ranks
-    assert lasting(tmp_path / "several") == lasting(tmp_path / "one")
-    assert (tmp_path / "several" / LAST).read_bytes() == (tmp_path / "one" / LAST).read_bytes()
-
-
-@pytest.mark.parametrize("stop_at", [1, 2, 3, 7, 9])
-@pytest.mark.parametrize("has_accelerator", [False, True])
-def test_a_run_with_bad_records_that_is_stopped_ends_with_the_same_bytes(
-    stop_at: int, data: Data, tmp_path: Path, *, has_accelerator: bool
-) -> None:
-    """The same checkpoints and log, with skipped records and means over steps on both sides of the stop."""
-    for number in (5, 6, 30):
-        data.damage(number)
-    more = {"skip_bad_records": 3, "log_every": 4, "eval_every": 6}
-    run(settings_of(data, tmp_path / "whole", **more), has_accelerator=has_accelerator)
-    settings = settings_of(data, tmp_path / "stopped", **more)
-    engine: Any = NumPyEngine(has_accelerator=has_accelerator)
-    with stopped_at(stop_at, engine):
-        assert not train(settings, engine)
-    assert run(settings, has_accelerator=has_accelerator)
-    assert checkpoints(tmp_path / "stopped")[LAST] == checkpoints(tmp_path / "whole")[LAST]
-    assert lasting(tmp_path / "stopped") == lasting(tmp_path / "whole")
-
-
-def test_one_bad_record_too_many_ends_a_run_saved(data: Data, tmp_path: Path) -> None:
-    first, second = data.met_first_at(2)[0], data.met_first_at(5)[0]
-    data.damage(first), data.damage(second)
-    settings = settings_of(data, tmp_path / "out", skip_bad_records=1)
+def test_one_bad_record_too_many_ends_a_run_saved(data: RecordFolder) -> None:
+    data.corrupt(data.first_read_at(2)[0]), data.corrupt(data.first_read_at(5)[0])
+    options = options_of(data, skip_bad_records=1)
     for _ in range(2):  # the first is not counted again
-        with pytest.raises(BertprepError, match="; it is one bad record more than --skip-bad-records 1; step 4 is saved"):
-            run(settings)
-    assert saved_steps(tmp_path / "out")[-1] == 4
-    assert run(replace(settings, skip_bad_records=2))
+        with pytest.raises(BertprepError, match="--skip-bad-records 1; step 4 is saved"):
+            run(options)
+    assert saved_steps(data.out)[-1] == 4
+    assert run(replace(options, skip_bad_records=2))
 
 
-def test_where_no_record_is_good_there_is_an_end(data: Data, tmp_path: Path) -> None:
-    settings = settings_of(data, tmp_path / "out", skip_bad_records=1000)
-    few = replace(settings.model, vocab_size=10)
-    with pytest.raises(BertprepError, match=r"has the value .*none of the 33 records is good; no step was finished before$"):
-        run(replace(settings, model=few))
+@pytest.mark.parametrize(("ranks", "accumulation"), [(2, 2), (4, 1)])
+def test_skipped_records_leave_the_same_sums_for_any_number_of_ranks(ranks: int, accumulation: int, data: RecordFolder) -> None:
+    for index in (5, 6, 30):
+        data.corrupt(index)
+    data.corrupt(4, "test")
+    run(options_of(data, data.other, skip_bad_records=4))
+    several = options_of(data, ranks=ranks, accumulation=accumulation, skip_bad_records=4)
+    assert run_ranks(several, *make_ranks(ranks)) == [True] * ranks
+    assert (data.out / LAST).read_bytes() == (data.other / LAST).read_bytes()
+    numbers = [[entry for entry in lasting(out) if "what" not in entry] for out in (data.other, data.out)]
+    assert numbers[0] == numbers[1]  # records are logged by the first rank that reads them, others are printed by theirs
 
 
-def test_no_rank_waits_for_one_that_meets_a_damaged_record(data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data.damage(number := data.met_first_at(4)[0])
-    ends = train_on_ranks(settings_of(data, tmp_path / "out", devices=2), 2, monkeypatch)
-    with RecordSet([data.folder]) as records:
-        meets = next(
-            rank for rank in range(2) if number in TrainingBatches(records, GlobalBatch(BATCH, 2, rank), seed=SEED).numbers(3)
-        )
-    saved = "step 3 is saved, and the same command resumes after it"
-    assert f": record {number if number < SHARDS[0] else number - SHARDS[0]}: " in str(ends[meets])
-    assert str(ends[meets]).endswith(saved)
-    assert (
-        ends[1 - meets] == f"data rank {1 - meets} of 2: another process met data that it cannot read, and says which; {saved}"
-    )
-    assert saved_steps(tmp_path / "out") == [3]
+@pytest.mark.parametrize("stop_at", [1, 3, 7])
+def test_a_run_with_bad_records_that_is_stopped_ends_with_the_same_bytes(stop_at: int, data: RecordFolder) -> None:
+    """With skipped records and means over steps on both sides of the stop."""
+    for index in (5, 6, 30):
+        data.corrupt(index)
+    options = options_of(data, skip_bad_records=3, log_every=4, eval_every=6)
+    run(replace(options, out=data.other))
+    assert not run(options, on_step=at_step(stop_at, sigterm))
+    assert run(options)
+    assert_same_run(data.out, data.other)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_a_damaged_record_of_the_test_split(ranks: int, data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found in the middle of an evaluation, which all ranks finish."""
-    data.damage(4, "test")
-    settings = settings_of(data, tmp_path / "out", devices=ranks, eval_every=6)
-    ends = train_on_ranks(settings, ranks, monkeypatch)
-    assert sum(f"{data.folder}/test/part-0: record 4: " in str(end) for end in ends) == 1
-    assert all(str(end).endswith("; step 6 is saved, and the same command resumes after it") for end in ends)
-    assert entries(tmp_path / "out", "evaluation") == []
-    assert train_on_ranks(replace(settings, skip_bad_records=1), ranks, monkeypatch) == [True] * ranks
-    (evaluation,) = entries(tmp_path / "out", "evaluation")
+@pytest.mark.parametrize(("ranks", "every"), [(1, 6), (2, 6), (1, 0), (2, 0)])
+def test_a_bad_record_of_the_test_split(ranks: int, every: int, data: RecordFolder) -> None:
+    """All ranks finish the evaluation that reads it, which is made again when it is repaired, or without it."""
+    out, skipped, undisturbed = data.out, data.folder.with_name("skipped"), data.other
+    options = options_of(data, out, ranks=ranks, eval_every=every, keep_best=True)
+    assert run_ranks(replace(options, out=undisturbed), *make_ranks(ranks)) == [True] * ranks
+    repair = data.corrupt(4, "test")
+    for step in (every or STEPS, STEPS):  # the same command reads it again
+        ends = list(map(str, run_ranks(options, *make_ranks(ranks))))
+        assert sum(f"{data.folder}/test/part-0: record 4: " in end for end in ends) == 1
+        assert all(end.endswith(f"; step {step} is saved, and the same command resumes after it") for end in ends)
+        assert read_entries(out, "evaluation") == []
+    shutil.copytree(out, skipped)
+    assert run_ranks(replace(options, out=skipped, skip_bad_records=1), *make_ranks(ranks)) == [True] * ranks
+    evaluation = read_entries(skipped, "evaluation")[-1]
     assert (evaluation["step"], evaluation["sequences"]) == (STEPS, 9)
-    expected = np.mean([sum(record["input_ids"]) for number, record in enumerate(data.records[:10]) if number != 4])
-    assert evaluation["masked_lm_loss"] == pytest.approx(expected)
-    assert [(entry["split"], entry["record"]) for entry in entries(tmp_path / "out", "bad_record")] == [("test", 4)]
+    good: list[Any] = [record for index, record in enumerate(data.records[:10]) if index != 4]
+    totals = [sum(sum(record[name]) for record in good) for name in ("input_ids", "masked_lm_weights")]
+    assert evaluation["masked_lm_loss"] == pytest.approx(totals[0] / totals[1])
+    repair()
+    assert run_ranks(options, *make_ranks(ranks)) == [True] * ranks
+    if every == 0:
+        assert_same_run(out, undisturbed)
+
+
+@pytest.mark.parametrize("split", ["training", "test"])
+def test_records_without_masked_tokens_are_refused(split: str, tmp_path: Path) -> None:
+    """Their losses are 0, which looks like a perfect model."""
+    data = RecordFolder(tmp_path / "data")
+    for path in (data.folder / split).glob("part-*"):
+        data.write(path, [{**record, "masked_lm_weights": [0.0, 0.0]} for record in data.records[: SHARDS[0]]])
+    with pytest.raises(BertprepError) as error:
+        run(options_of(data))
+    parts = ["step 1: ", " of 0 masked tokens or labels"]
+    if split == "test":
+        parts = [f"{data.folder}/test/part-0: record 0: ", " 20 ", "masked_lm_weights", "; step 12 is"]
+    assert all(part in str(error.value) for part in parts)
+    assert all(np.isfinite(entry["loss"]) for entry in read_entries(data.out, "evaluation"))

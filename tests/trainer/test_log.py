@@ -2,48 +2,39 @@
 
 import io
 import json
+import struct
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bertprep.errors import BertprepError
+from bertprep.records.record_set import BadRecordError
+from bertprep.tasks.glue import TASKS
+from tests.trainer.numpy_engine import read_entries
 from trainer import log as run_log
-from trainer.log import RunLog, evaluation_line, training_line
-from trainer.tasks import evaluated_split
-from trainer.tasks.pretraining import PRETRAINING
-from trainer.tasks.squad import Squad
+from trainer.log import EventFile, RunLog, append, cut_log, evaluation_line, log_line, training_line
+from trainer.plot import draw_losses, make_figure, read_log
+from trainer.tasks import Classification, Pretraining
 
+METRICS: dict[str, Any] = {
+    "loss": 6.125, "masked_lm_loss": 5.5, "masked_lm_accuracy": 0.18, "next_sentence_loss": 0.625,
+    "next_sentence_accuracy": 0.61,
+}  # fmt: skip
 TRAINED: dict[str, Any] = {
-    "step": 600,
-    "phase": 1,
-    "epoch": 0.5,
-    "loss": 6.125,
-    "masked_lm_loss": 5.5,
-    "masked_lm_accuracy": 0.18,
-    "next_sentence_loss": 0.625,
-    "next_sentence_accuracy": 0.61,
-    "learning_rate": 9.5e-5,
-    "gradient_norm": 1.5,
-    "loss_scale": 1.0,
-    "skipped": 0,
-    "sequences_per_second": 1234.0,
-    "tokens_per_second": 157_952.0,
-    "flops_per_second": 12.3e12,
-    "seconds_left": 3725.0,
-}
-EVALUATED: dict[str, Any] = {
-    "step": 600,
-    "phase": 1,
-    "sequences": 9000,
-    "loss": 6.07,
-    "masked_lm_loss": 5.41,
-    "masked_lm_accuracy": 0.18,
-    "next_sentence_loss": 0.66,
-    "next_sentence_accuracy": 0.61,
-    "unigram_loss": 6.02,
-}
+    "step": 600, "epoch": 0.5, **METRICS, "learning_rate": 9.5e-5, "gradient_norm": 1.5, "loss_scale": 1.0, "skipped": 0,
+    "sequences_per_second": 1234.0, "tokens_per_second": 157_952.0, "flops_per_second": 12.3e12, "seconds_left": 3725.0,
+}  # fmt: skip
+EVALUATED: dict[str, Any] = {"step": 600, "sequences": 9000, **METRICS, "unigram_loss": 6.02}
+ENTRIES: list[dict[str, Any]] = [
+    {"kind": "run", "step": 0, "seed": 1},
+    {"kind": "train", "step": 100, "loss": 8.0},
+    {"kind": "train", "step": 200, "loss": 7.0},
+    {"kind": "evaluation", "step": 200, "loss": 7.25},
+    {"kind": "train", "step": 300, "loss": 6.5},
+]
 
 
 @pytest.fixture(autouse=True)
@@ -59,86 +50,96 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     return pictures
 
 
-def read_entries(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b"".join(map(log_line, ENTRIES)))
+    return path
+
+
+def open_log(out: Path, *, steps: int = 6000, first_step: int = 599, is_shown: bool = True) -> RunLog:
+    return RunLog(out, Pretraining(), steps=steps, first_step=first_step, is_shown=is_shown)
 
 
 def run(out: Path, *, first: int, last: int) -> None:
     """The log of a run of 1,000 steps that finishes these, and is stopped; an evaluation is at every 200."""
-    with RunLog(out, PRETRAINING, steps=1000, first_step=first) as log:
+    with open_log(out, steps=1000, first_step=first) as log:
         for step in range(first + 100, last + 1, 100):
-            log.trained({**TRAINED, "step": step, "loss": 1000 / step})
+            log.train({**TRAINED, "step": step, "loss": 1000 / step})
             if step % 200 == 0:
-                log.evaluated({**EVALUATED, "step": step})
+                log.evaluation({**EVALUATED, "step": step})
 
 
-def test_an_entry_is_written_as_json_immediately(tmp_path: Path) -> None:
-    with RunLog(tmp_path, PRETRAINING, steps=6000, first_step=0) as log:
+def test_an_entry_is_written_as_json_at_once(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
         log.note(seed=1, out=tmp_path)
-        log.trained(TRAINED)
-        log.evaluated(EVALUATED)
-        settings, trained, evaluated = read_entries(tmp_path)
-    assert settings == {"kind": "run", "step": 0, "seed": 1, "out": str(tmp_path)}
-    assert trained.pop("kind") == "train"
-    assert list(trained.items()) == list(TRAINED.items())
-    assert evaluated.pop("kind") == "evaluation"
-    assert list(evaluated.items()) == list(EVALUATED.items())
+        log.train({**TRAINED, "gradient_norm": float("inf")})
+        log.evaluation(EVALUATED)
+        for _ in range(2):  # which is logged once
+            log.bad_records("test", 600, [BadRecordError("...", number=3, row=0)])
+        entries = read_entries(tmp_path)
+    assert entries == [
+        {"kind": "run", "step": 599, "seed": 1, "out": str(tmp_path)},
+        {"kind": "train", **TRAINED, "gradient_norm": None},
+        {"kind": "evaluation", **EVALUATED},
+        {"kind": "bad_record", "step": 600, "split": "test", "what": "..."},
+    ]
 
 
-def test_an_infinite_gradient_norm_is_null(tmp_path: Path) -> None:
-    with RunLog(tmp_path, PRETRAINING, steps=6000, first_step=0) as log:
-        log.trained({**TRAINED, "gradient_norm": float("inf")})
-    assert read_entries(tmp_path)[0]["gradient_norm"] is None
+@pytest.mark.parametrize(("step", "kept"), [(0, 1), (199, 2), (200, 4), (1000, 5)])
+def test_a_log_is_cut_after_a_step(step: int, kept: int, log: Path) -> None:
+    with log.open("a") as file:
+        file.write('{"kind": "train", "st')
+    assert read_log(log) == ENTRIES
+    cut_log(log, step)
+    assert log.read_bytes() == b"".join(map(log_line, ENTRIES[:kept]))
 
 
-def test_a_resumed_run_has_the_log_of_one_that_was_never_stopped(tmp_path: Path) -> None:
-    run(tmp_path / "whole", first=0, last=1000)
-    run(tmp_path / "stopped", first=0, last=500)
-    with (tmp_path / "stopped/log.jsonl").open("a") as file:
-        file.write('{"kind": "train", "st')  # torn off by a kill
-    run(tmp_path / "stopped", first=300, last=1000)  # from the checkpoint of step 300
-    assert (tmp_path / "stopped/log.jsonl").read_bytes() == (tmp_path / "whole/log.jsonl").read_bytes()
+@pytest.mark.parametrize("line", ["loss 7.2", "[1, 2]", '{"kind": "train"}'])
+def test_an_invalid_line_is_refused(line: str, log: Path) -> None:
+    first, *others = log.read_text().splitlines(keepends=True)
+    log.write_text(first + line + "\n" + "".join(others))
+    with pytest.raises(BertprepError, match=rf"^{log}: line 2: .* remove the line, or the file$"):
+        read_log(log)
 
 
-def test_a_run_from_the_start_keeps_nothing_of_the_one_before(tmp_path: Path) -> None:
-    run(tmp_path, first=0, last=300)
-    run(tmp_path, first=0, last=100)
-    assert [entry["step"] for entry in read_entries(tmp_path)] == [100]
+def test_other_files_and_those_that_cannot_be_written_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text("my notes\non losses\n")
+    with pytest.raises(BertprepError, match=r"log\.jsonl: line 1: .* or the file$"), open_log(tmp_path):
+        pass
+    assert (tmp_path / "log.jsonl").read_text() == "my notes\non losses\n"
+    with pytest.raises(BertprepError, match=r"none\.jsonl: cannot be read: No such file"):
+        read_log(tmp_path / "none.jsonl")
+    with pytest.raises(BertprepError, match=r"log\.jsonl.*: cannot be written: "), open_log(tmp_path / "log.jsonl"):
+        pass
+    full = Path("/dev/full")
+    with full.open("wb", buffering=0) as file, pytest.raises(BertprepError, match=r"^/dev/full: cannot be written: "):
+        append(file, b"data")
 
 
-def test_losses_are_drawn_after_an_evaluation_and_at_the_end_if_something_is_new(
-    tmp_path: Path, drawn: list[list[int]]
-) -> None:
-    run(tmp_path / "ends with an evaluation", first=0, last=200)
-    assert drawn == [[100, 200, 200]]
-    run(tmp_path / "ends between", first=0, last=300)
-    assert drawn[1:] == [[100, 200, 200], [100, 200, 200, 300]]
-    run(tmp_path / "does nothing", first=0, last=0)
-    assert len(drawn) == 3
+def test_losses_are_drawn_after_an_evaluation_and_at_the_end(tmp_path: Path, drawn: list[list[int]]) -> None:
+    run(tmp_path / "out", first=0, last=300)
+    assert drawn == [[100, 200, 200], [100, 200, 200, 300]]
 
 
 def test_a_failing_plot_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object) -> None:
-        raise BertprepError("loss.png is not drawn: matplotlib is not installed")
+        raise BertprepError("no plot")
 
     monkeypatch.setattr(run_log, "draw_losses", fail)
     run(tmp_path, first=0, last=500)
-    assert capsys.readouterr().err.count("loss.png is not drawn: matplotlib is not installed\n") == 1
+    assert capsys.readouterr().err.count("no plot\n") == 1
     assert len(read_entries(tmp_path)) == 7
 
 
 def test_without_a_terminal_there_are_only_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with RunLog(tmp_path, PRETRAINING, steps=6000, first_step=599) as log:
-        log.note(seed=1)
-        log.advanced(sequences=32, tokens=4096)
-        log.trained(TRAINED)
-        log.evaluated(EVALUATED)
-    assert capsys.readouterr().err.splitlines() == [
-        training_line(PRETRAINING, TRAINED, 6000),
-        evaluation_line(PRETRAINING, EVALUATED),
-    ]
+    with open_log(tmp_path) as log:
+        log.advance(sequences=32, tokens=4096)
+        log.train(TRAINED)
+        log.evaluation(EVALUATED)
+    assert capsys.readouterr().err.splitlines() == [training_line(TRAINED, 6000), evaluation_line(Pretraining(), EVALUATED)]
 
 
 def test_on_a_terminal_lines_are_complete_above_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,106 +148,164 @@ def test_on_a_terminal_lines_are_complete_above_a_bar(tmp_path: Path, monkeypatc
             return True
 
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    with RunLog(tmp_path, PRETRAINING, steps=6000, first_step=599) as log:
-        assert "599/6000" in sys.stderr.getvalue()  # type: ignore[attr-defined]
-        log.advanced(sequences=32, tokens=4096)
-        log.trained(TRAINED)
-        shown = sys.stderr.getvalue()  # type: ignore[attr-defined]
-    _, before, after = shown.partition(training_line(PRETRAINING, TRAINED, 6000) + "\n")
+    monkeypatch.setenv("COLUMNS", "250")
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    with open_log(tmp_path) as log:
+        assert "599/6000" in terminal.getvalue()
+        log.advance(sequences=32, tokens=4096)
+        log.train(TRAINED)
+        shown = terminal.getvalue()
+    _, before, after = shown.partition(training_line(TRAINED, 6000) + "\n")
     assert before
     assert "600/6000" in after
 
 
-def test_other_ranks_write_and_print_nothing(
+def test_other_ranks_write_nothing_and_print_only_bad_records(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], drawn: list[list[int]]
 ) -> None:
-    with RunLog(tmp_path / "out", PRETRAINING, steps=6000, first_step=0, is_shown=False) as log:
+    with open_log(tmp_path / "out", is_shown=False) as log:
         log.note(seed=1)
-        log.advanced(sequences=32, tokens=4096)
-        log.trained(TRAINED)
-        log.evaluated(EVALUATED)
-    assert (list(tmp_path.iterdir()), capsys.readouterr().err, drawn) == ([], "", [])
-
-
-def test_a_log_of_something_else_is_refused_and_kept(tmp_path: Path) -> None:
-    (tmp_path / "log.jsonl").write_text("my notes\n")
-    with (
-        pytest.raises(BertprepError, match=r"log\.jsonl: line 1: expected an entry"),
-        RunLog(tmp_path, PRETRAINING, steps=10, first_step=0),
-    ):
-        pass
-    assert (tmp_path / "log.jsonl").read_text() == "my notes\n"
-
-
-def test_a_folder_that_cannot_be_created_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "out").write_text("a file")
-    with (
-        pytest.raises(BertprepError, match=r"out.*: cannot be written: "),
-        RunLog(tmp_path / "out", PRETRAINING, steps=10, first_step=0),
-    ):
-        pass
-
-
-@pytest.mark.tensorflow
-def test_tensorboard_has_the_same_numbers(tmp_path: Path) -> None:
-    import tensorflow as tf
-
-    with RunLog(tmp_path, PRETRAINING, steps=6000, first_step=0) as log:
-        log.trained(TRAINED)
-        log.evaluated({**EVALUATED, "unigram_loss": None})
-    (path,) = (tmp_path / "tensorboard").iterdir()
-    _, _, trained, evaluated = tf.compat.v1.train.summary_iterator(str(path))
-    of_training = {value.tag: value.simple_value for value in trained.summary.value}
-    assert (trained.step, of_training["training/masked_lm_loss"], of_training["training/tokens_per_second"]) == (
-        600,
-        5.5,
-        157952,
-    )
-    assert set(of_training) == {f"training/{name}" for name in TRAINED if name != "step"}
-    of_test = {value.tag: value.simple_value for value in evaluated.summary.value}
-    assert of_test["test/masked_lm_loss"] == pytest.approx(5.41)
-    assert "test/unigram_loss" not in of_test
+        log.advance(sequences=32, tokens=4096)
+        log.train(TRAINED)
+        log.evaluation(EVALUATED)
+        log.bad_records("training", 7, [BadRecordError("part-0: record 3: is bad", number=3, row=0)])
+        log.keep()
+    assert (list(tmp_path.iterdir()), drawn) == ([], [])
+    assert capsys.readouterr().err == "step 7: skipped a bad record: part-0: record 3: is bad\n"
 
 
 def test_the_line_of_training() -> None:
     expected = (
-        "step 600/6,000: loss 6.12 (masked LM 5.50, next sentence 0.62), accuracy 0.18/0.61, rate 9.50e-05, norm 1.5, "
-        "1.23k sequences/s, 158k tokens/s, 12.3 TFLOP/s, 1:02:05 left"
+        "step 600/6,000: masked-LM loss 5.5, next-sentence loss 0.625, masked-LM accuracy 0.18, next-sentence accuracy 0.61, "
+        "learning rate 9.50e-05, norm 1.5, 1,234.0 sequences/s, 157,952 tokens/s, 12.3 TFLOP/s, 1:02:05 left"
     )
-    assert training_line(PRETRAINING, TRAINED, 6000) == expected
-    in_fp16 = training_line(PRETRAINING, {**TRAINED, "loss_scale": 2.0**14, "skipped": 3}, 6000)
-    assert in_fp16 == expected.replace("norm 1.5, ", "norm 1.5, scale 2^14, 3 skipped, ")
+    assert training_line(TRAINED, 6000) == expected
+    in_fp16 = training_line({**TRAINED, "loss_scale": 2.0**14, "skipped": 3}, 6000)
+    assert in_fp16 == expected.replace("norm 1.5, ", "norm 1.5, loss scale 2^14, 3 skipped, ")
 
 
-def test_no_line_of_training_is_wider_than_a_wide_terminal() -> None:
-    longest = dict(
-        TRAINED,
-        step=999_900,
-        loss=11.123,
-        loss_scale=2.0**24,
-        skipped=1234,
-        sequences_per_second=12_345.0,
-        tokens_per_second=1_580_190.0,
-        flops_per_second=1.234e15,
-        seconds_left=36 * 86_400.0,
+def test_the_line_of_an_evaluation() -> None:
+    line = evaluation_line(Pretraining(), EVALUATED)
+    assert line.startswith("step 600: test split, 9,000 sequences: masked-LM loss 5.5, ")
+    assert line.endswith(", unigram loss 6.02")
+    assert "unigram" not in evaluation_line(Pretraining(), {**EVALUATED, "unigram_loss": None})
+    of_task = evaluation_line(Classification(TASKS["mrpc"]), {"step": 9, "sequences": 408, "loss": 0.4, "accuracy": 0.8431})
+    assert of_task == "step 9: dev split, 408 sequences: loss 0.4, accuracy 0.843"
+
+
+def test_each_start_has_an_events_file_that_sorts_after_the_one_before(tmp_path: Path) -> None:
+    paths = []
+    for first_step in (0, 600, 1200):
+        with closing(EventFile(tmp_path, first_step=first_step)) as file:
+            size = file.path.stat().st_size
+            file.write(first_step + 1, {"loss": 1.0})
+            assert file.path.stat().st_size > size > 0  # complete at once
+        paths.append(file.path)
+    assert sorted(tmp_path.iterdir()) == paths
+
+
+@pytest.mark.tensorflow
+def test_tensorboard_reads_the_same_numbers(tmp_path: Path) -> None:
+    """Each file starts with its version, and the step from which on those of earlier files are forgotten."""
+    import tensorflow as tf
+    from tensorflow.core.util.event_pb2 import SessionLog
+
+    with open_log(tmp_path) as log:
+        log.train(TRAINED)
+        log.evaluation({**EVALUATED, "unigram_loss": None, "step": 70_000})
+    (path,) = (tmp_path / "tensorboard").iterdir()
+    version, start, trained, evaluated = tf.compat.v1.train.summary_iterator(str(path))  # which verifies both checksums
+    assert version.file_version == "brain.Event:2"
+    assert (start.session_log.status, start.step) == (SessionLog.START, 600)
+    assert (trained.step, evaluated.step) == (600, 70_000)
+    assert evaluated.wall_time >= trained.wall_time > 1_700_000_000
+    of_training = {value.tag: value.simple_value for value in trained.summary.value}
+    assert of_training == pytest.approx({f"training/{name}": TRAINED[name] for name in TRAINED if name != "step"})
+    of_test = {value.tag: value.simple_value for value in evaluated.summary.value}
+    assert of_test["test/masked_lm_loss"] == 5.5
+    assert "test/unigram_loss" not in of_test
+
+
+Points = list[tuple[float, float]]
+
+
+def trained(step: int, loss: float | None) -> dict[str, Any]:
+    return {"kind": "train", "step": step, "masked_lm_loss": loss, "next_sentence_loss": 0.5}
+
+
+def evaluated(step: int, loss: float, *, unigram_loss: float | None = 6.0) -> dict[str, Any]:
+    metrics = {"masked_lm_accuracy": 0.25, "next_sentence_loss": 0.625, "next_sentence_accuracy": 0.75}
+    return {"kind": "evaluation", "step": step, "masked_lm_loss": loss, **metrics, "unigram_loss": unigram_loss}
+
+
+RUN = [{"kind": "run", "step": 0}, trained(100, 8.0), trained(200, 7.0), evaluated(200, 7.25), trained(300, 6.5)]
+
+
+def lines_of(run: list[dict[str, Any]], panel: int = 0) -> dict[str, Points]:
+    """The points of each line of a panel that has some: 0 is masked LM, 1 is next sentence."""
+    lines = make_figure({"tiny": run}).axes[panel].get_lines()
+    named = {str(line.get_label()): [(float(x), float(y)) for x, y in line.get_xydata()] for line in lines}
+    return {name: points for name, points in named.items() if points}
+
+
+def test_training_is_a_line_the_test_split_points_and_the_unigram_loss_dashes() -> None:
+    assert lines_of(RUN) == {
+        "tiny: training": [(100, 8.0), (200, 7.0), (300, 6.5)],
+        "tiny: test split": [(200, 7.25)],
+        "tiny: by unigram frequencies": [(200, 6.0)],
+    }
+    below = {"tiny: training": [(100, 0.5), (200, 0.5), (300, 0.5)], "tiny: test split": [(200, 0.625)]}
+    assert lines_of(RUN, panel=1) == below
+    figure = make_figure({"tiny": RUN})
+    labels = [[axes.get_ylabel(), axes.get_xlabel()] for axes in figure.axes]
+    assert labels == [["masked-LM loss", ""], ["next-sentence loss", "steps"]]
+    assert figure.get_suptitle().startswith("tiny: masked-LM loss 7.25, next-sentence loss 0.625, ")
+    assert figure.get_suptitle().endswith("unigram loss 6 after 200 steps")
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == list(lines_of(RUN))
+
+
+def test_many_entries_have_a_moving_mean_and_nan_is_left_out() -> None:
+    entries = [trained(step, 5.0 + (-1) ** step) for step in range(1, 101)]
+    logged, mean, *_ = (
+        [(float(x), float(y)) for x, y in line.get_xydata()]
+        for line in make_figure({"tiny": [*entries, trained(101, None)]}).axes[0].get_lines()
     )
-    assert len(training_line(PRETRAINING, longest, 1_000_000)) < 210
+    assert logged == [(entry["step"], entry["masked_lm_loss"]) for entry in entries]
+    assert mean[47] == (50, pytest.approx(5.2))  # 48 to 52: 6 4 6 4 6
+    assert (mean[0][0], mean[-1][0]) == (3, 98)
 
 
-def test_tasks_with_a_score_are_evaluated_on_their_dev_set() -> None:
-    assert [evaluated_split(task) for task in (PRETRAINING, Squad("1.1"))] == ["test", "dev"]
+def test_several_runs_have_their_colours() -> None:
+    figure = make_figure({"adam": RUN, "lamb": [trained(100, 7.5), evaluated(100, 7.0, unigram_loss=None)]})
+    colours = {str(line.get_label()): line.get_color() for line in figure.axes[0].get_lines()}
+    assert colours["adam: training"] == colours["adam: test split"]
+    assert colours["lamb: training"] == colours["lamb: test split"] != colours["adam: training"]
+    assert "lamb: by unigram frequencies" not in colours
+    assert [line.partition(":")[0] for line in figure.get_suptitle().splitlines()] == ["adam", "lamb"]
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({}, "(accuracy 0.18; by unigram frequencies 6.02)"),
-        ({"unigram_loss": None}, "(accuracy 0.18)"),
-    ],
-)
-def test_the_line_of_an_evaluation(change: dict[str, Any], expected: str) -> None:
-    assert evaluation_line(PRETRAINING, {**EVALUATED, **change}) == (
-        f"step 600: test split, 9,000 sequences: masked-LM loss 5.41 {expected}, next sentence 0.66 (0.61)"
-    )
+def test_a_scored_task_has_its_loss_and_its_first_metric() -> None:
+    dev = {"kind": "evaluation", "step": 9, "sequences": 408, "loss": 0.25, "accuracy": 0.8, "f1": 0.9}
+    above, below = make_figure({"mrpc": [{"kind": "train", "step": 9, "loss": 0.5, "accuracy": 0.75}, dev]}).axes
+    assert (above.get_ylabel(), below.get_ylabel()) == ("loss", "accuracy")
+    assert [float(line.get_ydata()[0]) for line in (*above.get_lines(), *below.get_lines())] == [0.5, 0.25, 0.75, 0.8]
+
+
+def test_the_file_is_a_png_of_1200_by_720_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(json.dumps(entry) + "\n" for entry in RUN))
+    assert read_log(log) == RUN
+    draw_losses({"run": log}, tmp_path / "loss.png")
+    png = (tmp_path / "loss.png").read_bytes()
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">II", png[16:24]) == (1200, 720)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.jsonl", "loss.png"]
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(BertprepError, match=r"^loss\.png .*matplotlib"):
+        draw_losses({"run": log}, tmp_path / "loss.png")
+
+
+def test_a_log_without_losses_cannot_be_drawn() -> None:
+    with pytest.raises(BertprepError, match="there are no losses yet"):
+        make_figure({"run": RUN[:1]})

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertprep.weights.hugging_face import map_weights
+from bertprep.weights.hugging_face import open_weights
 from tests.golden import GOLDEN
+from trainer.model import Bert
 from trainer.model_config import ModelConfig
-from trainer.weights import variable_shapes
+from trainer.tasks import Pretraining
 
 pytestmark = pytest.mark.tensorflow
 WHEELS = Path(sys.prefix) / "demo"
@@ -38,18 +39,17 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_its_hidden_states_are_hugging_faces(minilm: Path) -> None:
     import tensorflow as tf
 
-    from trainer.engines.tensorflow.model import Encoder, prepare_weights
+    from trainer.engines.tensorflow import Ops
 
     golden: dict[str, Any] = json.loads((GOLDEN / "minilm.json").read_bytes())
     batch = {name: tf.constant(values, tf.int32) for name, values in golden["batch"].items()}
-    sequences = len(golden["batch"]["input_ids"])
     config = ModelConfig.from_file(minilm / "config.json")
-    shapes = {name: shape for name, shape in variable_shapes(config).items() if name.startswith("bert/")}
-    with map_weights(minilm / "model.safetensors", shapes, heads=False) as weights:
-        encoder = Encoder(config, prepare_weights(config, weights))
-        hidden = encoder.encode(batch)
-        pooled = encoder.pool(hidden, sequences)[:, :: golden["every"]].numpy()
-    found = tf.reshape(hidden, (sequences, -1, config.hidden_size))[:, :, :: golden["every"]].numpy()
-    assert np.std(golden["hidden"]) > 0.1  # so that 1e-4 says something
-    np.testing.assert_allclose(found, golden["hidden"], rtol=0, atol=1e-4)
-    np.testing.assert_allclose(pooled, golden["pooled"], rtol=0, atol=1e-4)
+    with open_weights(minilm / "model.safetensors", Pretraining().variable_shapes(config)) as found:
+        weights = {name: tf.constant(found.read(name)) for name in found.shapes}
+    forward = Bert(Ops(), config, weights, batch)
+    hidden = forward.encode()
+    by_sequence = tf.reshape(hidden, (forward.sequences, -1, config.hidden_size))
+    assert np.std(golden["hidden"]) > 0.1  # so that 1e-4 is a bound
+    every = golden["every"]
+    np.testing.assert_allclose(by_sequence.numpy()[:, :, ::every], golden["hidden"], rtol=0, atol=1e-4)
+    np.testing.assert_allclose(forward.pool(hidden).numpy()[:, ::every], golden["pooled"], rtol=0, atol=1e-4)

@@ -1,131 +1,153 @@
-"""Adam and LAMB make the originals' updates: every variable, moment and norm of every step."""
+"""Adam and LAMB make the originals' updates and learning rates, with the operations of each framework.
+
+tests/golden/optimizers.md describes the updates that the originals' optimizers made.
+"""
 
 import json
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from bertprep.errors import UsageError
 from tests.golden import GOLDEN
-from tests.trainer.golden_updates import AFTER, BEFORE, read_trace
-from trainer.engines import Slots
-from trainer.settings import OptimizerSettings, is_decayed
+from tests.trainer.small_runs import on_each_engine
+from tests.trainer.test_model import framework
+from trainer import optimizers
+from trainer.model import Operations
+from trainer.optimizers import Schedule, clip_factor, is_decayed, moments_of, next_loss_scale, updates
+from trainer.settings import OptimizerSettings
 
-ENGINES = [
-    pytest.param(name, marks=getattr(pytest.mark, name.partition("-")[0])) for name in ("tensorflow", "tensorflow-xla", "jax")
-]
+Arrays = dict[str, NDArray[np.float32]]
+AFTER = ["google_adam_after", "nvidia_adam_after", "nvidia_lamb_after"]  # the order of things that we take
+BEFORE = ["google_adam", "google_adam_no_warmup", "nvidia_adam", "nvidia_lamb", "nvidia_lamb_no_warmup"]
+
+
+class Trace:
+    """Twelve updates of five variables by one of the originals, in tests/golden/optimizers.json."""
+
+    def __init__(self, name: str) -> None:
+        golden = json.loads((GOLDEN / "optimizers.json").read_bytes())
+        settings, problem = golden["traces"][name], golden["problem"]
+        self.initial = {v["name"]: np.array(v["init"], np.float32).reshape(v["shape"]) for v in problem["variables"]}
+        self.gradients = [self.arrays(gradients) for gradients in problem["gradients"]]
+        self.steps = settings["steps"]
+        self.optimizer = "lamb" if "lamb" in name else "adam"
+        schedule = Schedule if name.startswith("google") else partial(Schedule.nvidia, self.optimizer)
+        of_run = schedule(
+            peak=settings["init_lr"], steps=settings["num_train_steps"], warmup_steps=settings["num_warmup_steps"]
+        )
+        first = 1 if settings["order"] == "after" else 0  # whether update n used the learning rate at n, or the one before
+        self.learning_rates = [of_run.learning_rate(step) for step in range(first, first + 12)]
+
+    def arrays(self, values: dict[str, list[float]]) -> Arrays:
+        """Values of the file in the shapes of the variables."""
+        return {name: np.array(values[name], np.float32).reshape(value.shape) for name, value in self.initial.items()}
 
 
 class Updates:
-    """Variables, and updates of them by an engine's optimizer."""
+    """Variables with their moments, and updates of them on a framework."""
 
     def __init__(self, engine: str, variables: dict[str, Any], settings: OptimizerSettings) -> None:
-        self.settings = settings
-        if engine == "jax":
-            from trainer.engines.jax.optimizers import update_variables
+        self.on, self.settings, self.variables = framework(engine), settings, list(variables)
+        moments = {moment: 0 * value for name, value in variables.items() for moment in moments_of(name)}
+        self.state = {name: self.on.put(value) for name, value in {**variables, **moments}.items()}
 
-            self._update: Any = update_variables
-            self._variables: Any = variables
-            self._slots: Any = {name: Slots(np.zeros_like(value), np.zeros_like(value)) for name, value in variables.items()}
-            self.make = self._make_with_jax
-        else:
-            import tensorflow as tf
-
-            from trainer.engines.tensorflow.optimizers import make_slots, update_variables
-
-            self._variables = {name: tf.Variable(value) for name, value in variables.items()}
-            self._slots = make_slots(self._variables)
-            self._update = tf.function(self._update_tensorflows, jit_compile=engine.endswith("xla"), autograph=False)
-            self._update_variables = update_variables
-            self.make = self._make_with_tensorflow
-
-    def _make_with_jax(self, gradients: dict[str, Any], learning_rate: float, number: int) -> float:
-        import jax
-
-        self._variables, self._slots, norm = jax.jit(self._update, static_argnames="settings")(
-            self._variables, gradients, self._slots, learning_rate=learning_rate, update=number, settings=self.settings
-        )
+    def make(self, arrays: dict[str, Any], learning_rate: float, count: int) -> float:
+        """Make one update; returns the norm before clipping."""
+        ops, gradients = self.on.ops, {name: self.on.put(array) for name, array in arrays.items()}
+        norm = ops.sqrt(sum(ops.sum(gradient * gradient) for gradient in gradients.values()))
+        factor = clip_factor(ops, norm, self.settings.clip_norm)
+        self.state["updates"] = count - 1
+        self.state |= dict(updates(ops, self.settings, self.state, gradients, factor, learning_rate))
         return float(norm)
 
-    def _update_tensorflows(self, gradients: Any, rate: Any, number: Any) -> Any:
-        return self._update_variables(
-            self._variables, gradients, self._slots, learning_rate=rate, update=number, settings=self.settings
-        )
-
-    def _make_with_tensorflow(self, gradients: dict[str, Any], learning_rate: float, number: int) -> float:
-        import tensorflow as tf
-
-        tensors = {name: tf.constant(value) for name, value in gradients.items()}
-        return float(self._update(tensors, tf.constant(learning_rate, tf.float32), tf.constant(number)))
-
-    @property
-    def variables(self) -> dict[str, Any]:
-        return {name: np.array(value) for name, value in self._variables.items()}
-
-    def slots(self, which: str) -> dict[str, Any]:
-        return {name: np.array(getattr(slots, which)) for name, slots in self._slots.items()}
+    def values(self, index: int = 0) -> dict[str, Any]:
+        """The variables, their first moments or their second."""
+        return {name: self.on.take(self.state[(name, *moments_of(name))[index]]) for name in self.variables}
 
 
 @pytest.mark.parametrize("name", AFTER + BEFORE)
-@pytest.mark.parametrize("engine", ENGINES)
-def test_every_update_of_the_originals(name: str, engine: str) -> None:
-    trace = read_trace(name)
+@on_each_engine
+def test_every_update_of_the_originals(engine: str, name: str) -> None:
+    trace = Trace(name)
     updates = Updates(engine, trace.initial, OptimizerSettings(name=trace.optimizer))
     for number, (gradients, expected) in enumerate(zip(trace.gradients, trace.steps, strict=True), 1):
-        rate = trace.schedule.learning_rate(number + trace.rate_offset)
-        norm = updates.make(gradients, rate, number)
+        norm = updates.make(gradients, trace.learning_rates[number - 1], number)
         assert norm == pytest.approx(expected["global_norm"], rel=1e-6)
         for each, value in trace.arrays(expected["variables"]).items():
-            np.testing.assert_allclose(updates.variables[each], value, rtol=0, atol=1e-6)
-        for slot in ("m", "v") if "adam_m" in expected else ():
-            for each, value in trace.arrays(expected[f"adam_{slot}"]).items():
-                np.testing.assert_allclose(updates.slots(slot)[each], value, rtol=1e-5, atol=1e-9)
+            np.testing.assert_allclose(updates.values()[each], value, rtol=0, atol=1e-6)
+        for index, moment in enumerate(("adam_m", "adam_v") if "adam_m" in expected else (), 1):
+            for each, value in trace.arrays(expected[moment]).items():
+                np.testing.assert_allclose(updates.values(index)[each], value, rtol=1e-5, atol=1e-9)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@on_each_engine
 def test_bias_correction_is_that_of_adamw(engine: str) -> None:
-    """One weight of 2, gradients 0.5 and -0.25, by hand: the first step is as long as the rate, whatever the gradient."""
+    """One weight of 2, gradients 0.5 and -0.25, by hand: the first step is as long as the learning rate for any gradient."""
     settings = OptimizerSettings(bias_correction=True, weight_decay=0.1)
     updates = Updates(engine, {"kernel": np.array([2.0], np.float32)}, settings)
-    for number, gradient in enumerate([0.5, -0.25], 1):
-        updates.make({"kernel": np.array([gradient], np.float32)}, 0.01, number)
-        if number == 1:
-            assert updates.variables["kernel"][0] == pytest.approx(2 - 0.01 * (1 + 0.1 * 2), abs=1e-6)
+    updates.make({"kernel": np.array([0.5], np.float32)}, 0.01, 1)
     first = 2 - 0.01 * (1 + 0.1 * 2)
+    assert updates.values()["kernel"][0] == pytest.approx(first, abs=1e-6)
+    updates.make({"kernel": np.array([-0.25], np.float32)}, 0.01, 2)
     m = (0.9 * 0.1 * 0.5 - 0.1 * 0.25) / (1 - 0.9**2)
     v = (0.999 * 0.001 * 0.25 + 0.001 * 0.0625) / (1 - 0.999**2)
-    assert updates.variables["kernel"][0] == pytest.approx(first - 0.01 * (m / v**0.5 + 0.1 * first), abs=1e-6)
+    assert updates.values()["kernel"][0] == pytest.approx(first - 0.01 * (m / v**0.5 + 0.1 * first), abs=1e-6)
 
 
-def test_what_is_decayed() -> None:
-    decayed = ["bert/embeddings/word_embeddings", "bert/pooler/dense/kernel", "cls/seq_relationship/output_weights"]
-    spared = ["bert/embeddings/LayerNorm/gamma", "bert/pooler/dense/bias", "cls/predictions/output_bias"]
-    assert [name for name in decayed + spared if is_decayed(name)] == decayed
+@on_each_engine
+def test_lamb_moves_a_weight_of_0_as_adam_would(engine: str) -> None:
+    """Its trust ratio is 1 there, and the first step as long as the learning rate."""
+    updates = Updates(engine, {"kernel": np.zeros(1, np.float32)}, OptimizerSettings(name="lamb"))
+    updates.make({"kernel": np.array([0.5], np.float32)}, 0.01, 1)
+    assert updates.values()["kernel"][0] == pytest.approx(-0.01, abs=1e-6)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("bad", [float("inf"), float("nan")])
-def test_a_gradient_that_is_not_finite_shows_in_the_norm(bad: float, engine: str) -> None:
-    updates = Updates(engine, {"kernel": np.ones(2, np.float32)}, OptimizerSettings())
-    assert not np.isfinite(updates.make({"kernel": np.array([bad, 1.0], np.float32)}, 0.01, 1))
-    assert np.isnan(updates.variables["kernel"]).all()  # and so does the variable, for a caller that did not look
+@on_each_engine
+def test_a_gradient_that_is_not_finite_makes_all_variables_nan(engine: str, bad: float) -> None:
+    ones = np.ones(2, np.float32)
+    updates = Updates(engine, {"kernel": ones, "bias": ones}, OptimizerSettings())
+    assert not np.isfinite(updates.make({"kernel": np.array([bad, 1.0], np.float32), "bias": ones}, 0.01, 1))
+    assert all(np.isnan(value).all() for value in updates.values().values())
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"name": "sgd"}, "--optimizer sgd: unknown; choose one of adam, lamb"),
-        ({"beta_2": 1.0}, "--beta2 1: must be above 0 and below 1"),
-        ({"clip_norm": 0.0}, "--clip-norm 0: must be above 0"),
-    ],
-)
-def test_bad_settings_are_refused(settings: dict[str, float], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        OptimizerSettings(**settings)  # type: ignore[arg-type]
+class Numbers(Operations):
+    def where(self, condition: bool, x: float, y: float) -> float:
+        return x if condition else y
 
 
-def test_the_golden_file_is_the_reference_run() -> None:
-    golden = json.loads((GOLDEN / "optimizers.json").read_bytes())
-    assert golden["about"].startswith("TF 1.15.0 traces")
-    assert set(AFTER + BEFORE) <= golden["traces"].keys()
+def test_the_loss_scale_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert optimizers.GROWTH_STEPS == 1000  # as NVIDIA's
+    monkeypatch.setattr(optimizers, "GROWTH_STEPS", 3)
+    now, seen = {"loss_scale": 8.0, "good_steps": 0.0}, []
+    for is_finite in [True, True, True, True, False, False, False, False, False, True, True, True]:
+        now = next_loss_scale(Numbers(), **now, is_finite=is_finite)
+        seen.append(tuple(now.values()))
+    assert seen == [
+        (8, 1), (8, 2), (16, 0), (16, 1),  # three in a row double it
+        (8, 0), (4, 0), (2, 0), (1, 0), (1, 0),  # each overflow halves it, down to 1
+        (1, 1), (1, 2), (2, 0),
+    ]  # fmt: skip
+
+
+def test_biases_and_layer_norms_are_not_decayed() -> None:
+    decayed = ["bert/embeddings/word_embeddings", "bert/pooler/dense/kernel", "cls/seq_relationship/output_weights"]
+    not_decayed = ["bert/embeddings/LayerNorm/gamma", "bert/pooler/dense/bias", "cls/predictions/output_bias"]
+    assert [name for name in decayed + not_decayed if is_decayed(name)] == decayed
+
+
+@pytest.mark.parametrize("name", AFTER + BEFORE)
+def test_every_learning_rate_of_the_originals(name: str) -> None:
+    trace = Trace(name)
+    assert trace.learning_rates == pytest.approx([step["learning_rate"] for step in trace.steps], rel=1e-6, abs=1e-12)
+
+
+def test_the_ends_of_warmup_and_decay() -> None:
+    schedule = Schedule(peak=0.01, steps=10)
+    assert schedule.learning_rate(1) == pytest.approx(0.009)
+    assert schedule.learning_rate(10) == 0
+    assert schedule.learning_rate(11) == 0
+    assert Schedule(peak=1.0, steps=10, warmup_steps=10).learning_rate(9) == 0.9

@@ -1,310 +1,377 @@
-"""Engines run a step on devices, one folder for each framework; the rest of the trainer knows none and calls an `Engine`.
+"""Engines run a step on devices, a module for each framework; the rest of the trainer calls an `Engine` and knows none.
 
-The processes of a run are its ranks: each reads its rows of every global batch and gives them to its engine, which splits them
-over its own devices and sums over all. All make the same calls in the same order, and all get the same results. Below the
-interface is the code common to the engines: dropout keys, moments and the loss scale.
+The processes of a run are its ranks: each reads its rows of every global batch and passes them to its engine, which splits
+them over its own devices and sums over all. All ranks make the same calls in the same order and get the same results. An engine
+is the framework's operations (`trainer.model.Operations`), its devices and its step. Nothing here loads a framework but
+`open_engine`.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import importlib.util
 import math
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.errors import UsageError
-from bertprep.records import Examples
-from trainer.engines.execution import Execution
-from trainer.metrics import StepResult
+from bertprep.errors import BertprepError, UsageError
+from bertprep.untrusted import parse_json
+from trainer.engines import oneflow_pipeline as pipeline
 from trainer.model_config import ModelConfig
-from trainer.settings import AUTO, ENGINES, EngineSettings, OptimizerSettings
+from trainer.optimizers import moments_of
+from trainer.settings import AUTO, ENGINES, PRECISIONS, EngineSettings, OptimizerSettings, check_hosts
 from trainer.tasks import Sums, Task
-from trainer.tasks.pretraining import PRETRAINING
+from trainer.weights import initial_values
 
+Batch = Mapping[str, NDArray[Any]]
+"""This rank's rows of a global batch: features by their names, and row_weights (rows,), 0 for rows that do not count."""
 State = Mapping[str, NDArray[np.float32]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Machine:
-    """What is known of an engine's devices before its framework is loaded; None is for what only the framework can tell."""
+@dataclass(frozen=True)
+class StepResult:
+    """What a step did, of the global batch and the same in every process."""
 
-    is_first: bool  # of all processes
-    devices: int | None
-    has_accelerator: bool | None
+    sums: Sums
+    gradient_norm: float  # before clipping
+    loss_scale: float  # of this step; 1 but for fp16
+    is_stop_wanted: bool  # by any process
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the update was made; else fp16 skipped it, and any other precision has made the variables NaN."""
+        return math.isfinite(self.gradient_norm) and bool(np.isfinite(self.sums).all())
 
 
-class Engine(Protocol):
+class Processor(NamedTuple):
+    """A GPU with its compute capability, or a CPU with its features."""
+
+    name: str = "CPU"
+    capability: tuple[int, int] | None = None  # of a GPU whose driver reports it
+    features: frozenset[str] = frozenset()  # of a CPU, as Linux calls them
+    is_gpu: bool = False
+
+
+class Execution(NamedTuple):
+    """How steps are computed: the precision, whether XLA compiles them, and why."""
+
+    precision: str  # one of PRECISIONS
+    xla: bool = False
+    why: str = ""
+    possible: tuple[str, ...] = PRECISIONS  # that a checkpoint may ask for
+    has_fused_attention: bool = False
+
+    def resumed(self, precision: str | None) -> Execution:
+        """The same in the precision of the checkpoint that a run resumes from, unless `--amp` chose another."""
+        if precision == self.precision or precision not in self.possible:
+            return self
+        return self._replace(precision=precision, why="the checkpoint's")
+
+    def describe(self) -> str:
+        """One line of the plan."""
+        name = {"off": "float32", "fp16": "fp16 with loss scaling", "bf16": "bf16"}[self.precision]
+        attention = "fused attention where it has no dropout (--attention-dropout 0)"
+        is_fused = self.has_fused_attention and self.precision != "off"
+        return name + (f" ({self.why})" if self.why else "") + ", XLA" * self.xla + f", {attention}" * is_fused
+
+
+class Engine:
     """The devices of a run and what is on them: variables, the optimizer's moments, the loss scale."""
 
     data_rank: int  # whose rows of a global batch this process reads, ...
     data_world_size: int  # ... of how many; processes that are stages of one pipeline read the same
-    processes: int  # of the run
-    is_first: bool  # of all processes: the one that speaks and writes
-    devices: int  # that have batches of their own, or pipelines; a global batch is `devices` x `accumulation` micro-batches
-    device_name: str  # for people: "8 x NVIDIA H100 80GB HBM3"
-    has_accelerator: bool
+    is_first: bool  # of all processes: the one that logs and writes
     execution: Execution  # precision and compiling; another one may be set before `build`
-    versions: Mapping[str, str]  # of what the numbers depend on
+    packages: ClassVar[tuple[Any, ...]]  # whose versions the numbers depend on
+    failures: ClassVar[tuple[type[Exception], ...]] = ()  # that the framework raises where a machine has failed
+
+    def __init__(
+        self, settings: EngineSettings, processor: Processor, execution: Execution, *,
+        devices: int, rank: int = 0, processes: int = 1,
+    ) -> None:  # fmt: skip
+        """`devices` is the number of data-parallel replicas; a global batch is `devices` x `accumulation` micro-batches."""
+        self.settings, self.execution = settings, execution
+        self.data_rank, self.data_world_size = rank, processes
+        self.processes, self.is_first, self.devices = processes, rank == 0, devices
+        self.has_accelerator = processor.is_gpu
+        kind = processor.name if processor.is_gpu else "CPU"
+        self.device_name = kind if devices == 1 else f"{devices} x {kind}"  # 8 x NVIDIA H100 80GB HBM3
+        self.versions = {package.__name__: package.__version__ for package in self.packages}
 
     @property
     def precision(self) -> str:
         """One of trainer.settings.PRECISIONS."""
         return self.execution.precision
 
-    def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task = PRETRAINING) -> None:
-        """Make the variables of a task, with the seed's initial values; dropout follows from the same seed."""
+    def build(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task) -> None:
+        """Make the variables of a task from the seed, with moments of 0; dropout follows from the same seed."""
+        self.prepare(model, optimizer, seed=seed, task=task)
+        values = initial_values(model, seed, task)
+        moments = {moment: np.zeros_like(value) for name, value in values.items() for moment in moments_of(name)}
+        loss_scale = np.float32(self.settings.loss_scale if self.precision == "fp16" else 1.0)
+        self.restore({**values, **moments, "updates": np.float32(0), "loss_scale": loss_scale, "good_steps": np.float32(0)})
 
-    def restart(self) -> None:
-        """Begin a phase: variables stay; moments, the count of updates and the loss scale are as at the first step."""
+    def prepare(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task) -> None:
+        """Lay out variables and functions, without values."""
+        self.model, self.optimizer, self.seed, self.task = model, optimizer, seed, task
+        self.variables = task.variable_shapes(model)
+        moments = {moment: shape for name, shape in self.variables.items() for moment in moments_of(name)}
+        self.shapes = {**self.variables, **moments, "updates": (), "loss_scale": (), "good_steps": ()}
 
     def train(
-        self, examples: Examples, *, step: int, learning_rate: float, accumulation: int, stop: bool
+        self, batch: Batch, *, step: int, learning_rate: float, accumulation: int, stop: bool
     ) -> Callable[[], StepResult]:
-        """Begin step number `step` with this rank's rows of its global batch; the function returned waits for its end.
+        """Start step number `step`, from 1; the returned function waits for its end.
 
         The arrays must not change until then. Dropout follows from the step's number; `stop` reaches all ranks.
         """
+        parts = accumulation * self.devices // self.data_world_size
+        keys = dropout_keys(self.seed, step, range(self.data_rank * parts, (self.data_rank + 1) * parts))
+        rows = {**batch, "dropout_key": keys, "stop": np.full(parts, stop, np.float32)}
+        with self.errors_in_a_line():
+            result = self.start(rows, learning_rate, accumulation)
 
-    def evaluate(self, examples: Examples, row_weights: NDArray[np.float32]) -> Sums:
-        """Losses and hits of a global batch, without dropout; rows of weight 0 count for nothing."""
+        def wait() -> StepResult:
+            with self.errors_in_a_line():
+                *sums, norm, loss_scale, stops = to_numpy(result).tolist()
+            return StepResult(np.reshape(sums, (-1, 3)), norm, loss_scale, is_stop_wanted=stops > 0)
 
-    def predict(self, examples: Examples) -> dict[str, NDArray[np.float32]]:
-        """What the task's heads give for each row of a global batch, those of all ranks in its order, without dropout.
+        return wait
 
-        `examples` are this rank's rows, with labels or without; the results are the same in all ranks: start_logits and
-        end_logits (rows, seq), or logits (rows, labels).
+    def evaluate(self, batch: Batch) -> Sums:
+        """(outputs, 3) sums of a global batch, without dropout."""
+        with self.errors_in_a_line():
+            return to_numpy(self.sums(batch)).astype(np.float64).reshape(-1, 3)
+
+    def predict(self, batch: Batch) -> dict[str, NDArray[np.float32]]:
+        """Logits of each output for every row of a global batch, of all ranks in their order, without dropout.
+
+        `batch` needs no labels; the result is the same in all ranks: start and end (rows, seq), or label (rows, labels).
         """
+        with self.errors_in_a_line():
+            return {name: to_numpy(rows) for name, rows in self.logits(batch).items()}
+
+    def start(self, batch: Batch, learning_rate: float, accumulation: int) -> Any:
+        """Start a step; returns a tensor of its sums, the norm of its gradients, the loss scale, and requests to stop.
+
+        `batch` has a dropout_key and a stop too, for each micro-batch of each of this rank's devices.
+        """
+        raise NotImplementedError
+
+    def sums(self, batch: Batch) -> Any:
+        """What `evaluate` returns, as a tensor."""
+        raise NotImplementedError
+
+    def logits(self, batch: Batch) -> Mapping[str, Any]:
+        """What `predict` returns, as tensors."""
+        raise NotImplementedError
 
     def state(self) -> State:
-        """All that the next step depends on: variables by name, NAME/adam_m and NAME/adam_v, updates, the loss scale.
+        """All that the next step depends on: variables by name, NAME/adam_m and NAME/adam_v, updates, loss_scale, good_steps.
 
-        It is complete in the first process, and all processes must ask for it.
+        Complete in the first process; all processes must call it.
         """
+        raise NotImplementedError
 
     def restore(self, state: State) -> None:
-        """Take over a complete state, or the variables alone, and leave what is not in it unchanged."""
+        """Take over a complete state, or some variables, and leave the others unchanged."""
+        raise NotImplementedError
 
     def gather(self, number: int) -> list[int]:
         """This number of every rank."""
+        raise NotImplementedError
 
     def peak_memory(self) -> int | None:
-        """The most bytes of an accelerator's memory that were in use at once so far; None where that is not known."""
+        """The most bytes of an accelerator's memory in use at once so far; None where that is not known."""
+        return None
+
+    def scaled(self, loss_scale: Any, accumulation: int) -> Any:
+        """The factor of a micro-batch's loss: in fp16 the loss scale times their number, rounded up to a power of two; else 1.
+
+        The more micro-batches there are the smaller is the loss of each; with this, one loss scale suits every way to split a
+        batch.
+        """
+        return loss_scale * 2.0 ** math.ceil(math.log2(accumulation * self.devices)) if self.precision == "fp16" else 1.0
+
+    @contextmanager
+    def errors_in_a_line(self) -> Iterator[None]:
+        """Turn the two failures of a machine that users meet into a line each."""
+        try:
+            yield
+        except self.failures as error:
+            if self.processes > 1:
+                exit_without_waiting()
+            if any(sign in str(error) for sign in ("RESOURCE_EXHAUSTED", "OOM", "Out of memory")):
+                advice = "give a smaller --batch-size, and --accumulate for the same global batch"
+                raise BertprepError(f"{self.device_name}: out of memory; {advice}") from error
+            if self.processes == 1:
+                raise
+            raise BertprepError(
+                f"process {self.data_rank} of {self.processes}: another one is gone ({str(error).splitlines()[0]}); "
+                "start all of them again, they resume from the newest checkpoint"
+            ) from error
 
 
-def steps_ahead(engine: Engine) -> int:
-    """How many steps are begun before the one before them is waited for: an accelerator should have its next one at hand."""
-    return 1 if engine.has_accelerator else 0
+def to_numpy(tensor: Any) -> NDArray[Any]:
+    """A copy of a framework's tensor, which may share its memory."""
+    return np.array(tensor.numpy() if hasattr(tensor, "numpy") else tensor)
 
 
-_ADVICE = {
-    "tensorflow": "pip install '.[tensorflow]' in a clone, or '.[cuda]' for GPUs, as docs/training.md says",
-    "jax": "pip install '.[jax]' in a clone, or '.[jax-cuda]' for GPUs, as docs/training.md says",
-    "oneflow": "pip install '.[oneflow]' in a clone, in an environment of Python 3.10, as docs/oneflow.md says",
+def exit_without_waiting(status: int = BertprepError.exit_status) -> None:
+    """End this process at its exit at once: JAX would wait for others that are gone or in the middle of a step, and abort."""
+    atexit.register(os._exit, status)
+    atexit.register(sys.stdout.flush)  # which runs first: handlers run in reverse order
+
+
+def dropout_keys(seed: int, step: int, parts: range) -> NDArray[np.int32]:
+    """(parts, 2): the dropout key of each micro-batch of a step's global batch, numbered over all ranks and devices.
+
+    A resumed run draws the same masks, since no state is kept.
+    """
+    entropies = ([seed, step - 1, part] for part in parts)
+    keys = [np.random.SeedSequence(entropy).generate_state(2) >> 2 for entropy in entropies]  # 30 bits: leave some to count
+    return np.array(keys).astype(np.int32)
+
+
+def choose_execution(settings: EngineSettings, processors: Sequence[Processor], *, has_xla: bool = True) -> Execution:
+    """What `--amp` and `--xla` ask for, or what suits all processors; `has_xla` is whether XLA compiles for them.
+
+    On GPUs bf16 where they have it (Ampere on), else fp16 (Volta on), compiled; on CPUs float32. Half precision of OneFlow was
+    never tried on a GPU, so it has to be asked for.
+    """
+    worst = min(processors, key=lambda each: each.capability or (0, 0))
+    is_oneflow = settings.engine == "oneflow"
+    xla = settings.engine == "jax" or settings.xla == "on"
+    if settings.xla == AUTO and settings.engine == "tensorflow":
+        xla = worst.is_gpu and has_xla
+    if settings.amp != AUTO:
+        return Execution(settings.amp, xla, possible=(settings.amp,))
+    if not worst.is_gpu:
+        has_bf16 = settings.engine == "tensorflow" and not worst.features.isdisjoint({"amx_bf16", "avx512_bf16"})
+        why = "--amp bf16 is faster on this processor" * has_bf16
+        return Execution("off", xla, why, ("off",) if is_oneflow else PRECISIONS)
+    if is_oneflow:
+        return Execution("off", xla, "half precision was never tried on a GPU; --amp fp16 asks for it")
+    if worst.capability is None:
+        return Execution("off", xla, f"the compute capability of {worst.name} is unknown; --amp bf16 or fp16 asks for it")
+    if worst.capability < (7, 0):
+        return Execution("off", xla, f"{worst.name} has no faster one")
+    return Execution("bf16" if worst.capability >= (8, 0) else "fp16", xla, "--amp off for float32")
+
+
+def this_cpu() -> Processor:
+    """The processor of this process: its name and features, where Linux lists them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return Processor()
+    found = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return Processor(found.get("model name", "CPU"), features=frozenset(found.get("flags", "").split()))
+
+
+_ACCEPTED: dict[str, dict[str, tuple[Any, ...]]] = {  # values of options that an engine has not all of
+    "tensorflow": {"stages": (1,), "checkpoint_activations": (False,)},
+    "jax": {"stages": (1,), "xla": (AUTO, "on")},
+    "oneflow": {"xla": (AUTO, "off"), "deterministic": ("on",), "hosts": ((),), "devices": (None, 1)},
+}
+_WHY_NOT = {
+    "stages": "only OneFlow has pipelines",
+    "checkpoint_activations": "TensorFlow's engine keeps all activations",
+    "xla": "JAX compiles every step with XLA, OneFlow none",
+    "deterministic": "OneFlow has no such choice",
+    "hosts": "OneFlow's launcher knows the processes: python -m oneflow.distributed.launch --nproc_per_node N -m trainer",
+    "devices": "OneFlow has one device a process: python -m oneflow.distributed.launch --nproc_per_node N -m trainer",
 }
 
 
-def choose_engine(settings: EngineSettings) -> EngineSettings:
-    """The settings with the name of an engine, and why it is that one; nothing is loaded for it."""
-    if settings.engine != AUTO:
-        return settings
-    installed = installed_engines()
-    name, why = suitable_engine(installed, _accelerator_of_jax() if "jax" in installed else "")
-    return replace(settings, engine=name, why_engine=why)
-
-
-def installed_engines() -> list[str]:
-    """The engines whose framework is there."""
-    return [name for name in ENGINES if importlib.util.find_spec(name)]
-
-
-def suitable_engine(installed: Sequence[str], accelerator: str) -> tuple[str, str]:
-    """Which of the installed engines suits a machine on which JAX would compute on a "GPU", a "TPU" or neither, and why.
-
-    >>> suitable_engine(["tensorflow", "jax"], "GPU")
-    ('jax', 'there is a GPU (--engine tensorflow takes the other)')
-    """
-    if len(installed) < 2:
-        return (installed or ENGINES)[0], "the only one installed" * len(installed)
-    name = "jax" if accelerator else installed[0]
-    others = " or ".join(other for other in installed if other != name)
-    why = f"there is a {accelerator}" if accelerator else "there is no GPU or TPU that JAX could use"
-    return name, f"{why} (--engine {others} takes the other)"
-
-
-def may_have_accelerators() -> bool:
-    """Whether JAX may find what it should rather take than the CPU, if it has what it takes."""
-    return os.environ.get("JAX_PLATFORMS") != "cpu" and sys.platform == "linux" and _may_have_gpus()
-
-
-def _accelerator_of_jax() -> str:
-    """What JAX would compute on here, as its packages and the system's device files say; "" for a CPU."""
-    if os.environ.get("JAX_PLATFORMS") == "cpu":
-        return ""
-    if importlib.util.find_spec("libtpu") and any(_tpu_files()):
-        return "TPU"
-    has_plugin = any(importlib.util.find_spec(f"jax_{platform}_plugin") for platform in ("cuda12", "cuda13", "rocm7", "rocm6"))
-    return "GPU" if has_plugin and _may_have_gpus() else ""
-
-
-def _tpu_files() -> Iterator[Path]:
-    return (file for pattern in ("accel[0-9]*", "vfio/[0-9]*") for file in Path("/dev").glob(pattern))
-
-
-def _import(engine: str, module: str = "") -> Any:
-    """A module of that engine; its package itself needs no framework."""
-    if engine not in ENGINES:
-        raise UsageError(f"--engine {engine}: unknown; choose one of {', '.join(ENGINES)}")
-    return importlib.import_module(f"trainer.engines.{engine}{module}")
-
-
-def heads_of(engine: str, task: Task) -> Any:
-    """The module of an engine that has a task's heads and loss."""
-    return importlib.import_module(f"trainer.engines.{engine}.{task.name}")
-
-
-def check_engine(settings: EngineSettings, model: ModelConfig, task: Task = PRETRAINING) -> None:
-    """Raise `UsageError` for what the engine of that name cannot do, before its framework is loaded."""
-    _import(settings.engine).check(settings, model, task)
-
-
-def check_installed(settings: EngineSettings) -> None:
-    """Raise `UsageError` where the engine's framework is missing, before anything is written."""
+def check_engine(settings: EngineSettings) -> None:
+    """Raise `UsageError` for an option that the engine does not have, or a framework that is not installed."""
+    for name, accepted in _ACCEPTED[settings.engine].items():
+        if getattr(settings, name) not in accepted:
+            raise UsageError(f"--{name.replace('_', '-')}: {_WHY_NOT[name]}; leave it out, or take another --engine")
     if importlib.util.find_spec(settings.engine) is None:
         raise _not_installed(settings.engine, f"{settings.engine} is not installed here")
 
 
-def _not_installed(engine: str, what: str) -> UsageError:
-    return UsageError(f"--engine {engine}: {what}; {_ADVICE[engine]}")
+def choose_engine(settings: EngineSettings) -> tuple[EngineSettings, str]:
+    """The settings with the name of an engine that suits this machine, and why it is that one; no framework is loaded."""
+    if settings.engine != AUTO:
+        return settings, ""
+    installed = [name for name in ENGINES if importlib.util.find_spec(name)]
+    if len(installed) < 2:
+        return replace(settings, engine=(*installed, ENGINES[0])[0]), "the only one installed" * len(installed)
+    has_plugin = any(importlib.util.find_spec(name) for name in ("jax_plugins", "libtpu"))  # for GPUs or TPUs
+    takes_jax = "jax" in installed and has_plugin and may_have_accelerator()
+    name = "jax" if takes_jax else installed[0]
+    others = " or ".join(other for other in installed if other != name)
+    why = f"there is {'a' if takes_jax else 'no'} GPU or TPU that JAX could use; --engine {others} is installed too"
+    return replace(settings, engine=name), why
 
 
-def look_at_machine(settings: EngineSettings) -> Machine:
-    """What can be known of a run's devices without the framework; raises `UsageError` for processes that make no sense."""
-    has_accelerator = None if _may_have_gpus() else False
-    rank, devices = _import(settings.engine).look(settings, has_accelerator=has_accelerator)
-    return Machine(is_first=rank == 0, devices=devices, has_accelerator=has_accelerator)
-
-
-def _may_have_gpus() -> bool:
-    """False where a framework certainly finds none: Linux has no device file of a driver, or all of them are hidden."""
+def may_have_accelerator() -> bool:
+    """False where a framework certainly finds none: Linux has no device file of a driver, or all GPUs are hidden."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
-    drivers = [*Path("/dev").glob("nvidia[0-9]*"), Path("/dev/nvidiactl"), Path("/dev/dxg"), Path("/dev/kfd"), *_tpu_files()]
-    return sys.platform != "linux" or any(driver.exists() for driver in drivers)
+    drivers = ("nvidia[0-9]*", "nvidiactl", "dxg", "kfd", "accel[0-9]*", "vfio/[0-9]*")
+    return sys.platform != "linux" or any(any(Path("/dev").glob(driver)) for driver in drivers)
+
+
+def known_devices(settings: EngineSettings) -> tuple[int | None, bool | None]:
+    """How many devices all processes have, and whether they are accelerators; None where only the framework can tell."""
+    may_have = may_have_accelerator()
+    if settings.engine == "oneflow":
+        processes = pipeline.read_process(os.environ).world_size
+        return processes // settings.stages, None if may_have else False
+    if may_have:
+        return None, None
+    return (settings.devices or 1) * max(1, len(find_process(settings)[1])), False
 
 
 def open_engine(settings: EngineSettings) -> Engine:
-    """The engine of that name on the devices that are there; its framework is loaded here and not before."""
-    settings = choose_engine(settings)
+    """The engine of that name on this machine's devices; its framework is loaded here, which takes seconds."""
+    settings, _ = choose_engine(settings)
+    gc.disable()  # what a framework loads stays: to look through it for garbage takes a tenth of the time, and again later
     try:
-        with quiet(), _lean_import():
-            module = _import(settings.engine, ".engine")
+        module = importlib.import_module(f"trainer.engines.{settings.engine}")
     except ImportError as error:
         what = f"{error.name} is not installed here" if isinstance(error, ModuleNotFoundError) else str(error)
         raise _not_installed(settings.engine, what) from error
+    finally:
+        gc.freeze()
+        gc.enable()
     engine: Engine = module.open_engine(settings)
     return engine
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Hold back what the block writes to standard error, by compiled code too, which no setting silences; shown if it fails."""
-    sys.stderr.flush()
-    with os.fdopen(os.dup(2), "wb") as standard_error, tempfile.TemporaryFile() as held:
-        os.dup2(held.fileno(), 2)
-        try:
-            yield
-        except BaseException:
-            sys.stderr.flush()
-            held.seek(0)
-            shutil.copyfileobj(held, standard_error)
-            raise
-        finally:
-            sys.stderr.flush()
-            os.dup2(standard_error.fileno(), 2)
+def _not_installed(engine: str, what: str) -> UsageError:
+    page = "oneflow" if engine == "oneflow" else "training"  # with the extras for GPUs, and OneFlow's Python
+    return UsageError(f"--engine {engine}: {what}; pip install '.[{engine}]' in a clone, as docs/{page}.md says")
 
 
-_NOT_NEEDED = ("keras", "scipy", "h5py", "matplotlib", "pandas", "IPython")
-"""What TensorFlow loads where it is installed, and does without where it is not: a fifth of the time that it takes to load."""
-
-
-@contextmanager
-def _lean_import() -> Iterator[None]:
-    """Load a framework without what it only might use, and without garbage collection of what it loads, then or later."""
-    hidden = [name for name in _NOT_NEEDED if name not in sys.modules]
-    was_enabled = gc.isenabled()
-    gc.disable()
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: importing it raises ImportError
+def find_process(settings: EngineSettings) -> tuple[int, tuple[str, ...]]:
+    """This process's rank, and HOST:PORT of all by --hosts or TensorFlow's TF_CONFIG; () where it is the only one."""
+    if settings.hosts:
+        return settings.host_rank or 0, settings.hosts
+    if not (text := os.environ.get("TF_CONFIG", "")):
+        return 0, ()
     try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]
-        gc.freeze()
-        if was_enabled:
-            gc.enable()
-
-
-def dropout_keys(seed: int, step: int, parts: range) -> NDArray[np.int32]:
-    """(parts, 2): what the dropout of each micro-batch of a step's global batch is drawn from; no state is kept.
-
-    Micro-batches are numbered through all ranks and replicas. A run that is resumed draws the masks that it would have drawn.
-    """
-    keys = [np.random.SeedSequence([seed, step, part]).generate_state(2) >> 2 for part in parts]  # 30 bits: leave some to count
-    return np.array(keys).astype(np.int32)
-
-
-class Slots(NamedTuple):
-    """What an optimizer keeps of one variable: the moving averages of its gradient and of that squared."""
-
-    m: Any
-    v: Any
-
-
-GROWTH_STEPS = 1000
-"""Finite updates in a row after which the loss scale doubles."""
-
-
-class LossScale(NamedTuple):
-    """Loss scaling for float16: the loss is multiplied so that small gradients do not underflow, and the gradients divided.
-
-    An overflow skips one update and halves the scale; `GROWTH_STEPS` finite updates in a row double it, as in NVIDIA's
-    automatic mixed precision. It is never below 1. Both fields are numbers, or a framework's tensors.
-    """
-
-    scale: Any  # of the next update
-    good_steps: Any  # finite updates in a row that led to it
-
-    def after(self, is_finite: Any, where: Callable[[Any, Any, Any], Any]) -> LossScale:
-        """The scale after an update whose gradients were finite or not; `where` chooses, as `numpy.where` does.
-
-        >>> LossScale(8.0, 3.0).after(False, lambda condition, one, other: one if condition else other)
-        LossScale(scale=4.0, good_steps=0.0)
-        """
-        good_steps = self.good_steps + 1
-        grown = where(good_steps >= GROWTH_STEPS, self.scale * 2, self.scale)
-        shrunk = where(self.scale > 2, self.scale / 2, 1.0)
-        is_counting = where(is_finite, good_steps, GROWTH_STEPS) < GROWTH_STEPS
-        return LossScale(where(is_finite, grown, shrunk), where(is_counting, good_steps, 0.0))
-
-
-def parts_factor(parts: int) -> float:
-    """What a micro-batch's loss is scaled by besides: the number of parts of a global batch, as a power of two to be exact.
-
-    The more parts there are the smaller is each one's loss; with this, one loss scale suits every way to split a batch.
-
-    >>> parts_factor(1), parts_factor(6)
-    (1.0, 8.0)
-    """
-    return float(2 ** math.ceil(math.log2(parts)))
+        config = parse_json(text.encode())
+        [(kind, workers)] = config["cluster"].items()
+        rank, hosts = int(config["task"]["index"]), tuple(str(host) for host in workers)
+        if not (kind == config["task"]["type"] == "worker" and 0 <= rank < len(hosts)):
+            raise ValueError(f"{config['task']['type']} {rank} of {len(hosts)}")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        expected = "a cluster of workers alone, and the number of a task among them"
+        raise UsageError(f"TF_CONFIG: expected {expected}, found {text} ({error!r}); or use --hosts instead") from error
+    check_hosts("TF_CONFIG", hosts)
+    return rank, hosts

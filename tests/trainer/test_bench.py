@@ -1,0 +1,189 @@
+"""What `bench` times, with an engine that only counts; the largest batch that fits; the line and the result that are kept."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertprep.errors import BertprepError, UsageError
+from bertprep.options import read_options
+from trainer import bench
+from trainer.bench import BenchOptions, find_largest, fits, peak_of, summarize
+from trainer.cli import main, make_parser
+from trainer.engines import Execution, StepResult
+from trainer.model_config import ModelConfig
+from trainer.settings import EngineSettings
+from trainer.tasks import Pretraining
+
+
+class CountingEngine:
+    """Two devices on which a step takes a second, and two of the processor's; the slow ones take longer, as the first does."""
+
+    data_rank, data_world_size, processes, is_first = 0, 1, 1, True
+    devices, device_name, has_accelerator = 2, "2 x Clockwork", True
+    execution, precision = Execution("bf16", xla=True), "bf16"
+    versions: dict[str, str] = {"clockwork": "1.0"}  # noqa: RUF012 - as the protocol has it
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slow = {0: 60}
+        self.batches: list[Any] = []
+        self.in_flight = self.most_in_flight = 0
+
+    def build(self, *_: Any, **__: Any) -> None:
+        self.now += 100
+
+    def peak_memory(self) -> int:
+        return 3 << 30
+
+    def train(self, batch: Any, *, learning_rate: float, accumulation: int, stop: bool, **_: int) -> Callable[[], StepResult]:
+        assert learning_rate > 0
+        assert (accumulation, stop) == (3, False)
+        number = len(self.batches)
+        self.batches.append({name: array.copy() for name, array in batch.items()})
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+
+        def wait() -> StepResult:
+            self.in_flight -= 1
+            self.now += self.slow.get(number, 1)
+            return StepResult(np.zeros((2, 3)), 0.0, 1.0, is_stop_wanted=False)
+
+        return wait
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CountingEngine:
+    engine = CountingEngine()
+    monkeypatch.setattr(bench.time, "perf_counter", lambda: engine.now)
+    monkeypatch.setattr(bench.time, "process_time", lambda: 2 * engine.now)
+    monkeypatch.setattr(bench, "open_engine", lambda _: engine)
+    monkeypatch.setattr(bench, "check_engine", lambda _: None)
+    monkeypatch.chdir(tmp_path)
+    return engine
+
+
+def measure(line: str) -> dict[str, Any]:
+    """The result of a bench with three micro-batches, the last in its folder."""
+    assert main(["bench", "--engine", "tensorflow", "--accumulate", "3", "--out", "bench", *line.split()]) == 0
+    result: dict[str, Any] = json.loads(Path("bench/bench.jsonl").read_text().splitlines()[-1])
+    return result
+
+
+def test_steps_are_timed_without_those_that_are_skipped(engine: CountingEngine, capsys: pytest.CaptureFixture[str]) -> None:
+    result = measure("--model tiny --steps 10 --skip 6 --batch-size 4")
+    assert len(engine.batches) == 48  # three times 6 and 10
+    assert {batch["input_ids"].shape for batch in engine.batches} == {(24, 128)}  # 4 sequences x 2 devices x 3 micro-batches
+    assert all(batch["input_mask"].all() and batch["masked_lm_weights"].all() for batch in engine.batches)  # no padding
+    assert (np.diff(engine.batches[0]["masked_lm_positions"]) > 0).all()
+    assert (engine.in_flight, engine.most_in_flight) == (0, 2)  # all are waited for; one is queued on an accelerator
+    assert result["sequences_per_second_of_repeats"] == [24.0, 24.0, 24.0]
+    assert result["milliseconds_per_step"] == 1000
+    assert (result["precision"], result["xla"], result["cpu_seconds_per_step"]) == ("bf16", True, 2)
+    assert result["flops_per_second"] == 24 * Pretraining().flops(ModelConfig.preset("tiny"), seq=128, pred=20)
+    line = "median 24.0 sequences/s, repeats 24.0 - 24.0; 1,000.0 ms a step, 2.000 CPU s"
+    printed = capsys.readouterr()
+    assert printed.out.startswith(line)
+    assert printed.out.endswith(", peak memory 3.00 GiB\n")
+    assert printed.out == summarize(result) + "\n"
+    assert f"{summarize({**result, 'mfu': 0.245})}\n".endswith(", MFU 24.5%, peak memory 3.00 GiB\n")
+    measure("--model tiny --steps 2")
+    assert len(Path("bench/bench.jsonl").read_text().splitlines()) == 2
+
+
+def test_the_median_of_the_repeats_counts(engine: CountingEngine) -> None:
+    """With nothing skipped the slow steps are timed: 6 steps in 65 seconds, in 12 and in 6."""
+    engine.slow, engine.has_accelerator = {0: 60, 6: 7}, False
+    result = measure("--model tiny --steps 6 --skip 0 --batch-size 1")
+    assert result["sequences_per_second_of_repeats"] == pytest.approx([6 * 6 / 65, 3, 6])
+    assert (result["sequences_per_second"], result["milliseconds_per_step"]) == (3, 2000)
+    assert engine.most_in_flight == 1
+
+
+@pytest.mark.parametrize(("has_accelerator", "model"), [(True, "base"), (False, "tiny")])
+def test_the_largest_batch_of_the_model_that_training_takes(
+    has_accelerator: bool, model: str, engine: CountingEngine, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    engine.has_accelerator = has_accelerator
+    tried: list[str | None] = []
+    monkeypatch.setattr(bench, "fits", lambda options, _, size: tried.append(options.model) or size <= 9)
+    result = measure("--batch-size largest --steps 1 --skip 0 --repeats 1 --seq 16 --pred 2")
+    assert set(tried) == {None}  # each try chooses by its own framework
+    assert (result["model"], result["batch_size"]) == (model, 8)
+    assert f"--model {model} --seq 16 --pred 2 --batch-size 8 --accumulate 3" in result["command"]
+    assert f"{model}, 8 sequences of 16/2, bf16, XLA, tensorflow on 2 x Clockwork: " in capsys.readouterr().err
+
+
+def test_each_few_seconds_a_line_reports_progress(engine: CountingEngine, capsys: pytest.CaptureFixture[str]) -> None:
+    engine.has_accelerator = False
+    measure("--model tiny --steps 6 --skip 2 --repeats 2 --batch-size 1")
+    printed = [line for line in capsys.readouterr().err.splitlines() if line.startswith("step ")]
+    assert printed == ["step 6 of 16, 0:00:10.0 left", "step 11 of 16, 0:00:05.0 left"]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 8, 100, 513])
+def test_the_largest_power_of_two_that_fits(limit: int) -> None:
+    tried: list[int] = []
+    assert find_largest(lambda size: tried.append(size) or size <= limit) == 1 << (limit.bit_length() - 1)  # type: ignore[func-returns-value]
+    assert len(tried) == len(set(tried))
+    with pytest.raises(BertprepError, match="not even a batch of 1 sequence fits"):
+        find_largest(lambda _: False)
+
+
+def options_of(*arguments: str) -> tuple[BenchOptions, EngineSettings]:
+    namespace = make_parser("bench").parse_args(["bench", *arguments])
+    return read_options(BenchOptions, namespace), read_options(EngineSettings, namespace)
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Another Python in place of this one, which does what a few lines of shell say; they know $size and $out."""
+
+    def put(lines: str) -> None:
+        path = tmp_path / "python"
+        reading = "while [ $# -gt 0 ]; do case $1 in --batch-size) size=$2 ;; --out) out=$2 ;; esac; shift; done"
+        path.write_text(f"#!/bin/sh\n{reading}\n{lines}\n")
+        path.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(path))
+
+    return put
+
+
+def test_a_try_in_another_process(stand_in: Callable[[str], None], capfd: pytest.CaptureFixture[str]) -> None:
+    few = options_of("--model", "tiny")
+    keep = """echo '{"has_accelerator": true}' > $out/bench.jsonl"""
+    stand_in(f"[ $size -le 10 ] || {{ echo out of memory >&2; kill -KILL $$; }}\n{keep}")
+    assert find_largest(lambda size: size < 8 or fits(*few, size)) == 8
+    assert capfd.readouterr().err.splitlines() == ["a batch of 8: fits", "a batch of 16: does not fit (out of memory)"]
+    stand_in("echo 'trainer: error: --devices 9: this host has 8 GPUs' >&2; exit 2")
+    with pytest.raises(UsageError, match=r"^--devices 9: this host has 8 GPUs$"):
+        fits(*few, 8)
+    stand_in(keep.replace("true", "false"))
+    with pytest.raises(UsageError, match=r"--batch-size largest: there is no accelerator here"):
+        fits(*few, 8)
+
+
+@pytest.mark.parametrize(
+    ("device", "tera"),
+    [
+        ("NVIDIA H100 80GB HBM3", 989.4), ("2 x NVIDIA H100 PCIe", 756.5), ("NVIDIA H200", 989.4), ("NVIDIA A10", 125.0),
+        ("NVIDIA A100-SXM4-80GB", 312.0), ("NVIDIA A100 80GB PCIe", 312.0), ("TPU v5 lite", 197.0), ("8 x TPU v5p", 459.0),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None), ("NVIDIA H100 NVL", None), ("NVIDIA A10G", None), ("4 x CPU", None),
+    ],
+)  # fmt: skip
+def test_the_peak_of_a_device(device: str, tera: float | None) -> None:
+    assert peak_of(device) == (tera and tera * 1e12)
+
+
+@pytest.mark.tensorflow
+def test_bench_on_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = measure("--model tiny --seq 16 --pred 2 --batch-size 2 --steps 2 --skip 1 --repeats 1")
+    assert capsys.readouterr().out == summarize(result) + "\n"
+    assert result["sequences_per_second"] * result["milliseconds_per_step"] == pytest.approx(6 * 1000)
+    assert result["versions"].keys() == {"tensorflow"}

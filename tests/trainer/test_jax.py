@@ -1,0 +1,104 @@
+"""JAX's engine alone: what its compiled step consists of, the devices that it finds, and its errors."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertprep.errors import BertprepError, UsageError
+from tests.trainer.small_runs import MODEL, free_ports, make_batch, train_step
+from tests.trainer.test_engine import first_step
+from trainer.batches import features
+from trainer.engines import open_engine
+from trainer.settings import EngineSettings
+
+pytestmark = pytest.mark.jax
+
+
+def test_moments_are_sharded_over_the_devices_and_variables_are_not() -> None:
+    """Layers whose activations are computed again have the same dropout masks again."""
+    four: Any = first_step("jax", dropout=True, devices=4, checkpoint_activations=True)
+    one = first_step("jax", dropout=True)
+    for number in range(3):
+        results = [
+            train_step(engine, make_batch(number), number, accumulation=count) for engine, count in ((four, 1), (one, 4))
+        ]
+        np.testing.assert_allclose(results[0].sums, results[1].sums, rtol=1e-5)
+        assert results[0].gradient_norm == pytest.approx(results[1].gradient_norm, rel=1e-4)
+    name = "bert/encoder/layer_0/intermediate/dense/kernel"
+    assert [shard.data.shape for shard in four._state[f"{name}/adam_v"].addressable_shards] == [(8, 64)] * 4
+    assert four._state[name].is_fully_replicated
+
+
+@pytest.mark.parametrize(("amp", "dtype"), [("off", "f32"), ("bf16", "bf16"), ("fp16", "f16")])
+def test_products_have_the_compute_precision_and_nothing_scatters(amp: str, dtype: str) -> None:
+    """Those of gradients too; nor are random bits drawn by an operation that writes them to memory."""
+    engine: Any = first_step("jax", dropout=True, model=MODEL, devices=4, amp=amp, checkpoint_activations=True)
+    program = engine.lower(features(make_batch(0)), 2).as_text()
+    operands = re.findall(r"stablehlo.dot_general .*: \(tensor<(?:\d+x)*(\w+)>, tensor<(?:\d+x)*(\w+)>\)", program)
+    assert all(left == right for left, right in operands)
+    assert len(operands) > 3 * 6 * MODEL.num_hidden_layers
+    # Of segments, forward and backward, and of the two next-sentence logits, forward and twice backward
+    assert sum(left == "f32" for left, _ in operands) == (len(operands) if dtype == "f32" else 5)
+    assert not {"stablehlo.scatter", "stablehlo.rng_bit_generator"} & set(re.findall(r"stablehlo\.\w+", program))
+
+
+def test_masks_with_gaps_are_refused_where_cudnn_is_given_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine: Any = first_step("jax", dropout=True)
+    batch = features(make_batch(0))
+    batch["input_mask"][3, 1] = 0
+    monkeypatch.setattr(engine._ops, "has_fused_attention", True)
+    for send in (engine.evaluate, lambda batch: train_step(engine, batch, 0, accumulation=4)):
+        with pytest.raises(BertprepError, match="row 3 of a batch: its input_mask has a 1 after a 0"):
+            send(batch)
+
+
+def test_more_devices_than_there_are_is_an_error() -> None:
+    with pytest.raises(UsageError, match=r"--devices 64: .* there are 4"):
+        open_engine(EngineSettings(engine="jax", devices=64))
+
+
+def run_python(code: str, **environment: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_process_under_slurm_has_all_devices_of_its_host() -> None:
+    """As with docs/multi_gpu.md's command, one task for each host: JAX itself would take it for one task for each GPU."""
+    code = f"""
+from trainer.engines import open_engine
+from trainer.settings import EngineSettings
+open_engine(EngineSettings(engine="jax", hosts=("127.0.0.1:{free_ports(1)[0]}",), host_rank=0))
+import jax
+print(jax.config.values["jax_cuda_visible_devices"])
+"""
+    task = {"JOB_ID": "5", "STEP_NODELIST": "node0", "NTASKS": "2", "PROCID": "0", "LOCALID": "0", "STEP_NUM_NODES": "2"}
+    assert run_python(code, **{f"SLURM_{name}": value for name, value in task.items()}) == "all\n"
+
+
+def test_the_engine_trains_where_only_a_framework_is_installed() -> None:
+    """As on a machine for benchmarks: neither kernels nor what reads and shows records can be imported."""
+    code = """
+import sys
+for name in "numba llvmlite rich pyarrow obstore huggingface_hub httpx2 tokenizers yaml scipy tensorflow".split():
+    sys.modules[name] = None
+from tests.trainer.small_runs import build, make_batch, train_step
+print(train_step(build("jax", optimizer="lamb"), make_batch(0), 0, accumulation=4).gradient_norm)
+"""
+    expected = train_step(first_step("jax", dropout=True, model=MODEL), make_batch(0), 0, accumulation=4)
+    assert float(run_python(code)) == pytest.approx(expected.gradient_norm, rel=1e-6)
+
+
+def test_compiled_steps_are_kept_in_a_folder_of_the_user() -> None:
+    import jax
+
+    first_step("jax")
+    folder = Path(jax.config.jax_compilation_cache_dir)
+    assert re.fullmatch(r"jax-[0-9a-f]{16}", folder.name)
+    assert folder.stat().st_mode & 0o022 == 0

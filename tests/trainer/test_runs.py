@@ -1,0 +1,125 @@
+"""Complete runs as users start them, in their processes; what the loop does in them is in tests/trainer/test_loop.py."""
+
+import json
+import os
+import signal
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.golden import GOLDEN
+from tests.trainer.numpy_engine import assert_same_run, read_entries
+from tests.trainer.small_runs import (
+    MODEL,
+    command,
+    finish,
+    free_ports,
+    kill_groups,
+    losses,
+    on_engines,
+    start,
+    train_here,
+    training_log,
+    wait_for,
+)
+from trainer.checkpoint import find_checkpoints, read_header
+from trainer.start import STOPPED
+
+LOSSES = json.loads((GOLDEN / "losses_tiny.json").read_bytes())
+OPTIMIZERS = {"jax": "lamb", "oneflow": "adam"}
+on_tensorflow_and_jax = on_engines("tensorflow", "jax")
+
+
+@on_engines(*OPTIMIZERS)
+def test_the_losses_are_tensorflows(engine: str, workdir: Path, tmp_path: Path) -> None:
+    """Of the same weights and records, as scripts/make_loss_golden has trained on them."""
+    golden = LOSSES[OPTIMIZERS[engine]]
+    options = [
+        "--no-dropout",
+        "--steps",
+        str(len(golden["losses"])),
+        "--optimizer",
+        OPTIMIZERS[engine],
+        "--lr",
+        str(golden["lr"]),
+    ]
+    found = losses(train_here(workdir, tmp_path, "--engine", engine, *options))
+    assert len(found) == 20
+    np.testing.assert_allclose(found, golden["losses"], rtol=0, atol=1e-5 if engine == "jax" else 1e-4)
+    assert min(found) < found[0] - 0.05
+
+
+@pytest.fixture(scope="module")
+def one_layer(workdir: Path) -> list[str]:
+    """The options of a model of one layer, whose steps are traced in half the time, in every process anew."""
+    path = workdir / "one_layer.json"
+    path.write_text(replace(MODEL, num_hidden_layers=1).to_json())
+    return ["--model", str(path)]
+
+
+def start_two(workdir: Path, out: Path, *options: str) -> "list[subprocess.Popen[str]]":
+    """Two processes on this host, which stand for two hosts."""
+    hosts = ",".join(f"127.0.0.1:{port}" for port in free_ports(2))
+    return [start(command(workdir, out, *options, "--hosts", hosts, "--host-rank", str(rank))) for rank in range(2)]
+
+
+@on_tensorflow_and_jax
+def test_two_processes_are_as_one(engine: str, workdir: Path, one_layer: list[str], tmp_path: Path) -> None:
+    """As are two micro-batches, which both have in common with both processes' four."""
+    options = ["--engine", engine, "--no-dropout", "--lr", "0.003", *one_layer]
+    one = train_here(workdir, tmp_path / "one", *options)
+    finish(*start_two(workdir, tmp_path / "two", *options, "--batch-size", "4", "--accumulate", "2"))
+    two = training_log(tmp_path / "two")
+    np.testing.assert_allclose(losses(two), losses(one), rtol=0, atol=1e-5)
+    assert losses(one)[-1] < losses(one)[0] - 0.01
+    evaluations = [read_entries(tmp_path / name, "evaluation")[-1] for name in ("one", "two")]
+    assert evaluations[1] == pytest.approx(evaluations[0], abs=1e-5)
+
+
+@on_tensorflow_and_jax
+def test_the_death_of_a_process_is_a_line_in_the_other(
+    engine: str, workdir: Path, one_layer: list[str], tmp_path: Path
+) -> None:
+    options = ["--no-dropout", *one_layer, "--batch-size", "4", "--accumulate", "2"]  # as above, since that is compiled
+    runs = start_two(workdir, tmp_path / "out", "--engine", engine, *options, "--steps", "100000")
+    log = tmp_path / "out" / "log.jsonl"
+    wait_for(lambda: log.exists() and len(log.read_bytes().splitlines()) > 3, runs[0])
+    kill_groups(runs[1])
+    assert "trainer: error: process 0 of 2: another one is gone" in finish(runs[0], status=1).splitlines()[-1]
+
+
+@pytest.mark.jax
+def test_a_process_that_waits_for_the_others_heeds_ctrl_c(workdir: Path, tmp_path: Path) -> None:
+    run = start(command(workdir, tmp_path, "--engine", "jax", "--hosts", "127.0.0.1:1,127.0.0.1:2", "--host-rank", "1"))
+    assert run.stdout is not None
+    while "process 1 of 2: waiting for the others" not in run.stdout.readline():
+        assert run.poll() is None
+    os.kill(run.pid, signal.SIGINT)
+    finish(run, status=130)
+
+
+@on_tensorflow_and_jax
+def test_a_run_that_is_killed_ends_with_the_same_bytes(
+    engine: str, workdir: Path, one_layer: list[str], tmp_path: Path
+) -> None:
+    """With dropout, LAMB, fp16 and accumulation; on JAX, which has a handler of SIGTERM itself, stopped before."""
+    hard = ["--accumulate", "2", "--amp", "fp16", "--optimizer", "lamb", "--save-every", "4", "--steps", "20"]
+    options = ["--engine", engine, "--batch-size", "8", *hard, *one_layer]
+    uninterrupted, killed = tmp_path / "uninterrupted", tmp_path / "killed"
+    train_here(workdir, uninterrupted, *options)
+    log, logged = killed / "log.jsonl", 0
+    for number in (signal.SIGTERM, signal.SIGKILL) if engine == "jax" else (signal.SIGKILL,):
+        run = start(command(workdir, killed, *options))
+        wait_for(lambda least=logged + 5: log.exists() and log.read_bytes().count(b'"train"') >= least, run)
+        os.killpg(run.pid, number)
+        printed = finish(run, status=STOPPED if number == signal.SIGTERM else -number)
+        logged = len(training_log(killed))
+        assert logged < 20
+        if number == signal.SIGTERM:
+            assert read_header(find_checkpoints(killed)[-1])["step"] == logged
+            assert printed.splitlines()[-1].startswith(f"stopped after step {logged} of 20; the same command resumes")
+    train_here(workdir, killed, *options)
+    assert_same_run(killed, uninterrupted)

@@ -1,0 +1,263 @@
+"""`python -m trainer bench`: skip steps, time steps, repeat, take the median, as reports in the field do.
+
+The batches are random tokens without padding, in memory, so that only steps are measured; what reading adds the log of a run
+shows. As in training, each step is queued on an accelerator before the one before it is waited for. The result is a line, and
+an entry of OUT/bench.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from itertools import cycle, takewhile
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.atomic import atomic_file
+from bertprep.options import add_options, check_options, command_line, option, read_options, whole_number
+from bertprep.progress import SECONDS_BETWEEN_LINES, say
+from bertprep.records import PretrainingExamples
+from bertprep.terminal import duration, tell
+from trainer.batches import features
+from trainer.data import DEFAULT_SEQ
+from trainer.engines import Engine, StepResult, check_engine, choose_engine, open_engine, this_cpu
+from trainer.model_config import PRESETS, ModelConfig
+from trainer.settings import OPTIMIZERS, EngineSettings, OptimizerSettings, check_folder
+from trainer.tasks import Pretraining
+
+Batches: TypeAlias = Iterator[Mapping[str, NDArray[Any]]]
+"""This rank's rows of one global batch after the other, without end."""
+LARGEST = "largest"
+RESULTS = "bench.jsonl"
+_MAX_DOUBLINGS = 16  # of one sequence of a device; more was not intended
+_SEED = 12345
+_PEAKS = {  # TFLOP/s of dense bf16 by the makers' data sheets
+    "A100-SXM4-40GB": 312.0, "A100-SXM4-80GB": 312.0, "A100-PCIE-40GB": 312.0, "A100 80GB PCIe": 312.0, "A10": 125.0,
+    "A40": 149.7, "L40S": 362.0, "L4": 121.0, "H100 PCIe": 756.5, "H100 80GB HBM3": 989.4, "H800 80GB HBM3": 989.4,
+    "H200": 989.4, "GH200 480GB": 989.4, "TPU v4": 275.0, "TPU v5 lite": 197.0, "TPU v5e": 197.0, "TPU v5": 459.0,
+    "TPU v5p": 459.0, "TPU v6 lite": 918.0, "TPU v6e": 918.0,
+}  # fmt: skip
+
+
+def _batch_size(text: str) -> int | str:
+    return text if text == LARGEST else whole_number(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """What is measured."""
+
+    model: str | None = option(
+        None, f"{', '.join(PRESETS)}, or a bert_config.json (default: base with an accelerator, else tiny)", metavar="NAME|FILE"
+    )
+    seq: int = option(DEFAULT_SEQ, "tokens in a sequence", least=1)
+    pred: int = option(20, "predictions in a sequence", least=1)
+    batch_size: int | str = option(
+        32, "sequences per device in a micro-batch, or the most that fit", metavar="INT|largest", parse=_batch_size, least=1
+    )
+    accumulation: int = option(1, "micro-batches per step", name="--accumulate", least=1)
+    optimizer: str = option("adam", "optimizer", choices=OPTIMIZERS)
+    attention_dropout: float | None = option(None, "as in pretrain (default: the model's)", metavar="FLOAT", least=0, below=1)
+    steps: int = option(100, "steps that are timed", least=1)
+    skip: int = option(20, "steps skipped before these", least=0)
+    repeats: int = option(3, "repeats, for the median", least=1)
+    out: Path = option(Path("data/bench"), "folder for the results", metavar="DIR")
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        check_folder("--out", self.out)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of bench."""
+    add_options(parser, BenchOptions)
+    add_options(parser, EngineSettings, without=("hosts", "host_rank", "loss_scale"))
+
+
+def run(namespace: argparse.Namespace) -> int:
+    """Measure, print a line and keep the result; returns the exit status."""
+    settings, why = choose_engine(read_options(EngineSettings, namespace))
+    options = read_options(BenchOptions, namespace)
+    check_engine(settings)
+    load_fitting(options)  # a mistake is found before an engine is opened
+    if options.batch_size == LARGEST:
+        options = replace(options, batch_size=find_largest(lambda size: fits(options, settings, size)))
+    engine = open_engine(settings)
+    options = replace(options, model=options.model or ("base" if engine.has_accelerator else "tiny"))
+    model, task = load_fitting(options), Pretraining()
+    engine.build(model, OptimizerSettings(name=options.optimizer), seed=_SEED, task=task)
+    size = int(options.batch_size) * engine.devices * options.accumulation
+    if engine.is_first:
+        what = f"{options.model}, {options.batch_size:,} sequences of {options.seq}/{options.pred}"
+        where = f"{engine.execution.describe()}, {settings.engine}{f' ({why})' if why else ''} on {engine.device_name}"
+        say(f"{what}, {where}: {options.repeats} times {options.steps} steps, after {options.skip} each")
+    seconds, cpu_seconds = measure(engine, options, synthetic_batches(engine, options, size, model.vocab_size))
+    if not engine.is_first:
+        return 0
+    result = {
+        "date": str(date.today()), "device": engine.device_name, "devices": engine.devices, "processor": this_cpu().name,
+        "has_accelerator": engine.has_accelerator, "versions": dict(engine.versions), **asdict(options),
+        "vocab_size": model.vocab_size, "engine": settings.engine, "precision": engine.precision, "xla": engine.execution.xla,
+        "command": shlex.join(["python", "-m", "trainer", "bench", *command_line(settings, options)]),
+        **_figures(engine, size, task.flops(model, seq=options.seq, pred=options.pred), seconds),
+        "cpu_seconds_per_step": statistics.median(cpu_seconds),  # of this process
+    }  # fmt: skip
+    tell(summarize(result))
+    path = options.out / RESULTS
+    before = path.read_bytes() if path.is_file() else b""
+    with atomic_file(path, replace=True) as file:
+        file.write(before + json.dumps(result, default=str).encode() + b"\n")
+    say(f"{path}: one more line")
+    return 0
+
+
+def load_fitting(options: BenchOptions) -> ModelConfig:
+    """The model, which the lengths must fit."""
+    model = ModelConfig.load(options.model or "tiny")  # which has as many positions as any preset
+    if options.seq > model.max_position_embeddings or options.pred > options.seq:
+        raise UsageError(
+            f"--seq {options.seq} --pred {options.pred}: the model has {model.max_position_embeddings} positions, and a "
+            "sequence has at most as many predictions as tokens"
+        )
+    dropout_rate = options.attention_dropout
+    return model if dropout_rate is None else replace(model, attention_probs_dropout_prob=dropout_rate)
+
+
+def measure(engine: Engine, options: BenchOptions, batches: Batches) -> tuple[list[float], list[float]]:
+    """Wall and CPU seconds of a step of a built engine, in each repeat."""
+    seconds, cpu_seconds = [], []
+    if engine.is_first:
+        batches = _report_steps(batches, options)
+    for _ in range(options.repeats):
+        _run_steps(engine, batches, options.skip, options.accumulation)
+        wall, cpu = time.perf_counter(), time.process_time()
+        _run_steps(engine, batches, options.steps, options.accumulation)
+        seconds.append((time.perf_counter() - wall) / options.steps)
+        cpu_seconds.append((time.process_time() - cpu) / options.steps)
+    return seconds, cpu_seconds
+
+
+def _run_steps(engine: Engine, batches: Batches, count: int, accumulation: int) -> None:
+    """Run `count` steps, and wait for the last one."""
+    in_flight: deque[Callable[[], StepResult]] = deque()
+    for step in range(1, count + 1):
+        in_flight.append(engine.train(next(batches), step=step, learning_rate=1e-6, accumulation=accumulation, stop=False))
+        if len(in_flight) > engine.has_accelerator:
+            in_flight.popleft()()
+    for wait in in_flight:
+        wait()
+
+
+def _report_steps(batches: Batches, options: BenchOptions) -> Batches:
+    """The batches, with a line each few seconds; a step of a large model may take a CPU that long."""
+    total = options.repeats * (options.skip + options.steps)
+    compiled = last = 0.0
+    for done, batch in enumerate(batches):
+        now = time.perf_counter()
+        if done == 1:  # the first step includes compiling
+            compiled = last = now
+        elif done and now - last >= SECONDS_BETWEEN_LINES:
+            last = now
+            say(f"step {done:,} of {total:,}, {duration((now - compiled) / (done - 1) * (total - done))} left")
+        yield batch
+
+
+def _figures(engine: Engine, size: int, flops: int, seconds: Sequence[float]) -> dict[str, Any]:
+    """Throughput, utilization and memory, where a step of `size` sequences, of `flops` each, took so many seconds."""
+    step, peak = statistics.median(seconds), peak_of(engine.device_name)
+    process_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {
+        "sequences_per_second": size / step,
+        "sequences_per_second_of_repeats": [size / each for each in seconds],
+        "milliseconds_per_step": 1000 * step,
+        "flops_per_second": size * flops / step,  # the model's
+        "mfu": size * flops / step / (peak * engine.devices) if peak else None,  # of dense bf16, in any precision
+        "peak_memory_bytes": engine.peak_memory() if engine.has_accelerator else process_peak,
+    }
+
+
+def summarize(result: Mapping[str, Any]) -> str:
+    """The numbers of a result in one line."""
+    repeats, memory = result["sequences_per_second_of_repeats"], result["peak_memory_bytes"]
+    mfu = f", MFU {result['mfu']:.1%}" if result["mfu"] else ""
+    peak = f", peak memory {memory / 2**30:,.2f} GiB" if memory else ""
+    return (
+        f"median {result['sequences_per_second']:,.1f} sequences/s, repeats {min(repeats):,.1f} - {max(repeats):,.1f}; "
+        f"{result['milliseconds_per_step']:,.1f} ms a step, {result['cpu_seconds_per_step']:,.3f} CPU s, "
+        f"{result['flops_per_second'] / 1e12:,.3f} model TFLOP/s{mfu}{peak}"
+    )
+
+
+def peak_of(device: str) -> float | None:
+    """Peak FLOP/s of one device of this name, or of each of several; None where it is not known.
+
+    >>> peak_of("8 x NVIDIA H100 80GB HBM3"), peak_of("NVIDIA A10G"), peak_of("CPU")
+    (989400000000000.0, None, None)
+    """
+    tera = _PEAKS.get(device.rpartition(" x ")[2].removeprefix("NVIDIA "))
+    return None if tera is None else tera * 1e12
+
+
+def find_largest(fits: Callable[[int], bool]) -> int:
+    """The largest power of two that fits: memory has too many consumers to be predicted.
+
+    >>> find_largest(lambda size: size <= 100)
+    64
+    """
+    fitting = list(takewhile(fits, (1 << doublings for doublings in range(_MAX_DOUBLINGS + 1))))
+    if not fitting:
+        raise BertprepError("not even a batch of 1 sequence fits; take a smaller --model or --seq")
+    return fitting[-1]
+
+
+def fits(options: BenchOptions, settings: EngineSettings, size: int) -> bool:
+    """Whether a few steps run with this batch size, in a process of their own: one that ran out of memory cannot try again."""
+    with tempfile.TemporaryDirectory() as folder:
+        few = replace(options, batch_size=size, steps=2, skip=2, repeats=1, out=Path(folder))
+        command = [sys.executable, "-m", "trainer", "bench", *command_line(settings, few)]
+        tried = subprocess.run(command, capture_output=True, text=True)
+        has_accelerator = tried.returncode != 0 or json.loads((few.out / RESULTS).read_bytes())["has_accelerator"]
+    last_line = tried.stderr.rstrip().rpartition("\n")[2]
+    if tried.returncode == UsageError.exit_status:
+        raise UsageError(last_line.removeprefix("trainer: error: "))
+    if not has_accelerator:
+        raise UsageError(f"--batch-size {LARGEST}: there is no accelerator here, whose memory is the limit; give a number")
+    say(f"a batch of {size:,}: " + (f"does not fit ({last_line[:200]})" if tried.returncode else "fits"))
+    return tried.returncode == 0
+
+
+def synthetic_batches(engine: Engine, options: BenchOptions, size: int, vocab_size: int) -> Batches:
+    """This rank's rows of global batches of `size` random sequences, four in turns."""
+    rng, rows = np.random.default_rng([_SEED, engine.data_rank]), size // engine.data_world_size
+    records = [synthetic_records(rng, rows, seq=options.seq, pred=options.pred, vocab_size=vocab_size) for _ in range(4)]
+    return cycle([features(each) for each in records])
+
+
+def synthetic_records(rng: np.random.Generator, count: int, *, seq: int, pred: int, vocab_size: int) -> PretrainingExamples:
+    """Records of random tokens without padding, each with the maximum number of predictions."""
+    shape = (count, seq)
+    is_second = np.arange(seq, dtype=np.int32) >= seq // 2  # (seq,): half of the tokens are each sentence's
+    return PretrainingExamples(
+        input_ids=rng.integers(0, vocab_size, shape, np.int32),
+        input_mask=np.ones(shape, np.int32),
+        segment_ids=np.tile(is_second.astype(np.int32), (count, 1)),
+        masked_lm_positions=np.sort(rng.random(shape).argsort(axis=1)[:, :pred], axis=1).astype(np.int32),
+        masked_lm_ids=rng.integers(0, vocab_size, (count, pred), np.int32),
+        masked_lm_weights=np.ones((count, pred), np.float32),
+        next_sentence_labels=rng.integers(0, 2, count, np.int32),
+    )

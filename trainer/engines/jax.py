@@ -1,0 +1,455 @@
+"""BERT on JAX: the operations of the model, the devices as one mesh, and a step that XLA compiles for all of them.
+
+    device      gradients of its micro-batches, one after another, added up
+    all         sum of gradients, of losses and correct predictions; each device keeps its shard of the gradients
+    device      clip by the norm of the sum, update its shard of the moments and variables; all gather the variables
+
+Variables are whole on every device, moments are sharded over them, as in the first stage of ZeRO: to reduce and scatter the
+gradients, then gather the variables, sends as much as an all-reduce. A loss is divided by the totals of the whole global batch,
+so results do not depend on how the batch is split. Sums are float32 in every precision. The state is donated to the step, which
+overwrites it; one small array comes back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from concurrent import futures
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+# Read by JAX as it is loaded and as it finds its devices. XLA's warnings are for those who build it. Memory of a GPU is taken
+# at once, so that it does not fragment; what this fraction leaves is for NCCL, cuBLAS and cuDNN. JAX's default is 0.75.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.9")
+
+import jax
+import jax.numpy as jnp
+import jaxlib
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as Spec
+from numpy.typing import NDArray
+
+from bertprep.errors import BertprepError, UsageError
+from bertprep.progress import say
+from bertprep.terminal import INTERRUPTED
+from trainer import engines
+from trainer.engines import Batch, Engine, Execution, Processor, State
+from trainer.model import Array, Arrays, Operation, Operations, forward, loss_and_sums, sum_weights
+from trainer.model_config import LAYER_NORM_EPSILON, ModelConfig
+from trainer.optimizers import clip_factor, moments_of, updates
+from trainer.settings import EngineSettings, OptimizerSettings
+from trainer.tasks import Task
+
+DATA = "data"
+"""The only axis of the mesh, over which batches are split."""
+_WHOLE, _ROWS, _MICRO_BATCHES = Spec(), Spec(DATA), Spec(None, DATA)
+"""What every device has; arrays (rows, ...) and (micro-batches, rows, ...), split over the devices."""
+_DETERMINISTIC = {"xla_gpu_deterministic_ops": True, "xla_gpu_enable_triton_gemm": False}
+"""For the same bits in every run on GPUs: sums in one order, and no kernel chosen by how fast it ran this time."""
+_AMPERE = (8, 0)  # the first with bf16, and with cuDNN's fused attention
+_MAX_FUSED_HEAD = 128  # units; cuDNN's attention takes a multiple of 8
+_JOIN_TIMEOUT = 300  # seconds for all processes to come
+
+
+@jax.checkpoint  # type: ignore[untyped-decorator]
+def _gelu(x: Array) -> Array:
+    exact = x.astype(jnp.float32)
+    return (exact * (0.5 * jax.lax.erf(exact * math.sqrt(0.5)) + 0.5)).astype(x.dtype)
+
+
+@jax.custom_gradient  # type: ignore[untyped-decorator]
+def _layer_norm(x: Array, gamma: Array, beta: Array) -> tuple[Array, Callable[[Array], tuple[Array, Array, Array]]]:
+    def mean(x: Array) -> Array:
+        return x.mean(axis=-1, keepdims=True)
+
+    def gradient(upstream: Array) -> tuple[Array, Array, Array]:
+        # As arrays of their own, these two columns and x are all that is kept; without it XLA keeps the rows in float32
+        center_kept, scale_kept = jax.lax.optimization_barrier((center, scale))
+        normal, upstream = (x.astype(jnp.float32) - center_kept) * scale_kept, upstream.astype(jnp.float32)
+        towards = upstream * gamma
+        common = mean(towards) + normal * mean(towards * normal)
+        return ((towards - common) * scale_kept).astype(x.dtype), (upstream * normal).sum(axis=0), upstream.sum(axis=0)
+
+    exact = x.astype(jnp.float32)
+    center = mean(exact)
+    scale = jax.lax.rsqrt(mean(jnp.square(exact - center)) + LAYER_NORM_EPSILON)
+    return ((exact - center) * scale * gamma + beta).astype(x.dtype), gradient
+
+
+@partial(jax.checkpoint, static_argnums=2)
+def _dropout(x: Array, key: Array, dropout_rate: float) -> Array:
+    bits = jnp.arange(x.size, dtype=jnp.uint32).reshape(x.shape)
+    for part in key.astype(jnp.uint32):
+        bits = _mix(bits ^ _mix(part))
+    kept = bits >= jnp.uint32(round(dropout_rate * 2**32))
+    return jnp.where(kept, x.astype(jnp.float32) * (1 / (1 - dropout_rate)), 0).astype(x.dtype)
+
+
+def _mix(bits: Array) -> Array:
+    """The last steps of MurmurHash3: a permutation of 32-bit numbers in which each bit depends on all."""
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        bits = (bits ^ (bits >> shift)) * jnp.uint32(factor)
+    return bits ^ (bits >> 16)
+
+
+@jax.custom_gradient  # type: ignore[untyped-decorator]
+def _cross_entropy(labels: Array, logits: Array) -> tuple[Array, Callable[[Array], tuple[None, Array]]]:
+    # Compared instead of looked up: one pass over the logits finds the label's, and their sum
+    is_label = labels[:, None] == jnp.arange(logits.shape[-1])
+    total = jax.nn.logsumexp(logits, axis=-1)
+
+    def gradient(upstream: Array) -> tuple[None, Array]:
+        return None, (jnp.exp(logits - total[:, None]) - is_label) * upstream[:, None]
+
+    return total - jnp.where(is_label, logits, 0).sum(axis=-1), gradient
+
+
+def _sum_rows_by_id(ids: Array, rows: Array, size: int) -> Array:
+    """(size, hidden): for each id the sum of its rows, which are sorted and added up from neighbor to neighbor."""
+
+    def add(left: tuple[Array, Array], right: tuple[Array, Array]) -> tuple[Array, Array]:
+        return right[0], right[1] + jnp.where((left[0] == right[0])[:, None], left[1], 0)
+
+    order, every_id = jnp.argsort(ids), jnp.arange(size)
+    ordered = ids[order]
+    _, sums = jax.lax.associative_scan(add, (ordered, rows[order]))
+    last = jnp.searchsorted(ordered, every_id, side="right", method="scan_unrolled") - 1
+    return jnp.where((ordered[last] == every_id)[:, None], sums[last], 0)
+
+
+@jax.custom_gradient  # type: ignore[untyped-decorator]
+def _look_up(table: Array, ids: Array) -> tuple[Array, Callable[[Array], tuple[Array, None]]]:
+    return table[ids], lambda upstream: (_sum_rows_by_id(ids, upstream, len(table)), None)
+
+
+@jax.custom_gradient  # type: ignore[untyped-decorator]
+def _product(left: Array, right: Array) -> tuple[Array, Callable[[Array], Any]]:
+    """The products of rows with a float32 result; gradients are products in the operands' precision again."""
+    multiply = partial(jnp.einsum, "...ni,...mi->...nm")
+
+    def gradient(upstream: Array) -> Any:
+        return jax.vjp(multiply, left, right)[1](upstream.astype(left.dtype))
+
+    return multiply(left, right, preferred_element_type=jnp.float32), gradient
+
+
+class Ops(Operations):
+    """JAX's operations.
+
+    What is not a product is limited by memory, so gradients compute it again from its inputs instead of keeping what is in
+    between. `jax.checkpoint` does so; two gradients are written out, since it costs more there: 2.6 ms of a step of 84 ms for
+    LayerNorm, and 1.1 of 8.4 GiB with --accumulate 4; 0.5 of 5.1 GiB with --remat for cross-entropy (scripts/compile_step,
+    BERT base). Nothing scatters: a GPU adds up what it scatters in any order or, where a run must be deterministic, sorts it
+    number by number first.
+    """
+
+    cast, reshape, permute = map(staticmethod, (jax.lax.convert_element_type, jnp.reshape, jnp.transpose))
+    where, maximum, is_finite = staticmethod(jnp.where), staticmethod(jnp.maximum), staticmethod(jnp.isfinite)
+    sqrt, expm1, tanh = staticmethod(jnp.sqrt), staticmethod(jnp.expm1), staticmethod(jnp.tanh)
+    sum, softmax, argmax = map(staticmethod, (jnp.sum, jax.nn.softmax, partial(jnp.argmax, axis=-1)))
+    gelu, layer_norm, cross_entropy = staticmethod(_gelu), staticmethod(_layer_norm), staticmethod(_cross_entropy)
+    product, look_up = staticmethod(_product), staticmethod(_look_up)
+
+    def __init__(self, precision: str = "off", *, has_fused_attention: bool = False, recompute: bool = False) -> None:
+        super().__init__(precision)
+        self.has_fused_attention, self._recompute = has_fused_attention, recompute
+
+    def look_up_small(self, table: Array, ids: Array) -> Array:
+        return jax.nn.one_hot(ids, len(table)) @ table
+
+    def gather_positions(self, x: Array, positions: Array) -> Array:
+        rows = x.reshape(len(positions), -1, x.shape[-1])  # (sequences, seq, hidden)
+        is_position = jax.nn.one_hot(positions, rows.shape[1], dtype=x.dtype)
+        return (is_position @ rows).reshape(-1, x.shape[-1])
+
+    def dropout(self, x: Array, dropout_rate: float, key: Array, number: int) -> Array:
+        """A hash of each element's index and the key decides: that takes less time than to read random bits."""
+        return _dropout(x, key + jnp.array([0, number], key.dtype), dropout_rate)
+
+    def fused_attention(self, query: Array, key: Array, value: Array, mask: Array) -> Array:
+        lengths = jnp.maximum(mask.sum(axis=1, dtype=jnp.int32), 1)  # a row that only fills up a batch has no token
+        return jax.nn.dot_product_attention(query, key, value, key_value_seq_lengths=lengths, implementation="cudnn")
+
+    def recompute(self, layer: Operation) -> Operation:
+        return jax.checkpoint(layer) if self._recompute else layer
+
+
+class JaxEngine(Engine):
+    """Steps of one model on a mesh of devices, those of other processes included."""
+
+    packages = (jax, jaxlib)
+    failures = (jax.errors.JaxRuntimeError,)
+
+    def __init__(self, settings: EngineSettings, mesh: Mesh, execution: Execution, *, rank: int = 0) -> None:
+        self._mesh = mesh
+        self._device = next(device for device in mesh.devices.flat if device.process_index == rank)
+        processes = len({device.process_index for device in mesh.devices.flat})
+        super().__init__(settings, _processor(self._device), execution, devices=mesh.size, rank=rank, processes=processes)
+
+    def prepare(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task) -> None:
+        super().prepare(model, optimizer, seed=seed, task=task)
+        fits_cudnn = model.head_size % 8 == 0 and model.head_size <= _MAX_FUSED_HEAD
+        self._ops = Ops(
+            self.precision,
+            has_fused_attention=fits_cudnn and self.precision != "off" and self.execution.has_fused_attention,
+            recompute=self.settings.checkpoint_activations,
+        )
+        self._state: dict[str, Array] = {}
+        self._shards = {name: self._shard(shape) for name, shape in self.variables.items()}
+        specs = {moment: shard for name, shard in self._shards.items() for moment in moments_of(name)}
+        self._placements = {name: NamedSharding(self._mesh, specs.get(name, _WHOLE)) for name in self.shapes}
+        compiled = partial(jax.jit, compiler_options=_compiler_options(self.settings, self._device))
+        whole = NamedSharding(self._mesh, _WHOLE)
+        self._train = compiled(self._step, donate_argnums=0, out_shardings=(self._placements, whole))
+        self._evaluate = compiled(self._on_each_device(self._sums, (_WHOLE, _ROWS), _WHOLE), out_shardings=whole)
+        self._predict = compiled(self._on_each_device(self._logits, (_WHOLE, _ROWS), _ROWS), out_shardings=whole)
+
+    def lower(self, batch: Batch, accumulation: int) -> Any:
+        """The step on global batches like this one, as a `jax.stages.Lowered`; its devices need not exist here."""
+        like, rows = jax.ShapeDtypeStruct, NamedSharding(self._mesh, _MICRO_BATCHES)
+        parts = accumulation * self.devices
+        arrays = {**batch, "dropout_key": np.zeros((parts, 2), np.int32), "stop": np.zeros(parts, np.float32)}
+        state = {name: like(shape, np.float32, sharding=self._placements[name]) for name, shape in self.shapes.items()}
+        shapes = {name: _micro_batches(array, accumulation) for name, array in arrays.items()}
+        split = {name: like(array.shape, array.dtype, sharding=rows) for name, array in shapes.items()}
+        return self._train.lower(state, split, np.float32(0.0))
+
+    def start(self, batch: Batch, learning_rate: float, accumulation: int) -> Array:
+        arrays = {name: _micro_batches(array, accumulation) for name, array in batch.items()}
+        self._state, result = self._train(self._state, self._send(arrays, _MICRO_BATCHES), np.float32(learning_rate))
+        return result
+
+    def sums(self, batch: Batch) -> Array:
+        return self._evaluate(self._trained(self._state), self._send(batch, _ROWS))
+
+    def logits(self, batch: Batch) -> Any:
+        return self._predict(self._trained(self._state), self._send(batch, _ROWS))
+
+    def state(self) -> State:
+        with self.errors_in_a_line():  # one by one, so that no more than one of the sharded arrays is whole on a device
+            return {name: np.array(multihost_utils.process_allgather(self._state[name], tiled=True)) for name in self.shapes}
+
+    def restore(self, state: State) -> None:
+        with self.errors_in_a_line():
+            given = {name: _place(state[name], self._placements[name]) for name in self.shapes if name in state}
+            self._state = {**self._state, **given}
+
+    def gather(self, number: int) -> list[int]:
+        halves = np.array([number], np.int64).view(np.int32)  # since JAX has no integers of 64 bits by default
+        with self.errors_in_a_line():
+            of_all = np.asarray(multihost_utils.process_allgather(halves))
+        return [int(each) for each in of_all.reshape(-1).view(np.int64)]
+
+    def peak_memory(self) -> int | None:
+        return (self._device.memory_stats() or {}).get("peak_bytes_in_use") if self.has_accelerator else None
+
+    def _send(self, arrays: Batch, split: Any) -> dict[str, Array]:
+        """Start copies to the devices, which run while steps do."""
+        if self._ops.has_fused_attention:
+            _check_masks(arrays["input_mask"])
+        sharding = NamedSharding(self._mesh, split)
+        return {name: jax.make_array_from_process_local_data(sharding, array) for name, array in arrays.items()}
+
+    def _shard(self, shape: tuple[int, ...]) -> Any:
+        """How the moments of a variable are sharded: along the first axis that the devices divide, if there is one."""
+        axes = [axis for axis, size in enumerate(shape) if self.devices > 1 and size % self.devices == 0]
+        return Spec(*[None] * axes[0], DATA) if axes else _WHOLE
+
+    def _trained(self, state: Arrays) -> dict[str, Array]:
+        return {name: state[name] for name in self.variables}
+
+    def _on_each_device(self, function: Operation, inputs: Any, outputs: Any) -> Any:
+        """`function` on every device, with its shard of what is split."""
+
+        def compute(*arguments: Any) -> Any:
+            # By default GPUs and TPUs round the inputs of float32 products to 10 or 7 bits
+            with jax.default_matmul_precision("highest" if self.precision == "off" else "default"):
+                return function(*arguments)
+
+        # JAX 0.12 refuses the gradient of erf where it checks which values all devices share
+        return jax.shard_map(compute, mesh=self._mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
+
+    def _step(self, state: Arrays, batch: Arrays, learning_rate: Array) -> tuple[dict[str, Array], Array]:
+        ops, scale = self._ops, jnp.float32(self.scaled(state["loss_scale"], len(batch["input_ids"])))
+        inputs, outputs = (_WHOLE, _MICRO_BATCHES, _WHOLE), (self._shards, _WHOLE, _WHOLE)
+        gradients, sums, stops = self._on_each_device(self._gradients, inputs, outputs)(self._trained(state), batch, scale)
+        norm = jnp.sqrt(jnp.stack([jnp.square(gradients[name]).sum() for name in self.variables]).sum()) / scale
+        factor = clip_factor(ops, norm, self.optimizer.clip_norm) / scale
+        after = {**state, **dict(updates(ops, self.optimizer, state, gradients, factor, learning_rate))}
+        return after, jnp.concatenate([sums, jnp.stack([norm, state["loss_scale"], stops])])
+
+    def _gradients(self, variables: Arrays, batch: Arrays, scale: Array) -> tuple[dict[str, Array], Array, Array]:
+        """On a device: its shards of the summed gradients, times `scale`; the sums of losses, and of requests to stop."""
+        weight_sums = jax.lax.psum(sum_weights(self._ops, batch), DATA)
+
+        def loss(variables: Arrays, part: Arrays) -> tuple[Array, Array]:
+            logits = self._logits(variables, part, part["dropout_key"][0])
+            loss, sums = loss_and_sums(self._ops, part, logits, weight_sums)
+            return loss * scale, jnp.stack(sums)
+
+        def add(gradients: Arrays, part: Arrays) -> tuple[dict[str, Array], Array]:
+            of_part, sums = jax.grad(loss, has_aux=True)(variables, part)
+            return jax.tree.map(jnp.add, gradients, of_part), sums
+
+        gradients, sums = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, variables), batch)
+        gradients = jax.tree.map(_reduce, gradients, self._shards)
+        return gradients, jax.lax.psum(sums.sum(axis=0), DATA), jax.lax.psum(batch["stop"][0, 0], DATA)
+
+    def _sums(self, variables: Arrays, batch: Arrays) -> Array:
+        weight_sums = sum_weights(self._ops, batch)
+        return jax.lax.psum(jnp.stack(loss_and_sums(self._ops, batch, self._logits(variables, batch), weight_sums)[1]), DATA)
+
+    def _logits(self, variables: Arrays, batch: Arrays, key: Array = None) -> dict[str, Array]:
+        """Those of this device's rows; devices are in the order of ranks, as the rows of a global batch are."""
+        return forward(self._ops, self.model, self.task.name, variables, batch, key)
+
+
+def _reduce(gradient: Array, shard: Any) -> Array:
+    """This device's shard of the sum over all devices, or all of it where moments are not sharded."""
+    if DATA not in shard:
+        return jax.lax.psum(gradient, DATA)
+    return jax.lax.psum_scatter(gradient, DATA, scatter_dimension=shard.index(DATA), tiled=True)
+
+
+def _micro_batches(array: NDArray[Any], accumulation: int) -> NDArray[Any]:
+    """(micro-batches, rows, ...)."""
+    return array.reshape(accumulation, -1, *array.shape[1:])
+
+
+def _place(value: NDArray[np.float32], placement: NamedSharding) -> Array:
+    """A copy on the devices: a step overwrites it, and JAX shares memory with NumPy where it can."""
+    return jax.make_array_from_callback(np.shape(value), placement, lambda index: np.array(value[index], np.float32))
+
+
+def _check_masks(masks: NDArray[np.int32]) -> None:
+    """Raise where a mask is more than a length, which is all that cuDNN is told."""
+    if (with_gap := np.flatnonzero((masks[..., 1:] > masks[..., :-1]).any(axis=-1))).size:
+        raise BertprepError(
+            f"row {with_gap[0]} of a batch: its input_mask has a 1 after a 0; fused attention takes masks whose ones come "
+            "first, as all tools of the field write them; take --amp off, or write the records again"
+        )
+
+
+def open_engine(settings: EngineSettings) -> JaxEngine:
+    """The engine on all GPUs or TPUs of this host, or one CPU, unless settings say otherwise; waits for the other hosts.
+
+    JAX fixes its devices when it is first used, so this comes before anything else.
+    """
+    rank, hosts = engines.find_process(settings)
+    if (settings.devices or 1) > 1 and "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+        with suppress(RuntimeError):  # where JAX was in use before, it keeps the devices that it has
+            jax.config.update("jax_num_cpu_devices", settings.devices)  # logical ones, where there is nothing but the CPU
+    if hosts:
+        _join(rank, hosts)
+    by_process = _find_devices(settings)
+    rank = jax.process_index()  # of a TPU slice it is the slice's own
+    device, processors = by_process[rank][0], [_processor(each) for each in by_process[rank]]
+    _cache_compiled(processors[0])
+    has_fused_attention = _has_fused_attention(device, processors[0], _compiler_options(settings, device))
+    execution = engines.choose_execution(settings, processors)._replace(has_fused_attention=has_fused_attention)
+    return JaxEngine(settings, Mesh(np.concatenate(by_process), (DATA,)), execution, rank=rank)
+
+
+def _find_devices(settings: EngineSettings) -> list[list[Any]]:
+    """The devices of each process, of all equally many."""
+    try:
+        found = jax.devices()
+    except RuntimeError as error:
+        raise BertprepError(f"JAX finds no device that it can use: {str(error).splitlines()[0]}") from error
+    by_process = [[device for device in found if device.process_index == each] for each in range(jax.process_count())]
+    counts = [len(devices) for devices in by_process]
+    count = settings.devices or (1 if found[0].platform == "cpu" else max(counts))
+    if min(counts) < count:
+        raise UsageError(f"--devices {count}: each host must have as many, there are {', '.join(map(str, counts))}")
+    return [devices[:count] for devices in by_process]
+
+
+def _join(rank: int, hosts: tuple[str, ...]) -> None:
+    """Connect to the other processes at the first one's address.
+
+    In a thread, since JAX's wait does not react to signals, and aborts the process at its own timeout.
+    """
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    # Under Slurm or MPI JAX would take one GPU for each process
+    options = {"cluster_detection_method": "deactivate", "initialization_timeout": 2 * _JOIN_TIMEOUT}
+    joined: futures.Future[None] = futures.Future()
+
+    def connect() -> None:
+        try:
+            joined.set_result(jax.distributed.initialize(hosts[0], len(hosts), rank, **options))
+        except RuntimeError as error:
+            joined.set_exception(error)
+
+    say(f"process {rank} of {len(hosts)}: waiting for the others, up to {_JOIN_TIMEOUT} s")
+    Thread(target=connect, daemon=True).start()
+    try:
+        joined.result(_JOIN_TIMEOUT)
+    except KeyboardInterrupt:
+        engines.exit_without_waiting(INTERRUPTED)
+        raise
+    except (RuntimeError, futures.TimeoutError) as error:
+        engines.exit_without_waiting()
+        why = (str(error) or f"after {_JOIN_TIMEOUT} s").splitlines()[0]
+        raise BertprepError(
+            f"process {rank} of {len(hosts)}: does not meet the others at {hosts[0]} ({why}); start all of them with the same "
+            "--hosts"
+        ) from error
+
+
+def _processor(device: Any) -> Processor:
+    if device.platform == "cpu":
+        return engines.this_cpu()
+    if device.platform == "tpu":
+        return Processor(device.device_kind, _AMPERE, is_gpu=True)  # every TPU has bf16
+    found = re.fullmatch(r"(\d+)\.(\d+)", str(getattr(device, "compute_capability", "")))  # AMD's has letters
+    return Processor(device.device_kind, (int(found[1]), int(found[2])) if found else None, is_gpu=True)
+
+
+def _compiler_options(settings: EngineSettings, device: Any) -> dict[str, bool]:
+    return _DETERMINISTIC if device.platform in ("gpu", "cuda") and settings.deterministic == "on" else {}
+
+
+def _has_fused_attention(device: Any, processor: Processor, options: Mapping[str, bool]) -> bool:
+    """Whether cuDNN computes attention on a device, forward and backward; without it a run is only slower."""
+    if device.platform != "gpu" or (processor.capability or (0, 0)) < _AMPERE:
+        return False
+
+    def attend(x: Array) -> Array:
+        return Ops().fused_attention(x, x, x, jnp.ones((1, 64), jnp.int32)).sum(dtype=jnp.float32)
+
+    try:
+        with jax.default_device(device):
+            probe = jax.jit(jax.grad(attend), compiler_options=dict(options))
+            probe(jnp.ones((1, 64, 1, 64), jnp.bfloat16)).block_until_ready()
+    except Exception as error:  # of many kinds, from cuDNN, XLA and JAX
+        why = (str(error).splitlines() or [repr(error)])[0]
+        say(f"attention is not fused, since cuDNN does not compute it here: {why:.200}")
+        return False
+    return True
+
+
+def _cache_compiled(processor: Processor) -> None:
+    """Keep compiled steps in a folder of the user's cache, so that the next run's first step starts at once.
+
+    Each kind of processor has its own: code for one may not run on another that shares the home folder. What is there is run,
+    so a folder that others could have written to is not used.
+    """
+    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        return
+    kind = hashlib.sha256(f"{processor.name} {sorted(processor.features)}".encode()).hexdigest()[:16]
+    with suppress(OSError, RuntimeError):  # there is no home folder, or it cannot be written
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder = Path(os.environ.get("BERTPREP_CACHE") or caches / "bertprep") / f"jax-{kind}"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+        if status.st_uid == os.geteuid() and not status.st_mode & 0o022:
+            jax.config.update("jax_compilation_cache_dir", str(folder))

@@ -1,0 +1,459 @@
+"""BERT on OneFlow 0.9: the operations of the model, the processes as pipelines, and a step of graphs that OneFlow compiles.
+
+    process     for each of its micro-batches: its part of the global loss -> gradients, added up
+    all         sums of gradients, losses, correct predictions, squared norms of all stages, and requests to stop
+    process     clip by the norm of the sum, update its own variables: the same sum makes the same update
+
+Each process has one device. A model is a chain of parts, each of them on a stage of a pipeline; all processes of a pipeline
+read the same rows of a global batch. A loss is divided by the totals of the whole global batch, so results do not depend on
+how the batch is split. Everything summed is float32 in every precision. A graph is compiled for each shape of batch, which
+takes seconds.
+
+A tensor of several processes is global in OneFlow's sense: it is on the ranks of a stage, complete on each (variables) or
+split by sequences (batches). The optimizer is not part of a graph, which would fix the learning rate and the count of updates
+when it is compiled. A graph adds up over micro-batches and processes only what its own optimizer updates; so that is SGD with
+a learning rate of 1, which subtracts the gradients from tensors of zeros.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+# Read as OneFlow is loaded: it warns of each driver that a machine without GPUs lacks.
+os.environ.setdefault("GLOG_minloglevel", "3")
+
+import oneflow as flow
+from numpy.typing import NDArray
+
+from bertprep.errors import BertprepError, UsageError
+from bertprep.progress import say
+from trainer.engines import Batch, Engine, Processor, State, choose_execution
+from trainer.engines import oneflow_pipeline as pipeline
+from trainer.engines.oneflow_pipeline import COEFFICIENTS, PRIME
+from trainer.model import HEADS, TARGETS, WORDS, Array, Arrays, Bert, Operations, loss_and_sums
+from trainer.model_config import LAYER_NORM_EPSILON, ModelConfig
+from trainer.optimizers import clip_factor, moments_of, updates
+from trainer.settings import EngineSettings, OptimizerSettings
+from trainer.tasks import Classification, Task
+
+_NEWEST_CAPABILITY = (8, 6)  # of a GPU that the published package was compiled for
+_INPUTS = ("input_ids", "segment_ids", "input_mask")  # features that the first stage has; the others are the head's
+
+
+class Ops(Operations):
+    """OneFlow's operations; dropout needs `powers_of_units()` on the device."""
+
+    reshape, permute, sqrt, tanh = map(staticmethod, (flow.reshape, flow.permute, flow.sqrt, flow.tanh))
+    sum, gelu, softmax = map(staticmethod, (flow.sum, flow._C.gelu, partial(flow.softmax, dim=-1)))
+    cross_entropy = staticmethod(lambda labels, logits: flow._C.sparse_softmax_cross_entropy(logits, labels))
+    expm1 = staticmethod(math.expm1)  # of a Python number, the count of updates
+
+    def __init__(self, precision: str = "off", powers: Array = None) -> None:
+        super().__init__(precision)
+        self._powers = powers
+
+    def cast(self, x: Array, dtype: str) -> Array:
+        return x.to(getattr(flow, dtype))
+
+    def where(self, condition: Array, x: Array, y: Array) -> Array:
+        """Of numbers too: the loss scale and the count of updates are Python's."""
+        if isinstance(condition, bool):
+            return x if condition else y
+        return flow.where(condition, x, y)
+
+    def is_finite(self, x: Array) -> bool:
+        return math.isfinite(float(x.numpy()[0]))
+
+    def maximum(self, x: Array, least: float) -> Array:
+        return flow.clamp(x, min=least)
+
+    def argmax(self, x: Array) -> Array:
+        return flow.argmax(x, dim=-1).to(flow.int32)
+
+    def product(self, left: Array, right: Array) -> Array:
+        return self.float32(flow._C.matmul(left, right, False, True))
+
+    def look_up(self, table: Array, ids: Array) -> Array:
+        return flow._C.gather(table, ids, 0)
+
+    look_up_small = look_up
+
+    def gather_positions(self, x: Array, positions: Array) -> Array:
+        hidden = x.shape[-1]
+        by_sequence = flow.reshape(x, (positions.shape[0], -1, hidden))
+        return flow.reshape(flow._C.batch_gather(by_sequence, positions), (-1, hidden))
+
+    def layer_norm(self, x: Array, gamma: Array, beta: Array) -> Array:
+        """Composed, since OneFlow has none for CPUs."""
+        exact = self.float32(x)
+        centred = exact - _in_all_columns(flow.mean(exact, dim=-1, keepdim=True), exact)
+        variance = flow.mean(flow.square(centred), dim=-1, keepdim=True)
+        normal = centred * _in_all_columns(flow.rsqrt(variance + LAYER_NORM_EPSILON), exact)
+        return (normal * gamma + beta).to(x.dtype)
+
+    def dropout(self, x: Array, dropout_rate: float, key: Sequence[Array], number: int) -> Array:
+        """Masks are functions of numbers that NumPy draws, so that a resumed run has the same.
+
+        The random operations of a graph have states of their own, which nothing can set or read. So `key` has four random
+        numbers for each row of each mask, and unit j of the row follows from their polynomial,
+
+            (a + b j + c j**2 + d j**3) mod 2039  <  dropout_rate * 2039   ->   dropped
+
+        of which any four values are independent. It is one product of matrices, and exact: 2039 is the largest prime for
+        which all of it fits float32. Values are multiplied in float32 and rounded once: bfloat16 has no 1.1111.
+        """
+        powers = flow.narrow(self._powers, 1, 0, x.shape[-1])
+        values = flow.fmod(flow.matmul(flow.reshape(key[number - 1], (-1, COEFFICIENTS)), powers), float(PRIME))
+        limit = math.ceil(dropout_rate * PRIME)  # values below it drop
+        kept = flow.trunc(values * (1 / PRIME) + (1 - (limit - 0.5) / PRIME))  # 0 or 1; to compare takes a CPU 50 times as long
+        kept = flow.reshape(kept, tuple(x.shape)) * (PRIME / (PRIME - limit))
+        return (self.float32(x) * kept).to(x.dtype)
+
+
+def _in_all_columns(column: Array, like: Array) -> Array:
+    """Broadcast a column, in a third of the time that arithmetic with it takes on a CPU."""
+    return flow._C.broadcast_like(column, like)
+
+
+def powers_of_units() -> NDArray[np.float32]:
+    """(4, 2039): what the coefficients of a row are multiplied by, for each unit."""
+    units = np.arange(PRIME)
+    return np.stack([units**power % PRIME for power in range(COEFFICIENTS)]).astype(np.float32)
+
+
+def draw(rng: np.random.Generator, sequences: int, rows: int) -> NDArray[np.float32]:
+    """(sequences, rows * 4): the random numbers of a mask."""
+    return rng.integers(0, PRIME, (sequences, rows * COEFFICIENTS), np.uint16).astype(np.float32)
+
+
+class _Through(flow.autograd.Function):  # type: ignore[misc]
+    """The identity in the forward pass; in the backward pass the gradient goes to another tensor, which SGD updates."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Array, gradient: Array) -> Array:  # noqa: ARG004
+        return flow._C.identity(value)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Array) -> tuple[None, Array]:  # noqa: ARG004
+        return None, upstream
+
+
+class _Part(flow.nn.Module):  # type: ignore[misc]
+    """The embeddings, a layer or the head: `compute` is given a `Bert` and what the part before returned.
+
+    A variable is a pair: its value, and the tensor from which its gradient is subtracted.
+    """
+
+    def __init__(
+        self, compute: Callable[..., Any], make_bert: Callable[..., Bert], stage: int,
+        variables: Mapping[str, tuple[Array, Array]],
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.compute, self.make_bert, self.stage, self.variables = compute, make_bert, stage, list(variables)
+        for number, (value, gradient) in enumerate(variables.values()):
+            self.register_buffer(f"value_{number}", value)
+            self.register_parameter(f"gradient_{number}", gradient)
+
+    def forward(self, batch: Arrays, masks: Sequence[Array], *others: Array) -> Any:
+        weights = {
+            name: _Through.apply(getattr(self, f"value_{number}"), getattr(self, f"gradient_{number}"))
+            for number, name in enumerate(self.variables)
+        }
+        return self.compute(self.make_bert(weights, batch, masks or None), *others)
+
+
+def _head(task: str, bert: Bert, hidden: Array, *divisors: Array) -> list[Array]:
+    """The scaled loss and the sums of all outputs, given their sums of weights and the loss scale; without these the logits."""
+    logits = HEADS[task](bert, hidden)
+    if not divisors:
+        return list(logits.values())
+    *weight_sums, scale = (flow.narrow(divisors[0], 1, column, 1) for column in range(len(logits) + 1))
+    loss, sums = loss_and_sums(bert.ops, bert.batch, logits, dict(zip(logits, weight_sums, strict=True)))
+    return [flow.sum(loss * scale), flow.stack(sums)]
+
+
+class _Graph(flow.nn.Graph):  # type: ignore[misc]
+    """A pass over a batch, which returns what `_head` does.
+
+    For training, `micro_batches` says how many there are; the mean of their gradients is subtracted from `gradients`.
+    """
+
+    def __init__(
+        self, parts: Sequence[_Part], placements: Sequence[Any], gradients: Sequence[Array], micro_batches: int,
+        *, recompute: bool,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.parts, self._is_training = flow.nn.ModuleList(parts), micro_batches > 0
+        if self._is_training:
+            self.add_optimizer(flow.optim.SGD(gradients, lr=1.0))
+        if micro_batches > 1:
+            self.config.set_gradient_accumulation_steps(micro_batches)
+        settings = [part.to(flow.nn.graph.GraphModule) for part in self.parts]
+        if len(placements) > 1:
+            for part, of_part in zip(parts, settings, strict=True):
+                of_part.set_stage(part.stage, placements[part.stage])
+        for of_layer in settings[1:-1]:
+            of_layer.activation_checkpointing = recompute and self._is_training
+
+    def build(self, batch: Arrays, masks: Sequence[Sequence[Array]], divisors: Sequence[Array]) -> list[Array]:
+        embeddings, *layers, head = self.parts
+        mask = {"input_mask": batch["input_mask"]}
+        hidden = embeddings({name: batch[name] for name in _INPUTS}, masks[0])
+        for layer, of_layer in zip(layers, masks[1:-1], strict=True):
+            hidden = layer(mask, of_layer, hidden)
+        labels = {name: feature for name, feature in batch.items() if name not in _INPUTS}
+        outputs: list[Array] = head({**mask, **labels}, masks[-1], hidden, *divisors)
+        if self._is_training:
+            outputs[0].backward()
+        return outputs
+
+
+class OneFlowEngine(Engine):
+    """Steps of one model on the devices of all processes, each of which has one."""
+
+    packages = (flow,)
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._process, number = _join()
+        processor = _open_gpu(number) if flow.cuda.is_available() else Processor()
+        pipeline.check_precision(settings, has_accelerator=processor.is_gpu)
+        kind = "cuda" if processor.is_gpu else "cpu"
+        self._device = flow.device(kind, number)
+        rank, world_size, local_rank = self._process.rank, self._process.world_size, self._process.local_rank
+        per_host = max(self.gather(local_rank)) + 1
+        if world_size % per_host or rank % per_host != local_rank:
+            raise BertprepError(
+                f"rank {rank}: is number {local_rank} of its host, and another host has {per_host} processes; start equally "
+                "many on each"
+            )
+        self._pipelines = pipeline.place(
+            hosts=world_size // per_host, per_host=per_host, stages=settings.stages, strategy=settings.strategy
+        )
+        execution = choose_execution(settings, [processor])
+        super().__init__(settings, processor, execution, devices=world_size, rank=rank, processes=world_size)
+        if settings.stages > 1:
+            self.device_name += f" in pipelines of {settings.stages}"
+        self.devices = self.data_world_size = len(self._pipelines)
+        self.data_rank = next(number for number, ranks in enumerate(self._pipelines) if rank in ranks)
+        self._stage = self._pipelines[self.data_rank].index(rank)
+        self._placements = [flow.placement(kind, list(ranks)) for ranks in zip(*self._pipelines, strict=True)]  # of stages
+
+    def prepare(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task) -> None:
+        super().prepare(model, optimizer, seed=seed, task=task)
+        self._ops = Ops(self.precision)
+        self._stages = pipeline.cut(model, self.settings.stages, task)
+        if len(self._stages) > 1 and self.is_first:
+            for line in pipeline.describe(self._stages, self._pipelines):
+                say(line)
+        self._graphs: dict[tuple[Any, ...], _Graph] = {}  # one for each shape of batch
+        names = pipeline.variables_of_parts(model, task)
+        layers = [partial(Bert.layer, number=number) for number in range(model.num_hidden_layers)]
+        functions: list[Callable[..., Any]] = [Bert.embed, *layers, partial(_head, task.name)]
+        self._parts, self._gradients = [], []  # of all stages
+        for number, stage in enumerate(self._stages):
+            zeros = {name: self._tensor(np.zeros(self.variables[name], np.float32)) for name in stage.variables}
+            values = {name: self._on_stage(value, number, flow.sbp.broadcast) for name, value in zeros.items()}
+            pairs = {name: (value, flow.nn.Parameter(flow.zeros_like(value))) for name, value in values.items()}
+            powers = self._on_stage(self._tensor(powers_of_units()), number, flow.sbp.broadcast)
+            make_bert = partial(Bert, Ops(self.precision, powers), model)
+            for part in stage.parts:
+                of_part = {name: pairs[name] for name in names[part]}
+                self._parts.append(_Part(functions[part], make_bert, number, of_part))
+            self._gradients += [gradient for _, gradient in pairs.values()]
+            if number == self._stage:
+                self._own_gradients = {name: _own(gradient) for name, (_, gradient) in pairs.items()}
+                self._state: dict[str, Any] = {name: _own(value) for name, value in values.items()}
+        for name, value in list(self._state.items()):
+            self._state |= {moment: flow.zeros_like(value) for moment in moments_of(name)}
+        self._state |= {"updates": 0.0, "loss_scale": 1.0, "good_steps": 0.0}
+
+    def start(self, batch: Batch, learning_rate: float, accumulation: int) -> Array:
+        keys, stop = batch["dropout_key"], batch["stop"]
+        features = {name: rows for name, rows in batch.items() if name not in ("dropout_key", "stop")}
+        loss_scale = self._state["loss_scale"]
+        scale = self.scaled(loss_scale, accumulation)
+        divisors = self._weight_sums_and_scale(features, scale)
+        # Stages of several processes would wait for each other, so a run of a graph has all of their micro-batches. In one
+        # process each has a run: OneFlow's accumulation in a graph of one process gives wrong gradients now and then.
+        runs = accumulation if self.processes == 1 else 1
+        micro_batches = accumulation // runs
+        for gradient in self._own_gradients.values():
+            gradient.zero_()
+        sums = 0.0
+        for run, keys_of_run in enumerate(np.split(keys, runs)):
+            part = {name: np.split(array, runs)[run] for name, array in features.items()}
+            masks = self._draw_masks(keys_of_run, part["input_ids"].shape)
+            sums = sums + self._own_sums(self._run(part, [divisors], masks, micro_batches))
+        if len(self._stages) > 1 and WORDS in self._own_gradients:
+            self._add_other_end(self._own_gradients[WORDS])
+        result = self._sum_over_all(flow.cat([sums, self._squared_norm(), self._tensor(stop[:1])]))
+        weight = micro_batches / scale  # a graph has subtracted the mean over its micro-batches
+        norm = flow.sqrt(result[-2:-1]) * weight
+        factor = clip_factor(self._ops, norm, self.optimizer.clip_norm) * -weight
+        for name, value in updates(self._ops, self.optimizer, self._state, self._own_gradients, factor, learning_rate):
+            if name in self._own_gradients:
+                self._state[name].copy_(value)  # graphs read this memory
+            else:
+                self._state[name] = value
+        return flow.cat([result[:-2], norm, self._tensor(np.array([loss_scale], np.float32)), result[-1:]])
+
+    def sums(self, batch: Batch) -> Array:
+        with flow.no_grad():
+            return self._sum_over_all(self._own_sums(self._run(batch, [self._weight_sums_and_scale(batch, 1.0)])))
+
+    def logits(self, batch: Batch) -> dict[str, Array]:
+        with flow.no_grad():
+            found = self._run({name: batch[name] for name in _INPUTS})
+        if self.processes > 1:
+            found = [rows.to_global(sbp=flow.sbp.broadcast).to_local() for rows in found]
+        return dict(zip(self.task.outputs, found, strict=True))
+
+    def state(self) -> State:
+        arrays = {name: np.array(self._state[name], np.float32) for name, shape in self.shapes.items() if not shape}
+        for name, shape in self.variables.items():
+            owner = self._pipelines[0][next(n for n, stage in enumerate(self._stages) if name in stage.variables)]
+            for each in (name, *moments_of(name)):
+                tensor = self._state[each] if each in self._state else flow.empty(*shape, device=self._device)
+                if owner > 0:
+                    flow.comm.broadcast(tensor, owner)
+                if self.is_first:
+                    arrays[each] = tensor.numpy().copy()  # on a CPU it is the tensor's memory
+        return arrays
+
+    def restore(self, state: State) -> None:
+        for name in [name for name in self._state if name in state]:  # in the same order in all processes
+            if self.shapes[name]:
+                self._state[name].copy_(self._tensor(state[name]))
+            else:
+                self._state[name] = float(state[name])
+
+    def gather(self, number: int) -> list[int]:
+        own = np.zeros(self._process.world_size)
+        own[self._process.rank] = number
+        return [round(each) for each in self._sum_over_all(self._tensor(own)).numpy().tolist()]
+
+    def _tensor(self, array: NDArray[Any]) -> Array:
+        """A copy of the array on this process's device."""
+        return flow.tensor(np.ascontiguousarray(array), device=self._device)
+
+    def _on_stage(self, own: Array, stage: int, sbp: Any) -> Array:
+        """This process's rows as its part of a tensor of a stage; no time is spent on comparing shapes over processes."""
+        if self.processes == 1:
+            return own
+        return flow._C.to_global(own, self._placements[stage], [sbp], [], False)
+
+    def _sum_over_all(self, own: Array) -> Array:
+        """The sum of a tensor of every process, in place."""
+        if self._process.world_size > 1:
+            flow.comm.all_reduce(own)
+        return own
+
+    def _add_other_end(self, own: Array) -> None:
+        """Add up a tensor that the first and the last stage of a pipeline both have."""
+        ranks = self._pipelines[self.data_rank]
+        other = ranks[-1] if self._stage == 0 else ranks[0]
+        if self._stage == 0:
+            flow.comm.send(own, other, send_meta=False)
+        received = flow.comm.recv(other, shape=own.shape, dtype=own.dtype, device=own.device)
+        if self._stage > 0:
+            flow.comm.send(own, other, send_meta=False)
+        own.add_(received)
+
+    def _weight_sums_and_scale(self, batch: Batch, scale: float) -> Array:
+        """(1, outputs + 1): what each output's loss is divided by, of the global batch, and the scale of the loss."""
+        own = np.array([[batch[TARGETS[name].weights].sum() for name in self.task.outputs]], np.float32)
+        summed = self._sum_over_all(self._tensor(own * (self._stage == 0)))  # one process of each pipeline
+        return flow.cat([summed, self._tensor(np.array([[scale]], np.float32))], dim=1)
+
+    def _draw_masks(self, keys: NDArray[np.int32], shape: Sequence[int]) -> list[list[Array]]:
+        """The numbers that the masks of each part follow from, by a key for each micro-batch."""
+        sequences, rngs = shape[0] // len(keys), [np.random.default_rng(key) for key in keys]
+        return [
+            [self._rows(np.concatenate([draw(rng, sequences, rows) for rng in rngs]), part.stage) for rows in of_part]
+            for part, of_part in zip(self._parts, _rows_of_masks(self.model, self.task, shape[1]), strict=True)
+        ]
+
+    def _rows(self, array: NDArray[Any], stage: int) -> Array:
+        return self._on_stage(self._tensor(array), stage, flow.sbp.split(0))
+
+    def _run(
+        self, batch: Batch, divisors: Sequence[Array] = (), masks: Sequence[Sequence[Array]] = (), micro_batches: int = 0
+    ) -> list[Array]:
+        """Run the graph of a batch, or of micro-batches whose gradients are subtracted; returns what `_head` does."""
+        last = len(self._stages) - 1
+        features = {name: self._rows(array, 0 if name in _INPUTS else last) for name, array in batch.items()}
+        repeated = [each.repeat(max(1, micro_batches), 1) for each in divisors]  # a row for each micro-batch
+        placed = [self._on_stage(each, last, flow.sbp.broadcast) for each in repeated]
+        key = (micro_batches, len(placed), *(array.shape for array in batch.values()))
+        if key not in self._graphs:
+            self._graphs[key] = _Graph(
+                self._parts, self._placements, self._gradients, micro_batches, recompute=self.settings.checkpoint_activations
+            )
+        outputs: list[Array] = self._graphs[key](features, masks or [[] for _ in self._parts], placed)
+        for gradient in self._gradients:
+            gradient.grad = None  # of the graph that was made, and in the way of the next
+        return outputs
+
+    def _own_sums(self, outputs: Sequence[Array]) -> Array:
+        """This process's part of the sums of all micro-batches: nothing outside of the last stage."""
+        count = 3 * len(self.task.outputs)
+        if self._stage < len(self._stages) - 1:
+            return flow.zeros(count, device=self._device)
+        own = outputs[1]
+        if self.processes > 1:
+            own = own.to_global(sbp=flow.sbp.partial_sum).to_local()
+        return own.reshape(-1, count).sum(0)
+
+    def _squared_norm(self) -> Array:
+        """(1,): what this process adds to that of all gradients, where each is counted once."""
+        counted = [tensor for name, tensor in self._own_gradients.items() if name != WORDS or self._stage == 0]
+        squares = sum(flow.sum(flow.square(tensor)) for tensor in counted)
+        return squares.reshape(1) * float(self.data_rank == 0)
+
+
+open_engine = OneFlowEngine
+
+
+def _own(variable: Array) -> Array:
+    """This process's copy of a variable, in the same memory."""
+    data = variable.data
+    return data.to_local() if data.is_global else data
+
+
+def _rows_of_masks(model: ModelConfig, task: Task, seq: int) -> list[list[int]]:
+    """The rows of a sequence in each mask that a `Bert` draws, by parts."""
+    hidden = [seq] if model.hidden_dropout_prob else []
+    attention = [model.num_attention_heads * seq] if model.attention_probs_dropout_prob else []
+    head = [1] if model.hidden_dropout_prob and task.name == Classification.name else []
+    return [hidden, *[[*attention, *hidden, *hidden]] * model.num_hidden_layers, head]
+
+
+def _join() -> tuple[pipeline.Process, int]:
+    """This process's ranks by its launcher, and its number among those that OneFlow takes for one host's, by their address.
+
+    The two differ where several launchers run on one host: then no two processes may have the same number, or they cannot
+    exchange anything. OneFlow reads it from the environment when it first needs it.
+    """
+    process = pipeline.read_process(os.environ) if flow.env.get_world_size() > 1 else pipeline.Process()
+    number = process.rank % (process.world_size // flow.env.get_node_size())
+    os.environ["LOCAL_RANK"] = str(number)
+    return process, number
+
+
+def _open_gpu(number: int) -> Processor:
+    if number >= flow.cuda.device_count():
+        raise UsageError(f"process {number} of this host: it has {flow.cuda.device_count()} GPUs; start one for each")
+    name, capability = flow.cuda.get_device_name(number), tuple(flow.cuda.get_device_capability(number))
+    if capability > _NEWEST_CAPABILITY:
+        raise UsageError(
+            f"{name}: OneFlow 0.9.0 was made for GPUs of capability 6.0 to 8.6, this one has {'.'.join(map(str, capability))}; "
+            "set CUDA_VISIBLE_DEVICES= to run on the CPU, or take --engine tensorflow"
+        )
+    flow.cuda.set_device(number)
+    return Processor(str(name), capability, is_gpu=True)

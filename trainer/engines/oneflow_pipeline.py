@@ -1,0 +1,168 @@
+"""OneFlow's processes as data-parallel pipelines: their ranks, the layers of each stage, and the checks of both.
+
+Nothing here needs OneFlow, so settings are refused before it is loaded: from then on processes wait for each other. A model
+that one device cannot hold is split into stages of whole layers: embeddings in the first, pooler and head in the last.
+Processes are listed host by host (`intra_first`: a pipeline stays within a host, its replicas are on others) or by their
+number on the host (`inter_first`: a pipeline goes across hosts, its replicas are within them), and the list is split into
+pipelines. Here with two hosts of two processes:
+
+    >>> place(hosts=2, per_host=2, stages=2, strategy="intra_first")
+    [[0, 1], [2, 3]]
+    >>> place(hosts=2, per_host=2, stages=2, strategy="inter_first")
+    [[0, 2], [1, 3]]
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TypeAlias
+
+from bertprep.errors import UsageError
+from trainer.model import WORDS
+from trainer.model_config import ModelConfig
+from trainer.settings import EngineSettings
+from trainer.tasks import Pretraining, Task
+
+Pipelines: TypeAlias = list[list[int]]
+"""The rank of each stage of each pipeline."""
+_LAUNCH = "python -m oneflow.distributed.launch --nproc_per_node N -m trainer"
+PRIME, COEFFICIENTS = 2039, 4  # of the polynomials that dropout follows from
+_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # that the launcher sets, and OneFlow reads
+
+
+@dataclass(frozen=True)
+class Process:
+    """One of `world_size` processes; on its host it is number `local_rank`, which is its GPU's number too."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+
+
+def read_process(environment: Mapping[str, str]) -> Process:
+    """This process by its launcher's environment; alone where no launcher started it.
+
+    >>> read_process({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "node0", "MASTER_PORT": "29500"})
+    Process(rank=3, world_size=4, local_rank=1)
+    """
+    found = [environment[name] for name in _NAMES if environment.get(name)]
+    if not found or environment.get("RANK") == "-1":  # which OneFlow itself sets where no launcher started the process
+        return Process()
+    numbers = [int(text) for text in found[:3] if text.isdecimal()]
+    if len(found) < len(_NAMES) or len(numbers) < 3 or not numbers[2] <= numbers[0] < numbers[1]:
+        raise UsageError(f"{', '.join(_NAMES)}: expected in the environment as {_LAUNCH} sets them, found {', '.join(found)}")
+    return Process(*numbers)
+
+
+def check(settings: EngineSettings, model: ModelConfig, task: Task, *, has_accelerator: bool | None) -> None:
+    """Raise `UsageError` for settings that OneFlow cannot meet for this model and task, or with these processes."""
+    check_precision(settings, has_accelerator=has_accelerator)
+    if settings.stages > 1 and task.name != Pretraining.name:
+        raise UsageError(f"--stages {settings.stages}: fine-tuning has no pipelines; leave --stages out")
+    if max(model.hidden_size, model.max_position_embeddings) > PRIME:
+        raise UsageError(
+            f"--model: OneFlow's dropout takes a hidden size and positions of at most {PRIME}; name another --engine"
+        )
+    cut(model, settings.stages, task)
+    _check_multiple(read_process(os.environ).world_size, settings.stages)
+
+
+def check_precision(settings: EngineSettings, *, has_accelerator: bool | None) -> None:
+    """Raise `UsageError` for half precision on a CPU; None is for a machine that may have GPUs."""
+    if has_accelerator is False and settings.amp in ("fp16", "bf16"):
+        raise UsageError(f"--amp {settings.amp}: OneFlow has no half-precision kernels for CPUs; leave --amp out, or take GPUs")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A run of a model's parts, which one process of each pipeline computes."""
+
+    parts: range  # 0 is the embeddings, 1 the first layer, the last the head
+    variables: tuple[str, ...]
+    parameters: int
+
+
+def variables_of_parts(config: ModelConfig, task: Task) -> list[tuple[str, ...]]:
+    """The names of the variables of the embeddings, of each layer, and of the head with its pooler, if it has one.
+
+    The masked-LM head has the word embeddings too, since it multiplies by them.
+
+    >>> [len(names) for names in variables_of_parts(ModelConfig.preset("tiny"), Pretraining())]
+    [5, 16, 16, 10]
+    """
+    names = list(task.variable_shapes(config))
+    prefixes = ["bert/embeddings/", *(f"bert/encoder/layer_{number}/" for number in range(config.num_hidden_layers))]
+    parts = [tuple(name for name in names if name.startswith(prefix)) for prefix in prefixes]
+    head = [name for name in names if not name.startswith(("bert/embeddings/", "bert/encoder/"))]
+    return [*parts, (*head, WORDS) if task.name == Pretraining.name else tuple(head)]
+
+
+def cut(config: ModelConfig, stages: int, task: Task) -> list[Stage]:
+    """Assign whole layers to stages, so that the largest stage has as few parameters as possible.
+
+    Word embeddings that the head uses too count in the first stage and in the last, since both hold them.
+
+    >>> [len(stage.parts) for stage in cut(ModelConfig.preset("base"), 4, Pretraining())]
+    [2, 5, 5, 2]
+    """
+    layers = config.num_hidden_layers
+    if not 1 <= stages <= layers:
+        raise UsageError(f"--stages {stages}: the model has {layers} layers, and a stage has whole ones; choose 1 to {layers}")
+    shapes, names = task.variable_shapes(config), variables_of_parts(config, task)
+    embeddings, layer, *_, head = (sum(math.prod(shapes[name]) for name in of_part) for of_part in names)
+    counts, sizes = [1] * stages, [layer] * stages
+    sizes[0] += embeddings
+    sizes[-1] += head
+    for _ in range(layers - stages):
+        smallest = min(range(stages), key=lambda number: (sizes[number], -number))  # of equal ones the later: it waits less
+        counts[smallest] += 1
+        sizes[smallest] += layer
+    counts[0] += 1  # the embeddings
+    counts[-1] += 1  # the head
+    found = []
+    for end, count in zip(accumulate(counts), counts, strict=True):
+        parts = range(end - count, end)
+        variables = tuple(dict.fromkeys(name for part in parts for name in names[part]))
+        found.append(Stage(parts, variables, sum(math.prod(shapes[name]) for name in variables)))
+    return found
+
+
+def place(*, hosts: int, per_host: int, stages: int, strategy: str) -> Pipelines:
+    """The ranks of each pipeline, stage by stage; pipelines in the order of their first ranks."""
+    _check_multiple(hosts * per_host, stages)
+    if strategy == "intra_first":
+        ranks = [host * per_host + number for host in range(hosts) for number in range(per_host)]
+    else:
+        ranks = [host * per_host + number for number in range(per_host) for host in range(hosts)]
+    pipelines = sorted(ranks[first : first + stages] for first in range(0, len(ranks), stages))
+    for stage in zip(*pipelines, strict=True):
+        if list(stage) != sorted(stage):  # OneFlow would join other ranks to a pipeline: it sorts those of a stage
+            in_order = ", ".join(map(str, stage))
+            raise UsageError(
+                f"--strategy {strategy} --stages {stages}: a stage would have ranks {in_order} in this order, which OneFlow "
+                "cannot keep; choose stages that divide the number of hosts, or intra_first"
+            )
+    return pipelines
+
+
+def _check_multiple(processes: int, stages: int) -> None:
+    if processes % stages:
+        raise UsageError(
+            f"--stages {stages}: must divide the number of processes, which is {processes}; start a multiple of {stages} with "
+            f"{_LAUNCH}"
+        )
+
+
+def describe(stages: Sequence[Stage], pipelines: Pipelines) -> list[str]:
+    """The plan, a line for each stage: its ranks, parameters and parts."""
+    lines, last = [], stages[-1].parts[-1]
+    for number, stage in enumerate(stages):
+        layers = ", ".join(str(part - 1) for part in stage.parts if 0 < part < last)
+        ranks = ", ".join(str(pipeline[number]) for pipeline in pipelines)
+        parts = "embeddings, " * (0 in stage.parts) + f"layers {layers}" + ", heads" * (last in stage.parts)
+        lines.append(f"stage {number}: ranks {ranks}; {stage.parameters:,} parameters: {parts}")
+    return lines

@@ -1,0 +1,360 @@
+"""BERT on TensorFlow: the operations of the model, the devices as one of TensorFlow's strategies, and the step on them.
+
+    device      gradients of its micro-batches, one after another, added up
+    all         sum of gradients, of losses and correct predictions, and of requests to stop
+    device      clip by the norm of the sum, update its own copy of the variables: the same sum makes the same update
+
+Each device has variables of its own rather than mirrored ones, whose every assignment would go through all devices again. A
+loss is divided by the totals of the whole global batch, so results do not depend on how the batch is split. Everything summed
+is float32 in every precision. With XLA, everything between two collectives is compiled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+# Read as TensorFlow is loaded. Its warnings are for those who build it. Asked for Keras 2, seldom installed, it loads no
+# Keras, which nothing here uses, nor what Keras loads: 4 CPU seconds instead of 13 where pandas and matplotlib are installed.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+
+import tensorflow as tf
+
+from bertprep.errors import UsageError
+from trainer import engines
+from trainer.engines import Batch, Engine, Processor, State
+from trainer.model import Array, Arrays, Operation, Operations, forward, loss_and_sums, sum_weights
+from trainer.model_config import LAYER_NORM_EPSILON, ModelConfig
+from trainer.optimizers import clip_factor, updates
+from trainer.settings import AUTO, EngineSettings, OptimizerSettings
+from trainer.tasks import Task
+
+_function = partial(tf.function, autograph=False)  # no Python branch here depends on a tensor
+
+
+@tf.custom_gradient  # type: ignore[untyped-decorator]
+def _gelu(x: Array) -> tuple[Array, Callable[[Array], Array]]:
+    probability = 0.5 * tf.math.erf(x * math.sqrt(0.5)) + 0.5
+
+    def gradient(upstream: Array) -> Array:
+        density = tf.exp(x * (x * -0.5)) * (1 / math.sqrt(2 * math.pi))
+        return upstream * (probability + x * density)
+
+    return x * probability, gradient
+
+
+@tf.custom_gradient  # type: ignore[untyped-decorator]
+def _layer_norm(x: Array, gamma: Array, beta: Array) -> tuple[Array, Callable[[Array], tuple[Array, Array, Array]]]:
+    def mean(x: Array) -> Array:
+        return tf.reduce_mean(x, axis=-1, keepdims=True)
+
+    def sum_of_rows(x: Array) -> Array:
+        return tf.raw_ops.BiasAddGrad(out_backprop=x)
+
+    centred = x - mean(x)
+    scale = tf.math.rsqrt(mean(tf.square(centred)) + LAYER_NORM_EPSILON)
+    normal = centred * scale
+
+    def gradient(upstream: Array) -> tuple[Array, Array, Array]:
+        towards = upstream * gamma
+        common = mean(towards) + normal * mean(towards * normal)
+        return (towards - common) * scale, sum_of_rows(upstream * normal), sum_of_rows(upstream)
+
+    return tf.nn.bias_add(normal * gamma, beta), gradient
+
+
+class Ops(Operations):
+    """TensorFlow's operations.
+
+    Four of them have their gradients written out, in few passes over memory. Composed of small operations, their gradients
+    would be composed of more, each of which reads and writes all activations once; TensorFlow's own are refused, or replaced by
+    slower ones, where it must be deterministic.
+    """
+
+    cast, reshape, permute, where = map(staticmethod, (tf.cast, tf.reshape, tf.transpose, tf.where))
+    maximum, is_finite, sqrt, expm1 = map(staticmethod, (tf.maximum, tf.math.is_finite, tf.sqrt, tf.math.expm1))
+    tanh, softmax, sum, gelu = map(staticmethod, (tf.tanh, tf.nn.softmax, tf.reduce_sum, _gelu))
+    argmax = staticmethod(partial(tf.argmax, axis=-1, output_type=tf.int32))
+    add_bias = staticmethod(tf.nn.bias_add)  # which adds, and sums its gradient, in half the time of a plain addition
+
+    def project(self, x: Array, kernels: Sequence[Array], biases: Sequence[Array]) -> Any:
+        """One product, since gradients of more than two uses of `x` are added in an order that differs from run to run.
+
+        TensorFlow takes them as it finds their memory free.
+        """
+        return tf.split(self.dense(x, tf.concat(kernels, 1), tf.concat(biases, 0)), len(kernels), 1)
+
+    def product(self, left: Array, right: Array) -> Array:
+        return self.float32(tf.matmul(left, right, transpose_b=True))
+
+    def look_up(self, table: Array, ids: Array) -> Array:
+        """The gradient is as dense as the table: TensorFlow's own would be a list of rows, to be summed later."""
+        size = table.shape[0]
+
+        @tf.custom_gradient  # type: ignore[untyped-decorator]
+        def gather(table: Array) -> tuple[Array, Callable[[Array], Array]]:
+            return tf.gather(table, ids), lambda upstream: tf.math.unsorted_segment_sum(upstream, ids, size)
+
+        return gather(table)
+
+    def look_up_small(self, table: Array, ids: Array) -> Array:
+        return tf.matmul(tf.one_hot(ids, table.shape[0]), table)
+
+    def gather_positions(self, x: Array, positions: Array) -> Array:
+        sequences = positions.shape[0]
+        first = tf.range(sequences) * (x.shape[0] // sequences)
+        return self.look_up(x, tf.reshape(positions + first[:, None], (-1,)))
+
+    def layer_norm(self, x: Array, gamma: Array, beta: Array) -> Array:
+        return tf.cast(_layer_norm(self.float32(x), gamma, beta), x.dtype)
+
+    def dropout(self, x: Array, dropout_rate: float, key: Array, number: int) -> Array:
+        """Drawn and multiplied in float32: bfloat16 has neither a probability of 0.1 nor a factor of 1.1111."""
+        kept = tf.random.stateless_uniform(x.shape, tf.add(key, [0, number])) >= dropout_rate
+        return tf.cast(self.float32(x) * (self.float32(kept) * (1 / (1 - dropout_rate))), x.dtype)
+
+    def cross_entropy(self, labels: Array, logits: Array) -> Array:
+        """Composed of tf.nn.log_softmax, it and its gradient take 0.34 CPU seconds of 640 x 30,522 logits, and here 0.21."""
+
+        @tf.custom_gradient  # type: ignore[untyped-decorator]
+        def of_logits(logits: Array) -> tuple[Array, Callable[[Array], Array]]:
+            highest = tf.reduce_max(logits, axis=-1, keepdims=True)
+            exponentials = tf.exp(logits - highest)
+            total = tf.reduce_sum(exponentials, axis=-1, keepdims=True)
+            of_label = tf.gather(logits, labels[:, None], batch_dims=1)
+
+            def gradient(upstream: Array) -> Array:
+                upstream = upstream[:, None]
+                return exponentials * (upstream / total) - tf.one_hot(labels, logits.shape[-1]) * upstream
+
+            return tf.squeeze(tf.math.log(total) + highest - of_label, -1), gradient
+
+        return of_logits(logits)
+
+
+class TensorFlowEngine(Engine):
+    """Steps of one model on the devices of all processes, by one of TensorFlow's strategies."""
+
+    packages = (tf,)
+    failures = tuple(getattr(tf.errors, f"{kind}Error") for kind in ("ResourceExhausted", "Aborted", "Internal", "Unavailable"))
+
+    def __init__(self, settings: EngineSettings) -> None:
+        if settings.deterministic == "on":
+            tf.config.experimental.enable_op_determinism()  # without it GPUs add up embedding gradients in any order
+        if settings.hosts:  # TensorFlow reads them from there
+            worker = {"type": "worker", "index": settings.host_rank}
+            os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": settings.hosts}, "task": worker})
+        rank, hosts = engines.find_process(settings)
+        processes = max(1, len(hosts))
+        gpus = _choose_gpus(settings)
+        count = len(gpus) or _make_logical_cpus(settings, processes)
+        self._names = tuple(f"{'GPU' if gpus else 'CPU'}:{number}" for number in range(count))
+        self._strategy = _strategy_on(self._names, processes)
+        processors = [_processor(gpu) for gpu in gpus] or [engines.this_cpu()]
+        has_xla = not gpus or settings.xla != AUTO or compiles_with_xla(self._names[0])
+        execution = engines.choose_execution(settings, processors, has_xla=has_xla)
+        devices = int(self._strategy.num_replicas_in_sync)
+        super().__init__(settings, processors[0], execution, devices=devices, rank=rank, processes=processes)
+        self._sum = self._on_all(self._sum_over_all)
+
+    def prepare(self, model: ModelConfig, optimizer: OptimizerSettings, *, seed: int, task: Task) -> None:
+        super().prepare(model, optimizer, seed=seed, task=task)
+        self._ops = Ops(self.precision)
+        self._replicas = []
+        for device in self._names:
+            with tf.device(device):
+                self._replicas.append({name: tf.Variable(tf.zeros(shape)) for name, shape in self.shapes.items()})
+        # Without XLA a function too: it is traced once for the first micro-batch and the loop over the others
+        self._compute_gradients = _function(self._gradients, jit_compile=self.execution.xla)
+        between: list[Operation] = [self._update, self._sums, self._logits]
+        if self.execution.xla:
+            between = [_function(each, jit_compile=True) for each in between]
+        self._make_update, self._compute_sums, self._compute_logits = between
+        self._train = self._on_all(self._train_on_one)
+        self._evaluate = self._on_all(self._evaluate_on_one)
+        self._predict = self._on_all(self._predict_on_one)
+
+    def start(self, batch: Batch, learning_rate: float, accumulation: int) -> Array:
+        return self._train(self._spread(batch, accumulation), tf.constant(learning_rate, tf.float32))
+
+    def sums(self, batch: Batch) -> Array:
+        return self._evaluate(self._spread(batch, 1))
+
+    def logits(self, batch: Batch) -> Any:
+        return self._predict(self._spread(batch, 1))
+
+    def state(self) -> State:
+        return {name: variable.numpy() for name, variable in self._replicas[0].items()}
+
+    def restore(self, state: State) -> None:
+        for variables in self._replicas:
+            for name in variables.keys() & state.keys():
+                variables[name].assign(state[name])
+
+    def gather(self, number: int) -> list[int]:
+        own = np.zeros(self.processes)
+        own[self.data_rank] = number / len(self._names)  # each of this process's devices adds its part
+        with self.errors_in_a_line():
+            return [round(each) for each in self._sum(tf.constant(own)).numpy().tolist()]
+
+    def peak_memory(self) -> int | None:
+        return int(tf.config.experimental.get_memory_info("GPU:0")["peak"]) if self.has_accelerator else None
+
+    def _spread(self, batch: Batch, accumulation: int) -> Any:
+        """Rows of this process as tensors (micro-batches, rows of one, ...) of each of its devices."""
+        replicas = len(self._replicas)
+        split = {name: array.reshape(accumulation, replicas, -1, *array.shape[1:]) for name, array in batch.items()}
+
+        def of_replica(context: Any) -> dict[str, Array]:
+            number = context.replica_id_in_sync_group - self.data_rank * replicas
+            return {name: tf.constant(array[:, number]) for name, array in split.items()}
+
+        return self._strategy.experimental_distribute_values_from_function(of_replica)
+
+    def _on_all(self, compute: Operation) -> Any:
+        """Traced once, `compute` on every device; what it returns is the same on all, and so the first one's is returned."""
+
+        def run(*arguments: Any) -> Any:
+            return self._strategy.experimental_local_results(self._strategy.run(compute, args=arguments))[0]
+
+        return _function(run)
+
+    def _sum_over_all(self, values: Any) -> Any:
+        """Sums over the devices of all processes; called on each of them."""
+        if self.devices == 1:
+            return values
+        own = tf.nest.map_structure(tf.identity, values)  # on this device: one tensor in common cannot be summed
+        return tf.distribute.get_replica_context().all_reduce("SUM", own)
+
+    def _replica(self) -> dict[str, Any]:
+        """The variables of the device which is being traced."""
+        number = tf.distribute.get_replica_context().replica_id_in_sync_group  # an integer, or a constant tensor
+        number = int(tf.get_static_value(tf.convert_to_tensor(number)))
+        return self._replicas[number - self.data_rank * len(self._replicas)]
+
+    def _weights(self) -> dict[str, Array]:
+        """The variables of the model as tensors, which have gradients."""
+        variables = self._replica()
+        return {name: tf.identity(variables[name]) for name in self.variables}
+
+    def _train_on_one(self, batch: Arrays, learning_rate: Array) -> Array:
+        variables, accumulation = self._replica(), batch["input_ids"].shape[0]
+        loss_scale = tf.identity(variables["loss_scale"])
+        scale = self.scaled(loss_scale, accumulation)
+        weight_sums = self._sum_over_all(sum_weights(self._ops, batch))
+        compute = partial(self._compute_gradients, self._weights(), weight_sums=weight_sums, scale=scale)
+        gradients, sums, stops = self._sum_over_all((*_add_up(compute, batch, accumulation), batch["stop"][0, 0]))
+        norm = self._make_update(variables, gradients, learning_rate, scale)
+        return tf.stack([*sums, norm, loss_scale, stops])
+
+    def _gradients(self, weights: Arrays, part: Arrays, *, weight_sums: Arrays, scale: Any) -> tuple[dict[str, Array], Any]:
+        """The gradients of a micro-batch, float32 and multiplied by `scale`, and its sums."""
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            logits = self._logits(weights, part, part["dropout_key"][0])
+            loss, sums = loss_and_sums(self._ops, part, logits, weight_sums)
+            loss *= scale
+        return tape.gradient(loss, weights), sums
+
+    def _update(self, variables: Mapping[str, Any], gradients: Arrays, learning_rate: Array, scale: Any) -> Array:
+        """Update the variables of a device by gradients that were multiplied by `scale`; returns their norm before clipping.
+
+        Each is assigned at once, so that what its update was computed from can be freed.
+        """
+        # Stacked, since TensorFlow would take a chain of additions in any order: another last digit each run
+        squares = tf.reduce_sum(tf.stack([tf.nn.l2_loss(gradients[name]) for name in self.variables]))
+        norm = tf.sqrt(2 * squares) / scale
+        factor = clip_factor(self._ops, norm, self.optimizer.clip_norm) / scale
+        for name, value in updates(self._ops, self.optimizer, variables, gradients, factor, learning_rate):
+            variables[name].assign(value)
+        return norm
+
+    def _evaluate_on_one(self, batch: Arrays) -> Array:
+        return self._sum_over_all(self._compute_sums(self._weights(), {name: values[0] for name, values in batch.items()}))
+
+    def _sums(self, weights: Arrays, batch: Arrays) -> Array:
+        return tf.stack(loss_and_sums(self._ops, batch, self._logits(weights, batch), sum_weights(self._ops, batch))[1])
+
+    def _predict_on_one(self, batch: Arrays) -> dict[str, Array]:
+        """The logits of all devices' rows: replicas are numbered through all ranks, as the rows of a global batch are."""
+        own = self._compute_logits(self._weights(), {name: values[0] for name, values in batch.items()})
+        if self.devices > 1:
+            own = {name: tf.distribute.get_replica_context().all_gather(rows, axis=0) for name, rows in own.items()}
+        return dict(own)
+
+    def _logits(self, weights: Arrays, batch: Arrays, key: Array = None) -> dict[str, Array]:
+        return forward(self._ops, self.model, self.task.name, weights, batch, key)
+
+
+open_engine = TensorFlowEngine
+
+
+def _add_up(compute: Operation, batch: Arrays, accumulation: int) -> Any:
+    """The sum of `compute` over the micro-batches, one after another, for the memory of one."""
+    first = compute({name: values[0] for name, values in batch.items()})
+    if accumulation == 1:
+        return first
+
+    def add(number: Array, total: Any) -> tuple[Array, Any]:
+        part = compute({name: values[number] for name, values in batch.items()})
+        return number + 1, tf.nest.map_structure(tf.add, total, part)
+
+    return tf.while_loop(lambda number, _: number < accumulation, add, (tf.constant(1), first), parallel_iterations=1)[1]
+
+
+def _choose_gpus(settings: EngineSettings) -> list[Any]:
+    """All GPUs of this host, or as many as --devices asks for; TensorFlow fixes its devices when it is first used."""
+    gpus: list[Any] = tf.config.list_physical_devices("GPU")
+    if gpus and (settings.devices or 0) > len(gpus):
+        raise UsageError(f"--devices {settings.devices}: this host has {len(gpus)} GPUs")
+    gpus = gpus[: settings.devices]
+    tf.config.set_visible_devices(gpus, "GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    return gpus
+
+
+def _make_logical_cpus(settings: EngineSettings, world_size: int) -> int:
+    """Devices that are all the one processor: what multi-device runs are tested on. Returns how many there are."""
+    count = settings.devices or 1
+    if world_size > 1 and count > 1:
+        raise UsageError(f"--devices {count}: several hosts without GPUs have one device each; start more processes")
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    have = tf.config.get_logical_device_configuration(cpu)
+    if count > 1 and (have is None or len(have) < count):
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+    return count
+
+
+@cache  # of the same devices two strategies would mistake each other's sums
+def _strategy_on(names: tuple[str, ...], world_size: int) -> Any:
+    """One device, all of this host, or those of all hosts, which this waits for."""
+    if world_size == 1:
+        return tf.distribute.MirroredStrategy(names) if len(names) > 1 else tf.distribute.get_strategy()
+    # By default TensorFlow sums over hosts by rings of its own, through the CPU
+    kinds = tf.distribute.experimental.CommunicationImplementation
+    kind = kinds.NCCL if names[0].startswith("GPU") else kinds.RING
+    options = tf.distribute.experimental.CommunicationOptions(implementation=kind)
+    return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+
+def _processor(gpu: Any) -> Processor:
+    details = tf.config.experimental.get_device_details(gpu)
+    return Processor(details.get("device_name", "GPU"), details.get("compute_capability"), is_gpu=True)
+
+
+def compiles_with_xla(device: str, probe: Operation = tf.math.erf) -> bool:
+    """Whether XLA compiles a function for a device; for GPUs it needs CUDA's files."""
+    try:
+        with tf.device(device):
+            _function(probe, jit_compile=True)(tf.ones(2)).numpy()
+    except (tf.errors.OpError, RuntimeError):
+        return False
+    return True

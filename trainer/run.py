@@ -1,0 +1,168 @@
+"""One training run: everything that its numbers depend on, the plan that is printed, and the settings in its checkpoints."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertprep.errors import UsageError
+from bertprep.records.data_sets import DataSet
+from bertprep.records.live import DEFAULT_GROUP, LiveExamples
+from bertprep.records.order import FixedShards, Order, ShardOrder
+from bertprep.terminal import counted
+from trainer.data import Data
+from trainer.model_config import ModelConfig
+from trainer.optimizers import Schedule
+from trainer.settings import SHARDS, OptimizerSettings, RunOptions
+from trainer.tasks import Task
+
+_LEARNING_RATES = {"adam": 1e-4, "lamb": 2e-3}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Everything that the numbers of a run depend on, and where it writes."""
+
+    options: RunOptions
+    optimizer: OptimizerSettings
+    data: Data
+    model: ModelConfig
+    model_name: str
+    devices: int
+    init: Path | None  # a file of weights, or the folder of the phase before
+    out: Path
+    is_last: bool = True  # of the phases
+
+    def __post_init__(self) -> None:
+        if self.schedule.learning_rate(1) == 0:
+            raise UsageError(
+                f"{self.data.folders[0]}: the run has one step, of {self.global_batch:,} sequences where there are "
+                f"{len(self.data.records):,} records, and the last step has a learning rate of 0; give more --steps, or a "
+                "smaller --batch-size"
+            )
+
+    @property
+    def task(self) -> Task:
+        return self.data.task
+
+    @property
+    def batch_size(self) -> int:
+        """Sequences of a device in a micro-batch."""
+        return self.options.batch_size[0]
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches of a step."""
+        return self.options.accumulation[0]
+
+    @property
+    def global_batch(self) -> int:
+        """Sequences of a step."""
+        return self.batch_size * self.accumulation * self.devices
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The learning rates of all steps."""
+        options, optimizer = self.options, self.optimizer.name
+        steps = options.steps or max(1, int(len(self.data.records) / self.global_batch * options.epochs))
+        [warmup_steps] = options.warmup_steps or [int(steps * options.warmup)]
+        [peak] = options.learning_rate or [_LEARNING_RATES[optimizer]]
+        if options.schedule == "nvidia" or (options.schedule is None and optimizer == "lamb"):
+            return Schedule.nvidia(optimizer, peak=peak, steps=steps, warmup_steps=warmup_steps)
+        return Schedule(peak=peak, steps=steps, warmup_steps=warmup_steps)
+
+    @property
+    def eval_every(self) -> int:
+        """Steps between evaluations; fine-tuning has one after each epoch."""
+        return math.ceil(len(self.data.records) / self.global_batch) if self.task.is_scored else self.options.eval_every
+
+    @property
+    def eval_sequences(self) -> int:
+        """Sequences of an evaluation; 0: all, of which a score is."""
+        return 0 if self.task.is_scored else self.options.eval_sequences
+
+    @property
+    def keep_best(self) -> bool:
+        return self.data.test is not None and (self.task.is_scored or self.options.keep_best)
+
+    def plan(self) -> list[tuple[str, str]]:
+        """Return what will be done, as names and texts."""
+        model, records, steps = self.model, len(self.data.records), self.schedule.steps
+        parameters = sum(math.prod(shape) for shape in self.task.variable_shapes(model).values())
+        sizes = f"{model.num_hidden_layers} layers of {model.hidden_size}, a vocabulary of {model.vocab_size:,}"
+        dropout = "" if self.options.dropout else ", no dropout"
+        factors = f"{self.batch_size:,} x {self.devices:,} (devices) x {self.accumulation:,} (accumulated)"
+        warmup = counted(self.schedule.warmup_steps, "step")
+        return [
+            ("task", self.task.describe()),
+            ("model", f"{self.model_name}: {sizes}, {parameters:,} parameters{dropout}"),
+            ("init", str(self.init or "random weights")),
+            ("data", self.data.describe()),
+            ("global batch", f"{self.global_batch:,} sequences: {factors}"),
+            ("steps", f"{steps:,}; epochs: {steps * self.global_batch / records:.3g}"),
+            ("learning rate", f"{self.schedule.peak:g} after {warmup} of warmup"),
+            ("optimizer", self.optimizer.describe()),
+            ("out", str(self.out)),
+        ]
+
+    def is_finished(self, step: int, evaluated: int) -> bool:
+        """Whether nothing is left to do after this step, where the last evaluation was that of step `evaluated`."""
+        return step == self.schedule.steps and (self.data.test is None or evaluated == step)
+
+    def header(self, *, precision: str | None) -> dict[str, Any]:
+        """Return the settings in the checkpoints' header; a run resumes only where they agree. None is unknown."""
+        data, records = self.data, self.data.records
+        examples: dict[str, Any] = {}
+        if isinstance(records, LiveExamples):
+            examples = {**asdict(records.settings), "repeat_epochs": records.repeat_epochs}
+            examples["data_seed"] = examples.pop("seed")
+        return {
+            "model": asdict(self.model), "optimizer": asdict(self.optimizer), "schedule": asdict(self.schedule),
+            "seq": records.seq, "pred": records.pred, "examples": examples, "records": len(records),
+            "data": self._data_sha256(), "shuffle_shards": self.shuffle_shards, "global_batch": self.global_batch,
+            "precision": precision, "seed": self.options.seed, "cased": data.cased,
+            "vocabulary_sha256": data.vocabulary_sha256, **self.task.metadata(),
+        }  # fmt: skip
+
+    def _data_sha256(self) -> str | None:
+        """Identify the data by what the manifests say of settings and text, else by 256 records; None if one is bad."""
+        records = self.data.records
+        if isinstance(records, LiveExamples):
+            return records.sha256
+        made_of = [_made_of(each) for each in self.data.sets]
+        if None not in made_of:
+            return sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
+        count = min(256, len(records))
+        examples = records.kind.empty(count, seq=records.seq, pred=records.pred)
+        if records.gather_good(examples, np.arange(count, dtype=np.int64) * len(records) // count):
+            return None
+        return sha256(b"".join(array.tobytes() for array in examples.arrays)).hexdigest()
+
+    @property
+    def shuffle_shards(self) -> int:
+        """Shards whose records are permuted together; 0 where all records of an epoch are."""
+        if self.options.shuffle == SHARDS or isinstance(self.data.records, LiveExamples):
+            return self.options.shuffle_shards or DEFAULT_GROUP
+        return self.options.shuffle_shards or 0
+
+    @property
+    def order(self) -> Order | None:
+        """The order of an epoch of records, where not all are permuted together."""
+        records = self.data.records
+        if isinstance(records, LiveExamples) or not self.shuffle_shards:
+            return None
+        return ShardOrder(FixedShards(records.file_records), seed=self.options.seed, group=self.shuffle_shards)
+
+
+def _made_of(data_set: DataSet) -> list[Any] | None:
+    """Return the settings of a data set and the text of each of its files, by its manifest; None where they are not known."""
+    manifest = data_set.manifest
+    texts = [entry.get("text") for _, entry in sorted(manifest.files.items())] if manifest else [None]
+    return [manifest.made_with, texts] if manifest and None not in texts else None

@@ -1,0 +1,196 @@
+"""What evaluations are judged by: official scores of SQuAD and GLUE on all outputs together, and a baseline for pretraining.
+
+No sum over batches makes an F1, so a scored task is evaluated on the logits for all records, 35 MB for SQuAD's dev set. The
+baseline is the masked-LM loss by unigram frequencies: a masked token is predicted with probability (its count among training
+labels + 1) / (all counts + size of the vocabulary). A model no better has learned nothing from the words around the mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertprep.config import SquadSettings
+from bertprep.errors import BertprepError
+from bertprep.instances import load_vocabulary
+from bertprep.progress import say
+from bertprep.records.data_sets import find_records
+from bertprep.records.live import LiveExamples
+from bertprep.records.record_set import Records, RecordSet
+from bertprep.tasks.glue import UNLABELLED, GlueTask
+from bertprep.tasks.glue_metrics import compute_metrics, write_predictions, write_submission
+from bertprep.tasks.squad import V1, read_squad
+from bertprep.tasks.squad_answers import predict_answers
+from bertprep.tasks.squad_features import FIRST_UNIQUE_ID, make_features
+from bertprep.tasks.squad_scores import score_answers, search_threshold
+from bertprep.workspace.layout import MANIFEST, QUESTIONS, TEST, VOCABULARY
+from bertprep.workspace.manifest import sha256_of, sha256_of_questions
+from trainer.model_config import ModelConfig
+from trainer.tasks import Classification, Pretraining, Squad, Task, name_of_split
+
+Outputs = Mapping[str, NDArray[np.float32]]
+"""Logits for all records of a split, by the names of the task's outputs."""
+_BLOCK = 1024  # records read at a time
+_BASELINE_RECORDS = 1_000_000
+
+
+class AnswerOptions(NamedTuple):
+    """How answers are chosen from the logits of their tokens."""
+
+    nbest_size: int = 20
+    max_answer_length: int = 30  # tokens
+    threshold: float | None = None  # 2.0: no answer where its score is higher; None: the one of the best F1
+
+
+class ClassificationScorer:
+    """The labels of a split, if it has any, without those of records that only fill up a batch."""
+
+    def __init__(self, of: GlueTask, records: RecordSet, split: str) -> None:
+        self._of, self._split = of, split
+        labels, is_real = _read_features(records, "label_ids", "is_real_example")
+        self._rows = np.flatnonzero(is_real)
+        self._labels = labels[self._rows]
+
+    def score(self, outputs: Outputs, out: Path | None = None) -> dict[str, float]:
+        """Metrics by their names in the log, none of a split without labels; with `out` write the predictions there."""
+        logits = outputs["label"][self._rows]
+        is_labelled = self._split not in UNLABELLED
+        if out is not None and (is_labelled or not self._of.submissions):
+            write_predictions(self._of, logits, out / self._split / "predictions.tsv")
+        elif out is not None:
+            write_submission(self._of, self._split, logits, out)
+        if not is_labelled:
+            return {}
+        return {"loss": self._loss(logits.astype(np.float64)), **compute_metrics(self._of, logits, self._labels)}
+
+    def _loss(self, logits: NDArray[np.float64]) -> float:
+        if self._of.is_regression:
+            return float(np.mean((logits[:, 0] - self._labels) ** 2))
+        log_softmax = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+        return float(-np.mean(log_softmax[np.arange(len(logits)), self._labels]))
+
+
+class SquadScorer:
+    """The questions of a folder of records, whose windows are made again: they turn positions into words."""
+
+    def __init__(self, task: Squad, data: Path, records: RecordSet, options: AnswerOptions) -> None:
+        data_set = find_records(data)
+        path = data_set.home.folder / QUESTIONS
+        manifest, vocabulary = data_set.manifest, data_set.vocabulary
+        if manifest is None or vocabulary is None or not path.is_file():
+            raise BertprepError(
+                f"{data}: lacks {path.name}, {VOCABULARY} or {MANIFEST}, which predictions are made of; make the records by "
+                "bertprep create --task squad"
+            )
+        if (found := sha256_of(path)) != (expected := sha256_of_questions(manifest)):
+            raise BertprepError(
+                f"{path}: has sha256 {found[:16]}..., expected {str(expected)[:16]}... by {MANIFEST}; it is not the file that "
+                "the records were made of: put that one there, or make the records again"
+            )
+        known = {each.name for each in fields(SquadSettings)}
+        settings = SquadSettings(**{name: value for name, value in manifest.made_with.items() if name in known})
+        self._options, self._data = options, read_squad(path, task.version, training=False)
+        self._features = make_features(self._data, load_vocabulary(vocabulary), settings, training=False)
+        (ids,) = _read_features(records, "unique_ids")
+        in_order = FIRST_UNIQUE_ID + np.arange(len(self._features))
+        if settings.seq != records.seq or not np.array_equal(ids, in_order):
+            raise BertprepError(
+                f"{path}: its questions have {len(in_order):,} windows of {settings.seq} tokens, the records of the dev split "
+                f"are {len(records):,} of {records.seq}, or in another order; make the records again"
+            )
+
+    def score(self, outputs: Outputs, out: Path | None = None) -> dict[str, float]:
+        """Metrics by their names in the log, none where no answers are known; with `out` write the predictions there."""
+        data, (nbest_size, max_answer_length, threshold) = self._data, self._options
+        predictions = predict_answers(
+            self._features, outputs["start"], outputs["end"], nbest_size=nbest_size, max_answer_length=max_answer_length
+        )
+        if threshold is None:
+            has_choice = data.version != V1 and data.labelled
+            threshold = search_threshold(data, predictions) if has_choice else 0.0
+        if out is not None:
+            predictions.write(out, threshold)
+        if not data.labelled:
+            return {}
+        scores = score_answers(data, predictions, threshold)
+        if data.version == V1:
+            return {"exact_match": scores["exact_match"], "f1": scores["f1"]}
+        by_kind = {name: score for name, score in scores.items() if name.endswith(("_exact", "_f1"))}
+        return {"exact_match": scores["exact"], "f1": scores["f1"], **by_kind, "threshold": threshold}
+
+
+Scorer: TypeAlias = ClassificationScorer | SquadScorer
+_DEFAULT_ANSWERS = AnswerOptions()
+
+
+def scorer_of(
+    task: Task, data: Path, records: RecordSet, split: str = TEST, answers: AnswerOptions = _DEFAULT_ANSWERS
+) -> Scorer | None:
+    """The scorer of a split, none of pretraining; raises `BertprepError` where records do not belong to their questions."""
+    if isinstance(task, Squad):
+        return SquadScorer(task, data, records, answers)
+    if isinstance(task, Classification):
+        return ClassificationScorer(task.of, records, name_of_split(task, split))
+    return None
+
+
+def _read_features(records: RecordSet, *names: str) -> list[NDArray[Any]]:
+    """Features of all records in order, none of which may be bad."""
+    blocks = [
+        [getattr(block, name).copy() for name in names]
+        for block in _blocks(records, np.arange(len(records), dtype=np.int64), records.gather_into)
+    ]
+    return [np.concatenate(arrays) for arrays in zip(*blocks, strict=True)]
+
+
+def _blocks(records: Records, indices: NDArray[np.int64], gather: Callable[..., object]) -> Iterator[Any]:
+    """The records of these indices, as `gather` reads them; each block is valid until the next."""
+    block = records.kind.empty(min(_BLOCK, len(indices)), seq=records.seq, pred=records.pred)
+    for start in range(0, len(indices), _BLOCK):
+        of_block = indices[start : start + _BLOCK]
+        gather(block[: len(of_block)], of_block)
+        yield block[: len(of_block)]
+
+
+def baseline(
+    task: Task, training: Records, test: Records | None, model: ModelConfig, *, sequences: int
+) -> dict[str, float | None]:
+    """Metrics on the first `sequences` of the test split that a model must beat; None where one cannot be computed."""
+    if not isinstance(task, Pretraining) or test is None:
+        return {}
+    try:
+        return {"unigram_loss": unigram_loss(training, test, vocab_size=model.vocab_size, test_sequences=sequences)}
+    except BertprepError as error:  # no run ends for want of it
+        say(f"without the loss by unigram frequencies: {error}")
+        return {"unigram_loss": None}
+
+
+def unigram_loss(training: Records, test: Records, *, vocab_size: int, test_sequences: int = 0) -> float:
+    """Mean loss, in nats, of the masked tokens of `test`, predicted by how often each is one in `training`.
+
+    Of `test` the first `test_sequences` records count, or with 0 all. Of either at most a million records are read, spread
+    evenly. 0 where no token is masked.
+    """
+    counts = _count_labels(training, len(training), vocab_size)
+    test_counts = _count_labels(test, min(test_sequences or len(test), len(test)), vocab_size)
+    losses = np.log(counts.sum() + vocab_size) - np.log(counts + 1)  # (vocabulary,): of predicting each token
+    return float(test_counts @ losses / max(test_counts.sum(), 1.0))
+
+
+def _count_labels(records: Records, first: int, vocab_size: int) -> NDArray[np.float64]:
+    """(vocabulary,): how often each token is a label in the `first` records, of which bad ones have none."""
+    count = min(first, _BASELINE_RECORDS)
+    indices = np.arange(count, dtype=np.int64)
+    if not isinstance(records, LiveExamples):  # of which those of few shards cost least
+        indices = indices * first // count
+    counts = np.zeros(vocab_size)
+    for block in _blocks(records, indices, records.gather_good):
+        is_counted = block.masked_lm_weights != 0  # what fills a record up may have any id
+        weights = block.masked_lm_weights[is_counted]
+        counts += np.bincount(block.masked_lm_ids[is_counted], weights, minlength=vocab_size)
+    return counts
