@@ -4,15 +4,12 @@ A download is the files of one repository that match some patterns. All are Parq
 that is fetched is ever executed. docs/sources.md gives the content, licence, size and known faults of each.
 """
 
-import re
 from dataclasses import dataclass
 
 NAMES = ("wikipedia", "bookcorpus", "squad", "glue", "weights", "vocab")
 """The names that `bertprep download` takes, besides "all"."""
 
 WIKIPEDIA_DATE = "20231101"
-_REPOSITORY = re.compile(r"\w([\w.-]*\w)?/\w([\w.-]*\w)?", re.ASCII)
-_LONGEST_NAME = 96  # of an owner, or of a repository
 DEFAULT_MODEL = "google-bert/bert-base-uncased"
 MODELS = (DEFAULT_MODEL, "google-bert/bert-large-uncased")
 
@@ -47,13 +44,19 @@ def releases_with_vocabulary_of(model: str) -> list[str]:
 
 
 def is_repository(name: str) -> bool:
-    """Whether a repository of the Hub may be called that, by huggingface_hub's rule, which we hold to before any request.
+    """Whether it is OWNER/NAME by huggingface_hub's rule, to which we hold before any request.
 
     >>> [is_repository(name) for name in ("wikimedia/wikipedia", "you/a.b_c-d", "squad", "you/-a", "you/a--b", "../a")]
     [True, True, False, False, False, False]
     """
-    is_name = _REPOSITORY.fullmatch(name) and "--" not in name and ".." not in name and not name.endswith(".git")
-    return bool(is_name) and all(len(part) <= _LONGEST_NAME for part in name.split("/"))
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return name.count("/") == 1
 
 
 @dataclass(frozen=True)

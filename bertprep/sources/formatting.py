@@ -7,6 +7,7 @@ journal, so a killed run resumes with the missing ones. A plain text file on dis
 
 import json
 import pickle
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -15,15 +16,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bertprep import kernels, pool
+from bertprep.errors import BertprepError
+from bertprep.files.places import place
 from bertprep.progress import Reporter
 from bertprep.sources import readers
-from bertprep.sources.bookcorpus import join_books
-from bertprep.sources.streams import open_stream
-from bertprep.sources.wikimedia.dump import DumpReader, Page, SiteInfo
-from bertprep.sources.wikimedia.wikitext import to_prose
-from bertprep.sources.wikipedia import prose_of
+from bertprep.sources.dump import Page, SiteInfo, read_dump
+from bertprep.sources.readers import is_local, open_stream
+from bertprep.sources.wikitext import prose_of, to_prose
 from bertprep.text.cleaning import Cleaner
-from bertprep.text.documents import TextInput
+from bertprep.text.documents import MOST_DOCUMENT_BYTES, TextInput
 from bertprep.text.writing import text_file
 from bertprep.workspace.layout import Workspace, formatted_text
 from bertprep.workspace.manifest import CLEANED_TEXT, Manifest, read_manifest, versions_of
@@ -38,7 +39,20 @@ OWN_TEXT = {"own_text": True}
 """Marks, in a manifest, the user's own text under the name of a download, so that the two never mix."""
 DUMP = "dump"
 """A Wikimedia dump, which has no entry in READERS: one process reads it for all workers."""
+RULES = {DUMP: 2, "csv": 2, "tsv": 2}
+"""The version of the rules of readers whose text has changed, so that theirs never mixes with that of an earlier version."""
 BATCH_CHARACTERS = 8_000_000
+MOST_TIMES_ITS_SIZE, ALWAYS_TAKEN = 2_000, 1 << 30
+"""The characters of text that a file may hold: so many times its bytes, or the second number, whichever is more.
+
+gzip shrinks nothing to less than 1/1,032, and logs, the most repetitive text there is, shrink to about 1/100. Other formats
+make a terabyte of a few kilobytes, which would fill the disk.
+"""
+MIN_SENTENCES, MAX_SENTENCES = 500, 10_000
+"""Of a book of BookCorpus: front matter has many lines on copyright, as may the end of a book."""
+_FRONT_MATTER = re.compile(
+    r"all rights reserved|smashwords edition|\bisbn\b|published (by|at) .*smashwords|copyright [\W\dc]{0,8}(19|20)\d\d"
+)
 Text = TypeVar("Text")
 
 
@@ -53,7 +67,8 @@ class SourceFile:
 
     def facts(self) -> dict[str, Any]:
         """Everything that determines its cleaned text, apart from the rules."""
-        return {**self.identity, "reader": self.reader, "field": self.field}
+        rules = {"rules": RULES[self.reader]} if self.reader in RULES else {}
+        return {**self.identity, "reader": self.reader, "field": self.field, **rules}
 
 
 @dataclass(frozen=True)
@@ -63,9 +78,28 @@ class MemorySource(SourceFile):
     texts: Callable[[], Iterable[str]] = tuple
 
 
+def join_books(sentences: Iterable[str]) -> Iterator[str]:
+    """Yield the books of BookCorpus, whose rows are lower-cased, tokenized sentences in the order of the books.
+
+    Where a book begins is not marked, but nearly all open with lines on copyright and editions. A book without them is appended
+    to the one before, up to `MAX_SENTENCES`; the mean book has 6,700.
+    """
+    book: list[str] = []
+    characters = 0
+    for sentence in sentences:
+        begins = len(book) >= MIN_SENTENCES and _FRONT_MATTER.search(sentence)
+        if begins or len(book) >= MAX_SENTENCES or characters > MOST_DOCUMENT_BYTES // 2:
+            yield "\n".join(book)
+            book, characters = [], 0
+        book.append(sentence)
+        characters += len(sentence)
+    if book:
+        yield "\n".join(book)
+
+
 READERS: dict[str, Callable[[SourceFile], Iterable[str]]] = {
     "text": lambda source: readers.read_text(source.location),
-    "whole": lambda source: readers.read_whole(source.location),
+    "whole": lambda source: readers.read_text(source.location, one_document=True),
     "json lines": lambda source: readers.read_json_lines(source.location, source.field),
     "parquet": lambda source: readers.read_parquet(source.location, source.field),
     "arrow": lambda source: readers.read_arrow(source.location, source.field),
@@ -95,7 +129,7 @@ class FileTask:
     source: SourceFile
 
     def documents(self) -> Iterable[str]:
-        return READERS[self.source.reader](self.source)
+        return _bounded(READERS[self.source.reader](self.source), len, self.source)
 
 
 @dataclass(frozen=True)
@@ -266,11 +300,27 @@ def read_tasks(sources: Mapping[int, SourceFile], folder: Path = Path(), corpus:
         if source.reader != DUMP:
             yield source.location, FileTask(folder / formatted_text(corpus, number), number, source)
             continue
-        with open_stream(source.location, processors=pool.default_workers()) as file:
-            dump = DumpReader(file, source.location)
-            for part, pages in enumerate(_batches(dump, lambda page: len(page.wikitext))):
+        with open_stream(source.location) as file:
+            site, articles = read_dump(file, source.location)
+            bounded = _bounded(articles, lambda page: len(page.wikitext), source)
+            for part, pages in enumerate(_batches(bounded, lambda page: len(page.wikitext))):
                 label = f"{source.location}, articles from {pages[0].title!r} on"
-                yield label, PagesTask(folder / formatted_text(corpus, number, part), number, pages, dump.site)
+                yield label, PagesTask(folder / formatted_text(corpus, number, part), number, pages, site)
+
+
+def _bounded(texts: Iterable[Text], count: Callable[[Text], int], source: SourceFile) -> Iterator[Text]:
+    """The texts of a file, as long as they are not more than a file of its size may hold."""
+    size = place(source.location).stat().st_size if is_local(source.location) else source.identity.get("bytes")
+    most = max(MOST_TIMES_ITS_SIZE * size, ALWAYS_TAKEN) if size is not None else float("inf")
+    characters = 0
+    for text in texts:
+        characters += count(text)
+        if characters > most:
+            raise BertprepError(
+                f"{source.location}: has {size:,} bytes and more than {most:,} characters of text, as only files made to fill "
+                "a disk have; if it is what you want, write it as plain text, and give that"
+            )
+        yield text
 
 
 def _batches(texts: Iterable[Text], count: Callable[[Text], int]) -> Iterator[list[Text]]:

@@ -1,203 +1,303 @@
-"""Readers of the documents of one source file, unchanged and in order: plain text, JSON Lines, CSV, Parquet, Arrow.
+"""Documents of one source file, unchanged and in order: plain text, JSON Lines, CSV, Parquet, Arrow, in any compression.
 
-Each reader streams, with one document in memory (Parquet, Arrow: several), none longer than `MOST_DOCUMENT_BYTES`. It also
-yields empty documents, so that dropped ones can be counted.
+Each reader streams, and also yields empty documents, so that dropped ones can be counted. A broken, truncated or empty file is
+an error, never a shorter text.
 """
+
+from __future__ import annotations
 
 import codecs
 import csv
 import io
 import json
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, BinaryIO
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from urllib.parse import urlsplit
 
-from bertprep.errors import BertprepError
-from bertprep.files.archives import BUFFER_BYTES
-from bertprep.sources.arrow import open_arrow
-from bertprep.sources.fields import column_texts, find_column, find_value, holds_records, no_field, to_text
-from bertprep.sources.parquet import open_parquet
-from bertprep.sources.streams import open_stream
+from bertprep.errors import BertprepError, UsageError, first_line, quoted
+from bertprep.files.archives import BUFFER_BYTES, COMPRESSIONS, BrokenArchiveError, decompress
+from bertprep.files.places import local_copy, place
+from bertprep.sources.fields import check_no_tokens, column_texts, find_column, no_field, row_text
 from bertprep.text.documents import MOST_DOCUMENT_BYTES, check_encoding, too_long
 
-_MISSING = frozenset(
-    {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}
-    | {"<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
-)
-"""What pandas, by which `datasets` reads tables, takes for missing."""
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_ROWS = 256
+"""Read at a time from Parquet, fewer if they are large."""
+_STORES = ("s3://", "gs://", "az://")
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+_FILE_MAGIC = b"ARROW1"
+_SHOWN = 40  # characters of a line
 
 
-def read_text(location: str) -> Iterator[str]:
-    """Documents of plain text: a blank line ends one."""
-    lines: list[str] = []
-    characters = 0
-    for line in _lines(location):
-        if line.strip():
-            lines.append(line)
-            characters += len(line)
-            if characters > MOST_DOCUMENT_BYTES:
-                raise too_long(location, "a document")
-        elif lines:
-            yield "".join(lines)
-            lines.clear()
-            characters = 0
-    if lines:
-        yield "".join(lines)
+def is_url(location: str) -> bool:
+    """Whether it is a URL for fsspec, such as `s3://bucket/a.jsonl` or `hf://datasets/...`, not a path."""
+    return "://" in location
 
 
-def read_whole(location: str) -> Iterator[str]:
-    """The whole file as one document."""
-    lines: list[str] = []
-    characters = 0
-    for line in _lines(location):
-        lines.append(line)
-        characters += len(line)
-        if characters > MOST_DOCUMENT_BYTES:
-            raise too_long(location, "the document")
-    yield "".join(lines)
+def is_web(location: str) -> bool:
+    """Whether it is an http or https address."""
+    return urlsplit(location).scheme in ("http", "https")
 
 
-def _lines(location: str) -> Iterator[str]:
-    with open_stream(location) as file:
-        for number, line in enumerate(_split_lines(location, file), start=1):
-            if number == 1:
-                check_encoding(location, line)
-            try:
-                text = line.decode()
-            except UnicodeDecodeError as error:
-                raise BertprepError(
-                    f"{location}: line {number:,}: expected UTF-8, found 0x{line[error.start]:02x} ({error.reason}); "
-                    "convert the file, for example with iconv -t UTF-8"
-                ) from error
-            yield text.removeprefix("\ufeff") if number == 1 else text
+def is_local(location: str) -> bool:
+    """Whether it is read as a file of this machine: a path, or a URL of an object store, of which there is a local copy."""
+    return not is_url(location) or (location.lower().startswith(_STORES) and "::" not in location)
 
 
-def _split_lines(location: str, file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file with their ends; read in blocks, since a line may be the whole file."""
-    number, rest = 1, b""
-    while block := file.read(BUFFER_BYTES):
-        end = block.rfind(b"\n") + 1
-        if end:
-            lines = rest + block[:end]
-            yield from io.BytesIO(lines)
-            number += lines.count(b"\n")
-            rest = b""
-        rest += block[end:]
-        if len(rest) > MOST_DOCUMENT_BYTES:
-            raise too_long(f"{location}: line {number:,}", "it")
-    if rest:
-        yield rest
+def split_hops(location: str) -> tuple[str, str, str]:
+    """Return the hop of a chained URL that has the file's path, with what stands before and after it.
+
+    >>> split_hops("zip://a/*.txt::s3://bucket/a.zip"), split_hops("simplecache::s3://bucket/a.txt")
+    (('', 'zip://a/*.txt', '::s3://bucket/a.zip'), ('simplecache::', 's3://bucket/a.txt', ''))
+    """
+    hops = location.split("::")
+    at = next(index for index, hop in enumerate(hops) if "://" in hop)
+    return "".join(f"{hop}::" for hop in hops[:at]), hops[at], "".join(f"::{hop}" for hop in hops[at + 1 :])
 
 
-def read_json_lines(location: str, field: str) -> Iterator[str]:
-    """The field `field` of each line, a JSON object; null is an empty document."""
-    with open_stream(location) as file:
-        for number, line in enumerate(_split_lines(location, file), start=1):
+def suffixes(location: str) -> tuple[str, str]:
+    """Return the suffixes of the name and its compression: ('.jsonl', '.gz'); '' for a missing one."""
+    name = PurePosixPath(split_hops(location)[1].partition("?")[0] if is_url(location) else location)
+    compression = name.suffix.lower() if name.suffix.lower() in COMPRESSIONS else ""
+    kind = (PurePosixPath(name.stem) if compression else name).suffix.lower()
+    return kind.partition("-")[0], compression  # parts of a dump are named ....xml-p1p41242.bz2
+
+
+def file_system(location: str) -> tuple[Any, str]:
+    """Return fsspec's file system and the path in it of a URL."""
+    import fsspec
+
+    try:
+        return cast(tuple[Any, str], fsspec.core.url_to_fs(location))
+    except (ImportError, ValueError) as error:  # a protocol that is unknown, or whose package is not installed
+        raise UsageError(f"--input {location}: cannot be opened: {error}") from None
+
+
+@contextmanager
+def open_raw(location: str) -> Iterator[BinaryIO]:
+    """Open the bytes of a file, not decompressed; seekable for a path."""
+    if not is_local(location):
+        system, name = file_system(location)
+        with system.open(name, "rb") as file:
+            yield file
+        return
+    path = local_copy(place(location))
+    if path.exists() and not path.is_file():  # a pipe or a device may have no end
+        raise BertprepError(f"{location}: is not a plain file; name a file of text")
+    with path.open("rb") as file:
+        yield file
+
+
+@contextmanager
+def open_stream(location: str) -> Iterator[BinaryIO]:
+    """Open the decompressed bytes of a file; raises `BertprepError` if it is broken, also during reading."""
+    try:
+        with open_raw(location) as raw, decompress(raw, suffixes(location)[1]) as stream:
+            yield stream
+    except (EOFError, OSError, BrokenArchiveError) as error:
+        reason = getattr(error, "strerror", None) or quoted(str(error))
+        advice = "; is it whole? fetch or compress it again" if suffixes(location)[1] else ""
+        raise BertprepError(f"{location}: cannot be read: {reason}{advice}") from error
+
+
+def _byte_lines(location: str) -> Iterator[tuple[str, bytes]]:
+    """Yield (location and number, content) of the lines of a file."""
+    with open_stream(location) as stream:
+        file = stream if isinstance(stream, io.BufferedReader | io.BytesIO) else io.BufferedReader(stream, BUFFER_BYTES)  # type: ignore[type-var]
+        lines = iter(partial(file.readline, MOST_DOCUMENT_BYTES + 1), b"")  # a line may be the whole file
+        for number, line in enumerate(lines, start=1):
+            where = f"{location}: line {number:,}"
+            if len(line) > MOST_DOCUMENT_BYTES:
+                raise too_long(where, "it")
             if number == 1:
                 check_encoding(location, line)
                 line = line.removeprefix(codecs.BOM_UTF8)
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError; brackets may be nested deeply
-                if line.strip() in (b"{", b"[", b"[{"):
-                    raise BertprepError(
-                        f"{location}: line {number:,}: is JSON over several lines, expected JSON Lines, an object a line; "
-                        "write it so (jq -c), or name the files with the text instead of their folder"
-                    ) from error
+            yield where, line
+
+
+def _text_lines(location: str) -> Iterator[tuple[str, str]]:
+    for where, line in _byte_lines(location):
+        try:
+            yield where, line.decode()
+        except UnicodeDecodeError as error:
+            raise BertprepError(
+                f"{where}: expected UTF-8, found 0x{line[error.start]:02x} ({error.reason}); convert the file, for example "
+                "with iconv -t UTF-8"
+            ) from error
+
+
+def read_text(location: str, *, one_document: bool = False) -> Iterator[str]:
+    """Yield the documents of plain text: a blank line ends one, unless the whole file is one document."""
+    lines: list[str] = []
+    characters = 0
+    for _, line in _text_lines(location):
+        if not one_document and not line.strip():
+            if lines:
+                yield "".join(lines)
+            lines, characters = [], 0
+            continue
+        lines.append(line)
+        characters += len(line)
+        if characters > MOST_DOCUMENT_BYTES:
+            raise too_long(location, "a document")
+    if lines or one_document:
+        yield "".join(lines)
+
+
+def read_json_lines(location: str, field: str) -> Iterator[str]:
+    """Yield the field `field` of each line, a JSON object; null is an empty document."""
+    for where, line in _byte_lines(location):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:  # brackets may be nested deeply
+            if line.strip() in (b"{", b"[", b"[{"):
                 raise BertprepError(
-                    f"{location}: line {number:,}: expected a JSON object, found {_shown(line)}: {error}"
+                    f"{where}: is JSON over several lines, expected JSON Lines, an object a line; write it so (jq -c), or "
+                    "name the files with the text instead of their folder"
                 ) from error
-            if not isinstance(row, dict):
-                raise BertprepError(f"{location}: line {number:,}: expected a JSON object, found {_shown(line)}")
-            where = partial("{}: line {:,}".format, location, number)
-            value = row[field] if field in row else find_value(row, field, where)
-            yield to_text(value, lambda where=where: f"{where()}: field {field!r}", row)  # type: ignore[misc]
-
-
-def read_parquet(location: str, field: str) -> Iterator[str]:
-    """The column `field`, row by row; null is an empty document."""
-    with open_parquet(location) as file:
-        yield from column_texts(file.column(find_column(file.schema, field, location)), field, location)
-
-
-def read_arrow(location: str, field: str) -> Iterator[str]:
-    """The column `field` of an Arrow file, row by row; null is an empty document."""
-    with open_arrow(location) as file:
-        yield from column_texts(file.column(find_column(file.schema, field, location)), field, location)
-
-
-def check_not_records(location: str) -> None:
-    """Raise `UsageError` where a Parquet or Arrow file has tokens and no text; a damaged one is reported when it is read."""
-    schema = None
-    with suppress(BertprepError), (open_parquet if location.endswith(".parquet") else open_arrow)(location) as file:
-        schema = file.schema
-    if schema is not None and holds_records(schema):
-        find_column(schema, "", location)  # whose error it is
+            raise BertprepError(f"{where}: expected a JSON object, found {_shorten_line(line)}: {error}") from error
+        if not isinstance(row, dict):
+            raise BertprepError(f"{where}: expected a JSON object, found {_shorten_line(line)}")
+        yield row_text(row, field, where)
 
 
 def read_table(location: str, field: str, delimiter: str) -> Iterator[str]:
-    """The column `field` of a table in text, CSV or TSV, whose first line names the columns.
+    """Yield the column `field` of a table in text, CSV or TSV, whose first line names the columns."""
+    at_end = False
 
-    Quotes, and line ends between them, are as in `datasets`; the cells that it takes for missing are empty documents.
-    """
-    lines = _TableLines(location)
-    rows = lines.rows(delimiter)
-    header = next(rows, [])
-    if field not in header:
-        raise no_field(f"{location}: has no column", field, header)
-    column = header.index(field)
-    for row in rows:
-        if not column < len(row) <= len(header):
-            raise BertprepError(
-                f"{location}: line {lines.start:,}: expected {len(header):,} cells as in the first line, found {len(row):,}; "
-                'put text with a separator or a line end between quotes, "..."'
-            )
-        yield "" if row[column] in _MISSING else row[column]
-
-
-class _TableLines:
-    """The lines of a table for csv.reader, which takes as many for a row as its quotes demand."""
-
-    def __init__(self, location: str) -> None:
-        self._location = location
-        self.start = 0  # the line where the row begins
-
-    def rows(self, delimiter: str) -> Iterator[list[str]]:
-        """The cells of each row; blank lines are skipped."""
-        usual = csv.field_size_limit(MOST_DOCUMENT_BYTES + 1)
-        try:
-            for row in csv.reader(self._read(), delimiter=delimiter):
-                if any(map(str.strip, row)):
-                    yield row
-                self.start = 0
-        except csv.Error as error:
-            raise BertprepError(f"{self._location}: line {self.start:,}: cannot be read as a table: {error}") from error
-        finally:
-            csv.field_size_limit(usual)
-
-    def _read(self) -> Iterator[str]:
-        characters = 0
-        for number, line in enumerate(_lines(self._location), start=1):
-            if not self.start:
-                self.start, characters = number, 0
-            characters += len(line)
-            if characters > MOST_DOCUMENT_BYTES:
-                raise too_long(f"{self._location}: line {self.start:,}", "a row from there on")
+    def lines() -> Iterator[str]:
+        nonlocal at_end
+        for where, line in _text_lines(location):
             if "\0" in line:
-                raise BertprepError(
-                    f"{self._location}: line {number:,}: has a zero byte, which text has not; write the file again"
-                )
+                raise BertprepError(f"{where}: has a zero byte, which text has not; write the file again")
             yield line
-        if self.start:
-            raise BertprepError(
-                f"{self._location}: line {self.start:,}: has a quote that no other one closes; is the file whole? "
-                'A quote within text is written as two, ""'
-            )
+        at_end = True
+
+    usual = csv.field_size_limit(MOST_DOCUMENT_BYTES)
+    rows = csv.reader(lines(), delimiter=delimiter)
+    start = 1
+    header: list[str] = []
+    try:
+        header = next(rows, [])
+        if field not in header:
+            raise no_field(f"{location}: has no column", field, header)
+        start = rows.line_num + 1
+        for row in rows:
+            if at_end:
+                raise BertprepError(
+                    f"{location}: line {start:,}: has a quote that no other one closes; is the file whole? A quote within text "
+                    'is written as two, ""'
+                )
+            if any(map(str.strip, row)):
+                if not header.index(field) < len(row) <= len(header):
+                    raise BertprepError(
+                        f"{location}: line {start:,}: expected {len(header):,} cells as in the first line, found {len(row):,}; "
+                        'put text with a separator or a line end between quotes, "..."'
+                    )
+                yield row[header.index(field)]
+            start = rows.line_num + 1
+    except csv.Error as error:
+        raise BertprepError(f"{location}: line {start:,}: cannot be read as a table: {error}") from error
+    finally:
+        csv.field_size_limit(usual)
 
 
-def _shown(value: Any) -> str:
-    text = value.decode(errors="replace").strip() if isinstance(value, bytes) else repr(value)
-    return text if len(text) <= 40 else text[:40] + "..."
+def read_parquet(location: str, field: str) -> Iterator[str]:
+    """Yield the column `field`, row by row; null is an empty document."""
+    with open_parquet(location) as file:
+        path = find_column(file.schema_arrow, field, location)
+        batches = file.iter_batches(_rows_at_a_time(file, path[0]), columns=path[:1], use_threads=False)
+        yield from column_texts((batch.column(0) for batch in batches), path[1:], f"column {field!r}", location)
+
+
+@contextmanager
+def open_parquet(location: str) -> Iterator[Any]:
+    """Open a `ParquetFile` at a path or URL. Raises `BertprepError` if it cannot be read, also during reading."""
+    import pyarrow as pa  # takes 0.1 s, which commands without Parquet need not pay
+    import pyarrow.parquet as pq
+
+    try:
+        with open_raw(location) as raw, pq.ParquetFile(raw, pre_buffer=False, buffer_size=BUFFER_BYTES) as file:
+            yield file
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise BertprepError(
+            f"{location}: cannot be read as Parquet: {first_line(error)}; is it whole? fetch it again"
+        ) from error
+
+
+def _rows_at_a_time(file: Any, column: str) -> int:
+    """Return as many rows as fit in about `MOST_DOCUMENT_BYTES`, by the means of the row groups."""
+    most = 1
+    for index in range(file.num_row_groups):
+        group = file.metadata.row_group(index)
+        chunks = [group.column(each) for each in range(group.num_columns)]
+        size = sum(chunk.total_uncompressed_size for chunk in chunks if f"{chunk.path_in_schema}.".startswith(f"{column}."))
+        most = max(most, size // max(1, group.num_rows))
+    return int(max(1, min(MAX_ROWS, MOST_DOCUMENT_BYTES // most)))
+
+
+def read_arrow(location: str, field: str) -> Iterator[str]:
+    """Yield the column `field` of an Arrow file, stream or file of batches, row by row; null is an empty document."""
+    with _open_arrow(location) as (schema, batches):
+        path = find_column(schema, field, location)
+        columns = (batch.column(path[0]) for batch in batches)
+        yield from column_texts(columns, path[1:], f"column {field!r}", location)
+
+
+@contextmanager
+def _open_arrow(location: str) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+    import pyarrow as pa
+
+    try:
+        with open_raw(location) as raw:
+            is_file = raw.read(len(_FILE_MAGIC)) == _FILE_MAGIC
+            raw.seek(0)
+            source = pa.PythonFile(raw, mode="r")
+            reader = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source)
+            yield reader.schema, _batches(reader, raw, is_file=is_file)
+    except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError) as error:
+        raise BertprepError(
+            f"{location}: cannot be read as Arrow: {first_line(error)}; is it whole? write or fetch it again"
+        ) from error
+
+
+def _batches(reader: Any, raw: BinaryIO, *, is_file: bool) -> Iterator[pa.RecordBatch]:
+    """Yield the batches, each validated, since its offsets come from the file.
+
+    A stream that lacks its end marker was cut, perhaps between two batches, where Arrow takes the rest for the whole.
+    """
+    import pyarrow as pa
+
+    for batch in map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader:
+        batch.validate(full=True)
+        yield batch
+    if not is_file:
+        raw.seek(max(0, raw.tell() - len(_END_OF_STREAM)))
+        if raw.read() != _END_OF_STREAM:
+            raise pa.ArrowInvalid("it does not end with the marker of its end")
+
+
+def check_not_records(location: str) -> None:
+    """Raise `UsageError` where a Parquet or Arrow file has tokens and no text; a broken one is reported when it is read."""
+    schema = None
+    with suppress(BertprepError):
+        if location.endswith(".parquet"):
+            with open_parquet(location) as file:
+                schema = file.schema_arrow
+        else:
+            with _open_arrow(location) as (found, _):
+                schema = found
+    if schema is not None:
+        check_no_tokens(schema, location)
+
+
+def _shorten_line(line: bytes) -> str:
+    text = line.decode(errors="replace").strip()
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

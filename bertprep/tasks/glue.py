@@ -1,40 +1,36 @@
-"""GLUE's tasks: which columns of which files hold the texts and the label, the labels' numbers, and the metrics.
+"""GLUE's tasks: the columns of their published files, the Hub's names of these and of labels, the labels' ids, the metrics.
 
-Files and columns are those that `sources.tasks.glue` writes, which are the published ones; labels have the order of Google's
-`run_classifier.py`, or where it lacks the task, that of the published paper's code. A task of the user's own has its columns by
-name. A model's label i is `labels[i]`; a task without labels predicts a score.
+Labels have the order of Google's `run_classifier.py`, or where it lacks the task, that of the published paper's code, which is
+the alphabetical one. A task of the user's own has its columns by name. A model's label i is `labels[i]`; a task without labels
+predicts a score.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from bertprep.errors import UsageError
-from bertprep.sources.tasks.glue import TASKS as PUBLISHED
-from bertprep.sources.tasks.glue import File
 from bertprep.workspace.layout import DEV, DEV_MISMATCHED, SUBMISSION, SUBMISSION_MISMATCHED, TRAINING
 
 ACCURACY, F1, MATTHEWS, PEARSON, SPEARMAN = "accuracy", "f1", "matthews", "pearson", "spearman"
-SPLIT_OF_FILE = {
-    "train": TRAINING,
-    "dev": DEV,
-    "dev_matched": DEV,
-    "dev_mismatched": DEV_MISMATCHED,
-    "test": SUBMISSION,
-    "test_matched": SUBMISSION,
-    "test_mismatched": SUBMISSION_MISMATCHED,
-    "diagnostic": SUBMISSION,
-}
-"""The split of a file, by its name without ".tsv" or ".jsonl"."""
 UNLABELLED = (SUBMISSION, SUBMISSION_MISMATCHED)
-HIGHEST_SCORE = 5.0
+MAX_SCORE = 5.0
+
+
+@dataclass(frozen=True)
+class File:
+    """A published TSV file: the Hub's split, its columns in order, and whether the first line names them."""
+
+    split: str
+    name: str
+    columns: tuple[str, ...]
+    header: bool = True
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Where a line of a published file has its texts and label, by position; a file of labels has at least `least` columns."""
+    """The positions of a line's texts and label; a line has at least `least` columns."""
 
     text_a: int
     text_b: int | None
@@ -47,6 +43,8 @@ class Columns:
 class GlueTask:
     """One task: `texts` and `label` are names of columns; one without a `folder` is the user's own.
 
+    `words` maps a label's name on the Hub, in the order of its integers there, to its name in the file.
+
     >>> find_task("mrpc").columns(TRAINING)
     Columns(text_a=3, text_b=4, label=0, has_header=True, least=5)
     """
@@ -54,23 +52,25 @@ class GlueTask:
     name: str
     folder: str = ""  # among the downloads
     texts: tuple[str, ...] = ()
+    hub_texts: tuple[str, ...] = ()  # the Hub's names of these columns
     label: str = "label"
-    labels: tuple[str, ...] = ("0", "1")  # in the order of their numbers; none for a score
+    labels: tuple[str, ...] = ()  # in the order of their ids; none for a score
+    words: Mapping[str, str] = field(default_factory=dict, hash=False)
     metrics: tuple[str, ...] = (ACCURACY,)
-    submissions: tuple[str, ...] = ()  # what GLUE's site calls the predictions, matched and mismatched
+    submissions: tuple[str, ...] = ()  # the names of the predictions on GLUE's site, matched and mismatched
+    files: Mapping[str, File] = field(default_factory=dict, hash=False)  # the published ones by split
 
     @property
     def is_regression(self) -> bool:
         return not self.labels
 
-    @cached_property
-    def files(self) -> dict[str, File]:
-        """The published files by split; none of the user's own tasks."""
-        files = PUBLISHED[self.folder].files if self.folder else ()
-        return {SPLIT_OF_FILE[file.name.removesuffix(".tsv")]: file for file in files}
+    @property
+    def source(self) -> dict[str, str]:
+        """The Hub's column for each column of the files; the Hub lacks the others."""
+        return {"index": "idx", "id": "idx", self.label: "label", **dict(zip(self.texts, self.hub_texts, strict=True))}
 
     def columns(self, split: str) -> Columns:
-        """Where the columns of a split's published file are."""
+        """Return the positions of the columns of a split's published file."""
         file = self.files[split]
         text_a, *more = (file.columns.index(name) for name in self.texts)
         label = None
@@ -82,40 +82,86 @@ class GlueTask:
         return Columns(text_a, more[0] if more else None, label, file.header, least)
 
 
-_PAIR = ("sentence1", "sentence2")
-_ENTAILMENT = ("entailment", "not_entailment")
-_NLI = ("contradiction", "entailment", "neutral")
-TASKS = {
-    task.name: task
-    for task in (
-        GlueTask(name="cola", folder="CoLA", texts=("sentence",), metrics=(MATTHEWS,), submissions=("CoLA",)),
-        GlueTask(name="sst2", folder="SST-2", texts=("sentence",), submissions=("SST-2",)),
-        GlueTask(
-            name="mrpc", folder="MRPC", texts=("#1 String", "#2 String"), label="Quality", metrics=(ACCURACY, F1),
-            submissions=("MRPC",),
-        ),
-        GlueTask(
-            name="qqp", folder="QQP", texts=("question1", "question2"), label="is_duplicate", metrics=(ACCURACY, F1),
-            submissions=("QQP",),
-        ),
-        GlueTask(
-            name="stsb", folder="STS-B", texts=_PAIR, label="score", labels=(), metrics=(PEARSON, SPEARMAN),
-            submissions=("STS-B",),
-        ),
-        GlueTask(
-            name="mnli", folder="MNLI", texts=_PAIR, label="gold_label", labels=_NLI, submissions=("MNLI-m", "MNLI-mm")
-        ),
-        GlueTask(name="qnli", folder="QNLI", texts=("question", "sentence"), labels=_ENTAILMENT, submissions=("QNLI",)),
-        GlueTask(name="rte", folder="RTE", texts=_PAIR, labels=_ENTAILMENT, submissions=("RTE",)),
-        GlueTask(name="wnli", folder="WNLI", texts=_PAIR, submissions=("WNLI",)),
-        GlueTask(name="ax", folder="diagnostic", texts=_PAIR, labels=_NLI, metrics=(MATTHEWS,), submissions=("AX",)),
-    )
-}  # fmt: skip
+def _three_files(columns: str, test_columns: str, *, header: bool = True) -> dict[str, File]:
+    """Name train, dev and test; columns are separated by commas here, by tabs in the files."""
+    labelled = tuple(columns.split(","))
+    return {
+        TRAINING: File("train", "train.tsv", labelled, header),
+        DEV: File("validation", "dev.tsv", labelled, header),
+        SUBMISSION: File("test", "test.tsv", tuple(test_columns.split(","))),
+    }
+
+
+def _published(name: str, folder: str, texts: str, words: Mapping[str, str], **more: object) -> GlueTask:
+    columns = tuple(texts.split(","))
+    settings = {"hub_texts": columns, "labels": tuple(sorted(words.values())), "submissions": (folder,), **more}
+    return GlueTask(name=name, folder=folder, texts=columns, words=words, **settings)  # type: ignore[arg-type]
+
+
+_PAIR = "sentence1,sentence2"
+_ENTAILMENT = {"entailment": "entailment", "not_entailment": "not_entailment"}
+_NLI = {"entailment": "entailment", "neutral": "neutral", "contradiction": "contradiction"}
+_NLI_TEXTS = ("premise", "hypothesis")
+_NLI_PAIR = (
+    "index", "promptID", "pairID", "genre", "sentence1_binary_parse", "sentence2_binary_parse", "sentence1_parse",
+    "sentence2_parse", "sentence1", "sentence2",
+)  # fmt: skip
+_NLI_DEV = (*_NLI_PAIR, "label1", "label2", "label3", "label4", "label5", "gold_label")
+_MNLI_FILES = {
+    TRAINING: File("train", "train.tsv", (*_NLI_PAIR, "label1", "gold_label")),
+    DEV: File("validation_matched", "dev_matched.tsv", _NLI_DEV),
+    DEV_MISMATCHED: File("validation_mismatched", "dev_mismatched.tsv", _NLI_DEV),
+    SUBMISSION: File("test_matched", "test_matched.tsv", _NLI_PAIR),
+    SUBMISSION_MISMATCHED: File("test_mismatched", "test_mismatched.tsv", _NLI_PAIR),
+}
+_STSB_PAIR = "index,genre,filename,year,old_index,source1,source2,sentence1,sentence2"
+
+_TASKS = (
+    _published(
+        "cola", "CoLA", "sentence", {"unacceptable": "0", "acceptable": "1"}, metrics=(MATTHEWS,),
+        files=_three_files("source,label,star,sentence", "index,sentence", header=False),
+    ),
+    _published(
+        "sst2", "SST-2", "sentence", {"negative": "0", "positive": "1"},
+        files=_three_files("sentence,label", "index,sentence"),
+    ),
+    _published(
+        "mrpc", "MRPC", "#1 String,#2 String", {"not_equivalent": "0", "equivalent": "1"}, hub_texts=("sentence1", "sentence2"),
+        label="Quality", metrics=(ACCURACY, F1),
+        files=_three_files("Quality,#1 ID,#2 ID,#1 String,#2 String", "index,#1 ID,#2 ID,#1 String,#2 String"),
+    ),
+    _published(
+        "qqp", "QQP", "question1,question2", {"not_duplicate": "0", "duplicate": "1"}, label="is_duplicate",
+        metrics=(ACCURACY, F1), files=_three_files("id,qid1,qid2,question1,question2,is_duplicate", "id,question1,question2"),
+    ),
+    _published(
+        "stsb", "STS-B", _PAIR, {}, label="score", metrics=(PEARSON, SPEARMAN),
+        files=_three_files(f"{_STSB_PAIR},score", _STSB_PAIR),
+    ),
+    _published(
+        "mnli", "MNLI", _PAIR, _NLI, hub_texts=_NLI_TEXTS, label="gold_label", submissions=("MNLI-m", "MNLI-mm"),
+        files=_MNLI_FILES,
+    ),
+    _published(
+        "qnli", "QNLI", "question,sentence", _ENTAILMENT,
+        files=_three_files("index,question,sentence,label", "index,question,sentence"),
+    ),
+    _published("rte", "RTE", _PAIR, _ENTAILMENT, files=_three_files(f"index,{_PAIR},label", f"index,{_PAIR}")),
+    _published(
+        "wnli", "WNLI", _PAIR, {"not_entailment": "0", "entailment": "1"},
+        files=_three_files(f"index,{_PAIR},label", f"index,{_PAIR}"),
+    ),
+    _published(
+        "ax", "diagnostic", _PAIR, _NLI, hub_texts=_NLI_TEXTS, metrics=(MATTHEWS,), submissions=("AX",),
+        files={SUBMISSION: File("test", "diagnostic.tsv", ("index", "sentence1", "sentence2"))},
+    ),
+)  # fmt: skip
+TASKS = {task.name: task for task in _TASKS}
 """GLUE's nine tasks, and its diagnostic set `ax`, which a model of MNLI predicts."""
 
 
 def find_task(name: str) -> GlueTask:
-    """The task of that name, written as here or as its folder is, in upper or lower case; raises `UsageError`.
+    """Return the task of that name, written as here or as its folder is, in upper or lower case; raises `UsageError`.
 
     >>> find_task("SST-2").name
     'sst2'
@@ -130,7 +176,7 @@ def find_task(name: str) -> GlueTask:
 
 
 def own_task(name: str, labels: Sequence[str]) -> GlueTask:
-    """A task of the user's own files, which predicts one of `labels`."""
+    """Return a task of the user's own files, which predicts one of `labels`."""
     if len(labels) < 2 or len(set(labels)) < len(labels) or not all(labels):
         raise UsageError(f"--labels {','.join(labels)}: must be two or more different names")
     return GlueTask(name=name, labels=tuple(labels))

@@ -1,14 +1,15 @@
-"""Labelled texts to the features of a classifier: exactly Google's `convert_single_example`, block by block.
+"""Labelled texts to the features of a classifier: exactly Google's `convert_single_example`, some rows at a time.
 
     [CLS] text_a [SEP]                    segment 0
     [CLS] text_a [SEP] text_b [SEP]       segment 0 up to the first [SEP], then 1
 
-All texts of a block go through the compiled tokenizer at once, and its rows are put together by a few NumPy operations. Memory:
+All texts go through the compiled tokenizer at once, and its rows are put together by a few NumPy operations. Memory:
 12 * seq bytes a row, and some 40 for each token.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from bertprep.instances import Tokenizer, Vocabulary
 from bertprep.records.examples import ClassificationExamples, RegressionExamples
-from bertprep.tasks.glue_files import Rows
+from bertprep.tasks.glue_files import Labels, Row
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,9 @@ class Segments:
 
 
 def make_examples(
-    rows: Rows, tokenizer: Tokenizer, vocabulary: Vocabulary, *, seq: int
+    rows: Sequence[Row], labels: Labels, tokenizer: Tokenizer, vocabulary: Vocabulary, *, seq: int
 ) -> ClassificationExamples | RegressionExamples:
-    """The features of some rows, in their order; floating-point labels give `RegressionExamples`."""
+    """Return the features of some rows, in their order; floating-point labels give `RegressionExamples`."""
     count = len(rows)
     tokens, a, b = _tokenize(rows, tokenizer)
     a_sizes, b_sizes = truncated_sizes(a.sizes, b.sizes, seq)
@@ -47,14 +48,14 @@ def make_examples(
     input_mask = (position < sizes[:, None]).astype(np.int32)
     np.greater_equal(position, a_sizes[:, None] + 2, out=segment_ids, casting="unsafe")
     segment_ids &= input_mask
-    kind = RegressionExamples if rows.labels.dtype == np.float32 else ClassificationExamples
-    return kind(input_ids, input_mask, segment_ids, rows.labels, np.ones(count, np.int32))  # type: ignore[arg-type]
+    kind = RegressionExamples if labels.dtype == np.float32 else ClassificationExamples
+    return kind(input_ids, input_mask, segment_ids, labels, np.ones(count, np.int32))  # type: ignore[arg-type]
 
 
 def truncated_sizes(
     a_sizes: NDArray[np.int64], b_sizes: NDArray[np.int64], seq: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How many tokens are left of text_a and text_b: the last one of the longer goes until both fit, of text_b on a tie.
+    """Return how many tokens are left of text_a and text_b: the last one of the longer goes until both fit, of text_b on a tie.
 
     >>> a, b = truncated_sizes(np.array([9, 9, 2, 9]), np.array([9, 2, 9, 0]), seq=10)
     >>> a.tolist(), b.tolist()
@@ -66,9 +67,9 @@ def truncated_sizes(
     return left, np.minimum(b_sizes, np.maximum(most - left, 0))
 
 
-def _tokenize(rows: Rows, tokenizer: Tokenizer) -> tuple[NDArray[np.int32], Segments, Segments]:
-    """The tokens of all texts, and where those of each text_a and text_b are."""
-    lines = b"".join(b"%b\n%b\n" % pair for pair in zip(rows.text_a, rows.text_b, strict=True))
+def _tokenize(rows: Sequence[Row], tokenizer: Tokenizer) -> tuple[NDArray[np.int32], Segments, Segments]:
+    """Return the tokens of all texts, and the slices of each text_a and text_b."""
+    lines = b"".join(b"%b\n%b\n" % row[:2] for row in rows)
     tokens, ends = tokenizer.tokenize_lines(lines)
     starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]]) if len(ends) else ends
     sizes = ends - starts

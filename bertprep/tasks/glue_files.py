@@ -1,8 +1,7 @@
-"""Files of labelled texts, GLUE's and the user's own: read in blocks of lines, so that workers share a large file.
+"""Files of labelled texts, GLUE's and the user's own, read whole.
 
 TSV is read as Google's `run_classifier.py` reads it: no quoting, so quotes are plain characters; carriage returns vanish; lines
-end at newlines only. JSON Lines may hold any text. A file is read once from end to end, for its sha256, its first line and the
-offsets of its blocks; then each block by itself. Anything wrong is one line with file and line number.
+end at newlines only. JSON Lines may hold any text. Anything wrong is one line with file and line number.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,271 +18,191 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError
-from bertprep.tasks import EXAMPLES_PER_FILE
-from bertprep.tasks.glue import HIGHEST_SCORE, UNLABELLED, Columns, GlueTask
+from bertprep.tasks.glue import MAX_SCORE, UNLABELLED, Columns, GlueTask
 from bertprep.untrusted import parse_json
 from bertprep.workspace.layout import by_number
 
-LINES_IN_BLOCK = EXAMPLES_PER_FILE
 TEXT_A = ("text_a", "sentence1", "text", "sentence")
 TEXT_B = ("text_b", "sentence2")
 LABEL = ("label",)
-"""What the columns of a user's own file may be called."""
-JSON_LINES = (".jsonl", ".json")
-MOST_LINE_BYTES = 1 << 18
-"""Of a line without its newline: many times the tokens of any model, and a bound for the memory of a block."""
-_READ_BYTES = 4 << 20
+"""The names that columns of a user's own file may have."""
+_MAX_LABELS = 1000
 _NO_BREAKS = str.maketrans("\t\n\r", "   ")  # BERT's tokenizer takes them for spaces, and here they end columns and lines
 _SHOWN = 40  # characters of a label, in errors
 
-Read = Callable[[int, bytes], "tuple[bytes, bytes, bytes]"]
-"""Reads (line number, line) as text_a, text_b, label; an absent one is empty."""
+Row = tuple[bytes, bytes, bytes]
+"""text_a, text_b and label; an absent one is empty."""
+Labels = NDArray[np.int32] | NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file of examples that was read once, and where each block of `LINES_IN_BLOCK` lines begins."""
+    """The examples of a file in their order; the first is on line `first_line`, after the header if there is one."""
 
     path: Path
     split: str
     size_bytes: int
     sha256: str
-    lines: int
-    starts: tuple[int, ...]
-    line_one: bytes  # which names the columns
+    first_line: int
+    rows: list[Row]
+
+    @property
+    def labels(self) -> list[bytes]:
+        return [row[2] for row in self.rows]
+
+    def fault(self, row: int, why: str) -> BertprepError:
+        """An error that names the line of a row."""
+        return _fault(self.path, self.first_line + row, why)
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Examples in the order of their lines: text_b is empty where there is none, labels are 0 where the file has none."""
-
-    text_a: list[bytes]
-    text_b: list[bytes]
-    labels: NDArray[np.int32] | NDArray[np.float32]
-
-    def __len__(self) -> int:
-        return len(self.text_a)
+def _fault(path: Path, line: int, why: str) -> BertprepError:
+    return BertprepError(f"{path}: line {line:,}: {why}")
 
 
-def scan_file(path: Path, split: str) -> TextFile:
-    """Read a file once; raises `BertprepError` where it cannot be read, is empty, or has a line above `MOST_LINE_BYTES`."""
-    if not path.is_file():
-        raise BertprepError(f"{path}: {'is not a file' if path.exists() else 'does not exist'}; expected a file of examples")
-    digest = hashlib.sha256()
-    size_bytes = lines = line_start = 0
-    starts = [0]
-    head = b""
-    ends_line = True
+def read_file(path: Path, split: str, task: GlueTask) -> TextFile:
+    """Read the examples of a file; raises `BertprepError` for the first line that is wrong."""
     try:
-        with path.open("rb", buffering=0) as file:
-            while block := file.read(_READ_BYTES):
-                digest.update(block)
-                ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
-                first = -(lines + 1) % LINES_IN_BLOCK  # the newline of this block after which the next block of lines begins
-                starts += (size_bytes + 1 + ends[first::LINES_IN_BLOCK]).tolist()
-                if not lines:
-                    head += block
-                bounds = np.concatenate([[line_start], size_bytes + 1 + ends, [size_bytes + len(block) + 1]])
-                _check_lengths(path, lines + 1, bounds)
-                line_start = int(bounds[-2])
-                lines += len(ends)
-                size_bytes += len(block)
-                ends_line = block.endswith(b"\n")
+        data = path.read_bytes()
     except OSError as error:
-        raise BertprepError(f"{path}: cannot be read: {error.strerror}") from error
-    if not size_bytes:
+        raise BertprepError(f"{path}: cannot be read: {error.strerror}; expected a file of examples") from error
+    lines = _split_lines(path, data)
+    if not lines:
         raise BertprepError(f"{path}: is empty; expected one example a line")
-    starts = [start for start in starts if start < size_bytes]
-    (line_one,) = _split_lines(path, 1, head[: head.find(b"\n") + 1] or head)
-    return TextFile(path, split, size_bytes, digest.hexdigest(), lines + (not ends_line), tuple(starts), line_one)
+    rows: list[Row] = []
+    skipped = 0
+    try:
+        read, skipped = _reader(path, split, task, lines[0])
+        for text in lines[skipped:]:
+            rows.append(read(text))  # noqa: PERF401 - its length is the line of an error
+    except ValueError as error:
+        raise _fault(path, skipped + len(rows) + 1, str(error)) from error
+    if not rows:
+        raise BertprepError(f"{path}: has a header and no example; expected one example a line")
+    return TextFile(path, split, len(data), hashlib.sha256(data).hexdigest(), skipped + 1, rows)
 
 
-def _check_lengths(path: Path, first: int, bounds: NDArray[np.int64]) -> None:
-    """Raise for a line that is too long; line `first` + i begins at bounds[i]. The last may be longer than was read so far."""
-    too_long = np.diff(bounds) - 1 > MOST_LINE_BYTES
-    if too_long.any():
-        why = f"has more than {MOST_LINE_BYTES:,} bytes, the most that a line may have; is it a file of one example a line?"
-        raise _fault(path, first + int(np.argmax(too_long)), why)
-
-
-def read_rows(file: TextFile, task: GlueTask, block: int) -> Rows:
-    """The examples of one block of lines; raises `BertprepError` for the first line that is wrong."""
-    first, lines = _read_lines(file, block)
-    read, skipped = _reader(file, task)
-    if first == 1:
-        first, lines = first + skipped, lines[skipped:]
-    rows = [read(number, line) for number, line in enumerate(lines, first)]
-    if file.split in UNLABELLED:
-        labels: NDArray[Any] = np.zeros(len(rows), np.float32 if task.is_regression else np.int32)
-    elif task.is_regression:
-        labels = np.array([_score(file, number, row[2]) for number, row in enumerate(rows, first)], np.float32)
-    else:
-        numbers = {label.encode(): number for number, label in enumerate(task.labels)}
-        found = [numbers.get(row[2], -1) for row in rows]
-        if -1 in found:
-            wrong = found.index(-1)
-            raise _wrong_label(file, first + wrong, rows[wrong][2], task)
-        labels = np.array(found, np.int32)
-    return Rows([row[0] for row in rows], [row[1] for row in rows], labels)
-
-
-def count_rows(file: TextFile, task: GlueTask) -> int:
-    """How many examples a file has; raises `BertprepError` where its header is wrong or it has no other line."""
-    _, skipped = _reader(file, task)
-    if file.lines == skipped:
-        raise BertprepError(f"{file.path}: has a header and no example; expected one example a line")
-    return file.lines - skipped
-
-
-def find_labels(file: TextFile, task: GlueTask) -> tuple[str, ...]:
-    """The different labels of a training file of the user's own, sorted, numbers by their size."""
-    read, skipped = _reader(file, task)
-    found: set[bytes] = set()
-    for block in range(len(file.starts)):
-        first, lines = _read_lines(file, block)
-        start = skipped if block == 0 else 0
-        for number, line in enumerate(lines[start:], first + start):
-            label = read(number, line)[2]
-            if not label:
-                raise _fault(file.path, number, "its label is empty, expected a name; fill it in, or remove the line")
-            found.add(label)
-        if len(found) > 1000:
-            raise BertprepError(f"{file.path}: has over 1,000 different labels; is that its column of labels?")
-    if len(found) < 2:
-        raise BertprepError(f"{file.path}: has {len(found)} label; a classifier needs two or more (--labels names them)")
-    return tuple(sorted((label.decode() for label in found), key=by_number))
-
-
-def _read_lines(file: TextFile, block: int) -> tuple[int, list[bytes]]:
-    """The number of a block's first line, and its lines without carriage returns, checked to be UTF-8 without NUL."""
-    start = file.starts[block]
-    end = file.starts[block + 1] if block + 1 < len(file.starts) else file.size_bytes
-    with file.path.open("rb") as opened:
-        opened.seek(start)
-        data = opened.read(end - start)
-    if len(data) < end - start:
-        raise BertprepError(f"{file.path}: was cut short while it was read; see that nothing else writes there, and try again")
-    first = block * LINES_IN_BLOCK + 1
-    return first, _split_lines(file.path, first, data)
-
-
-def _split_lines(path: Path, first: int, data: bytes) -> list[bytes]:
-    """The lines of some bytes, of which the first is number `first`; without carriage returns, checked as said above."""
-    wrong, why = -1, ""
+def _split_lines(path: Path, data: bytes) -> list[bytes]:
+    """Return the lines without carriage returns, checked to be UTF-8 without NUL."""
+    wrong, why = data.find(b"\0"), "has a NUL, which no text has; is it a file of text?"
     try:
         data.decode()
     except UnicodeDecodeError as error:
         wrong, why = error.start, f"byte 0x{data[error.start]:02x} is not UTF-8; convert the file, for instance with iconv"
-    if wrong < 0 and (wrong := data.find(b"\0")) >= 0:
-        why = "has a NUL, which no text has; is it a file of text?"
     if wrong >= 0:
-        raise _fault(path, first + data.count(b"\n", 0, wrong), why)
+        raise _fault(path, 1 + data.count(b"\n", 0, wrong), why)
     lines = data.replace(b"\r", b"").split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    return lines
+    return lines if lines[-1] else lines[:-1]
 
 
-def _reader(file: TextFile, task: GlueTask) -> tuple[Read, int]:
-    """How to read a line of this file, and how many lines its header has (0 or 1)."""
+def _reader(path: Path, split: str, task: GlueTask, first: bytes) -> tuple[Callable[[bytes], Row], int]:
+    """Return a function that reads a line, and the number of header lines; both raise `ValueError` for a wrong line."""
+    if not task.folder and path.suffix.lower() in (".jsonl", ".json"):
+        return partial(_read_object, _find_columns(split, list(_parse_object(first)))), 0
+    header = first.decode().removeprefix("\ufeff").split("\t")
     if task.folder:
-        columns = task.columns(file.split)
-        if columns.has_header:
-            _check_is_header(file, task, columns)
-        return _read_columns(file, columns), int(columns.has_header)
-    if file.path.suffix.lower() in JSON_LINES:
-        return _read_objects(file), 0
-    names = file.line_one.decode().removeprefix("\ufeff").split("\t")
-    text_a, text_b, label = _find_columns(file, names)
-    positions = {name: names.index(name) for name in (text_a, text_b, label) if name}
-    columns = Columns(
-        positions[text_a], positions.get(text_b or ""), positions.get(label or ""), True, max(positions.values()) + 1
-    )
-    return _read_columns(file, columns), 1
+        columns = task.columns(split)
+        _check_is_header(header, columns, task, split)
+        return partial(_read_columns, columns), int(columns.has_header)
+    text_a, text_b, label = (header.index(name) if name else None for name in _find_columns(split, header))
+    least = 1 + max(each for each in (text_a, text_b, label) if each is not None)
+    return partial(_read_columns, Columns(text_a or 0, text_b, label, True, least)), 1
 
 
-def _check_is_header(file: TextFile, task: GlueTask, columns: Columns) -> None:
+def _check_is_header(fields: Sequence[str], columns: Columns, task: GlueTask, split: str) -> None:
     """Google's readers drop the first line unseen; raise where that would drop an example."""
-    fields = file.line_one.split(b"\t")
-    if columns.label is None or len(fields) < columns.least:
+    if not columns.has_header or columns.label is None or len(fields) < columns.least:
         return
-    label = fields[columns.label].removeprefix("\ufeff".encode()).decode()
+    label = fields[columns.label]
     if label in task.labels or (task.is_regression and _is_number(label)):
-        expected = "\\t".join(task.files[file.split].columns)
-        raise _fault(file.path, 1, f"is an example, expected the header {expected}, which readers skip; put it there")
+        expected = "\\t".join(task.files[split].columns)
+        raise ValueError(f"is an example, expected the header {expected}, which readers skip; put it there")
 
 
-def _read_columns(file: TextFile, columns: Columns) -> Read:
-    text_a, text_b, label, least = columns.text_a, columns.text_b, columns.label, columns.least
-
-    def read(number: int, line: bytes) -> tuple[bytes, bytes, bytes]:
-        fields = line.split(b"\t")
-        if len(fields) < least:
-            found = f"has {len(fields)} column{'s' * (len(fields) > 1)}" if line else "is blank"
-            raise _fault(file.path, number, f"{found}, expected {least} or more columns, separated by tabs; fix it")
-        return (
-            fields[text_a],
-            b"" if text_b is None else fields[text_b],
-            b"" if label is None else fields[label],
-        )
-
-    return read
+def _read_columns(columns: Columns, line: bytes) -> Row:
+    fields = line.split(b"\t")
+    if len(fields) < columns.least:
+        found = f"has {len(fields)} column{'s' * (len(fields) > 1)}" if line else "is blank"
+        raise ValueError(f"{found}, expected {columns.least} or more columns, separated by tabs; fix it")
+    text_b, label = columns.text_b, columns.label
+    return fields[columns.text_a], b"" if text_b is None else fields[text_b], b"" if label is None else fields[label]
 
 
-def _read_objects(file: TextFile) -> Read:
-    text_a, text_b, label = _find_columns(file, list(_parse_object(file, 1, file.line_one)))
-
-    def read(number: int, line: bytes) -> tuple[bytes, bytes, bytes]:
-        values = _parse_object(file, number, line)
-        return (
-            _text(file, number, values, text_a),
-            b"" if text_b is None else _text(file, number, values, text_b),
-            b"" if label is None else _text(file, number, values, label, or_whole_number=True),
-        )
-
-    return read
+def _read_object(names: tuple[str, str | None, str | None], line: bytes) -> Row:
+    values = _parse_object(line)
+    text_a, text_b, label = names
+    if label and type(values.get(label)) is int:
+        values[label] = str(values[label])
+    return _text(values, text_a), _text(values, text_b), _text(values, label)
 
 
-def _parse_object(file: TextFile, number: int, line: bytes) -> dict[str, Any]:
+def _parse_object(line: bytes) -> dict[str, Any]:
     try:
         values = parse_json(line)
     except ValueError as error:
-        raise _fault(file.path, number, f"is not JSON ({error}); expected one object a line") from error
+        raise ValueError(f"is not JSON ({error}); expected one object a line") from error
     if not isinstance(values, dict):
-        raise _fault(file.path, number, 'is not a JSON object; expected one a line, such as {"text": "...", "label": "..."}')
+        raise ValueError('is not a JSON object; expected one a line, such as {"text": "...", "label": "..."}')
     return values
 
 
-def _text(file: TextFile, number: int, values: dict[str, Any], name: str, *, or_whole_number: bool = False) -> bytes:
+def _text(values: dict[str, Any], name: str | None) -> bytes:
+    if name is None:
+        return b""
     value = values.get(name)
-    if or_whole_number and type(value) is int:
-        return str(value).encode()
     if not isinstance(value, str):
-        raise _fault(file.path, number, f"has no text {name!r}, as the first line has; fix or remove it")
+        raise ValueError(f"has no text {name!r}, as the first line has; fix or remove it")
     if "\0" in value:
-        raise _fault(file.path, number, f"{name!r} has a NUL, which no text has")
+        raise ValueError(f"{name!r} has a NUL, which no text has")
     try:
         return value.translate(_NO_BREAKS).encode()
     except UnicodeEncodeError:
-        raise _fault(file.path, number, f"{name!r} has half of a surrogate pair, which is no character") from None
+        raise ValueError(f"{name!r} has half of a surrogate pair, which is no character") from None
 
 
-def _find_columns(file: TextFile, names: Sequence[str]) -> tuple[str, str | None, str | None]:
-    """The names of text_a, text_b and the label among those of the first line; raises where one is missing or unclear."""
+def _find_columns(split: str, names: Sequence[str]) -> tuple[str, str | None, str | None]:
+    """Return the names of text_a, text_b and the label among those of the first line."""
     found: list[str | None] = []
     for choices in (TEXT_A, TEXT_B, LABEL):
         there = [name for name in names if name in choices]
         if len(there) > 1:
-            why = f"has the columns {' and '.join(there)}; leave one of them, it is not clear which is meant"
-            raise _fault(file.path, 1, why)
+            raise ValueError(f"has the columns {' and '.join(there)}; leave one of them, it is not clear which is meant")
         found.append(there[0] if there else None)
     text_a, text_b, label = found
-    is_labelled = file.split not in UNLABELLED
+    is_labelled = split not in UNLABELLED
     if text_a is None or (is_labelled and label is None):
         missing = f"{' or '.join(TEXT_A)} for the text" if text_a is None else "label"
-        shown = ", ".join(names)[:200]
-        raise _fault(file.path, 1, f"names no column {missing}; it has: {shown}")
+        raise ValueError(f"names no column {missing}; it has: {', '.join(names)[:200]}")
     return text_a, text_b, label if is_labelled else None
+
+
+def label_ids(file: TextFile, task: GlueTask) -> Labels:
+    """Return the id of each label, or the scores; 0 where the file has none. Raises `BertprepError` for a wrong one."""
+    if file.split in UNLABELLED:
+        return np.zeros(len(file.rows), np.float32) if task.is_regression else np.zeros(len(file.rows), np.int32)
+    labels = [label.decode() for label in file.labels]
+    if task.is_regression:
+        for row, label in enumerate(labels):
+            if not _is_number(label) or not 0 <= float(label) <= MAX_SCORE:
+                raise file.fault(row, f"the score is {label[:_SHOWN]!r}, expected a number from 0 to {MAX_SCORE:g}")
+        return np.array([float(label) for label in labels], np.float32)
+    ids = {label: index for index, label in enumerate(task.labels)}
+    for row, label in enumerate(labels):
+        if label not in ids:
+            why = f"the label is {label[:_SHOWN]!r}, expected one of {', '.join(task.labels[:20])}"
+            if task.folder and file.first_line + row == 1 and label.lower() == task.label.lower():
+                why = "is a header, and this file of GLUE's has none: its first line is an example; remove it"
+            raise file.fault(row, why)
+    return np.array([ids[label] for label in labels], np.int32)
+
+
+def find_labels(file: TextFile) -> tuple[str, ...]:
+    """Return the different labels of a training file of the user's own, sorted, numbers by their size."""
+    if b"" in file.labels:
+        raise file.fault(file.labels.index(b""), "its label is empty, expected a name; fill it in, or remove the line")
+    found = {label.decode() for label in file.labels}
+    if not 2 <= len(found) <= _MAX_LABELS:
+        raise BertprepError(f"{file.path}: has {len(found):,} labels, expected 2 to {_MAX_LABELS:,} (--labels names them)")
+    return tuple(sorted(found, key=by_number))
 
 
 def _is_number(text: str) -> bool:
@@ -290,20 +210,3 @@ def _is_number(text: str) -> bool:
         return math.isfinite(float(text))
     except ValueError:
         return False
-
-
-def _score(file: TextFile, number: int, text: bytes) -> float:
-    if _is_number(text.decode()) and 0 <= (score := float(text)) <= HIGHEST_SCORE:
-        return score
-    raise _fault(file.path, number, f"the score is {text.decode()[:_SHOWN]!r}, expected a number from 0 to {HIGHEST_SCORE:g}")
-
-
-def _wrong_label(file: TextFile, number: int, label: bytes, task: GlueTask) -> BertprepError:
-    expected = ", ".join(task.labels[:20])
-    if task.folder and number == 1 and label.decode().lower() in ("label", task.label.lower()):
-        return _fault(file.path, 1, "is a header, and this file of GLUE's has none: its first line is an example; remove it")
-    return _fault(file.path, number, f"the label is {label.decode()[:_SHOWN]!r}, expected one of {expected}")
-
-
-def _fault(path: Path, line: int, why: str) -> BertprepError:
-    return BertprepError(f"{path}: line {line:,}: {why}")

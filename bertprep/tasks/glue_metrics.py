@@ -5,7 +5,6 @@ The metrics are scikit-learn's and SciPy's, as in the code that GLUE's results a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,11 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
-from bertprep.tasks.glue import ACCURACY, F1, HIGHEST_SCORE, MATTHEWS, PEARSON, SPEARMAN, UNLABELLED, GlueTask
-
-_OF_CLASSES = {ACCURACY: "accuracy_score", F1: "f1_score", MATTHEWS: "matthews_corrcoef"}  # in sklearn.metrics
-_OF_SCORES = {PEARSON: "pearsonr", SPEARMAN: "spearmanr"}  # in scipy.stats
+from bertprep.tasks.glue import ACCURACY, F1, MATTHEWS, MAX_SCORE, PEARSON, SPEARMAN, UNLABELLED, GlueTask
 
 
 def predict(task: GlueTask, logits: NDArray[np.float32]) -> NDArray[np.int64] | NDArray[np.float32]:
-    """The predicted classes (n,), the first of equal ones, or scores, of outputs (n, labels), of which scores have one."""
+    """Return the predicted classes (n,), the first of equal ones, or scores, of outputs (n, labels or 1)."""
     expected = max(1, len(task.labels))
     if logits.ndim != 2 or logits.shape[1] != expected:
         raise BertprepError(f"{task.name}: the outputs have shape {logits.shape}, expected (examples, {expected})")
@@ -32,7 +28,7 @@ def predict(task: GlueTask, logits: NDArray[np.float32]) -> NDArray[np.int64] | 
 def compute_metrics(
     task: GlueTask, logits: NDArray[np.float32], labels: NDArray[np.int32] | NDArray[np.float32]
 ) -> dict[str, float]:
-    """The task's metrics by name, of outputs (n, labels) and the true labels (n,).
+    """Return the task's metrics by name, of outputs (n, labels) and the true labels (n,).
 
     F1 is of class 1. A correlation of predictions that are all the same is undefined, and 0 here; so is one of equal labels.
     """
@@ -50,18 +46,18 @@ def check_metrics_installed() -> None:
 
 def _compute(name: str, labels: NDArray[Any], predictions: NDArray[Any]) -> float:
     check_metrics_installed()
-    import scipy.stats
-    import sklearn.metrics
+    from scipy import stats
+    from sklearn import metrics
 
-    if name in _OF_CLASSES:
-        of_classes: Callable[..., float] = getattr(sklearn.metrics, _OF_CLASSES[name])
-        return float(of_classes(labels, predictions))
-    if not np.isfinite(predictions).all():
-        return float("nan")
-    if len(np.unique(labels)) < 2 or len(np.unique(predictions)) < 2:
-        return 0.0
-    correlate = getattr(scipy.stats, _OF_SCORES[name])
-    return float(correlate(labels.astype(np.float64), predictions.astype(np.float64)).statistic)
+    if name in (PEARSON, SPEARMAN):
+        if not np.isfinite(predictions).all():
+            return float("nan")
+        if len(np.unique(labels)) < 2 or len(np.unique(predictions)) < 2:
+            return 0.0
+        correlate = stats.pearsonr if name == PEARSON else stats.spearmanr
+        return float(correlate(labels.astype(np.float64), predictions.astype(np.float64)).statistic)
+    score = {ACCURACY: metrics.accuracy_score, F1: metrics.f1_score, MATTHEWS: metrics.matthews_corrcoef}[name]
+    return float(score(labels, predictions))
 
 
 def write_predictions(task: GlueTask, logits: NDArray[np.float32], path: Path) -> Path:
@@ -81,5 +77,5 @@ def write_submission(task: GlueTask, split: str, logits: NDArray[np.float32], fo
     if split not in UNLABELLED[: len(task.submissions)]:
         names = " and ".join(UNLABELLED[: len(task.submissions)]) or "none"
         raise UsageError(f"{task.name}: {split} is no split for a submission; the task has {names}")
-    allowed = np.clip(logits, 0, HIGHEST_SCORE) if task.is_regression else logits
+    allowed = np.clip(logits, 0, MAX_SCORE) if task.is_regression else logits
     return write_predictions(task, allowed, folder / f"{task.submissions[UNLABELLED.index(split)]}.tsv")

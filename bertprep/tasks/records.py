@@ -1,23 +1,20 @@
-"""The examples of a fine-tuning task as record files: which examples are in which file, and the maker of them.
+"""The examples of a fine-tuning task as record files.
 
-A split is cut into files of `EXAMPLES_PER_FILE` in the order in which Google's scripts write the one that they make. For SQuAD
-that is a number of windows, all of which are known beforehand; for labelled texts a number of lines, which a worker reads by
-itself. So the files are the same for any number of workers.
+A split is cut into files in the order in which Google's scripts write the one that they make: every `EXAMPLES_PER_FILE` windows
+of SQuAD's questions, or lines of a file of labelled texts, its header included. So the files are the same for any number of
+workers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Protocol
 
 from bertprep import kernels
-from bertprep.config import DEFAULT_DIALECT, Dialect, GlueSettings, RecordFormat, SquadSettings
-from bertprep.errors import BertprepError
+from bertprep.config import DEFAULT_DIALECT, Dialect, GlueSettings, RecordFormat
 from bertprep.instances import Tokenizer, Vocabulary
-from bertprep.records.convert import write_examples
 from bertprep.records.examples import (
     ClassificationExamples,
     Examples,
@@ -27,125 +24,97 @@ from bertprep.records.examples import (
     SquadExamples,
 )
 from bertprep.records.make import ShardResult, TextShard
+from bertprep.records.write import write_examples
 from bertprep.tasks import EXAMPLES_PER_FILE
 from bertprep.tasks.glue import GlueTask
 from bertprep.tasks.glue_features import make_examples
-from bertprep.tasks.glue_files import TextFile, count_rows, read_rows
-from bertprep.tasks.squad import read_squad
-from bertprep.tasks.squad_features import BLOCK_ROWS, SquadFeatures, make_features
+from bertprep.tasks.glue_files import Labels, Row, TextFile, label_ids
+from bertprep.tasks.squad_features import BLOCK_ROWS, SquadFeatures
 from bertprep.workspace.layout import TRAINING
 
 
-class Source(Protocol):
-    """The examples of a task, in numbered blocks for each split; `counts` is what the manifest says of all of them."""
-
-    @property
-    def vocabulary(self) -> Vocabulary: ...
-
-    @property
-    def counts(self) -> dict[str, int]: ...
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The names of the classes, in the order of their numbers, where there are some."""
-
-    @property
-    def blocks(self) -> dict[str, int]:
-        """How many blocks each split has."""
-
-    def shape(self, split: str) -> Shape:
-        """What all examples of a split have in common."""
-
-    def prepare(self) -> None:
-        """Load all that workers share."""
-
-    def examples(self, split: str, block: int) -> Iterable[Examples]:
-        """The examples of a block, some at a time."""
-
-
 @dataclass(frozen=True)
-class GlueSource:
-    """Files of labelled texts, by split."""
+class TaskSource:
+    """The examples of a task by split: their shape, the bounds of the record files, and what makes those of a file.
 
-    files: Mapping[str, TextFile]
-    task: GlueTask
+    `counts` are for the manifest; `labels` are the names of the classes, in the order of their ids, where there are some.
+    """
+
     vocabulary: Vocabulary
-    settings: GlueSettings
-
-    @cached_property
-    def counts(self) -> dict[str, int]:
-        return {f"{split}_examples": count_rows(file, self.task) for split, file in self.files.items()}
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return self.task.labels
-
-    @property
-    def blocks(self) -> dict[str, int]:
-        return {split: len(file.starts) for split, file in self.files.items()}
-
-    def shape(self, split: str) -> Shape:  # noqa: ARG002 - all splits have the same
-        return Shape(RegressionExamples if self.task.is_regression else ClassificationExamples, self.settings.seq, 0)
-
-    @cached_property
-    def _tokenizer(self) -> Tokenizer:
-        return Tokenizer(self.vocabulary, lower=not self.settings.cased)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Only what the tables are made of: a process builds its own."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
-
-    def prepare(self) -> None:
-        kernels.load()
-        _ = self._tokenizer
-
-    def examples(self, split: str, block: int) -> Iterable[Examples]:
-        rows = read_rows(self.files[split], self.task, block)
-        yield make_examples(rows, self._tokenizer, self.vocabulary, seq=self.settings.seq)
-
-
-@dataclass(frozen=True)
-class SquadSource:
-    """The windows of SQuAD's questions, by split; all are known when it is built, which takes a second or two."""
-
-    features: Mapping[str, SquadFeatures]
-    vocabulary: Vocabulary
+    counts: dict[str, int]
+    shapes: dict[str, Shape]
+    bounds: dict[str, list[int]]
+    examples: Callable[[str, int, int], Iterable[Examples]]  # (split, start, stop)
     labels: tuple[str, ...] = ()
 
     @property
-    def counts(self) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for split, features in self.features.items():
-            found[f"{split}_questions"] = len(features.data)
-            if split == TRAINING:
-                found[f"{split}_dropped"] = len(features.dropped)
-                found[f"{split}_recovered"] = len(features.recovered)
-        return found
-
-    @property
     def blocks(self) -> dict[str, int]:
-        return {split: -(-len(features) // EXAMPLES_PER_FILE) for split, features in self.features.items()}
-
-    def shape(self, split: str) -> Shape:
-        return Shape(SquadExamples if split == TRAINING else SquadEvalExamples, self.features[split].settings.seq, 0)
-
-    def prepare(self) -> None:
-        kernels.load()
-
-    def examples(self, split: str, block: int) -> Iterable[Examples]:
-        features = self.features[split]
-        end = min(len(features), (block + 1) * EXAMPLES_PER_FILE)
-        for start in range(block * EXAMPLES_PER_FILE, end, BLOCK_ROWS):
-            yield features[start : min(start + BLOCK_ROWS, end)]
+        """How many record files each split has."""
+        return {split: len(bounds) - 1 for split, bounds in self.bounds.items()}
 
 
-def make_squad_source(files: Mapping[str, Path], version: str, vocabulary: Vocabulary, settings: SquadSettings) -> SquadSource:
-    """Read SQuAD's files, by split, and make their features."""
-    features = {}
-    for split, path in files.items():
-        data = read_squad(path, version, training=split == TRAINING)
-        features[split] = make_features(data, vocabulary, settings, training=split == TRAINING)
-    return SquadSource(features, vocabulary)
+def glue_source(files: Mapping[str, TextFile], task: GlueTask, vocabulary: Vocabulary, settings: GlueSettings) -> TaskSource:
+    """Return the examples of files of labelled texts; raises `BertprepError` for a wrong label."""
+    shape = Shape(RegressionExamples if task.is_regression else ClassificationExamples, settings.seq, 0)
+    rows = {split: (file.rows, label_ids(file, task)) for split, file in files.items()}
+    return TaskSource(
+        vocabulary,
+        counts={f"{split}_examples": len(file.rows) for split, file in files.items()},
+        shapes=dict.fromkeys(files, shape),
+        bounds={split: _bounds(len(file.rows), file.first_line - 1) for split, file in files.items()},
+        examples=partial(_glue_examples, rows, vocabulary, settings),
+        labels=task.labels,
+    )
+
+
+def _glue_examples(
+    rows: Mapping[str, tuple[list[Row], Labels]],
+    vocabulary: Vocabulary,
+    settings: GlueSettings,
+    split: str,
+    start: int,
+    stop: int,
+) -> Iterable[Examples]:
+    texts, labels = rows[split]
+    tokenizer = _tokenizer(vocabulary, lower=not settings.cased)
+    yield make_examples(texts[start:stop], labels[start:stop], tokenizer, vocabulary, seq=settings.seq)
+
+
+_tokenizer = cache(Tokenizer)  # each process builds its own
+
+
+def squad_source(features: Mapping[str, SquadFeatures], vocabulary: Vocabulary) -> TaskSource:
+    """Return the windows of SQuAD's questions."""
+    counts: dict[str, int] = {}
+    for split, each in features.items():
+        counts[f"{split}_questions"] = len(each.data)
+        if split == TRAINING:
+            counts |= {f"{split}_dropped": len(each.dropped), f"{split}_recovered": len(each.recovered)}
+    return TaskSource(
+        vocabulary,
+        counts,
+        shapes={
+            split: Shape(SquadExamples if split == TRAINING else SquadEvalExamples, each.settings.seq, 0)
+            for split, each in features.items()
+        },
+        bounds={split: _bounds(len(each)) for split, each in features.items()},
+        examples=partial(_squad_examples, features),
+    )
+
+
+def _squad_examples(features: Mapping[str, SquadFeatures], split: str, start: int, stop: int) -> Iterable[Examples]:
+    for first in range(start, stop, BLOCK_ROWS):
+        yield features[split][first : min(first + BLOCK_ROWS, stop)]
+
+
+def _bounds(examples: int, header_lines: int = 0) -> list[int]:
+    """Return where the record files of a split begin, and where the last one ends.
+
+    >>> _bounds(20_000, header_lines=1)
+    [0, 8191, 16383, 20000]
+    """
+    inner = range(EXAMPLES_PER_FILE - header_lines, examples, EXAMPLES_PER_FILE)
+    return [0, *inner, examples]
 
 
 @dataclass(frozen=True)
@@ -159,7 +128,7 @@ class TaskShard(TextShard):
 class TaskRecordMaker:
     """Makes the record files of one block after another."""
 
-    source: Source
+    source: TaskSource
     dialect: Dialect = field(default=DEFAULT_DIALECT)
 
     @property
@@ -171,26 +140,25 @@ class TaskRecordMaker:
         return self.source.labels
 
     def shape(self, split: str) -> Shape:
-        """What all examples of a split have in common."""
-        return self.source.shape(split)
+        """Return what all examples of a split have in common."""
+        return self.source.shapes[split]
 
     def prepare(self) -> None:
-        """Load all that workers share, so that a forked worker has it at once."""
-        self.source.prepare()
+        """Load what workers share, so that a forked worker has it at once."""
+        kernels.load()
 
     def task(self, shard: TextShard, paths: dict[str, Path]) -> tuple[TextShard, dict[str, Path]]:
-        """What a worker needs to know."""
+        """Return what a worker needs to know."""
         return shard, paths
 
     def make(self, task: tuple[TaskShard, dict[str, Path]]) -> ShardResult:
         """Make the missing record files of a block."""
         shard, paths = task
-        blocks = list(self.source.examples(shard.split, shard.number))  # once for all formats
-        records = sum(map(len, blocks))
-        if not records:
-            raise BertprepError(f"{shard.path}: gives no example; see that nothing else writes there, and try again")
-        facts = {}
-        for name, path in paths.items():
-            written = write_examples(blocks, path, RecordFormat(name), self.dialect, self.labels, tidies=False)
-            facts[name] = {"examples": written.records, "bytes": written.bytes, "sha256": written.sha256}
-        return ShardResult(shard, facts, records)
+        bounds = self.source.bounds[shard.split]
+        blocks = self.source.examples(shard.split, *bounds[shard.number : shard.number + 2])
+        files = {RecordFormat(name): path for name, path in paths.items()}
+        written = write_examples(blocks, files, self.dialect, self.labels, tidies=False)
+        facts: dict[str, dict[str, object]] = {
+            name: {"examples": file.records, "bytes": file.bytes, "sha256": file.sha256} for name, file in written.items()
+        }
+        return ShardResult(shard, facts, max(file.records for file in written.values()))

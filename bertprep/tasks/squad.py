@@ -6,10 +6,9 @@ What is not used is not looked at: evaluation takes the texts of the answers and
 """
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,10 @@ WHITE_SPACE = "\t\n\r \u202f"
 """What separates words for Google's reader; other white space, such as a no-break space, is part of a word."""
 _SHOWN = 60  # characters of a value, in errors
 
+_KINDS = {list: "a list", str: "text", bool: "true or false", int: "a whole number"}
+
 Object = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,10 @@ class SquadData:
     ids: list[str]
     questions: list[str]
     paragraphs: NDArray[np.int64]
-    answers: list[list[str]]
-    """The texts of all answers of each question."""
+    answers: list[list[str]]  # the texts of all answers of each question
     answer_starts: NDArray[np.int64]
     """For training: where the first of them begins in the context, in code points; -1 where a question has no answer."""
-    labelled: bool
-    """Whether there are answers to score predictions with."""
+    labelled: bool  # whether there are answers to score predictions with
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -64,150 +64,83 @@ def read_squad(path: Path, version: str, *, training: bool) -> SquadData:
         raise BertprepError(f"{path}: cannot be read: {error.strerror}; name a JSON file of SQuAD") from error
     except (ValueError, RecursionError) as error:
         raise BertprepError(f"{path}: is not a JSON file ({error}); name a JSON file of SQuAD") from error
-    return _Reader(path, version, training).read(content)
+    try:
+        return _read(path, content, version, training)
+    except ValueError as error:
+        raise BertprepError(f"{path}: {error}") from error
 
 
-class _Reader:
-    """Collects the columns of a file, and says where in it something is wrong."""
+def _read(path: Path, content: object, version: str, training: bool) -> SquadData:
+    """Collect the columns of a parsed file; raises `ValueError` for the first wrong value."""
+    found = content.get("version") if isinstance(content, dict) else None
+    known = f"v{found.removeprefix('v')}" if isinstance(found, str) else ""
+    if known in VERSIONS and known != version:  # other data sets of this shape have versions of their own
+        raise ValueError(f"is of version {known}, expected {version}; choose {known}, or name another file")
+    contexts: list[str] = []
+    ids: dict[str, None] = {}
+    questions: list[str] = []
+    paragraphs: list[int] = []
+    answers: list[tuple[list[str] | None, int]] = []
+    for article in _get(content, "data", list):
+        for paragraph in _get(article, "paragraphs", list):
+            contexts.append(_get(paragraph, "context", str))
+            for question in _get(paragraph, "qas", list):
+                name = _get(question, "id", str)
+                if name in ids:
+                    raise ValueError(f"two questions have the id {_shown(name)}, expected one; predictions go by it")
+                ids[name] = None
+                paragraphs.append(len(contexts) - 1)
+                try:
+                    questions.append(_get(question, "question", str))
+                    answers.append(_read_answers(question, contexts[-1], version, training))
+                except ValueError as error:
+                    raise ValueError(f"question {_shown(name)}: {error}") from error
+    if not ids:
+        raise ValueError("holds no question; name another file")
+    unlabelled = sum(texts is None for texts, _ in answers)
+    if unlabelled not in (0, len(ids)):
+        raise ValueError(f"{unlabelled:,} of {len(ids):,} questions have no list of answers, expected all or none")
+    return SquadData(
+        path, version, contexts, list(ids), questions, np.array(paragraphs, np.int64),
+        answers=[texts or [] for texts, _ in answers],
+        answer_starts=np.array([start for _, start in answers], np.int64),
+        labelled=not unlabelled,
+    )  # fmt: skip
 
-    def __init__(self, path: Path, version: str, training: bool) -> None:
-        self._path, self._version, self._training = path, version, training
-        self._contexts: list[str] = []
-        self._ids: list[str] = []
-        self._questions: list[str] = []
-        self._paragraphs: list[int] = []
-        self._answers: list[list[str]] = []
-        self._answer_starts: list[int] = []
-        self._unlabelled = 0
-        self._location: dict[str, int | str] = {}  # where in the file the reader is, for errors
 
-    def read(self, content: object) -> SquadData:
-        """The data of a parsed file."""
-        if not isinstance(content, dict):
-            self._fail(f"holds {_shown(content)}, expected an object with data; name a JSON file of SQuAD")
-        self._check_version(content.get("version"))
-        for article in self._objects(content, "data", "article"):
-            for paragraph in self._objects(article, "paragraphs", "paragraph"):
-                self._read_paragraph(paragraph)
-        self._location.clear()
-        if not self._ids:
-            self._fail("holds no question; name another file")
-        self._check_unique()
-        if self._unlabelled not in (0, len(self._ids)):
-            self._fail(f"{self._unlabelled:,} of {len(self._ids):,} questions have no list of answers, expected all or none")
-        return SquadData(
-            path=self._path,
-            version=self._version,
-            contexts=self._contexts,
-            ids=self._ids,
-            questions=self._questions,
-            paragraphs=np.array(self._paragraphs, np.int64),
-            answers=self._answers,
-            answer_starts=np.array(self._answer_starts, np.int64),
-            labelled=not self._unlabelled,
+def _read_answers(question: Object, context: str, version: str, training: bool) -> tuple[list[str] | None, int]:
+    """Return the texts of a question's answers, and where the first begins: -1 for none, and in evaluation."""
+    if "answers" not in question and not training:
+        return None, -1
+    answers = _get(question, "answers", list)
+    texts = [_get(answer, "text", str) for answer in answers]
+    is_impossible = training and version == V2 and _get(question, "is_impossible", bool)
+    if not texts and not is_impossible and (training or version == V1):
+        raise ValueError("has no answer; is the file v2.0, or is_impossible wrong?")
+    if not training:
+        return texts, -1
+    if not context.strip(WHITE_SPACE):
+        raise ValueError("its context is blank, expected a text that holds the answer")
+    if is_impossible:
+        if texts:
+            raise ValueError(f"is_impossible is true, and it has the answer {_shown(texts[0])}; correct one of them")
+        return texts, -1
+    start = _get(answers[0], "answer_start", int)
+    if not texts[0].strip() or not 0 <= start <= len(context) - len(texts[0]):
+        raise ValueError(
+            f"its answer {_shown(texts[0])} at {start} is not in its context, which has {len(context):,} characters"
         )
+    return texts, start
 
-    def _check_version(self, found: object) -> None:
-        # other data sets of this shape have versions of their own, which say nothing about questions without answers
-        known = f"v{found.removeprefix('v')}" if isinstance(found, str) else ""
-        if known in VERSIONS and known != self._version:
-            self._fail(f"is of version {known}, expected {self._version}; choose {known}, or name another file")
 
-    def _objects(self, parent: Object, name: str, one: str) -> Iterator[Object]:
-        """The objects of the list `name`; `one` of them is what the reader is at."""
-        found = parent.get(name)
-        if type(found) is not list:
-            what = f"has no {name}" if name not in parent else f"{name} is {_shown(found)}"
-            self._fail(f"{what}, expected a list; is it a JSON file of SQuAD?")
-        for number, each in enumerate(found):
-            self._location[one] = number
-            if type(each) is not dict:
-                self._fail(f"is {_shown(each)}, expected an object")
-            yield each
-        self._location.pop(one, None)
-
-    def _read_paragraph(self, paragraph: Object) -> None:
-        context = self._text(paragraph, "context")
-        number = len(self._contexts)
-        self._contexts.append(context)
-        blank = self._training and not context.strip(WHITE_SPACE)
-        for question in self._objects(paragraph, "qas", "question"):
-            identifier = self._text(question, "id")
-            self._location["question"] = identifier
-            self._ids.append(identifier)
-            self._questions.append(self._text(question, "question"))
-            self._paragraphs.append(number)
-            if blank:
-                self._fail("its context is blank, expected a text that holds the answer")
-            texts, start = self._read_answers(question, len(context))
-            self._answers.append(texts)
-            self._answer_starts.append(start)
-
-    def _read_answers(self, question: Object, context_size: int) -> tuple[list[str], int]:
-        """The texts of a question's answers, and where the first begins: -1 for none, and in evaluation."""
-        impossible = self._is_impossible(question)
-        if "answers" not in question and not self._training:
-            self._unlabelled += 1
-            return [], -1
-        texts, start = [], None
-        for answer in self._objects(question, "answers", "answer"):
-            texts.append(self._text(answer, "text"))
-            if len(texts) == 1:
-                start = answer.get("answer_start")
-        if not texts and not impossible and (self._training or self._version == V1):
-            advice = "v1.1 has one for each; is the file v2.0?" if self._version == V1 else "is_impossible is false"
-            self._fail(f"has no answer; {advice}")
-        if impossible and texts:
-            self._fail(f"is_impossible is true, and it has the answer {_shown(texts[0])}; correct one of them")
-        if not self._training or impossible:
-            return texts, -1
-        if not texts[0].strip():
-            self._fail(f"its answer is {_shown(texts[0])}, expected text of the context")
-        most = context_size - len(texts[0])
-        if most < 0:
-            self._fail(f"its answer has {len(texts[0]):,} characters, more than the {context_size:,} of its context")
-        if type(start) is not int or not 0 <= start <= most:
-            self._fail(
-                f"answer_start is {_shown(start)}, expected a whole number from 0 to {most}, "
-                f"as the context has {context_size:,} characters and the answer {len(texts[0]):,}"
-            )
-        return texts, start
-
-    def _is_impossible(self, question: Object) -> bool:
-        if not self._training or self._version == V1:
-            return False
-        if "is_impossible" not in question:
-            self._fail("has no is_impossible, expected true or false; is the file v1.1?")
-        found = question["is_impossible"]
-        if type(found) is not bool:
-            self._fail(f"is_impossible is {_shown(found)}, expected true or false")
-        return bool(found)
-
-    def _text(self, parent: Object, name: str) -> str:
-        found = parent.get(name)
-        if type(found) is not str:
-            self._fail(f"has no {name}, expected text" if name not in parent else f"{name} is {_shown(found)}, expected text")
-        if not found.isascii():
-            try:
-                found.encode()
-            except UnicodeEncodeError as error:
-                self._fail(f"character {error.start:,} of its {name} is half of a surrogate pair, expected Unicode text")
-        return found
-
-    def _check_unique(self) -> None:
-        if len(set(self._ids)) < len(self._ids):
-            seen: set[str] = set()
-            for identifier in self._ids:
-                if identifier in seen:
-                    self._fail(f"two questions have the id {_shown(identifier)}, expected one; predictions go by it")
-                seen.add(identifier)
-
-    def _fail(self, text: str) -> NoReturn:
-        location = self._location
-        if isinstance(location.get("question"), str):  # an id, which alone finds the question
-            location = {"question": location["question"]}
-        words = ", ".join(f"{name} {_shown(value)}" for name, value in location.items())
-        raise BertprepError(f"{self._path}: {words}: {text}" if words else f"{self._path}: {text}")
+def _get(parent: object, name: str, kind: type[T]) -> T:
+    """Return the value of a key, which must be of this kind."""
+    value = parent.get(name) if isinstance(parent, dict) else parent
+    if not isinstance(parent, dict) or not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ValueError(f"{name} is {_shown(value)}, expected {_KINDS[kind]}; is it a file of SQuAD, and of this version?")
+    if kind is str:
+        str(value).encode()  # which refuses half of a surrogate pair
+    return value
 
 
 def _shown(value: object) -> str:

@@ -2,7 +2,7 @@
 
 `bertprep download squad` writes this file beside the data of each version, as evaluate-v1.1.py and evaluate-v2.0.py: arguments,
 output and every digit are those of the published programs. So it needs only the standard library of Python 3.6 or later (hence
-the quoted annotations), and matplotlib only for plots.
+the quoted annotations).
 
 Before answers are compared they are normalized: lower case; no ASCII punctuation; no articles; words joined by one space.
 Part of bertprep, Apache-2.0.
@@ -96,16 +96,15 @@ class EvaluationV2:
         self, questions: Questions, predictions: "dict[str, str]", no_answer: "dict[str, float] | None" = None
     ) -> None:
         self.golds = dict(questions)
-        for question in self.golds:
-            if question not in predictions:
-                print(f"Missing prediction for {question}")
+        self.predictions = predictions
+        self.no_answer = dict.fromkeys(predictions, 0.0) if no_answer is None else no_answer
         missing = [question for question in self.golds if question not in predictions]
+        for question in missing:
+            print(f"Missing prediction for {question}")
         if missing:
             raise EvaluationError(
                 f'{len(missing)} of {len(self.golds)} questions have no prediction; blank ones are given as ""'
             )
-        self.predictions = predictions
-        self.no_answer = dict.fromkeys(predictions, 0.0) if no_answer is None else no_answer
         unknown = [question for question in self.golds if question not in self.no_answer]
         if unknown:
             raise EvaluationError(
@@ -140,10 +139,12 @@ class EvaluationV2:
     def best(self) -> "dict[str, Any]":
         """The best score over all thresholds, and its threshold."""
         found = {}
+        asked = (question for question in self.no_answer if question in self.golds)
+        surest_first = sorted(asked, key=lambda question: self.no_answer[question])
         for name, scores in (("exact", self.exact), ("f1", self.f1)):
             best = total = float(sum(not golds for golds in self.golds.values()))  # everything blank
             best_threshold: float = 0.0
-            for question in self._surest_first():
+            for question in surest_first:
                 if self.golds[question]:
                     total += scores[question]
                 elif self.predictions[question]:
@@ -154,74 +155,6 @@ class EvaluationV2:
             found["best_" + name + "_thresh"] = best_threshold
         return found
 
-    def _surest_first(self) -> "list[str]":
-        """The questions by ascending no-answer probability; ties in the order of the file of probabilities."""
-        return sorted((question for question in self.no_answer if question in self.golds), key=lambda q: self.no_answer[q])
-
-    def curves(self) -> "dict[str, list[tuple[float, float]]]":
-        """Recall and precision at every threshold: of exact match, of F1, and of telling whether there is an answer."""
-        answerable = sum(1 for golds in self.golds.values() if golds)
-        if not answerable:
-            return {}
-        oracle = {question: float(bool(golds)) for question, golds in self.golds.items()}
-        order, found = self._surest_first(), {}
-        for name, scores in (("exact", self.exact), ("f1", self.f1), ("oracle", oracle)):
-            curve, right = [(0.0, 1.0)], 0.0
-            for place, question in enumerate(order, 1):
-                if self.golds[question]:
-                    right += scores[question]
-                if place == len(order) or self.no_answer[question] != self.no_answer[order[place]]:
-                    curve.append((right / answerable, right / place))
-            found[name] = curve
-        return found
-
-
-def average_precision(curve: "list[tuple[float, float]]") -> float:
-    """The area under a precision-recall curve, in percent."""
-    area = 0.0
-    for (before, _), (recall, precision) in zip(curve, curve[1:]):
-        area += precision * (recall - before)
-    return 100.0 * area
-
-
-def plot_all(evaluation: EvaluationV2, folder: Path) -> None:
-    """Write the curves and the distribution of the probabilities as PNG files; without matplotlib print a line that says so."""
-    try:
-        import matplotlib
-    except ImportError:
-        print("matplotlib is not installed, so there are no plots", file=sys.stderr)
-        return
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    titles = {
-        "exact": "Precision-Recall curve for Exact Match score",
-        "f1": "Precision-Recall curve for F1 score",
-        "oracle": "Oracle Precision-Recall curve (binary task of HasAns vs. NoAns)",
-    }
-    for name, curve in evaluation.curves().items():
-        recalls, precisions = zip(*curve)
-        figure, axes = pyplot.subplots()
-        axes.step(recalls, precisions, color="b", alpha=0.2, where="post")
-        axes.fill_between(recalls, precisions, step="post", alpha=0.2, color="b")
-        axes.set(title=titles[name], xlabel="Recall", ylabel="Precision", xlim=(0.0, 1.05), ylim=(0.0, 1.05))
-        _save(figure, folder / f"pr_{name}.png")
-    for name, wanted in (("hasAns", True), ("noAns", False)):
-        values = [evaluation.no_answer[question] for question, golds in evaluation.golds.items() if bool(golds) == wanted]
-        if values:
-            figure, axes = pyplot.subplots()
-            axes.hist(values, weights=[1 / len(values)] * len(values), bins=20, range=(0.0, 1.0))
-            axes.set(title=f"Histogram of no-answer probability: {name}")
-            axes.set(xlabel="Model probability of no-answer", ylabel="Proportion of dataset")
-            _save(figure, folder / f"na_prob_hist_{name}.png")
-
-
-def _save(figure: Any, path: Path) -> None:
-    from matplotlib import pyplot
-
-    figure.savefig(str(path))
-    pyplot.close(figure)
-
 
 def _percent(total: float, count: int) -> float:
     if not count:
@@ -229,7 +162,7 @@ def _percent(total: float, count: int) -> float:
     return 100.0 * total / count
 
 
-def _read(path: str, what: str) -> Any:
+def _read(path: str) -> "dict[str, Any]":
     """The content of a JSON file, which must be an object."""
     try:
         with Path(path).open(encoding="utf-8") as file:
@@ -239,32 +172,25 @@ def _read(path: str, what: str) -> Any:
     except (ValueError, RecursionError) as error:
         raise EvaluationError(f"{path}: is not JSON ({error})") from None
     if not isinstance(content, dict):
-        raise EvaluationError(f"{path}: holds no object; expected {what}")
+        raise EvaluationError(f"{path}: holds no object; expected one of questions")
     return content
 
 
 def _read_questions(path: str) -> "tuple[dict[str, Any], Questions]":
-    content = _read(path, "a data file of SQuAD")
+    content = _read(path)
     try:
         return content, questions_of(content["data"])
     except (KeyError, TypeError) as error:
         raise EvaluationError(f"{path}: is not a data file of SQuAD ({type(error).__name__}: {error})") from None
 
 
-def _read_predictions(path: str) -> "dict[str, str]":
-    predictions = _read(path, "the answer to each question, by its id")
-    for question, answer in predictions.items():
-        if not isinstance(answer, str):
-            raise EvaluationError(f"{path}: question {question}: the answer is {answer!r}, expected a string")
-    return dict(predictions)
-
-
-def _read_probabilities(path: str) -> "dict[str, float]":
-    probabilities = _read(path, "the probability that a question has no answer, by its id")
-    for question, probability in probabilities.items():
-        if not isinstance(probability, (int, float)):
-            raise EvaluationError(f"{path}: question {question}: the probability is {probability!r}, expected a number")
-    return dict(probabilities)
+def _read_by_question(path: str, name: str, kinds: "tuple[type, ...]") -> "dict[str, Any]":
+    """The value of each question, by its id."""
+    values = _read(path)
+    for question, value in values.items():
+        if not isinstance(value, kinds):
+            raise EvaluationError(f"{path}: question {question}: the {name} is {value!r}, expected {kinds[0].__name__}")
+    return values
 
 
 def run_v1(arguments: "list[str]") -> None:
@@ -276,7 +202,7 @@ def run_v1(arguments: "list[str]") -> None:
     content, questions = _read_questions(options.dataset_file)
     if content.get("version") != "1.1":
         print(f"Evaluation expects v-1.1, but got dataset with v-{content.get('version')}", file=sys.stderr)
-    print(json.dumps(evaluate_v1(questions, _read_predictions(options.prediction_file))))
+    print(json.dumps(evaluate_v1(questions, _read_by_question(options.prediction_file, "answer", (str,)))))
 
 
 def run_v2(arguments: "list[str]") -> None:
@@ -289,23 +215,20 @@ def run_v2(arguments: "list[str]") -> None:
     parser.add_argument(
         "--na-prob-thresh", "-t", type=float, default=1.0, help='Predict "" where that is above this (default: 1.0).'
     )
-    parser.add_argument("--out-image-dir", "-p", metavar="out_images", help="Save precision-recall curves to this folder.")
     parser.add_argument("--verbose", "-v", action="store_true", help="Accepted, and ignored.")
     if not arguments:
         parser.print_help()
         sys.exit(1)
     options = parser.parse_args(arguments)
     _, questions = _read_questions(options.data_file)
-    predictions = _read_predictions(options.pred_file)
-    probabilities = _read_probabilities(options.na_prob_file) if options.na_prob_file else None
+    predictions = _read_by_question(options.pred_file, "answer", (str,))
+    probabilities = None
+    if options.na_prob_file:
+        probabilities = _read_by_question(options.na_prob_file, "probability", (float, int))
     evaluation = EvaluationV2(questions, predictions, probabilities)
     found = evaluation.averages(options.na_prob_thresh)
     if probabilities is not None:
         found.update(evaluation.best())
-        if options.out_image_dir:
-            found.update({f"pr_{name}_ap": average_precision(curve) for name, curve in evaluation.curves().items()})
-            Path(options.out_image_dir).mkdir(parents=True, exist_ok=True)
-            plot_all(evaluation, Path(options.out_image_dir))
     if options.out_file:
         Path(options.out_file).write_text(json.dumps(found), encoding="utf-8")
     else:

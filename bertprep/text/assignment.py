@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from bertprep.config import ShardSettings
 from bertprep.errors import UsageError
+from bertprep.terminal import counted
 
 BYTES_PER_SHARD = 4_000_000
 FEWEST_SHARDS, MOST_SHARDS = 4, 1_024  # without --shards
@@ -53,7 +54,9 @@ def count_shards(size_bytes: npt.NDArray[np.int64], settings: ShardSettings) -> 
         training = min(max(by_size, FEWEST_SHARDS), MOST_SHARDS, by_documents)
     elif settings.shards > most:
         kept = ", one of them for testing" if fraction else ""
-        raise UsageError(f"--shards {settings.shards}: the text has {documents:,} documents{kept}; ask for at most {most:,}")
+        raise UsageError(
+            f"--shards {settings.shards}: the text has {counted(documents, 'document')}{kept}; ask for at most {most:,}"
+        )
     else:
         training = settings.shards
     test = max(fewest_for_test, min(round(training * fraction / (1 - fraction)), documents - training))

@@ -34,6 +34,7 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import remove_folder
 from bertprep.progress import Reporter
 from bertprep.sources.formatting import SPLITTERS, SourceFile, Task, read_tasks
+from bertprep.terminal import counted
 from bertprep.text.assignment import BYTES_PER_SHARD, FEWEST_SHARDS, ShardCounts
 from bertprep.text.cleaning import Cleaner
 from bertprep.text.documents import TextFile, TextInput, check_inputs, hash_file, read_piece
@@ -489,12 +490,13 @@ def _choose_counts(runs: Sequence[Run], job: _Job) -> tuple[ShardCounts, bool]:
         advice = f"ask for fewer, such as {max(1, documents // DOCUMENTS_PER_SHARD):,}, or give --assign balanced"
         raise UsageError(
             f"--shards {shards}: with --assign hash {empty:,} of them would have no document, since chance deals "
-            f"{documents:,} documents; {advice}"
+            f"{counted(documents, 'document')}; {advice}"
         )
     if test and not test_in.all():
         raise UsageError(
-            f"--test-fraction {fraction}: with --assign hash the test split would have none of the {documents:,} documents, "
-            "since chance deals them; give more documents, --test-fraction 0 or --assign balanced"
+            f"--test-fraction {fraction}: with --assign hash the test split would have none of "
+            f"{counted(documents, 'document')}, since chance deals them; give more documents, "
+            "--test-fraction 0 or --assign balanced"
         )
     return ShardCounts(shards, test, fraction), by_size
 

@@ -14,7 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError
 
@@ -23,8 +26,16 @@ WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 POOLER = "bert/pooler/"
 NEXT_SENTENCE = (POOLER, "cls/seq_relationship/")
 """What the names of variables begin with that only training on sentence pairs changes."""
-_NAMED = 3
+_MAX_NAMED = 3
 """The most variables that an error names."""
+
+
+class WeightFile(NamedTuple):
+    """An open file of weights: shapes by name, a function that reads a variable, and one that gives the file's own name."""
+
+    shapes: Shapes
+    read: Callable[[str], NDArray[np.float32]]
+    own_name: Callable[[str], str] = str
 
 
 def variable_shapes(config: Mapping[str, Any], *, next_sentence: bool = True) -> dict[str, tuple[int, ...]]:
@@ -137,8 +148,8 @@ def _is_model_variable(name: str, found: Collection[str]) -> bool:
 
 
 def _list(names: list[str]) -> str:
-    others = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {others} others" if others > 0 else "")
+    others = len(names) - _MAX_NAMED
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {others} others" if others > 0 else "")
 
 
 def sizes(shape: tuple[int, ...]) -> str:

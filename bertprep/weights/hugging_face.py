@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.weights.google_names import Shapes, check_variables
-from bertprep.weights.safetensors import map_safetensors, write_safetensors
+from bertprep.weights.google_names import Shapes, WeightFile, check_variables
+from bertprep.weights.safetensors import open_safetensors, write_safetensors
 
 Weights = Mapping[str, NDArray[np.float32]]
 _THEIR_LAST_WORD = {
@@ -45,7 +45,7 @@ _COPIES = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "be
 
 
 def hugging_face_name(name: str) -> str:
-    """Hugging Face's name of a variable.
+    """Return Hugging Face's name of a variable.
 
     >>> hugging_face_name("bert/encoder/layer_3/attention/self/query/kernel")
     'bert.encoder.layer.3.attention.self.query.weight'
@@ -57,33 +57,39 @@ def hugging_face_name(name: str) -> str:
 
 
 @contextmanager
-def map_weights(path: Path, shapes: Shapes, *, heads: bool = True) -> Iterator[dict[str, NDArray[np.float32]]]:
-    """Values of all variables of these shapes, by Google's names, as views of a `model.safetensors`, which take no memory.
-
-    Raises `BertprepError` if the file is not of this model, and after the block if it was truncated meanwhile; without
-    `heads`, the heads' variables may be missing.
-    """
-    with map_named(path, shapes) as found:
-        weights = {name: found[name] for name in shapes if name in found}
-        expected = {name: shape for name, shape in shapes.items() if heads or name in weights or not name.startswith("cls/")}
-        check_variables(path, {name: value.shape for name, value in found.items()}, expected, hugging_face_name)
-        yield weights
-
-
-@contextmanager
-def map_named(path: Path, names: Collection[str]) -> Iterator[dict[str, NDArray[np.float32]]]:
-    """All that a `model.safetensors` holds, as views: one of `names` by Google's name, the rest with slashes for dots."""
-    with map_safetensors(path) as found:
-        if "embeddings.word_embeddings.weight" in found:  # of BertModel
-            found = {f"bert.{name}": value for name, value in found.items()}
-        weights, known = {}, set(_COPIES)
+def open_weights(path: Path, names: Collection[str]) -> Iterator[WeightFile]:
+    """Open a `model.safetensors`: the variables in `names` by Google's names, the rest with slashes for dots."""
+    with open_safetensors(path) as file:
+        of_bert_model = "embeddings.word_embeddings.weight" in file.shapes
+        own_names = {f"bert.{each}" if of_bert_model else each: each for each in file.shapes}
+        stored: dict[str, str] = {}
         for name in names:
             theirs = hugging_face_name(name)
-            for each in (theirs, ".".join([theirs.rpartition(".")[0], name.rpartition("/")[2]])):  # LayerNorm.gamma
-                if each in found:
-                    weights[name] = found[each].T if name.endswith("kernel") else found[each]
-                    known.add(each)
-        yield weights | {name.replace(".", "/"): value for name, value in found.items() if name not in known}
+            of_old_files = f"{theirs.rpartition('.')[0]}.{name.rpartition('/')[2]}"  # LayerNorm.gamma
+            found = theirs if theirs in own_names else of_old_files
+            if found in own_names:
+                stored[name] = own_names.pop(found)
+        stored |= {name.replace(".", "/"): each for name, each in own_names.items() if name not in _COPIES}
+
+        def read(name: str) -> NDArray[np.float32]:
+            values = file.read(stored[name])
+            return values.T if name.endswith("kernel") else values
+
+        shapes = {name: file.shapes[each][:: -1 if name.endswith("kernel") else 1] for name, each in stored.items()}
+        yield WeightFile(shapes, read, hugging_face_name)
+
+
+def read_weights(path: Path, shapes: Shapes, *, heads: bool = True) -> dict[str, NDArray[np.float32]]:
+    """Read the variables of these shapes from a `model.safetensors`, by Google's names.
+
+    Raises `BertprepError` if the file is not of this model; without `heads`, the heads' variables may be missing.
+    """
+    with open_weights(path, shapes) as file:
+        expected = {
+            name: shape for name, shape in shapes.items() if heads or name in file.shapes or not name.startswith("cls/")
+        }
+        check_variables(path, file.shapes, expected, hugging_face_name)
+        return {name: file.read(name) for name in expected}
 
 
 def save_weights(path: Path, weights: Weights) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from bertprep.errors import UsageError
 from bertprep.sources.formatting import READERS, SourceFile
-from bertprep.sources.local import IN_FOLDERS, find_sources
+from bertprep.sources.inputs import IN_FOLDERS, find_sources
 from tests.small_hub import parquet
 
 CONTENTS = {

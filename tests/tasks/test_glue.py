@@ -7,15 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertprep.config import GlueSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.instances import Tokenizer, load_vocabulary
 from bertprep.instances.vocabulary import SPECIAL_TOKENS
-from bertprep.records.examples import RegressionExamples
-from bertprep.sources.tasks.glue import TASKS as PUBLISHED
-from bertprep.tasks import glue_files
+from bertprep.records.examples import ClassificationExamples
+from bertprep.tasks import records
 from bertprep.tasks.glue import TASKS, GlueTask, find_task, own_task
 from bertprep.tasks.glue_features import make_examples, truncated_sizes
-from bertprep.tasks.glue_files import count_rows, find_labels, read_rows, scan_file
+from bertprep.tasks.glue_files import find_labels, label_ids, read_file
+from bertprep.tasks.records import glue_source
 from bertprep.workspace.layout import DEV, DEV_MISMATCHED, SUBMISSION, SUBMISSION_MISMATCHED, TRAINING
 
 WORDS = [*SPECIAL_TOKENS, "the", "cat", "sat", "a", "dog", "cafe", "Cafe", "Café", "##s", '"', "北", "京"]
@@ -37,8 +38,8 @@ def examples_of(
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     vocab.write_text("\n".join(WORDS), encoding="utf-8")
     vocabulary = load_vocabulary(vocab)
-    rows = read_rows(scan_file(path, split), task, 0)
-    examples = make_examples(rows, Tokenizer(vocabulary, lower=not cased), vocabulary, seq=seq)
+    file = read_file(path, split, task)
+    examples = make_examples(file.rows, label_ids(file, task), Tokenizer(vocabulary, lower=not cased), vocabulary, seq=seq)
     shown = []
     for ids, mask, segments, label, real in zip(*examples.arrays, strict=True):
         size = int(mask.sum())
@@ -180,10 +181,10 @@ def test_the_columns_are_where_trainers_take_them() -> None:
     }
 
 
-def test_labels_are_those_of_the_published_files() -> None:
-    assert {task.folder for task in TASKS.values()} == set(PUBLISHED)
-    for task in TASKS.values():
-        assert sorted(task.labels) == sorted(PUBLISHED[task.folder].words.values())
+def test_labels_have_the_order_of_google_s_scripts() -> None:
+    nli, entailment = ("contradiction", "entailment", "neutral"), ("entailment", "not_entailment")
+    expected = {"mnli": nli, "ax": nli, "qnli": entailment, "rte": entailment, "stsb": ()}
+    assert {task.name: task.labels for task in TASKS.values()} == {name: expected.get(name, ("0", "1")) for name in TASKS}
 
 
 @pytest.mark.parametrize("name", ["mrpc", "MRPC", "sst2", "SST-2", "sts-b", "STSB", "diagnostic", "AX"])
@@ -206,12 +207,9 @@ def test_test_files_have_no_labels(tmp_path: Path) -> None:
 
 def test_unlabelled_scores_are_floats(tmp_path: Path) -> None:
     header = "\t".join(find_task("stsb").files[SUBMISSION].columns)
-    path, vocab = tmp_path / "test.tsv", tmp_path / "vocab.txt"
+    path = tmp_path / "test.tsv"
     path.write_text(f"{header}\n0\tg\tf\ty\t1\ts\ts\tthe cat\ta dog\n")
-    vocab.write_text("\n".join(WORDS), encoding="utf-8")
-    vocabulary = load_vocabulary(vocab)
-    rows = read_rows(scan_file(path, SUBMISSION), find_task("stsb"), 0)
-    assert isinstance(make_examples(rows, Tokenizer(vocabulary, lower=True), vocabulary, seq=8), RegressionExamples)
+    assert label_ids(read_file(path, SUBMISSION, find_task("stsb")), find_task("stsb")).dtype == np.float32
 
 
 MISTAKES = {
@@ -285,7 +283,7 @@ def test_labels_must_differ(labels: list[str]) -> None:
 def test_labels_are_found_in_the_training_file(tmp_path: Path) -> None:
     path = tmp_path / "train.tsv"
     path.write_text("text\tlabel\na\t10\nb\t2\nc\t10\nd\t1\n")
-    assert find_labels(scan_file(path, TRAINING), REVIEWS) == ("1", "2", "10")
+    assert find_labels(read_file(path, TRAINING, REVIEWS)) == ("1", "2", "10")
 
 
 @pytest.mark.parametrize(("name", "line"), [("train.tsv", "b\t\n"), ("train.jsonl", '{"text": "b", "label": ""}\n')])
@@ -294,49 +292,18 @@ def test_an_empty_label_of_a_training_file_is_named_with_its_line(name: str, lin
     first = "text\tlabel\n" if name.endswith(".tsv") else '{"text": "a", "label": "pos"}\n'
     path.write_text(first + line)
     with pytest.raises(BertprepError, match=rf"{name}: line 2: its label is empty, expected a name; fill it in"):
-        find_labels(scan_file(path, TRAINING), REVIEWS)
+        find_labels(read_file(path, TRAINING, REVIEWS))
 
 
-@pytest.mark.parametrize("read_bytes", [7, 1 << 20])
-@pytest.mark.parametrize("final", ["", "\n"])
-def test_a_line_that_is_too_long_is_named(final: str, read_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glue_files, "MOST_LINE_BYTES", 20)
-    monkeypatch.setattr(glue_files, "_READ_BYTES", read_bytes)
-    path = tmp_path / "train.tsv"
-    path.write_text(f"text\tlabel\n{'a' * 15}\tgood{final}")
-    assert len(read_rows(scan_file(path, TRAINING), REVIEWS, 0)) == 1
-    for lines, number in ((f"text\tlabel\na\tgood\n{'a' * 16}\tgood", 3), ("a" * 21, 1)):
-        path.write_text(lines + final)
-        with pytest.raises(BertprepError, match=rf"train.tsv: line {number}: has more than 20 bytes, the most that a line may"):
-            scan_file(path, TRAINING)
-
-
-def test_the_header_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glue_files, "LINES_IN_BLOCK", 3)
-    path = tmp_path / "train.tsv"
-    path.write_text("text\tlabel\n" + "a\tgood\n" * 2 + "b\tbad\n" * 3)
-    file = scan_file(path, TRAINING)
-    path.write_bytes(bytes(file.starts[1]) + path.read_bytes()[file.starts[1] :])
-    assert read_rows(file, REVIEWS, 1).labels.tolist() == [0, 0, 0]  # of the first block, now NUL, nothing is read
-
-
-@pytest.mark.parametrize("final", ["", "\n"])
-def test_blocks_are_the_file(final: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glue_files, "LINES_IN_BLOCK", 3)
-    monkeypatch.setattr(glue_files, "_READ_BYTES", 5)  # lines and blocks end anywhere within what is read at once
-    for count in range(1, 9):
-        path = tmp_path / "train.tsv"
-        texts = [f"text {number}" for number in range(count)]
-        path.write_text("text\tlabel" + "".join(f"\n{text}\tgood" for text in texts) + final)
-        file = scan_file(path, TRAINING)
-        assert (count_rows(file, REVIEWS), len(file.starts)) == (count, -(-(count + 1) // 3))
-        rows = [read_rows(file, REVIEWS, block) for block in range(len(file.starts))]
-        assert [text.decode() for each in rows for text in each.text_a] == texts
-
-
-def test_a_mistake_in_a_later_block_has_its_line_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glue_files, "LINES_IN_BLOCK", 3)
-    path = tmp_path / "train.tsv"
-    path.write_text("text\tlabel\n" + "a\tgood\n" * 6 + "b\tugly\n")
-    with pytest.raises(BertprepError, match="line 8: the label is 'ugly'"):
-        read_rows(scan_file(path, TRAINING), REVIEWS, 2)
+def test_record_files_hold_so_many_lines_the_header_included(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "EXAMPLES_PER_FILE", 3)
+    path, vocab = tmp_path / "train.tsv", tmp_path / "vocab.txt"
+    path.write_text("text\tlabel\n" + "a\tgood\n" * 3 + "dog\tbad\n" * 3)
+    vocab.write_text("\n".join(WORDS), encoding="utf-8")
+    file = read_file(path, TRAINING, REVIEWS)
+    source = glue_source({TRAINING: file}, REVIEWS, load_vocabulary(vocab), GlueSettings(seq=8))
+    assert (source.bounds[TRAINING], source.blocks, source.counts) == ([0, 2, 5, 6], {TRAINING: 3}, {"training_examples": 6})
+    for bounds, labels in (((0, 2), [1, 1]), ((2, 5), [1, 0, 0]), ((5, 6), [0])):
+        [examples] = source.examples(TRAINING, *bounds)
+        assert isinstance(examples, ClassificationExamples)
+        assert examples.label_ids.tolist() == labels

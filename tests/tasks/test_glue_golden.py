@@ -10,7 +10,7 @@ import pytest
 from bertprep.instances import Tokenizer, load_vocabulary
 from bertprep.tasks.glue import UNLABELLED, find_task
 from bertprep.tasks.glue_features import make_examples
-from bertprep.tasks.glue_files import count_rows, read_rows, scan_file
+from bertprep.tasks.glue_files import label_ids, read_file
 from bertprep.workspace.layout import DEV, SUBMISSION, TRAINING
 from tests.golden import GOLDEN
 
@@ -29,18 +29,17 @@ def test_all_tasks_splits_and_lengths_are_there() -> None:
 @pytest.mark.parametrize(("name", "split", "seq"), FILES)
 def test_examples_are_google_s(name: str, split: str, seq: int) -> None:
     task = find_task(name)
-    file = scan_file(GLUE / name / task.files[SPLITS[split]].name, SPLITS[split])
+    file = read_file(GLUE / name / task.files[SPLITS[split]].name, SPLITS[split], task)
     vocabulary = load_vocabulary(GOLDEN / "vocab.txt")
     expected = [row for row in ROWS if (row["task"], row.get("split"), row["max_seq_length"]) == (name, split, seq)]
 
-    rows = read_rows(file, task, 0)
-    examples = make_examples(rows, Tokenizer(vocabulary, lower=True), vocabulary, seq=seq)
+    labels = label_ids(file, task)
+    examples = make_examples(file.rows, labels, Tokenizer(vocabulary, lower=True), vocabulary, seq=seq)
 
-    assert count_rows(file, task) == len(expected)
-    assert [text.decode() for text in rows.text_a] == [row["text_a"] for row in expected]
-    assert [text.decode() for text in rows.text_b] == [row["text_b"] or "" for row in expected]
+    assert [row[0].decode() for row in file.rows] == [row["text_a"] for row in expected]
+    assert [row[1].decode() for row in file.rows] == [row["text_b"] or "" for row in expected]
     if file.split not in UNLABELLED:
-        assert [task.labels[number] for number in rows.labels] == [row["label"] for row in expected]
+        assert [task.labels[label] for label in labels] == [row["label"] for row in expected]
     for array, wanted in zip(
         examples.arrays, ("input_ids", "input_mask", "segment_ids", "label_id", "is_real_example"), strict=True
     ):

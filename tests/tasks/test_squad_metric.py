@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bertprep.sources.tasks.squad import evaluation_program
+from bertprep.sources.squad import evaluation_program
 from bertprep.tasks import squad_metric
 from bertprep.tasks.squad import VERSIONS
 from tests.golden import GOLDEN
@@ -89,23 +89,14 @@ def test_the_program_of_v2_0_prints_the_scores_of_all_and_of_each_kind(folder: P
 
 
 def test_the_program_of_v2_0_takes_probabilities_and_writes_files(folder: Path) -> None:
-    options = ["--na-prob-file", "no_answer.json", "--na-prob-thresh", "0.4", "--out-image-dir", "plots/all", "-o", "out.json"]
+    options = ["--na-prob-file", "no_answer.json", "--na-prob-thresh", "0.4", "-o", "out.json"]
     done = run(folder, "evaluate-v2.0.py", "2.0.json", "answers.json", *options)
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "matplotlib is not installed, so there are no plots\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     found = json.loads((folder / "out.json").read_text())
-    wanted = WANTED["aggregate_v2_with_probabilities"]
+    published = WANTED["aggregate_v2_with_probabilities"]
+    wanted = {name: value for name, value in published.items() if not name.startswith("pr_")}  # of curves, which there are none
     assert found == pytest.approx(wanted, rel=1e-12)
     assert list(found) == list(wanted)
-
-
-def test_the_curves_are_plotted_where_matplotlib_is(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    questions = [("yes", ["here"]), ("no", [])]
-    squad_metric.plot_all(squad_metric.EvaluationV2(questions, {"yes": "here", "no": ""}, {"yes": 0.1, "no": 0.9}), tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "na_prob_hist_hasAns.png", "na_prob_hist_noAns.png", "pr_exact.png", "pr_f1.png", "pr_oracle.png",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -115,11 +106,11 @@ def test_the_curves_are_plotted_where_matplotlib_is(tmp_path: Path) -> None:
         (["evaluate-v1.1.py", "1.1.json", "evaluate-v1.1.py"], "evaluate-v1.1.py: is not JSON ("),
         (["evaluate-v1.1.py", "answers.json", "answers.json"], "answers.json: is not a data file of SQuAD (KeyError: 'data')"),
         (["evaluate-v1.1.py", "2.0.json", "answers.json"], "question 9 has no answer; v1.1 has one for each"),
-        (["evaluate-v1.1.py", "1.1.json", "numbers.json"], "numbers.json: question 1: the answer is 2, expected a string"),
+        (["evaluate-v1.1.py", "1.1.json", "numbers.json"], "numbers.json: question 1: the answer is 2, expected str"),
         (["evaluate-v2.0.py", "empty.json", "answers.json"], "the data file holds no question"),
         (["evaluate-v2.0.py", "2.0.json", "few.json"], "62 of 64 questions have no prediction"),
         (["evaluate-v2.0.py", "2.0.json", "answers.json", "-n", "numbers.json"], "62 of 64 questions have no probability"),
-        (["evaluate-v2.0.py", "2.0.json", "answers.json", "-n", "few.json"], "the probability is 'a', expected a number"),
+        (["evaluate-v2.0.py", "2.0.json", "answers.json", "-n", "few.json"], "the probability is 'a', expected float"),
         (["evaluate-v2.0.py", "2.0.json", "answers.json", "-o", "none/out.json"], "No such file or directory"),
     ],
 )
@@ -145,4 +136,4 @@ def test_the_programs_need_only_python_3_6() -> None:
         tree = ast.parse(evaluation_program(version), feature_version=(3, 6))
         imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
         imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-        assert imported - set(sys.stdlib_module_names) == {"matplotlib"}
+        assert imported <= set(sys.stdlib_module_names)

@@ -283,7 +283,7 @@ def test_a_shard_without_a_document_is_refused_before_any_is_written(tmp_path: P
 
 def test_a_test_split_without_a_document_is_refused(tmp_path: Path) -> None:
     text = write(tmp_path / "some.txt", "One.", "Two.")
-    with pytest.raises(UsageError, match=r"--test-fraction 0\.001: with --assign hash the test split would have none of the 2"):
+    with pytest.raises(UsageError, match=r"--test-fraction 0\.001: with --assign hash the test split would have none of 2"):
         shard(tmp_path, text, test_fraction=0.001)
     assert shard(tmp_path, text, test_fraction=0).made_with["shards"] == 1
 

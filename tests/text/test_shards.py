@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from bertprep.config import ShardSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.progress import SILENT
+from bertprep.records.make import identify_text
 from bertprep.sources.sample import write_sample
 from bertprep.text.documents import TextInput
 from bertprep.text.shards import shard_corpus
@@ -97,6 +98,7 @@ def test_the_manifest_records_inputs_and_settings(tmp_path: Path) -> None:
         "words": 6,
         "bytes": first.stat().st_size,
         "sha256": sha256_of(first),
+        "crc32c": identify_text(first)[1],
     }
     assert manifest.counts == {"dropped_empty": 0, "dropped_duplicates": 0}
     assert "sentencex" in manifest.versions

@@ -1,0 +1,295 @@
+"""What `bertprep download` can bring: for each folder its origin, its label, and what is made of it."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.atomic import atomic_file
+from bertprep.files.places import local_place
+from bertprep.instances.tokenizer_files import TOKENIZER_FILES
+from bertprep.sources import catalogue
+from bertprep.sources.catalogue import DEFAULT_MODEL, MODELS, NAMES, WIKIPEDIA_DATE, HubFiles, is_repository
+from bertprep.sources.corpora import BOOKS, wiki
+from bertprep.sources.hub import Hub, list_paths, page_of, remote_file, source_of
+from bertprep.sources.listing import Listing, RemoteFile
+from bertprep.sources.readers import is_web
+from bertprep.sources.release import link_into, write_bert_config, write_release
+from bertprep.sources.web import list_url, name_in_url
+from bertprep.untrusted import MOST_BYTES, parse_json, read_bounded
+from bertprep.workspace.layout import GOOGLE_PREFIX, MANIFEST, QUESTIONS, VOCABULARY, Workspace
+from bertprep.workspace.manifest import RECORD_KINDS, Manifest, check_manifest
+
+ALL = "all"
+DATASET = "dataset"
+"""What stands before the names of pushed data sets of records."""
+ENGLISH = "en"
+PARQUET = "parquet"
+"""The folder of a task's files as they are on the Hub, below the folder of the files made from them."""
+CARD = "README.md"
+PUSHED = "pushed.json"
+"""The manifest of a pushed data set until its download is complete: a folder with a manifest is a finished one."""
+NEXT_TO_MANIFEST = (VOCABULARY, QUESTIONS, *TOKENIZER_FILES, CARD, "croissant.json")
+"""What a push has next to its manifest and the folders of its splits; the last one in those of earlier versions."""
+
+
+@dataclass(frozen=True)
+class Download:
+    """One folder: its origin and what is made of it. A `fixed` listing, that of a commit, is never renewed."""
+
+    name: str
+    label: str
+    folder: Path
+    source: dict[str, Any]
+    list_files: Callable[[Hub], Listing]
+    finish: Callable[[], None] = lambda: None
+    fixed: bool = True
+    makes_bytes: Callable[[Listing], int] = lambda _: 0
+    """The bytes that `finish` will write, if they are many."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A request to download, checked when built: `names` of `NAMES`, "all", or "dataset" and OWNER/NAME after it."""
+
+    names: tuple[str, ...]
+    language: str = ENGLISH
+    date: str = WIKIPEDIA_DATE
+    from_dump: str | None = None
+    from_files: Path | None = None
+    models: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            if name not in (*NAMES, ALL, DATASET, *self.datasets):
+                raise UsageError(
+                    f"{name}: cannot be downloaded; choose from {', '.join(NAMES)}, or {ALL}; {DATASET} OWNER/NAME is one of "
+                    "records that was pushed"
+                )
+        if DATASET in self.names and not self.datasets:
+            raise UsageError(f"{DATASET}: which one? give OWNER/NAME of a data set of records that was pushed")
+        for name in self.datasets:
+            check_dataset_name(name)
+        if not self.names:
+            raise UsageError(f"nothing is named; choose from {', '.join(NAMES)}, or {ALL}")
+        if not re.fullmatch("[a-z]+(-[a-z]+)*", self.language):
+            raise UsageError(f"--language {self.language}: must be the code of a Wikipedia, such as en, de or zh-yue")
+        if not re.fullmatch(r"\d{8}", self.date):
+            raise UsageError(f"--date {self.date}: must be a day such as {WIKIPEDIA_DATE}")
+        for option, is_given, *names in (
+            ("--language", self.language != ENGLISH, "wikipedia"),
+            ("--date", self.date != WIKIPEDIA_DATE, "wikipedia"),
+            ("--from-dump", self.from_dump is not None, "wikipedia"),
+            ("--from-files", self.from_files is not None, "bookcorpus"),
+            ("--model", bool(self.models), "weights", "vocab"),
+        ):
+            if is_given and not any(map(self.includes, names)):
+                raise UsageError(f"{option} goes with {' or '.join(names)}, which is not requested")
+        if self.from_dump is not None and self.date != WIKIPEDIA_DATE:
+            raise UsageError("--date and --from-dump do not go together: a dump is of its own day")
+        for model in self.models:
+            if not re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", model):
+                raise UsageError(f"--model {model}: must be a model of the Hub, such as {DEFAULT_MODEL}")
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The pushed data sets: names with a "/" after "dataset"."""
+        after = self.names[self.names.index(DATASET) :] if DATASET in self.names else ()
+        return tuple(dict.fromkeys(name for name in after if "/" in name))
+
+    def includes(self, name: str) -> bool:
+        return name in self.names or ALL in self.names
+
+
+def find_downloads(request: Request, workspace: Workspace) -> list[Download]:
+    """Return the folders of a request, in the order of `NAMES`; nothing is fetched or written."""
+    kinds = (_wikipedia, _bookcorpus, _squad, _glue, _weights, _vocab)
+    found = [
+        each for name, kind in zip(NAMES, kinds, strict=True) if request.includes(name) for each in kind(request, workspace)
+    ]
+    return [*found, *(_dataset(name, workspace) for name in request.datasets)]
+
+
+def check_dataset_name(name: str) -> str:
+    """Return OWNER/NAME; raises `UsageError` for what cannot be one on the Hub."""
+    if not is_repository(name):
+        raise UsageError(
+            f"{name}: is not the name of a data set on the Hub; give OWNER/NAME, each of letters, digits, '_', '-' and '.', "
+            "such as you/wikipedia-bert-128"
+        )
+    return name
+
+
+def _from_hub(name: str, label: str, folder: Path, files: HubFiles, finish: Callable[[], None] = lambda: None) -> Download:
+    return Download(name, label, folder, source_of(files), lambda hub: hub.list_files(files), finish)
+
+
+def _linked(name: str, label: str, folder: Path, listing: Listing) -> Download:
+    return Download(name, label, folder, listing.source, lambda _: listing, fixed=False)
+
+
+def _wikipedia(request: Request, workspace: Workspace) -> Iterator[Download]:
+    label = wiki(request.language)
+    folder = workspace.download(label)
+    dump = request.from_dump
+    if dump is None:
+        yield _from_hub("wikipedia", label, folder, catalogue.wikipedia(request.language, request.date))
+    elif is_web(dump):
+        name_in_url(dump)
+        yield Download(
+            "wikipedia", label, folder, {"dump": dump}, lambda hub: list_url(dump, reporter=hub.reporter), fixed=False
+        )
+    else:
+        path = local_place("--from-dump", dump).absolute()
+        if not path.is_file():
+            raise UsageError(f"--from-dump {dump}: is not a file; give a pages-articles dump, or the http(s) address of one")
+        try:
+            listing = Listing({"dump": str(path)}, "", (RemoteFile(path.name, path.as_uri(), path.stat().st_size),))
+        except ValueError as error:
+            raise UsageError(f"--from-dump {dump}: cannot be taken under its name ({error}); give it another") from error
+        yield _linked("wikipedia", label, folder, listing)
+
+
+def _bookcorpus(request: Request, workspace: Workspace) -> Iterator[Download]:
+    folder = workspace.download(BOOKS)
+    if request.from_files is None:
+        yield _from_hub("bookcorpus", BOOKS, folder, catalogue.BOOKCORPUS)
+        return
+    path = request.from_files.absolute()
+    if not any(path.rglob("*.txt")):
+        raise UsageError(f"--from-files {request.from_files}: has no .txt file; give a folder with one for each book")
+    try:
+        listing = Listing({"files": str(path)}, "", ())
+    except ValueError as error:
+        raise UsageError(f"--from-files {path}: cannot be taken under its name ({error}); give it another") from error
+    yield _linked("bookcorpus", BOOKS, folder, listing)
+
+
+def _squad(_: Request, workspace: Workspace) -> Iterator[Download]:
+    from bertprep.sources.squad import write_squad
+
+    for version, files in catalogue.SQUAD.items():
+        folder = workspace.download("squad") / version
+        finish = partial(write_squad, folder / PARQUET, folder, version)
+        yield _from_hub("squad", f"SQuAD {version}", folder / PARQUET, files, finish)
+
+
+def _glue(_: Request, workspace: Workspace) -> Iterator[Download]:
+    from bertprep.sources.glue import write_glue
+
+    for task in catalogue.GLUE:
+        folder = workspace.download(task)
+        finish = partial(write_glue, task, folder / PARQUET, folder)
+        yield _from_hub("glue", f"GLUE {task}", folder / PARQUET, catalogue.glue(task), finish)
+
+
+def _weights(request: Request, workspace: Workspace) -> Iterator[Download]:
+    for model in _full_names(request.models or MODELS):
+        folder = workspace.download("weights") / model
+        files = catalogue.weights(model)
+        release = catalogue.GOOGLE_RELEASES.get(model)
+        yield Download(
+            "weights",
+            model,
+            folder,
+            source_of(files),
+            partial(_list_weights, files),
+            partial(_finish_weights, folder, release, workspace),
+            makes_bytes=partial(_release_bytes, release, workspace),
+        )
+
+
+def _list_weights(files: HubFiles, hub: Hub) -> Listing:
+    listing = hub.list_files(files)
+    if not any(file.name.endswith(".safetensors") for file in listing.files):
+        raise BertprepError(
+            f"{files.repo}: has no *.safetensors, the only format of weights that is downloaded; choose another --model"
+        )
+    return listing
+
+
+def _finish_weights(folder: Path, release: str | None, workspace: Workspace) -> None:
+    write_bert_config(folder)
+    if release:
+        namesakes = [workspace.nvidia_model(name) for name in catalogue.NVIDIA_MODELS.get(release, ())]
+        write_release(folder, workspace.google_release(release), namesakes)
+
+
+def _release_bytes(release: str | None, workspace: Workspace, listing: Listing) -> int:
+    """Return the bytes still to be written as Google's files, which repeat the weights."""
+    if release is None or (workspace.google_release(release) / f"{GOOGLE_PREFIX}.index").exists():
+        return 0
+    return sum(file.size_bytes or 0 for file in listing.files if file.name.endswith(".safetensors"))
+
+
+def _vocab(request: Request, workspace: Workspace) -> Iterator[Download]:
+    for model in _full_names(request.models or (DEFAULT_MODEL,)):
+        folder = workspace.download("vocab") / model
+        finish = partial(_finish_vocab, folder, model, workspace)
+        yield _from_hub("vocab", f"{model} vocabulary", folder, catalogue.vocab(model), finish)
+
+
+def _finish_vocab(folder: Path, model: str, workspace: Workspace) -> None:
+    for release in catalogue.releases_with_vocabulary_of(model):
+        link_into(workspace.google_release(release), folder / VOCABULARY)
+
+
+def _full_names(models: tuple[str, ...]) -> list[str]:
+    """Return models by their full names, each once; Google's may be given without "google-bert/"."""
+    return list(dict.fromkeys(model if "/" in model else f"google-bert/{model}" for model in models))
+
+
+def _dataset(name: str, workspace: Workspace) -> Download:
+    folder = workspace.download(f"{DATASET}s") / name
+    files = HubFiles(name, keep_folders=True)
+    return Download(DATASET, name, folder, source_of(files), partial(_list_pushed, files), partial(_finish_pushed, folder))
+
+
+def _list_pushed(wanted: HubFiles, hub: Hub) -> Listing:
+    """Return the listing of a pushed data set: what its manifest lists, and what is next to that.
+
+    Raises `BertprepError` for a repository that `bertprep push` did not make, or whose files are not those of its manifest.
+    """
+    commit, tree = hub.tree(wanted)
+    advice = f"it is no push of bertprep; bertprep shard --dataset {wanted.repo} takes text of it"
+    if MANIFEST not in tree:
+        raise BertprepError(f"{page_of(wanted)}: has no {MANIFEST}, so {advice}")
+    try:
+        manifest = manifest_in(hub.read(wanted, MANIFEST, MOST_BYTES))
+        for name, facts in manifest.files.items():
+            entry = tree.get(name)
+            if entry is None or entry.size != facts["bytes"] or (entry.lfs and entry.lfs.sha256 != facts["sha256"]):
+                found = "is missing" if entry is None else "has another size or sha256"
+                raise BertprepError(f"{page_of(wanted)}: {name} {found}, by its {MANIFEST}; ask its owner to push it again")
+        names = [*manifest.files, *(name for name in NEXT_TO_MANIFEST if name in tree)]
+        listing = list_paths(wanted, commit, [tree[name] for name in names], source_of(wanted))
+        own = remote_file(wanted, commit, tree[MANIFEST], PUSHED)
+        return Listing(listing.source, commit, (*listing.files, own))
+    except ValueError as error:
+        raise BertprepError(f"{page_of(wanted)}: its {MANIFEST} is not one of a push ({error}); {advice}") from error
+
+
+def manifest_in(data: bytes) -> Manifest:
+    """Return the manifest of records in a file of the Hub; raises `ValueError` for anything else."""
+    content = check_manifest(parse_json(data))
+    if content["kind"] not in RECORD_KINDS:
+        raise ValueError(f"it is of {content['kind']}, expected records")
+    return Manifest(content["kind"], content["made_with"], content["files"], content["versions"], content.get("counts", {}))
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """Return a manifest as bertprep writes it."""
+    return (json.dumps(manifest.as_json(), indent=1) + "\n").encode()
+
+
+def _finish_pushed(folder: Path) -> None:
+    """Give a complete download its manifest, with which it counts as finished."""
+    data = read_bounded(folder / PUSHED)
+    if (folder / MANIFEST).is_file() and read_bounded(folder / MANIFEST) == data:
+        return
+    with atomic_file(folder / MANIFEST) as file:
+        file.write(data)

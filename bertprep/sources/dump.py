@@ -1,0 +1,88 @@
+"""The articles of a Wikimedia dump, `pages-articles.xml` in any compression, as a stream.
+
+A dump is one XML document of up to 100 GB, of which one page is in memory at a time. Articles are the pages of namespace 0 that
+are wikitext and no redirects. The version of the export is ignored: those from 0.3 (2006) on, which say less about each page,
+work too.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+from xml.etree.ElementTree import Element, ParseError, iterparse
+
+from bertprep.errors import BertprepError
+
+_ADVICE = "give a pages-articles.xml, as it is or packed with bzip2, gzip or zstd"
+_MEDIA, _FILE, _CATEGORY = "-2", "6", "14"  # namespaces, the same on every wiki
+_REDIRECT = re.compile(r"\s*#\s*[^\W\d_]+\s*:?\s*\[\[")  # the word is localized: #REDIRECT, #WEITERLEITUNG, #重定向
+
+
+@dataclass(frozen=True)
+class SiteInfo:
+    """What cleaning needs to know about a wiki: its names for files and categories, in lower case."""
+
+    file_namespaces: frozenset[str] = frozenset({"file", "image", "media"})  # valid on every wiki
+    category_namespaces: frozenset[str] = frozenset({"category"})
+
+
+@dataclass(frozen=True)
+class Page:
+    """An article as its authors wrote it."""
+
+    title: str
+    wikitext: str
+
+
+def read_dump(file: BinaryIO, name: str) -> tuple[SiteInfo, Iterator[Page]]:
+    """Return the site and the articles of the export in `file`, which errors call `name`.
+
+    Raises `BertprepError` if the file is not a MediaWiki export, or is cut off; the articles before that have been yielded.
+    """
+    elements = _parse(file, name)
+    _, root = next(elements)
+    if _tag(root) != "mediawiki":
+        raise BertprepError(f"{name}: expected a MediaWiki export, <mediawiki>, found <{_tag(root)}>; {_ADVICE}")
+    names: dict[str, str] = {}
+    for event, element in elements:
+        if event == "end" and _tag(element) == "siteinfo":
+            names = {(each.text or "").lower(): each.get("key", "") for each in element.iterfind(".//{*}namespace")}
+            break
+        if _tag(element) == "page":
+            break
+    files = SiteInfo.file_namespaces | {each for each, key in names.items() if key in (_MEDIA, _FILE)}
+    categories = SiteInfo.category_namespaces | {each for each, key in names.items() if key == _CATEGORY}
+    return SiteInfo(files, categories), _articles(elements, root, {each for each, key in names.items() if key != "0"})
+
+
+def _parse(file: BinaryIO, name: str) -> Iterator[tuple[str, Element]]:
+    try:
+        yield from iterparse(file, ("start", "end"))
+    except ParseError as error:
+        line, column = error.position
+        raise BertprepError(
+            f"{name}: line {line:,}, column {column:,}: expected the XML of a whole MediaWiki export, found {error}; {_ADVICE}"
+            ", or fetch it again"
+        ) from error
+
+
+def _articles(elements: Iterator[tuple[str, Element]], root: Element, other_namespaces: set[str]) -> Iterator[Page]:
+    for event, element in elements:
+        if event != "end" or _tag(element) != "page":
+            continue
+        title = element.findtext("{*}title") or ""
+        revision = ([*element.iterfind("{*}revision")] or [element])[-1]  # they are in the order of time
+        wikitext = revision.findtext("{*}text") or ""
+        namespace = element.findtext("{*}ns")
+        prefix, colon, _ = title.partition(":")
+        # before version 0.6 of the export only the title gave the namespace
+        is_article = namespace == "0" if namespace else not (colon and prefix.lower() in other_namespaces)
+        is_redirect = element.find("{*}redirect") is not None or _REDIRECT.match(wikitext)
+        is_wikitext = revision.findtext("{*}model") in (None, "", "wikitext")
+        root.clear()
+        if is_article and is_wikitext and wikitext and not is_redirect:
+            yield Page(title, wikitext)
+
+
+def _tag(element: Element) -> str:
+    return element.tag.rpartition("}")[2]

@@ -1,0 +1,339 @@
+"""The Hub through huggingface_hub: what a repository has, its files, a commit of ours.
+
+Cache, mirror, token and offline mode are huggingface_hub's (HF_HOME, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE). What it lacks is
+here: a server error in the middle is retried, every file is checked by its size and checksum before it gets its name, and the
+token is sent to the endpoint alone. A killed download keeps its finished files.
+"""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import quote, unquote
+
+import httpx2
+from huggingface_hub import (
+    CommitOperationAdd,
+    CommitOperationDelete,
+    HfApi,
+    RepoFile,
+    constants,
+    get_session,
+    get_token,
+    hf_hub_download,
+    set_client_factory,
+)
+from huggingface_hub.utils.tqdm import tqdm
+
+from bertprep import __version__
+from bertprep.errors import BertprepError, quoted
+from bertprep.files.atomic import explain_write_error, sync_folder, temporary_folder
+from bertprep.files.free_space import check_free_space
+from bertprep.patience import silence_seconds
+from bertprep.progress import SILENT, Reporter, say
+from bertprep.sources.catalogue import KNOWN_SHA256, HubFiles
+from bertprep.sources.listing import Listing, RemoteFile, check_on_disk, git_sha1
+from bertprep.sources.web import TRIES_TO_LIST, RequestError, retry
+from bertprep.terminal import megabytes
+from bertprep.untrusted import check_path
+
+MAX_FILES = 100_000
+"""Of one repository; the largest one used has some 1,000."""
+_SHOWN_NAMES = 12
+_WORTH_A_LINE_BYTES = 1_000_000_000  # checking that many takes seconds
+_SECONDS_TO_STOP = 2.0
+_TIMEOUT_FACTOR = 10  # the Hub thinks for longer about a commit of a thousand files than about a download
+
+
+class _StoppedError(BertprepError):
+    """Another file failed, or the user stopped the run."""
+
+
+class Hub:
+    """Lists each repository once, so that all downloads of a run are of the same commit."""
+
+    def __init__(self, *, reporter: Reporter = SILENT) -> None:
+        _configure_client()
+        self.reporter = reporter
+        self.api = HfApi(library_name="bertprep", library_version=__version__)
+        self._trees: dict[tuple[str, str, str], tuple[str, dict[str, RepoFile]]] = {}
+
+    def tree(self, wanted: HubFiles) -> tuple[str, dict[str, RepoFile]]:
+        """Return the commit to which the revision now points, and all of the repository's files by their paths."""
+        key = (wanted.kind, wanted.repo, wanted.revision)
+        if key not in self._trees:
+
+            def ask() -> tuple[str, dict[str, RepoFile]]:
+                info = self.api.repo_info(wanted.repo, repo_type=wanted.kind, revision=wanted.revision)
+                return str(info.sha), _by_path(self.api, wanted, str(info.sha))
+
+            self._trees[key] = retry(page_of(wanted), ask, tries=TRIES_TO_LIST, reporter=self.reporter)
+        return self._trees[key]
+
+    def forget(self, wanted: HubFiles) -> None:
+        """List a repository anew when it is next needed."""
+        self._trees.pop((wanted.kind, wanted.repo, wanted.revision), None)
+
+    def list_files(self, wanted: HubFiles) -> Listing:
+        """Return the listing of the `wanted` files at the commit to which the revision now points."""
+        commit, tree = self.tree(wanted)
+        paths = [path for path in tree if any(_matches(path, pattern) for pattern in wanted.patterns)]
+        if not paths:
+            raise BertprepError(f"{page_of(wanted)}: has no file {' or '.join(wanted.patterns)}{_what_there_is(wanted, tree)}")
+        return list_paths(wanted, commit, [tree[path] for path in paths], source_of(wanted))
+
+    def fetch(self, listing: Listing, folder: Path, *, connections: int = 4, label: str = "") -> None:
+        """Bring every file of `listing` to `folder`, verified; existing ones are kept if their checksum is right.
+
+        The caller holds the folder's lock. With a `label` progress is shown. Raises `BertprepError` if a file cannot be
+        fetched; finished ones are kept.
+        """
+        check_on_disk(folder)
+        check_free_space({folder: sum(file.size_bytes or 0 for file in listing.missing(folder))})
+        wanted = list(self._wrong(listing, folder, label))
+        if not wanted:
+            return
+        stop = threading.Event()
+        is_hidden = not (label and self.reporter.enabled)
+
+        class Bar(tqdm):
+            """Shows the bytes of one file, and ends its transfer once another file failed or the user stopped the run."""
+
+            def __init__(self, *arguments: Any, **options: Any) -> None:
+                super().__init__(*arguments, **{**options, "disable": is_hidden or options.get("disable")})  # type: ignore[no-untyped-call]
+
+            def update(self, n: float | None = 1) -> bool | None:
+                if stop.is_set():
+                    raise _StoppedError(f"{folder}: the download was stopped")
+                return bool(super().update(n))
+
+        with temporary_folder(folder / "unfinished") as staging:
+            pool = ThreadPoolExecutor(connections)
+            fetch = partial(self._fetch_file, listing, folder, staging, Bar)
+            futures = {pool.submit(fetch, file): file for file in wanted}
+            try:
+                for future in as_completed(futures):
+                    future.result()
+                    file = futures[future]
+                    if label:
+                        self.reporter.say(f"{label}: {file.name}, {megabytes(file.size_bytes)} MB")
+            finally:
+                stop.set()
+                pool.shutdown(wait=False, cancel_futures=True)  # the bars stop what is in flight
+                wait(futures, timeout=_SECONDS_TO_STOP)
+
+    def _wrong(self, listing: Listing, folder: Path, label: str) -> Iterator[RemoteFile]:
+        """Yield the files that are missing or wrong, and remove wrong ones."""
+        there_bytes = sum(path.stat().st_size for file in listing.files if (path := folder / file.name).is_file())
+        if there_bytes >= _WORTH_A_LINE_BYTES:
+            self.reporter.say(f"{label}: checking the {there_bytes / 1e6:,.0f} MB that are there")
+        for file in listing.files:
+            path = folder / file.name
+            if path.is_file():
+                if (problem := file.problem_of(path)) is None:
+                    continue
+                say(f"{path}: {problem}; it is fetched again")
+                path.unlink()
+            yield file
+
+    def _fetch_file(self, listing: Listing, folder: Path, staging: Path, bar: type[Any], file: RemoteFile) -> None:
+        """Fetch one file, once more if its bytes are wrong, and give it its name."""
+        kind, _, repo = listing.source["hub"].partition("/")
+        path = folder / file.name
+        problem: str | None = ""
+        for attempt in ("first", "second"):
+            download = partial(
+                hf_hub_download,
+                repo,
+                unquote(file.url.partition(f"/resolve/{listing.revision}/")[2]),
+                repo_type=kind.removesuffix("s"),
+                revision=listing.revision,
+                local_dir=staging / attempt,
+                force_download=attempt == "second",  # not what is in the cache
+                tqdm_class=bar,
+            )
+            try:
+                received = Path(retry(f"{constants.ENDPOINT}/{file.url}", download, reporter=self.reporter))
+                if (problem := file.problem_of(received)) is None:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    received.replace(path)
+                    sync_folder(path.parent)
+                    return
+            except OSError as error:
+                raise explain_write_error(path, error) from error
+        raise RequestError(
+            f"{path}: {constants.ENDPOINT}/{file.url} {problem}; fetched again it was wrong once more, so the source has "
+            f"changed or something on the way alters it; try another network, or remove {folder} and download again"
+        )
+
+    def read(self, wanted: HubFiles, path: str, most_bytes: int) -> bytes:
+        """Return the content of a small file, verified."""
+        commit, tree = self.tree(wanted)
+        if tree[path].size > most_bytes:
+            raise BertprepError(f"{page_of(wanted)}: {path} has {tree[path].size:,} bytes, expected at most {most_bytes:,}")
+        file = remote_file(wanted, commit, tree[path], "content")
+        with TemporaryDirectory() as folder:
+            self.fetch(Listing(source_of(wanted), commit, (file,)), Path(folder))
+            return (Path(folder) / "content").read_bytes()
+
+
+def _configure_client() -> None:
+    """Let huggingface_hub's client have a timeout, and send the token to the endpoint alone."""
+    try:
+        hooks = get_session().event_hooks["request"]
+    except (httpx2.InvalidURL, ValueError, OSError) as error:
+        raise BertprepError(
+            f"the environment's proxy or certificates cannot be used ({quoted(str(error))}); check HTTP_PROXY, HTTPS_PROXY, "
+            "ALL_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
+        ) from error
+    if _withhold_token not in hooks:
+        hooks = [*hooks, _withhold_token]
+        timeout = silence_seconds(_TIMEOUT_FACTOR)
+        set_client_factory(lambda: httpx2.Client(event_hooks={"request": hooks}, follow_redirects=True, timeout=timeout))
+
+
+def _withhold_token(request: httpx2.Request) -> None:
+    """Take the token off a request to another host, such as one that an answer of the Hub names; its own headers stay."""
+    endpoint, url = httpx2.URL(constants.ENDPOINT), request.url
+    is_ours = request.headers.get("Authorization") == f"Bearer {get_token()}"
+    if is_ours and (url.scheme, url.host, url.port) != (endpoint.scheme, endpoint.host, endpoint.port):
+        del request.headers["Authorization"]
+
+
+def _by_path(api: HfApi, wanted: HubFiles, commit: str) -> dict[str, RepoFile]:
+    """Return the files of a commit; raises `ValueError` for a listing that repeats itself or does not end."""
+    files: dict[str, RepoFile] = {}
+    for entry in api.list_repo_tree(wanted.repo, repo_type=wanted.kind, revision=commit, recursive=True):
+        if not isinstance(entry, RepoFile):
+            continue
+        if entry.path in files or len(files) == MAX_FILES:
+            raise ValueError(f"its listing has {entry.path!r} twice, or more than {MAX_FILES:,} files")
+        files[entry.path] = entry
+    return files
+
+
+def source_of(files: HubFiles) -> dict[str, Any]:
+    """Return the `source` of a listing."""
+    return {"hub": f"{files.kind}s/{files.repo}", "patterns": list(files.patterns), "revision": files.revision}
+
+
+def list_paths(wanted: HubFiles, commit: str, entries: Sequence[RepoFile], source: dict[str, Any]) -> Listing:
+    """Return the listing of some files of a repository, requested as `source`."""
+    try:
+        return Listing(source, commit, tuple(remote_file(wanted, commit, entry) for entry in entries))
+    except ValueError as error:
+        raise BertprepError(f"{page_of(wanted)}: cannot be downloaded ({error}); choose another repository") from error
+
+
+def remote_file(wanted: HubFiles, commit: str, entry: RepoFile, name: str | None = None) -> RemoteFile:
+    """Return a file to be fetched, as `name` if given; raises `ValueError` for a path that leads out of a folder."""
+    path = entry.path if name else check_path(entry.path)
+    sha256 = entry.lfs.sha256 if entry.lfs else None
+    known = KNOWN_SHA256.get((wanted.repo, path))
+    if known and sha256 not in (None, known):
+        raise BertprepError(
+            f"{page_of(wanted)}: {path} has sha256 {sha256}, expected {known}; it is not the published file, do not use it"
+        )
+    page = f"datasets/{wanted.repo}" if wanted.kind == "dataset" else wanted.repo
+    return RemoteFile(
+        name=name or (path if wanted.keep_folders else path.rpartition("/")[2]),
+        url=f"{page}/resolve/{commit}/{quote(path)}",
+        size_bytes=entry.size,
+        sha256=sha256 or known,
+        git_sha1=None if sha256 else entry.blob_id,  # of a large file git has only a pointer
+    )
+
+
+def page_of(wanted: HubFiles) -> str:
+    """Return the address of a repository's page."""
+    return f"{constants.ENDPOINT}/{'datasets/' if wanted.kind == 'dataset' else ''}{wanted.repo}"
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """Whether a path matches a pattern and its file name the pattern's last component; fnmatch's `*` crosses folders."""
+    return fnmatchcase(path, pattern) and fnmatchcase(path.rpartition("/")[2], pattern.rpartition("/")[2])
+
+
+def _what_there_is(wanted: HubFiles, tree: dict[str, RepoFile]) -> str:
+    """Return the configurations of a repository, which are its folders, for an error; the nearest by name if there are many."""
+    folders = sorted({path.split("/")[0] for path in tree if "/" in path})
+    if "/" not in wanted.patterns[0] or not folders:
+        return "; choose another repository"
+    near = difflib.get_close_matches(wanted.patterns[0].split("/")[0], folders, n=_SHOWN_NAMES, cutoff=0)
+    return f"; of {len(folders)} there are {', '.join(sorted(near))}"
+
+
+@dataclass(frozen=True)
+class Published:
+    """The commit that holds the files of a push, and the paths that it changed and deleted."""
+
+    commit: str
+    changed: Sequence[str]
+    deleted: Sequence[str]
+
+
+def check_token(hub: Hub, page: str) -> None:
+    """Raise `BertprepError` where there is no token, or one that may only read, before any work is done."""
+    if get_token() is None:
+        raise BertprepError(f"{page}: a push needs a token; run hf auth login, or set HF_TOKEN to a token that may write")
+    account = retry(f"{constants.ENDPOINT}/api/whoami-v2", hub.api.whoami, reporter=hub.reporter)
+    if account.get("auth", {}).get("accessToken", {}).get("role") == "read":
+        raise BertprepError(
+            f"{page}: the token of {account.get('name')} may only read; make one that may write at "
+            f"{constants.ENDPOINT}/settings/tokens, and set HF_TOKEN to it or run hf auth login"
+        )
+
+
+def publish(
+    hub: Hub,
+    wanted: HubFiles,
+    contents: Mapping[str, Path | bytes],
+    removable: Callable[[Mapping[str, RepoFile]], Iterable[str]],
+    message: str,
+) -> Published:
+    """Make `contents` files of a data set, and remove what else is `removable`, in one commit; others stay.
+
+    `removable` is called with the files of each state that the commit would replace, and raises for one that must not be.
+    Nothing is sent that is there, and where nothing differs there is no commit. The same call resumes.
+    """
+    additions = {
+        path: CommitOperationAdd(path, content) for path, content in contents.items()
+    }  # kept over retries: each remembers whether it was uploaded
+    done: dict[str, list[str]] = {"changed": [], "deleted": []}  # by a commit whose answer may have been lost
+
+    def attempt() -> Published:
+        hub.forget(wanted)
+        commit, tree = hub.tree(wanted)
+        changed = [path for path, addition in additions.items() if not _holds(tree.get(path), addition)]
+        deleted = [path for path in removable(tree) if path in tree and path not in contents]
+        if not changed and not deleted:
+            return Published(commit, **done)
+        done.update(changed=changed, deleted=deleted)
+        info = hub.api.create_commit(
+            wanted.repo,
+            [*(additions[path] for path in changed), *map(CommitOperationDelete, deleted)],
+            commit_message=message,
+            repo_type=wanted.kind,
+            parent_commit=commit,
+        )
+        return Published(info.oid, changed, deleted)
+
+    return retry(page_of(wanted), attempt, reporter=hub.reporter)
+
+
+def _holds(entry: RepoFile | None, addition: CommitOperationAdd) -> bool:
+    """Whether a file of the Hub has the content that would be sent."""
+    info, content = addition.upload_info, addition.path_or_fileobj
+    if entry is None or entry.size != info.size:
+        return False
+    if entry.lfs:
+        return bool(entry.lfs.sha256 == info.sha256.hex())
+    return bool(entry.blob_id == git_sha1(content if isinstance(content, bytes) else Path(str(content))))

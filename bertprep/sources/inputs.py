@@ -1,0 +1,278 @@
+"""What `--input` and `--dataset` accept: files, folders, patterns and URLs, each read according to its suffix; data sets.
+
+    .txt and any other name   plain text: a blank line ends a document
+    .jsonl .ndjson .json      JSON Lines: a field of each line is a document
+    .csv .tsv                 a column of each row is a document; the first line names the columns
+    .parquet .arrow           a column of each row is a document
+    .xml .xml-p1p41242        a Wikimedia dump (pages-articles), or a part of one
+
+each but Parquet and Arrow may also end in .gz, .bz2 or .zst. Of a folder, and of what matches a pattern such as
+`texts/*.parquet` or `s3://bucket/**/*.jsonl`, the files with these suffixes are read. A folder that save_to_disk of `datasets`
+wrote is read in the order of its state.json. An object in memory is read once and in order, in the calling process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from glob import glob
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from bertprep.errors import BertprepError, UsageError, quoted
+from bertprep.files.places import local_copy, place
+from bertprep.sources.fields import column_texts, find_column, row_text, show_names
+from bertprep.sources.formatting import DUMP, MemorySource, SourceFile
+from bertprep.sources.readers import check_not_records, file_system, is_local, is_url, is_web, split_hops, suffixes
+from bertprep.text.documents import TextInput
+from bertprep.untrusted import LIST, NAME, Rule, check_values, parse_json, read_bounded
+from bertprep.workspace.layout import DATASET_DICT, STATE, TRAIN, is_saved
+from bertprep.workspace.manifest import sha256_of
+
+READER_OF = {
+    ".jsonl": "json lines", ".ndjson": "json lines", ".json": "json lines", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet",
+    ".arrow": "arrow", ".xml": DUMP,
+}  # fmt: skip
+IN_FOLDERS = (".txt", *READER_OF)
+"""Suffixes of the files of a folder that are read; a file given by name is read unless its suffix is in NO_TEXT."""
+NO_TEXT = (".html", ".htm", ".pdf", ".doc", ".docx", ".epub", ".tar", ".tgz", ".zip", ".7z", ".xz", ".rar", ".npz")
+Fetched = Sequence[tuple[Path, dict[str, Any] | None]]
+"""Files that were fetched, each with its identity if that is known without reading it."""
+_FILES, _FILE = "_data_files", "filename"
+_INDICES = ("_indices_files", "_indices_data_files")
+_NAMES = Rule("a list of names", lambda value: LIST.holds(value) and all(map(NAME.holds, value)))
+_ROWS = 256  # of a data set in memory that are read at a time
+
+
+def is_glob(location: str) -> bool:
+    """Whether a path or URL has wildcards; those of a web address are only `*`, since the others mean something there."""
+    return "*" in urlsplit(location).path if is_web(location) else any(sign in location for sign in "*?[")
+
+
+def find_sources(
+    locations: Sequence[str | Path], *, field: str, one_document: bool, fetch: Callable[[str], Fetched | None] | None = None
+) -> list[TextInput | SourceFile]:
+    """Return the source files that `locations` name, in their order; those of a folder or pattern are sorted by name.
+
+    With `one_document` each text file is one document. `fetch` downloads what it can, and returns None for anything else; other
+    URLs are streamed. Raises `UsageError` for what does not exist.
+    """
+    sources: list[TextInput | SourceFile] = []
+    for location in (str(place(each)) if isinstance(each, Path) else each for each in locations):
+        if is_web(location) and is_glob(location):
+            raise UsageError(f"--input {location}: a web server does not list its files; give the address of each")
+        if fetch and (fetched := fetch(location)) is not None:
+            sources += [source_at(str(path), field, one_document, identity) for path, identity in fetched]
+        elif _may_be_saved(location) and is_saved(place(location)):
+            sources += find_saved(place(location), None, field)
+        else:
+            sources += [source_at(each, field, one_document) for each in _find(location)]
+    return sources
+
+
+def _may_be_saved(location: str) -> bool:
+    """Whether it may be the folder of a data set; a store is not asked about each file."""
+    return is_local(location) and not (is_url(location) and (is_glob(location) or suffixes(location)[0]))
+
+
+def _find(location: str) -> list[str]:
+    """Return a file itself, the files in a folder, or those that match a pattern."""
+    found: list[str] | None = None
+    if is_local(location) and is_url(location):
+        found = _find_objects(location)
+    elif is_url(location):
+        found = _find_urls(location)
+    elif (path := Path(location)).is_dir():
+        found = [str(file) for file in sorted(path.rglob("*")) if file.is_file()]
+    elif is_glob(location) and not path.exists():
+        matching = glob(location, recursive=True)  # noqa: PTH207, Path.glob would find hidden files
+        found = sorted(file for file in matching if Path(file).is_file())
+    if found is None:
+        return [location]
+    if not (read := [file for file in found if suffixes(file)[0] in IN_FOLDERS]):
+        none = f"{'matches' if is_glob(location) else 'the folder has'} no file"
+        kinds = "" if is_glob(location) and not found else f" that ends in {', '.join(IN_FOLDERS)} (or .gz, .bz2, .zst)"
+        raise UsageError(f"--input {location}: {none}{kinds}")
+    table = next((file for file in read if suffixes(file)[0] in (".parquet", ".arrow")), None)
+    if table and is_local(location):  # before what is next to records, as manifest.json, is taken for text
+        check_not_records(table)
+    return read
+
+
+def _find_urls(location: str) -> list[str] | None:
+    """Return the URLs of the files that match a URL with wildcards, or are below a folder; None for the URL of a file."""
+    system, path = file_system(location)
+    with _explained(location):
+        if is_glob(path) and not system.exists(path):
+            found = [name for name, info in system.glob(path, detail=True).items() if info["type"] == "file"]
+        elif system.isdir(path):
+            found = system.find(path)
+        else:
+            return None
+    before, hop, after = split_hops(location)
+    start = hop.rstrip("/").removesuffix(path)  # with the host, which paths lack
+    return [f"{before}{start}{name}{after}" for name in sorted(found)]
+
+
+def _find_objects(location: str) -> list[str] | None:
+    """Return the same of a URL of a store."""
+    names = location.split("/")
+    first = next((index for index, name in enumerate(names) if is_glob(name)), len(names))
+    folder = place("/".join(names[:first]))
+    if first == len(names) and (folder.is_file() or not folder.is_dir()):
+        return None
+    return sorted(str(path) for path in folder.glob("/".join(names[first:]) or "**/*") if path.is_file())
+
+
+@contextmanager
+def _explained(location: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise UsageError(f"--input {location}: does not exist") from None
+    except Exception as error:  # each file system has errors of its own
+        raise BertprepError(f"{location}: cannot be reached: {quoted(str(error))}") from error
+
+
+def source_at(location: str, field: str, one_document: bool, identity: dict[str, Any] | None = None) -> TextInput | SourceFile:
+    """Return one file, read according to its suffix; `identity` is what is known to change with its content."""
+    kind, compression = suffixes(location)
+    if kind in NO_TEXT:
+        raise UsageError(f"--input {location}: a {kind} file is not read; give text, JSON Lines, Parquet or a Wikimedia dump")
+    reader = READER_OF.get(kind, "whole" if one_document else "text")
+    if not is_local(location):
+        system, name = file_system(location)
+        with _explained(location):
+            known = {"name": location, "bytes": system.info(name).get("size"), "key": system.ukey(name)}
+        return SourceFile(location, reader, known, field)
+    path = place(location)
+    if not path.is_file():
+        raise UsageError(
+            f"--input {location}: {'is not a file' if path.exists() else 'does not exist'}; name files, folders or URLs"
+        )
+    if reader in ("text", "whole") and not compression:
+        return TextInput(path, one_document=one_document)
+    known = identity or {"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(local_copy(path))}
+    return SourceFile(location, reader, known, field)
+
+
+def find_saved(folder: Path, split: str | None, field: str) -> list[SourceFile]:
+    """Return the Arrow files of a folder that save_to_disk wrote, in their order; without a `split` those of train.
+
+    Raises `UsageError` if it is no such folder, or does not have the split; `BertprepError` if it is incomplete.
+    """
+    what = f"--dataset {folder}"
+    if not is_saved(folder):
+        raise UsageError(
+            f"{what}: has no {STATE} or {DATASET_DICT}, so save_to_disk did not write it; --input reads other folders"
+        )
+    if (folder / DATASET_DICT).is_file():
+        splits = _read_json(folder / DATASET_DICT, {"splits": _NAMES}, "splits")["splits"]
+        folder /= _choose_split(what, splits, split)
+        split = None
+    state = _read_json(folder / STATE, {_FILES: LIST}, _FILES)
+    _check_only_split(what, state.get("_split"), split)
+    if any(state.get(name) for name in _INDICES):
+        raise UsageError(
+            f"{folder}: holds rows and, apart from them, their order; save it again: "
+            "load_from_disk(...).flatten_indices().save_to_disk(...)"
+        )
+    sources = []
+    for given in state[_FILES]:
+        try:
+            name = check_values(given, {_FILE: NAME}, needed=(_FILE,), place=f"{_FILES}.")[_FILE]
+        except ValueError as error:
+            raise _not_saved(folder / STATE, error) from error
+        path = folder / name
+        if not path.is_file():
+            raise BertprepError(f"{path}: is missing, but {STATE} lists it; copy or save the data set again")
+        identity = {"name": name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        sources.append(SourceFile(str(path), "arrow", identity, field))
+    if not sources:
+        raise BertprepError(f"{folder / STATE}: lists no files; save the data set again")
+    return sources
+
+
+def _choose_split(what: str, splits: list[str], split: str | None) -> str:
+    if (chosen := split or TRAIN) not in splits:
+        raise UsageError(f"{what}: has no split {chosen!r}, but {show_names(splits)}; name one by --split")
+    return chosen
+
+
+def _check_only_split(what: str, has: object, split: str | None) -> None:
+    """Raise `UsageError` if a split is requested of a data set without splits, which may be known to be one."""
+    if split not in (None, has if has is None else str(has)):
+        raise UsageError(f"{what}: has no splits, it is a Dataset and no DatasetDict; leave --split out")
+
+
+def _read_json(path: Path, rules: Mapping[str, Rule], needed: str) -> dict[str, Any]:
+    try:
+        return check_values(parse_json(read_bounded(path)), rules, needed=(needed,))
+    except FileNotFoundError:
+        raise BertprepError(f"{path}: is missing; copy or save the data set again") from None
+    except ValueError as error:
+        raise _not_saved(path, error) from error
+
+
+def _not_saved(path: Path, error: ValueError) -> BertprepError:
+    return BertprepError(f"{path}: is not as save_to_disk writes it: {error}; copy or save the data set again")
+
+
+def from_memory(dataset: object, split: str | None, field: str) -> list[SourceFile]:
+    """Return the text of a Dataset, DatasetDict, IterableDataset, IterableDatasetDict or pyarrow.Table.
+
+    Text of a Dataset is kept while its fingerprint is the same, and that of a Table while its content is; that of an
+    IterableDataset, which has neither, is written anew each time. Raises `UsageError` for anything else, and for a field or
+    split that is not there.
+    """
+    kinds = {f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in type(dataset).__mro__}
+    what, rows = "dataset", dataset
+    if kinds & {"datasets.DatasetDict", "datasets.IterableDatasetDict"} and isinstance(dataset, dict):
+        chosen = _choose_split(what, [str(name) for name in dataset], split)
+        what, rows = f"{what}[{chosen!r}]", dataset[chosen]
+    elif kinds & {"datasets.Dataset", "datasets.IterableDataset", "pyarrow.Table"}:
+        _check_only_split(what, getattr(dataset, "split", None), split)
+    else:
+        raise UsageError(
+            f"dataset: is of type {type(dataset).__module__}.{type(dataset).__name__}, expected the name of a data set, a "
+            "folder, or a Dataset, DatasetDict, IterableDataset or pyarrow.Table"
+        )
+    if getattr(rows, "num_rows", None) == 0:
+        raise UsageError(f"{what}: has no rows; was everything filtered out?")
+    features = getattr(rows, "features", None)
+    schema = features.arrow_schema if features is not None else getattr(rows, "schema", None)
+    path = None if schema is None else find_column(schema, field, what)
+    read = partial(_texts_in_memory, rows, path, what, field)
+    identity = {"read": uuid.uuid4().hex}
+    if fingerprint := hasattr(rows, "data") and getattr(rows, "_fingerprint", None):
+        identity = {"fingerprint": str(fingerprint)}
+    elif "pyarrow.Table" in kinds:
+        identity = {"sha256": _digest(read())}
+    return [MemorySource(what, "memory", {"name": what, **identity}, field, read)]
+
+
+def _texts_in_memory(rows: Any, path: list[str] | None, what: str, field: str) -> Iterator[str]:
+    """Yield the texts of a data set or table, some rows at a time; without a `path` each row is searched for the field."""
+    if path is None:
+        for index, row in enumerate(rows.with_format(None)):
+            yield row_text(row, field, f"{what}: row {index:,}")
+        return
+    if hasattr(rows, "to_batches"):
+        tables = iter(rows.select(path[:1]).to_batches(max_chunksize=_ROWS))
+    else:
+        tables = rows.select_columns(path[:1]).with_format("arrow").iter(_ROWS)
+    columns = (table.column(0) for table in tables)
+    yield from column_texts(columns, path[1:], f"column {field!r}", what)
+
+
+def _digest(texts: Iterator[str]) -> str:
+    digest = hashlib.sha256()
+    for text in texts:
+        data = text.encode(errors="surrogatepass")
+        digest.update(b"%d:" % len(data))
+        digest.update(data)
+    return digest.hexdigest()

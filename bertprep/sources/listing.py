@@ -1,0 +1,200 @@
+"""The files of a download: `listing.json` in its folder, written before the first byte is fetched.
+
+Later runs follow it: they need no request to know what is missing, and stay on its revision when the origin moves on.
+`source` is what was requested:
+
+    {"hub": "datasets/REPO" or "models/REPO", "patterns": [...], "revision": "main"}   files of a repository on the Hub
+    {"hub": "datasets/REPO", "config": "default", "split": "train", "is_default": true, "revision": "main"}   a split
+    {"dump": "https://..." or "/absolute/path"}     one file at an address, or a symbolic link to one
+    {"files": "/absolute/path"}                     a folder of the user's own; `files` is a symbolic link to it
+
+`revision` is the commit (Hub), the ETag or date of the file (address) or "" (the user's own files).
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.atomic import atomic_file, explain_write_error, temporary_name
+from bertprep.files.places import is_object
+from bertprep.untrusted import (
+    COUNT,
+    FLAG,
+    LIST,
+    OBJECT,
+    PATH,
+    SHA1,
+    SHA256,
+    TEXT,
+    TEXTS,
+    check_values,
+    optional,
+    parse_json,
+    read_bounded,
+)
+from bertprep.workspace.layout import LISTING
+from bertprep.workspace.manifest import sha256_of
+
+SCHEMA = 1
+OWN_FILES = "files"
+"""The name of the link to a folder of the user's own."""
+_LISTING = {"schema": COUNT, "source": OBJECT, "revision": TEXT, "files": LIST}
+_FILE = {
+    "name": PATH, "url": TEXT, "size_bytes": optional(COUNT), "sha256": optional(SHA256), "git_sha1": optional(SHA1),
+    "etag": optional(TEXT),
+}  # fmt: skip
+_SOURCE = {
+    "hub": TEXT, "patterns": TEXTS, "revision": TEXT, "config": TEXT, "split": TEXT, "is_default": FLAG, "dump": TEXT,
+    "files": TEXT,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    r"""One file: its path below the download's folder, its origin, and what is known about its bytes.
+
+    The `url` of a file on the Hub is relative to the endpoint, so that a mirror (HF_ENDPOINT) can finish a download.
+    `git_sha1` is git's name for the content, the sha1 of "blob SIZE\0" and the content. `etag`, or the date of the last change,
+    identifies the version where no checksum is known.
+    """
+
+    name: str
+    url: str
+    size_bytes: int | None = None
+    sha256: str | None = None
+    git_sha1: str | None = None
+    etag: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for a path that leads out of the folder, and for impossible sizes and checksums."""
+        check_values(vars(self), _FILE, place=f"file {self.name!r}: ")
+
+    def problem_of(self, path: Path) -> str | None:
+        """Return what is wrong with the content of `path`, or None."""
+        size_bytes = path.stat().st_size
+        if self.size_bytes not in (None, size_bytes):
+            return f"has {size_bytes:,} bytes, expected {self.size_bytes:,}"
+        if self.sha256 and (found := sha256_of(path)) != self.sha256:
+            return f"has sha256 {found}, expected {self.sha256}"
+        if self.git_sha1 and (found := git_sha1(path)) != self.git_sha1:
+            return f"has git's sha1 {found}, expected {self.git_sha1}"
+        return None
+
+
+def git_sha1(content: Path | bytes) -> str:
+    """Return git's name for bytes or for the content of a file."""
+    size_bytes = len(content) if isinstance(content, bytes) else content.stat().st_size
+    digest = hashlib.sha1(b"blob %d\0" % size_bytes, usedforsecurity=False)
+    with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of one download, of one revision of one source."""
+
+    source: dict[str, Any]
+    revision: str
+    files: tuple[RemoteFile, ...]
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` if the source is invalid, there is no file, or two have the same name."""
+        check_values(self.source, _SOURCE, place="source.")
+        if len({file.name for file in self.files}) < len(self.files):
+            raise ValueError("two files have the same name, which one folder cannot hold")
+        if not self.files and OWN_FILES not in self.source:
+            raise ValueError("it names no file")
+
+    def missing(self, folder: Path) -> list[RemoteFile]:
+        """Return the files that are missing or have the wrong size; none is read."""
+        return [file for file in self.files if not has_size(folder / file.name, file.size_bytes)]
+
+    def links(self) -> Mapping[str, Path]:
+        """Return the user's own files, which are linked rather than fetched, by their names in the download's folder."""
+        if OWN_FILES in self.source:
+            return {OWN_FILES: Path(self.source[OWN_FILES])}
+        if "dump" in self.source and "://" not in self.source["dump"]:
+            return {self.files[0].name: Path(self.source["dump"])}
+        return {}
+
+
+def has_size(path: Path, size_bytes: int | None) -> bool:
+    """Whether a file exists, with the right size if it is known."""
+    return path.is_file() and size_bytes in (None, path.stat().st_size)
+
+
+def load_listing(folder: Path) -> Listing | None:
+    """Return the listing of the download in `folder`, or None if there is none."""
+    path = folder / LISTING
+    try:
+        content = check_values(parse_json(read_bounded(path)), _LISTING, needed=tuple(_LISTING))
+        if content["schema"] != SCHEMA:
+            raise ValueError(f"it has schema {content['schema']}, expected {SCHEMA}; a newer bertprep reads newer ones")
+        files = [check_values(file, _FILE, needed=("name", "url"), place="files.") for file in content["files"]]
+        known = tuple(RemoteFile(**{key: value for key, value in file.items() if key in _FILE}) for file in files)
+        return Listing(content["source"], content["revision"], known)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise BertprepError(f"{path}: is not a listing of bertprep ({why}); remove it and download again") from error
+
+
+def save_listing(listing: Listing, folder: Path) -> None:
+    """Write the listing of the download in `folder`."""
+    files = [{key: value for key, value in asdict(file).items() if value is not None} for file in listing.files]
+    content = {"schema": SCHEMA, "source": listing.source, "revision": listing.revision, "files": files}
+    with atomic_file(folder / LISTING) as file:
+        file.write((json.dumps(content, indent=1) + "\n").encode())
+
+
+def check_on_disk(folder: Path) -> None:
+    """Raise `UsageError` where a download is to go to a store, whose objects cannot grow."""
+    if is_object(folder):
+        raise UsageError(
+            f"{folder}: downloads go to a disk, since other programs read them there; download with a --workdir on a disk, and "
+            "copy its folder download/ to the store"
+        )
+
+
+def check_source(listing: Listing, source: dict[str, Any], folder: Path) -> None:
+    """Raise `BertprepError` if the download in `folder` is not the requested one."""
+    if listing.source != source:
+        raise BertprepError(
+            f"{folder}: holds a download of {describe(listing.source)}, requested is {describe(source)}; "
+            "choose another --workdir, or remove this folder"
+        )
+
+
+def describe(source: dict[str, Any]) -> str:
+    """Return a source in words.
+
+    >>> describe({"hub": "datasets/wikimedia/wikipedia", "patterns": ["20231101.en/*.parquet"], "revision": "main"})
+    'datasets/wikimedia/wikipedia (20231101.en/*.parquet, revision main)'
+    """
+    if "hub" not in source:
+        return " ".join(str(value) for value in source.values())
+    files = " ".join(source.get("patterns", ())) or f"split {source.get('split')} of {source.get('config')}"
+    return f"{source['hub']} ({files}, revision {source.get('revision')})"
+
+
+def make_link(link: Path, target: Path) -> None:
+    """Make `link` point to `target`, atomically."""
+    if link.is_symlink() and link.readlink() == target:
+        return
+    temporary = temporary_name(link)
+    try:
+        temporary.symlink_to(target)
+        temporary.replace(link)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise explain_write_error(link, error) from error

@@ -1,0 +1,119 @@
+"""Writes a model of the Hub in the folders and files of Google's release, where the field's scripts look for it.
+
+    download/google_pretrained_weights/uncased_L-12_H-768_A-12/
+        bert_model.ckpt.{index,data-00000-of-00001}     written here, of the model's safetensors
+        model.ckpt.{index,data-00000-of-00001}          links to these: what NVIDIA's run_squad.sh and run_glue.sh open
+        bert_config.json, vocab.txt                     links to the download
+    download/nvidia_pretrained/bert_tf_pretraining_large_lamb/
+        bert_config.json, vocab.txt                     links; weights of NVIDIA's own training are not made of Google's
+
+Links are relative, since such scripts run in containers, in which the workspace has another path. Correct files are kept, so a
+repeated run repairs; the model is read into memory.
+"""
+
+import filecmp
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from bertprep.errors import BertprepError
+from bertprep.files.atomic import atomic_file, explain_write_error
+from bertprep.files.lock import locked
+from bertprep.progress import say
+from bertprep.sources.listing import make_link
+from bertprep.untrusted import TEXT, check_values, parse_json, read_bounded
+from bertprep.weights.google_names import variable_shapes
+from bertprep.weights.hugging_face import Weights, read_weights
+from bertprep.weights.tensor_bundle import MissingTensorFlowError, bundle_files, holds, write_bundle
+from bertprep.workspace.layout import GOOGLE_PREFIX, VOCABULARY
+
+CONFIG, BERT_CONFIG = "config.json", "bert_config.json"
+
+BERT_FIELDS = (
+    "attention_probs_dropout_prob", "hidden_act", "hidden_dropout_prob", "hidden_size", "initializer_range",
+    "intermediate_size", "max_position_embeddings", "num_attention_heads", "num_hidden_layers", "type_vocab_size",
+    "vocab_size",
+)  # fmt: skip
+SAFETENSORS = "model.safetensors"
+_NVIDIAS_PREFIX = "model.ckpt"
+_MOST = {
+    "hidden_size": 1 << 20, "intermediate_size": 1 << 20, "max_position_embeddings": 1 << 20, "num_hidden_layers": 1000,
+    "type_vocab_size": 1 << 20, "vocab_size": 1 << 24,
+}  # fmt: skip
+"""The sizes of a model with their upper limits: they are untrusted, and determine the number of variables."""
+
+
+def write_bert_config(folder: Path) -> None:
+    """Write `bert_config.json` from `config.json`; for a model that is not a BERT, only print a line that says so."""
+    path = folder / CONFIG
+    try:
+        config = check_values(parse_json(read_bounded(path)), {"model_type": TEXT})
+        missing = [field for field in BERT_FIELDS if field not in config]
+        kind = config.get("model_type", "bert")
+    except (OSError, ValueError) as error:
+        raise BertprepError(f"{path}: is not the configuration of a model ({error}); download another --model") from error
+    if kind != "bert" or missing:
+        why = f"its model_type is {kind}" if kind != "bert" else f"it lacks {', '.join(missing)}"
+        say(f"{path}: is not a BERT model's ({why}); no {BERT_CONFIG} is made of it")
+        return
+    content = (json.dumps({field: config[field] for field in BERT_FIELDS}, indent=2) + "\n").encode()
+    target = folder / BERT_CONFIG
+    if not target.is_file() or target.read_bytes() != content:
+        with atomic_file(target) as file:
+            file.write(content)
+
+
+def write_release(source: Path, release: Path, namesakes: Iterable[Path]) -> None:
+    """Fill `release` with the model downloaded to `source`, and `namesakes` with its configuration and vocabulary."""
+    config = source / BERT_CONFIG
+    if not config.is_file():  # not a BERT model, which was reported
+        return
+    shapes = variable_shapes(_read_sizes(config))
+    weights = read_weights(source / SAFETENSORS, shapes, heads=False)
+    with locked(release):
+        _write_checkpoint(release / GOOGLE_PREFIX, weights, lacking=len(shapes) - len(weights))
+    for folder in (release, *namesakes):
+        link_into(folder, config, source / VOCABULARY)
+
+
+def _write_checkpoint(prefix: Path, weights: Weights, lacking: int) -> None:
+    """Write a checkpoint and NVIDIA's links to it, unless it is there; without TensorFlow print what adds it."""
+    try:
+        if not holds(prefix, weights):
+            say(f"{prefix.parent}: writing {prefix.name}, {sum(values.nbytes for values in weights.values()) / 1e6:,.1f} MB")
+            write_bundle(prefix, weights)
+            if lacking:
+                say(f"  the download lacks {lacking} variables of the heads of pretraining; so does {prefix.name}")
+    except MissingTensorFlowError:
+        say(f"{prefix}: not written, it needs TensorFlow; pip install '.[tensorflow]' in a clone and the same command add it")
+        return
+    for file, name in zip(bundle_files(prefix), bundle_files(Path(_NVIDIAS_PREFIX)), strict=True):
+        _link(prefix.with_name(name.name), file)
+
+
+def _read_sizes(path: Path) -> dict[str, Any]:
+    config = parse_json(read_bounded(path))
+    for name, most in _MOST.items():
+        if type(config[name]) is not int or not 1 <= config[name] <= most:
+            raise BertprepError(f"{path}: {name} is {config[name]!r}, expected 1 to {most:,}; download another --model")
+    return {name: config[name] for name in _MOST}
+
+
+def link_into(folder: Path, *targets: Path) -> None:
+    """Link the files `targets` into `folder` under their names."""
+    with locked(folder):
+        for target in targets:
+            _link(folder / target.name, target)
+
+
+def _link(link: Path, target: Path) -> None:
+    """Make a relative link to `target`, unless `link` already leads to the same bytes."""
+    try:
+        if link.is_file() and (link.samefile(target) or filecmp.cmp(link, target, shallow=False)):
+            return
+        to = os.path.relpath(target.resolve(), link.parent.resolve())
+    except OSError as error:
+        raise explain_write_error(link, error) from error
+    make_link(link, Path(to))

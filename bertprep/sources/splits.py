@@ -1,0 +1,213 @@
+"""Text on the Hub as input: a split of a data set by the rules of `datasets`, or the files at an hf:// address, fetched once.
+
+Both stay on the commit at which they were listed; if everything is there, no request is made. With the repository's folders
+they are in
+
+    WORKDIR/download/datasets/OWNER/NAME/CONFIG-SPLIT/       a split
+    WORKDIR/download/web/1f2e3d4c5b6a7988/                   an address, like that of any other web file
+"""
+
+import hashlib
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from fsspec.utils import glob_translate
+from huggingface_hub import RepoFile, constants
+
+from bertprep.errors import BertprepError, UsageError, quoted
+from bertprep.files.lock import locked
+from bertprep.progress import Reporter, say
+from bertprep.sources import import_extra
+from bertprep.sources.catalogue import HubFiles, is_repository
+from bertprep.sources.hub import Hub, list_paths, page_of, source_of
+from bertprep.sources.inputs import IN_FOLDERS, Fetched, is_glob
+from bertprep.sources.listing import Listing, check_source, load_listing, save_listing
+from bertprep.sources.readers import suffixes
+from bertprep.sources.web import RequestError, retry
+from bertprep.untrusted import check_name
+from bertprep.workspace.layout import LISTING, TRAIN, Workspace
+
+CONVERTED = "refs/convert/parquet"
+"""The revision of the Hub's own conversion to Parquet."""
+_READ = ("arrow", "csv", "json", "parquet", "text")
+"""What `datasets` calls the kinds of files that are read."""
+_SPLIT = re.compile(r"\w+(\.\w+)*")
+_ADDRESS = re.compile(
+    r"hf://(?P<kind>datasets/|)(?P<repo>(?!datasets/)[^/@]+/[^/@]+)(?:@(?P<revision>refs/(?:convert|pr)/[^/]+|[^/]+))?(?:/(?P<path>.*))?",
+    re.ASCII,
+)
+_OTHER_KINDS = ("hf://spaces/", "hf://buckets/")
+
+
+def check_split(split: str) -> str:
+    """Return the name of a split; raises `UsageError` for what cannot be one, such as a slice."""
+    if not _SPLIT.fullmatch(split):
+        raise UsageError(f"--split {split}: is not the name of a split, of letters, digits, '_' and '.', such as train")
+    return split
+
+
+def fetch_split(name: str, split: str | None, workspace: Workspace, *, verify: bool = False, reporter: Reporter) -> Fetched:
+    """Return the files of a split, by default train, of the data set OWNER/NAME or OWNER/NAME:CONFIG of the Hub.
+
+    They are fetched once, to WORKDIR/download/datasets/OWNER/NAME/CONFIG-SPLIT/, and stay on that commit. Existing files are
+    kept if their size is right, or with `verify` their checksum.
+    """
+    split = check_split(TRAIN if split is None else split)
+    repository, *after = name.split(":", 1)
+    if not is_repository(repository) or after == [""]:
+        raise UsageError(
+            f"--dataset {name}: is neither a folder nor the name of a data set; give OWNER/NAME or OWNER/NAME:CONFIG, such as "
+            "wikimedia/wikipedia:20231101.en"
+        )
+    wanted, config = HubFiles(repository, keep_folders=True), after[0] if after else None
+    parent = workspace.download("datasets") / repository
+    hub = Hub(reporter=reporter)
+    folder = _find_kept(parent, config, split)
+    listing = None
+    if folder is None:
+        listing = _list_split(hub, wanted, config, split)
+        folder = parent / check_name(f"{listing.source['config']}-{split}".replace("/", "_"))
+    return _provide(hub, folder, listing, verify=verify, label=f"{repository} {folder.name}")
+
+
+def _find_kept(parent: Path, config: str | None, split: str) -> Path | None:
+    """Return the folder of a split that was listed before; without a configuration, that of the default one."""
+    for path in sorted(parent.glob(f"*-{split}/{LISTING}")):
+        listing = load_listing(path.parent)
+        source = listing.source if listing else {}
+        if source.get("split") == split and (source.get("is_default") if config is None else source.get("config") == config):
+            return path.parent
+    return None
+
+
+def _list_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> Listing:
+    """Return the listing of a split as `datasets` finds it, or else of the Hub's conversion to Parquet."""
+    hub.tree(wanted)  # whether there is such a data set
+    try:
+        return _find_split(hub, wanted, config, split)
+    except UsageError as problem:
+        wanted = replace(wanted, revision=CONVERTED)
+        try:
+            _, tree = hub.tree(wanted)
+        except RequestError:
+            raise problem from None
+    configs = sorted({path.partition("/")[0] for path in tree if path.count("/") == 2})
+    if config is None and len(configs) == 1:
+        [config] = configs
+    if config not in configs:
+        raise UsageError(f"--dataset {wanted.repo}: NAME:CONFIG must name a configuration; there are {', '.join(configs)}")
+    listing = _find_split(hub, wanted, config, split)
+    if any("/partial-" in file.name for file in listing.files):
+        say(f"{page_of(wanted)}: only the first gigabytes of its split {split} are converted to Parquet; the rest is not read")
+    return replace(listing, source={**listing.source, "is_default": len(configs) == 1})
+
+
+def _find_split(hub: Hub, wanted: HubFiles, config: str | None, split: str) -> Listing:
+    """Return the listing of a split by the rules of `datasets`; a configuration that it does not know is the folder CONFIG.
+
+    Raises `UsageError` where there is no such split, or its files are of no kind that is read.
+    """
+    datasets = import_extra("datasets", "datasets", f"--dataset {wanted.repo}")
+
+    datasets.config.USE_PARQUET_EXPORT = False  # or else another server is asked for sizes, which are not needed
+    datasets.config.HF_ENDPOINT = constants.ENDPOINT
+    commit, tree = hub.tree(wanted)
+    is_folder = any(path.startswith(f"{config}/") for path in tree)
+
+    def load() -> Any:
+        try:
+            try:
+                return datasets.load_dataset_builder(wanted.repo, config, revision=commit)
+            except ValueError:
+                if not is_folder:
+                    raise
+                return datasets.load_dataset_builder(wanted.repo, data_dir=config, revision=commit)
+        except (ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+            raise UsageError(f"--dataset {wanted.repo}: {quoted(str(error))}") from error
+
+    builder = retry(page_of(wanted), load, reporter=hub.reporter)
+    found = builder.config.data_files or {}
+    if split not in found:
+        raise UsageError(f"--dataset {wanted.repo}: has no split {split}; there is {', '.join(map(str, found)) or 'none'}")
+    if builder.name not in _READ:
+        raise UsageError(f"--dataset {wanted.repo}: holds {builder.name}, and {', '.join(_READ)} are read")
+    start = f"hf://datasets/{wanted.repo}@{commit}/"
+    paths = [str(path).removeprefix(start) for path in found[split]]
+    if outside := [path for path in paths if path not in tree]:
+        raise BertprepError(f"{page_of(wanted)}: its split {split} names {quoted(outside[0])}, which is not in this repository")
+    source = {
+        "hub": f"datasets/{wanted.repo}",
+        "revision": wanted.revision,
+        "config": config or builder.config.name,
+        "split": split,
+        "is_default": config in (None, builder.DEFAULT_CONFIG_NAME),
+    }
+    return list_paths(wanted, commit, [tree[path] for path in paths], source)
+
+
+def is_hub_address(location: str) -> bool:
+    """Whether it is an hf:// address of a data set or a model; buckets and spaces are left to fsspec."""
+    return location.startswith("hf://") and not location.startswith(_OTHER_KINDS)
+
+
+def fetch_address(address: str, workspace: Workspace, *, verify: bool = False, reporter: Reporter) -> Fetched:
+    """Return the files at hf://datasets/OWNER/NAME[@REVISION]/PATH, a file, a folder or a pattern, fetched once.
+
+    Of a folder, and of what matches a pattern, the kinds of files that are read in folders. They are kept in
+    WORKDIR/download/web/1f2e3d4c5b6a7988/.
+    """
+    match = _ADDRESS.fullmatch(address)
+    if not match or not is_repository(match["repo"]):
+        raise UsageError(f"--input {address}: is not an address; give hf://datasets/OWNER/NAME/PATH")
+    path = (match["path"] or "").strip("/")
+    kind = "dataset" if match["kind"] else "model"
+    wanted = HubFiles(match["repo"], (path,), kind, unquote(match["revision"] or "main"), keep_folders=True)
+    folder = workspace.download("web") / hashlib.sha256(address.encode()).hexdigest()[:16]
+    hub, listing = Hub(reporter=reporter), None
+    if load_listing(folder) is None:
+        commit, tree = hub.tree(wanted)
+        listing = list_paths(wanted, commit, _at_path(address, path, tree), source_of(wanted))
+    return _provide(hub, folder, listing, verify=verify, label=address)
+
+
+def _at_path(address: str, path: str, tree: dict[str, RepoFile]) -> list[RepoFile]:
+    """Return the files that a path means: itself, or those below it or matching it that are of a kind that is read."""
+    if path in tree:
+        return [tree[path]]
+    if is_glob(path):
+        pattern = re.compile(glob_translate(path))
+        inside = [each for each in sorted(tree) if pattern.match(each)]
+    else:
+        inside = [each for each in sorted(tree) if not path or each.startswith(f"{path}/")]
+    if not inside:
+        raise UsageError(f"--input {address}: does not exist")
+    found = [tree[each] for each in inside if suffixes(each)[0] in IN_FOLDERS]
+    if not found:
+        raise UsageError(f"--input {address}: has no file that ends in {', '.join(IN_FOLDERS)} (or .gz, .bz2, .zst)")
+    return found
+
+
+def _provide(hub: Hub, folder: Path, listing: Listing | None, *, verify: bool, label: str) -> Fetched:
+    """Fetch what is missing in a folder by the listing in it, or else by `listing`.
+
+    Returns the files with their names and checksums, so that none need be read to know whether it has changed.
+    """
+    with locked(folder):
+        kept = load_listing(folder)
+        if kept is None:
+            if listing is None:
+                raise BertprepError(f"{folder / LISTING}: was removed meanwhile; run the command again")
+            save_listing(listing, folder)
+            kept = listing
+        elif listing is not None:
+            check_source(kept, listing.source, folder)
+        if verify or kept.missing(folder):
+            hub.fetch(kept, folder, label=label)
+    checksums = ({"sha256": file.sha256} if file.sha256 else {"git_sha1": file.git_sha1} for file in kept.files)
+    return [
+        (folder / file.name, {"name": file.name, "bytes": file.size_bytes, **checksum})
+        for file, checksum in zip(kept.files, checksums, strict=True)
+    ]

@@ -1,1 +1,0 @@
-"""Task data and weights, as the files that the field's trainers read."""

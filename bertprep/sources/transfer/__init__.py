@@ -1,1 +1,0 @@
-"""Downloads over an unreliable network: listed once, fetched in ranges, verified by checksums."""

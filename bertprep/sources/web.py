@@ -1,0 +1,295 @@
+"""Files at web addresses, and the retries and error messages that all requests have, those of huggingface_hub too.
+
+A file is received to `NAME.VERSION.part`, whose name holds a digest of the server's ETag or date. A cut connection or a killed
+run resumes at the byte that was reached; a file that has changed meanwhile starts anew. Without an ETag or date it cannot be
+resumed, and without a checksum only its size is checked. Proxies and certificates are those of the environment.
+"""
+
+import hashlib
+import os
+import re
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import unquote, urlsplit
+
+import httpx2
+from huggingface_hub import constants
+from huggingface_hub.errors import FileMetadataError, GatedRepoError, OfflineModeIsEnabled, RevisionNotFoundError
+
+from bertprep import __version__
+from bertprep.errors import BertprepError, UsageError, quoted
+from bertprep.files.atomic import explain_write_error, sync_folder
+from bertprep.files.lock import locked
+from bertprep.patience import PASSING, TRIES, silence_seconds, wait_seconds
+from bertprep.progress import SILENT, Progress, Reporter, say
+from bertprep.sources.listing import Listing, RemoteFile, check_on_disk, load_listing, save_listing
+from bertprep.terminal import printable
+from bertprep.untrusted import check_name
+from bertprep.workspace.layout import Workspace
+
+TRIES_TO_LIST = 6
+"""Fewer for a listing, so that a server that cannot be reached is reported after 31 s."""
+PART = ".part"
+_MAX_RETRY_AFTER_SECONDS = 300
+Result = TypeVar("Result")
+
+
+class RequestError(BertprepError):
+    """A request failed; `is_transient` if another try may succeed."""
+
+    is_transient = False
+    status = 0
+    retry_after_seconds = 0
+
+
+def retry(
+    what: str,
+    action: Callable[[], Result],
+    *,
+    tries: int = TRIES,
+    reached: Callable[[], int] = lambda: 0,
+    reporter: Reporter = SILENT,
+) -> Result:
+    """Return the result of `action`, which is repeated with growing waits after failures that may pass.
+
+    `tries` counts those since `reached` last grew. Raises `RequestError`, one line that begins with `what`.
+    """
+    tried, best = 0, reached()
+    while True:
+        try:
+            return action()
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError, LookupError, TypeError, RuntimeError) as error:
+            if isinstance(error, OSError) and error.errno:  # of the disk: its caller knows the file
+                raise
+            failure = explain(what, error)
+            tried = 1 if reached() > best else tried + 1
+            best = max(best, reached())
+            if not failure.is_transient:
+                raise failure from error
+            if tried >= tries:
+                raise RequestError(f"{failure}; retries exhausted after {tries} tries; the same command resumes") from error
+        seconds = max(wait_seconds(tried), failure.retry_after_seconds)
+        reporter.say(f"{failure}; trying again in {seconds:.0f} s (try {tried + 1} of {tries})")
+        time.sleep(seconds)
+
+
+def explain(what: str, error: BaseException) -> RequestError:
+    """Return the one-line error for a failed request to a web server or the Hub, from the first known cause in its chain."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, FileMetadataError):
+            break
+        if isinstance(cause, OfflineModeIsEnabled):
+            return RequestError(f"{what}: is needed, and HF_HUB_OFFLINE forbids any request; unset it")
+        if isinstance(cause, httpx2.HTTPError) and isinstance(response := getattr(cause, "response", None), httpx2.Response):
+            return _explain_answer(what, cause, response)
+        if isinstance(cause, httpx2.TransportError):
+            return _explain_transport(what, cause)
+        cause = cause.__cause__ or cause.__context__
+    reason = printable(quoted(str(error))) or type(error).__name__
+    if isinstance(
+        cause or error, httpx2.HTTPError | httpx2.InvalidURL | FileMetadataError | ValueError | LookupError | TypeError
+    ):
+        return RequestError(f"{what}: does not answer as expected ({reason}); check the address, HF_ENDPOINT and the proxy")
+    return _transient(f"{what}: the transfer failed ({reason})")  # a size that differs, or an error of Xet
+
+
+def _explain_answer(what: str, error: httpx2.HTTPError, response: httpx2.Response) -> RequestError:
+    """Return the error for an answer with an error status."""
+    status = response.status_code
+    said = getattr(error, "server_message", None)
+    answer = f"the server answers {status} {quoted(response.reason_phrase)}".rstrip() + (
+        f" ({printable(quoted(said))})" if said else ""
+    )
+    is_from_store = what.startswith(constants.ENDPOINT) and not str(response.request.url).startswith(constants.ENDPOINT)
+    has_expired = status == 403 and bool(response.history or is_from_store)  # redirects are signed for a limited time
+    if status in PASSING or has_expired:
+        after = response.headers.get("Retry-After", "").strip()
+        seconds = int(after) if re.fullmatch("[0-9]{1,9}", after) else 0
+        return _transient(f"{what}: {answer}", min(seconds, _MAX_RETRY_AFTER_SECONDS))
+    if status in (409, 412):
+        return _transient(f"{what}: it has changed meanwhile")
+    if isinstance(error, GatedRepoError):
+        failure = RequestError(
+            f"{what}: is only for who has accepted its conditions; accept them on that page, wait where its owners let people "
+            "in, and set HF_TOKEN to a token of the account that did"
+        )
+    elif isinstance(error, RevisionNotFoundError):
+        failure = RequestError(f"{what}: has no such revision")
+    elif status == 407:
+        failure = RequestError(f"{what}: {answer}; give the proxy's user and password in HTTPS_PROXY")
+    elif status in (401, 403, 404):
+        failure = RequestError(
+            f"{what}: {answer}; it does not exist, or is not open to this token; check its name, or set HF_TOKEN to a token of "
+            "an account that has access (hf auth login)"
+        )
+    else:
+        failure = RequestError(f"{what}: {answer}; check the address, or try again later")
+    failure.status = status
+    return failure
+
+
+def _explain_transport(what: str, error: httpx2.TransportError) -> RequestError:
+    """Return the error where there was no answer."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return RequestError(
+                f"{what}: the server's certificate is not trusted ({cause.verify_message}); behind a proxy that puts its own "
+                "in place, set SSL_CERT_FILE to a file with that proxy's certificate"
+            )
+        if isinstance(cause, socket.gaierror) and cause.errno != socket.EAI_AGAIN:
+            return RequestError(
+                f"{what}: the name of the server or of its proxy cannot be resolved ({cause.strerror}); check the address, and "
+                "that this machine has a network"
+            )
+        cause = cause.__cause__ or cause.__context__
+    reason = printable(quoted(str(error))) or type(error).__name__
+    if isinstance(error, httpx2.UnsupportedProtocol):
+        return RequestError(f"{what}: cannot be fetched ({reason}); give an http or https address")
+    if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError):
+        return _transient(f"{what}: the server cannot be reached ({reason})")
+    return _transient(f"{what}: the connection broke ({reason})")
+
+
+def _transient(message: str, retry_after_seconds: int = 0) -> RequestError:
+    failure = RequestError(message)
+    failure.is_transient, failure.retry_after_seconds = True, retry_after_seconds
+    return failure
+
+
+def name_in_url(url: str) -> str:
+    """Return the name of the file that an address ends with.
+
+    >>> name_in_url("https://dumps.wikimedia.org/enwiki/latest/enwiki-latest-pages-articles.xml.bz2?again=1")
+    'enwiki-latest-pages-articles.xml.bz2'
+    """
+    if printable(url) != url:
+        raise UsageError(f"{url}: is not an address; give that of one file")
+    try:
+        return check_name(unquote(urlsplit(url).path.rpartition("/")[2], errors="strict"))
+    except ValueError as error:
+        raise UsageError(f"{url}: does not end with a file's name ({error}); give the address of one file") from error
+
+
+def list_url(url: str, *, reporter: Reporter = SILENT) -> Listing:
+    """Return the listing of the one file at `url`, as it is now; the server is asked by GET, since not all know HEAD."""
+    name = name_in_url(url)
+
+    def ask() -> httpx2.Headers:
+        with _get(url, {}) as response:
+            return response.headers
+
+    headers = retry(url, ask, tries=TRIES_TO_LIST, reporter=reporter)
+    length = headers.get("Content-Length", "")
+    size_bytes = int(length) if re.fullmatch("[0-9]{1,18}", length) else None
+    version = _version_in(headers)
+    return Listing({"dump": url}, version or "", (RemoteFile(name, url, size_bytes, etag=version),))
+
+
+def fetch_web_file(url: str, workspace: Workspace, *, reporter: Reporter) -> Path:
+    """Return the file at `url`, which has a folder of its own in the workspace.
+
+    It is fetched again if the server says that it has changed; if the server cannot be reached, the file that was fetched
+    before is used with a message.
+    """
+    name_in_url(url)
+    folder = workspace.download("web") / hashlib.sha256(url.encode()).hexdigest()[:16]
+    check_on_disk(folder)
+    with locked(folder):
+        kept = load_listing(folder)
+        is_there = kept is not None and not kept.missing(folder)
+        try:
+            listing = list_url(url, reporter=reporter)
+        except BertprepError as error:
+            if kept is None or not is_there:
+                raise
+            say(f"{error}; using the file that was fetched before")
+            return folder / kept.files[0].name
+        path = folder / listing.files[0].name
+        if listing != kept:
+            path.unlink(missing_ok=True)
+            save_listing(listing, folder)
+        if listing != kept or not is_there:
+            fetch_url(listing.files[0], path, reporter=reporter)
+    return path
+
+
+def fetch_url(file: RemoteFile, path: Path, *, reporter: Reporter = SILENT) -> None:
+    """Fetch the file to `path`, from where an earlier run stopped; the caller holds the folder's lock."""
+    part = _part_of(file, path)
+    for other in path.parent.glob(f"*{PART}"):
+        if other != part or not file.etag:
+            other.unlink()
+
+    def reached() -> int:
+        return part.stat().st_size if part.exists() else 0
+
+    try:
+        with reporter.progress(path.name, 1, "files") as shown:
+            while reached() != file.size_bytes:
+                retry(file.url, lambda: _receive(file, part, reached(), shown), reached=reached, reporter=reporter)
+                if file.size_bytes is None:
+                    break
+                if reached() > file.size_bytes:
+                    part.unlink()
+                    raise BertprepError(f"{file.url}: has more than the {file.size_bytes:,} bytes expected; download it again")
+            shown.advance()
+        part.touch()  # of an empty file
+        part.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise explain_write_error(path, error) from error
+
+
+def _receive(file: RemoteFile, part: Path, start: int, shown: Progress) -> None:
+    """Append what follows byte `start` to `part`, over one connection."""
+    headers = {"Range": f"bytes={start}-", "If-Range": file.etag} if start and file.etag else {}
+    with _get(file.url, headers) as response:
+        if file.etag and (found := _version_in(response.headers)) != file.etag:
+            raise RequestError(
+                f"{file.url}: has changed since it was listed (it is {quoted(str(found))}, expected {file.etag}); run the same "
+                "command again, or remove what was fetched of it"
+            )
+        is_rest = response.status_code == 206
+        if is_rest and not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
+            raise RequestError(f"{file.url}: answers with another range than the one from byte {start:,} on")
+        if response.status_code == 416:
+            raise RequestError(f"{file.url}: has no bytes from {start:,} on; it is not the file that was listed")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | (os.O_APPEND if is_rest else os.O_TRUNC)
+        with open(part, "wb", opener=lambda path, _: os.open(path, flags, 0o666)) as out:
+            for block in response.iter_raw():
+                out.write(block)
+                out.flush()  # what has arrived survives a kill
+                shown.advance(0, MB=len(block) / 1e6)
+
+
+@contextmanager
+def _get(url: str, headers: Mapping[str, str]) -> Iterator[httpx2.Response]:
+    """Send one GET without any token; raises what `explain` explains for an error status, except 416."""
+    if constants.is_offline_mode():
+        raise OfflineModeIsEnabled(url)
+    own = {"User-Agent": f"bertprep/{__version__}", "Accept-Encoding": "identity"}  # sizes and ranges are those of the file
+    with (
+        httpx2.Client(timeout=silence_seconds(), follow_redirects=True, headers=own) as client,
+        client.stream("GET", url, headers=headers) as response,
+    ):
+        if response.status_code != 416:
+            response.raise_for_status()
+        yield response
+
+
+def _version_in(headers: httpx2.Headers) -> str | None:
+    """Return what identifies a version of a file: a strong ETag, or the date of its last change."""
+    etag: str = headers.get("ETag", "")
+    return etag if etag.startswith('"') else headers.get("Last-Modified")
+
+
+def _part_of(file: RemoteFile, path: Path) -> Path:
+    version = hashlib.sha256((file.etag or "").encode()).hexdigest()[:16]
+    return path.with_name(f"{path.name}.{version}{PART}")

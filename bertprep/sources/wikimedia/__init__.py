@@ -1,1 +1,0 @@
-"""Wikimedia's dumps: articles as a stream, and their wikitext cleaned to prose."""

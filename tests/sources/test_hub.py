@@ -1,0 +1,261 @@
+"""The Hub: right files or one clear line, whatever the network or a hostile listing does; the token for one host."""
+
+import json
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from bertprep import download
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.lock import locked
+from bertprep.sources import catalogue, hub
+from bertprep.sources.catalogue import DEFAULT_MODEL, HubFiles
+from bertprep.sources.hub import Hub
+from bertprep.sources.listing import Listing, RemoteFile, load_listing
+from tests.hostile import BAD_NAMES, HALF_A_PAIR
+from tests.hub_server import ENTRIES_A_PAGE, Answer, HubServer, use_hub
+from tests.small_hub import MODEL, fill, model_files, noise
+
+FILES = HubFiles("some/set", ("*.parquet",), keep_folders=True)
+NAME = "train.parquet"
+CONTENT = noise(200_000, "train")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
+    with HubServer() as server:
+        use_hub(monkeypatch, server.url, tmp_path)
+        server.put("datasets/some/set", {NAME: CONTENT, "README.md": b"# A set"})
+        yield server
+
+
+def fetch(folder: Path, files: HubFiles = FILES) -> Listing:
+    hub = Hub()
+    listing = hub.list_files(files)
+    with locked(folder):
+        hub.fetch(listing, folder)
+    assert not listing.missing(folder)
+    assert {path.name for path in folder.iterdir()} <= {*(file.name.partition("/")[0] for file in listing.files), ".lock"}
+    return listing
+
+
+def complaint(folder: Path, files: HubFiles = FILES) -> str:
+    with pytest.raises(BertprepError) as raised:
+        fetch(folder, files)
+    assert "\n" not in str(raised.value)
+    assert not [path for path in folder.rglob("*") if path.is_file()]
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+@pytest.mark.parametrize("method", ["HEAD", "GET"])
+def test_a_failing_server_is_tried_again(status: int, method: str, server: HubServer, tmp_path: Path) -> None:
+    server.fail(NAME, times=2, status=status, method=method)
+    server.fail("revision/main", times=2, status=status)
+    fetch(tmp_path / "x")
+    assert (tmp_path / "x" / NAME).read_bytes() == CONTENT
+
+
+def test_a_cut_body_is_continued(server: HubServer, tmp_path: Path) -> None:
+    server.fail(NAME, times=3, cut_after=50_000, method="GET")
+    fetch(tmp_path / "x")
+    assert (tmp_path / "x" / NAME).read_bytes() == CONTENT
+    assert server.sent_of(NAME) < 2 * len(CONTENT)
+
+
+def test_endless_trouble_is_one_line(server: HubServer, tmp_path: Path) -> None:
+    server.fail(NAME, times=None, status=500, method="GET")
+    assert "retries exhausted after 8 tries; the same command resumes" in complaint(tmp_path / "x")
+
+
+def test_wrong_bytes_of_the_right_size_are_fetched_once_more(server: HubServer, tmp_path: Path) -> None:
+    server.fail(NAME, replace_with=bytes(len(CONTENT)), method="GET")
+    fetch(tmp_path / "x")
+    assert (tmp_path / "x" / NAME).read_bytes() == CONTENT
+    server.fail(NAME, times=None, replace_with=bytes(len(CONTENT)))
+    text = complaint(tmp_path / "y")
+    assert "expected " in text
+    assert "fetched again it was wrong once more" in text
+
+
+def test_existing_files_are_kept_if_they_are_right(
+    server: HubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "x"
+    listing = fetch(folder)
+    server.asked.clear()
+    Hub().fetch(listing, folder)
+    assert not server.asked
+    (folder / NAME).write_bytes(bytes(len(CONTENT)))
+    Hub().fetch(listing, folder)
+    assert (folder / NAME).read_bytes() == CONTENT
+    assert "has sha256" in capsys.readouterr().err
+
+
+def test_one_failed_file_ends_the_run_and_keeps_finished_ones(server: HubServer, tmp_path: Path) -> None:
+    server.put("datasets/some/set", {f"{number}.parquet": noise(1000, str(number)) for number in range(5)})
+    server.fail("4.parquet", times=None, status=404)
+    folder = tmp_path / "x"
+    with pytest.raises(BertprepError, match=r"4\.parquet"):
+        fetch(folder)
+    assert {path.name for path in folder.iterdir()} <= {f"{number}.parquet" for number in range(4)}
+
+
+def test_too_small_a_disk_is_reported_before_the_start(server: HubServer, tmp_path: Path) -> None:
+    file = RemoteFile("a", "datasets/some/set/resolve/x/a", 1 << 60, "0" * 64)
+    with pytest.raises(BertprepError, match="are still to come and"):
+        Hub().fetch(Listing({"hub": "datasets/some/set"}, "x", (file,)), tmp_path)
+    assert not server.asked
+
+
+def test_every_page_is_read_once_for_all_downloads(server: HubServer) -> None:
+    server.put("datasets/some/set", {f"{number}.parquet": b"x" for number in range(2 * ENTRIES_A_PAGE + 1)})
+    hub = Hub()
+    assert len(hub.list_files(FILES).files) == 2 * ENTRIES_A_PAGE + 1
+    asked = len(server.asked)
+    hub.list_files(HubFiles("some/set", ("1*.parquet",)))
+    assert len(server.asked) == asked == 4
+
+
+def test_checksums_are_sha256_of_large_files_and_gits_of_small_ones(server: HubServer) -> None:
+    fill(server)
+    by_name = {file.name: file for file in Hub().list_files(catalogue.weights(MODEL)).files}
+    assert by_name["model.safetensors"].sha256
+    assert not by_name["model.safetensors"].git_sha1
+    assert by_name["vocab.txt"].git_sha1
+    assert "pytorch_model.bin" not in by_name
+
+
+def test_what_does_not_exist_is_named_with_what_does(server: HubServer, tmp_path: Path) -> None:
+    fill(server)
+    text = complaint(tmp_path / "x", catalogue.wikipedia("xx", "20231101"))
+    assert text.endswith("has no file 20231101.xx/*.parquet; of 3 there are 20231101.de, 20231101.en, 20231101.simple")
+    text = complaint(tmp_path / "x", HubFiles("some/none"))
+    assert text.startswith(f"{server.url}/datasets/some/none: the server answers 401 Unauthorized")
+    assert "has no such revision" in complaint(tmp_path / "x", HubFiles("some/set", revision="other"))
+
+
+@pytest.mark.usefixtures("server")
+def test_a_known_file_with_another_checksum_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(hub.KNOWN_SHA256, ("some/set", NAME), "0" * 64)
+    assert "it is not the published file, do not use it" in complaint(tmp_path / "x")
+    assert (DEFAULT_MODEL, "vocab.txt") in hub.KNOWN_SHA256
+
+
+def test_no_request_is_made_offline(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert "HF_HUB_OFFLINE forbids any request" in complaint(tmp_path / "x")
+    assert not server.asked
+
+
+NOT_THE_HUB = [b"<html>log in first</html>", b"{}", b"[]", b"[" * 100_000, b'{"sha": 5', b"\xff"]
+
+
+@pytest.mark.parametrize("body", NOT_THE_HUB)
+@pytest.mark.parametrize("route", ["revision/main", "tree"])
+def test_what_is_no_hub_is_one_line(body: bytes, route: str, server: HubServer, tmp_path: Path) -> None:
+    end = route if route != "tree" else f"tree/{server.repositories['datasets/some/set'].revisions['main']}"
+    server.answers[end] = lambda _: Answer(body)
+    if (route, body) == ("tree", b"[]"):
+        assert "has no file *.parquet" in complaint(tmp_path / "x")
+    else:
+        assert complaint(tmp_path / "x") != ""
+
+
+@pytest.mark.parametrize("name", [name for name in BAD_NAMES if not name.endswith((HALF_A_PAIR, "/")) and name])
+def test_names_that_lead_out_or_are_reserved_are_refused(name: str, server: HubServer, tmp_path: Path) -> None:
+    server.put("datasets/some/set", {name: b"x"})
+    assert "cannot be downloaded" in complaint(tmp_path / "x", HubFiles("some/set", ("*",), keep_folders=True))
+
+
+def test_two_files_of_one_name_are_refused(server: HubServer, tmp_path: Path) -> None:
+    server.put("datasets/some/set", {"a/x.parquet": b"x", "b/x.parquet": b"y"})
+    assert "two files have the same name" in complaint(tmp_path / "x", HubFiles("some/set", ("*.parquet",)))
+
+
+def test_a_listing_without_end_is_refused(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = f"/api/datasets/some/set/tree/{server.repositories['datasets/some/set'].revisions['main']}"
+    monkeypatch.setattr(hub, "MAX_FILES", 50)
+    entry = {"type": "file", "oid": "0" * 40, "size": 1, "path": "a.parquet"}
+    following = {"Link": f'<{server.url}{tree}>; rel="next"'}
+    server.answers[tree] = lambda _: Answer(json.dumps([entry]).encode(), following)
+    assert "twice" in complaint(tmp_path / "x")
+    names = count()
+    server.answers[tree] = lambda _: Answer(json.dumps([{**entry, "path": f"{next(names)}.parquet"}]).encode(), following)
+    assert "more than 50 files" in complaint(tmp_path / "x")
+
+
+@pytest.mark.parametrize("address", ["file:///etc/passwd", "ftp://127.0.0.1/a", "http://[", "data:,[]"])
+def test_other_pages_and_redirects_must_be_http(address: str, server: HubServer, tmp_path: Path) -> None:
+    tree = f"/api/datasets/some/set/tree/{server.repositories['datasets/some/set'].revisions['main']}"
+    server.answers[tree] = lambda _: Answer(b"[]", {"Link": f'<{address}>; rel="next"'})
+    complaint(tmp_path / "x")
+    server.answers[tree] = lambda _: Answer(b"", {"Location": address}, 302)
+    complaint(tmp_path / "x")
+
+
+def test_the_token_goes_to_the_hub_alone(server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    tree = f"/api/datasets/some/set/tree/{server.repositories['datasets/some/set'].revisions['main']}"
+    with HubServer() as stranger:
+        stranger.answers["/more"] = lambda _: Answer(b"[]")
+        stranger.files[NAME] = CONTENT
+        answer = json.dumps([{"type": "file", "oid": "0" * 40, "size": 1, "path": "x.md"}]).encode()
+        server.answers[tree] = lambda _: Answer(answer, {"Link": f'<{stranger.url}/more>; rel="next"'})
+        complaint(tmp_path / "x")
+        server.answers.clear()
+        server.store = stranger.url
+        fetch(tmp_path / "y")
+        assert {asked.path for asked in stranger.asked} == {"/more", f"/files/{NAME}"}
+        assert not any("Authorization" in asked.headers for asked in stranger.asked)
+    assert all(asked.headers["Authorization"] == "Bearer hf_secret" for asked in server.asked)
+
+
+LISTINGS = {
+    "no JSON": "{",
+    "another schema": {"schema": 2, "source": {"dump": "/x"}, "revision": "", "files": []},
+    "no files": {"schema": 1, "source": {"dump": "/x"}, "revision": "", "files": []},
+    "a file without a name": {"schema": 1, "source": {"dump": "/x"}, "revision": "", "files": [{"url": "x"}]},
+    "a name that leads out": {"schema": 1, "source": {"dump": "/x"}, "revision": "", "files": [{"name": "../x", "url": "x"}]},
+    "an absolute name": {"schema": 1, "source": {"dump": "/x"}, "revision": "", "files": [{"name": "/x", "url": "x"}]},
+    "an impossible size": {"schema": 1, "source": {}, "revision": "", "files": [{"name": "x", "url": "x", "size_bytes": -1}]},
+    "a source that is none": {"schema": 1, "source": {"dump": 5}, "revision": "", "files": [{"name": "x", "url": "x"}]},
+}
+
+
+@pytest.mark.parametrize("content", LISTINGS.values(), ids=LISTINGS)
+def test_an_invalid_listing_is_one_line(content: object, tmp_path: Path) -> None:
+    (tmp_path / "listing.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(BertprepError, match=r"listing\.json: is not a listing of bertprep .*; remove it and download again"):
+        load_listing(tmp_path)
+
+
+def test_a_listing_with_unknown_keys_is_read(tmp_path: Path) -> None:
+    file = {"name": "x", "url": "x", "more": 1}
+    content = {"schema": 1, "source": {"dump": "/x"}, "revision": "", "files": [file], "made_by": "a later version"}
+    (tmp_path / "listing.json").write_text(json.dumps(content))
+    assert load_listing(tmp_path) == Listing({"dump": "/x"}, "", (RemoteFile("x", "x"),))
+
+
+def test_a_listing_that_somebody_made_leads_nowhere_else(server: HubServer, tmp_path: Path) -> None:
+    """Its addresses name another host: the files are fetched from the endpoint or not at all."""
+    fill(server)
+    folder = tmp_path / "download" / "vocab" / MODEL
+    folder.mkdir(parents=True)
+    with HubServer() as stranger:
+        source = {"hub": f"models/{MODEL}", "patterns": ["vocab.txt"], "revision": "main"}
+        file = {"name": "vocab.txt", "url": f"{stranger.url}/vocab.txt"}
+        content = {"schema": 1, "source": source, "revision": "0" * 40, "files": [file]}
+        (folder / "listing.json").write_text(json.dumps(content))
+        with pytest.raises(BertprepError):
+            download(["vocab"], models=[MODEL], workdir=tmp_path)
+        assert not stranger.asked
+    assert model_files()
+
+
+def test_downloads_do_not_go_to_a_store() -> None:
+    with pytest.raises(UsageError, match="downloads go to a disk"):
+        download(["vocab"], workdir="s3://bucket/x")

@@ -1,0 +1,100 @@
+"""The files written for a downloaded model under Google's name for it, and those that are not."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertprep.errors import BertprepError
+from bertprep.files.lock import locked
+from bertprep.sources.release import link_into, write_bert_config, write_release
+from bertprep.weights.safetensors import read_safetensors, write_safetensors
+from bertprep.weights.tensor_bundle import open_bundle
+from tests.small_hub import release_files
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A downloaded model."""
+    folder = tmp_path / "weights" / "bert"
+    folder.mkdir(parents=True)
+    for name, content in release_files().items():
+        if "/" not in name:
+            (folder / name).write_bytes(content)
+    write_bert_config(folder)
+    return folder
+
+
+def change(config: Path, **values: Any) -> None:
+    config.write_text(json.dumps({**json.loads(config.read_bytes()), **values}))
+
+
+@pytest.mark.tensorflow
+def test_heads_that_a_model_lacks_are_left_out_and_said(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = read_safetensors(source / "model.safetensors")
+    without = {name: value for name, value in weights.items() if not name.startswith("cls.seq")}
+    write_safetensors(source / "model.safetensors", without, {})
+    write_release(source, tmp_path / "release", [])
+    with open_bundle(tmp_path / "release" / "bert_model.ckpt") as bundle:
+        assert len(bundle.shapes) == 44
+    assert "the download lacks 2 variables of the heads of pretraining; so does bert_model.ckpt\n" in capsys.readouterr().err
+
+
+def test_without_tensorflow_a_line_says_what_adds_the_checkpoint(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    write_release(source, tmp_path / "release", [])
+    assert {path.name for path in (tmp_path / "release").iterdir()} >= {"bert_config.json", "vocab.txt"}
+    assert not list((tmp_path / "release").glob("*.ckpt*"))
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "bert_model.ckpt: not written, it needs TensorFlow; pip install '.[tensorflow]'" in line
+
+
+def test_a_model_without_its_encoder_is_refused(source: Path, tmp_path: Path) -> None:
+    change(source / "bert_config.json", num_hidden_layers=3)
+    with pytest.raises(BertprepError, match=r"model\.safetensors: lacks 16 of the model's 62 variables: bert\.encoder"):
+        write_release(source, tmp_path / "release", [])
+    assert not (tmp_path / "release").exists()
+
+
+def test_what_is_no_bert_becomes_nothing(source: Path, tmp_path: Path) -> None:
+    (source / "bert_config.json").unlink()
+    write_release(source, tmp_path / "release", [])
+    assert not (tmp_path / "release").exists()
+
+
+@pytest.mark.parametrize("layers", [10**12, 0, "12", None, True])
+def test_sizes_that_no_model_has_are_refused(layers: Any, source: Path, tmp_path: Path) -> None:
+    change(source / "bert_config.json", num_hidden_layers=layers)
+    with pytest.raises(BertprepError, match=r"bert_config\.json: num_hidden_layers is .*, expected 1 to 1,000; download"):
+        write_release(source, tmp_path / "release", [])
+
+
+def test_what_leads_to_the_same_bytes_is_left_as_it_is(source: Path, tmp_path: Path) -> None:
+    """As where a user unpacked Google's own release."""
+    release = tmp_path / "release"
+    release.mkdir()
+    (release / "vocab.txt").write_bytes((source / "vocab.txt").read_bytes())
+    link_into(release, source / "vocab.txt", source / "config.json")
+    assert not (release / "vocab.txt").is_symlink()
+    assert (release / "config.json").readlink() == Path("../weights/bert/config.json")
+    (release / "vocab.txt").write_text("of another model\n")
+    link_into(release, source / "vocab.txt")
+    assert (release / "vocab.txt").samefile(source / "vocab.txt")
+
+
+def test_one_run_writes_at_a_time(source: Path, tmp_path: Path) -> None:
+    with locked(tmp_path / "release"), pytest.raises(BertprepError, match=r"release: another run is writing here"):
+        write_release(source, tmp_path / "release", [])
+
+
+def test_a_link_that_cannot_be_made_is_one_line(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "release" / "vocab.txt").mkdir(parents=True)
+    with pytest.raises(BertprepError, match=rf"^{tmp_path}/release/vocab\.txt: cannot be written: "):
+        link_into(tmp_path / "release", source / "vocab.txt")
+    assert [path.name for path in (tmp_path / "release").iterdir()] == ["vocab.txt"]

@@ -1,0 +1,280 @@
+"""Data sets and hf:// addresses as input: the files that `datasets` reads, fetched once like any download, and then offline."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import constants
+
+from bertprep import shard
+from bertprep.config import ShardSettings
+from bertprep.errors import BertprepError, UsageError
+from bertprep.progress import SILENT
+from bertprep.sources.formatting import READERS, SourceFile
+from bertprep.sources.inputs import source_at
+from bertprep.sources.splits import CONVERTED, fetch_split
+from bertprep.workspace.layout import Workspace
+from tests.hub_server import NOT_LET_IN, HubServer, use_hub
+from tests.hub_uploads import Account
+from tests.small_hub import SENTENCES, bookcorpus_files, parquet, wikipedia_files
+
+WIKIPEDIA = "datasets/wikimedia/wikipedia"
+GERMAN = "20231101.de/train-00000-of-00001.parquet"
+CARD = b"""---
+configs:
+- config_name: small
+  data_files: [{split: train, path: data/*.parquet}, {split: test, path: test.parquet}]
+- config_name: other
+  data_files: other/*
+---
+"""
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
+    with HubServer() as server:
+        use_hub(monkeypatch, server.url, tmp_path / "hf")
+        server.put(WIKIPEDIA, wikipedia_files())
+        files = {"data/1.parquet": texts(1), "data/2.parquet": texts(2), "test.parquet": texts(3, 1)}
+        server.put("datasets/some/texts", {"README.md": CARD, **files, "other/a.parquet": texts(4)})
+        yield server
+
+
+def texts(number: int, count: int = 4) -> bytes:
+    return parquet([{"text": f"{sentence} {number} {row}."} for row in range(count) for sentence in SENTENCES])
+
+
+def sharded(workdir: Path, *inputs: str, corpus: str | None = None, **options: Any) -> tuple[str, int]:
+    """The corpus that a call makes, and its documents."""
+    manifest = shard(inputs, ShardSettings(shards=1, test_fraction=0), workdir=workdir, corpus=corpus, **options)
+    [(name, facts)] = manifest.files.items()
+    return name.removeprefix("training/").removesuffix("_training_00000.txt"), facts["documents"]
+
+
+def complaint(workdir: Path, *inputs: str, **options: Any) -> str:
+    """The one line with which a call fails."""
+    with pytest.raises(BertprepError) as raised:
+        sharded(workdir, *inputs, **options)
+    text = str(raised.value)
+    assert "\n" not in text
+    return text
+
+
+def test_a_split_is_fetched_once_and_then_read_offline(hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sharded(tmp_path, dataset="some/texts:small") == ("texts_small", 32)
+    assert sharded(tmp_path, dataset="some/texts:small", split="test") == ("texts_small_test", 4)
+    assert sharded(tmp_path, dataset="wikimedia/wikipedia:20231101.de") == ("wikipedia_20231101.de", 10)
+    folder = tmp_path / "download/datasets/some/texts/small-train"
+    assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*.*")) == [
+        "data/1.parquet", "data/2.parquet", "listing.json",
+    ]  # fmt: skip
+    hub.put("datasets/some/texts", {"README.md": b"moved on"})
+    hub.asked.clear()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert sharded(tmp_path, dataset="some/texts:small", corpus="again") == ("again", 32)
+    assert not hub.asked
+
+
+def test_the_default_configuration_is_the_same_with_and_without_its_name(hub: HubServer, tmp_path: Path) -> None:
+    card = b"---\nconfigs:\n- {config_name: small, data_files: a.parquet}\n---\n"
+    hub.put("datasets/some/one", {"README.md": card, "a.parquet": texts(1)})
+    assert sharded(tmp_path, dataset="some/one") == ("one", 16)
+    hub.asked.clear()
+    assert sharded(tmp_path, dataset="some/one:small") == ("one_small", 16)
+    assert not hub.asked
+
+
+def lines(*sentences: str) -> bytes:
+    return b"".join(json.dumps({"text": sentence}).encode() + b"\n" for sentence in sentences)
+
+
+def files(*paths: str) -> dict[str, bytes]:
+    """Files with their own names as text."""
+    return {
+        path: lines(path) if path.endswith(".jsonl") else parquet([{"text": path}]) if path.endswith(".parquet") else b"{}"
+        for path in paths
+    }
+
+
+LAYOUTS: dict[str, tuple[dict[str, bytes], list[tuple[str | None, str, dict[str, Any]]]]] = {
+    "card/patterns": (
+        {"README.md": CARD, **files("data/b.parquet", "data/a.parquet", "data/c/d.parquet", "test.parquet", "other/x.parquet")},
+        [("small", "train", {"name": "small"}), ("small", "test", {"name": "small"}), ("other", "train", {"name": "other"})],
+    ),
+    "names/sharded": (
+        files("data/train-00001-of-00002.parquet", "data/train-00000-of-00002.parquet", "data/dev-00000-of-00001.parquet"),
+        [(None, "train", {}), (None, "dev", {})],
+    ),
+    "names/folders": (
+        files("train/b.jsonl", "train/a.jsonl", "valid/x.jsonl"),
+        [(None, "train", {}), (None, "validation", {})],
+    ),
+    "names/none": (files("b.parquet", "x/a.parquet"), [(None, "train", {})]),
+    "names/configs": (
+        files("de/train-00000-of-00001.parquet", "en/train-00000-of-00001.parquet"),
+        [("de", "train", {"data_dir": "de"}), (None, "train", {})],
+    ),
+}
+CONVERSION = files("plain_text/train/0000.parquet", "plain_text/train/0001.parquet", "plain_text/test/0000.parquet")
+LOAD = """
+import json, os, sys
+import datasets
+datasets.config.USE_PARQUET_EXPORT = False  # asks another server for sizes, which are not needed
+datasets.disable_progress_bars()
+texts = []
+for number, (repository, options) in enumerate(json.load(sys.stdin)):
+    options = {"cache_dir": f"{sys.argv[1]}/{number}", **options}
+    texts.append([row["text"] for row in datasets.load_dataset(repository, streaming=True, **options)])
+print(json.dumps(texts), flush=True)
+os._exit(0)  # Arrow's threads may abort an interpreter that ends by itself
+"""
+
+
+def test_the_same_rows_as_datasets_in_the_same_order(hub: HubServer, tmp_path: Path) -> None:
+    requests: list[tuple[str, str | None, str, dict[str, Any]]] = []
+    for name, (content, splits) in LAYOUTS.items():
+        hub.put(f"datasets/{name}", {"README.md": b"# Texts", **content})
+        requests += [(name, *split) for split in splits]
+    hub.put("datasets/some/script", {"script.py": b"raise SystemExit", "data/other.jsonl": lines("not this")})
+    hub.put("datasets/some/script", CONVERSION, revision=CONVERTED)
+    converted = {"data_dir": "plain_text", "revision": CONVERTED}
+    requests += [("some/script", None, "train", converted), ("some/script", "plain_text", "test", converted)]
+    environment = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_XET": "1"}
+    given = json.dumps([(name, {"split": split, **options}) for name, _, split, options in requests])
+    command = [sys.executable, "-c", LOAD, tmp_path / "cache"]
+    done = subprocess.run(command, input=given, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for (name, config, split, _), expected in zip(requests, json.loads(done.stdout), strict=True):
+        named = f"{name}:{config}" if config else name
+        found = fetch_split(named, split, Workspace(tmp_path / "work"), reporter=SILENT)
+        sources = [source_at(str(path), "text", one_document=False, identity=identity) for path, identity in found]
+        ours = [text for source in sources if isinstance(source, SourceFile) for text in READERS[source.reader](source)]
+        assert (named, split, ours) == (named, split, expected)
+
+
+def test_the_conversion_is_read_where_the_repository_has_a_script(
+    hub: HubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.put("datasets/some/books", {"books.py": b"raise SystemExit\n"})
+    assert "scripts are no longer supported" in complaint(tmp_path, dataset="some/books")
+    hub.put("datasets/some/books", bookcorpus_files(), revision=CONVERTED)
+    assert sharded(tmp_path, dataset="some/books") == ("books", 400)
+    assert "only the first gigabytes" not in capsys.readouterr().err
+    partly = {path.replace("/train/", "/partial-train/"): content for path, content in bookcorpus_files().items()}
+    hub.put("datasets/some/books", partly, revision=CONVERTED)
+    assert sharded(tmp_path / "other", dataset="some/books:plain_text") == ("books_plain_text", 400)
+    assert "datasets/some/books: only the first gigabytes of its split train are converted" in capsys.readouterr().err
+
+
+def test_what_does_not_exist_is_named_with_what_does(hub: HubServer, tmp_path: Path) -> None:
+    assert "'small', 'other'" in complaint(tmp_path, dataset="some/texts")
+    assert "BuilderConfig 'big' not found. Available: ['small', 'other']" in complaint(tmp_path, dataset="some/texts:big")
+    assert complaint(tmp_path, dataset="some/texts:small", split="dev").endswith("has no split dev; there is train, test")
+    assert "it does not exist, or is not open to this token" in complaint(tmp_path, dataset="some/none")
+    hub.put("datasets/some/sounds", {"train/a.wav": b"RIFF", "train/b.wav": b"RIFF"})
+    assert "--dataset some/sounds: holds audiofolder, and arrow, csv, json" in complaint(tmp_path, dataset="some/sounds")
+    outside = b"---\nconfigs:\n- {config_name: x, data_files: 'hf://datasets/some/one/a.parquet'}\n---\n"
+    hub.put("datasets/some/one", {"a.parquet": texts(1)})
+    hub.put("datasets/some/outside", {"README.md": outside})
+    assert "Data files don't belong to some/outside" in complaint(tmp_path, dataset="some/outside")
+    hub.put("datasets/some/broken", {"README.md": b"---\nconfigs: [{config_name: 5, data_files: {}}]\n---\n", "a.parquet": b""})
+    complaint(tmp_path, dataset="some/broken")
+    assert not list(tmp_path.rglob("listing.json"))
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "message"),
+    [
+        ("x", None, "--dataset x: is neither a folder nor the name of a data set"),
+        ("a/b:", None, "--dataset a/b:: is neither"),
+        ("../up", None, "is neither a folder"),
+        ("some/texts", "train[:10%]", r"--split train\[:10%\]: is not the name of a split"),
+    ],
+)
+def test_wrong_requests_are_refused_without_a_request(
+    name: str, split: str | None, message: str, hub: HubServer, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        shard(dataset=name, split=split, workdir=tmp_path)
+    assert not hub.asked
+
+
+def test_a_network_that_fails_is_tried_again(hub: HubServer, tmp_path: Path) -> None:
+    hub.fail(GERMAN, cut_after=500, method="GET")
+    hub.fail("revision/main", status=503)
+    hub.fail("/train-00000-of-00001.parquet", status=500, method="GET")
+    assert sharded(tmp_path, dataset="wikimedia/wikipedia:20231101.de")[1] == 10
+
+
+def test_gated_and_private_data_sets_say_what_to_do(hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.repositories["datasets/some/texts"].gated = True
+    address = "hf://datasets/some/texts/test.parquet"
+    assert "has accepted its conditions; accept them on that page" in complaint(tmp_path, address)
+    monkeypatch.setenv("HF_TOKEN", NOT_LET_IN)
+    assert "wait where its owners let people" in complaint(tmp_path, address)
+    monkeypatch.setenv("HF_TOKEN", "hf_mine")
+    assert sharded(tmp_path, address)[1] == 4
+    hub.uploads.private.add(WIKIPEDIA)
+    assert "is not open to this token" in complaint(tmp_path, dataset="wikimedia/wikipedia:20231101.de")
+    hub.uploads.accounts["hf_mine"] = Account("me")
+    assert sharded(tmp_path, dataset="wikimedia/wikipedia:20231101.de")[1] == 10
+
+
+@pytest.mark.usefixtures("hub")
+def test_verify_finds_what_has_changed_on_disk(tmp_path: Path) -> None:
+    sharded(tmp_path, dataset="wikimedia/wikipedia:20231101.de")
+    path = tmp_path / "download/datasets/wikimedia/wikipedia/20231101.de-train" / GERMAN
+    content = path.read_bytes()
+    path.write_bytes(bytes(len(content)))
+    sharded(tmp_path, dataset="wikimedia/wikipedia:20231101.de", verify=True)
+    assert path.read_bytes() == content
+    path.unlink()
+    sharded(tmp_path, dataset="wikimedia/wikipedia:20231101.de", corpus="again")
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("path", "count"),
+    [
+        ("datasets/some/texts/test.parquet", 4),
+        ("datasets/some/texts/data", 32),
+        ("datasets/some/texts@main/data/*.parquet", 32),
+        ("datasets/some/texts/**/[12].parquet", 32),
+        (f"datasets/some/texts@{CONVERTED}", 16),
+        ("some/model/text.jsonl", 1),
+    ],
+)
+def test_an_address_of_the_hub_is_a_file_a_folder_or_a_pattern(path: str, count: int, hub: HubServer, tmp_path: Path) -> None:
+    hub.put("datasets/some/texts", {"x/0000.parquet": texts(5)}, revision=CONVERTED)
+    hub.put("models/some/model", {"text.jsonl": b'{"text": "A text."}'})
+    assert sharded(tmp_path, f"hf://{path}") == ("corpus", count)
+    hub.asked.clear()
+    assert sharded(tmp_path, f"hf://{path}", corpus="again")[1] == count
+    assert not hub.asked
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("hf://datasets/some", "is not an address; give hf://datasets/OWNER/NAME/PATH"),
+        ("hf://datasets/some/../x", "is not an address"),
+        ("hf://datasets/some/texts/none", "does not exist"),
+        ("hf://datasets/some/texts/*.md", "has no file that ends in .txt"),
+        ("hf://datasets/some/none/a.txt", "it does not exist, or is not open to this token"),
+    ],
+)
+def test_addresses_that_lead_nowhere_are_named(address: str, message: str, tmp_path: Path) -> None:
+    assert message in complaint(tmp_path, address)
+
+
+@pytest.mark.usefixtures("hub")
+def test_the_extra_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    text = complaint(tmp_path, dataset="some/texts:small")
+    assert text == "--dataset some/texts: needs the Python package datasets; pip install 'bertprep[datasets]'"
