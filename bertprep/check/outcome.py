@@ -1,31 +1,61 @@
-"""The result of validating one data set, which `report` shows: its files, counts, expectations and faults.
+"""What a check takes and finds: files; faults, counts and expectations of one data set, which `validate` and its page show.
 
 Counts are additive: workers tally files, and their sum, in any order, takes the memory of a few arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.check.findings import ERROR, Finding
+from bertprep.kernels import numbers as faults
 from bertprep.workspace.manifest import Manifest
+
+ERROR, WARNING = LEVELS = ("error", "warning")
+SHOWN_OF_A_CODE = 20
+"""Most findings of one code in one data set that `validate` prints; JSON has all."""
 
 Counts = NDArray[np.int64]
 Range = tuple[float, float]
 """The lowest and the highest correct value."""
 
 
+@dataclass(frozen=True)
+class Finding:
+    """One fault: where it first occurs, what was expected and what was found.
+
+    `code` is its machine-readable name, such as "mask-on-special"; docs/validation.md lists them. `record` counts from 0 in the
+    file, lines of text from 1; None for a fault of a file or of the data set, and for repeated text beyond the first files.
+    `count` is the number of records that have it.
+    """
+
+    level: str
+    code: str
+    file: str
+    record: int | None
+    expected: str
+    found: str
+    count: int = 1
+
+    def __str__(self) -> str:
+        unit = "line" if self.file.endswith(".txt") else "record"
+        where = self.file if self.record is None else f"{self.file}, {unit} {self.record:,}"
+        more = f" ({self.count:,} {unit}s)" if self.count > 1 else ""
+        return f"{self.level}: {self.code}: {where}: expected {self.expected}, found {self.found}{more}"
+
+
 @dataclass
 class Tally:
     """Counts over records of seq tokens with up to pred predictions, and of a vocabulary of v tokens.
 
-    Text is a record's tokens with the labels restored at their positions, without padding. All arrays are int64.
+    Text is a record's tokens with the labels restored at their positions, without padding. A draw is a token, or with whole
+    words a word, counted at the position of its first token. All arrays are int64; what is expected under H0 is in units of
+    1 / SCALE of `kernels.numbers`.
     """
 
     lengths: Counts  # (seq + 1,) records by tokens of text, [CLS] and each [SEP] included
@@ -36,11 +66,21 @@ class Tally:
     tokens: Counts  # (v,) tokens of text, without [CLS] and each [SEP], by token
     shown: Counts  # (3,) predictions by what the record shows: [MASK], the label itself, another token
     next_sentence: Counts  # (2,) records by next-sentence label: B follows A, B is random; zeros without pairs
+    position_steps: Counts  # (seq + 1,) expected draws by position, as differences between adjacent positions
+    expected_labels: Counts  # (v,) expected draws by original token
+    word_positions: Counts  # (seq,) words drawn by position; empty if tokens are drawn
+    word_labels: Counts  # (v,) and by their first token
+    replaced: Counts  # (v,) predictions that show another token, by that token
+    signs: Counts  # (SIGNS,) small counts: see kernels.numbers
+    predicted: Counts  # (seq + 1,) predictions by tokens of text
+    wins: Counts  # (6,) neighbours against distant records: more, fewer tokens in common; closer, other lengths; first tokens
 
     @classmethod
-    def empty(cls, *, seq: int, pred: int, vocabulary: int) -> Tally:
+    def empty(cls, *, seq: int, pred: int, vocabulary: int, whole_words: bool = False) -> Tally:
         """A tally of zeros."""
-        sizes = (seq + 1, seq + 1, pred + 1, seq, vocabulary, vocabulary, 3, 2)
+        of_records = (seq + 1, seq + 1, pred + 1, seq, vocabulary, vocabulary, 3, 2)
+        of_words = (seq, vocabulary) if whole_words else (0, 0)
+        sizes = (*of_records, seq + 1, vocabulary, *of_words, vocabulary, faults.SIGNS, seq + 1, 6)
         return cls(*(np.zeros(size, np.int64) for size in sizes))
 
     @classmethod
@@ -78,32 +118,10 @@ class Tally:
         tokens = self.records * (len(self.lengths) - 1)
         return 1 - self.text_tokens / tokens if tokens else 0.0
 
-
-@dataclass(frozen=True)
-class Expected:
-    """What fair draws give for the records of a split, from their settings, vocabulary and lengths: see `check.expectations`.
-
-    The last three are None with whole-word masking, where predictions depend on where words begin.
-    """
-
-    shown: tuple[Range, Range, Range]  # of the predictions, as in `Tally.shown`
-    masked: Range  # predictions, of the tokens of text
-    random_next: Range  # of the records, if these are pairs
-    short: Range  # records shorter than seq, of the records
-    streams: int  # files whose draws may be correlated, which widens intervals that many times
-    predictions: Counts | None  # (pred + 1,) records by number of predictions
-    positions: NDArray[np.float64] | None  # (seq,) predictions by position
-    labels: NDArray[np.float64] | None  # (v,) predictions by label
-
-
-@dataclass(frozen=True)
-class FileFacts:
-    """One record file, text shard or token shard as found; `records` counts documents if it is text or tokens."""
-
-    name: str  # relative to the data set's folder
-    split: str  # "training", "test", or "" if the folder has no splits
-    records: int
-    size_bytes: int
+    @property
+    def expected_positions(self) -> NDArray[np.float64]:
+        """(seq,) the draws expected at each position."""
+        return np.cumsum(self.position_steps)[:-1] / faults.SCALE
 
 
 @dataclass(frozen=True)
@@ -120,6 +138,55 @@ class TokenTally:
 
     def __add__(self, other: TokenTally) -> TokenTally:
         return TokenTally(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is expected under H0 of the records of a split, from their settings, vocabulary and lengths: see `check.statistics`.
+
+    The last three are None with whole-word masking, where predictions depend on where words begin.
+    """
+
+    shown: tuple[Range, Range, Range]  # of the predictions, as in `Tally.shown`
+    masked: Range  # predictions, of the tokens of text
+    random_next: Range  # of the records, if these are pairs
+    short: Range  # records shorter than seq, of the records
+    streams: int  # files whose draws may be correlated, which widens intervals that many times
+    predictions: Counts | None  # (pred + 1,) records by number of predictions
+    positions: NDArray[np.float64] | None  # (seq,) predictions by position
+    labels: NDArray[np.float64] | None  # (v,) predictions by label
+
+
+@dataclass(frozen=True)
+class FileTask:
+    """A file of a data set for a worker, or the .bin of a token shard; `facts` are the entries of its files in the manifest."""
+
+    folder: Path
+    name: str
+    split: str
+    facts: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    size_bytes: int = 0  # where it is known
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """One record file, text shard or token shard as found; `records` counts documents if it is text or tokens."""
+
+    name: str  # relative to the data set's folder
+    split: str  # "training", "test", or "" if the folder has no splits
+    records: int
+    size_bytes: int
+
+
+@dataclass
+class FileReport:
+    """The result for one file; each kind of check adds what it judges over all files."""
+
+    facts: FileFacts
+    findings: list[Finding] = field(default_factory=list)
+    format: str = ""  # of a record file that could be read
+    read: int = 0  # records
+    counts: dict[str, int] = field(default_factory=dict)  # as the manifest's entry has them: examples, documents, ...
 
 
 @dataclass
@@ -143,7 +210,35 @@ class Outcome:
     expected: dict[str, Expected] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     duplicates: dict[str, int] = field(default_factory=dict)  # records that repeat an earlier one: by split, and "across"
+    texts: dict[str, str] = field(default_factory=dict)  # CRC-32C of the text shards that are as their manifest says, by name
 
     @property
     def errors(self) -> int:
         return sum(finding.level == ERROR for finding in self.findings)
+
+
+Report = TypeVar("Report", bound=FileReport)
+
+
+class Checks(Generic[Report]):
+    """The checks of a kind of data: of each file, in workers, and of all together."""
+
+    def __init__(
+        self,
+        files: Mapping[str, str],
+        check_file: Callable[[FileTask], Report],
+        *,
+        sizes: Mapping[str, int] | None = None,
+        there: Collection[str] | None = None,
+    ) -> None:
+        """`files` are to be checked, with their splits and where known their `sizes`; a manifest may tell what is `there`."""
+        self.files, self.check_file = files, check_file
+        self.sizes = sizes or {}
+        self.there = files if there is None else there
+
+    def take(self, report: Report) -> None:
+        """Add what is counted of a file; reports arrive in any order."""
+
+    def judge(self, reports: Sequence[Report], outcome: Outcome) -> list[Finding]:
+        """The findings of all files, whose reports are in order; fills the counts of the outcome."""
+        raise NotImplementedError

@@ -7,38 +7,62 @@ as Parquet, is read whole or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.check.findings import ERROR, Finding
+from bertprep.check.outcome import ERROR, FileFacts, FileTask, Finding, Report
 from bertprep.config import RecordFormat
+from bertprep.errors import BertprepError
+from bertprep.instances import Vocabulary
 from bertprep.kernels import numbers as faults
 from bertprep.kernels.numbers import KNOWN_FEATURES
+from bertprep.records.data_sets import DataSet
 from bertprep.records.examples import MOST_VALUES, Examples, PretrainingExamples, Shape, rows_in_block
 from bertprep.records.file_bytes import FileBytes
 from bertprep.records.reader import SMALLEST_RECORD, describe_file, measure_record
+from bertprep.workspace.manifest import pad_of_vocabulary
 
 BLOCK = 256
 """Records at a time; at 128 tokens they fit the processor's cache."""
 _ODD_RECORDS = 1024  # records smaller than SMALLEST_RECORD that are still counted
+_FIRST_FILES = 10  # of a split, that give the shape of its records where no manifest does
+_FIRST_RECORDS = 1_000  # of each, spread over the file, of which the first block is read
 _TRIES = 100  # the first readable one of these many records gives the sizes
 
-CODES = {
-    faults.TRUNCATED: "truncated",
-    faults.LEFT_OVER: "trailing-bytes",
-    faults.LENGTH_CHECKSUM: "bad-checksum",
-    faults.DATA_CHECKSUM: "bad-checksum",
-    faults.MALFORMED: "bad-message",
-    faults.MISSING: "feature-missing",
-    faults.TWICE: "bad-message",
-    faults.WRONG_TYPE: "feature-type",
-    faults.WRONG_COUNT: "feature-shape",
-    faults.OUT_OF_RANGE: "id-range",
+# fault -> code, what was expected, what was found; `expected`, `found` and `feature` are what the kernel notes
+_WORDS = {
+    faults.TRUNCATED: (
+        "truncated",
+        "as many bytes as its length says",
+        "{found:,} of {expected:,}: the file is truncated or damaged",
+    ),
+    faults.LEFT_OVER: ("trailing-bytes", "the end of the file or a whole record", "{found:,} bytes"),
+    faults.LENGTH_CHECKSUM: ("bad-checksum", "the checksum of its length", "{found:08x} where it should be {expected:08x}"),
+    faults.DATA_CHECKSUM: ("bad-checksum", "the checksum of its data", "{found:08x} where it should be {expected:08x}"),
+    faults.MALFORMED: ("bad-message", "a message of {message}", "other bytes"),
+    faults.MISSING: ("feature-missing", "feature {feature}", "none"),
+    faults.TWICE: ("bad-message", "feature {feature} once", "more than one"),
+    faults.WRONG_TYPE: ("feature-type", "feature {feature} as {values}", "a list of another type"),
+    faults.WRONG_COUNT: ("feature-shape", "{expected:,} values of {feature}", "{found:,}"),
+    faults.OUT_OF_RANGE: ("id-range", "values of {feature} from 0 to 2147483647", "another value"),
 }
+_OF_FEATURES = (faults.MISSING, faults.TWICE, faults.WRONG_TYPE, faults.WRONG_COUNT, faults.OUT_OF_RANGE)
+
+
+class FirstRecords(NamedTuple):
+    """Some records of one of the first files of a split."""
+
+    split: str
+    examples: Examples
+    knows_pred: bool
 
 
 class RecordScan:
@@ -116,24 +140,17 @@ class RecordScan:
 
     def _find_records(self) -> int:
         """The number of complete frames; records a finding about what follows them."""
-        found = 0
-        while True:
-            most = len(self._offsets) - 1
-            outcome = kernels.load().find_records(self._row, found, most, self._notes)
-            if outcome < 0:
-                found = int(self._notes[faults.ROW])
-                rest = self._bytes.array[self._offsets[found] :]
-                if rest.any():
-                    self._note(outcome, found)
-                else:
-                    self._add("trailing-bytes", found, "the end of the file", f"{rest.size:,} bytes that are all 0")
-                return found
-            found = outcome
-            if self._offsets[found] >= self._bytes.array.size:
-                return found
+        fault = kernels.load().find_records(self._row, 0, len(self._offsets) - 1, self._notes)
+        found = fault if fault >= 0 else int(self._notes[faults.ROW])
+        rest = self._bytes.array[self._offsets[found] :]
+        if fault < 0 and rest.any():
+            self._note(fault, found)
+        elif fault < 0:
+            self._add("trailing-bytes", found, "the end of the file", f"{rest.size:,} bytes that are all 0")
+        elif rest.size:
             size = int(self._offsets[found]) // found
             self._add("bad-message", found, f"records of {SMALLEST_RECORD} bytes or more", f"a mean of {size} before it")
-            return found
+        return found
 
     def _measure(self) -> Shape:
         """The shape of the first readable record."""
@@ -143,54 +160,96 @@ class RecordScan:
             if fault >= 0 and min(counts.values()) > 0 and max(counts.values()) <= MOST_VALUES:
                 return Shape(self.kind, seq, pred)
         # none is readable: the first one's fault is reported for all
-        if self.records:
-            if fault < 0:
-                self._note(fault, 0)
-            else:
-                expected = f"1 to {MOST_VALUES:,} values in input_ids and masked_lm_positions"
-                self._add("feature-shape", 0, expected, f"{seq:,} and {pred:,}")
+        if self.records and fault < 0:
+            self._note(fault, 0)
+        elif self.records:
+            expected = f"1 to {MOST_VALUES:,} values in input_ids and masked_lm_positions"
+            self._add("feature-shape", 0, expected, f"{seq:,} and {pred:,}")
         return Shape(self.kind, 0, 0)
 
     def _note(self, fault: int, record: int) -> None:
-        expected, found = _words(fault, self.format, self.kind, self._notes)
-        self._add(CODES[fault], record, expected, found)
+        code, expected, found = _WORDS[fault]
+        feature = KNOWN_FEATURES[int(self._notes[faults.FEATURE])] if fault in _OF_FEATURES else ""
+        is_float = fault == faults.WRONG_TYPE and self.kind.feature(feature).dtype == np.float32
+        noted = {
+            "found": int(self._notes[faults.FOUND]),
+            "expected": int(self._notes[faults.EXPECTED]),
+            "feature": feature,
+            "values": "floats" if is_float else "integers",
+            "message": "tf.train.Example" if self.format == RecordFormat.TFRECORD else "OFRecord",
+        }
+        self._add(code, record, expected.format(**noted), found.format(**noted))
 
     def _add(self, code: str, record: int, expected: str, found: str) -> None:
-        first = self._faults.get((code, expected))
-        if first is None:
-            self._faults[code, expected] = Finding(ERROR, code, self._name, record, expected, found)
-        else:
-            self._faults[code, expected] = Finding(
-                ERROR, code, self._name, first.record, first.expected, first.found, first.count + 1
-            )
+        """Count a fault; the first record that has it is named."""
+        new = Finding(ERROR, code, self._name, record, expected, found, 0)
+        first = self._faults.get((code, expected), new)
+        self._faults[code, expected] = replace(first, count=first.count + 1)
 
 
-def _words(fault: int, record_format: RecordFormat, kind: type[Examples], notes: NDArray[np.int64]) -> tuple[str, str]:
-    """(what was expected, what was found)."""
-    found, expected = int(notes[faults.FOUND]), int(notes[faults.EXPECTED])
-    feature = KNOWN_FEATURES[int(notes[faults.FEATURE])] if fault in _OF_FEATURES else ""
-    if fault == faults.TRUNCATED:
-        return "as many bytes as its length says", f"{found:,} of {expected:,}: the file is truncated or damaged"
-    if fault == faults.LEFT_OVER:
-        return "the end of the file or a whole record", f"{found:,} bytes"
-    if fault in (faults.LENGTH_CHECKSUM, faults.DATA_CHECKSUM):
-        what = "length" if fault == faults.LENGTH_CHECKSUM else "data"
-        return f"the checksum of its {what}", f"{found:08x} where it should be {expected:08x}"
-    if fault == faults.MALFORMED:
-        return (
-            f"a message of {'tf.train.Example' if record_format == RecordFormat.TFRECORD else 'OFRecord'}",
-            "other bytes",
-        )
-    if fault == faults.MISSING:
-        return f"feature {feature}", "none"
-    if fault == faults.TWICE:
-        return f"feature {feature} once", "more than one"
-    if fault == faults.WRONG_TYPE:
-        values = "floats" if kind.feature(feature).dtype == np.float32 else "integers"
-        return f"feature {feature} as {values}", "a list of another type"
-    if fault == faults.WRONG_COUNT:
-        return f"{expected:,} values of {feature}", f"{found:,}"
-    return f"values of {feature} from 0 to 2147483647", "another value"
+def scan_file(
+    kind: Callable[..., Report], task: FileTask, check: Callable[[Report, RecordScan], None], pred: int | None = None
+) -> Report:
+    """The report of this kind on one file, whose records `check` reads; a file that cannot be read is a finding."""
+    path = task.folder / task.name
+    size_bytes, counts = (path.stat().st_size, {"examples": 0}) if path.is_file() else (0, {})
+    report = kind(FileFacts(task.name, task.split, 0, size_bytes), counts=counts)
+    try:
+        with contextlib.closing(RecordScan(path, task.name, pred)) as scan:
+            facts = FileFacts(task.name, task.split, scan.records, size_bytes)
+            report = kind(facts, format=scan.format, counts={"examples": scan.records})
+            if scan.seq and scan.records:
+                check(report, scan)
+            report.findings[:0] = scan.findings
+    except BertprepError as error:  # also a file that was cut short while it was read
+        report = kind(report.facts, [_unreadable(path, task.name, size_bytes, error)], report.format, counts=report.counts)
+    return report
 
 
-_OF_FEATURES = (faults.MISSING, faults.TWICE, faults.WRONG_TYPE, faults.WRONG_COUNT, faults.OUT_OF_RANGE)
+def _unreadable(path: Path, name: str, size_bytes: int, error: BertprepError) -> Finding:
+    if path.is_file() and size_bytes == 0:
+        return Finding(ERROR, "empty-file", name, None, "records", "a file of 0 bytes")
+    if isinstance(error.__cause__, EOFError):
+        return Finding(ERROR, "truncated", name, None, "a complete gzip file", "a truncated one")
+    return Finding(ERROR, "unreadable", name, None, "a record file", str(error).removeprefix(f"{path}: "))
+
+
+def read_first_records(data_set: DataSet) -> Iterator[FirstRecords]:
+    """Some records of each of the first readable files of each split."""
+    read: Counter[str] = Counter()
+    for name, split in data_set.files.items():
+        read[split] += 1
+        if read[split] > _FIRST_FILES:
+            continue
+        with contextlib.suppress(BertprepError), contextlib.closing(RecordScan(data_set.folder / name, name)) as scan:
+            block = next(scan.blocks(_FIRST_RECORDS), None) if scan.seq else None
+            if block:
+                yield FirstRecords(split, block[0], scan.knows_pred)
+
+
+def kind_of_data_set(data_set: DataSet) -> type[Examples]:
+    """The kind of the first file's records that can be read: pretraining where none can."""
+    return next((type(first.examples) for first in read_first_records(data_set)), PretrainingExamples)
+
+
+def find_pad(data_set: DataSet, vocabulary: Vocabulary | None, first: Examples | None) -> int:
+    """The token of padding by the vocabulary, the manifest, or the first records, where it is the most frequent."""
+    known = vocabulary.pad if vocabulary else pad_of_vocabulary(data_set.manifest) if data_set.manifest else None
+    if known is None and first is not None:
+        known = most_frequent(first.input_ids[first.input_mask == 0])
+    return known or 0
+
+
+def name_pad(pad: int) -> str:
+    """What a message calls the token of padding: its number, and what it is where that is not the usual one.
+
+    >>> name_pad(0), name_pad(4)
+    ('0', '4, the number of [PAD],')
+    """
+    return f"{pad}, the number of [PAD]," if pad else "0"
+
+
+def most_frequent(tokens: NDArray[np.int32]) -> int | None:
+    """The most frequent token, None of no tokens."""
+    values, counts = np.unique(tokens, return_counts=True)
+    return int(values[np.argmax(counts)]) if len(values) else None

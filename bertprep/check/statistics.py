@@ -1,247 +1,274 @@
-"""Tests of a data set as a whole against fair draws; each raises a false alarm at most once in a million data sets.
+"""Tests of a data set as a whole: one table of counts with what is expected of them; each fails by chance once in a million.
 
-The expected values, and the bound used by all tests, are in `expectations`.
+A row of the table is a `_Test`, with the words of its finding; all are judged by the bound of `expectations`. What no bound
+decides, such as the sizes of files, is compared below the table.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from bertprep.check.expectations import (
     MANY,
+    MAX_RANDOM_NEXT,
     MOST_LABELS,
-    MOST_RANDOM_NEXT,
     SHOWN,
-    UNKNOWN_VOCABULARY_SLACK,
     Numbers,
-    fair_fractions,
+    expected_fractions,
     fraction_interval,
-    limit_of_surprise,
+    minus_log_limit,
+    minus_log_p,
+    next_draws,
     predictions_wanted,
     random_next_range,
-    surprise,
-    tossed,
+    slack_of,
 )
-from bertprep.check.findings import ERROR, WARNING, Finding
-from bertprep.check.outcome import Counts, Expected, FileFacts, Tally
-from bertprep.check.record_checks import Counted, RecordRules
+from bertprep.check.outcome import ERROR, WARNING, Counts, Expected, FileFacts, Finding, Tally
+from bertprep.check.records import RecordRules
 from bertprep.kernels import numbers as faults
 from bertprep.workspace.layout import TEST, TRAINING
 
+_NEARLY_ALL_RANDOM_NEXT = 0.96  # of all records: above it, sentences hardly ever follow each other; 0.94 with 8 tokens a record
 _FOLLOWS_ELSEWHERE = 0.2  # fraction in the other files above which a file without any is conspicuous
 _RANGES = 64  # ranges of the vocabulary in which the random tokens of a file are counted
 _FILES_FOR_SIZES = 4
 _SIZE_FACTOR = 2.0
+_MAX_TEST = 1 / 3
+_TEST_FACTOR = 1.5  # more than whole documents and their lengths explain
 
 
-def judge(counted: Counted, rules: RecordRules, where: str, expected: Expected, *, uses: int | None = None) -> list[Finding]:
+@dataclass(frozen=True)
+class _Test:
+    """Some of `draws` that were `seen`, one count or several, against those `expected`; the least likely one is reported.
+
+    Its words are formatted with `seen` and `expected`, their fractions `share` and `expected_share` of the `draws`, `name` from
+    `names`, and the interval from `low` to `high` of the true fraction.
+    """
+
+    code: str
+    right: str
+    found: str
+    seen: ArrayLike
+    expected: ArrayLike
+    draws: int
+    tests: int = 1  # that divide the false-alarm probability among them
+    names: Sequence[object] | Counts = ()
+    level: str = ERROR
+    is_upper: bool = False  # less than expected is right
+    slack: float = 0.0
+
+    def judge(self, where: str, files: int, streams: int) -> Finding | None:
+        """The finding, if the least likely count is beyond the limit; `files` are judged by the same test."""
+        seen = np.atleast_1d(self.seen)
+        expected = np.minimum(self.expected, seen if self.is_upper else self.draws)  # rounding may exceed the draws
+        unlikely = minus_log_p(seen, self.draws, expected, slack=self.slack)
+        if not unlikely.size or np.max(unlikely) <= minus_log_limit(self.tests * files, streams):
+            return None
+        worst = int(np.argmax(unlikely))
+        low, high = fraction_interval(int(seen[worst]), self.draws, tests=self.tests, streams=streams)
+        values = {
+            "seen": int(seen[worst]),
+            "share": seen[worst] / self.draws,
+            "expected": expected[worst],
+            "expected_share": expected[worst] / self.draws,
+            "draws": self.draws,
+            "name": self.names[worst] if len(self.names) else worst,
+            "low": low,
+            "high": high,
+        }
+        return Finding(self.level, self.code, where, None, self.right.format(**values), self.found.format(**values))
+
+
+def _judge(tests: Iterable[_Test], where: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
+    """The findings of these tests; of those of one code the first that fails."""
+    findings: dict[str, Finding] = {}
+    for test in tests:
+        if test.draws and test.code not in findings and (finding := test.judge(where, files, streams)):
+            findings[test.code] = finding
+    return list(findings.values())
+
+
+def judge(tally: Tally, rules: RecordRules, where: str, expected: Expected, *, uses: int | None = None) -> list[Finding]:
     """Findings about the records of a split as a whole, which is called `where` in them; `uses` as in `expect`."""
-    if not counted.tally.records:
+    if not tally.records:
         return []
     streams = expected.streams
-    masks = judge_masks(counted, rules, where, streams=streams)
+    masks = _judge(_mask_tests(tally, rules), where, streams=streams)
+    # wrong labels make the wrong tokens look random
+    random_tokens = [] if masks else _judge(_random_token_tests(tally, rules, streams), where, streams=streams)
     return [
         *masks,
-        # wrong labels make the wrong tokens look random
-        *(judge_random_tokens(counted, rules, where, streams=streams) if not masks else []),
-        *judge_labels(counted, rules, where, streams=streams),
-        *judge_masked_fraction(counted, rules, where, expected),
-        *judge_next_sentence(counted, where, streams=streams, uses=uses),
-        *judge_order(counted, where, streams=streams),
-        *judge_lengths(counted.tally, where, expected),
+        *random_tokens,
+        *_judge(_label_tests(tally, rules), where, streams=streams),
+        *_judge_masked_fraction(tally, rules, where, expected),
+        *judge_next_sentence(tally, where, streams=streams, uses=uses),
+        *_judge(_order_tests(tally, rules), where, streams=streams),
+        *_judge_lengths(tally, where, expected),
     ]
 
 
-def judge_file(counted: Counted, rules: RecordRules, where: str, *, files: int, uses: int | None = None) -> list[Finding]:
+def judge_file(tally: Tally, rules: RecordRules, where: str, *, files: int, uses: int | None = None) -> list[Finding]:
     """Findings about one of `files` files, judged separately."""
-    masks = judge_masks(counted, rules, where, files=files)
+    masks = _judge(_mask_tests(tally, rules), where, files=files)
     return [
         *masks,
-        *(judge_ranges(counted, rules, where, files=files) if not masks else []),
-        *judge_next_sentence(counted, where, files=files, uses=uses),
-        *judge_order(counted, where, files=files),
+        *([] if masks else _judge(_random_range_tests(tally, rules), where, files=files)),
+        *judge_next_sentence(tally, where, files=files, uses=uses),
+        *_judge(_order_tests(tally, rules), where, files=files),
     ]
 
 
-def judge_masks(counted: Counted, rules: RecordRules, where: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
-    """Check the 80/10/10 replacements, the positions of the masks, and that labels belong to their positions."""
-    return [
-        *judge_replacements(counted.tally, rules, where, files=files, streams=streams),
-        *judge_positions(counted, rules, where, files=files, streams=streams),
-        *judge_neighbours(counted, rules, where, files=files, streams=streams),
-    ]
-
-
-def _find_worst(found: ArrayLike, draws: int, expected: Numbers, limit: float, *, slack: float = 0.0) -> int | None:
-    """The index of the most surprising count, if it exceeds `limit`."""
-    surprises = surprise(found, draws, np.minimum(expected, draws), slack=slack)  # rounding may exceed the number of draws
-    return int(np.argmax(surprises)) if surprises.size and np.max(surprises) > limit else None
-
-
-def judge_replacements(tally: Tally, rules: RecordRules, where: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
-    """Check that 80 % of predictions show [MASK], 10 % the token itself, 10 % a random one."""
+def _mask_tests(tally: Tally, rules: RecordRules) -> Iterator[_Test]:
+    """The 80/10/10 replacements, the positions of the masks, and whether labels belong to their positions."""
     draws = int(tally.shown.sum())
-    if draws == 0:
-        return []
-    fair = np.array(fair_fractions(rules.tokens))
-    slack = 0.0 if rules.tokens else UNKNOWN_VOCABULARY_SLACK
-    worst = _find_worst(tally.shown, draws, fair * draws, limit_of_surprise(len(SHOWN) * files, streams), slack=slack)
-    if worst is None:
-        return []
-    low, high = fraction_interval(int(tally.shown[worst]), draws, tests=len(SHOWN), streams=streams)
-    expected = f"{SHOWN[worst]} at {fair[worst]:.1%} of {draws:,} predictions"
-    found = f"{tally.shown[worst] / draws:.2%} (a true fraction of {low:.2%} to {high:.2%})"
-    return [Finding(ERROR, "replacement-shares", where, None, expected, found)]
-
-
-def judge_positions(counted: Counted, rules: RecordRules, where: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
-    """Check that masks prefer no position: each position, and all up to each, against the lengths of the records."""
-    seen, fair = counted.word_positions if rules.whole_word else counted.tally.positions, counted.expected_positions
-    draws, what = int(seen.sum()), "words drawn" if rules.whole_word else "predictions"
-    if draws == 0:  # with whole words, also if it is unknown what a word is
-        return []
-    fair = fair * (draws / fair.sum())  # the sums are equal except for rounding
-    limit = limit_of_surprise(2 * len(seen) * files, streams)
-    if (worst := _find_worst(seen, draws, fair, limit)) is not None:
-        expected = f"{fair[worst]:,.0f} of {draws:,} {what} at position {worst}, as at others"
-        return [Finding(ERROR, "position-shares", where, None, expected, f"{seen[worst]:,}")]
+    expected: Numbers = np.array(expected_fractions(rules.tokens)) * draws
+    right = "{name} at {expected_share:.1%} of {draws:,} predictions"
+    found, slack = "{share:.2%} (a true fraction of {low:.2%} to {high:.2%})", slack_of(rules)
+    yield _Test("replacement-shares", right, found, tally.shown, expected, draws, len(SHOWN), SHOWN, slack=slack)
+    seen, what = (tally.word_positions, "words drawn") if rules.whole_word else (tally.positions, "predictions")
+    draws = int(seen.sum())
+    if not draws:  # with whole words, also if it is unknown what a word is
+        return
+    expected = tally.expected_positions * (draws / tally.expected_positions.sum())  # the sums are equal except for rounding
+    right = f"{{expected:,.0f}} of {{draws:,}} {what} at position {{name}}, as at others"
+    yield _Test("position-shares", right, "{seen:,}", seen, expected, draws, 2 * len(seen))
     # the last positions show nothing, since all predictions come before them
-    seen, fair = np.cumsum(seen)[:-3], np.cumsum(fair)[:-3]
-    if (worst := _find_worst(seen, draws, fair, limit)) is not None:
-        expected = f"{fair[worst]:,.0f} of {draws:,} {what} at positions 0 to {worst}"
-        return [Finding(ERROR, "position-shares", where, None, expected, f"{seen[worst]:,}")]
-    return []
+    sums = np.cumsum(seen)[:-3], np.cumsum(expected)[:-3]
+    right = f"{{expected:,.0f}} of {{draws:,}} {what} at positions 0 to {{name}}"
+    yield _Test("position-shares", right, "{seen:,}", *sums, draws, 2 * len(seen))
+    seen = tally.signs[[faults.RIGHT, faults.LEFT]]
+    expected = tally.signs[[faults.EXPECTED_RIGHT, faults.EXPECTED_LEFT]] / faults.SCALE
+    right = "{expected:,.0f} of {draws:,} labels equal to the token {name} them, as often as tokens repeat in the text"
+    found, sides = "{seen:,}: labels or positions are off by one", ("after", "before")
+    yield _Test("label-beside-mask", right, found, seen, expected, draws, 2, sides, is_upper=True)
 
 
-def judge_neighbours(counted: Counted, rules: RecordRules, where: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
-    """Check that labels are not off by one: they equal a neighbour no more often than other tokens do."""
-    signs = counted.signs
-    draws = int((counted.word_positions if rules.whole_word else counted.tally.positions).sum())
-    if draws == 0:
-        return []
-    seen = signs[[faults.RIGHT, faults.LEFT]]
-    fair = signs[[faults.EXPECTED_RIGHT, faults.EXPECTED_LEFT]] / faults.SCALE
-    worst = _find_worst(seen, draws, np.minimum(fair, seen), limit_of_surprise(2 * files, streams))  # fewer is fine
-    if worst is None:
-        return []
-    side = ("after", "before")[worst]
-    expected = f"{fair[worst]:,.0f} of {draws:,} labels equal to the token {side} them, as often as tokens repeat in the text"
-    found = f"{seen[worst]:,}: labels or positions are off by one"
-    return [Finding(ERROR, "label-beside-mask", where, None, expected, found)]
-
-
-def judge_random_tokens(counted: Counted, rules: RecordRules, where: str, *, streams: int = 1) -> list[Finding]:
-    """Check that random tokens are uniform: each token, the first ones, the rarest in the text, the number of distinct ones."""
-    replaced, draws = counted.replaced, int(counted.replaced.sum())
-    if draws == 0:
-        return []
-    fair = _fair_random_tokens(counted, rules)
-    limit = limit_of_surprise(3 * rules.tokens + 1, streams)
-    if (worst := _find_worst(replaced, draws, fair, limit)) is not None:
-        expected = f"token {worst} as {fair[worst]:,.1f} of {draws:,} random tokens, as often as any other"
-        return [Finding(ERROR, "random-tokens", where, None, expected, f"{replaced[worst]:,}")]
-    rarest_first = np.argsort(counted.tally.tokens, kind="stable")
+def _random_token_tests(tally: Tally, rules: RecordRules, streams: int) -> Iterator[_Test]:
+    """Whether random tokens are uniform: each token, the first ones, the rarest in the text, the number of distinct ones."""
+    replaced, expected = tally.replaced, _expected_random_tokens(tally, rules)
+    draws, tests = int(replaced.sum()), 3 * rules.tokens + 1
+    each = "token {name} as {expected:,.1f} of {draws:,} random tokens, as often as any other"
+    yield _Test("random-tokens", each, "{seen:,}", replaced, expected, draws, tests)
+    rarest_first = np.argsort(tally.tokens, kind="stable")
     for order, what in ((np.arange(rules.tokens), "first"), (rarest_first, "rarest in the text")):
-        seen, before = np.cumsum(replaced[order])[:-1], np.cumsum(fair[order])[:-1]
-        if (worst := _find_worst(seen, draws, before, limit)) is not None:
-            expected = f"{before[worst]:,.0f} of {draws:,} random tokens among the {worst + 1:,} {what} of the vocabulary"
-            return [Finding(ERROR, "random-tokens", where, None, expected, f"{seen[worst]:,}")]
-    return _judge_different(replaced, fair, where, limit) if streams == 1 else []  # correlated draws give fewer distinct tokens
+        yield _among_first(np.cumsum(replaced[order]), np.cumsum(expected[order]), np.arange(1, rules.tokens), what, tests)
+    if streams == 1:  # correlated draws give fewer distinct tokens
+        yield _distinct(replaced, expected, tests)
 
 
-def judge_ranges(counted: Counted, rules: RecordRules, where: str, *, files: int) -> list[Finding]:
+def _random_range_tests(tally: Tally, rules: RecordRules) -> Iterator[_Test]:
     """The same for one file, over a few ranges of the vocabulary."""
-    draws = int(counted.replaced.sum())
-    if draws == 0:
-        return []
-    fair = _fair_random_tokens(counted, rules)
+    expected = _expected_random_tokens(tally, rules)
     ends = np.unique(np.linspace(0, rules.tokens, _RANGES + 1).astype(np.int64))[1:-1]
-    seen, before = np.cumsum(counted.replaced)[ends - 1], np.cumsum(fair)[ends - 1]
-    limit = limit_of_surprise((len(ends) + 1) * files)
-    if (worst := _find_worst(seen, draws, before, limit)) is not None:
-        expected = f"{before[worst]:,.0f} of {draws:,} random tokens among the {ends[worst]:,} first of the vocabulary"
-        return [Finding(ERROR, "random-tokens", where, None, expected, f"{seen[worst]:,}")]
-    return _judge_different(counted.replaced, fair, where, limit)
+    yield _among_first(np.cumsum(tally.replaced), np.cumsum(expected), ends, "first", len(ends) + 1)
+    yield _distinct(tally.replaced, expected, len(ends) + 1)
 
 
-def _fair_random_tokens(counted: Counted, rules: RecordRules) -> Numbers:
+def _expected_random_tokens(tally: Tally, rules: RecordRules) -> Numbers:
     """(v,) the expected number of predictions that show each token, of those that show neither [MASK] nor their label."""
-    labels = counted.tally.labels
-    fair: Numbers = 1 - labels / max(int(labels.sum()), 1)
-    fair[rules.mask] = 0.0
-    fair *= int(counted.replaced.sum()) / fair.sum()
-    return fair
+    expected: Numbers = 1 - tally.labels / max(int(tally.labels.sum()), 1)
+    if rules.tokens:
+        expected[rules.mask] = 0.0
+        expected *= int(tally.replaced.sum()) / expected.sum()
+    return expected
 
 
-def _judge_different(replaced: Counts, fair: Numbers, where: str, limit: float) -> list[Finding]:
-    """Check the number of distinct random tokens; they are negatively correlated, so the bound still holds."""
-    draws, tokens = int(replaced.sum()), len(replaced)
-    different = int(np.count_nonzero(replaced))
-    expected = float(np.sum(1 - np.exp(draws * np.log1p(-np.minimum(fair / draws, 1 - 1e-12)))))
-    if surprise(different, tokens, expected) <= limit:
-        return []
-    wanted = f"about {expected:,.0f} different tokens of the {tokens:,} of the vocabulary in {draws:,} random ones"
-    return [Finding(ERROR, "random-tokens", where, None, wanted, f"{different:,}")]
+def _among_first(seen: Counts, expected: Numbers, ends: Counts, what: str, tests: int) -> _Test:
+    """The random tokens before each of the `ends` of an order of the vocabulary, of running sums."""
+    right = f"{{expected:,.0f}} of {{draws:,}} random tokens among the {{name:,}} {what} of the vocabulary"
+    draws = int(seen[-1]) if len(seen) else 0
+    return _Test("random-tokens", right, "{seen:,}", seen[ends - 1], expected[ends - 1], draws, tests, ends)
 
 
-def judge_labels(counted: Counted, rules: RecordRules, where: str, *, streams: int = 1) -> list[Finding]:
-    """Check that the most expected labels occur as often as their frequency in the text implies."""
-    labels = counted.word_labels if rules.whole_word else counted.tally.labels
-    draws, what = int(labels.sum()), "first label of words" if rules.whole_word else "label"
-    if draws == 0:
-        return []
-    most = np.argsort(counted.expected_labels)[::-1][:MOST_LABELS]
-    seen, fair = labels[most], counted.expected_labels[most] / faults.SCALE
-    worst = _find_worst(seen, draws, fair, limit_of_surprise(len(most), streams))
-    if worst is None:
-        return []
-    expected = f"token {most[worst]} as the {what} of {fair[worst]:,.0f} of {draws:,} draws, by its frequency in the text"
-    return [Finding(ERROR, "label-frequencies", where, None, expected, f"{seen[worst]:,}")]
+def _distinct(replaced: Counts, expected: Numbers, tests: int) -> _Test:
+    """The number of distinct random tokens; they are negatively correlated, so the bound still holds."""
+    draws, tokens = int(replaced.sum()), len(replaced) if replaced.any() else 0
+    distinct = float(np.sum(1 - np.exp(draws * np.log1p(-np.minimum(expected / max(draws, 1), 1 - 1e-12)))))
+    right = f"about {{expected:,.0f}} different tokens of the {{draws:,}} of the vocabulary in {draws:,} random ones"
+    return _Test("random-tokens", right, "{seen:,}", [np.count_nonzero(replaced)], [distinct], tokens, tests)
 
 
-def judge_masked_fraction(counted: Counted, rules: RecordRules, where: str, expected: Expected) -> list[Finding]:
+def _label_tests(tally: Tally, rules: RecordRules) -> Iterator[_Test]:
+    """Whether the most expected labels occur as often as their frequency in the text implies."""
+    labels, what = (tally.word_labels, "first label of words") if rules.whole_word else (tally.labels, "label")
+    if not len(labels):  # with whole words, if it is unknown what a word is
+        return
+    most = np.argsort(tally.expected_labels)[::-1][:MOST_LABELS]
+    seen, expected = labels[most], tally.expected_labels[most] / faults.SCALE
+    right = f"token {{name}} as the {what} of {{expected:,.0f}} of {{draws:,}} draws, by its frequency in the text"
+    yield _Test("label-frequencies", right, "{seen:,}", seen, expected, int(labels.sum()), len(most), most)
+
+
+def _order_tests(tally: Tally, rules: RecordRules) -> Iterator[_Test]:
+    """Whether a random B is of another document than its A, and neighbours are no more alike than distant records.
+
+    Two records are compared with the same four segments paired the other way, and two pairs of neighbours with the same four
+    records paired the other way. A random B, of another document and of a length that its A leaves, has more tokens in common
+    with its A in at most half of the pairs; in a shuffled file either pair is more alike with equal probability.
+    """
+    own, draws = int(tally.signs[faults.OWN_B]), int(tally.signs[[faults.OWN_B, faults.OTHER_B]].sum())
+    right = "random B with as many tokens of their own A as of another, in at most half of {draws:,} cases"
+    found = "more of their own in {share:.1%}: labels are wrong, or B is no text of another document"
+    level = rules.level_of_text
+    yield _Test("next-sentence-text", right, found, [own], [draws / 2], draws, level=level, is_upper=True)
+    likenesses = ("tokens in common", "the same length", "the same first token")
+    for what, wins in zip(likenesses, tally.wins.reshape(-1, 2), strict=True):
+        draws = int(wins.sum())
+        right = f"records in random order: neighbours with {what} as often as others, in half of {{draws:,}} cases"
+        yield _Test("record-order", right, "{share:.1%}", wins[:1], [draws / 2], draws, 3, level=WARNING, is_upper=True)
+
+
+# --- what several conditions decide
+
+
+def _judge_masked_fraction(tally: Tally, rules: RecordRules, where: str, expected: Expected) -> list[Finding]:
     """Check that the lengths explain the number of masked tokens; with whole words, an upper bound."""
-    tally, (low, high) = counted.tally, expected.masked
+    low, high = expected.masked
     predictions = int(tally.predictions @ np.arange(len(tally.predictions)))
     if low <= predictions / tally.text_tokens <= high:
         return []
-    wanted = predictions_wanted(counted, rules)
+    wanted = predictions_wanted(tally, rules)
     right = f"{wanted:,} predictions of {tally.text_tokens:,} tokens, {wanted / tally.text_tokens:.1%}"
     found = f"{predictions:,}, {predictions / tally.text_tokens:.1%}"
     return [Finding(ERROR, "masked-share", where, None, right, found)]
 
 
 def judge_next_sentence(
-    counted: Counted, where: str, *, files: int = 1, streams: int = 1, uses: int | None = None
+    tally: Tally, where: str, *, files: int = 1, streams: int = 1, uses: int | None = None
 ) -> list[Finding]:
     """Check that B follows A in at most half of the records, but in as many as it must: see `random_next_range`."""
-    follows, random = map(int, counted.tally.next_sentence)
-    draws, limit = follows + random, limit_of_surprise(files, streams)
-    low, high = random_next_range(counted, uses)
-    found = f"{random / max(draws, 1):.1%} of {draws:,}"
-    if not draws or low <= random / draws <= high:
+    follows, random = map(int, tally.next_sentence)
+    draws, limit = follows + random, minus_log_limit(files, streams)
+    if not draws:
         return []
+    low, high = random_next_range(tally, uses)
+    found = f"{random / draws:.1%} of {draws:,}"
     if random / draws < low:
-        if surprise(follows, draws, draws / 2) <= limit:
+        if minus_log_p(follows, draws, draws / 2) <= limit:
             return []
         return [Finding(ERROR, "next-sentence-share", where, None, "B random in half of the records or more", found)]
-    open_follows, open_random = map(int, counted.signs[[faults.OPEN_FOLLOWS, faults.OPEN_RANDOM]])
-    is_open, coins = open_follows + open_random, tossed(counted, uses)
-    if uses is not None and coins > 0 and surprise(open_follows, coins, coins / 2) > limit:
-        expected = f"B after A in about {coins / 2:,.0f} records or more, of {is_open:,} and {uses:,} ends of documents"
+    open_follows, open_random = map(int, tally.signs[[faults.OPEN_FOLLOWS, faults.OPEN_RANDOM]])
+    is_open, drawn, is_above = open_follows + open_random, next_draws(tally, uses), random / draws > high
+    if is_above and uses is not None and drawn > 0 and minus_log_p(open_follows, drawn, drawn / 2) > limit:
+        expected = f"B after A in about {drawn / 2:,.0f} records or more, of {is_open:,} and {uses:,} ends of documents"
         return [Finding(ERROR, "next-sentence-share", where, None, expected, f"{open_follows:,}")]
     if files > 1:
         return []
-    most = MOST_RANDOM_NEXT * is_open
-    is_too_high = uses is None and open_random > most and surprise(open_random, is_open, most) > limit_of_surprise(1)
-    if is_too_high or (follows == 0 and draws - (uses or 0) >= MANY):
-        expected = "B random in about half of the records or somewhat more, unless documents have one sentence"
+    is_too_high = is_above and uses is None and _is_above(open_random, is_open, MAX_RANDOM_NEXT)
+    if is_too_high or _is_above(random, draws, _NEARLY_ALL_RANDOM_NEXT) or (follows == 0 and draws >= MANY):
+        expected = "B random in half of the records or somewhat more, unless documents or records have one sentence"
         return [Finding(WARNING, "next-sentence-share", where, None, expected, found)]
     return []
+
+
+def _is_above(found: int, draws: int, fraction: float) -> bool:
+    """Whether more than a fraction of the draws were found, which chance does not explain."""
+    return found > fraction * draws and bool(minus_log_p(found, draws, fraction * draws) > minus_log_limit(1))
 
 
 def judge_labels_of_files(files: Sequence[tuple[FileFacts, Counts]]) -> list[Finding]:
@@ -259,32 +286,17 @@ def judge_labels_of_files(files: Sequence[tuple[FileFacts, Counts]]) -> list[Fin
     return findings
 
 
-def judge_order(counted: Counted, where: str, *, files: int = 1, streams: int = 1) -> list[Finding]:
-    """Check that records are shuffled: neighbours then have no more tokens in common, and no closer lengths, than others.
-
-    Two pairs of neighbours are compared with the same four records paired the other way: in a shuffled file either is more
-    alike with equal probability, whatever the records are.
-    """
-    for closer, less, what in ((0, 1, "tokens in common"), (2, 3, "the same length")):
-        wins, draws = int(counted.wins[closer]), int(counted.wins[closer] + counted.wins[less])
-        if 2 * wins > draws and surprise(wins, draws, draws / 2) > limit_of_surprise(2 * files, streams):
-            expected = f"records in random order: neighbours with {what} as often as others, in half of {draws:,} cases"
-            return [Finding(WARNING, "record-order", where, None, expected, f"{wins / draws:.1%}")]
-    return []
-
-
-def judge_lengths(tally: Tally, where: str, expected: Expected) -> list[Finding]:
+def _judge_lengths(tally: Tally, where: str, expected: Expected) -> list[Finding]:
     """Check that documents explain the number of records shorter than seq; warnings only."""
     seq, (least, most) = len(tally.lengths) - 1, expected.short
     short = tally.records - int(tally.lengths[seq])
-    found = f"{short / tally.records:.1%} of {tally.records:,}"
     if short / tally.records < least:
         right = f"some records shorter than {seq} tokens, from the ends of documents"
-        return [Finding(WARNING, "short-share", where, None, right, found)]
-    if short / tally.records <= most or surprise(short, tally.records, most * tally.records) <= limit_of_surprise(1):
+    elif _is_above(short, tally.records, most):
+        right = f"at most about {most:.0%} of records shorter than {seq} tokens; much of the rest is padding"
+    else:
         return []
-    right = f"at most about {most:.0%} of records shorter than {seq} tokens; much of the rest is padding"
-    return [Finding(WARNING, "short-share", where, None, right, found)]
+    return [Finding(WARNING, "short-share", where, None, right, f"{short / tally.records:.1%} of {tally.records:,}")]
 
 
 def judge_file_sizes(files: Iterable[FileFacts]) -> list[Finding]:
@@ -304,12 +316,15 @@ def judge_file_sizes(files: Iterable[FileFacts]) -> list[Finding]:
     return findings
 
 
-def judge_split_sizes(files: Iterable[FileFacts]) -> list[Finding]:
-    """A warning if the test split has more records than training: the folders may have been swapped."""
+def judge_split_sizes(files: Iterable[FileFacts], test_fraction: float | None = None) -> list[Finding]:
+    """A warning if the test split is far larger than `test_fraction` of all records, or without one than a third."""
     sizes: dict[str, int] = {}
     for facts in files:
         sizes[facts.split] = sizes.get(facts.split, 0) + facts.records
-    if TRAINING not in sizes or sizes.get(TEST, 0) <= sizes[TRAINING]:
+    test, total = sizes.get(TEST, 0), sum(sizes.get(split, 0) for split in (TRAINING, TEST))
+    most = max(_MAX_TEST, _TEST_FACTOR * (test_fraction or 0.0)) * total
+    if TRAINING not in sizes or test <= (sizes[TRAINING] if test < MANY else min(most, sizes[TRAINING])):
         return []
-    expected = f"fewer records than the {sizes[TRAINING]:,} of training"
-    return [Finding(WARNING, "split-sizes", TEST, None, expected, f"{sizes[TEST]:,}")]
+    why = "a test split is the smaller one" if test_fraction is None else f"--test-fraction {test_fraction:g} gives"
+    expected = f"at most about {most:,.0f} of the {total:,} records, as {why}"
+    return [Finding(WARNING, "split-sizes", TEST, None, expected, f"{test:,}")]

@@ -134,16 +134,30 @@ def add_texts(parser: argparse.ArgumentParser, made: str, place_of_made: str) ->
         "(default: one trained on the corpus)",
     )  # fmt: skip
     parser.add_argument(
-        "--vocab-size", type=whole_number, default=DEFAULT_VOCABULARY_SIZE, metavar="INT",
-        help="size of a trained vocabulary (default: %(default)s)",
+        "--vocab-size", type=whole_number, metavar="INT",
+        help=f"size of a trained vocabulary (default: {DEFAULT_VOCABULARY_SIZE})",
     )  # fmt: skip
     parser.add_argument(
         "--input", nargs="+", type=path_or_url, default=[], metavar="SHARD",
         help="text files to use as shards unchanged: one sentence per line, a blank line after each document"
         + (", or a folder of token shards" if made == "records" else ""),
     )  # fmt: skip
+    parser.add_argument(
+        "--lines-are-sentences", action="store_true",
+        help="take each line of --input for a sentence, even if most have several or documents have one line",
+    )  # fmt: skip
     parser.add_argument("--output", type=path_or_url, metavar="DIR", help=f"folder for the {made} of --input: {place_of_made}")
     add_corpus(parser)
+
+
+def vocabulary_size_of(options: argparse.Namespace) -> int:
+    """The size of the vocabulary to be trained; raises `UsageError` where one is requested and none will be trained."""
+    if options.vocab_size is None:
+        return DEFAULT_VOCABULARY_SIZE
+    if options.vocab is not None:
+        raise UsageError("--vocab-size: is for a vocabulary that is trained, and --vocab names one that exists; leave one out")
+    size: int = options.vocab_size
+    return size
 
 
 def record_arguments(options: argparse.Namespace) -> dict[str, Any]:
@@ -153,8 +167,9 @@ def record_arguments(options: argparse.Namespace) -> dict[str, Any]:
         "dialect": read_options(Dialect, options),
         "formats": options.format,
         "vocab": options.vocab,
-        "vocab_size": options.vocab_size,
+        "vocab_size": vocabulary_size_of(options),
         "inputs": options.input,
+        "lines_are_sentences": options.lines_are_sentences,
         "output": options.output,
         "workdir": options.workdir,
         "corpus": options.corpus,

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from bertprep.records.dataset_info import DatasetFolder
     from bertprep.records.deal import IdentifiedFile, Output
     from bertprep.records.examples import Shape
-    from bertprep.records.writer import WrittenFile
+    from bertprep.records.write import WrittenFile
 
 
 _PART = re.compile(r"part-\d+")

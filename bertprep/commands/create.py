@@ -26,10 +26,12 @@ from bertprep.commands import (
 from bertprep.config import DEFAULT_DIALECT, DEFAULT_FORMATS, Dialect, InstanceSettings
 from bertprep.errors import UsageError
 from bertprep.files.places import place
+from bertprep.options import path_or_url
 from bertprep.pool import LOCAL, choose_workers
 from bertprep.progress import Reporter
 from bertprep.terminal import tell_table
 from bertprep.workspace.parts import Part, read_part
+from bertprep.workspace.targets import check_target
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -37,11 +39,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_engine(parser)
     add_verify(parser)
     add_part(parser)
+    parser.add_argument(
+        "--dry-run", action="store_true",
+        help="write nothing: forecast records, disk, time and memory, from making a sample of the text in a temporary folder",
+    )  # fmt: skip
+    parser.add_argument("--json", type=path_or_url, metavar="FILE", help="write the forecast of --dry-run to FILE too")
     task_records.add_options(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Make the records, and print a summary of each format and split."""
+    if options.json and not options.dry_run:
+        raise UsageError("--json: is for the forecast of --dry-run; add it")
+    check_target("--json", options.json, ".json")
+    if options.dry_run:
+        if options.task is not None:
+            raise UsageError("--dry-run: forecasts records for pretraining, not those of --task; leave one out")
+        from bertprep.commands import forecast
+
+        task_records.check_no_task(options)
+        forecast.run(options)
+        return
     if options.task is not None:
         task_records.run(options)
         return
@@ -64,6 +82,7 @@ def create(
     vocab: Path | str | None = None,
     vocab_size: int = DEFAULT_VOCABULARY_SIZE,
     inputs: Sequence[Path | str] = (),
+    lines_are_sentences: bool = False,
     output: Path | str | None = None,
     workdir: Path | str = "data",
     corpus: str | None = None,
@@ -77,7 +96,7 @@ def create(
 
     With `inputs` and `output`, each given text file (one sentence per line, a blank line after each document) becomes one
     record file per format in output/FORMAT, with one manifest and vocabulary for all in `output`; so does each token shard of a
-    given folder. Otherwise the text shards of
+    given folder. Running text is refused where pairs are made of it, unless `lines_are_sentences`. Otherwise the text shards of
     `corpus` in `workdir` do, both splits; those of the sample corpus and of downloads are made first if they are missing.
     `vocab` is a file or the name of a model whose vocabulary was downloaded; without it a vocabulary of `vocab_size` tokens is
     trained, and kept. `dialect` is the form of the TFRecords; with any but the default, TFRecord must be the only format.
@@ -104,7 +123,7 @@ def create(
     job = resolve(
         settings=settings or InstanceSettings(), dialect=dialect, formats=formats, vocab=vocab, vocab_size=vocab_size,
         inputs=inputs, output=output, workdir=workdir, corpus=corpus, workers=workers, verify=verify, part=part,
-        takes_tokens=True, reporter=reporter,
+        takes_tokens=True, lines_are_sentences=lines_are_sentences, reporter=reporter,
     )  # fmt: skip
     for line in (*padding_remark(job.vocabulary), *mask_remark(job.settings)):
         reporter.say(line)

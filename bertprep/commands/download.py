@@ -22,23 +22,22 @@ from bertprep.options import how_many_at_once, path_or_url
 from bertprep.progress import Reporter
 from bertprep.sources.catalogue import WIKIPEDIA_DATE
 from bertprep.sources.corpora import language_of
-from bertprep.sources.transfer.listing import (
+from bertprep.sources.listing import (
     OWN_FILES,
     Listing,
     check_on_disk,
     check_source,
     has_size,
     load_listing,
-    missing,
+    make_link,
     save_listing,
 )
 from bertprep.terminal import megabytes, tell, tell_table
 from bertprep.workspace.layout import VOCABULARY, Workspace
 
 if TYPE_CHECKING:
-    from bertprep.sources.parts import Part
-    from bertprep.sources.transfer.http import Web
-    from bertprep.sources.transfer.hub import Hub
+    from bertprep.sources.downloads import Download
+    from bertprep.sources.hub import Hub
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -127,11 +126,9 @@ def download(
 
         bertprep.download(["vocab"], workdir="data")
     """
-    from bertprep.sources.parts import Request, find_parts
-    from bertprep.sources.transfer.http import Web
-    from bertprep.sources.transfer.hub import Hub
+    from bertprep.sources.downloads import Request, find_downloads
+    from bertprep.sources.hub import Hub
 
-    reporter = Reporter(enabled=progress)
     if connections < 1:
         raise UsageError(f"--connections {connections}: must be at least 1")
     request = Request(
@@ -143,69 +140,62 @@ def download(
         models=tuple(models),
     )
     check_on_disk(workspace := place(workdir))
-    parts = find_parts(request, Workspace(workspace))
-    with Web() as web:
-        hub = Hub(web, reporter=reporter)
-        found = [_look_at(part, _listing_of(part, hub, web)) for part in parts]
+    hub = Hub(reporter=Reporter(enabled=progress))
+    wanted = find_downloads(request, Workspace(workspace))
+    found = [_look_at(each, _kept_listing(each) or each.list_files(hub)) for each in wanted]
     if dry_run:
         return found
-    check_free_space({part.folder: part.needed_bytes for part in found})
+    check_free_space({each.folder: each.needed_bytes for each in found})
     return [
-        _look_at(part, _provide(part, listed.listing, connections, reporter)) for part, listed in zip(parts, found, strict=True)
+        _look_at(each, _provide(each, listed.listing, connections, hub)) for each, listed in zip(wanted, found, strict=True)
     ]
 
 
-def _listing_of(part: Part, hub: Hub, web: Web) -> Listing:
-    """The listing of a part: the one in its folder, or else what the source has now."""
-    kept = _kept_listing(part)
-    return part.list_files(hub, web) if kept is None else kept
-
-
-def _kept_listing(part: Part) -> Listing | None:
-    """The listing in the folder of a part if it is still valid; one without checksums is only while its files exist."""
-    listing = load_listing(part.folder)
+def _kept_listing(wanted: Download) -> Listing | None:
+    """Return the listing in a folder if it is still valid; one without checksums is only while its files exist."""
+    listing = load_listing(wanted.folder)
     if listing is None:
         return None
-    check_source(listing, part.source, part.folder)
-    return listing if part.fixed or not missing(listing, part.folder) else None
+    check_source(listing, wanted.source, wanted.folder)
+    return listing if wanted.fixed or not listing.missing(wanted.folder) else None
 
 
-def _provide(part: Part, listing: Listing, connections: int, reporter: Reporter) -> Listing:
-    """Bring one part into the workspace; returns its listing, which a concurrent run may have written."""
+def _provide(wanted: Download, listing: Listing, connections: int, hub: Hub) -> Listing:
+    """Bring one folder into the workspace; returns its listing, which a concurrent run may have written."""
     from bertprep.files.lock import locked
-    from bertprep.sources.transfer.fetch import fetch
-    from bertprep.sources.transfer.own_files import links_of, make_link
+    from bertprep.sources.web import fetch_url
 
-    with locked(part.folder):
-        kept = _kept_listing(part)
+    folder = wanted.folder
+    with locked(folder):
+        kept = _kept_listing(wanted)
         if kept is None:
-            save_listing(listing, part.folder)
+            save_listing(listing, folder)
             kept = listing
-        if links := links_of(kept):
-            for name, target in links.items():
-                make_link(part.folder / name, target)
-        else:
-            fetch(kept, part.folder, connections=connections, reporter=reporter, label=part.label)
-        part.finish()
+        for name, target in kept.links().items():
+            make_link(folder / name, target)
+        if "hub" in kept.source:
+            hub.fetch(kept, folder, connections=connections, label=wanted.label)
+        elif not kept.links() and kept.missing(folder):
+            fetch_url(kept.files[0], folder / kept.files[0].name, reporter=hub.reporter)
+        wanted.finish()
     return kept
 
 
-def _look_at(part: Part, listing: Listing) -> Downloaded:
-    from bertprep.sources.transfer.fetch import missing_bytes
-    from bertprep.sources.transfer.own_files import links_of
-
-    links = links_of(listing)
+def _look_at(wanted: Download, listing: Listing) -> Downloaded:
+    links = listing.links()
     if OWN_FILES in links:
         sizes = [path.stat().st_size for path in links[OWN_FILES].rglob("*.txt")]
     else:
         sizes = [file.size_bytes or 0 for file in listing.files]
-    to_come = 0 if links else missing_bytes(listing, part.folder)
-    return Downloaded(part.name, part.folder, listing, len(sizes), sum(sizes), to_come, part.makes_bytes(listing))
+    missing = [] if links else listing.missing(wanted.folder)
+    missing_bytes = sum(file.size_bytes or 0 for file in missing)
+    unmade_bytes = wanted.makes_bytes(listing)
+    return Downloaded(wanted.name, wanted.folder, listing, len(sizes), sum(sizes), missing_bytes, unmade_bytes)
 
 
 def _result_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
     """The table of a finished download, one row per folder."""
-    from bertprep.sources.parts import PARQUET
+    from bertprep.sources.downloads import PARQUET
 
     rows: list[tuple[str, ...]] = [("name", "files", "MB", "folder")]
     for part in downloads:
@@ -216,13 +206,11 @@ def _result_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
 
 def _plan_rows(downloads: Sequence[Downloaded]) -> list[tuple[str, ...]]:
     """The table of a dry run, one row per file."""
-    from bertprep.sources.transfer.partial import partial_bytes
-
     rows: list[tuple[str, ...]] = [("name", "file", "MB", "there")]
     for part in downloads:
         for file in part.listing.files:
             path = part.folder / file.name
-            there = file.size_bytes or 0 if has_size(path, file.size_bytes) else partial_bytes(path, file)
+            there = (file.size_bytes or 0) if has_size(path, file.size_bytes) else 0
             rows.append((part.name, str(path), megabytes(file.size_bytes), megabytes(there)))
         if not part.listing.files:
             rows.append((part.name, str(part.folder / OWN_FILES), megabytes(part.size_bytes), megabytes(part.size_bytes)))
@@ -241,7 +229,7 @@ def _space_lines(downloads: Sequence[Downloaded]) -> list[str]:
 
 def _next_commands(downloads: Sequence[Downloaded], workdir: Path) -> list[str]:
     """The command to run next: `shard` for text, `create` for a vocabulary, `validate` for records."""
-    from bertprep.sources.parts import DATASET
+    from bertprep.sources.downloads import DATASET
 
     names = {part.name for part in downloads}
     workspace = "" if workdir == Path("data") else f" --workdir {shlex.quote(str(workdir))}"

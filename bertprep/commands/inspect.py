@@ -10,7 +10,8 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,14 +19,12 @@ from typing import TYPE_CHECKING
 from bertprep.commands import add_vocab
 from bertprep.errors import BertprepError, UsageError
 from bertprep.options import how_many, path_or_url, whole_number
-from bertprep.terminal import tell
-from bertprep.workspace.layout import MANIFEST, VOCABULARY
-from bertprep.workspace.manifest import TEXT_SHARDS, TOKEN_SHARDS, sha256_of_vocabulary
+from bertprep.terminal import counted, tell
+from bertprep.workspace.manifest import TEXT_SHARDS, TOKEN_SHARDS
 
 if TYPE_CHECKING:
-    from bertprep.check.word_search import Phrase
-    from bertprep.instances import Vocabulary
-    from bertprep.records.data_sets import DataSet
+    from bertprep.check.show import Phrase, Word
+    from bertprep.instances import TokenizedShard, Vocabulary
     from bertprep.records.reader import RecordFile
 
 _SAMPLE = _BLOCK = 256  # records
@@ -71,92 +70,124 @@ def show_examples(
 
     `vocab` defaults to the vocabulary beside the records. With `pieces`, word pieces are not joined to words.
     """
-    import numpy as np
+    from bertprep.check.show import make_phrase, write_words
 
+    with _open(path, vocab) as source:
+        noun, total = source.noun, source.total
+        if not 0 <= first < total:
+            raise UsageError(f"--record {first}: {path} holds {noun}s 0 to {total - 1}")
+        about, found = [source.about], {}
+        chosen: Sequence[int] = range(first, min(first + max(count, 0), total))
+        if search is not None:
+            phrase = make_phrase(search, source.vocabulary)
+            found = source.find(phrase)
+            about.append(f'{len(found):,} of {total:,} {noun}s have "{phrase}"')
+            chosen = [number for number in found if number >= first][: max(count, 0)]
+        tell(*about)
+        width, colour = _terminal()
+        for number in chosen:
+            description, lines = source.show(number, found.get(number, set()), join=not pieces)
+            tell("", f"{noun} {number}: {description}", *(write_words(words, width=width, colour=colour) for words in lines))
+
+
+@contextmanager
+def _open(path: Path, vocab: Path | None) -> Iterator[_Records | _Documents]:
     from bertprep import records
-    from bertprep.check.example_text import describe, example_words, write_words
-    from bertprep.check.word_search import make_phrase
-    from bertprep.instances import load_vocabulary
-    from bertprep.records.data_sets import find_data_sets
-    from bertprep.records.data_sets import search as search_folder
+    from bertprep.records.data_sets import find_data_sets, load_vocabulary_of, search
+    from bertprep.records.token_shards import read_token_shard
 
     if path.is_dir():
-        files = (each.folder / name for each in search_folder(path) if each.kind != TEXT_SHARDS for name in each.files)
+        files = (each.folder / name for each in search(path) if each.kind != TEXT_SHARDS for name in each.files)
         example = next((f", such as {file}" for file in files), "")
         raise UsageError(f"{path}: is a folder; name a record file in it{example}")
     if path.suffix in (".bin", ".idx"):
         (data_set,) = find_data_sets([path])
         if data_set.kind == TOKEN_SHARDS:
-            _show_documents(data_set, path, first=first, count=count, search=search, vocab=vocab, pieces=pieces)
+            vocabulary = load_vocabulary_of(data_set, vocab)
+            yield _Documents(path, read_token_shard(path, vocabulary), vocabulary)
             return
     with records.open(path) as file:
-        if not 0 <= first < len(file):
-            raise UsageError(f"--record {first}: {path} holds records 0 to {len(file) - 1}")
         (data_set,) = find_data_sets([path])
-        if data_set.problem:
-            raise data_set.problem
-        vocabulary = load_vocabulary(vocab or _vocabulary_beside(data_set, path))
-        _check_vocabulary(file, vocabulary, data_set)
-        chosen: dict[int, Collection[int]] = {}  # record -> positions to highlight
-        about = [f"{path}: {file.format}, {len(file):,} records, {file.seq} tokens, {_kind_in_words(file)}"]
-        if search is None:
-            chosen = dict.fromkeys(range(first, min(first + max(count, 0), len(file))), ())
-        else:
-            phrase = make_phrase(search, vocabulary)
-            having = dict(_find_all(file, phrase))
-            about.append(f'{len(having):,} of {len(file):,} records have "{phrase}"')
-            chosen = {number: having[number] for number in [n for n in having if n >= first][: max(count, 0)]}
-        tell(*about)
-        examples = file[np.array(list(chosen), np.int64)]
-        width, colour = _terminal()
-        for row, (number, found) in enumerate(chosen.items()):
-            words = example_words(examples, row, vocabulary, join=not pieces, found=found)
-            tell("", f"record {number}: {describe(examples, row)}", write_words(words, width=width, colour=colour))
+        vocabulary = load_vocabulary_of(data_set, vocab)
+        _check_fits(file, vocabulary)
+        yield _Records(file, vocabulary)
 
 
-def _show_documents(
-    data_set: DataSet, path: Path, *, first: int, count: int, search: str | None, vocab: Path | None, pieces: bool
-) -> None:
-    """Print documents of a token shard, each sentence in a line or more."""
-    import numpy as np
+class _Records:
+    """The records of a file, to be shown."""
 
-    from bertprep.check.example_text import sentence_words, write_words
-    from bertprep.check.word_search import find_in_text, make_phrase
-    from bertprep.records.data_sets import load_vocabulary_of
-    from bertprep.records.token_shards import read_token_shard
+    noun = "record"
 
-    if data_set.problem:
-        raise data_set.problem
-    vocabulary = load_vocabulary_of(data_set, vocab)
-    shard = read_token_shard(path, vocabulary)
-    if not 0 <= first < shard.documents:
-        raise UsageError(f"--record {first}: {path} holds documents 0 to {shard.documents - 1}")
-    about = f"{path}: {shard.documents:,} documents, {shard.sentences:,} sentences, {len(shard.tokens):,} tokens"
-    chosen = range(first, min(first + max(count, 0), shard.documents))
-    found: set[int] = set()  # tokens to highlight
-    lines = [about]
-    if search is not None:
-        phrase = make_phrase(search, vocabulary)
+    def __init__(self, file: RecordFile, vocabulary: Vocabulary) -> None:
+        self.vocabulary, self.total = vocabulary, len(file)
+        self._file = file
+        kind = f"{file.pred} predictions" if file.pred else f"for {file.kind.title}"
+        self.about = f"{file.path}: {file.format}, {counted(self.total, self.noun)}, {file.seq} tokens, {kind}"
+
+    def find(self, phrase: Phrase) -> dict[int, set[int]]:
+        """The records that contain the phrase, in order, with the positions of its tokens."""
+        from bertprep.check.show import find_phrase
+        from bertprep.records.examples import rows_in_block
+
+        file, start = self._file, 0
+        found: dict[int, set[int]] = {}
+        for examples in file.blocks(rows_in_block(_BLOCK, seq=file.seq, pred=file.pred, kind=file.kind)):
+            rows, columns = find_phrase(examples, phrase)
+            for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
+                found.setdefault(start + row, set()).update(range(column, column + len(phrase.numbers)))
+            start += len(examples)
+        return found
+
+    def show(self, number: int, found: set[int], *, join: bool) -> tuple[str, list[list[Word]]]:
+        """A description of a record, and its words."""
+        from bertprep.check.show import describe, example_words
+
+        examples = self._file[number : number + 1]
+        return describe(examples, 0), [example_words(examples, 0, self.vocabulary, join=join, found=found)]
+
+
+class _Documents:
+    """The documents of a token shard, to be shown."""
+
+    noun = "document"
+
+    def __init__(self, path: Path, shard: TokenizedShard, vocabulary: Vocabulary) -> None:
+        self.vocabulary, self.total = vocabulary, shard.documents
+        self._shard = shard
+        sentences = counted(shard.sentences, "sentence")
+        self.about = f"{path}: {counted(self.total, self.noun)}, {sentences}, {len(shard.tokens):,} tokens"
+
+    def find(self, phrase: Phrase) -> dict[int, set[int]]:
+        """The documents with a sentence that contains the phrase, in order, with the positions of its tokens in the shard."""
+        import numpy as np
+
+        from bertprep.check.show import find_in_text
+
+        shard, size = self._shard, len(phrase.numbers)
         begins = find_in_text(shard.tokens[np.newaxis], phrase)[1]
-        ends = begins + len(phrase.numbers) - 1
-        begins = begins[np.equal(*(np.searchsorted(shard.sentence_starts, each, "right") for each in (begins, ends)))]
-        sentences = np.searchsorted(shard.sentence_starts, begins, "right") - 1
-        having = np.unique(np.searchsorted(shard.document_starts, sentences, "right") - 1)
-        found = {position for begin in begins.tolist() for position in range(begin, begin + len(phrase.numbers))}
-        lines.append(f'{len(having):,} of {shard.documents:,} documents have "{phrase}"')
-        chosen = having[having >= first][: max(count, 0)].tolist()
-    tell(*lines)
-    width, colour = _terminal()
-    for document in chosen:
-        start, end = shard.document_starts[document : document + 2].tolist()
-        bounds = shard.sentence_starts[start : end + 1].tolist()
-        tell("", f"document {document}: {end - start:,} sentences, {bounds[-1] - bounds[0]:,} tokens")
-        for begin, stop in pairwise(bounds):
-            here = {position - begin for position in range(begin, stop) if position in found} if found else set()
-            if found and not here:
-                continue
-            words = sentence_words(shard.tokens[begin:stop], vocabulary, join=not pieces, found=here)
-            tell(write_words(words, width=width, colour=colour))
+        sentences, sentences_of_ends = (
+            np.searchsorted(shard.sentence_starts, each, "right") - 1 for each in (begins, begins + size - 1)
+        )
+        documents = np.searchsorted(shard.document_starts, sentences, "right") - 1
+        is_inside = sentences == sentences_of_ends
+        found: dict[int, set[int]] = {}
+        for document, begin in zip(documents[is_inside].tolist(), begins[is_inside].tolist(), strict=True):
+            found.setdefault(document, set()).update(range(begin, begin + size))
+        return found
+
+    def show(self, number: int, found: set[int], *, join: bool) -> tuple[str, list[list[Word]]]:
+        """A description of a document, and the words of its sentences, or of those in which something was found."""
+        from bertprep.check.show import sentence_words
+
+        shard = self._shard
+        first, last = shard.document_starts[number : number + 2].tolist()
+        bounds = shard.sentence_starts[first : last + 1].tolist()
+        lines = []
+        for begin, end in pairwise(bounds):
+            here = {position - begin for position in found if begin <= position < end}
+            if here or not found:
+                lines.append(sentence_words(shard.tokens[begin:end], self.vocabulary, join=join, found=here))
+        return f"{counted(last - first, 'sentence')}, {bounds[-1] - bounds[0]:,} tokens", lines
 
 
 def _terminal() -> tuple[int | None, bool]:
@@ -166,54 +197,24 @@ def _terminal() -> tuple[int | None, bool]:
     return shutil.get_terminal_size().columns if on_terminal else None, colour
 
 
-def _find_all(file: RecordFile, phrase: Phrase) -> Iterator[tuple[int, set[int]]]:
-    """The records that contain the phrase, in order, with the positions of its tokens."""
-    from bertprep.check.word_search import find_phrase
-    from bertprep.records.examples import rows_in_block
-
-    start = 0
-    for examples in file.blocks(rows_in_block(_BLOCK, seq=file.seq, pred=file.pred, kind=file.kind)):
-        rows, columns = find_phrase(examples, phrase)
-        positions: dict[int, set[int]] = {}
-        for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
-            positions.setdefault(row, set()).update(range(column, column + len(phrase.numbers)))
-        yield from ((start + row, found) for row, found in positions.items())
-        start += len(examples)
-
-
-def _check_vocabulary(file: RecordFile, vocabulary: Vocabulary, data_set: DataSet) -> None:
-    """Raise if the manifest names another vocabulary, or most of the first records cannot have been made with this one."""
+def _check_fits(file: RecordFile, vocabulary: Vocabulary) -> None:
+    """Raise if most of the first records cannot have been made with this vocabulary."""
     import numpy as np
 
     from bertprep.records import MaskedExamples
 
-    made_with = sha256_of_vocabulary(data_set.manifest) if data_set.manifest else None
-    if made_with not in (None, vocabulary.sha256):
-        raise BertprepError(
-            f"{vocabulary.path}: is not the vocabulary that {file.path} was made with: sha256 {vocabulary.sha256[:16]}..., "
-            f"expected {made_with[:16]}... by {data_set.home.folder / MANIFEST}; name that with --vocab FILE"
-        )
     examples = file[:_SAMPLE]
     first = examples.input_ids[:, 0]
     highest = examples.input_ids.max(axis=1)
     if isinstance(examples, MaskedExamples):
         highest = np.maximum(highest, examples.masked_lm_ids.max(axis=1))
     wrong = np.flatnonzero((first != vocabulary.cls) | (highest >= len(vocabulary)))
-    if 2 * len(wrong) > len(examples):
-        record = wrong[0]
-        found = f"begins with token {first[record]}, expected [CLS], which is {vocabulary.cls}"
-        if highest[record] >= len(vocabulary):
-            found = f"has token {highest[record]:,}, expected less than {len(vocabulary):,}, the number of its tokens"
-        raise BertprepError(
-            f"{vocabulary.path}: is not the vocabulary of {file.path}: record {record} {found}; name that with --vocab FILE"
-        )
-
-
-def _kind_in_words(file: RecordFile) -> str:
-    return f"{file.pred} predictions" if file.pred else f"for {file.kind.title}"
-
-
-def _vocabulary_beside(data_set: DataSet, path: Path) -> Path:
-    if data_set.vocabulary:
-        return data_set.vocabulary
-    raise UsageError(f"{path}: has no {VOCABULARY} beside it; name the vocabulary with --vocab FILE")
+    if 2 * len(wrong) <= len(examples):
+        return
+    record = wrong[0]
+    found = f"begins with token {first[record]}, expected [CLS], which is {vocabulary.cls}"
+    if highest[record] >= len(vocabulary):
+        found = f"has token {highest[record]:,}, expected less than {len(vocabulary):,}, the number of its tokens"
+    raise BertprepError(
+        f"{vocabulary.path}: is not the vocabulary of {file.path}: record {record} {found}; name that with --vocab FILE"
+    )

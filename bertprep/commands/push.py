@@ -1,8 +1,7 @@
 """`bertprep push`: a finished folder of records to a dataset repository of the Hub, checked before, whole or not at all.
 
 What goes up are Parquet files, which `datasets` reads by name: those of the folder, or what `convert` makes of it in the
-workspace. With them go the manifest, vocabulary, tokenizer, a card and Croissant metadata (`sources.pushed`). A repository that
-holds anything else is left alone.
+workspace. With them go the manifest, vocabulary, tokenizer and a card. A repository that holds anything else is left alone.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,16 +20,17 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.places import is_object, local_place, place
 from bertprep.options import path_or_url
 from bertprep.progress import Reporter
-from bertprep.terminal import tell, tell_table
-from bertprep.untrusted import MOST_BYTES, parse_json
+from bertprep.terminal import counted, tell, tell_table
+from bertprep.untrusted import MOST_BYTES
 from bertprep.workspace.layout import MANIFEST, QUESTIONS, VOCABULARY, Workspace
 
 if TYPE_CHECKING:
+    from bertprep.commands.card import PushedSet
     from bertprep.instances import Vocabulary
     from bertprep.records.data_sets import DataSet
     from bertprep.records.examples import Shape
-    from bertprep.reporting.data_set_card import PushedSet
-    from bertprep.sources.transfer.upload import Content, DatasetRepository, State
+    from bertprep.sources.catalogue import HubFiles
+    from bertprep.sources.hub import Hub
     from bertprep.workspace.manifest import Manifest
 
 _PREFERRED = (RecordFormat.PARQUET, *RECORD_FORMATS)  # all hold the same records
@@ -67,7 +68,7 @@ def run(options: argparse.Namespace) -> None:
     )
     tell_table([("split", "files", "records", "MB"), *split_rows(pushed.files, "examples")])
     deleted = f", {len(pushed.deleted):,} deleted" if pushed.deleted else ""
-    how = f"{len(pushed.changed):,} files changed{deleted}" if pushed.changed or deleted else "nothing has changed"
+    how = f"{counted(len(pushed.changed), 'file')} changed{deleted}" if pushed.changed or deleted else "nothing has changed"
     tell(f"{how}: {pushed.url}", f"next: bertprep download dataset {pushed.repository}")
 
 
@@ -107,14 +108,16 @@ def push(
         bertprep.push("data/tfrecord/.../sample", "you/sample-bert-128")
     """
     from bertprep.records.data_sets import find_records
-    from bertprep.sources.pushed import BESIDE, check_dataset_name
-    from bertprep.sources.transfer.http import Web
-    from bertprep.sources.transfer.upload import DatasetRepository
+    from bertprep.sources.catalogue import HubFiles
+    from bertprep.sources.downloads import NEXT_TO_MANIFEST, check_dataset_name
+    from bertprep.sources.hub import Hub, check_token, page_of, publish
+    from bertprep.sources.web import RequestError, retry
     from bertprep.workspace.verification import check_undamaged
 
     reporter = Reporter(enabled=progress)
     workers = workers or pool.default_workers()
-    check_dataset_name(repository)
+    wanted = HubFiles(check_dataset_name(repository), keep_folders=True)
+    page = page_of(wanted)
     if license is not None and not re.fullmatch("[a-z0-9][a-z0-9.-]*", license):
         raise UsageError(f"--license {license}: must be a name of the Hub's, such as cc-by-4.0, mit or other")
     data_set = find_records(place(folder), prefer=_PREFERRED)
@@ -122,55 +125,62 @@ def push(
         raise UsageError(f"{folder}: is a part of a data set; name the whole, such as {data_set.home.folder}")
     for note in data_set.notes:
         reporter.say(note)
-    with Web() as web:
-        remote = DatasetRepository(repository, web, reporter=reporter)  # first: a missing token is told before any work
-        state = remote.look()
-        earlier = _earlier(remote, state, private)
-        _check_same(remote, earlier, data_set.manifest)
-        _vocabulary_of(data_set)  # before the work of converting
-        data_set = _as_parquet(data_set, local_place("--workdir", workdir), repository, workers, progress=progress)
-        if not data_set.manifest:
-            raise BertprepError(f"{data_set.folder}: has no {MANIFEST} of its Parquet files; name the folder it was made of")
-        _check_same(remote, earlier, data_set.manifest)
-        advice = "make them again, or remove the folder if push made it"
-        check_undamaged(data_set.folder, data_set.manifest, label="records", advice=advice, workers=workers, reporter=reporter)
-        manifest = _manifest_on_hub(data_set, data_set.manifest)
-        pushed, vocabulary = _describe(data_set, manifest, remote, license, workers)
-        contents = _contents(data_set, pushed, vocabulary, _day_of_first_push(remote, state))
-        if state is None:
-            remote.create(private=private)
+    hub = Hub(reporter=reporter)
+    check_token(hub, page)
+    earlier: Manifest | None = None
+    try:
+        earlier = _earlier(hub, wanted, private)
+        exists = True
+    except RequestError as error:
+        if error.status not in (401, 404):
+            raise
+        exists = False
+    _check_same(page, earlier, data_set.manifest)
+    _vocabulary_of(data_set)  # before the work of converting
+    data_set = _as_parquet(data_set, local_place("--workdir", workdir), repository, workers, progress=progress)
+    if not data_set.manifest:
+        raise BertprepError(f"{data_set.folder}: has no {MANIFEST} of its Parquet files; name the folder it was made of")
+    _check_same(page, earlier, data_set.manifest)
+    advice = "make them again, or remove the folder if push made it"
+    check_undamaged(data_set.folder, data_set.manifest, label="records", advice=advice, workers=workers, reporter=reporter)
+    manifest = _manifest_on_hub(data_set, data_set.manifest)
+    pushed, vocabulary = _describe(data_set, manifest, repository, page, license, workers)
+    contents = _contents(data_set, pushed, vocabulary)
+    if not exists:
+        create = partial(hub.api.create_repo, repository, repo_type="dataset", private=private or None, exist_ok=True)
+        retry(page, create, reporter=reporter)
 
-        def removable(now: State) -> tuple[str, ...]:
-            earlier = _earlier(remote, now, private)
-            _check_same(remote, earlier, manifest)
-            return (*earlier.files, *BESIDE) if earlier else ()
+    def removable(_: object) -> tuple[str, ...]:
+        there = _earlier(hub, wanted, private)
+        _check_same(page, there, manifest)
+        return (*there.files, *NEXT_TO_MANIFEST) if there else ()
 
-        published = remote.publish(contents, removable, message=pushed.title)
-    return Pushed(repository, remote.url, published.commit, manifest.files, list(published.changed), list(published.deleted))
+    published = publish(hub, wanted, contents, removable, pushed.title)
+    return Pushed(repository, page, published.commit, manifest.files, sorted(published.changed), sorted(published.deleted))
 
 
-def _earlier(remote: DatasetRepository, state: State | None, private: bool) -> Manifest | None:
-    """The manifest of an earlier push; None for a new or empty repository. Raises where there is anything else."""
-    from bertprep.sources.pushed import manifest_in
-    from bertprep.sources.transfer.upload import own_paths
+def _earlier(hub: Hub, wanted: HubFiles, private: bool) -> Manifest | None:
+    """Return the manifest of an earlier push; None for an empty repository. Raises where there is anything else."""
+    from bertprep.sources.downloads import manifest_in
+    from bertprep.sources.hub import page_of
+    from bertprep.sources.web import retry
 
-    if state is None:
-        return None
-    if private and not remote.is_private():
-        raise UsageError(f"--private: {remote.url} is public; make it private in its settings, or name another repository")
-    advice = f"name another repository, or delete this one at {remote.url}/settings"
-    content = remote.read(state, MANIFEST, MOST_BYTES)
-    if content is None:
-        if foreign := own_paths(state):
-            raise BertprepError(f"{remote.url}: holds {foreign[0]}, which is no push of bertprep; {advice}")
+    page = page_of(wanted)
+    _, tree = hub.tree(wanted)
+    if private and not retry(page, lambda: hub.api.repo_info(wanted.repo, repo_type="dataset").private, reporter=hub.reporter):
+        raise UsageError(f"--private: {page} is public; make it private in its settings, or name another repository")
+    advice = f"name another repository, or delete this one at {page}/settings"
+    if MANIFEST not in tree:
+        if foreign := [path for path in tree if path != ".gitattributes"]:  # which the Hub puts into a new repository
+            raise BertprepError(f"{page}: holds {foreign[0]}, which is no push of bertprep; {advice}")
         return None
     try:
-        return manifest_in(content)
+        return manifest_in(hub.read(wanted, MANIFEST, MOST_BYTES))
     except ValueError as error:
-        raise BertprepError(f"{remote.url}: its {MANIFEST} is not one of bertprep's records ({error}); {advice}") from error
+        raise BertprepError(f"{page}: its {MANIFEST} is not one of bertprep's records ({error}); {advice}") from error
 
 
-def _check_same(remote: DatasetRepository, earlier: Manifest | None, manifest: Manifest | None) -> None:
+def _check_same(page: str, earlier: Manifest | None, manifest: Manifest | None) -> None:
     """Raise `BertprepError` if the repository holds another data set than the one to be pushed."""
     if earlier is None or manifest is None:
         return
@@ -179,8 +189,8 @@ def _check_same(remote: DatasetRepository, earlier: Manifest | None, manifest: M
         key = next((key for key in _SAME if there[key] != here[key]), "kind")
         found, expected = there.get(key, earlier.kind), here.get(key, manifest.kind)
         raise BertprepError(
-            f"{remote.url}: holds another data set, whose {key} is {found}, and not {expected}; name another repository, or "
-            f"delete this one at {remote.url}/settings"
+            f"{page}: holds another data set, whose {key} is {found}, and not {expected}; name another repository, or "
+            f"delete this one at {page}/settings"
         )
 
 
@@ -206,12 +216,12 @@ def _as_parquet(data_set: DataSet, workdir: Path, repository: str, workers: int,
 
 
 def _describe(
-    data_set: DataSet, manifest: Manifest, remote: DatasetRepository, licence: str | None, workers: int
+    data_set: DataSet, manifest: Manifest, repository: str, page: str, licence: str | None, workers: int
 ) -> tuple[PushedSet, Vocabulary]:
     """What the card says of the records, of which some are checked."""
+    from bertprep.commands.card import PushedSet, name_on_hub
     from bertprep.commands.validate import validate
     from bertprep.instances import load_vocabulary
-    from bertprep.reporting.data_set_card import PushedSet, name_on_hub
     from bertprep.workspace.manifest import sha256_of_vocabulary
 
     vocabulary = load_vocabulary(_vocabulary_of(data_set))
@@ -229,7 +239,7 @@ def _describe(
     shapes = {split: _shape_of(data_set.folder / name) for split, name in firsts.items()}
     tallies = [*outcome.tallies.values()]
     text = _text_of(data_set, manifest)
-    return PushedSet(remote.name, remote.url, data_set.corpus, manifest, shapes, cased, licence, tallies, text), vocabulary
+    return PushedSet(repository, page, data_set.corpus, manifest, shapes, cased, licence, tallies, text), vocabulary
 
 
 def _text_of(data_set: DataSet, manifest: Manifest) -> Manifest | None:
@@ -266,51 +276,29 @@ def _shape_of(path: Path) -> Shape:
         return file.shape
 
 
-def _contents(data_set: DataSet, pushed: PushedSet, vocabulary: Vocabulary, published: str) -> dict[str, Content]:
-    """The files of the repository: the records first, then what lies beside them."""
+def _contents(data_set: DataSet, pushed: PushedSet, vocabulary: Vocabulary) -> dict[str, Path | bytes]:
+    """Return the files of the repository: the records first, then what is next to them."""
+    from bertprep.commands.card import card, name_on_hub
     from bertprep.instances.tokenizer_files import tokenizer_files
-    from bertprep.reporting.data_set_card import card, croissant, name_on_hub
-    from bertprep.sources.data_files import CARD
-    from bertprep.sources.pushed import CROISSANT, manifest_bytes
-    from bertprep.sources.transfer.upload import Content
-    from bertprep.workspace.manifest import sha256_of_questions
+    from bertprep.sources.downloads import CARD, manifest_bytes
+    from bertprep.workspace.manifest import sha256_of, sha256_of_questions
 
-    texts = {
+    contents: dict[str, Path | bytes] = {name_on_hub(name): data_set.folder / name for name in data_set.files}
+    contents |= {
         MANIFEST: manifest_bytes(pushed.manifest),
-        VOCABULARY: vocabulary.path.read_bytes(),
+        VOCABULARY: vocabulary.path,
         **tokenizer_files(vocabulary, cased=pushed.cased, seq=pushed.shape.seq),
         CARD: card(pushed),
-        CROISSANT: croissant(pushed, published=published),
     }
     if expected := sha256_of_questions(pushed.manifest):
-        questions = data_set.home.folder / QUESTIONS
-        texts[QUESTIONS] = questions.read_bytes()
-        if Content.of_bytes(texts[QUESTIONS]).sha256 != expected:
+        contents[QUESTIONS] = questions = data_set.home.folder / QUESTIONS
+        if sha256_of(questions) != expected:
             raise BertprepError(f"{questions}: is not the file that the records of dev/ were made of; put that there")
-    return {
-        **{
-            name_on_hub(name): Content(data_set.folder / name, facts["bytes"], facts["sha256"])
-            for name, facts in zip(data_set.files, pushed.manifest.files.values(), strict=True)
-        },
-        **{name: Content.of_bytes(data) for name, data in texts.items()},
-    }
+    return contents
 
 
 def _manifest_on_hub(data_set: DataSet, manifest: Manifest) -> Manifest:
     """The manifest with the names that the record files have in the repository, in the order of `data_set.files`."""
-    from bertprep.reporting.data_set_card import name_on_hub
+    from bertprep.commands.card import name_on_hub
 
     return replace(manifest, files={name_on_hub(name): manifest.files[name] for name in data_set.files})
-
-
-def _day_of_first_push(remote: DatasetRepository, state: State | None) -> str:
-    """The day that the Croissant metadata of an earlier push gives, or else today's: it must not change with each push."""
-    from bertprep.sources.pushed import CROISSANT
-    from bertprep.sources.transfer.upload import today
-
-    content = remote.read(state, CROISSANT, MOST_BYTES) if state else None
-    try:
-        day = parse_json(content or b"{}").get("datePublished")
-    except (ValueError, AttributeError):
-        day = None
-    return day if isinstance(day, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", day) else today()

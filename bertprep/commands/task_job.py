@@ -31,8 +31,10 @@ from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.sources.catalogue import DEFAULT_MODEL
 from bertprep.tasks import EXAMPLES_PER_FILE
 from bertprep.tasks.glue import GlueTask, find_task, own_task
-from bertprep.tasks.glue_files import find_labels, scan_file
-from bertprep.tasks.records import GlueSource, Source, SquadSource, TaskShard, make_squad_source
+from bertprep.tasks.glue_files import find_labels, read_file
+from bertprep.tasks.records import TaskShard, TaskSource, glue_source, squad_source
+from bertprep.tasks.squad import read_squad
+from bertprep.tasks.squad_features import SquadFeatures, make_features
 from bertprep.untrusted import CORPUS
 from bertprep.workspace.layout import (
     DEV,
@@ -69,7 +71,7 @@ class TaskJob:
     shards: list[TaskShard]
     homes: dict[str, RecordHome]
     made_with: dict[str, Any]
-    source: Source
+    source: TaskSource
     kept: dict[str, Path]
     remarks: list[str]
 
@@ -98,12 +100,13 @@ def resolve_task(
     workspace = Workspace(place(workdir))
     default = CASED_MODEL if settings.cased else DEFAULT_MODEL
     vocabulary = load_vocabulary(find_vocabulary(workspace, default if vocab is None else vocab))
-    source: Source
+    source: TaskSource
     remarks = list(padding_remark(vocabulary))
     if isinstance(settings, SquadSettings):
         task, data_set = SQUAD, f"squad_v{version}"
-        source, asked, files = _squad_source(workspace, version, inputs, vocabulary, settings)
-        remarks += _squad_remarks(source, files, settings)
+        features, asked, files = _squad_features(workspace, version, inputs, vocabulary, settings)
+        source = squad_source(features, vocabulary)
+        remarks += _squad_remarks(features, files, settings)
     else:
         source, asked, files = _glue_source(workspace, name, labels, inputs, vocabulary, settings)
         task, data_set = GLUE, f"glue_{asked['name']}"
@@ -127,9 +130,9 @@ def resolve_task(
     return TaskJob(_shards(source, files, data_set, checked, dialect), homes, made_with, source, kept, remarks)
 
 
-def _squad_source(
+def _squad_features(
     workspace: Workspace, version: str, inputs: Sequence[Path | str], vocabulary: Vocabulary, settings: SquadSettings
-) -> tuple[SquadSource, dict[str, Any], dict[str, Path]]:
+) -> tuple[dict[str, SquadFeatures], dict[str, Any], dict[str, Path]]:
     """The windows of SQuAD's files, what the manifest says of them, and their paths."""
     if version not in SQUAD_VERSIONS:
         raise UsageError(f"--version {version}: SQuAD has no such version; choose one of {', '.join(SQUAD_VERSIONS)}")
@@ -140,11 +143,17 @@ def _squad_source(
             raise UsageError(f"--input {path}: SQuAD has files for training and dev; name it train... or dev...")
     read = [_describe(split, path.stat().st_size, sha256_of(path)) for split, path in files.items()]
     asked = {"version": version, "inputs": read}
-    return make_squad_source(files, f"v{version}", vocabulary, settings), asked, files
+    features = {
+        split: make_features(
+            read_squad(path, f"v{version}", training=split == TRAINING), vocabulary, settings, training=split == TRAINING
+        )
+        for split, path in files.items()
+    }
+    return features, asked, files
 
 
-def _squad_remarks(source: SquadSource, files: Mapping[str, Path], settings: SquadSettings) -> Iterator[str]:
-    if dropped := source.features[TRAINING].dropped if TRAINING in files else []:
+def _squad_remarks(features: Mapping[str, SquadFeatures], files: Mapping[str, Path], settings: SquadSettings) -> Iterator[str]:
+    if dropped := features[TRAINING].dropped if TRAINING in files else []:
         named = ", ".join(dropped[:_MOST_NAMED]) + (f" and {len(dropped) - _MOST_NAMED:,} more" * (len(dropped) > _MOST_NAMED))
         yield f"{files[TRAINING]}: drops {len(dropped):,} questions, whose answer is not in their context: {named}"
     smallest = settings.seq - settings.max_query - 3  # [CLS] and two [SEP]
@@ -162,7 +171,7 @@ def _glue_source(
     inputs: Sequence[Path | str],
     vocabulary: Vocabulary,
     settings: GlueSettings,
-) -> tuple[GlueSource, dict[str, Any], dict[str, Path]]:
+) -> tuple[TaskSource, dict[str, Any], dict[str, Path]]:
     """The files of one of GLUE's tasks or of the user's own, what the manifest says of them, and their paths."""
     if not name:
         raise UsageError("--task glue: which? give --name, such as --name mrpc")
@@ -183,17 +192,17 @@ def _glue_source(
         if task.folder and split not in task.files:
             expected = ", ".join(file.name for file in task.files.values())
             raise UsageError(f"--input {path}: {task.name} has no {split} split; its files are {expected}")
-    files = {split: scan_file(path, split) for split, path in paths.items()}
+    files = {split: read_file(path, split, task) for split, path in paths.items()}
     if not task.folder:
         if not labels and TRAINING not in files:
             raise UsageError(f"--name {name}: its labels are not known; give --labels, or a training file (train...)")
-        task = own_task(name, labels or find_labels(files[TRAINING], task))
+        task = own_task(name, labels or find_labels(files[TRAINING]))
     asked = {
         "name": task.name,
         "labels": list(task.labels),
         "inputs": [_describe(split, file.size_bytes, file.sha256) for split, file in files.items()],
     }
-    return GlueSource(files, task, vocabulary, settings), asked, paths
+    return glue_source(files, task, vocabulary, settings), asked, paths
 
 
 def _describe(split: str, size_bytes: int, sha256: str) -> dict[str, Any]:
@@ -252,7 +261,7 @@ def _split_of(path: Path) -> str | None:
 
 
 def _shards(
-    source: Source, files: Mapping[str, Path], data_set: str, formats: Sequence[RecordFormat], dialect: Dialect
+    source: TaskSource, files: Mapping[str, Path], data_set: str, formats: Sequence[RecordFormat], dialect: Dialect
 ) -> list[TaskShard]:
     """The blocks of all splits, with the names of the record files that go to each format's home."""
     return [

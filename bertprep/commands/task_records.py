@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from bertprep.commands import DEFAULT_VOCABULARY_SIZE, Created, part_of, split_rows, tell_created
+from bertprep.commands import Created, part_of, split_rows, tell_created
 from bertprep.config import (
     DEFAULT_DIALECT,
     DEFAULT_FORMATS,
@@ -112,7 +112,8 @@ def _check_fits(options: argparse.Namespace, task: str) -> None:
     own = {field.name for field in fields(_SETTINGS[task])}
     pretraining = [field.name for field in fields(InstanceSettings) if field.name not in own and hasattr(options, field.name)]
     pretraining += ["corpus"] if options.corpus is not None else []
-    pretraining += ["vocab_size"] if options.vocab_size != DEFAULT_VOCABULARY_SIZE else []
+    pretraining += ["vocab_size"] if options.vocab_size is not None else []
+    pretraining += ["lines_are_sentences"] if options.lines_are_sentences else []
     if pretraining:
         raise UsageError(f"{_spelled(pretraining[0])}: is for pretraining, not for --task {task}; leave it out")
 

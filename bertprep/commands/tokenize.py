@@ -18,6 +18,7 @@ from bertprep.commands import (
     part_of,
     split_rows,
     tell_created,
+    vocabulary_size_of,
 )
 from bertprep.errors import UsageError
 from bertprep.files.places import place
@@ -42,8 +43,9 @@ def run(options: argparse.Namespace) -> None:
     made = tokenize(
         cased=options.cased,
         vocab=options.vocab,
-        vocab_size=options.vocab_size,
+        vocab_size=vocabulary_size_of(options),
         inputs=options.input,
+        lines_are_sentences=options.lines_are_sentences,
         output=options.output,
         workdir=options.workdir,
         corpus=options.corpus,
@@ -64,6 +66,7 @@ def tokenize(
     vocab: Path | str | None = None,
     vocab_size: int = DEFAULT_VOCABULARY_SIZE,
     inputs: Sequence[Path | str] = (),
+    lines_are_sentences: bool = False,
     output: Path | str | None = None,
     workdir: Path | str = "data",
     corpus: str | None = None,
@@ -98,7 +101,7 @@ def tokenize(
         raise UsageError("--input and --output go together: text files as shards, and the folder for their tokens")
     job = resolve_tokens(
         cased=cased, vocab=vocab, vocab_size=vocab_size, inputs=inputs, output=output, workdir=workdir, corpus=corpus,
-        workers=workers, verify=verify, part=part, reporter=reporter,
+        workers=workers, verify=verify, part=part, lines_are_sentences=lines_are_sentences, reporter=reporter,
     )  # fmt: skip
     check_free(job.home.folder, [job.home.folder / name for shard in job.shards for name in shard.names.values()])
     manifests, made = make_records(

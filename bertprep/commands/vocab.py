@@ -46,6 +46,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Train, and print the path."""
+    if options.corpus is not None and options.input and options.output:
+        raise UsageError("--corpus: with --input and --output no corpus is read and no file is named after it; leave it out")
     path = train_vocabulary_of(
         options.input,
         output=options.output,

@@ -151,7 +151,9 @@ def write_set(clean: CleanSet, seed: int, texts: dict[str, list[Path]], folder: 
     vocab = texts["golden"][0].with_name("tiny.vocab") if clean.text == "tiny vocabulary" else GOLDEN / "vocab.txt"
     inputs = texts["four shards" if "shards" in clean.layout else clean.text]
     with mock.patch.object(generator, "predictions_by_length", _rounded_up if "rounded up" in clean.layout else _as_made):
-        bertprep.create(inputs=inputs, settings=settings, output=folder, vocab=vocab, formats=name, workers=1)
+        bertprep.create(
+            inputs=inputs, lines_are_sentences=True, settings=settings, output=folder, vocab=vocab, formats=name, workers=1
+        )
     made = folder / name
     if clean.layout.startswith(("dealt over", "converted")):
         shards = int(clean.layout.split()[2]) if "dealt" in clean.layout else None

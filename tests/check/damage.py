@@ -17,7 +17,7 @@ import pyarrow as pa
 
 import bertprep
 from bertprep import records
-from bertprep.check.record_sets import validate_records
+from bertprep.check.data_set import check_data_set
 from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary, load_vocabulary
@@ -179,7 +179,7 @@ class Examiner:
         self.was_refused = examples is None
         (data_set,) = find_data_sets([self._path])
         # as `validate` does, but for the vocabulary, which it reads each time
-        outcome = validate_records(
+        outcome = check_data_set(
             data_set, self._vocabulary, masked_lm_prob=None, sample=None, workers=1, shown=SILENT.progress("validate", 1)
         )
         if examples is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bertprep.instances import load_vocabulary
 from tests.check.faulty import Change, Values
@@ -161,6 +161,54 @@ def halve_random(values: Values) -> None:
 
 def invert_next(values: Values) -> None:
     values["next_sentence_labels"] = [1 - values["next_sentence_labels"][0]]
+
+
+def reverse_a(values: Values) -> None:
+    """The tokens of A from last to first, each with its prediction."""
+    end, count = first_sep(values), predictions(values)
+    values["input_ids"][1:end] = values["input_ids"][1:end][::-1]
+    positions = [int(p) for p in values["masked_lm_positions"][:count]]
+    moved = sorted((end - p if p < end else p, label) for p, label in zip(positions, values["masked_lm_ids"], strict=False))
+    values["masked_lm_positions"][:count] = [position for position, _ in moved]
+    values["masked_lm_ids"][:count] = [label for _, label in moved]
+
+
+def copy_a_to_b(values: Values) -> None:
+    """The tokens of A in the place of B's, again and again, with the masks where they were."""
+    shown, count = values["input_ids"], predictions(values)
+    labels = dict(zip(map(int, values["masked_lm_positions"][:count]), range(count), strict=True))
+    text = [values["masked_lm_ids"][labels[p]] if p in labels else token for p, token in enumerate(shown)]
+    of_a, start = text[1 : first_sep(values)], first_sep(values) + 1
+    for position in range(start, last_position(values)):
+        token, number = of_a[(position - start) % len(of_a)], labels.get(position)
+        if number is None or shown[position] == values["masked_lm_ids"][number]:
+            shown[position] = token
+        if number is not None:
+            values["masked_lm_ids"][number] = token
+
+
+def renumber(numbers: Sequence[int]) -> Change:
+    """Another number for each token."""
+
+    def change(values: Values) -> None:
+        count = predictions(values)
+        values["input_ids"] = [numbers[int(token)] for token in values["input_ids"]]
+        values["masked_lm_ids"][:count] = [numbers[int(token)] for token in values["masked_lm_ids"][:count]]
+
+    return change
+
+
+_WORDS = [number for number in range(len(TOKENS)) if number not in (TOKENS.pad, TOKENS.unk, TOKENS.cls, SEP, MASK)]
+
+
+def _renumbered(words: Sequence[int]) -> list[int]:
+    """The number of each token if those of words and their pieces become `words`."""
+    numbers = dict(zip(_WORDS, words, strict=True))
+    return [numbers.get(number, number) for number in range(len(TOKENS))]
+
+
+NEXT_NUMBERS = _renumbered([*_WORDS[1:], _WORDS[0]])
+SHUFFLED_NUMBERS = _renumbered(random.Random(1).sample(_WORDS, len(_WORDS)))
 
 
 def label_next(label: int) -> Change:

@@ -16,8 +16,8 @@ import numpy as np
 
 from bertprep import records
 from bertprep.records import MaskedExamples, PretrainingExamples
-from bertprep.records.convert import write_examples
 from bertprep.records.formats import masked_checksum
+from bertprep.records.write import write_examples
 from bertprep.workspace.layout import MANIFEST
 from bertprep.workspace.manifest import sha256_of
 from tests.records.handmade import Dialect, Number, message
@@ -91,7 +91,7 @@ class Spoiled:
         for feature, array in zip(examples.features, examples.arrays, strict=True):
             array[...] = np.array([of_record[feature.name] for of_record in values]).reshape(array.shape)
         path = self.folder / ".encoded"
-        write_examples([examples], path, self.record_format)
+        write_examples([examples], {self.record_format: path})
         content = path.read_bytes()
         path.unlink()
         return split_frames(content, self.record_format)

@@ -8,7 +8,7 @@ import numpy as np
 
 from bertprep.check.expectations import expect
 from bertprep.check.outcome import FileFacts, Outcome
-from bertprep.check.record_checks import RecordChecker, RecordRules
+from bertprep.check.records import RecordChecker, RecordRules
 from bertprep.instances import load_vocabulary
 from bertprep.records.examples import PretrainingExamples
 from bertprep.workspace.manifest import Manifest
@@ -31,8 +31,8 @@ def outcome_of(
         checker = RecordChecker(rules)
         checker.check(examples, np.arange(len(examples)))
         assert checker.findings(split) == []
-        outcome.tallies[split] = checker.counted.tally
-        outcome.expected[split] = expect(checker.counted, rules)
+        outcome.tallies[split] = checker.tally
+        outcome.expected[split] = expect(checker.tally, rules)
         for number in range(files):
             name = f"{split}/books_{split}_{number:05d}.tfrecord" if split else f"{number:05d}.tfrecord"
             size = len(examples) // files

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import bertprep
-from bertprep.check.findings import Finding
+from bertprep.check.outcome import Finding
 from bertprep.commands.validate import validate
 from bertprep.config import InstanceSettings, ShardSettings
 from bertprep.workspace.layout import MANIFEST, SPLITS, VOCABULARY
@@ -99,7 +99,7 @@ PREDICTIONS = [
 ]
 TOO_FEW = ("prediction-count", "masked-share", "label-frequencies")  # half of a short text has too few positions
 OTHER_TOKENS = ("replacement-shares", "label-beside-mask")  # what was kept no longer is; "the" is beside "the"
-OTHER_TEXT = ("replacement-shares", "label-frequencies", "position-shares")
+OTHER_TEXT = ("replacement-shares", "label-frequencies", "position-shares", "word-pieces")
 TWICE = ("duplicate-records", "random-tokens")  # draws that are there twice are too much alike
 THE_WHOLE = [
     Fault("all [MASK]", plants.redraw(1.0, 0.0), "replacement-shares", file=TRAINING, record=None),
@@ -107,10 +107,24 @@ THE_WHOLE = [
     Fault("first half only", in_all(edits.mask_first_half), "position-shares", file=TRAINING, record=None, also=TOO_FEW),
     Fault("all labels the", in_all(edits.predict_the), "label-frequencies", file=TRAINING, record=None, also=OTHER_TOKENS),
     Fault("labels one off", in_all(edits.shift_labels), "label-beside-mask", file=TRAINING, record=None, also=OTHER_TEXT),
-    Fault("labels of a file one off", in_second_file(edits.shift_labels), "label-beside-mask", file=SECOND, record=None),
+    Fault(
+        "labels of a file one off",
+        in_second_file(edits.shift_labels),
+        "label-beside-mask",
+        file=SECOND,
+        record=None,
+        also=OTHER_TEXT,
+    ),
     Fault("random tokens of one half", in_all(edits.halve_random), "random-tokens", file=TRAINING, record=None),
     Fault("random tokens of a file of one half", in_second_file(edits.halve_random), "random-tokens", file=SECOND, record=None),
-    Fault("no B follows its A", in_all(edits.no_next_sentence), "next-sentence-share", file=TRAINING, record=None),
+    Fault(
+        "no B follows its A",
+        in_all(edits.no_next_sentence),
+        "next-sentence-share",
+        file=TRAINING,
+        record=None,
+        also=("next-sentence-text",),
+    ),
     Fault(
         "labels of a file inverted", in_second_file(edits.invert_next), "next-sentence-share", file=SECOND, record=None, seq=32
     ),
@@ -123,7 +137,22 @@ THE_WHOLE = [
     Fault("a file under other masks", plants.repeat_texts, "repeated-texts", file=SECOND, record=SOMEWHERE),
     Fault("test texts in training", plants.copy_test_texts, "test-text-in-training", file=TEST_FILE, record=SOMEWHERE),
     Fault("records by length", plants.sort_by_length, "record-order", level="warning", file=TRAINING, record=None),
-    Fault("more test records", plants.shrink_training, "split-sizes", level="warning", file="test", record=None),
+    Fault("records by text", plants.sort_by_text, "record-order", level="warning", file=TRAINING, record=None),
+    Fault("A reversed", in_all(edits.reverse_a), "word-pieces", record=SOMEWHERE),
+    Fault("tokens one on", in_all(edits.renumber(edits.NEXT_NUMBERS)), "word-pieces", record=SOMEWHERE),
+    Fault("tokens shuffled", in_all(edits.renumber(edits.SHUFFLED_NUMBERS)), "word-pieces", record=SOMEWHERE),
+    Fault("B is A", in_all(edits.copy_a_to_b), "next-sentence-text", file=TRAINING, record=None, also=("duplicate-records",)),
+    Fault("as many test records", plants.halve_training, "split-sizes", level="warning", file="test", record=None),
+    Fault("fewer records than documents", plants.shrink_training, "manifest", record=None),
+    Fault(
+        "more test records",
+        plants.shrink_training,
+        "split-sizes",
+        level="warning",
+        file="test",
+        record=None,
+        also=("manifest",),
+    ),
     Fault("records twice", plants.repeat_records, "duplicate-records", file=SECOND, record=SOMEWHERE),
     Fault("test records in training", plants.copy_test_to_training, "test-in-training", file=TEST_FILE, record=0),
 ]

@@ -18,10 +18,9 @@ import pytest
 
 import bertprep
 from bertprep.cli import main
-from bertprep.records.convert import write_examples
 from bertprep.records.data_sets import find_records
 from bertprep.records.examples import ClassificationExamples, RegressionExamples, SquadEvalExamples, SquadExamples
-from bertprep.tasks import glue_files
+from bertprep.records.write import write_examples
 from bertprep.tasks import records as task_records
 from bertprep.workspace.journal import FAIL_AFTER
 from bertprep.workspace.layout import TEST, TRAINING
@@ -143,7 +142,7 @@ def test_padding_is_the_number_of_pad(
         for name in ("input_mask", "segment_ids"):
             np.testing.assert_array_equal(getattr(found, name), getattr(usual, name))
         found.input_ids[~text] = 0
-        write_examples([found], next((out / "tfrecord" / split).iterdir()), "tfrecord")
+        write_examples([found], {"tfrecord": next((out / "tfrecord" / split).iterdir())})
     findings = [finding for outcome in bertprep.validate([out / "tfrecord"], workers=1) for finding in outcome.findings]
     wrong = [finding for finding in findings if finding.code == "padding"]
     assert {finding.expected for finding in wrong} == {"input_ids 200, the number of [PAD], after the text"}
@@ -307,9 +306,8 @@ def schema_of(path: Path) -> Any:
 
 
 @pytest.fixture
-def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(glue_files, "LINES_IN_BLOCK", 3)
-    monkeypatch.setattr(task_records, "EXAMPLES_PER_FILE", 30)
+def small_files(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    monkeypatch.setattr(task_records, "EXAMPLES_PER_FILE", 30 if "squad" in request.node.callspec.params["task"] else 3)
     monkeypatch.setattr(task_records, "BLOCK_ROWS", 7)
 
 

@@ -1,5 +1,6 @@
 """`bertprep download` as a user runs it: real processes against a small Hub, killed, offline, behind a proxy, on full disks."""
 
+import fcntl
 import http.client
 import json
 import os
@@ -9,8 +10,10 @@ import resource
 import shutil
 import signal
 import ssl
+import struct
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,16 +26,16 @@ import pytest
 from bertprep import BertprepError, UsageError, download
 from bertprep.files.lock import locked
 from bertprep.sources.catalogue import DEFAULT_MODEL, GLUE
-from bertprep.sources.transfer.listing import load_listing, missing
+from bertprep.sources.listing import load_listing
 from bertprep.weights.hugging_face import hugging_face_name
 from bertprep.weights.safetensors import read_safetensors
-from bertprep.weights.tensor_bundle import TensorBundle
+from bertprep.weights.tensor_bundle import open_bundle
 from tests.corpora import sums
 from tests.golden import GOLDEN
 from tests.hub_server import HubServer
 from tests.small_hub import BERT, MODEL, RELEASED, fill, model_files, noise, release_files, wikipedia_files
 
-KILLS = 5
+KILLS = 10
 
 
 @pytest.fixture
@@ -45,7 +48,12 @@ def hub() -> Iterator[HubServer]:
 def start(hub: HubServer, workdir: Path, *arguments: str, **more: Any) -> subprocess.Popen[str]:
     """The command as the leader of a process group of its own; `env` adds to the environment."""
     clean = {name: value for name, value in os.environ.items() if "proxy" not in name.lower() and not name.startswith("HF_")}
-    settings = {"HF_ENDPOINT": hub.url, "HF_HOME": str(workdir / "no"), "BERTPREP_RETRY_SECONDS": "0.01"}
+    settings = {
+        "HF_ENDPOINT": hub.url,
+        "HF_HOME": str(workdir.parent / "home"),
+        "HF_HUB_DISABLE_XET": "1",
+        "BERTPREP_RETRY_SECONDS": "0.01",
+    }
     command = [sys.executable, "-m", "bertprep", "download", *arguments, "--workdir", str(workdir)]
     environment = clean | settings | more.pop("env", {})
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
@@ -111,48 +119,50 @@ def test_everything_downloads_and_then_needs_no_network(hub: HubServer, tmp_path
 
 
 def test_a_download_stays_on_its_commit_when_the_hub_moves_on(hub: HubServer, tmp_path: Path) -> None:
-    hub.fail("train-00002-of-00003.parquet", times=None, status=500)
-    assert "given up" in refused(hub, tmp_path, "wikipedia")
+    hub.fail("train-00002-of-00003.parquet", times=None, status=500, method="GET")
+    assert "retries exhausted after" in refused(hub, tmp_path, "wikipedia")
     hub.faults.clear()
     moved = {path: content + b"changed" for path, content in wikipedia_files().items()}
     hub.put("datasets/wikimedia/wikipedia", moved)
     folder = tmp_path / "download" / "wikicorpus_en"
     listing = load_listing(folder)
     assert listing
-    assert [file.name for file in missing(listing, folder)][-1:] == ["train-00002-of-00003.parquet"]
+    assert [file.name for file in listing.missing(folder)][-1:] == ["train-00002-of-00003.parquet"]
     hub.asked.clear()
     run(hub, tmp_path, "wikipedia")
     assert not [asked for asked in hub.asked if asked.path.startswith("/api/")]
-    assert not missing(listing, folder)
+    assert not listing.missing(folder)
     name = "20231101.en/train-00002-of-00003.parquet"
     assert (folder / "train-00002-of-00003.parquet").read_bytes() == wikipedia_files()[name]
 
 
-def test_a_killed_download_resumes(hub: HubServer, tmp_path: Path) -> None:
-    size, files = 8_000_000, ("20231101.en/train-00000-of-00002.parquet", "20231101.en/train-00001-of-00002.parquet")
-    contents = {path: noise(size, path) for path in files}
+def test_a_killed_download_keeps_its_finished_files(hub: HubServer, tmp_path: Path) -> None:
+    contents = {f"20231101.en/train-{number:05d}-of-00024.parquet": noise(300_000, str(number)) for number in range(24)}
     hub.put("datasets/wikimedia/wikipedia", contents)
-    hub.bytes_per_second = 8_000_000  # a connection
+    hub.bytes_per_second = 4_000_000  # a connection
     chance = random.Random(7)
     folder = tmp_path / "download" / "wikicorpus_en"
-    for moment in sorted(chance.randrange(size // 8, 15 * size // 8) for _ in range(KILLS)):
-        with hub.resumes({path: folder / path.rpartition("/")[2] for path in files}):
-            process = start(hub, tmp_path, "wikipedia")
-            hub.wait_until_sent(".parquet", moment)
-            process.kill()
-            process.communicate()
-            assert process.returncode == -signal.SIGKILL
+    finished: set[str] = set()
+    for _ in range(KILLS):
+        hub.asked.clear()
+        rest = 300_000 * (24 - len(finished)) - 200_000
+        process = start(hub, tmp_path, "wikipedia")
+        hub.wait_until_sent(".parquet", hub.sent_of(".parquet") + min(chance.randrange(100_000, 2_000_000), rest))
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        assert not [asked for asked in hub.asked if asked.path.rpartition("/")[2] in finished]
+        finished = {path.name for path in folder.glob("*.parquet")}
+    assert finished
     hub.bytes_per_second = 0
-    with hub.resumes({path: folder / path.rpartition("/")[2] for path in files}):
-        run(hub, tmp_path, "wikipedia")
-    assert {path.name for path in folder.iterdir()} == {*(path.rpartition("/")[2] for path in files), "listing.json"}
+    run(hub, tmp_path, "wikipedia")
+    assert {path.name for path in folder.iterdir()} == {*(path.rpartition("/")[2] for path in contents), "listing.json"}
     for path, content in contents.items():
         assert (folder / path.rpartition("/")[2]).read_bytes() == content
 
 
-def test_ctrl_c_is_one_line_and_keeps_received_bytes(hub: HubServer, tmp_path: Path) -> None:
-    name = "train-00000-of-00001.parquet"
-    hub.put("datasets/wikimedia/wikipedia", {f"20231101.en/{name}": noise(2_000_000, "one")})
+def test_ctrl_c_is_one_line(hub: HubServer, tmp_path: Path) -> None:
+    hub.put("datasets/wikimedia/wikipedia", {"20231101.en/train-00000-of-00001.parquet": noise(2_000_000, "one")})
     hub.bytes_per_second = 1_000_000
     process = start(hub, tmp_path, "wikipedia", preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
     hub.wait_until_sent(".parquet", 500_000)
@@ -160,9 +170,7 @@ def test_ctrl_c_is_one_line_and_keeps_received_bytes(hub: HubServer, tmp_path: P
     _, complaint = process.communicate()
     assert process.returncode == 130
     assert complaint == "bertprep: stopped; finished files are kept, and the same command resumes\n"
-    hub.bytes_per_second = 0
-    with hub.resumes({name: tmp_path / "download" / "wikicorpus_en" / name}):
-        run(hub, tmp_path, "wikipedia")
+    assert {path.name for path in (tmp_path / "download" / "wikicorpus_en").iterdir()} == {"listing.json"}
 
 
 def test_two_runs_do_not_write_in_one_folder(hub: HubServer, tmp_path: Path) -> None:
@@ -187,10 +195,9 @@ def test_a_limit_on_file_sizes_is_one_line(hub: HubServer, tmp_path: Path) -> No
         hub, tmp_path, "weights", "--model", MODEL, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     )
     folder = tmp_path / "download" / "weights" / MODEL
-    assert text.startswith(f"{folder}/model.safetensors: cannot be written: File too large; a limit")
+    assert text.startswith(f"{folder}/")
+    assert "cannot be written: File too large; a limit on the size of files is in force" in text
     assert not (folder / "model.safetensors").exists()
-    run(hub, tmp_path, "weights", "--model", MODEL)
-    assert hub.asked_for("model.safetensors")[-1].headers["Range"] == "bytes=100000-"
 
 
 def test_the_token_goes_to_the_hub_and_not_where_it_redirects(hub: HubServer, tmp_path: Path) -> None:
@@ -199,7 +206,7 @@ def test_the_token_goes_to_the_hub_and_not_where_it_redirects(hub: HubServer, tm
         hub.repositories[f"models/{MODEL}"].gated = True
         store.files["model.safetensors"] = model_files()["model.safetensors"]
         text = refused(hub, tmp_path, "weights", "--model", MODEL)
-        assert "the server answers 401" in text
+        assert "is only for who has accepted its conditions" in text
         assert "set HF_TOKEN" in text
         hub.asked.clear()
         run(hub, tmp_path, "weights", "--model", MODEL, env={"HF_TOKEN": "hf_secret"})
@@ -218,8 +225,7 @@ def test_an_expired_redirect_is_requested_again(hub: HubServer, tmp_path: Path) 
         store.fail("model.safetensors", cut_after=100_000)
         store.fail("/model.safetensors", status=403)
         run(hub, tmp_path, "weights", "--model", MODEL)
-        assert len(hub.asked_for("model.safetensors")) == 3
-        assert store.sent.total() == 300_000
+        assert len(hub.asked_for("model.safetensors")) == 2
 
 
 @pytest.fixture
@@ -231,10 +237,13 @@ def proxy(hub: HubServer) -> Iterator[tuple[str, list[str]]]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
         def do_GET(self) -> None:
             asked.append(self.path)
             onward = http.client.HTTPConnection(hub.url.removeprefix("http://"))
-            onward.request("GET", self.path.removeprefix("http://hub.invalid"), headers=dict(self.headers))
+            onward.request(self.command, self.path.removeprefix("http://hub.invalid"), headers=dict(self.headers))
             answer = onward.getresponse()
             self.send_response(answer.status)
             for key, value in answer.getheaders():
@@ -253,10 +262,10 @@ def test_the_proxy_of_the_environment_is_used(hub: HubServer, proxy: tuple[str, 
     address, asked = proxy
     environment = {"HF_ENDPOINT": "http://hub.invalid", "HTTP_PROXY": address, "http_proxy": address}
     run(hub, tmp_path, "vocab", "--model", MODEL, env=environment)
-    assert len(asked) == 3
+    assert len(asked) >= 4
     assert (tmp_path / "download" / "vocab" / MODEL / "vocab.txt").read_bytes() == model_files()["vocab.txt"]
     text = refused(hub, tmp_path / "direct", "vocab", "--model", MODEL, env=environment | {"NO_PROXY": "hub.invalid"})
-    assert "hub.invalid cannot be reached" in text
+    assert "the name of the server or of its proxy cannot be resolved" in text
 
 
 @pytest.mark.parametrize(
@@ -288,6 +297,7 @@ def test_an_untrusted_certificate_is_reported_at_once(tmp_path: Path) -> None:
 
 def test_a_terminal_shows_bars(hub: HubServer, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
     process = start(hub, tmp_path, "weights", "--model", MODEL, stderr=theirs, env={"TERM": "xterm", "COLUMNS": "100"})
     os.close(theirs)
     shown = b""
@@ -299,9 +309,7 @@ def test_a_terminal_shows_bars(hub: HubServer, tmp_path: Path) -> None:
     os.close(ours)
     process.communicate()
     assert process.returncode == 0
-    assert b"\x1b[" in shown
-    assert "━".encode() in shown
-    assert b"model.safetensors, 0.3 MB" in shown
+    assert b"model.safetensors: 100%" in shown
 
 
 def test_another_source_in_the_same_folder_is_refused(hub: HubServer, tmp_path: Path) -> None:
@@ -311,7 +319,7 @@ def test_another_source_in_the_same_folder_is_refused(hub: HubServer, tmp_path: 
     text = refused(hub, tmp_path, "wikipedia", "--date", "20240101")
     assert text == (
         f"{tmp_path}/download/wikicorpus_en: holds a download of datasets/wikimedia/wikipedia (20231101.en/*.parquet, "
-        "revision main), asked for is datasets/wikimedia/wikipedia (20240101.en/*.parquet, revision main); choose another "
+        "revision main), requested is datasets/wikimedia/wikipedia (20240101.en/*.parquet, revision main); choose another "
         "--workdir, or remove this folder"
     )
     assert sums(tmp_path) == before
@@ -336,6 +344,7 @@ def test_a_model_that_is_not_bert_gets_no_bert_config(hub: HubServer, tmp_path: 
     assert "has no *.safetensors" in refused(hub, tmp_path, "weights", "--model", "some/old")
 
 
+@pytest.mark.tensorflow
 def test_a_released_model_is_where_the_fields_scripts_look(hub: HubServer, tmp_path: Path) -> None:
     first = tmp_path / "first"
     run(hub, first, "weights", "vocab", "--model", RELEASED)
@@ -349,11 +358,12 @@ def test_a_released_model_is_where_the_fields_scripts_look(hub: HubServer, tmp_p
     assert json.loads((large / "bert_config.json").read_bytes())["vocab_size"] == 97
     for folder in (large, pretrained / "uncased_L-12_H-768_A-12", nvidia / "bert_tf_pretraining_large_lamb"):
         assert (folder / "vocab.txt").read_bytes() == release_files()["vocab.txt"]
-    weights, bundle = read_safetensors(GOLDEN / "hugging_face.safetensors"), TensorBundle(large / "model.ckpt")
-    assert len(bundle.entries) == len(weights)  # the decoder's matrix is not there twice
-    for name in bundle.entries:
-        theirs = weights[hugging_face_name(name)]
-        assert (bundle.read(name) == (theirs.T if name.endswith("kernel") else theirs)).all()
+    weights = read_safetensors(GOLDEN / "hugging_face.safetensors")
+    with open_bundle(large / "model.ckpt") as bundle:
+        assert len(bundle.shapes) == len(weights)  # the decoder's matrix is not there twice
+        for name in bundle.shapes:
+            theirs = weights[hugging_face_name(name)]
+            assert (bundle.read(name) == (theirs.T if name.endswith("kernel") else theirs)).all()
 
     before = sums(workdir)
     hub.asked.clear()
@@ -379,22 +389,21 @@ def test_a_release_counts_towards_disk_space(hub: HubServer, tmp_path: Path) -> 
     assert not list(tmp_path.iterdir())
 
 
-def test_a_dump_at_an_address_is_fetched_and_refreshed_until_it_is_whole(hub: HubServer, tmp_path: Path) -> None:
+def test_a_dump_at_an_address_is_fetched_and_refreshed_until_it_is_complete(hub: HubServer, tmp_path: Path) -> None:
     hub.files["dewiki.xml.bz2"] = noise(200_000, "old")
     address = f"{hub.url}/files/dewiki.xml.bz2"
-    hub.fail("/files/dewiki.xml.bz2", cut_after=1000)  # for HEAD, which sends nothing
+    hub.fail("/files/dewiki.xml.bz2", cut_after=0)  # while it is listed
     hub.fail("dewiki.xml.bz2", cut_after=100_000)
-    hub.fail("wiki.xml.bz2", times=7, status=503)
-    assert "given up" in refused(hub, tmp_path, "wikipedia", "--language", "de", "--from-dump", address)
+    hub.fail("wiki.xml.bz2", times=8, status=503)
+    assert "retries exhausted after 8 tries" in refused(hub, tmp_path, "wikipedia", "--language", "de", "--from-dump", address)
     folder = tmp_path / "download" / "wikicorpus_de"
-    assert (folder / "dewiki.xml.bz2.part").stat().st_size == 100_000
+    [part] = folder.glob("dewiki.xml.bz2.*.part")
+    assert part.stat().st_size == 100_000
     hub.files["dewiki.xml.bz2"] = noise(250_000, "new")  # it changed between two runs
     hub.faults.clear()
     run(hub, tmp_path, "wikipedia", "--language", "de", "--from-dump", address)
     assert (folder / "dewiki.xml.bz2").read_bytes() == noise(250_000, "new")
-    listing = load_listing(folder)
-    assert listing
-    assert listing.source == {"dump": address}
+    assert {path.name for path in folder.iterdir()} == {"dewiki.xml.bz2", "listing.json"}
     hub.asked.clear()
     run(hub, tmp_path, "wikipedia", "--language", "de", "--from-dump", address)
     assert not hub.asked
@@ -408,7 +417,7 @@ def test_a_local_dump_is_linked(tmp_path: Path) -> None:
         (part,) = download(["wikipedia"], workdir=tmp_path, from_dump=dump)
         assert part.listing.source == {"dump": str(dump)}
         assert (part.folder / "enwiki.xml.bz2").readlink() == dump
-        assert not missing(part.listing, part.folder)
+        assert not part.listing.missing(part.folder)
         dump.write_bytes(b"BZh9 longer")
     with pytest.raises(UsageError, match="is not a file"):
         download(["wikipedia"], workdir=tmp_path, from_dump=tmp_path / "none")
@@ -417,14 +426,14 @@ def test_a_local_dump_is_linked(tmp_path: Path) -> None:
 def test_a_folder_of_books_is_linked(tmp_path: Path) -> None:
     books = tmp_path / "books"
     books.mkdir()
-    with pytest.raises(UsageError, match=r"holds no \.txt file"):
+    with pytest.raises(UsageError, match=r"has no \.txt file"):
         download(["bookcorpus"], workdir=tmp_path, from_files=books)
     (books / "one.txt").write_text("A book.\n")
     (part,) = download(["bookcorpus"], workdir=tmp_path, from_files=books)
     assert part.listing.source == {"files": str(books)}
     assert (part.folder / "files").readlink() == books
     assert (part.files, part.size_bytes) == (1, 8)
-    with pytest.raises(BertprepError, match=r"holds a download of .*books, asked for is datasets/bookcorpus"):
+    with pytest.raises(BertprepError, match=r"holds a download of .*books, requested is datasets/bookcorpus"):
         download(["bookcorpus"], workdir=tmp_path)
 
 
@@ -432,11 +441,11 @@ def test_a_folder_of_books_is_linked(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["wiki"], "wiki: cannot be downloaded; choose from wikipedia, bookcorpus, squad, glue, weights, vocab, or all"),
-        (["squad", "--language", "de"], "--language goes with wikipedia, which is not asked for"),
-        (["squad", "--date", "20240101"], "--date goes with wikipedia, which is not asked for"),
-        (["squad", "--from-dump", "x"], "--from-dump goes with wikipedia, which is not asked for"),
-        (["wikipedia", "--from-files", "x"], "--from-files goes with bookcorpus, which is not asked for"),
-        (["squad", "--model", "x"], "--model goes with weights or vocab, which is not asked for"),
+        (["squad", "--language", "de"], "--language goes with wikipedia, which is not requested"),
+        (["squad", "--date", "20240101"], "--date goes with wikipedia, which is not requested"),
+        (["squad", "--from-dump", "x"], "--from-dump goes with wikipedia, which is not requested"),
+        (["wikipedia", "--from-files", "x"], "--from-files goes with bookcorpus, which is not requested"),
+        (["squad", "--model", "x"], "--model goes with weights or vocab, which is not requested"),
         (["wikipedia", "--language", "../x"], "--language ../x: must be the code of a Wikipedia"),
         (["wikipedia", "--date", "yesterday"], "--date yesterday: must be a day such as 20231101"),
         (["wikipedia", "--date", "20240101", "--from-dump", "x"], "--date and --from-dump do not go together"),

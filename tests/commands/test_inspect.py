@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from bertprep.check.example_text import example_words, write_words
-from bertprep.check.word_search import find_phrase, make_phrase
+from bertprep.check.show import example_words, find_phrase, make_phrase, write_words
 from bertprep.cli import main
 from bertprep.commands.inspect import show_examples
 from bertprep.errors import UsageError
 from bertprep.instances import Vocabulary, load_vocabulary
 from bertprep.records import PretrainingExamples
-from bertprep.records.convert import write_examples
+from bertprep.records.write import write_examples
 from tests.records.handmade import FIRST, file_of
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "dog", "bark", "##s", "##ed", "cat"]
@@ -62,7 +61,7 @@ def examples() -> PretrainingExamples:
 def path(examples: PretrainingExamples, vocabulary: Vocabulary) -> Path:
     """The three examples as a record file beside their vocabulary."""
     file = vocabulary.path.parent / "training" / "part-0"
-    write_examples([examples], file, "ofrecord")
+    write_examples([examples], {"ofrecord": file})
     return file
 
 
@@ -225,6 +224,6 @@ def test_a_vocabulary_of_other_records(
 
 def test_a_damaged_record_is_still_shown(examples: PretrainingExamples, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     examples.input_ids[0] = 1_000_000
-    write_examples([examples], path, "ofrecord")
+    write_examples([examples], {"ofrecord": path})
     show_examples(path, count=1)
     assert "<1000000: not in the vocabulary>" in capsys.readouterr().out

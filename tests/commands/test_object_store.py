@@ -109,15 +109,14 @@ def test_commands_read_urls(made: Path, store: Store, tmp_path: Path, capsys: py
     first = f"{url}/training/mine_training_00000.tfrecord"
     for arguments in (
         ["validate", f"{store.url}/data", "--workers", "1", "--json", f"{store.url}/found.json"],
-        ["report", url, "--workers", "1", "--output", f"{store.url}/report.html"],
+        ["validate", url, "--workers", "1", "--html", f"{store.url}/page.html"],
         ["inspect", first, "--records", "1"],
         ["convert", first, f"{store.url}/one.ofrecord"],
-        ["plan", "--records", url, "--steps", "1", "--global-batch", "8"],
         ["create", "--input", f"{store.url}/data/sharded/mine/test/mine_test_00000.txt", "--output", str(tmp_path / "out"),
          "--vocab", f"{url}/vocab.txt", "--workers", "1"],
     ):  # fmt: skip
         assert main(arguments) == 0, capsys.readouterr().err
-    assert b"</html>" in store.place("report.html").read_bytes()
+    assert b"</html>" in store.place("page.html").read_bytes()
     assert store.place("found.json").is_file()
     with (
         bertprep.records.open(first) as there,
@@ -161,6 +160,27 @@ def test_a_damaged_copy_of_an_intact_object_does_no_harm(
     assert [finding for outcome in outcomes for finding in outcome.findings] == []
     assert {copy: copy.read_bytes() for copy in copies} == damaged
     assert convert_and_sum(store.place("records"), tmp_path / "after") == expected
+
+
+@pytest.mark.parametrize("command", ["create", "tokenize"])
+@pytest.mark.parametrize("where", ["on the way", "in the cache"])
+def test_a_flipped_bit_of_text_is_one_line_and_the_same_command_recovers(
+    where: str, command: str, made: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upload(made / "data" / "sharded", store.place("sharded"))
+    text = store.place("sharded/mine/training/mine_training_00001.txt")
+    if where == "in the cache":
+        content = bytearray((copy := local_copy(text)).read_bytes())
+        content[10] ^= 1
+        copy.write_bytes(content)
+    else:
+        store.faults.append(Fault("GET", text.relative_to(store.place()).as_posix(), flip=10))
+    arguments = [command, "--workdir", store.url, "--corpus", "mine", "--vocab", str(GOLDEN / "vocab.txt"), "--workers", "1"]
+    assert main(arguments) == 1
+    assert f"bertprep: error: {text}: " in (said := capsys.readouterr().err.splitlines()[-1])
+    assert " were read, expected " in said
+    assert main(arguments) == 0
+    assert "text-changed" not in [each.code for outcome in bertprep.validate([store.url]) for each in outcome.findings]
 
 
 def convert_and_sum(folder: Path, target: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Text shards to token shards, and what takes these: create, validate, inspect, report; those of Megatron too."""
+"""Text shards to token shards, and what takes these: create, validate, inspect; those of Megatron too."""
 
 import hashlib
 import json
@@ -130,14 +130,48 @@ def test_create_takes_the_tokens_and_makes_the_same_bytes(copy: Path, capsys: py
     assert "takes the tokens" not in capsys.readouterr().err
 
 
-def test_tokens_of_a_text_that_has_changed_since_are_not_taken(copy: Path) -> None:
+@pytest.mark.parametrize("checksum", ["crc32c", "sha256"])
+def test_text_that_is_not_that_of_its_manifest_is_refused(checksum: str, copy: Path) -> None:
+    if checksum == "sha256":  # all that 0.2.0 wrote
+        edit_files(copy / "sharded/mine", lambda facts: facts.pop("crc32c"))
     text = copy / "sharded/mine/training/mine_training_00000.txt"
-    content = text.read_bytes()
-    text.write_bytes(content.replace(b"e", b"a"))  # of the same size
+    text.write_bytes(text.read_bytes().replace(b"e", b"a", 1))  # of the same size
+    said = (
+        rf"^{text}: [\d,]+ bytes of {checksum} \w+ were read, expected [\d,]+ of \w+ by the manifest.json of the text shards; "
+    )
+    with pytest.raises(BertprepError, match=said):
+        make(copy)
+    shutil.rmtree(copy / "tokens")
+    with pytest.raises(BertprepError, match=said):
+        make(copy)
+    with pytest.raises(BertprepError, match=said):
+        tokenize(workdir=copy, corpus="mine", vocab=VOCABULARY, workers=1)
+
+
+def test_tokens_of_another_text_are_not_taken(copy: Path, tokens: Path) -> None:
     made = make(copy)
     shutil.rmtree(copy / "tfrecord")
-    shutil.rmtree(copy / "tokens")
+    edit_files(tokens, lambda facts: facts["text"].update(crc32c="0" * 8))
+    for path in tokens.rglob("*.bin"):
+        path.write_bytes(bytes(path.stat().st_size))
     assert make(copy) == made
+
+
+def edit_files(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    content = json.loads((folder / "manifest.json").read_text())
+    for facts in content["files"].values():
+        change(facts)
+    (folder / "manifest.json").write_text(json.dumps(content))
+
+
+def test_records_and_tokens_of_another_text_than_the_shards_are_found(copy: Path, tokens: Path) -> None:
+    make(copy)
+    (records,) = (copy / "tfrecord").glob("*/mine")
+    for folder in (records, tokens):
+        edit_files(folder, lambda facts: facts["text"].update(crc32c="0" * 8) if "00001" in facts["text"]["name"] else None)
+    found = [(each.file, each.code) for outcome in validate([copy], workers=1) for each in outcome.findings]
+    ends = ("tfrecord", "bin", "idx")
+    assert sorted(found) == sorted((f"training/mine_training_00001.{end}", "text-changed") for end in ends)
 
 
 def test_tokens_of_other_casing_are_not_taken(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,6 +260,8 @@ def test_what_create_refuses(tokens: Path, tmp_path: Path) -> None:
     other.write_text(VOCABULARY.read_text() + "[another]\n")
     with pytest.raises(BertprepError, match=r"other\.txt: is not the vocabulary that .* was made with"):
         create(inputs=[tokens], output=tmp_path / "a", vocab=other)
+    with pytest.raises(UsageError, match="--vocab-size 400: token shards have the vocabulary that they were made with"):
+        create(inputs=[tokens], output=tmp_path / "a", vocab_size=400)
     whole = MEGATRON / "whole_documents.bin"
     with pytest.raises(UsageError, match="has no sentences: each of its 4 documents is one sequence"):
         create(inputs=[whole], output=tmp_path / "b", vocab=VOCABULARY)
@@ -237,8 +273,8 @@ def test_what_create_refuses(tokens: Path, tmp_path: Path) -> None:
     (tokens / "manifest.json").unlink()
     with pytest.raises(UsageError, match="has no training split; name the folder of the one to make records of"):
         create(inputs=[tokens], output=tmp_path / "a", settings=SETTINGS)
-    with pytest.raises(UsageError, match="holds token shards, and a plan is measured on text"):
-        bertprep.plan(inputs=[tokens], vocab=VOCABULARY)
+    with pytest.raises(UsageError, match="is a folder; name the files in it"):
+        bertprep.forecast(inputs=[tokens], vocab=VOCABULARY)
     with pytest.raises(UsageError, match="holds token shards, expected records; bertprep create makes records of token shards"):
         find_records(tokens)
     with pytest.raises(UsageError, match="holds text shards, expected token shards"):
@@ -290,9 +326,9 @@ def test_faults_are_found(name: str, tokens: Path) -> None:
     assert not validate([tokens], workers=1)[0].findings
     plant(tokens / "training/mine_training_00000.bin")
     (outcome,) = validate([tokens], workers=1)
-    found = [(finding.code, finding.file) for finding in outcome.findings]
-    assert [code for code, _ in found] == [code for code, _ in expected]
-    assert all(file.endswith(end) for (_, file), (_, end) in zip(found, expected, strict=True))
+    found = sorted((finding.code, finding.file) for finding in outcome.findings)
+    assert [code for code, _ in found] == sorted(code for code, _ in expected)
+    assert all(file.endswith(end) for (_, file), (_, end) in zip(found, sorted(expected), strict=True))
     assert outcome.errors == len(expected)
 
 
@@ -333,11 +369,14 @@ def lines_of_second(folder: Path) -> str:
     return f"document 1: 2 sentences, {shard.sentence_starts[4] - shard.sentence_starts[2]:,} tokens"
 
 
-def test_a_report_of_tokens(tokens: Path) -> None:
-    page = bertprep.report(tokens, workers=1).read_text()
+def test_the_page_of_tokens(tokens: Path, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    assert main(["validate", str(tokens), "--workers", "1", "--html", str(path)]) == 0
+    page = path.read_text()
     assert "Nothing was found wrong." in page
-    assert "a sequence for each sentence" in page
-    assert bertprep.report(tokens, workers=1).read_text() == page
+    assert "token shards." in page
+    assert main(["validate", str(tokens), "--workers", "1", "--html", str(path)]) == 0
+    assert path.read_text() == page
 
 
 def test_convert_names_create(tokens: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

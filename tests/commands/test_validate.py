@@ -14,16 +14,16 @@ import pytest
 
 import bertprep
 from bertprep import records
-from bertprep.check.findings import Finding
-from bertprep.check.manifest_checks import find_gaps
-from bertprep.check.record_checks import RecordChecker, RecordRules
+from bertprep.check.data_set import find_gaps
+from bertprep.check.outcome import Finding
+from bertprep.check.records import RecordChecker, RecordRules
 from bertprep.cli import main
 from bertprep.commands.create import create
 from bertprep.config import InstanceSettings
 from bertprep.errors import UsageError
 from bertprep.records import PretrainingExamples
-from bertprep.records.convert import write_examples
 from bertprep.records.data_sets import find_data_sets
+from bertprep.records.write import write_examples
 from bertprep.workspace.layout import MANIFEST
 from bertprep.workspace.manifest import JOURNAL_SUFFIX
 from tests.check.clean_sets import CleanSet, write_set, write_texts
@@ -64,7 +64,7 @@ def test_a_fault_of_many_records_is_one_finding(examples: PretrainingExamples) -
     checker.check(examples, np.arange(len(examples)))
     (finding,) = checker.findings("x")
     assert (finding.code, finding.record, finding.count) == ("segments", 5, len(examples) - 5)
-    assert checker.counted.tally.records == 5
+    assert checker.tally.records == 5
 
 
 def test_both_formats_hash_alike(made: Path) -> None:
@@ -90,10 +90,10 @@ def test_random_replacements_may_be_any_token() -> None:
     checker = RecordChecker(rules)
     checker.check(examples, np.arange(1))
     assert checker.findings("x") == []
-    assert checker.counted.tally.shown.tolist() == [0, 0, 2]
-    assert checker.counted.tally.tokens[[1, 7, 8, 9]].tolist() == [2, 1, 1, 1]
-    assert checker.counted.tally.tokens.sum() == 5
-    assert checker.counted.expected_positions.round(3).tolist() == [0, 0.4, 0.4, 0.4, 0, 0.4, 0.4] + [0] * 5
+    assert checker.tally.shown.tolist() == [0, 0, 2]
+    assert checker.tally.tokens[[1, 7, 8, 9]].tolist() == [2, 1, 1, 1]
+    assert checker.tally.tokens.sum() == 5
+    assert checker.tally.expected_positions.round(3).tolist() == [0, 0.4, 0.4, 0.4, 0, 0.4, 0.4] + [0] * 5
 
 
 def test_clean_data_has_no_findings(made: Path) -> None:
@@ -153,7 +153,7 @@ def test_our_gzip_and_tf2_dialects(made: Path, tmp_path: Path) -> None:
     (tmp_path / "made/manifest.json").unlink()
     (outcome,) = bertprep.validate([tmp_path / "made"], workers=1)
     assert (outcome.findings, len(outcome.files)) == ([], 4)
-    assert main(["report", str(tmp_path / "made"), "--workers", "1"]) == 0
+    assert main(["validate", str(tmp_path / "made"), "--workers", "1", "--html", str(tmp_path / "page.html")]) == 0
     assert main(["inspect", str(next((tmp_path / "made/tfrecord").glob("*.gz")))]) == 0
 
 
@@ -187,14 +187,29 @@ def test_the_odd_file_is_named(copy: Path, golden_corpus: Path) -> None:
     }
 
 
-def test_whole_words_and_other_masking_fractions(golden_corpus: Path, tmp_path: Path) -> None:
-    settings = InstanceSettings(whole_word=True, dupe=1)
+@pytest.mark.parametrize(
+    ("settings", "fitting"),
+    [
+        (InstanceSettings(dupe=1, masked_lm_prob=0.3, pred=40), "0.3"),
+        (InstanceSettings(dupe=1, masked_lm_prob=0.3), "0.3"),  # a limit of 20 hides most of them
+        (InstanceSettings(dupe=1, masked_lm_prob=0.125, seq=64), "0.125"),
+        (InstanceSettings(dupe=1, masked_lm_prob=0.25, pairs="none"), "0.25"),
+        (InstanceSettings(dupe=1, whole_word=True), None),
+    ],
+)
+def test_the_masking_fraction_that_fits_is_named(
+    settings: InstanceSettings, fitting: str | None, golden_corpus: Path, tmp_path: Path
+) -> None:
     create(
         inputs=[golden_corpus], settings=settings, output=tmp_path, vocab=GOLDEN / "vocab.txt", formats="tfrecord", workers=1
     )
-    assert codes(tmp_path) == []
     (tmp_path / "manifest.json").unlink()
-    assert "prediction-count" in codes(tmp_path)
+    (outcome,) = bertprep.validate([tmp_path], workers=1)
+    (said,) = (str(finding) for finding in outcome.findings if finding.code == "prediction-count")
+    assert (f"; --masked-lm-prob {fitting} would fit all records" in said) == (fitting is not None)
+    assert ("--masked-lm-prob" in said) == (fitting is not None)
+    if fitting:
+        assert codes(tmp_path, masked_lm_prob=float(fitting)) == []
     assert {"masked-share", "prediction-count"} <= set(codes(tmp_path, masked_lm_prob=0.05))
 
 
@@ -270,13 +285,6 @@ def test_a_gap_in_numbered_names_is_found(names: str, missing: list[str], tmp_pa
     assert [gap.file for gap in find_gaps(chosen)] == missing
 
 
-def test_names_are_sorted_by_number(tmp_path: Path) -> None:
-    for number in range(12):
-        (tmp_path / f"part-{number}").touch()
-    (data_set,) = find_data_sets([tmp_path])
-    assert list(data_set.files) == [f"part-{number}" for number in range(12)]
-
-
 def test_a_workspace(tmp_path: Path) -> None:
     """Of the sample corpus: text shards, and records of both formats and splits."""
     create(settings=InstanceSettings(dupe=1), workdir=tmp_path, vocab=GOLDEN / "vocab.txt", workers=2)
@@ -289,36 +297,28 @@ def test_a_workspace(tmp_path: Path) -> None:
     assert set(of_split.tallies) == {"training"}
 
 
-def test_names_of_other_tools(made: Path, tmp_path: Path) -> None:
-    for name in (
-        "train/part-0",
-        "wiki.tfrecord-00000-of-00001",
-        "eval.tf_record",
-        "a/b/books_training_0.tfrecord",
-        "notes.txt",
-    ):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(made / NAME, path)
-    found = find_data_sets([tmp_path])
-    assert [sorted(data_set.files.items()) for data_set in found] == [
-        [("eval.tf_record", ""), ("train/part-0", "training"), ("wiki.tfrecord-00000-of-00001", "")],
-        [("books_training_0.tfrecord", "")],
-    ]
-
-
 @pytest.mark.parametrize("content", ["[]", '{"kind": 1, "made_with": 2, "files": 3, "versions": 4}'])
 def test_an_invalid_manifest(copy: Path, content: str) -> None:
     (copy / "ofrecord" / "manifest.json").write_text(content)
     assert codes(copy / "ofrecord") == ["manifest"]
 
 
-def test_a_damaged_manifest_above_the_records(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    manifest = copy / "manifest.json"
-    manifest.write_bytes(manifest.read_bytes()[:-100])
-    assert codes(copy / "ofrecord") == ["manifest"]
-    assert main(["validate", str(copy / "ofrecord")]) == 1
-    assert f"error: manifest: {manifest}: " in capsys.readouterr().out
+@pytest.mark.parametrize("content", [b"\xff\x00garbage", b'{"schema": 1, "kin', None], ids=["garbage", "cut", "a folder"])
+def test_a_manifest_that_cannot_be_read_is_an_error(
+    content: bytes | None, copy: Path, golden_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bertprep.shard([golden_corpus], workdir=tmp_path, corpus="own", workers=1)
+    shards = tmp_path / "sharded" / "own"
+    for manifest in (copy / MANIFEST, shards / MANIFEST):
+        manifest.unlink()
+        if content is None:
+            manifest.mkdir()
+        else:
+            manifest.write_bytes(content)
+        capsys.readouterr()
+        assert main(["validate", str(manifest.parent), "--workers", "1"]) == 1
+        assert f"error: manifest: {manifest}: expected a manifest of bertprep, found is " in capsys.readouterr().out
+    assert codes(copy / "ofrecord") == codes(shards) == ["manifest"]
 
 
 def test_a_manifest_of_another_tool_above_the_records(copy: Path) -> None:
@@ -370,39 +370,34 @@ def test_an_invalid_vocabulary(made: Path, tmp_path: Path) -> None:
 
 
 def test_padding_must_be_the_number_of_pad(golden_corpus: Path, tmp_path: Path) -> None:
+    """As the vocabulary has it, else the manifest, else most of the first records."""
     made = create(inputs=[golden_corpus], output=tmp_path / "set", vocab=pad_at(4, tmp_path), formats="ofrecord", workers=1)
     path = made.folders["ofrecord"] / "part-0"
     with records.open(path) as file:
-        sound = file[:]
-    padded = np.flatnonzero(sound.input_mask.sum(axis=1) < sound.seq)
-    length = int(sound.input_mask[padded[0]].sum())
-    vocabulary, manifest = tmp_path / "set" / "vocab.txt", tmp_path / "set" / "manifest.json"
+        valid = file[:]
+    padded = np.flatnonzero(valid.input_mask.sum(axis=1) < valid.seq)
+    length = int(valid.input_mask[padded[0]].sum())
 
     def padding_of(examples: PretrainingExamples) -> list[Finding]:
-        write_examples([examples], path, "ofrecord")
+        write_examples([examples], {"ofrecord": path})
         (outcome,) = bertprep.validate([path], workers=1)
         return [finding for finding in outcome.findings if finding.code == "padding"]
 
-    def with_zeros(rows: slice) -> PretrainingExamples:
-        changed = PretrainingExamples(*(array.copy() for array in sound.arrays))
-        changed.input_ids[padded[rows]] *= sound.input_mask[padded[rows]]
-        return changed
+    def changed(ids: np.ndarray) -> PretrainingExamples:  # type: ignore[type-arg]
+        return replace(valid, input_ids=np.ascontiguousarray(ids, np.int32))
 
-    def check_zeros_are_found(which: slice, expected: str) -> None:
-        (found,) = padding_of(with_zeros(which))
-        assert (found.level, found.expected) == ("error", f"input_ids {expected} after the {length} tokens of text")
-        assert (found.record, found.found, found.count) == (padded[0], f"0 at position {length}", len(padded[which]))
-
-    assert padding_of(sound) == []
-    check_zeros_are_found(slice(None), "4, the number of [PAD],")
-    text = PretrainingExamples(*(array.copy() for array in sound.arrays))
-    text.input_ids[3, np.setdiff1d(np.arange(1, 9), sound.masked_lm_positions[3])[0]] = 4
-    (found,) = padding_of(text)
-    assert (found.record, found.expected) == (3, f"no [PAD] within the {sound.input_mask[3].sum()} tokens of text")
-    vocabulary.unlink()  # the manifest knows it too
-    assert padding_of(sound) == []
-    check_zeros_are_found(slice(None), "4, the number of [PAD],")
-    manifest.unlink()  # what most records have
-    assert padding_of(sound) == []
-    check_zeros_are_found(slice(0, 3), "4, the number of [PAD],")
-    assert [finding.expected for finding in padding_of(with_zeros(slice(None)))] == []
+    with_zeros, some_zeros, with_pad = (valid.input_ids.copy() for _ in range(3))
+    with_zeros[padded] *= valid.input_mask[padded]
+    some_zeros[padded[:3]] *= valid.input_mask[padded[:3]]
+    with_pad[3, np.setdiff1d(np.arange(1, 9), valid.masked_lm_positions[3])[0]] = 4
+    (found,) = padding_of(changed(with_pad))
+    assert (found.record, found.expected) == (3, f"no [PAD] within the {valid.input_mask[3].sum()} tokens of text")
+    for ids, known_by in ((with_zeros, "vocab.txt"), (with_zeros, "manifest.json"), (some_zeros, "")):
+        assert padding_of(valid) == []
+        (found,) = padding_of(changed(ids))
+        assert (found.level, found.record, found.found) == ("error", padded[0], f"0 at position {length}")
+        assert found.expected == f"input_ids 4, the number of [PAD], after the {length} tokens of text"
+        assert found.count == (len(padded) if known_by else 3)
+        if known_by:
+            (tmp_path / "set" / known_by).unlink()
+    assert [finding.expected for finding in padding_of(changed(with_zeros))] == []

@@ -1,21 +1,26 @@
-"""One example in readable form: its words, and at each masked position the original and what the model sees.
+"""One example in readable form: its words, and at each masked position the original and what the model sees; finds words in it.
 
 `example_words` yields what to show, both for a terminal (`write_words`) and for the page of a report. On a terminal a
 masked token is `[MASK→original]`, or `shown→original` where the generator put a random token, and `=original=` where it left
 the token as it was. Pieces of a word are joined: `gov [MASK→##ern] ##ment` is read as `gov[MASK→ern]ment`.
+
+Words are found by token ids, without decoding any text, in the original before masking. Only whole words match: `state` is
+found neither in `states`, which may be one token, nor in `state ##s`. Several words must be adjacent.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertprep.errors import UsageError
 from bertprep.instances import Vocabulary
+from bertprep.instances.reference import tokenize
 from bertprep.records.examples import Examples, MaskedExamples, PretrainingExamples, SquadExamples
 from bertprep.terminal import Printable, printable, styled
 
@@ -90,31 +95,34 @@ def example_words(
         found = {*found, *range(examples.start_positions[row], examples.end_positions[row] + 1)}
     length = text_length(examples, row)
     ids = examples.input_ids[row, : length if most is None else min(length, most)].tolist()
-    words: list[Word] = []
-    may_join = False  # to the token before
+    tokens = []
     for position, (identity, segment) in enumerate(zip(ids, examples.segment_ids[row].tolist(), strict=False)):
         shown = token_text(identity, vocabulary)
         original = token_text(labels[position], vocabulary) if position in labels else None
-        state = _state_of(shown, original)
         text = shown if original is None else original
-        continues = text.startswith(_CONTINUES) and text != _CONTINUES
-        is_joined = join and may_join and continues and state != "replaced"
-        token = Token(text[len(_CONTINUES) :] if is_joined else text, shown, state, segment, position in found)
-        words[-1:] = [[*words[-1], token]] if is_joined else [*words[-1:], [token]]
-        may_join = state not in ("special", "replaced")
-    return words
+        tokens.append(Token(text, shown, _state_of(shown, original), segment, position in found))
+    return _join(tokens, join=join)
 
 
 def sentence_words(
     tokens: NDArray[np.int32], vocabulary: Vocabulary, *, join: bool = True, found: Collection[int] = ()
 ) -> list[Word]:
     """The words of a sentence of a token shard, likewise."""
+    texts = [token_text(identity, vocabulary) for identity in tokens.tolist()]
+    return _join((Token(text, text, "plain", 0, at in found) for at, text in enumerate(texts)), join=join)
+
+
+def _join(tokens: Iterable[Token], *, join: bool) -> list[Word]:
+    """Tokens by word; those that continue one lose their ##."""
     words: list[Word] = []
-    for position, identity in enumerate(tokens.tolist()):
-        text = token_text(identity, vocabulary)
-        is_joined = join and bool(words) and text.startswith(_CONTINUES) and text != _CONTINUES
-        token = Token(text[len(_CONTINUES) :] if is_joined else text, text, "plain", 0, position in found)
-        words[-1:] = [[*words[-1], token]] if is_joined else [*words[-1:], [token]]
+    may_join = False  # to the token before
+    for token in tokens:
+        continues = token.text.startswith(_CONTINUES) and token.text != _CONTINUES
+        if join and may_join and continues and token.state != "replaced":
+            words[-1].append(replace(token, text=token.text[len(_CONTINUES) :]))
+        else:
+            words.append([token])
+        may_join = token.state not in ("special", "replaced")
     return words
 
 
@@ -177,3 +185,57 @@ def _columns(text: str) -> int:
     (4, 2)
     """
     return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """The tokens to search for, and for each token of the vocabulary whether it continues a word."""
+
+    pieces: tuple[str, ...]
+    numbers: tuple[int, ...]
+    continues: NDArray[np.bool_]  # (vocabulary + 1,): the last entry is for all ids beyond it
+
+    def __str__(self) -> str:
+        return " ".join(self.pieces).replace(" ##", "")
+
+
+def make_phrase(text: str, vocabulary: Vocabulary) -> Phrase:
+    """The tokens of some words, in lower case if the vocabulary has no capitals.
+
+    Raises `UsageError` if they cannot be written in this vocabulary.
+    """
+    known = {token: number for number, token in enumerate(vocabulary.tokens)}
+    cased = any(token != token.lower() for token in vocabulary.tokens if token[:1] != "[")
+    pieces = tuple(tokenize(text, set(known), lower=not cased))
+    if not pieces or "[UNK]" in pieces:
+        raise UsageError(f"--search {text}: cannot be written in the tokens of {vocabulary.path}, so no record has it")
+    continues = np.frombuffer(vocabulary.continues + b"\0", np.bool_)
+    return Phrase(pieces, tuple(known[piece] for piece in pieces), continues)
+
+
+def restore(examples: Examples) -> NDArray[np.int32]:
+    """(n, seq) the tokens, with the labels of pretraining records restored at their positions."""
+    restored: NDArray[np.int32] = examples.input_ids.copy()
+    if not isinstance(examples, MaskedExamples):
+        return restored
+    is_label = (examples.masked_lm_weights > 0) & (examples.masked_lm_positions < examples.seq)
+    rows, columns = np.nonzero(is_label)
+    restored[rows, examples.masked_lm_positions[rows, columns]] = examples.masked_lm_ids[rows, columns]
+    return restored
+
+
+def find_phrase(examples: Examples, phrase: Phrase) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(rows, columns) at which the phrase begins, ordered by row."""
+    return find_in_text(restore(examples), phrase)
+
+
+def find_in_text(text: NDArray[np.int32], phrase: Phrase) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The same in rows of tokens, (n, length)."""
+    rows, columns = np.nonzero(text == phrase.numbers[0])
+    padded = np.pad(text, ((0, 0), (0, len(phrase.numbers))), constant_values=-1)  # no token, which continues no word
+    for offset, number in enumerate(phrase.numbers[1:], 1):
+        is_next = padded[rows, columns + offset] == number
+        rows, columns = rows[is_next], columns[is_next]
+    after = padded[rows, columns + len(phrase.numbers)]
+    is_whole = ~phrase.continues[np.minimum(after, len(phrase.continues) - 1)]
+    return rows[is_whole], columns[is_whole]

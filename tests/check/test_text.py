@@ -5,24 +5,44 @@ from pathlib import Path
 import pytest
 
 import bertprep
-from bertprep.check.findings import SHOWN_OF_A_CODE, Finding
-from bertprep.check.text_checks import check_text_shards
+from bertprep.check.data_set import check_data_set
+from bertprep.check.outcome import SHOWN_OF_A_CODE, Finding
 from bertprep.commands.validate import validate
 from bertprep.config import ShardSettings
+from bertprep.progress import Progress
+from bertprep.records.data_sets import DataSet
 from bertprep.workspace.layout import Workspace
-from bertprep.workspace.manifest import Manifest, read_manifest
+from bertprep.workspace.manifest import TEXT_SHARDS
+from bertprep.workspace.record_home import RecordHome
 
 A, B = "training/tiny_training_00000.txt", "training/tiny_training_00001.txt"
 TEST = "test/tiny_test_00000.txt"
 TEXTS = {A: "One.\nTwo.\n\nThree.\n\n", B: "Four.\nFive.\n\nSix.\n\n", TEST: "Seven.\nEight.\n\nNine.\n\n"}
 
 
-def check(folder: Path, changes: dict[str, str | bytes], manifest: Manifest | None = None) -> list[Finding]:
-    """The findings of sound shards with these changes."""
-    for name, content in {**TEXTS, **changes}.items():
+class Shown(Progress):
+    """Progress that keeps how many shards were finished at a time."""
+
+    def __init__(self) -> None:
+        super().__init__("validate", None, "files", enabled=False)
+        self.steps: list[int] = []
+
+    def advance(self, count: int = 1, **amounts: float) -> None:
+        super().advance(count, **amounts)
+        self.steps.append(count)
+
+
+def check(folder: Path, changes: dict[str, str | bytes], *, workers: int = 1, shown: Shown | None = None) -> list[Finding]:
+    """The findings of valid shards with these changes, without a manifest."""
+    texts = {**TEXTS, **changes}
+    for name, content in texts.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    return check_text_shards(folder, manifest, workers=1)
+    data_set = DataSet(folder, TEXT_SHARDS, dict.fromkeys(texts, ""), RecordHome(folder))
+    outcome = check_data_set(
+        data_set, None, masked_lm_prob=None, sample=None, workers=workers, shown=shown or Shown()
+    )  # fmt: skip
+    return outcome.findings
 
 
 def short(finding: Finding) -> tuple[str, str, str, int, int]:
@@ -81,22 +101,19 @@ def test_positions_are_looked_for_where_they_are_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_tiny_shards_are_read_some_at_a_time(tmp_path: Path, workers: int) -> None:
-    """Neighbours in one task, several tasks for each worker, and each is told of when it is read."""
-    names = [f"training/tiny_training_{n:05d}.txt" for n in range(80)]
-    check(tmp_path, {name: f"Of {n}.\n\n" for n, name in enumerate(names)})
-    told: list[list[str]] = []
-    assert check_text_shards(tmp_path, None, workers, lambda shards: told.append([shard.name for shard in shards])) == []
-    assert sorted(name for some in told for name in some) == [TEST, *names]
-    assert all(some == sorted(some, key=[*names, TEST].index) for some in told)
-    assert max(len(some) for some in told) == 81 // (4 * workers)
+    """Several tasks for each worker, and each is counted when it is read."""
+    texts: dict[str, str | bytes] = {f"training/tiny_training_{n:05d}.txt": f"Of {n}.\n\n" for n in range(80)}
+    shown = Shown()
+    assert check(tmp_path, texts, workers=workers, shown=shown) == []
+    assert sum(shown.steps) == 81
+    assert max(shown.steps) == 81 // (4 * workers)
 
 
 def test_large_shards_are_tasks_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertprep.check.text_checks._TASK_BYTES", len(TEXTS[A]))
-    told: list[int] = []
-    check(tmp_path, {f"training/tiny_training_{n:05d}.txt": f"A document {n}.\n\n" for n in range(20)})
-    check_text_shards(tmp_path, None, 1, lambda shards: told.append(len(shards)))
-    assert told == [1] * 21
+    monkeypatch.setattr("bertprep.check.data_set._TASK_BYTES", len(TEXTS[A]))
+    shown = Shown()
+    check(tmp_path, {f"training/tiny_training_{n:05d}.txt": f"A document {n}.\n\n" for n in range(20)}, shown=shown)
+    assert shown.steps == [*[1] * 21, 0]
 
 
 def test_one_large_document_is_not_an_imbalance(tmp_path: Path) -> None:
@@ -110,7 +127,7 @@ def test_faults_across_the_edges_of_blocks(tmp_path: Path, monkeypatch: pytest.M
     expected = check(tmp_path, {A: content})
     assert {finding.code for finding in expected} == {"long-sentence", "blank-sentence"}
     for size in (4, 5, 7, 64):  # a character has up to 4 bytes
-        monkeypatch.setattr("bertprep.check.text_scan._BLOCK_BYTES", size)
+        monkeypatch.setattr("bertprep.check.text._BLOCK_BYTES", size)
         assert check(tmp_path, {A: content}) == expected
 
 
@@ -122,17 +139,19 @@ def sharded(text: Path, workdir: Path, *, twice: bool = False) -> Path:
     return Workspace(workdir).sharded("golden")
 
 
+def findings_of(folder: Path, workers: int = 1) -> list[Finding]:
+    (outcome,) = validate([folder], workers=workers)
+    return outcome.findings
+
+
 def test_shards_of_bertprep_are_valid(golden_corpus: Path, tmp_path: Path) -> None:
     folder = sharded(golden_corpus, tmp_path)
-    manifest = read_manifest(folder)
-    for workers in (1, 2):
-        assert check_text_shards(folder, manifest, workers) == []
+    assert findings_of(folder, 1) == findings_of(folder, 2) == []
 
 
 def test_requested_duplicates_are_warnings(golden_corpus: Path, tmp_path: Path) -> None:
     """Not so where a test document is in training: no setting asks for that."""
-    folder = sharded(golden_corpus, tmp_path, twice=True)
-    levels = {(found.code, found.level) for found in check_text_shards(folder, read_manifest(folder), 1)}
+    levels = {(found.code, found.level) for found in findings_of(sharded(golden_corpus, tmp_path, twice=True))}
     assert levels == {("document-twice", "warning"), ("document-in-both-splits", "error")}
 
 
@@ -143,11 +162,9 @@ def test_files_that_differ_from_the_manifest(golden_corpus: Path, tmp_path: Path
     (folder / names[0]).write_bytes(content.replace(b"e", b"a", 1))
     (folder / names[1]).unlink()
     (folder / names[2]).write_bytes(b"A note.\n\n")
-    found = check_text_shards(folder, read_manifest(folder), 1)
-    assert sorted(short(finding) for finding in found if finding.code.startswith("file-")) == [
+    found = [short(finding) for finding in findings_of(tmp_path) if finding.code.startswith("file-")]
+    assert sorted(found) == [
         ("error", "file-changed", names[0], 0, 1),
         ("error", "file-missing", names[1], 0, 1),
         ("warning", "file-extra", names[2], 0, 1),
     ]
-    (outcome,) = validate([tmp_path], workers=1)  # says the same, and once
-    assert sorted(map(short, outcome.findings)) == sorted(map(short, found))

@@ -1,7 +1,6 @@
 """The card of a data set: its commands make the same records again, and what comes from a manifest cannot break the page."""
 
 import hashlib
-import json
 import shlex
 from pathlib import Path
 
@@ -9,9 +8,9 @@ import pytest
 
 import bertprep
 from bertprep.cli import main
+from bertprep.commands.card import PushedSet, card, making_commands
 from bertprep.config import InstanceSettings
 from bertprep.records.examples import ClassificationExamples, PretrainingExamples, Shape
-from bertprep.reporting.data_set_card import PushedSet, card, croissant, making_commands
 from bertprep.workspace.manifest import RECORDS, TASK_RECORDS, Manifest, read_manifest
 from tests.corpora import sums
 from tests.golden import GOLDEN
@@ -83,19 +82,3 @@ def test_labels_of_a_stranger_do_not_break_the_page() -> None:
     assert "0: a\\|b, 1: c --- license: mit, 2: no" in page
     assert "\nlicense: unknown" in f"\n{head}"
     assert "\nlicense: mit" not in f"\n{head}"
-
-
-def test_croissant_has_each_file_and_field() -> None:
-    files = {"train/a.parquet": FACTS, "dev/b.parquet": FACTS}
-    manifest = Manifest(RECORDS, {"seq": 16}, files, {})
-    content = json.loads(croissant(pushed(manifest, Shape(PretrainingExamples, 16, 2)), published="2026-01-31"))
-    [one] = [each for each in content["distribution"] if each["@id"] == "dev/b.parquet"]
-    assert one["contentUrl"] == "https://hub.example/datasets/me/it/resolve/main/dev/b.parquet"
-    assert (one["contentSize"], one["sha256"]) == ("5 B", FACTS["sha256"])
-    train, dev = content["recordSet"]
-    assert (train["@id"], dev["name"]) == ("train", "validation")
-    assert [each["name"] for each in dev["field"]] == [
-        "input_ids", "token_type_ids", "attention_mask", "labels", "next_sentence_label",
-    ]  # fmt: skip
-    assert dev["field"][0]["arrayShape"] == "16"
-    assert content["datePublished"] == "2026-01-31"

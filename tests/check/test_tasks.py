@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 
 from bertprep import SquadSettings, create_task
-from bertprep.check.findings import Finding
+from bertprep.check.outcome import Finding
 from bertprep.cli import main
-from bertprep.commands.report import report
 from bertprep.commands.validate import validate
-from bertprep.errors import UsageError
 from bertprep.records import (
     ClassificationExamples,
     Examples,
@@ -26,7 +24,7 @@ from bertprep.records import (
     SquadExamples,
 )
 from bertprep.records import open as open_records
-from bertprep.records.convert import write_examples
+from bertprep.records.write import write_examples
 from bertprep.workspace.layout import MANIFEST
 from bertprep.workspace.manifest import RECORDS, Manifest, read_manifest, sha256_of
 from tests.golden import GOLDEN
@@ -44,7 +42,7 @@ def write_set(folder: Path, *files: Examples, made_with: dict[str, Any] | None =
     facts = {}
     for number, examples in enumerate(files):
         path = folder / "training" / f"part-{number}"
-        write_examples([examples], path, "ofrecord")
+        write_examples([examples], {"ofrecord": path})
         facts[f"training/{path.name}"] = {"examples": len(examples), "bytes": path.stat().st_size, "sha256": sha256_of(path)}
     if made_with is not None:
         vocabulary = {"tokens": TOKENS, "sha256": sha256_of(folder / "vocab.txt")}
@@ -170,7 +168,7 @@ def test_an_impossible_question_of_squad_1_is_found(tmp_path: Path) -> None:
         assert isinstance(examples, SquadExamples)
         without = np.flatnonzero((examples.start_positions == 0) & (examples.is_impossible == 0))
         examples.is_impossible[without[:4]] = 1
-        write_examples([examples], path, "ofrecord")
+        write_examples([examples], {"ofrecord": path})
         found = [finding for finding in findings_of(tmp_path / version) if finding.code == "impossible"]
         assert [finding.expected for finding in found] == expected
         assert all((finding.record, finding.found, finding.count) == (without[0], "1", 4) for finding in found)
@@ -232,9 +230,3 @@ def test_damage_is_found_and_the_other_records_are_checked(tmp_path: Path, kind:
     (folder / "training" / "part-0").write_bytes(b"")
     found = {(each.code, each.file) for each in findings_of(folder)}
     assert {("truncated", "training/part-1"), ("empty-file", "training/part-0")} <= found
-
-
-def test_a_report_is_of_pretraining_records(tmp_path: Path) -> None:
-    folder = write_set(tmp_path / "set", *parts(SquadExamples))
-    with pytest.raises(UsageError, match=r"set: has SQuAD records, a report is of pretraining records; run bertprep validate"):
-        report(folder)

@@ -1,9 +1,6 @@
-"""What tells people and programs of a data set on the Hub: its card, `README.md`, and its Croissant metadata.
+"""The card of a pushed data set, `README.md`: YAML that the Hub and `datasets` read, then what people ask about it.
 
-The card begins with YAML that the Hub and `datasets` read: licence, splits, columns with their class names, numbers of
-records. `croissant.json` is JSON-LD of schema.org and of https://mlcommons.org/croissant/1.1: each file with its sha256 and
-size, and the columns of each split. Both are made of manifests and of what was counted alone, so the same records give the
-same bytes; only the day of the first push is passed in.
+`card.md.j2` is its text. It is made of manifests and of what was counted alone, so the same records give the same bytes.
 """
 
 from __future__ import annotations
@@ -12,6 +9,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ from bertprep.check.outcome import Tally
 from bertprep.config import SQUAD, GlueSettings, InstanceSettings, ShardSettings, SquadSettings
 from bertprep.kernels.numbers import NOT_PREDICTED
 from bertprep.options import command_line
-from bertprep.records.columns import COLUMNS, features_of, row_bytes
+from bertprep.records.columns import COLUMNS
 from bertprep.records.examples import Examples, MaskedExamples, PretrainingExamples, Shape
 from bertprep.sources.corpora import BOOKS, language_of, parts_of
 from bertprep.sources.sample import SAMPLE
@@ -53,25 +51,6 @@ _UNPAIRED_MEANINGS = {
     "input_ids": "tokens, [CLS], full sentences with [SEP] between documents, [SEP], then padding",
     "token_type_ids": "0",
 }
-_CROISSANT_TYPES = {np.int8: "cr:Int8", np.int32: "cr:Int32", np.int64: "cr:Int64", np.float32: "cr:Float32"}
-_CR = "http://mlcommons.org/croissant/"
-_CR_NAMES = (
-    "arrayShape citeAs column containedIn dataBiases dataCollection equivalentProperty extract field fileObject fileSet "
-    "fileProperty format includes isArray isLiveDataset jsonPath key md5 parentField path personalSensitiveInformation "
-    "recordSet references regex repeated replace samplingRate separator source subField transform"
-)
-_CONTEXT: dict[str, Any] = {  # that of the specification
-    "@language": "en", "@vocab": "https://schema.org/", "cr": _CR, "rai": f"{_CR}RAI/", "sc": "https://schema.org/",
-    "dct": "http://purl.org/dc/terms/", "conformsTo": "dct:conformsTo", **{name: f"cr:{name}" for name in _CR_NAMES.split()},
-    "data": {"@id": "cr:data", "@type": "@json"}, "examples": {"@id": "cr:examples", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-}  # fmt: skip
-
-
-_REPOSITORY = {  # as the Hub's own metadata describe one: readers clone it, and it has no sha256
-    "@type": "cr:FileObject", "@id": "repo", "name": "repo", "description": "The git repository.",
-    "encodingFormat": "git+https", "sha256": "https://github.com/mlcommons/croissant/issues/80",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -131,16 +110,29 @@ def name_on_hub(name: str) -> str:
 
 
 def card(pushed: PushedSet) -> bytes:
-    """README.md, in UTF-8."""
+    """Return README.md, in UTF-8."""
     from huggingface_hub import DatasetCardData
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    data = DatasetCardData(**_metadata(pushed))
-    parts = [
-        f"# {pushed.title}", _summary(pushed), "## Splits", _table(_split_rows(pushed)), "## Columns",
-        _table(_column_rows(pushed)), "## How it was made", *_making(pushed), "## Licence", _licence_text(pushed),
-        "## How to load it", *_loading(pushed),
-    ]  # fmt: skip
-    return f"---\n{data.to_yaml()}\n---\n\n{chr(10).join(f'{part}{chr(10)}' for part in parts)}".encode()
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
+    )
+    environment.filters["cell"] = lambda value: " ".join(str(value).split()).replace("|", "\\|")
+    made_with = pushed.manifest.made_with
+    hidden = ("converted_from", "inputs", "labels")
+    text = environment.get_template("card.md.j2").render(
+        pushed=pushed,
+        metadata=DatasetCardData(**_metadata(pushed)).to_yaml(),
+        summary=_summary(pushed),
+        splits=_split_rows(pushed),
+        columns=_column_rows(pushed),
+        commands=making_commands(pushed.manifest, pushed.text),
+        settings={name: json.dumps(made_with[name]) for name in made_with if name not in hidden},
+        licence=_licence_text(pushed),
+        folder=f"data/download/datasets/{pushed.name}",
+        task="" if pushed.manifest.kind == RECORDS else f" {made_with.get('task', '')}",
+    )
+    return text.encode()
 
 
 def _metadata(pushed: PushedSet) -> dict[str, Any]:
@@ -170,40 +162,7 @@ def _metadata(pushed: PushedSet) -> dict[str, Any]:
             }
             for name, splits in zip(names, groups.values(), strict=True)
         ],
-        "dataset_info": [
-            _info(pushed, name, shape, splits) for name, (shape, splits) in zip(names, groups.items(), strict=True)
-        ],
     }
-
-
-def _info(pushed: PushedSet, name: str, shape: Shape, splits: Sequence[str]) -> dict[str, Any]:
-    records = {split: pushed.total(split, "examples") for split in splits}
-    return {
-        "config_name": name,
-        "features": [
-            _yaml_feature(name, feature)
-            for name, feature in features_of(shape, tuple(pushed.manifest.made_with.get("labels", ()))).items()
-        ],
-        "splits": [
-            {"name": HUB_SPLITS.get(split, split), "num_bytes": count * row_bytes(shape), "num_examples": count}
-            for split, count in records.items()
-        ],
-        "download_size": sum(pushed.total(split, "bytes") for split in splits),
-        "dataset_size": sum(records.values()) * row_bytes(shape),
-    }
-
-
-def _yaml_feature(name: str, feature: Mapping[str, Any]) -> dict[str, Any]:
-    """A feature as `datasets` writes it in YAML, which differs from its JSON.
-
-    >>> _yaml_feature("input_ids", {"feature": {"dtype": "int32", "_type": "Value"}, "length": 128, "_type": "List"})
-    {'name': 'input_ids', 'list': 'int32', 'length': 128}
-    """
-    if feature["_type"] == "ClassLabel":
-        return {"name": name, "dtype": {"class_label": {"names": {str(i): n for i, n in enumerate(feature["names"])}}}}
-    if feature["_type"] == "List":
-        return {"name": name, "list": feature["feature"]["dtype"], "length": feature["length"]}
-    return {"name": name, "dtype": feature["dtype"]}
 
 
 def licences_of(corpus: str, given: str | None = None) -> list[str]:
@@ -276,23 +235,6 @@ def _column_rows(pushed: PushedSet) -> list[list[str]]:
     return rows
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    lines = [" | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in row) for row in rows]
-    return "\n".join(f"| {line} |" for line in [lines[0], " | ".join("---" for _ in rows[0]), *lines[1:]])
-
-
-def _making(pushed: PushedSet) -> list[str]:
-    """How the records were made: the commands where the manifest tells them, all settings, and the versions."""
-    made_with = pushed.manifest.made_with
-    parts = []
-    if commands := making_commands(pushed.manifest, pushed.text):
-        parts.append(_fenced("sh", commands))
-    told = {name: value for name, value in made_with.items() if name not in ("converted_from", "inputs", "labels")}
-    rows = [["setting", "value"], *([f"`{name}`", f"`{json.dumps(value)}`"] for name, value in told.items())]
-    rows += [[f"version of {name}", version] for name, version in pushed.manifest.versions.items()]
-    return [*parts, _table(rows), "`manifest.json` has the same, and the sha256 of each file."]
-
-
 def making_commands(manifest: Manifest, text_shards: Manifest | None = None) -> list[str]:
     """The commands that make the records of a manifest, where its text and its vocabulary are; none where it does not tell.
 
@@ -334,101 +276,3 @@ def _licence_text(pushed: PushedSet) -> str:
         return "The text is in the public domain."
     also = " Keep the attribution and the licence when you pass it on." if "gfdl" in licences else ""
     return f"The text is under {' and '.join(licences)}; the records hold nothing else.{also}"
-
-
-def _loading(pushed: PushedSet) -> list[str]:
-    folder = f"data/download/datasets/{pushed.name}"
-    command = {RECORDS: ""}.get(pushed.manifest.kind, f" {pushed.manifest.made_with.get('task', '')}")
-    return [
-        "With `datasets`:",
-        _fenced(
-            "python",
-            [
-                "from datasets import load_dataset",
-                "",
-                f'records = load_dataset("{pushed.name}", split="train").with_format("torch")',
-            ],
-        ),
-        "With bertprep, checked file by file, and with its tokenizer for `transformers` "
-        f'(`AutoTokenizer.from_pretrained("{folder}")`):',
-        _fenced("sh", [f"bertprep download dataset {pushed.name}", f"bertprep validate {folder}"]),
-        "To train on it:",
-        _fenced("sh", [f"python -m trainer{command} --data {folder}"]),
-    ]
-
-
-def _fenced(language: str, lines: Sequence[str]) -> str:
-    return "\n".join([f"```{language}", *lines, "```"])
-
-
-def croissant(pushed: PushedSet, *, published: str) -> bytes:
-    """croissant.json; `published` is the day of the first push, as 2026-01-31."""
-    owner = pushed.name.partition("/")[0]
-    licences = licences_of(pushed.corpus, pushed.licence)
-    content = {
-        "@context": _CONTEXT,
-        "@type": "sc:Dataset",
-        "conformsTo": "http://mlcommons.org/croissant/1.1",
-        "name": pushed.name.replace("/", "_"),
-        "description": _summary(pushed).replace("\n", " "),
-        "url": pushed.url,
-        "license": licences[0] if len(licences) == 1 else licences,
-        "creator": {"@type": "Organization", "name": owner, "url": pushed.url.removesuffix(f"datasets/{pushed.name}") + owner},
-        "datePublished": published,
-        "version": "1.0.0",
-        "keywords": ["bert", "bertprep"],
-        "distribution": [_REPOSITORY | {"contentUrl": pushed.url}, *_file_sets(pushed), *_file_objects(pushed)],
-        "recordSet": [_record_set(pushed, split) for split in pushed.splits],
-    }
-    return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
-
-
-def _file_objects(pushed: PushedSet) -> list[dict[str, Any]]:
-    return [
-        {
-            "@type": "cr:FileObject",
-            "@id": name,
-            "name": name,
-            "contentUrl": f"{pushed.url}/resolve/main/{name}",
-            "contentSize": f"{facts['bytes']} B",
-            "encodingFormat": "application/x-parquet",
-            "sha256": facts["sha256"],
-        }
-        for name, facts in pushed.manifest.files.items()
-    ]
-
-
-def _file_sets(pushed: PushedSet) -> list[dict[str, Any]]:
-    return [
-        {
-            "@type": "cr:FileSet",
-            "@id": f"{split}-files",
-            "description": f"The files of the split {HUB_SPLITS.get(split, split)}.",
-            "containedIn": {"@id": "repo"},
-            "encodingFormat": "application/x-parquet",
-            "includes": f"{split}/*.parquet",
-        }
-        for split in pushed.splits
-    ]
-
-
-def _record_set(pushed: PushedSet, split: str) -> dict[str, Any]:
-    shape = pushed.shapes[split]
-    return {
-        "@type": "cr:RecordSet",
-        "@id": split,
-        "name": HUB_SPLITS.get(split, split),
-        "description": f"{pushed.total(split, 'examples'):,} records.",
-        "field": [
-            {
-                "@type": "cr:Field",
-                "@id": f"{split}/{column.name}",
-                "name": column.name,
-                "description": meaning_of(column.name, shape.kind),
-                "dataType": _CROISSANT_TYPES[column.dtype],
-                **({"isArray": True, "arrayShape": str(shape.seq)} if column.width == "seq" else {}),
-                "source": {"fileSet": {"@id": f"{split}-files"}, "extract": {"column": column.name}},
-            }
-            for column in COLUMNS[shape.kind]
-        ],
-    }

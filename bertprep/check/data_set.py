@@ -1,0 +1,264 @@
+"""Checks any data set: the folder against its manifest and vocabulary, then its files in parallel, then all together.
+
+What is checked in a file, and what is judged over all, is that of the kind: `pretraining`, `tasks`, `tokens`, `text`. Every
+file is compared with its entry in the manifest; the checksum is all that protects OFRecord files against changed bytes. One bad
+file or record never stops the others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bertprep import pool
+from bertprep.check.outcome import ERROR, WARNING, Checks, FileReport, FileTask, Finding, Outcome
+from bertprep.check.pretraining import PretrainingRecords
+from bertprep.check.record_scan import read_first_records
+from bertprep.check.tasks import TaskRecords
+from bertprep.check.text import TextShards
+from bertprep.check.tokens import TokenShards, files_of_shard
+from bertprep.config import SQUAD
+from bertprep.errors import BertprepError
+from bertprep.instances import Vocabulary, load_vocabulary
+from bertprep.progress import Progress
+from bertprep.records.data_sets import DataSet
+from bertprep.records.examples import MaskedExamples
+from bertprep.terminal import counted
+from bertprep.workspace.layout import MANIFEST, QUESTIONS, RECEIPTS, VOCABULARY
+from bertprep.workspace.manifest import (
+    JOURNAL_SUFFIX,
+    TEXT_SHARDS,
+    TOKEN_SHARDS,
+    Manifest,
+    sha256_of,
+    sha256_of_questions,
+    sha256_of_vocabulary,
+)
+
+_NUMBERED = re.compile(r"(.*?)(\d+)(-of-\d+\D*|\D*)")  # the last number in a name, but not the total number of files
+_TASK_BYTES = 16_000_000
+_TASK_FILES = 256
+"""The most in a task of small files, so that progress is seen also where each of them is a request to a store."""
+_TASKS_PER_WORKER, _MAX_WORKERS = 4, 64
+"""Tasks per worker, counting at most 64 workers: a Ray cluster may have any number."""
+
+
+def check_data_set(
+    data_set: DataSet,
+    vocabulary: Vocabulary | None,
+    *,
+    masked_lm_prob: float | None,
+    sample: int | None,
+    workers: int,
+    shown: Progress,
+) -> Outcome:
+    """Check one data set; `vocabulary` replaces the one next to it. With `sample`, only so many records of each file."""
+    findings = _check_manifest(data_set) + find_gaps(data_set)
+    if data_set.kind != TEXT_SHARDS:
+        vocabulary, about_vocabulary = _check_vocabulary(data_set, vocabulary)
+        findings += about_vocabulary
+    checks = _choose_checks(data_set, vocabulary, masked_lm_prob, sample)
+    if data_set.manifest and data_set.is_whole:
+        findings += _check_names(data_set.manifest, checks.there) + _check_questions(data_set.manifest, data_set.home.folder)
+    missing = {finding.file for finding in findings if finding.code == "file-missing"}
+    tasks = [] if sample and data_set.kind == TEXT_SHARDS else _make_tasks(data_set, checks, missing, workers)
+    reports: dict[str, FileReport] = {}
+    with closing(pool.run(partial(_check_files, checks.check_file, sample is None), tasks, workers=workers)) as results:
+        for _, of_task in results:
+            for report in of_task:
+                checks.take(report)
+                reports[report.facts.name] = report
+            read = sum(report.read for report in of_task)
+            size_bytes = sum(report.facts.size_bytes for report in of_task)
+            expected = sum(report.facts.name in data_set.files for report in of_task)
+            shown.advance(expected, **({"records": read} if read else {}), MB=size_bytes / 1e6)
+    shown.advance(len(data_set.files.keys() - reports.keys()))
+    in_order = [reports[name] for name in checks.files if name in reports]
+    outcome = Outcome(
+        folder=data_set.folder,
+        kind=next((report.format for report in in_order if report.format), data_set.kind),
+        manifest=data_set.manifest,
+        vocabulary=vocabulary.path if vocabulary and data_set.kind != TEXT_SHARDS else None,
+        sampled=sample is not None,
+        files=[report.facts for report in in_order],
+    )
+    findings += checks.judge(in_order, outcome) + _check_formats(in_order)
+    outcome.findings = sorted(findings, key=lambda finding: finding.level != ERROR)
+    return outcome
+
+
+def _choose_checks(
+    data_set: DataSet, vocabulary: Vocabulary | None, masked_lm_prob: float | None, sample: int | None
+) -> Checks[Any]:
+    if data_set.kind == TEXT_SHARDS:
+        return TextShards(data_set)
+    if data_set.kind == TOKEN_SHARDS:
+        return TokenShards(data_set, vocabulary)
+    firsts = list(read_first_records(data_set))
+    if firsts and not isinstance(firsts[0].examples, MaskedExamples):
+        return TaskRecords(data_set, vocabulary, firsts, sample=sample)
+    return PretrainingRecords(data_set, vocabulary, firsts, masked_lm_prob=masked_lm_prob, sample=sample)
+
+
+def _make_tasks(data_set: DataSet, checks: Checks[Any], missing: set[str], workers: int) -> list[pool.Task[list[FileTask]]]:
+    """The files to check; neighbouring small ones are one task, as a pipe to a worker costs more than reading a tiny one."""
+    # text is compared as it is judged, since its sha256 is computed anyway
+    facts = data_set.manifest.files if data_set.manifest and data_set.kind != TEXT_SHARDS else {}
+    most = max(1, min(_TASK_FILES, len(checks.sizes) // (_TASKS_PER_WORKER * min(workers, _MAX_WORKERS))))
+    tasks: list[pool.Task[list[FileTask]]] = []
+    filled = 0
+    for name, split in checks.files.items():
+        parts = files_of_shard(name) if data_set.kind == TOKEN_SHARDS else [name]
+        if missing.intersection(parts):
+            continue
+        size_bytes = checks.sizes.get(name, _TASK_BYTES)
+        if not tasks or filled + size_bytes > _TASK_BYTES or len(tasks[-1][1]) == most:
+            tasks.append((str(data_set.folder / name), []))
+            filled = 0
+        facts_of = {part: facts[part] for part in parts if part in facts}
+        tasks[-1][1].append(FileTask(data_set.folder, name, split, facts_of, checks.sizes.get(name, 0)))
+        filled += size_bytes
+    return tasks
+
+
+def _check_files(
+    check_file: Callable[[FileTask], FileReport], compares_checksums: bool, tasks: Sequence[FileTask]
+) -> list[FileReport]:
+    """A worker's task: check some files, each also against its entry in the manifest."""
+    reports = []
+    for task in tasks:
+        report = check_file(task)
+        report.findings += _compare_counts(task, report.counts)
+        for name, facts in task.facts.items() if compares_checksums else ():
+            report.findings += _check_content(task.folder / name, name, facts)
+        reports.append(report)
+    return reports
+
+
+def _compare_counts(task: FileTask, counts: dict[str, int]) -> list[Finding]:
+    """Return a finding for each count that differs from the manifest's."""
+    facts, findings = task.facts.get(task.name, {}), []
+    for what, count in counts.items():
+        if count != facts.get(what, count):
+            unit = "record" if what == "examples" else what.removesuffix("s")
+            expected = f"{counted(facts[what], unit)}, as {MANIFEST} says"
+            findings.append(Finding(ERROR, "manifest", task.name, None, expected, f"{count:,}"))
+    return findings
+
+
+def _check_formats(reports: Sequence[FileReport]) -> list[Finding]:
+    """Findings about files that do not have the format of most."""
+    counts = Counter(report.format for report in reports if report.format)
+    usual = max(counts, key=counts.__getitem__, default="")
+    files_are = f"{counts[usual]:,} files are" if counts[usual] > 1 else "1 file is"
+    return [
+        Finding(ERROR, "mixed-shape", report.facts.name, None, f"{usual}, as {files_are}", report.format)
+        for report in reports
+        if report.format not in ("", usual)
+    ]
+
+
+def _check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple[Vocabulary | None, list[Finding]]:
+    """The vocabulary, that next to the records if none is given, and what is wrong with it."""
+    if vocabulary is None and data_set.vocabulary is None:
+        expected, found = f"a {VOCABULARY} beside the records, or --vocab FILE", "none, so what needs it is not checked"
+        return None, [Finding(WARNING, "vocabulary", VOCABULARY, None, expected, found)]
+    if vocabulary is None and data_set.vocabulary:
+        try:
+            vocabulary = load_vocabulary(data_set.vocabulary)
+        except BertprepError as error:
+            found = str(error).removeprefix(f"{data_set.vocabulary}: ")
+            return None, [Finding(ERROR, "vocabulary", data_set.vocabulary.name, None, "a BERT vocabulary", found)]
+    made_with = sha256_of_vocabulary(data_set.manifest) if data_set.manifest else None
+    if vocabulary is None or made_with in (None, vocabulary.sha256):
+        return vocabulary, []
+    path, root = vocabulary.path.absolute(), data_set.folder.absolute()
+    name = path.relative_to(root) if path.is_relative_to(root) else path
+    expected = f"the vocabulary the records were made with, sha256 {made_with[:16]}..., as {MANIFEST} says"
+    return vocabulary, [Finding(ERROR, "manifest", str(name), None, expected, f"{vocabulary.sha256[:16]}...")]
+
+
+def _check_manifest(data_set: DataSet) -> list[Finding]:
+    """Findings about a manifest that cannot be read and about an unfinished run."""
+    home = data_set.home
+    name = str(home.folder.absolute() / MANIFEST) if home.prefix else MANIFEST  # relative to the records if it is beside them
+    if data_set.problem:
+        found = str(data_set.problem).removeprefix(f"{home.folder / MANIFEST}: ")
+        return [Finding(ERROR, "manifest", name, None, "a manifest of bertprep", found)]
+    if data_set.is_unfinished:
+        expected, found = "a finished run", "one that was stopped; the same command resumes it"
+        notes = str(Path(name).parent / RECEIPTS) if (home.folder / RECEIPTS).is_dir() else name + JOURNAL_SUFFIX
+        return [Finding(WARNING, "manifest", notes, None, expected, found)]
+    return []
+
+
+def _check_names(manifest: Manifest, names: Iterable[str]) -> list[Finding]:
+    """Findings about files that the manifest names but are missing, and files that it does not name."""
+    found = set(names)
+    missing = [
+        Finding(ERROR, "file-missing", name, None, f"a file of {facts['bytes']:,} bytes, as {MANIFEST} says", "none")
+        for name, facts in manifest.files.items()
+        if name not in found
+    ]
+    extra = [
+        Finding(WARNING, "file-extra", name, None, f"only files that {MANIFEST} names", "one that trainers read too")
+        for name in sorted(found - set(manifest.files))
+    ]
+    return missing + extra
+
+
+def _check_content(path: Path, name: str, facts: dict[str, Any]) -> list[Finding]:
+    """Findings about a file whose size or checksum differs from its entry; reads the whole file if the size is right."""
+    try:
+        size_bytes = path.stat().st_size
+        is_as_long = size_bytes == facts.get("bytes", size_bytes)
+        sha256 = sha256_of(path) if is_as_long else ""
+    except OSError:  # an unreadable file is a separate finding
+        return []
+    if sha256 == facts["sha256"]:
+        return []
+    expected, found = f"sha256 {facts['sha256'][:16]}...", f"{sha256[:16]}..."
+    if not is_as_long:
+        expected, found = f"{facts['bytes']:,} bytes", f"{size_bytes:,}"
+    return [Finding(ERROR, "file-changed", name, None, f"{expected}, as {MANIFEST} says", found)]
+
+
+def _check_questions(manifest: Manifest, folder: Path) -> list[Finding]:
+    """A finding if the questions next to SQuAD's records, which answers are made with, are missing or others."""
+    made_with, path = sha256_of_questions(manifest), folder / QUESTIONS
+    if manifest.made_with.get("task") != SQUAD or made_with is None:
+        return []
+    if not path.is_file():
+        return [Finding(ERROR, "file-missing", QUESTIONS, None, "the questions of the dev split", "none")]
+    return _check_content(path, QUESTIONS, {"sha256": made_with})
+
+
+def find_gaps(data_set: DataSet) -> list[Finding]:
+    """Findings about gaps in numbered file names, such as part-0, part-2 or x-00003-of-00010.
+
+    Used without a manifest. A sequence starts at 0 or 1 and has at least half of its numbers, so names with a year or a length
+    do not count as one; one that gives the total number of files must be complete.
+    """
+    sequences: dict[tuple[str, str], list[str]] = {}
+    for name in data_set.files if data_set.manifest is None else ():
+        if numbered := _NUMBERED.fullmatch(name):
+            before, number, after = numbered.groups()
+            sequences.setdefault((before, after), []).append(number)
+    findings = []
+    for (before, after), written in sequences.items():
+        numbers, total = set(map(int, written)), re.match(r"-of-(\d+)", after)
+        first, end = (0, int(total[1])) if total else (min(numbers), max(numbers) + 1)
+        if first > 1 or (not total and end - first > 2 * len(numbers)):
+            continue
+        width = max((len(number) for number in written if number.startswith("0")), default=0)
+        names = (f"{before}{number:0{width}}{after}" for number in range(first, end) if number not in numbers)
+        paths = ((name, data_set.folder / name) for name in names)
+        if missing := next((name for name, path in paths if not (path.exists() or path.is_symlink())), None):
+            found = f"{sum(first <= number < end for number in numbers):,} of them"
+            findings.append(Finding(ERROR, "file-missing", missing, None, f"the files {first} to {end - 1}", found))
+    return findings

@@ -1,0 +1,239 @@
+"""`bertprep create --dry-run`: the records, disk, time and memory of `create`, forecast from a `create` of a sample.
+
+At most 64 MB of text from all over the shards are made into records in a temporary folder, on the disk where records will be,
+and scaled by bytes of text; a smaller text is made as a whole. Missing shards and a missing vocabulary are made there too, of a
+sample. Nothing is downloaded, and nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertprep import kernels, pool
+from bertprep.commands import record_arguments
+from bertprep.commands.create import create
+from bertprep.commands.shard import check_text_files, choose_corpus, downloaded_sources, shard
+from bertprep.commands.vocab import find_vocabulary
+from bertprep.config import HASH, ShardSettings
+from bertprep.errors import UsageError
+from bertprep.files.atomic import atomic_file, temporary_folder
+from bertprep.files.free_space import FreeSpace, free_space
+from bertprep.files.places import place
+from bertprep.progress import SILENT, Reporter
+from bertprep.sources.corpora import parts_of
+from bertprep.sources.sample import SAMPLE
+from bertprep.terminal import duration, megabytes, tell, tell_table
+from bertprep.workspace.layout import TEST, TRAINING, VOCABULARY, Workspace
+from bertprep.workspace.manifest import Manifest, read_manifest
+
+SAMPLE_BYTES = 64_000_000
+_MIN_PIECES = 8
+_MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # the unit of ru_maxrss
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A text shard of `size_bytes`, and a file with its text or a part of it."""
+
+    split: str
+    size_bytes: float
+    path: Path
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The output and cost of `create` for a text, from a sample of `sample_bytes` of its `text_bytes`.
+
+    `size_bytes` is by format; `cpu_seconds` is user and system time of all processes together, a vocabulary that has to be
+    trained included. `disks` has the needed and the free space of each file system; a store has none.
+    """
+
+    shards: int
+    text_bytes: int
+    sample_bytes: int
+    training_records: int
+    test_records: int
+    size_bytes: dict[str, int]
+    workers: int
+    cpu_seconds: float
+    wall_seconds: float
+    worker_peak_bytes: int
+    disks: tuple[FreeSpace, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "disks": [{**asdict(disk), "folder": str(disk.folder)} for disk in self.disks]}
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the forecast, and write it to --json."""
+    found = forecast(**record_arguments(options), progress=True)
+    tell_table(
+        [
+            ("text, MB", megabytes(found.text_bytes)),
+            ("of which made, MB", megabytes(found.sample_bytes)),
+            ("training records", f"{found.training_records:,}"),
+            ("test records", f"{found.test_records:,}"),
+            *((f"{name}, MB", megabytes(size)) for name, size in found.size_bytes.items()),
+            ("CPU time, h:mm:ss", duration(found.cpu_seconds)),
+            (f"wall time, --workers {found.workers}", duration(found.wall_seconds)),
+            ("memory per worker, MB", megabytes(found.worker_peak_bytes)),
+        ]
+    )
+    for disk in found.disks:
+        room = "enough" if disk.enough else "NOT ENOUGH; free some, or choose another --workdir or --output"
+        tell(f"disk of {disk.folder}: {megabytes(disk.needed_bytes)} of {megabytes(disk.free_bytes)} MB free: {room}")
+    if options.json:
+        with atomic_file(options.json, replace=True) as file:
+            file.write((json.dumps(found.as_json(), indent=1) + "\n").encode())
+
+
+def forecast(
+    *,
+    inputs: Sequence[Path | str] = (),
+    output: Path | str | None = None,
+    workdir: Path | str = "data",
+    corpus: str | None = None,
+    vocab: Path | str | None = None,
+    workers: int | None = None,
+    lines_are_sentences: bool = False,
+    progress: bool = False,
+    **arguments: Any,
+) -> Forecast:
+    """Forecast `create` with these arguments of it, as if nothing were made yet; raises as `create` does.
+
+    bertprep.forecast(settings=bertprep.InstanceSettings(seq=512, pred=80), corpus="books")
+    """
+    reporter, workspace = Reporter(enabled=progress), Workspace(place(workdir))
+    workers = workers or pool.default_workers()
+    root = place(output or ".") if inputs else workspace.root
+    existing = next(path for path in (root.absolute(), *root.absolute().parents) if path.is_dir())
+    with temporary_folder(existing / "bertprep-forecast") as folder:
+        if inputs:
+            shards = [Shard(TRAINING, path.stat().st_size, path) for path in check_text_files(inputs)]
+        else:
+            shards = _shards_of(workspace, choose_corpus(workspace, corpus, reporter), folder, workers)
+        workers = min(workers, len(shards))
+        sample = _write_sample(shards, folder / "text", workers)
+        total, made = sum(each.size_bytes for each in shards), sum(each.size_bytes for each in sample)
+        reporter.say(f"create: making {made / 1e6:,.1f} of {total / 1e6:,.1f} MB of text, for a forecast")
+        vocabulary = None if vocab is None else find_vocabulary(workspace, vocab)
+        start = _used()
+        kernels.load()
+        loaded = _used()
+        records, size_bytes = dict.fromkeys((TRAINING, TEST), 0.0), Counter[str]()
+        for split in dict.fromkeys(each.split for each in sample):  # each by itself: its shards are numbered from 0
+            some = [each for each in sample if each.split == split]
+            created = create(
+                inputs=[each.path for each in some],
+                output=folder / split,
+                workdir=folder,
+                vocab=vocabulary,
+                workers=workers,
+                lines_are_sentences=lines_are_sentences or not inputs,
+                **arguments,
+            )
+            vocabulary = folder / split / VOCABULARY  # the test split has that of the training split
+            scale = sum(each.size_bytes for each in shards if each.split == split) / sum(each.size_bytes for each in some)
+            for name, manifest in created.manifests.items():
+                entries = manifest.files.values()
+                records[split] = scale * sum(entry["examples"] for entry in entries)
+                size_bytes[name] += round(scale * sum(entry["bytes"] for entry in entries))
+        used = _used()
+    largest = max(each.size_bytes for each in shards) / max(each.size_bytes for each in sample)
+    busiest = _busiest(shards, workers) / _busiest(sample, workers)
+    return Forecast(
+        shards=len(shards),
+        text_bytes=round(total),
+        sample_bytes=round(made),
+        training_records=round(records[TRAINING]),
+        test_records=round(records[TEST]),
+        size_bytes=dict(size_bytes),
+        workers=workers,
+        cpu_seconds=loaded.cpu_seconds - start.cpu_seconds + (used.cpu_seconds - loaded.cpu_seconds) * total / made,
+        wall_seconds=loaded.seconds - start.seconds + (used.seconds - loaded.seconds) * busiest,
+        worker_peak_bytes=loaded.peak_bytes + round((used.peak_bytes - loaded.peak_bytes) * largest),
+        disks=tuple(free_space({root: sum(size_bytes.values())})),
+    )
+
+
+def _shards_of(workspace: Workspace, corpus: str, folder: Path, workers: int) -> list[Shard]:
+    """Return the text shards of a corpus, or where it has none, shards of a sample of its files, made in `folder`."""
+    sharded = workspace.sharded(corpus)
+    if manifest := read_manifest(sharded):
+        return _listed(manifest, sharded, 1.0)
+    if corpus == SAMPLE:
+        return _listed(shard(workdir=folder, workers=workers), Workspace(folder).sharded(SAMPLE), 1.0)
+    from bertprep.text.documents import TextInput
+    from bertprep.text.hash_shards import hash_corpus
+
+    shards: list[Shard] = []
+    for part in parts_of(corpus):
+        sources, _ = downloaded_sources(workspace, part)
+        paths = [each.path if isinstance(each, TextInput) else Path(each.location) for each in sources]
+        sizes = [path.stat().st_size for path in paths]
+        chosen, made_of = [], 0
+        for source, size in zip(sources, sizes, strict=True):
+            if made_of < SAMPLE_BYTES:
+                chosen.append(source)
+                made_of += size
+        made = Workspace(folder / part)
+        manifest = hash_corpus(made, part, chosen, ShardSettings(assign=HASH), workers=workers, reporter=SILENT)
+        shards += _listed(manifest, made.sharded(part), sum(sizes) / made_of)
+    if not shards:
+        advice = f"make them first: bertprep shard --input FILES --corpus {corpus}"
+        raise UsageError(f"--corpus {corpus}: has no text shards in {sharded}; {advice}")
+    return shards
+
+
+def _listed(manifest: Manifest, folder: Path, scale: float) -> list[Shard]:
+    files = sorted(manifest.files.items(), key=lambda item: not item[0].startswith(TRAINING))
+    return [Shard(name.partition("/")[0], scale * entry["bytes"], folder / name) for name, entry in files]
+
+
+def _write_sample(shards: Sequence[Shard], folder: Path, workers: int) -> list[Shard]:
+    """Return shards from all over the text, the first documents of large ones as files in `folder`."""
+    is_small = sum(each.path.stat().st_size for each in shards) <= SAMPLE_BYTES
+    count = len(shards) if is_small else max(_MIN_PIECES, 2 * workers)
+    chosen = shards[:: -(-len(shards) // count)]
+    if chosen[-1].split != shards[-1].split:
+        chosen = [*chosen, shards[-1]]  # the test split is in the sample
+    sample = []
+    folder.mkdir()
+    for index, each in enumerate(chosen):
+        path, size = each.path, each.path.stat().st_size
+        if not is_small and size > SAMPLE_BYTES // len(chosen):
+            with path.open("rb") as file:
+                text = file.read(SAMPLE_BYTES // len(chosen))
+            text = text[: text.rfind(b"\n\n") + 2] or text[: text.rfind(b"\n") + 1]  # the last document goes on
+            path, size = folder / f"{index:05d}.txt", len(text)
+            path.write_bytes(text)
+        sample.append(Shard(each.split, size, path))
+    return sample
+
+
+def _busiest(shards: Sequence[Shard], workers: int) -> float:
+    """Return about how many bytes the busiest worker makes."""
+    return max(max(each.size_bytes for each in shards), sum(each.size_bytes for each in shards) / workers)
+
+
+class _Used(NamedTuple):
+    """The time and memory that this process and its workers have used."""
+
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+
+
+def _used() -> _Used:
+    own, workers = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    cpu_seconds = own.ru_utime + own.ru_stime + workers.ru_utime + workers.ru_stime
+    return _Used(time.monotonic(), cpu_seconds, max(own.ru_maxrss, workers.ru_maxrss) * _MAXRSS_BYTES)

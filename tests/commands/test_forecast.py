@@ -1,0 +1,123 @@
+"""Forecasts against the records and bytes then made; times are compared by scripts/benchmark_plan."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bertprep
+from bertprep.cli import main
+from bertprep.commands import forecast as forecasts
+from bertprep.commands.create import Created, create
+from bertprep.commands.forecast import forecast
+from bertprep.commands.shard import shard
+from bertprep.errors import BertprepError
+from tests.corpora import deal, sums
+from tests.golden import GOLDEN
+
+VOCABULARY = GOLDEN / "vocab.txt"
+
+
+def total(created: Created, record_format: str, key: str, split: str = "") -> int:
+    """The sum of a value over the files of one format."""
+    files = created.manifests[record_format].files
+    return sum(int(entry[key]) for name, entry in files.items() if name.startswith(split))
+
+
+def test_a_small_text_is_made_as_a_whole_so_that_its_numbers_are_exact(golden_corpus: Path, tmp_path: Path) -> None:
+    asked: dict[str, Any] = {
+        "inputs": deal(golden_corpus, tmp_path / "text", 3), "output": tmp_path / "out", "vocab": VOCABULARY,
+        "settings": bertprep.InstanceSettings(dupe=2, seq=64, pred=10, whole_word=True, seed=7),
+    }  # fmt: skip
+    before = sums(tmp_path)
+    found = bertprep.forecast(**asked, workers=2)
+    assert sums(tmp_path) == before
+    created = create(**asked, workers=1)
+    assert (found.training_records, found.test_records) == (total(created, "tfrecord", "examples"), 0)
+    assert found.size_bytes == {name: total(created, name, "bytes") for name in ("tfrecord", "ofrecord")}
+    assert found.sample_bytes == found.text_bytes == sum(path.stat().st_size for path in asked["inputs"])
+    assert min(found.cpu_seconds, found.wall_seconds, found.worker_peak_bytes) > 0
+
+
+def test_a_vocabulary_is_trained_and_splits_are_numbered_as_by_create(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"formats": "tfrecord", "vocab_size": 400, "settings": bertprep.InstanceSettings(dupe=1)}
+    found = forecast(workdir=tmp_path, workers=2, **asked)
+    assert not list(tmp_path.iterdir())
+    created = create(workdir=tmp_path, workers=2, **asked)
+    counts = {split: total(created, "tfrecord", "examples", split) for split in ("training", "test")}
+    assert counts == {"training": found.training_records, "test": found.test_records}
+
+
+def test_a_sample_forecasts_all_records_and_bytes_within_a_tenth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard(workdir=tmp_path, workers=1)
+    before = sums(tmp_path)
+    monkeypatch.setattr(forecasts, "SAMPLE_BYTES", 2_000_000)
+    asked: dict[str, Any] = {"workdir": tmp_path, "vocab": VOCABULARY, "formats": "tfrecord", "workers": 1}
+    found = forecast(**asked)
+    assert sums(tmp_path) == before
+    assert found.sample_bytes < 0.2 * found.text_bytes
+    created = create(**asked)
+    for split, records in (("training", found.training_records), ("test", found.test_records)):
+        assert records == pytest.approx(total(created, "tfrecord", "examples", split), rel=0.1)
+    assert found.size_bytes == {"tfrecord": pytest.approx(total(created, "tfrecord", "bytes"), rel=0.1)}
+
+
+def test_shards_of_a_download_are_made_of_a_sample_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    books = tmp_path / "books"
+    books.mkdir()
+    for index in range(20):
+        (books / f"{index}.txt").write_text("".join(f"It was day {day} of book {index}. Nothing came.\n" for day in range(400)))
+    bertprep.download(["bookcorpus"], from_files=books, workdir=tmp_path / "data")
+    before = sums(tmp_path)
+    asked: dict[str, Any] = {"workdir": tmp_path / "data", "vocab": VOCABULARY, "formats": "tfrecord", "workers": 1}
+    monkeypatch.setattr(forecasts, "SAMPLE_BYTES", 150_000)
+    found = forecast(**asked, corpus="bookcorpus")
+    assert sums(tmp_path) == before
+    shard(workdir=tmp_path / "data", corpus="bookcorpus", settings=bertprep.ShardSettings(shards=4), workers=1)
+    created = create(**asked, corpus="bookcorpus")
+    assert found.training_records + found.test_records == pytest.approx(total(created, "tfrecord", "examples"), rel=0.2)
+
+
+def test_too_small_a_disk_is_reported(
+    golden_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_000))
+    command = ["create", "--dry-run", "--input", golden_corpus, "--output", tmp_path / "out", "--vocab", VOCABULARY]
+    assert main([*map(str, command), "--workers", "1", "--json", str(tmp_path / "plan.json")]) == 0
+    assert "NOT ENOUGH" in capsys.readouterr().out
+    assert json.loads((tmp_path / "plan.json").read_text())["disks"][0]["free_bytes"] == 1_000
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_invalid_text_is_reported_as_by_create(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.txt"
+    wrong.write_bytes(b"One sentence.\nAnother \xff one.\n\n")
+    messages = []
+    for function in (forecast, create):
+        with pytest.raises(BertprepError) as error:
+            function(inputs=[wrong], output=tmp_path / "out", vocab=VOCABULARY, workers=1)
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["create", "--json", "plan.json"], "--json: is for the forecast of --dry-run"),
+        (["create", "--dry-run", "--task", "squad"], "--dry-run: forecasts records for pretraining"),
+        (["create", "--dry-run", "--input", "nowhere.txt", "--output", "out"], "--input nowhere.txt: does not exist"),
+        (["create", "--dry-run", "--corpus", "mine"], "--corpus mine: has no text shards in data/sharded/mine; make them"),
+        (["create", "--dry-run", "--corpus", "bookcorpus"], "bertprep download bookcorpus fetches it"),
+        (["plan", "--seq", "512"], "plan: is now bertprep create --dry-run"),
+    ],
+)
+def test_an_impossible_request_is_reported(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
