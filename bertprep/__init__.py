@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from bertprep.commands.convert import convert as convert
     from bertprep.commands.create import create as create
     from bertprep.commands.download import download as download
-    from bertprep.commands.plan import plan as plan
+    from bertprep.commands.forecast import forecast as forecast
     from bertprep.commands.push import push as push
-    from bertprep.commands.report import report as report
     from bertprep.commands.shard import shard as shard
     from bertprep.commands.task_records import create_task as create_task
     from bertprep.commands.tokenize import tokenize as tokenize
@@ -53,11 +52,10 @@ _HOME = {
     "create": "bertprep.commands.create",
     "create_task": "bertprep.commands.task_records",
     "download": "bertprep.commands.download",
+    "forecast": "bertprep.commands.forecast",
     "load_dataset": "bertprep.records.hugging_face",
     "load_vocabulary": "bertprep.instances",
-    "plan": "bertprep.commands.plan",
     "push": "bertprep.commands.push",
-    "report": "bertprep.commands.report",
     "shard": "bertprep.commands.shard",
     "tokenize": "bertprep.commands.tokenize",
     "train_vocabulary_of": "bertprep.commands.vocab",

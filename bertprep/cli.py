@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from bertprep import __version__
+from bertprep.errors import UsageError
 from bertprep.options import Parser
 from bertprep.terminal import exit_status, run_program
 
@@ -19,14 +20,14 @@ COMMANDS = {
     "vocab": "train a vocabulary",
     "tokenize": "text shards -> token shards: the tokens of each sentence, in the layout that Megatron reads",
     "create": "text shards, or the files of SQuAD and GLUE -> TFRecord, OFRecord, Arrow or Parquet files",
-    "plan": "forecast the output and cost of create on this machine, and what a training run makes of it",
     "convert": "records -> another format or dialect, or more or fewer files; lossless",
     "validate": "is this data right? findings, a table, exit status 0 or 1",
     "inspect": "show the examples of a record file in readable form",
-    "report": "records -> one HTML page: how they were made, whether they are right, with examples",
     "push": "records -> a data set on the Hugging Face Hub, as Parquet with a card; resumes",
 }
 """Each command, which is the module of that name in `bertprep.commands`, with its summary."""
+_MOVED = {"plan": "bertprep create --dry-run", "report": "bertprep validate --html PAGE"}
+"""Former commands, and what does their work now."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,6 +60,8 @@ def _run(arguments: Sequence[str]) -> None:
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """A parser that knows all commands but only the options of the given one, so that no other is imported."""
     asked = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if asked in _MOVED:
+        raise UsageError(f"{asked}: is now {_MOVED[asked]}")
     parser = Parser(
         prog="bertprep",
         description="Download, make, check and convert the data that BERT-type models are pretrained on.",

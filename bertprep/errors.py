@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from typing import Any
 
-_SHOWN = 200  # characters of what another library says
+_SHOWN = 300  # characters of what another library or a server says
+_PASSWORD = re.compile(r"(?<=://)[^/?#\s]*:[^/?#\s]*@")
 
 
 class BertprepError(Exception):
     """Data, files or the machine are not as expected; the command line prints it and exits with status 1."""
 
     exit_status = 1
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(without_password(each) if isinstance(each, str) else each for each in args))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as it is, whatever its constructor takes: workers send theirs."""
@@ -43,13 +48,32 @@ class GivenUpError(BertprepError):
     """What is no longer waited for: its reader was closed, or its run told to stop."""
 
 
+def without_password(text: str) -> str:
+    """Return a message without the user and password of the URLs in it, such as those of an endpoint or a proxy.
+
+    >>> without_password("https://me:secret@s3.example.org/bucket")
+    'https://s3.example.org/bucket'
+    """
+    return _PASSWORD.sub("", text)
+
+
+def quoted(text: str) -> str:
+    r"""Return what a server or another library says as one line, cut to a length that a message can have.
+
+    >>> quoted("Access\n  denied"), len(quoted("x" * 10_000))
+    ('Access denied', 303)
+    """
+    line = " ".join(text[: 4 * _SHOWN].split())  # a server may send megabytes
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."
+
+
 def first_line(error: BaseException) -> str:
     r"""What another library's error says, without what follows its first line; its type if it says nothing.
 
     >>> first_line(ValueError("Wrong.\nBecause")), first_line(KeyError())
     ('Wrong', 'KeyError')
     """
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:_SHOWN].rstrip(" .;:") or type(error).__name__
+    return quoted((str(error).strip().splitlines() or [type(error).__name__])[0]).rstrip(" .;:") or type(error).__name__
 
 
 def explain_system_error(error: OSError) -> BertprepError | None:

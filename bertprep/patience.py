@@ -1,7 +1,7 @@
-"""How long a network is waited for: one home for the times of downloads, uploads and object stores.
+"""The retries and timeouts of downloads, uploads and object stores.
 
 All times scale with the first wait, a second, or $BERTPREP_RETRY_SECONDS. Between eight tries there are seven waits, 127 s in
-all, before what fails at once is given up; what is silent has 30 s of silence in each try too, 367 s in all.
+all, before retries are exhausted; a silent server has a timeout of 30 s in each try too, 367 s in all.
 """
 
 import os
@@ -11,16 +11,16 @@ from bertprep.errors import BertprepError
 FIRST_WAIT = "BERTPREP_RETRY_SECONDS"
 TRIES = 8
 """Consecutive tries without progress."""
-LONGEST_WAIT, SILENCE = 64, 30
+MAX_WAIT, SILENCE = 64, 30
 """In units of the first wait: between two tries, and until a silent connection counts as broken."""
-LEAST_SILENCE_SECONDS = 2.0
+MIN_SILENCE_SECONDS = 2.0
 """However short the first wait: the machine may be busy."""
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses of answers that another try may not get."""
 
 
 def first_wait_seconds() -> float:
-    """The first wait, which scales all other times; raises `BertprepError` where the environment has no number for it."""
+    """Return the first wait, which scales all other times; raises `BertprepError` if the environment has no number."""
     text = os.environ.get(FIRST_WAIT, "1")
     try:
         if (seconds := float(text)) > 0:
@@ -31,14 +31,14 @@ def first_wait_seconds() -> float:
 
 
 def silence_seconds(times: int = 1) -> float:
-    """How long an answer may take, or so many times that."""
-    return max(times * SILENCE * first_wait_seconds(), LEAST_SILENCE_SECONDS)
+    """Return the timeout of an answer, or so many times that."""
+    return max(times * SILENCE * first_wait_seconds(), MIN_SILENCE_SECONDS)
 
 
 def wait_seconds(tried: int) -> float:
-    """The wait after so many tries: 1, 2, 4 ... first waits.
+    """Return the wait after so many tries: 1, 2, 4 ... first waits.
 
     >>> [wait_seconds(tried) for tried in (1, 4, 7, 9)]
     [1.0, 8.0, 64.0, 64.0]
     """
-    return float(min(2 ** (tried - 1), LONGEST_WAIT)) * first_wait_seconds()
+    return float(min(2 ** (tried - 1), MAX_WAIT)) * first_wait_seconds()

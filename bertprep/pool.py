@@ -95,6 +95,7 @@ def _run_in_processes(
     function: Callable[[Argument], Result], tasks: Iterator[Task[Argument]], workers: int
 ) -> Generator[tuple[str, Result], None, None]:
     import multiprocess
+    from multiprocess import resource_tracker
     from multiprocess.connection import wait
 
     forks = sys.platform == "linux" and not object_store.in_use()
@@ -103,12 +104,14 @@ def _run_in_processes(
     at_work: dict[Any, str] = {}  # our end of the pipe -> name of the task
     sys.stdout.flush()
     sys.stderr.flush()
+    if not forks:
+        resource_tracker.ensure_running()  # whose start would let Ctrl-C through again
     try:
         for _ in range(workers):
             ours, theirs = context.Pipe()
             arguments = (function, theirs, [ours, *processes]) if forks else (function, theirs, [], str(Path.cwd()))
             process = context.Process(target=_work, args=arguments, daemon=True)
-            with contextlib.nullcontext() if forks else _without_main():
+            with _without_ctrl_c(), contextlib.nullcontext() if forks else _without_main():
                 process.start()
             theirs.close()
             processes[ours] = process
@@ -137,6 +140,16 @@ def _run_in_processes(
 
 
 @contextlib.contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Start processes that Ctrl-C does not reach from their first moment on: it is for the parent, which stops its workers."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
 def _without_main() -> Iterator[None]:
     """Start a new process that does not run the caller's program again, as it would if that is a script without a guard."""
     main, sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
@@ -161,7 +174,6 @@ def _work(function: Callable[[Any], Any], pipe: Any, not_ours: list[Any], folder
     """
     if folder is not None:
         os.chdir(folder)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which stops its workers
     for other in not_ours:
         other.close()
     if sys.platform == "linux":  # workers die with a parent that is killed

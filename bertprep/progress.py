@@ -47,7 +47,7 @@ class Progress:
             self._last_line = now
             seconds = now - self._started
             passed = f"{duration(seconds)} so far"
-            if self._total is not None:
+            if self._total is not None and self._done:
                 passed = f"{duration(seconds / self._done * (self._total - self._done))} left"
             self._print(f"{self._amounts_so_far(now)}, {passed}")
 

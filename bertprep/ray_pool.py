@@ -1,8 +1,9 @@
 """The cluster engine of `pool.run`: each task is one Ray Core task, on any node, and again on another where its node was lost.
 
 A task is a pure function of its argument and may run any number of times, two at once too: its file appears whole, with the
-same bytes. So the tasks of lost nodes are run again, without limit; a worker that dies alone is more likely killed by its task,
-so after `_MOST_DEATHS` of them the run fails with the task's name. Ray's own retries cannot tell the two apart.
+same bytes. So the tasks of lost nodes are run again, each up to `_MOST_LOSSES` times, since Ray says the same where what it
+keeps for a task is lost for ever; a worker that dies alone is more likely killed by its task, so after `_MOST_DEATHS` of them
+the run fails with the task's name. Ray's own retries cannot tell the two apart.
 
 The function, with its vocabulary and settings, goes into the object store once. A worker process unpickles it once and keeps
 it, with the tables that it builds and the compiled kernels, for all further tasks; one whose bertprep differs refuses to work.
@@ -25,7 +26,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -34,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import bertprep
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import BertprepError, UsageError, first_line
 from bertprep.files import object_store
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.pool import RayWorkers, attempt, default_workers
@@ -45,7 +46,7 @@ _AUTHENTICATION = "RAY_AUTH_MODE"  # "token": `ray start` does so by itself wher
 _PATIENCE = 5.0  # seconds until an address is taken to be dead; a head answers in milliseconds
 _LOOK_AGAIN = 2.0  # seconds between two looks at how many CPUs the cluster has
 _AHEAD = 4  # tasks in flight beyond two for each CPU, so that a cluster that can grow from nothing has a reason to
-_MOST_DEATHS = 4
+_MOST_DEATHS, _MOST_LOSSES = 4, 20
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # without it Ray tells of a change that is none of ours
@@ -66,6 +67,7 @@ class _Task:
     name: str
     argument: bytes
     deaths: int = 0
+    losses: int = 0  # of its node, or of what Ray kept for it
 
 
 @dataclass(frozen=True)
@@ -254,10 +256,15 @@ def _once_more(ray: Any, task: _Task, error: Exception) -> _Task:
         error = error.cause
     lost = (ray.exceptions.NodeDiedError, ray.exceptions.ObjectLostError, ray.exceptions.LocalRayletDiedError)
     if isinstance(error, lost):
-        return task
+        if task.losses + 1 < _MOST_LOSSES:
+            return replace(task, losses=task.losses + 1)
+        raise BertprepError(
+            f"{task.name}: was lost {_MOST_LOSSES} times with its node or with what Ray kept for it ({first_line(error)}); see "
+            "that nodes stay for as long as a task takes (ray status); finished files are kept, the same command resumes"
+        )
     died = (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError)
     if isinstance(error, died) and task.deaths + 1 < _MOST_DEATHS:
-        return _Task(task.name, task.argument, task.deaths + 1)
+        return replace(task, deaths=task.deaths + 1)
     if isinstance(error, died):
         raise BertprepError(
             f"{task.name}: its worker died {_MOST_DEATHS} times, as when memory runs out; take fewer --workers or "

@@ -20,11 +20,11 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
-from bertprep.errors import BertprepError, explain_system_error
+from bertprep.errors import BertprepError, explain_system_error, without_password
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
-LONGEST_LINE = 10_000
+LONGEST_LINE = 2_000
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _INPUT, _OUTPUT, _ERROR = range(3)
 
@@ -58,7 +58,8 @@ def tell(*lines: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print a one-line message to standard error, cut at `LONGEST_LINE` characters."""
+    """Print a one-line message to standard error, cut at `LONGEST_LINE` characters, without the passwords of URLs."""
+    text = without_password(text)
     _write(text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}...", sys.stderr)
     sys.stderr.flush()
 
@@ -73,6 +74,15 @@ def tell_table(rows: Sequence[Sequence[str]]) -> None:
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         tell("  ".join(cells).rstrip())
+
+
+def counted(number: int, thing: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "record"), counted(2000, "record")
+    ('1 record', '2,000 records')
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def megabytes(size_bytes: int | None) -> str:
@@ -139,6 +149,9 @@ def run_program(main: Callable[[], int], program: str) -> int:
     except BertprepError as error:
         say(f"{program}: error: {error}")
         status = status or error.exit_status
+    except KeyboardInterrupt:  # a second one, or after the command
+        say(f"{program}: stopped")
+        status = INTERRUPTED
     return status
 
 

@@ -28,7 +28,7 @@ from pathlib import PurePosixPath
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from bertprep.errors import BertprepError, GivenUpError, UsageError
+from bertprep.errors import BertprepError, GivenUpError, UsageError, quoted
 from bertprep.patience import PASSING, TRIES, first_wait_seconds, silence_seconds, wait_seconds
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ BLOCK_BYTES = 16 << 20
 ONE_PUT_BYTES = 1 << 30
 """The largest object that is written in one request, whose condition the store checks; larger ones go up in parts."""
 _PART_BYTES, _PARTS_AT_ONCE = 64 << 20, 4
+MOST_OBJECTS = 2_000_000
+"""The most objects below a folder, whose listing takes about a gigabyte."""
+_FOLDER_SILENCES, _TREE_SILENCES = 4, 20
+"""What all pages of a listing may take, 2 and 10 minutes: obstore follows them without end, and keeps those of a folder."""
 _LOOK_AGAIN_SECONDS = 0.05  # at whether a request is given up
 _MOST_TO_TRY_BYTES = 1 << 20  # of what is sent twice to see what a store does
 
@@ -129,12 +133,12 @@ def is_folder(path: ObjectPath) -> bool:
     def first(store: Any, key: str) -> bool:
         return not key or any(any(_below(key, each["path"]) for each in page) for page in store.list(key))
 
-    return _call(path, first)
+    return _call(path, first, seconds=silence_seconds(_FOLDER_SILENCES))
 
 
 def inside(path: ObjectPath) -> dict[str, Status]:
     """The names in a folder: objects, and folders of them."""
-    found = _call(path, lambda store, key: store.list_with_delimiter(key or None))
+    found = _call(path, lambda store, key: store.list_with_delimiter(key or None), seconds=silence_seconds(_FOLDER_SILENCES))
     objects = {each["path"].rpartition("/")[2]: _status(each) for each in found["objects"] if _below(path.key, each["path"])}
     folders = {each.rpartition("/")[2]: Status(is_folder=True) for each in found["common_prefixes"] if _below(path.key, each)}
     return {**objects, **folders}
@@ -149,9 +153,14 @@ def tree(path: ObjectPath) -> dict[str, Status]:
     def everything(store: Any, key: str) -> dict[str, Status]:
         start = len(key) + 1 if key else 0
         pages: Iterator[list[Any]] = store.list(key or None)
-        return {each["path"][start:]: _status(each) for page in pages for each in page if _below(key, each["path"])}
+        there: dict[str, Status] = {}
+        for each in (each for page in pages for each in page if _below(key, each["path"])):
+            if each["path"][start:] in there or len(there) == MOST_OBJECTS:
+                raise _endless(path, f"object {len(there) + 1:,} is {each['path'][:200]}")
+            there[each["path"][start:]] = _status(each)
+        return there
 
-    found = _call(path, everything)
+    found = _call(path, everything, seconds=silence_seconds(_TREE_SILENCES))
     folders = {str(above) for name in found for above in PurePosixPath(name).parents}
     return {name: status for name, status in found.items() if status.size_bytes or name not in folders}
 
@@ -371,6 +380,13 @@ class _NoConditionError(BertprepError):
     """The store cannot do what it is asked, such as "only if there is none"."""
 
 
+def _endless(path: ObjectPath, why: str) -> BertprepError:
+    return BertprepError(
+        f"{path}: its listing has no end ({why}); check the store's address, and whether a proxy interferes, or name a folder "
+        "of fewer objects"
+    )
+
+
 def _below(key: str, path: str) -> bool:
     """Whether an object lies below the folder; a folder's own empty object, which consoles make, does not."""
     return path not in (key, "") and path.startswith(f"{key}/" if key else "")
@@ -420,9 +436,12 @@ def _call(
     action: Callable[[Any, str], Result],
     *,
     put_seconds: float = 0.0,
+    seconds: float | None = None,
     given_up: threading.Event | None = None,
 ) -> Result:
     """The result of an action on the bucket's client and the object's key, retried while the trouble may pass.
+
+    An action of many requests, a listing, may take so many `seconds` in all.
 
     Raises `FileNotFoundError`, obstore's errors about conditions, and for everything else `BertprepError`; `GivenUpError` soon
     after it is `given_up`.
@@ -431,28 +450,31 @@ def _call(
 
     for tried in range(1, TRIES + 1):
         try:
-            return _interruptibly(partial(action, _store(path, put_seconds), path.key), given_up)
+            return _interruptibly(partial(action, _store(path, put_seconds), path.key), given_up, seconds)
         except BertprepError:
             raise
+        except Empty:
+            raise _endless(path, f"it was not all there after {seconds:.0f} s") from None
         except Exception as error:
             trouble = _Trouble(path, error)
-            if not trouble.passes or tried == TRIES:
+            if not trouble.passes or tried == trouble.tries:
                 raise trouble.explained(tried) from error
-            seconds = wait_seconds(tried) * _chance.uniform(0.5, 1.5)  # a thousand tasks must not ask in the same moment again
-            say(f"{path}: {trouble.why}; trying again in {seconds:.0f} s (try {tried + 1} of {TRIES})")
+            wait = wait_seconds(tried) * _chance.uniform(0.5, 1.5)  # a thousand tasks must not ask in the same moment again
+            say(f"{path}: {trouble.why}; trying again in {wait:.0f} s (try {tried + 1} of {trouble.tries})")
             if given_up is None:
-                time.sleep(seconds)
-            elif given_up.wait(seconds):
+                time.sleep(wait)
+            elif given_up.wait(wait):
                 raise GivenUpError(f"{path}: was given up while the store was waited for") from error
     raise AssertionError
 
 
-def _interruptibly(action: Callable[[], Result], given_up: threading.Event | None) -> Result:
+def _interruptibly(action: Callable[[], Result], given_up: threading.Event | None, seconds: float | None = None) -> Result:
     """The result of an action; what ends the wait for it leaves it to its time limit, which obstore itself would sit out.
 
-    That is Ctrl-C in the main thread, and `given_up` in any: it raises `GivenUpError`.
+    That is Ctrl-C in the main thread, and in any `given_up`, which raises `GivenUpError`, or else after so many `seconds`
+    `Empty`.
     """
-    if given_up is None and threading.current_thread() is not threading.main_thread():
+    if given_up is None and seconds is None and threading.current_thread() is not threading.main_thread():
         return action()
     outcome: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
 
@@ -465,10 +487,12 @@ def _interruptibly(action: Callable[[], Result], given_up: threading.Event | Non
     threading.Thread(target=act, daemon=True).start()
     while True:
         try:
-            is_good, result = outcome.get(timeout=_LOOK_AGAIN_SECONDS if given_up else None)
+            is_good, result = outcome.get(timeout=_LOOK_AGAIN_SECONDS if given_up else seconds)
             break
         except Empty:
-            if given_up and given_up.is_set():
+            if given_up is None:
+                raise
+            if given_up.is_set():
                 raise GivenUpError("a request was given up before its answer came") from None
     if not is_good:
         raise result
@@ -492,11 +516,14 @@ class _Trouble:
             not is_final
             and (self._status in _PASSING or self._code in _PASSING_CODES if self._status else "HTTP error" in text)
         )
+        self.tries = TRIES
+        if self.passes and '"dns error"' in str(error):
+            self.tries = 2 if "Temporary failure" in str(error) else 1
         if self._status:
-            answer = " ".join(filter(None, (self._code, f"({said[1]})" if said and said[1] else "")))
+            answer = " ".join(filter(None, (quoted(self._code), f"({quoted(said[1])})" if said and said[1] else "")))
             self.why = " ".join(f"the store answers {self._status} {answer}".split())
         else:
-            self.why = self._of_network(str(error)) if self.passes else " ".join(text.split())[:300]
+            self.why = self._of_network(str(error)) if self.passes else quoted(text)
 
     def _of_network(self, whole: str) -> str:
         """What broke, from the causes that obstore lists after its message."""
@@ -504,6 +531,8 @@ class _Trouble:
         where = address[1] if address else f"{self._path.scheme}://{self._path.bucket}"
         cause = re.search(r'message: "([^"]+)"|"(dns error)"', whole)
         why = next(filter(None, cause.groups()), "") if cause else "timed out" if "TimedOut" in whole else ""
+        if why == "dns error":
+            return f"the name of {where} cannot be resolved; this machine may have no network"
         broke = f"{where} cannot be reached" if "kind: Connect" in whole else f"the connection to {where} broke"
         return f"{broke} ({why})" if why else broke
 

@@ -40,7 +40,7 @@ _DEFAULT_CACHE_GB = 20.0
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _LOOK_AGAIN_SECONDS = 0.05
 """Between two looks at a lock that is held: another process downloads."""
-_HEAD_BYTES = 64 << 10
+HEAD_BYTES = 64 << 10
 _NAME_LENGTH = 40  # of a copy, without what follows its first dot
 _LOCK, _SUM = ".lock-", ".sha256-"  # before the names of copies
 _since_sweep: dict[Path, int] = {}
@@ -353,7 +353,7 @@ def open_head(path: Path) -> BinaryIO:
         return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
     from bertprep.files import object_store
 
-    return io.BytesIO(object_store.read_head(path, _HEAD_BYTES))
+    return io.BytesIO(object_store.read_head(path, HEAD_BYTES))
 
 
 def _open(path: ObjectPath) -> BinaryIO:

@@ -15,7 +15,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -37,10 +37,7 @@ _SOURCES = (
     "crc32c",
     "sha256",
     "encode",
-    "encode_examples",
-    "columns",
-    "live",
-    "deflate",
+    "rows",
     "varints",
     "messages",
     "batches",
@@ -64,18 +61,32 @@ class Kernel:
         self._function = ctypes.CFUNCTYPE(_C_TYPES[result], *c_types)(address)
 
     def __call__(self, *arguments: Any) -> int:
-        if len(arguments) != len(self._parameters):
+        result: int = self._function(*self._plain(arguments))
+        return result
+
+    def bind(self, *arguments: Any) -> Callable[..., int]:
+        """Return the function with its first arguments given, checked and held once: for what is called for every block."""
+        plain, function = self._plain(arguments, whole=False), self._function
+
+        def call(*others: int, _held: Any = arguments) -> int:
+            result: int = function(*plain, *others)
+            return result
+
+        return call
+
+    def _plain(self, arguments: Sequence[Any], *, whole: bool = True) -> list[Any]:
+        """Return numbers, and the addresses of arrays, which must be of the declared type and contiguous."""
+        if whole and len(arguments) != len(self._parameters):
             raise TypeError(f"{self._name}: takes {len(self._parameters)} arguments, got {len(arguments)}")
         plain = []
-        for argument, (name, dtype) in zip(arguments, self._parameters, strict=True):
+        for argument, (name, dtype) in zip(arguments, self._parameters, strict=whole):
             if dtype is None:
                 plain.append(argument)
                 continue
             if not isinstance(argument, np.ndarray) or argument.dtype != dtype or not argument.flags.c_contiguous:
                 raise TypeError(f"{self._name}: {name} must be a contiguous array of {dtype}")
             plain.append(argument.ctypes.data)
-        result: int = self._function(*plain)
-        return result
+        return plain
 
 
 class Kernels:

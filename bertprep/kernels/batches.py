@@ -27,7 +27,7 @@ from bertprep.kernels.language import (
 from bertprep.kernels.numbers import (
     ARRAY_ADDRESS,
     ARRAY_FEATURE,
-    ARRAY_IS_FLOAT,
+    ARRAY_KIND,
     ARRAY_VALUES,
     ARRAY_WIDTH,
     COLUMN_ARRAY,
@@ -37,6 +37,7 @@ from bertprep.kernels.numbers import (
     EXPECTED,
     FEATURE,
     FOUND,
+    KIND_FLOAT32,
     LABELS,
     NOT_PREDICTED,
     OUT_OF_RANGE,
@@ -97,7 +98,7 @@ def read_row(data, table, record, arrays, row, problem):
             fault = _take_labels(values, count, width, array, row, problem)
             if fault < 0:
                 return fault
-        elif not _copy(values, count, width, array[ARRAY_ADDRESS] + 4 * row * count) and not array[ARRAY_IS_FLOAT]:
+        elif not _copy(values, count, width, array[ARRAY_ADDRESS] + 4 * row * count) and array[ARRAY_KIND] != KIND_FLOAT32:
             problem[FEATURE] = array[ARRAY_FEATURE]
             return i64(OUT_OF_RANGE)
     return i64(0)

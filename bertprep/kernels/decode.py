@@ -31,7 +31,7 @@ from bertprep.kernels.messages import check_list, count_values, find_features, l
 from bertprep.kernels.numbers import (
     ARRAY_ADDRESS,
     ARRAY_FEATURE,
-    ARRAY_IS_FLOAT,
+    ARRAY_KIND,
     ARRAY_VALUES,
     ARRAY_WIDTH,
     ARRAYS_SIZE,
@@ -51,6 +51,7 @@ from bertprep.kernels.numbers import (
     FILE_WIDTH,
     FOUND,
     KIND,
+    KIND_FLOAT32,
     KNOWN_FEATURES,
     LEFT_OVER,
     LENGTH_CHECKSUM,
@@ -130,7 +131,7 @@ def _decode_record(data, size, at, record_format, arrays, row, spans, problem):
         return end
     for array in range(0, ARRAY_WIDTH * arrays[ARRAYS_SIZE], ARRAY_WIDTH):
         feature, count, address = arrays[array + ARRAY_FEATURE], arrays[array + ARRAY_VALUES], arrays[array + ARRAY_ADDRESS]
-        is_float = arrays[array + ARRAY_IS_FLOAT]
+        is_float = arrays[array + ARRAY_KIND] == KIND_FLOAT32
         fault = check_list(spans, feature, is_float, record_format, problem)
         if fault < 0:
             return fault
@@ -173,10 +174,10 @@ def measure(file: i64_p, arrays: i64_p, counts: i64_p, notes: i64_p) -> i64:
     for number in range(arrays[ARRAYS_SIZE]):
         array = ARRAY_WIDTH * number
         feature = arrays[array + ARRAY_FEATURE]
-        fault = check_list(spans, feature, arrays[array + ARRAY_IS_FLOAT], file[FILE_FORMAT], problem)
+        fault = check_list(spans, feature, arrays[array + ARRAY_KIND] == KIND_FLOAT32, file[FILE_FORMAT], problem)
         if fault < 0:
             return fault
-        counts[number] = _count(data, spans, feature, arrays[array + ARRAY_IS_FLOAT])
+        counts[number] = _count(data, spans, feature, arrays[array + ARRAY_KIND] == KIND_FLOAT32)
         if counts[number] < 0:
             problem[FEATURE] = feature
             return counts[number]
@@ -283,7 +284,7 @@ def _check_range(first, stop, arrays, row, most, problem):
             values = shifted(pointer_at(u32_p, array[ARRAY_ADDRESS]), (row + i) * width)
             for k in range(width):
                 value = i64(values[k])
-                if value > most[number] and not (array[ARRAY_IS_FLOAT] and value == _MINUS_ZERO):
+                if value > most[number] and not (array[ARRAY_KIND] == KIND_FLOAT32 and value == _MINUS_ZERO):
                     problem[ROW], problem[FEATURE] = i, array[ARRAY_FEATURE]
                     problem[FOUND], problem[EXPECTED] = value, most[number]
                     return i64(BEYOND_MODEL)

@@ -12,6 +12,7 @@ from typing import Any
 from llvmlite import binding as llvm
 from llvmlite import ir
 from numba import cfunc, njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 i64, u64, i32, u32 = types.int64, types.uint64, types.int32, types.uint32
@@ -137,6 +138,19 @@ def _copy(width: int) -> Any:
 
 copy_16, copy_64 = _copy(16), _copy(64)
 """copy(to, at, source, start): that many bytes in one go; both sides must have them, offsets count elements."""
+
+
+@intrinsic
+def copy_memory(_context: Any, to: Any, source: Any, _count: Any) -> Any:
+    """Copy the first `count` numbers, of the same type in both: memcpy."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        size = context.get_abi_sizeof(context.get_value_type(to.dtype))
+        target, origin, count = arguments
+        cgutils.raw_memcpy(builder, target, origin, count, size)  # type: ignore[no-untyped-call]
+        return context.get_dummy_value()
+
+    return types.none(to, source, i64), generate
 
 
 @intrinsic

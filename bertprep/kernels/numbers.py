@@ -33,21 +33,17 @@ EXAMPLE_INT64_LIST = 3
 FLOAT_LIST_TAG, INT32_LIST_TAG, INT64_LIST_TAG = (field << 3 | 2 for field in (FLOAT_LIST, INT32_LIST, EXAMPLE_INT64_LIST))
 """The tags before the lists that are written: int32 in an OFRecord, int64 in an Example, float in both."""
 
-# --- encoding: instances or examples to bytes
+# --- encoding: rows of arrays to bytes
 
 SLACK = 256
 """Spare bytes that outputs need, since copies overshoot."""
 HEADER_WIDTH = 64
-"""A ready header: all bytes of a feature before its values; byte 62 is the offset of its tag, byte 63 its length."""
+"""A header: all bytes of a feature before its values; byte 62 is the offset of its tag, byte 63 its length (0: not made)."""
+HEADERS = 4096
+"""Headers are kept for values of fewer bytes than this; others are made for each record."""
 TAG_AT, SIZE_AT = HEADER_WIDTH - 2, HEADER_WIDTH - 1
 KEY_WIDTH = 32
 """A feature's name with the protobuf bytes around it; byte 31 is the length of both."""
-VARINT_SIZE_SHIFT = 24
-"""A ready varint has its bytes below this bit and their count above it."""
-SPARE_VARINTS = 64
-"""Ready varints after the last one of an array, which copies may read and write."""
-WIDEST_VARINT = 3
-"""Bytes of a token's varint: vocabularies have fewer than 2**21 entries."""
 _FRAME = 8 + 4 + 4
 WIDEST_HEADER = KEY_WIDTH + 24
 """A feature's key, three tags, four lengths."""
@@ -56,36 +52,20 @@ WIDEST_NUMBER = 5
 WIDEST_AROUND = _FRAME + 8 + SLACK
 """Around the features of examples, spare bytes included."""
 
-
-def widest_record(seq: int, pred: int) -> int:
-    """The bytes that a record of instances can take, spare ones included."""
-    return _FRAME + FEATURE_COUNT * HEADER_WIDTH + WIDEST_VARINT * (seq + 2 * pred) + 2 * seq + 4 * pred + SLACK
-
-
 NOT_PREDICTED = -100
 """The label of a token that is not to be predicted: `ignore_index` of PyTorch's cross entropy."""
 FLOAT_ONE = 0x3F800000
 """The bits of 1.0: the weight of a prediction."""
-
-# --- compression
-
-DEFLATE_SLACK = 16
-"""Spare bytes that the output needs, beside nine eighths of the input's."""
-SEEN_BITS = 15
-"""The table of positions has one entry for each value of a hash of that many bits."""
-LENGTH_CODES, DISTANCE_CODES = 256, 256 + 259
-"""`codes` holds those of 256 literals, then from here on those of matches of 0 to 258 bytes, and of 30 distances."""
-CODE_SIZE_SHIFT = 24
-"""A code has the bits to write below this bit and their count above it."""
 
 # --- arrays of examples as kernels see them
 
 ARRAYS_SIZE, ARRAYS_WANTED = range(2)
 """How many arrays there are; the bit of each one's feature. After these two numbers, a row for each array:"""
 ARRAY_WIDTH = 4
-ARRAY_FEATURE, ARRAY_ADDRESS, ARRAY_VALUES, ARRAY_IS_FLOAT = range(2, 2 + ARRAY_WIDTH)
-"""The number of its feature, its address, how many values a record has in it, whether they are floats."""
-
+ARRAY_FEATURE, ARRAY_ADDRESS, ARRAY_VALUES, ARRAY_KIND = range(2, 2 + ARRAY_WIDTH)
+"""The number of its feature, its address, how many values a record has in it, and of which of these types they are:"""
+KIND_INT32, KIND_FLOAT32, KIND_UINT8 = range(3)
+"""The last is for rows that are written, whose masks, segments and labels are 0 or 1; records are read into the others."""
 
 # --- decoding: a file as kernels see it, and what they note
 
@@ -180,8 +160,10 @@ NO_SEGMENT = -1
 UNCHANGED = -1
 """The replacement of a masked position whose token stays: to read the token there would be a cache miss."""
 
-LIVE_WIDTH = 7
-LIVE_TOKENS, LIVE_SLICES, LIVE_IS_RANDOM, LIVE_MASK_ENDS, LIVE_POSITIONS, LIVE_REPLACEMENTS, LIVE_ORDER = range(LIVE_WIDTH)
+SHARD_WIDTH = 7
+(
+    SHARD_TOKENS, SHARD_SLICES, SHARD_IS_RANDOM, SHARD_MASK_ENDS, SHARD_POSITIONS, SHARD_REPLACEMENTS, SHARD_ORDER,
+) = range(SHARD_WIDTH)  # fmt: skip
 """A row for each shard whose instances are in memory: the addresses of their arrays, by the names of `generator.Instances`."""
 
 # --- checking the values of records
@@ -196,9 +178,11 @@ UNEVEN_WEIGHTS, AFTER_PREDICTIONS, PREDICTION_COUNT, WRONG_NEXT_SENTENCE, MASK_W
 """Weights are not ones, then zeros; what follows the predictions is not 0; their number; the label; [MASK] without a label."""
 WORD_LEFT_OUT, WORD_IN_PART = range(19, 21)
 """Of whole words: one that would still have fitted was not masked; one was masked in part."""
-HALF_TO_EVEN, HALF_UP = range(21, 23)
+PIECE_OF_NONE = 21
+"""A token that continues a word stands after one that nothing continues."""
+HALF_TO_EVEN, HALF_UP = range(22, 24)
 """No faults by themselves: a half number of predictions was rounded to the even neighbour, as Python 3 does, or up, as 2."""
-VALUE_FAULTS = 23
+VALUE_FAULTS = 24
 
 VALUE_FAULT_WIDTH = 5
 FAULT_COUNT, FAULT_RECORD, FAULT_POSITION, FAULT_EXPECTED, FAULT_FOUND = range(VALUE_FAULT_WIDTH)
@@ -213,19 +197,23 @@ EXACT_COUNT, AT_MOST, WHOLE_WORDS = range(3)
 """The table of predictions by length holds; is a bound, of whole words where it is unknown which tokens begin one; is a bound
 that is reached unless no word fits any more."""
 
-SIGNS = 9
-RIGHT, LEFT, EXPECTED_RIGHT, EXPECTED_LEFT, OPEN_FOLLOWS, OPEN_RANDOM, ROUNDED_UP, ROUNDED_EVEN, UNAVAILABLE = range(SIGNS)
+SIGNS = 11
+(
+    RIGHT, LEFT, EXPECTED_RIGHT, EXPECTED_LEFT, OPEN_FOLLOWS, OPEN_RANDOM, ROUNDED_UP, ROUNDED_EVEN, UNAVAILABLE,
+    OWN_B, OTHER_B,
+) = range(SIGNS)  # fmt: skip
 """Counts over records. Of predictions: the label is that of the token on the right, on the left; how many are expected, in
 units of 1 / SCALE. Of open records, whose A is too short to be a sentence of the target length: B follows, B is random. Of
 records with a half number of predictions: rounded up, rounded to the even neighbour. Predictions that a length would have, and
-[SEP] between documents leave no token for."""
+[SEP] between documents leave no token for. Of two records with a random B each: the two As have more tokens in common with
+their own Bs than with each other's, fewer."""
 
 (
     AT_RULES, AT_BY_LENGTH, AT_HALF_UP, AT_FACTORIALS, AT_KEYS, AT_TEXT, AT_CONTINUES, AT_WORDS, AT_FAULTS,
     AT_LENGTHS, AT_LENGTHS_OF_A, AT_PREDICTIONS, AT_POSITIONS, AT_LABELS, AT_TOKENS, AT_SHOWN, AT_NEXT_SENTENCE,
     AT_EXPECTED_POSITIONS, AT_EXPECTED_LABELS, AT_WORD_POSITIONS, AT_WORD_LABELS, AT_REPLACED, AT_SIGNS,
-    AT_SKETCHES, AT_SKETCHED_LENGTHS,
-) = range(25)  # fmt: skip
+    AT_SKETCHES, AT_SKETCHED_LENGTHS, AT_PREDICTED, AT_SEGMENTS,
+) = range(27)  # fmt: skip
 """The columns of the checker's arrays in the one row of addresses that the kernel is given: each argument costs 1 us."""
 
 WORD_ROWS = 5
@@ -234,5 +222,7 @@ CHOICE = 64
 """Logarithms to base 2 are kept in units of 1 / CHOICE."""
 SKETCH_WORDS = 8
 """Of 64 bits: a record's sketch, in which each token of its text sets one bit."""
+CONTINUES, ALONE_IN_WORD = 1, 2
+"""Of a token: it continues a word; it is a word by itself, which nothing continues."""
 SCALE = 1 << 20
 """Expected counts are sums of fractions, and kept as whole numbers of this unit: a fraction is right to a millionth."""

@@ -27,6 +27,7 @@ from bertprep.kernels.language import (
 )
 from bertprep.kernels.numbers import (
     AFTER_PREDICTIONS,
+    ALONE_IN_WORD,
     ARRAY_ADDRESS,
     ARRAY_VALUES,
     ARRAY_WIDTH,
@@ -44,9 +45,11 @@ from bertprep.kernels.numbers import (
     AT_LENGTHS_OF_A,
     AT_NEXT_SENTENCE,
     AT_POSITIONS,
+    AT_PREDICTED,
     AT_PREDICTIONS,
     AT_REPLACED,
     AT_RULES,
+    AT_SEGMENTS,
     AT_SHOWN,
     AT_SIGNS,
     AT_SKETCHED_LENGTHS,
@@ -58,6 +61,7 @@ from bertprep.kernels.numbers import (
     AT_WORDS,
     CHOICE,
     CLS_IN_TEXT,
+    CONTINUES,
     EMPTY_SEGMENT,
     EXACT_COUNT,
     EXPECTED_LEFT,
@@ -80,9 +84,12 @@ from bertprep.kernels.numbers import (
     NEXT_SENTENCE,
     NO_CLS,
     OPEN_FOLLOWS,
+    OTHER_B,
+    OWN_B,
     PAD_IN_TEXT,
     PADDING_IDS,
     PADDING_SEGMENTS,
+    PIECE_OF_NONE,
     POSITIONS,
     PREDICTION_COUNT,
     RIGHT,
@@ -336,11 +343,40 @@ def _hash_text(ids, positions, labels, count, seq, keys):
 
 
 @subroutine
-def _sketch_text(text, length, sketch):
+def _sketch_text(text, start, stop, sketch):
     """A bit for each token; which one, its number decides."""
-    for position in range(1, length - 1):
+    for position in range(start, stop):
         bit = (u64(text[position]) * u64(0x9E3779B97F4A7C15)) >> u64(55)
         sketch[i64(bit >> u64(6))] |= u64(1) << (bit & u64(63))
+
+
+@subroutine
+def _count_common(sketches, first, second):
+    """The bits that two sketches have in common."""
+    total = i64(0)
+    for word in range(SKETCH_WORDS):
+        total += count_bits(sketches[SKETCH_WORDS * first + word] & sketches[SKETCH_WORDS * second + word])
+    return total
+
+
+@subroutine
+def _compare_segments(text, first_sep, length, kept, signs):
+    """Of each two records that are said to have a random B: is each A more like its own B than like the other's?
+
+    `kept` are the sketches of A and B of the record before, and of this one, and whether there is one before.
+    """
+    before = i64(kept[4 * SKETCH_WORDS])
+    sketches = shifted(kept, 2 * SKETCH_WORDS * before)
+    for word in range(2 * SKETCH_WORDS):
+        sketches[word] = u64(0)
+    _sketch_text(text, i64(1), first_sep, sketches)
+    _sketch_text(text, first_sep + 1, length - 1, shifted(sketches, i64(SKETCH_WORDS)))
+    kept[4 * SKETCH_WORDS] = u64(1 - before)
+    if before != 0:
+        own = _count_common(kept, i64(0), i64(1)) + _count_common(kept, i64(2), i64(3))
+        other = _count_common(kept, i64(0), i64(3)) + _count_common(kept, i64(2), i64(1))
+        signs[OWN_B] += i64(own > other)
+        signs[OTHER_B] += i64(own < other)
 
 
 @subroutine
@@ -392,7 +428,7 @@ def _expect_words(text, sep, length, positions, n, wanted, seq, tables, record, 
         while at < n and positions[at] < position:
             at += 1
         is_masked = i64(at < n and positions[at] == position)
-        if words > 0 and continues[text[position]] != 0:
+        if words > 0 and continues[text[position]] == CONTINUES:
             sizes[words - 1] += 1
             pieces += is_masked ^ masked[words - 1]
         else:
@@ -491,6 +527,7 @@ def check_records(arrays: i64_p, count: i64, numbers: i64_p, tables: i64_p, hash
     lengths, lengths_of_a = pointer_at(i64_p, tables[AT_LENGTHS]), pointer_at(i64_p, tables[AT_LENGTHS_OF_A])
     predictions, tokens_seen = pointer_at(i64_p, tables[AT_PREDICTIONS]), pointer_at(i64_p, tables[AT_TOKENS])
     next_sentence, signs = pointer_at(i64_p, tables[AT_NEXT_SENTENCE]), pointer_at(i64_p, tables[AT_SIGNS])
+    predicted, kinds = pointer_at(i64_p, tables[AT_PREDICTED]), pointer_at(u8_p, tables[AT_CONTINUES])
     sketches = pointer_at(u64_p, tables[AT_SKETCHES])
     sketched_lengths = pointer_at(i64_p, tables[AT_SKETCHED_LENGTHS])
     seq, pred, tokens, step = rules[RULE_SEQ], rules[RULE_PRED], rules[RULE_TOKENS], rules[RULE_STEP]
@@ -537,21 +574,31 @@ def check_records(arrays: i64_p, count: i64, numbers: i64_p, tables: i64_p, hash
         hashes[2 * row + 1] |= u64(min((choices + n * _SHOWN_ALIKE) // CHOICE, _MOST_CHOICES))
         lengths[length] += 1
         predictions[n] += 1
+        predicted[length] += n
         if has_pairs:
             lengths_of_a[first_sep - 1] += 1
             next_sentence[label] += 1
+            if label == 1:
+                _compare_segments(text, first_sep, length, pointer_at(u64_p, tables[AT_SEGMENTS]), signs)
             if length == seq and 2 * (first_sep - 1) < seq - 4:
                 signs[OPEN_FOLLOWS + label] += 1
         if step != 0 and (record & (step - 1)) < 2:
             slot = 2 * (record // step) + (record & i64(1))
-            sketched_lengths[slot] = length
-            _sketch_text(text, length, shifted(sketches, i64(SKETCH_WORDS) * slot))
+            sketched_lengths[2 * slot], sketched_lengths[2 * slot + 1] = length, i64(text[1])
+            _sketch_text(text, i64(1), length - 1, shifted(sketches, i64(SKETCH_WORDS) * slot))
         n_masks = _count_predictions(ids, positions, labels, n, rules[RULE_MASK], tokens, tables)
         _check_masks(ids, length, positions, n, n_masks, rules[RULE_MASK], record, faults)
         if tokens > 0:
+            misplaced = i64(0)
             for position in range(1, length - 1):
                 tokens_seen[text[position]] += 1
+                misplaced += i64(kinds[text[position]] == ALONE_IN_WORD) & i64(kinds[text[position + 1]] == CONTINUES)
             tokens_seen[rules[RULE_SEP]] -= inner
+            if misplaced != 0:
+                position = i64(2)
+                while kinds[text[position]] != CONTINUES or kinds[text[position - 1]] != ALONE_IN_WORD:
+                    position += 1
+                _note(faults, i64(PIECE_OF_NONE), record, position, misplaced, i64(text[position]))
         if not whole_words:
             if n_same != 0:
                 for i in range(n):
@@ -562,34 +609,26 @@ def check_records(arrays: i64_p, count: i64, numbers: i64_p, tables: i64_p, hash
     return clean
 
 
-@subroutine
-def _count_common(sketches, first, second):
-    """The bits that two sketches fraction."""
-    total = i64(0)
-    for word in range(SKETCH_WORDS):
-        total += count_bits(sketches[SKETCH_WORDS * first + word] & sketches[SKETCH_WORDS * second + word])
-    return total
-
-
 @kernel
 def compare_neighbours(sketches: u64_p, lengths: i64_p, pairs: i64, wins: i64_p) -> i64:
     """Are neighbours more alike than records far apart? Compares pair p of neighbours with pair p + pairs // 2; returns 0.
 
-    Sketches 2 * p and 2 * p + 1 are of neighbours, a length of 0 says that there is none. `wins` are added to: how often the
-    two pairs have more tokens in common than the same four records paired the other way, how often fewer, and the same for
-    lengths that are closer.
+    Sketches 2 * p and 2 * p + 1 are of neighbours; `lengths` has the length of each, 0 for none, and its first token.
+    `wins` are added to: how often the two pairs have more tokens in common than the same four records paired the other way,
+    how often fewer, and the same for lengths and for first tokens that are closer.
     """
     half = pairs // 2
     for pair in range(half):
         a, b, c, d = 2 * pair, 2 * pair + 1, 2 * (pair + half), 2 * (pair + half) + 1
-        if lengths[a] == 0 or lengths[b] == 0 or lengths[c] == 0 or lengths[d] == 0:
+        if lengths[2 * a] == 0 or lengths[2 * b] == 0 or lengths[2 * c] == 0 or lengths[2 * d] == 0:
             continue
         near = _count_common(sketches, a, b) + _count_common(sketches, c, d)
         far = _count_common(sketches, a, c) + _count_common(sketches, b, d)
         wins[0] += i64(near > far)
         wins[1] += i64(near < far)
-        near = abs(lengths[a] - lengths[b]) + abs(lengths[c] - lengths[d])
-        far = abs(lengths[a] - lengths[c]) + abs(lengths[b] - lengths[d])
-        wins[2] += i64(near < far)
-        wins[3] += i64(near > far)
+        for of in range(2):
+            near = abs(lengths[2 * a + of] - lengths[2 * b + of]) + abs(lengths[2 * c + of] - lengths[2 * d + of])
+            far = abs(lengths[2 * a + of] - lengths[2 * c + of]) + abs(lengths[2 * b + of] - lengths[2 * d + of])
+            wins[2 + 2 * of] += i64(near < far)
+            wins[3 + 2 * of] += i64(near > far)
     return 0

@@ -94,18 +94,6 @@ class KernelCache:
         self._trouble = self._trouble or why
 
 
-def trusted_folder(name: str) -> Path | None:
-    """A folder of this name in the cache, made if it is missing, in which only this user and root can put anything.
-
-    For other programs' compiled code; None where there is no place for it.
-    """
-    with suppress(UnsafeError, OSError, RuntimeError):
-        folder = _usual_folder() / name
-        os.close(_open_trusted(folder, make=True))
-        return folder
-    return None
-
-
 def _checksum(code: bytes) -> bytes:
     return hashlib.sha256(code).hexdigest().encode()
 

@@ -23,7 +23,7 @@ from bertprep.records.examples import (
     SquadExamples,
 )
 from bertprep.records.reader import RecordFile
-from bertprep.records.writer import RecordEncoder, WrittenFile, write_records
+from bertprep.records.write import WrittenFile, write_examples
 
 if TYPE_CHECKING:
     from bertprep.records.record_dataset import RecordDataset as RecordDataset
@@ -38,14 +38,13 @@ __all__ = [
     "MaskedExamples",
     "PretrainingExamples",
     "RecordDataset",
-    "RecordEncoder",
     "RecordFile",
     "RegressionExamples",
     "SquadEvalExamples",
     "SquadExamples",
     "WrittenFile",
     "open",
-    "write_records",
+    "write_examples",
 ]
 
 

@@ -4,7 +4,7 @@ A pretraining record's predictions are one column, `labels`, of a number for eac
 be predicted, else -100, which PyTorch's loss leaves out. That holds the same as positions, ids and weights as long as these are
 what a generator makes: ascending positions with weight 1, then zeros. Any other record has no such form, and is refused.
 
-`schema_of` gives the Arrow schema; what else is in an Arrow file is in `records.arrow`.
+`schema_of` gives the Arrow schema, `record_batch` the columns of some records.
 """
 
 from __future__ import annotations
@@ -163,6 +163,35 @@ def put_labels(examples: MaskedExamples, labels: NDArray[np.int32]) -> None:
     )
     if made < len(examples):
         raise _explain_predictions(examples, made)
+
+
+def record_batch(examples: Examples, schema: pa.Schema, *, copy: bool = False) -> pa.RecordBatch:
+    """Return records as a batch of the schema of `schema_of`, in their own memory where a column has their type.
+
+    With `copy` the batch has memory of its own. Raises `NoColumnsError` for a record that has no such form.
+    """
+    import pyarrow as pa
+
+    arrays = []
+    for column, field in zip(COLUMNS[type(examples)], schema, strict=True):
+        values = _values_of(examples, column)
+        values = values.copy() if copy else values
+        is_list = pa.types.is_fixed_size_list(field.type)
+        kind = field.type.value_type if is_list else field.type
+        flat = pa.Array.from_buffers(kind, values.size, [None, pa.py_buffer(values)])  # `pa.array` would import pandas
+        arrays.append(pa.FixedSizeListArray.from_arrays(flat, field.type.list_size) if is_list else flat)
+    return pa.record_batch(arrays, schema=schema)
+
+
+def _values_of(examples: Examples, column: Column) -> NDArray[Any]:
+    if column is LABELS and isinstance(examples, MaskedExamples):
+        labels = np.empty((len(examples), examples.seq), np.int32)
+        put_labels(examples, labels)
+        return labels
+    values: NDArray[Any] = getattr(examples, column.feature)
+    if column.dtype == np.int8 and values.dtype != np.uint8:
+        check_fits(column, values.reshape(len(examples), -1))
+    return values.view(column.dtype) if values.itemsize == np.dtype(column.dtype).itemsize else values.astype(column.dtype)
 
 
 def check_fits(column: Column, found: NDArray[Any]) -> None:

@@ -2,31 +2,24 @@
 
 Records are read in blocks that stay in the processor's cache, encoded, hashed and written at once, so memory does not grow
 with a file. Every value is decoded and every checksum verified on the way: what is damaged is not passed on. The bytes are
-those that `write_records` makes of instances with the same values, so that a conversion there and back gives equal files.
+those that `create` makes of instances with the same values, so that a conversion there and back gives equal files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep import kernels
-from bertprep.config import DEFAULT_DIALECT, GOOGLE, Dialect, RecordFormat
+from bertprep.config import DEFAULT_DIALECT, Dialect, RecordFormat
 from bertprep.errors import BertprepError
-from bertprep.files.atomic import atomic_file
-from bertprep.kernels.numbers import SPARE_VARINTS, WIDEST_AROUND, WIDEST_HEADER, WIDEST_NUMBER
-from bertprep.records.arrow import encode_batches
-from bertprep.records.buffers import BUFFER_BYTES, RecordBuffer, make_buffer, write_buffers
 from bertprep.records.columns import NoColumnsError
 from bertprep.records.examples import Examples, rows_in_block
-from bertprep.records.parquet import write_row_groups
 from bertprep.records.reader import RecordFile
-from bertprep.records.writer import WrittenFile, feature_keys
+from bertprep.records.write import WrittenFile, write_examples
 
 SAME_SETTINGS = "give files that were made with the same settings"
 _BLOCK_TOKENS = 1 << 15  # of a block of records: what the arrays of it take fits into the processor's cache
@@ -78,10 +71,14 @@ class RecordConverter:
         for a write that the system refuses.
         """
         try:
-            return write_examples(self._blocks(spans), path, self._format, self._dialect, self._labels, tidies=self._tidies)
+            return write_examples(self._blocks(spans), {self._format: path}, self._dialect, self._labels, tidies=self._tidies)[
+                self._format
+            ]
         except NoColumnsError as error:
             path = self._source.path if self._source else path
-            raise BertprepError(f"{path}: record {self._numbers[error.row]}: {error}") from None
+            raise BertprepError(
+                f"{path}: record {self._numbers[error.row]}: {error}; convert to TFRecord or OFRecord"
+            ) from None
 
     def close(self) -> None:
         """Let the file read last go."""
@@ -126,62 +123,3 @@ def _read_picked(source: RecordFile, picked: Picked, room: Examples) -> Iterator
         records = picked.records[start : start + len(room)]
         source.gather_into(room, records)
         yield records, room[: len(records)]
-
-
-def write_examples(
-    blocks: Iterable[Examples],
-    path: Path,
-    record_format: RecordFormat,
-    dialect: Dialect = DEFAULT_DIALECT,
-    labels: Sequence[str] = (),
-    *,
-    tidies: bool = True,
-) -> WrittenFile:
-    """Write blocks of examples, all of one shape and with no whole number below 0, to a file of that format.
-
-    `labels` are the names of a classification's classes, which Arrow and Parquet keep. A block may be overwritten after the
-    next is asked for. `tidies` is that of `atomic_file`. Raises `BertprepError` where the system refuses a write,
-    `NoColumnsError` for a record that does not fit.
-    """
-    buffer, drawn, records = make_buffer(dialect.compress), iter(blocks), 0
-    first = next(drawn)
-
-    def counted() -> Iterator[Examples]:
-        nonlocal records
-        for examples in chain([first], drawn):
-            records += len(examples)
-            yield examples
-
-    with atomic_file(path, direct=record_format != RecordFormat.PARQUET, keeps=True, tidies=tidies) as file:
-        if record_format == RecordFormat.PARQUET:
-            batches = encode_batches(counted(), buffer, labels, record_format)
-            sha256 = write_row_groups(batches, buffer, file, first.shape, labels)
-        elif record_format == RecordFormat.ARROW:
-            (sha256,) = write_buffers(encode_batches(counted(), buffer, labels), [buffer], [file])
-        else:
-            (sha256,) = write_buffers(encode_blocks(counted(), record_format, buffer, dialect.feature_names), [buffer], [file])
-    return WrittenFile(records, file.size_bytes, sha256)
-
-
-def encode_blocks(
-    blocks: Iterable[Examples], record_format: RecordFormat, buffer: RecordBuffer, feature_names: str = GOOGLE
-) -> Iterator[None]:
-    """Fill the buffer with TFRecords or OFRecords of blocks of one shape; yields when it is to be emptied."""
-    encode, size, keys = kernels.load().encode_examples, np.zeros(1, np.int64), feature_keys(feature_names)
-    number = RecordFormat(record_format).number  # a name will do
-    ready = np.empty(0, np.uint32)
-    widest = 0
-    for examples in blocks:
-        if not widest:
-            counts = examples.shape.counts
-            widest = WIDEST_AROUND + sum(WIDEST_HEADER + WIDEST_NUMBER * count for count in counts)
-            ready = np.zeros(max(counts) + SPARE_VARINTS, np.uint32)
-            buffer.make_room(max(BUFFER_BYTES, 2 * widest))
-        done = 0
-        while done < len(examples):
-            room = buffer.room
-            done = encode(number, done, len(examples), examples.addresses, widest, keys, ready, room, len(room), size)
-            buffer.filled_bytes += int(size[0])
-            if done < len(examples):
-                yield
-    yield

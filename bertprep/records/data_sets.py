@@ -7,15 +7,14 @@ A token shard is known by its .idx.
 Splits are folders: training, train; test, eval, validation, dev; or begin the names of Arrow and Parquet files, as on the Hub
 (`train-00000-of-00002.parquet`). Where several would be the test split, `test` is it, and the others are left out with a note:
 who has validation beside test does not want them as one. Folders are searched to any depth, but for those of downloads, cleaned
-text and vocabularies, which hold no data sets.
+text, vocabularies and trained models, which hold no data sets.
 
-`find_data_sets` takes what it finds, for `validate` and `report`, which tell what is wrong with it. `find_records` and
+`find_data_sets` takes what it finds, for `validate`, which tell what is wrong with it. `find_records` and
 `find_token_shards` are for those that read on: one data set, finished and complete.
 """
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +36,7 @@ from bertprep.untrusted import CORPUS
 from bertprep.workspace.layout import (
     DEV,
     MANIFEST,
+    MODELS,
     RECEIPTS,
     SPLIT_NAMES,
     SPLITS,
@@ -68,10 +68,11 @@ _RECORD_NAME = re.compile(
 _SPLIT_NAME = re.compile(rf"({'|'.join(SPLIT_NAMES)})(-\d+-of-\d+(-[0-9a-f]+)?)?\.(arrow|parquet)")
 _NOT_RECORDS = re.compile(
     r"[._].*|.*~|(readme|license|notice|makefile)\b.*|.*\.(json|txt|md|html|log|journal|crc|index|idx|tmp|part)(\.gz)?"
-    r"|cache-[0-9a-f]+\.arrow|tmp[a-z0-9_]{8}",  # which `datasets` leaves beside what it has loaded
+    r"|cache-[0-9a-f]+\.arrow|tmp[a-z0-9_]{8}"  # which `datasets` leaves beside what it has loaded
+    r"|.*\.tfevents\..*",  # TensorBoard's, which are TFRecord files of other messages
     re.IGNORECASE,
 )
-_NOT_SEARCHED = {"download", "formatted", "vocab"}
+_NOT_SEARCHED = {"download", "formatted", "vocab", MODELS}
 _UNKNOWN = "neither TFRecord, OFRecord, nor Arrow or Parquet of records"
 _HEAD_BYTES = 16
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -259,6 +260,8 @@ def load_vocabulary_of(data_set: DataSet, vocab: Path | None = None) -> Vocabula
 
     Raises `UsageError` where there is none, `BertprepError` where it is not the one that the manifest names.
     """
+    if data_set.problem:
+        raise data_set.problem
     if (path := vocab or data_set.vocabulary) is None:
         raise UsageError(f"{data_set.folder}: has no {VOCABULARY} beside it; name the vocabulary with --vocab FILE")
     vocabulary = load_vocabulary(path)
@@ -332,9 +335,11 @@ def _search(folder: Path, seen: set[str], passed: list[str]) -> Iterator[DataSet
         return
     seen.add(real)
     home = find_home(folder)
-    listed: Manifest | None = None
-    with contextlib.suppress(BertprepError):  # which `_records` keeps
+    listed, problem = None, None
+    try:
         listed = read_manifest(home.folder)
+    except BertprepError as error:
+        problem = error
     if listed and listed.kind == TEXT_SHARDS:
         yield DataSet(folder, TEXT_SHARDS, _ordered(listed.files), home, listed, is_unfinished=home.is_unfinished)
         return
@@ -358,6 +363,9 @@ def _search(folder: Path, seen: set[str], passed: list[str]) -> Iterator[DataSet
         left_out, notes = ((), ()) if manifest else _second_tests(folder, names)
         found = _records(folder, (name for name in names if name not in left_out))
         yield replace(found, notes=_note(folder, foreign, _UNKNOWN) + notes, left_out=left_out)
+    elif problem and not bins and (texts := [path for each in of_splits.values() for path in each if path.suffix == ".txt"]):
+        names = [path.relative_to(folder).as_posix() for path in texts]
+        yield DataSet(folder, TEXT_SHARDS, _ordered(names), home, problem=problem)
     else:
         passed += [str(folder / name) for name in foreign]
     for path in below:

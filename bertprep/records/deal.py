@@ -20,6 +20,7 @@ from bertprep.records.convert import SAME_SETTINGS, Picked, Span
 from bertprep.records.data_sets import DataSet
 from bertprep.records.examples import Shape
 from bertprep.records.reader import RecordFile
+from bertprep.terminal import counted
 from bertprep.workspace.layout import DEV, MANIFEST, SPLITS, TASK_SPLITS, TEST, TRAINING, record_file_name, split_folder
 from bertprep.workspace.manifest import TASK_RECORDS, sha256_of, sha256_of_vocabulary
 from bertprep.workspace.record_home import RecordHome, home_for_converted, part_digits
@@ -134,7 +135,9 @@ def deal_picked(files: Sequence[IdentifiedFile], pick: int, shards: int) -> list
     """
     records = sum(file.records for file in files)
     if pick > records:
-        raise UsageError(f"--pick {pick:,}: the {_whose(files)} has {records:,} records, so at most as many can be picked")
+        raise UsageError(
+            f"--pick {pick:,}: the {_whose(files)} has {counted(records, 'record')}, so at most as many can be picked"
+        )
     if shards > pick:
         raise UsageError(f"--shards {shards:,}: --pick {pick:,} gives at most as many files")
     numbers = (np.arange(pick) * (records / pick)).astype(np.int64)
@@ -157,7 +160,7 @@ def deal(files: Sequence[IdentifiedFile], shards: int) -> list[tuple[Span, ...]]
     """The records of the files, in order, as `shards` runs whose sizes differ by one at most, the longer ones first."""
     records = sum(file.records for file in files)
     if shards > records:
-        raise UsageError(f"--shards {shards:,}: the {_whose(files)} has {records:,} records, so at most as many files")
+        raise UsageError(f"--shards {shards:,}: the {_whose(files)} has {counted(records, 'record')}, so at most as many files")
     dealt = []
     stop = 0
     for shard in range(shards):

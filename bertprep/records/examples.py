@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError
-from bertprep.kernels.numbers import FEATURES, NUMBER_OF_FEATURE
+from bertprep.kernels.numbers import FEATURES, KIND_FLOAT32, KIND_INT32, KIND_UINT8, NUMBER_OF_FEATURE
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -47,6 +47,8 @@ MOST_VALUES = 65_535
 """Of a feature in one record: the longest sequence that `create` makes. Anything longer is not a BERT record."""
 BLOCK_BYTES = 4 << 20
 """Of records that are read, looked at and overwritten by the next; at 128 tokens the processor's cache limits them."""
+
+_KINDS = {np.dtype(np.int32): KIND_INT32, np.dtype(np.float32): KIND_FLOAT32, np.dtype(np.uint8): KIND_UINT8}
 
 Width: TypeAlias = Literal["seq", "pred", "one"]
 """How many values a record has in a feature: its tokens, its predictions, or a single one."""
@@ -111,12 +113,24 @@ class Examples:
 
     @cached_property
     def addresses(self) -> NDArray[np.int64]:
-        """Where kernels read and write: how many arrays there are, and of each what ARRAY_WIDTH says in `kernels.numbers`."""
+        """Where kernels read records into: how many arrays there are, and of each the columns of ARRAY_WIDTH."""
+        for array, feature in zip(self.arrays, self.features, strict=True):
+            if array.dtype != feature.dtype:
+                raise TypeError(f"records are read into arrays of {feature.dtype.__name__}, {feature.name} is {array.dtype}")
+        return self.table()
+
+    def table(self) -> NDArray[np.int64]:
+        """The same for rows that are written, whose masks, segments and labels may be bytes."""
         rows: list[int] = []
-        for array, (name, _, dtype) in zip(self.arrays, self.features, strict=True):
-            if array.dtype != dtype or not array.flags.c_contiguous or not array.flags.writeable or len(array) != len(self):
-                raise TypeError(f"records are read into contiguous arrays of {dtype.__name__}, all as long as the first")
-            rows += [NUMBER_OF_FEATURE[name], array.ctypes.data, math.prod(array.shape[1:]), dtype == np.float32]
+        for array, feature in zip(self.arrays, self.features, strict=True):
+            if (
+                array.dtype not in _KINDS
+                or not array.flags.c_contiguous
+                or not array.flags.writeable
+                or len(array) != len(self)
+            ):
+                raise TypeError("records are in contiguous arrays of int32, float32 or uint8, all as long as the first")
+            rows += [NUMBER_OF_FEATURE[feature.name], array.ctypes.data, math.prod(array.shape[1:]), _KINDS[array.dtype]]
         wanted = sum(1 << NUMBER_OF_FEATURE[feature.name] for feature in self.features)
         return np.array([len(self.features), wanted, *rows], np.int64)
 

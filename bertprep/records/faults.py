@@ -85,8 +85,9 @@ def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number
 def _beyond_model(what: str, feature: Feature, found: int, expected: int) -> str:
     name = feature.name
     if feature.dtype == np.float32:
-        value = np.array(found, np.uint32).view(np.float32)
-        return f"{what} has the value {value}, expected a finite one of 0 or more; make the file again"
+        value, highest = np.array([found, expected], np.uint32).view(np.float32)
+        allowed = "0 to 1" if highest == 1 else "a finite one of 0 or more"
+        return f"{what} has the value {value!s}, expected {allowed}; make the file again"
     advice = "make the file again"
     if name in _TOKEN_IDS:
         advice = "train with the vocabulary that the data was made with"

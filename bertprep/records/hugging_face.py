@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -19,11 +19,8 @@ from bertprep.errors import BertprepError, UsageError, first_line
 from bertprep.files.atomic import atomic_folder
 from bertprep.files.lock import locked
 from bertprep.files.places import is_object, place
-from bertprep.records.arrow import encode_batches, stream_bytes
-from bertprep.records.buffers import RecordBuffer
-from bertprep.records.columns import NoColumnsError
+from bertprep.records.columns import NoColumnsError, record_batch, rows_in_batch, schema_of
 from bertprep.records.data_sets import DataSet, find_records, find_split
-from bertprep.records.examples import Examples, rows_in_block
 from bertprep.workspace.layout import MANIFEST, SPLIT_NAMES, TRAIN, TRAINING, is_saved
 from bertprep.workspace.record_home import find_vocabulary
 
@@ -90,24 +87,14 @@ def to_dataset(file: RecordFile) -> datasets.Dataset:
     library = _import_datasets()
     import pyarrow as pa
 
-    start = 0  # of the block that is encoded
-
-    def blocks() -> Iterator[Examples]:
-        nonlocal start
-        for block in file.blocks(rows_in_block(256, seq=file.seq, pred=file.pred, kind=file.kind)):
-            yield block
-            start += len(block)
-
-    stream = pa.allocate_buffer(stream_bytes(file.shape, len(file)))
-    buffer, sink = RecordBuffer(), pa.FixedSizeBufferWriter(stream)
-    try:
-        for _ in encode_batches(blocks(), buffer):
-            sink.write(buffer.filled)
-            buffer.filled_bytes = 0
-        sink.write(buffer.filled)
-    except NoColumnsError as error:
-        raise BertprepError(f"{file.path}: record {start + error.row}: {error}") from None
-    return library.Dataset(pa.ipc.open_stream(stream).read_all(), fingerprint=_identify([file.path]))  # its own takes long
+    schema, batches, done = schema_of(file.shape), [], 0
+    for block in file.blocks(rows_in_batch(file.shape)):
+        try:
+            batches.append(record_batch(block, schema, copy=True))
+        except NoColumnsError as error:
+            raise BertprepError(f"{file.path}: record {done + error.row}: {error}") from None
+        done += len(block)
+    return library.Dataset(pa.Table.from_batches(batches, schema), fingerprint=_identify([file.path]))  # its own takes long
 
 
 def _import_datasets() -> ModuleType:

@@ -32,12 +32,12 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep import kernels, pool
+from bertprep import pool
 from bertprep.config import InstanceSettings
 from bertprep.errors import UsageError
 from bertprep.files.places import place
 from bertprep.instances import Instances, generate_instances
-from bertprep.kernels.numbers import LIVE_WIDTH
+from bertprep.kernels.numbers import SHARD_WIDTH
 from bertprep.progress import SILENT, Reporter
 from bertprep.records.columns import Columns, to_columns
 from bertprep.records.data_sets import DataSet, find_token_shards, load_vocabulary_of
@@ -45,6 +45,7 @@ from bertprep.records.examples import Examples, Shape, kind_made_with
 from bertprep.records.order import ShardOrder
 from bertprep.records.record_dataset import RecordBatch, Row, count_row, count_rows
 from bertprep.records.record_set import BadRecordError
+from bertprep.records.rows import RowMaker, addresses
 from bertprep.records.shard_counts import ShardCounts
 from bertprep.records.token_shards import TokenShard
 from bertprep.workspace.layout import TOKENS, TRAINING
@@ -111,6 +112,7 @@ class LiveExamples:
         self.seed, self.shuffle_shards, self.repeat_epochs = seed, shuffle_shards, repeat_epochs
         self.shape = Shape(kind_made_with(self.settings), self.settings.seq, self.settings.pred)
         self.kind, self.seq, self.pred = self.shape
+        self._rows = RowMaker(self.vocabulary, self.shape)
         self.shards = len(self.token_shards)
         self.epoch = 0
         self.order = self._of_epoch = ShardOrder(self, seed=seed, group=shuffle_shards)
@@ -292,10 +294,9 @@ class LiveExamples:
     ) -> None:
         if (records >= memory.counts[places]).any():
             raise IndexError(f"{self}: an example beyond those of its shard")
-        words = self.vocabulary
-        kernels.load().fill_examples(
-            memory.table, places, records, rows, len(rows), words.cls, words.sep, words.pad, examples.addresses
-        )
+        block = self._rows.take(memory.table, places, records)
+        for into, values in zip(examples.arrays, block.arrays, strict=True):
+            into[rows] = values
 
     def _key_of(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
         """An epoch and some shards as one number each; the lowest is above all numbers of shards."""
@@ -413,13 +414,7 @@ class _Memory:
         self._instances = list(held.values())
         self._keys = np.array(list(held), np.int64)
         self.counts = np.array([len(each) for each in self._instances], np.int64)
-        self.table = np.zeros((len(held), LIVE_WIDTH), np.int64)
-        for row, each in zip(self.table, self._instances, strict=True):
-            arrays = (
-                each.tokens, each.slices, each.is_random_next, each.mask_ends, each.mask_positions, each.mask_replacements,
-                each.order,
-            )  # fmt: skip
-            row[:] = [array.ctypes.data for array in arrays]
+        self.table = np.array([addresses(each) for each in self._instances], np.int64).reshape(len(held), SHARD_WIDTH)
 
     def rows_of(self, keys: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """The rows of the table that have these keys; None where one is missing."""

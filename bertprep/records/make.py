@@ -26,10 +26,11 @@ from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.progress import Reporter
 from bertprep.records.dataset_info import DatasetFolder
 from bertprep.records.examples import Shape, kind_made_with
+from bertprep.records.rows import RowMaker
 from bertprep.records.token_shards import TokenFile, TokenShard, token_files, write_token_shard
-from bertprep.records.writer import RecordEncoder, write_records
+from bertprep.records.write import write_examples
 from bertprep.workspace.journal import Journal
-from bertprep.workspace.layout import TRAIN, TRAINING, split_order
+from bertprep.workspace.layout import MANIFEST, TRAIN, TRAINING, split_order
 from bertprep.workspace.manifest import RECORDS, TOKEN_SHARDS, Manifest, packages_of, sha256_of, versions_of
 from bertprep.workspace.parts import FINISH, Part
 from bertprep.workspace.receipts import Receipts, find_finished, open_journal, unfinished
@@ -55,6 +56,7 @@ class TextShard:
     number: int
     names: dict[str, str]
     tokens: TokenShard | None = field(default=None, kw_only=True)  # where it is tokenized already
+    expected: Mapping[str, Any] | None = field(default=None, kw_only=True)  # the text's entry in the text shards' manifest
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class RecordsMaker(Maker, Protocol):
 
 @dataclass(frozen=True)
 class RecordMaker:
-    """Makes the record files of one shard after another; its tokenizer and encoder serve all of them."""
+    """Makes the record files of one shard after another; its tokenizer and patterns serve all of them."""
 
     vocabulary: Vocabulary
     settings: InstanceSettings
@@ -121,8 +123,8 @@ class RecordMaker:
         return Tokenizer(self.vocabulary, lower=not self.settings.cased)
 
     @cached_property
-    def encoder(self) -> RecordEncoder:
-        return RecordEncoder(self.vocabulary, self.shape(TRAINING), dialect=self.dialect)
+    def rows(self) -> RowMaker:
+        return RowMaker(self.vocabulary, self.shape(TRAINING))
 
     def __getstate__(self) -> dict[str, Any]:
         """Only what the tables are made of: a process builds its own."""
@@ -131,7 +133,7 @@ class RecordMaker:
     def prepare(self) -> None:
         """Preload what all workers use, so that forked workers inherit it."""
         kernels.load()
-        _ = self.tokenizer, self.encoder
+        _ = self.tokenizer, self.rows
 
     def task(self, shard: TextShard, paths: dict[str, Path]) -> ShardTask:
         """What is to be made of a shard."""
@@ -143,7 +145,8 @@ class RecordMaker:
         instances = generate_instances(shard, self.vocabulary, self.settings, seed=task.seed)
         if not len(instances):
             raise BertprepError(f"{task.shard.path}: gives no example; expected at least one for each of its documents")
-        written = write_records(instances, self.encoder, {RecordFormat(name): path for name, path in task.paths.items()})
+        paths = {RecordFormat(name): path for name, path in task.paths.items()}
+        written = write_examples(self.rows.blocks(instances), paths, self.dialect, self.labels, tidies=False)
         facts: dict[str, dict[str, Any]] = {
             name: {
                 "documents": shard.documents,
@@ -163,6 +166,7 @@ class RecordMaker:
         if tokens and tokens.bin == shard.path:
             return tokens.read(self.vocabulary, pairs=pairs), tokens.text or _text(shard.path.name, *identify(shard))
         if tokens and tokens.text and identify_text(shard.path) == (tokens.text["bytes"], tokens.text["crc32c"]):
+            _check_text(shard, tokens.text)
             return tokens.read(self.vocabulary, pairs=pairs), tokens.text
         tokenized = self.tokenizer.tokenize_file(shard.path)
         return tokenized, _text_of(shard, tokenized)
@@ -195,6 +199,7 @@ class TokenMaker:
         """Make the missing files of a token shard."""
         shard, paths = task
         tokenized = self.tokenizer.tokenize_file(shard.path)
+        text = _text_of(shard, tokenized)
         files = {TokenFile(name): path for name, path in paths.items()}
         written = write_token_shard(tokenized, files, vocabulary_tokens=len(self.vocabulary))
         counts = {"documents": tokenized.documents, "sentences": tokenized.sentences, "tokens": len(tokenized.tokens)}
@@ -203,7 +208,7 @@ class TokenMaker:
                 **(counts if name == TokenFile.BIN else {}),
                 "bytes": file.bytes,
                 "sha256": file.sha256,
-                "text": _text_of(shard, tokenized),
+                "text": text,
             }
             for name, file in written.items()
         }
@@ -211,8 +216,32 @@ class TokenMaker:
 
 
 def _text_of(shard: TextShard, tokenized: TokenizedShard) -> dict[str, Any]:
-    """What a manifest says of the text that a file was made of."""
-    return _text(shard.path.name, tokenized.text_bytes, f"{tokenized.text_crc32c:08x}")
+    """What a manifest says of the text that a file was made of; raises where that is not the text of the shards' manifest."""
+    text = _text(shard.path.name, tokenized.text_bytes, f"{tokenized.text_crc32c:08x}")
+    _check_text(shard, text)
+    return text
+
+
+def _check_text(shard: TextShard, read: Mapping[str, Any]) -> None:
+    """Raise where the text that was read is not that of the shards' manifest: changed on a disk, in a store or on the way.
+
+    Only a manifest of 0.2.0, which has no CRC-32C, costs a sha256 of the text. A copy of an object is removed, so that the same
+    command downloads it again.
+    """
+    if (expected := shard.expected) is None:
+        return
+    copy = local_copy(shard.path)
+    name = "crc32c" if "crc32c" in expected else "sha256"
+    found = read[name] if name in read else sha256_of(copy)
+    if (read["bytes"], found) == (expected["bytes"], expected[name]):
+        return
+    if copy is not shard.path:
+        copy.unlink(missing_ok=True)
+    raise BertprepError(
+        f"{shard.path}: {read['bytes']:,} bytes of {name} {found[:16]} were read, expected {expected['bytes']:,} of "
+        f"{expected[name][:16]} by the {MANIFEST} of the text shards; run the same command again, and where that finds the "
+        "same, make the shard again with bertprep shard --verify"
+    )
 
 
 def _text(name: str, size_bytes: int, crc32c: str) -> dict[str, Any]:

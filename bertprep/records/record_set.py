@@ -49,7 +49,7 @@ from bertprep.records.record_index import (
 )
 from bertprep.workspace.layout import MANIFEST, TEST, TRAINING
 
-_MOST_FLOAT = 0x7F7FFFFF  # the bits of the highest finite float32
+_MOST_FLOAT, _ONE = 0x7F7FFFFF, 0x3F800000  # the bits of the highest finite float32, and of 1
 _MOST_INT32 = 2**31 - 1
 _MOST_MAPPINGS = 32_000  # Linux allows 65,530 a process
 _MOST_DECOMPRESSED_BYTES = 4 << 30
@@ -146,7 +146,11 @@ class RecordSet:
             raise
         self._most: NDArray[np.int64] | None = None  # the highest value of each feature
         if vocab_size is not None:
-            self._most = _highest_values(self.shape, vocab_size, type_vocab_size, labels)
+            self.limit_ids(vocab_size, type_vocab_size, labels=labels)
+
+    def limit_ids(self, vocab_size: int, type_vocab_size: int, *, labels: int | None = None) -> None:
+        """Raise `BadRecordError` from now on for a record with a value beyond these sizes of a model."""
+        self._most = _highest_values(self.shape, vocab_size, type_vocab_size, labels)
 
     def _open_folders(
         self,
@@ -423,8 +427,12 @@ def _highest_values(shape: Shape, vocab_size: int, type_vocab_size: int, labels:
     highest |= dict.fromkeys(("masked_lm_positions", "start_positions", "end_positions"), shape.seq - 1)
     highest |= {"segment_ids": type_vocab_size - 1, "unique_ids": _MOST_INT32}
     highest["label_ids"] = _MOST_INT32 if labels is None else labels - 1
+    floats = {"masked_lm_weights": _ONE}  # a fraction is a weight too; with 1e30 one token would be all of the loss
     return np.array(
-        [_MOST_FLOAT if feature.dtype == np.float32 else highest.get(feature.name, 1) for feature in shape.kind.features],
+        [
+            floats.get(feature.name, _MOST_FLOAT) if feature.dtype == np.float32 else highest.get(feature.name, 1)
+            for feature in shape.kind.features
+        ],
         np.int64,
     )
 

@@ -31,7 +31,7 @@ from bertprep.files.places import local_copy, open_head
 from bertprep.instances.generator import MOST_TOKENS_IN_SHARD
 from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.instances.vocabulary import MOST_TOKENS, Vocabulary
-from bertprep.records.writer import WrittenFile
+from bertprep.records.write import WrittenFile
 from bertprep.workspace.manifest import Manifest
 
 MAGIC = b"MMIDIDX\0\0"

@@ -29,6 +29,7 @@
     WORKDIR/parquet/SETTINGS/CORPUS/{train,test}/CORPUS_training_00000.parquet
     WORKDIR/tfrecord/SETTINGS/{squad_v1.1,glue_mrpc}/...      of a fine-tuning task, the same with other splits (TASK_SPLITS)
     WORKDIR/tfrecord/SETTINGS/squad_v1.1/dev.json             the questions that the records in dev/ are made of
+    WORKDIR/models/RUN/...                                    what the trainer writes: checkpoints, log, TensorBoard's files
 
     DIR/manifest.json                                         for --output DIR, for all formats
     DIR/vocab.txt
@@ -73,6 +74,8 @@ RECEIPTS = ".receipts"
 VOCABULARY = "vocab.txt"
 TOKENS = "tokens"
 """The folder of token shards."""
+MODELS = "models"
+"""The folder of the trainer's runs."""
 GOOGLE_PREFIX = "bert_model.ckpt"
 """The file name prefix of a model in Google's releases."""
 

@@ -85,7 +85,7 @@ KINDS = {
             **_CUT, "inputs": LIST, "splitter": TEXT, "language": optional(TEXT), "keep_duplicates": FLAG, "assign": TEXT,
         },
         needed=("shards", "test_shards", "test_fraction"),
-        facts={**_FILE, "sentences": COUNT, "words": COUNT},
+        facts={**_FILE, "crc32c": TEXT, "sentences": COUNT, "words": COUNT},  # 0.2.0 wrote no crc32c
         needed_facts=("bytes", "sha256", "documents", "sentences", "words"),
     ),
     TOKEN_SHARDS: Kind(
@@ -220,7 +220,8 @@ def pad_of_vocabulary(manifest: Manifest) -> int | None:
 def packages_of(files: Collection[str]) -> list[str]:
     """The packages whose version could change record files of these names."""
     columnar = tuple(f".{each}" for each in RecordFormat if each.is_columnar)
-    return ["llvmlite", "numpy", *(["pyarrow"] if any(name.endswith(columnar) for name in files) else [])]
+    endings = {"pyarrow": columnar, "isal": (".gz",)}
+    return ["llvmlite", "numpy", *(package for package, of in endings.items() if any(name.endswith(of) for name in files))]
 
 
 def versions_for(kind: str, name: str) -> dict[str, str]:

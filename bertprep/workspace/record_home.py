@@ -17,7 +17,7 @@ from bertprep.config import RECORD_FORMATS
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import TEMPORARY_SUFFIX, atomic_file
 from bertprep.files.places import is_object, real_path, sizes_of
-from bertprep.untrusted import read_bounded
+from bertprep.untrusted import parse_json, read_bounded
 from bertprep.workspace.layout import LISTING, MANIFEST, RECEIPTS, SPLIT_NAMES, SPLITS, VOCABULARY
 from bertprep.workspace.manifest import JOURNAL_SUFFIX, Manifest, is_in_place, read_manifest, sha256_of
 
@@ -158,14 +158,16 @@ def _is_begun(folder: Path) -> bool:
 
 
 def _tells_of(folder: Path, prefix: str) -> bool:
-    """Whether `folder` has a manifest of bertprep that lists such files, an unfinished one, or a damaged one."""
+    """Whether `folder` has a manifest of bertprep that lists such files, an unfinished one, or one that cannot be read."""
     if _is_begun(folder):
         return True
     try:
-        content = read_bounded(folder / MANIFEST)
-        manifest = read_manifest(folder) if b'"made_with"' in content or not content.strip() else None
-    except (OSError, ValueError):  # not a file, or too large to be a manifest
+        content = parse_json(read_bounded(folder / MANIFEST))
+        if not isinstance(content, dict) or "made_with" not in content:  # another tool's
+            return False
+        manifest = read_manifest(folder)
+    except (FileNotFoundError, NotADirectoryError):
         return False
-    except BertprepError:
+    except (OSError, ValueError, BertprepError):
         return True
     return manifest is not None and any(name.startswith(prefix) for name in manifest.files)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from bertprep.files import archives
 from bertprep.files.archives import BZIP2, COMPRESSIONS, GZIP, ZSTANDARD, BrokenArchiveError, decompress
 
 WORDS = [f"word{number}" for number in range(5000)]
@@ -20,29 +19,26 @@ PACK = {GZIP: gzip.compress, BZIP2: bz2.compress, ZSTANDARD: zstandard.ZstdCompr
 SKIPPABLE = bytes.fromhex("502a4d18 05000000") + b"notes"  # a frame of Zstandard that holds no data
 
 
-@pytest.fixture(params=[*COMPRESSIONS, ".bz2 by index", ".bz2 by index, 3 threads"])
-def packing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, int]:
-    """(compression, processors); small bzip2 files by the way of large ones too."""
-    name, _, by_index = request.param.partition(" ")
-    monkeypatch.setattr(archives, "_INDEXED_BYTES", 0 if by_index else 1 << 40)
-    return name, 3 if "3" in by_index else 1
+@pytest.fixture(params=COMPRESSIONS)
+def packing(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
 
 
-def unpack(path: Path, content: bytes, packing: tuple[str, int]) -> bytes:
+def unpack(path: Path, content: bytes, packing: str) -> bytes:
     path.write_bytes(content)
-    compression, processors = packing
-    with path.open("rb") as raw, decompress(raw, compression, processors) as stream:
+    with path.open("rb") as raw, decompress(raw, packing) as stream:
         return stream.read()
 
 
-def test_members_are_read_to_the_last(packing: tuple[str, int], tmp_path: Path) -> None:
-    pack = PACK[packing[0]]
+def test_members_are_read_to_the_last(packing: str, tmp_path: Path) -> None:
+    pack = PACK[packing]
     for parts in ([TEXT], [TEXT, b"end"], [b"", TEXT], [TEXT, b""], [b""], [b"", b""], [b"a"] * 100):
         assert unpack(tmp_path / "a", b"".join(map(pack, parts)), packing) == b"".join(parts), len(parts)
 
 
-def test_what_is_no_whole_archive_is_an_error(packing: tuple[str, int], tmp_path: Path) -> None:
-    whole = PACK[packing[0]](TEXT)
+def test_what_is_no_whole_archive_is_an_error(packing: str, tmp_path: Path) -> None:
+    whole = PACK[packing](TEXT)
     middle = len(whole) // 2
     flipped = whole[:middle] + bytes([whole[middle] ^ 0x10]) + whole[middle + 1 :]
     broken = {
@@ -62,11 +58,11 @@ def test_what_is_no_whole_archive_is_an_error(packing: tuple[str, int], tmp_path
 
 
 def test_padding_and_skippable_frames_are_no_garbage(tmp_path: Path) -> None:
-    assert unpack(tmp_path / "a", gzip.compress(TEXT) + bytes(1000), (GZIP, 1)) == TEXT
+    assert unpack(tmp_path / "a", gzip.compress(TEXT) + bytes(1000), GZIP) == TEXT
     frames = PACK[ZSTANDARD]
-    assert unpack(tmp_path / "a", SKIPPABLE + frames(b"a") + SKIPPABLE + frames(b"b") + SKIPPABLE, (ZSTANDARD, 1)) == b"ab"
+    assert unpack(tmp_path / "a", SKIPPABLE + frames(b"a") + SKIPPABLE + frames(b"b") + SKIPPABLE, ZSTANDARD) == b"ab"
     with pytest.raises(EOFError, match="it ends within its Zstandard data"):
-        unpack(tmp_path / "a", frames(b"a") + SKIPPABLE[:-2], (ZSTANDARD, 1))
+        unpack(tmp_path / "a", frames(b"a") + SKIPPABLE[:-2], ZSTANDARD)
 
 
 def test_a_window_of_gigabytes_is_refused(tmp_path: Path) -> None:
@@ -74,7 +70,7 @@ def test_a_window_of_gigabytes_is_refused(tmp_path: Path) -> None:
     packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     content = packer.compress(TEXT) + packer.flush()
     with pytest.raises(BrokenArchiveError, match="requires too much memory"):
-        unpack(tmp_path / "a", content, (ZSTANDARD, 1))
+        unpack(tmp_path / "a", content, ZSTANDARD)
 
 
 def test_a_bomb_is_read_in_bounded_memory() -> None:

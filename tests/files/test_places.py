@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from copy import deepcopy
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -299,6 +300,28 @@ def test_a_listing_of_many_pages(store: Store) -> None:
         assert not any(fault.times for fault in store.faults)
 
 
+@pytest.mark.parametrize("names", ["the same page", "new names", "empty pages"])
+@pytest.mark.parametrize("listed", ["iterdir", "rglob", "is_dir"])
+def test_a_listing_without_end_is_one_line(listed: str, names: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "MOST_OBJECTS", 1000)
+    numbers = count()
+
+    def page() -> bytes:
+        name = {"the same page": "f", "new names": f"f{next(numbers)}", "empty pages": ""}[names]
+        dated = "<LastModified>2026-01-01T00:00:00.000Z</LastModified><Size>1</Size>"
+        content = f"<Contents><Key>folder/{name}</Key>{dated}</Contents>" if name else ""
+        more = "<IsTruncated>true</IsTruncated><NextContinuationToken>again</NextContinuationToken>"
+        return f"<ListBucketResult>{more}{content}</ListBucketResult>".encode()
+
+    store.listing = page
+    folder = store.place("folder")
+    if listed == "is_dir" and names != "empty pages":
+        assert folder.is_dir()
+        return
+    with pytest.raises(BertprepError, match=r"^s3://.*/folder: its listing has no end \("):
+        folder.is_dir() if listed == "is_dir" else list(folder.iterdir() if listed == "iterdir" else folder.rglob("*"))
+
+
 def test_names_that_no_path_has(store: Store) -> None:
     for name in ("f/a.txt", "f/marked/b.txt"):
         store.request("PUT", name, b"data")
@@ -379,6 +402,35 @@ def test_a_store_that_is_not_there_is_one_line(store: Store, monkeypatch: pytest
         object_store.forget()
         with pytest.raises(BertprepError, match=rf"{address} cannot be reached \(Connection refused\); given up after 8 tries"):
             store.place("x").exists()
+
+
+def test_a_store_whose_name_does_not_resolve_is_one_line_at_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://no-such-host.invalid")
+    object_store.forget()
+    with pytest.raises(BertprepError, match=r"x: the name of http://no-such-host.invalid cannot be resolved; ") as error:
+        store.place("x").exists()
+    assert "\n" not in str(error.value)
+    assert capsys.readouterr().err.count("trying again") <= 1
+
+
+def test_the_password_of_an_address_is_not_printed(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", store.address.replace("://", "://me:se@cret@"))
+    store.faults.append(Fault("GET", times=None, cut=True))
+    object_store.forget()
+    with pytest.raises(BertprepError, match=f"x: the connection to {store.address} broke") as error:
+        store.place("x").read_bytes()
+    assert "cret" not in capsys.readouterr().err + str(error.value)
+
+
+def test_a_long_answer_is_cut(store: Store) -> None:
+    store.faults.append(Fault("GET", times=None, status=400, code="C" * 10**5))
+    with pytest.raises(BertprepError, match=r"the store answers 400 C+\.\.\.") as error:
+        store.place("x").read_bytes()
+    assert len(str(error.value)) < 1000
 
 
 @pytest.mark.parametrize(

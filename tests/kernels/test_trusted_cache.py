@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bertprep.kernels.trusted_cache import KernelCache, trusted_folder
+from bertprep.kernels.trusted_cache import KernelCache
 
 NAME, CODE = "kernels-0123.o", b"machine code"
 SOMEBODY_ELSE = 54321
@@ -58,13 +58,6 @@ def test_what_was_kept_is_read(cache: Path) -> None:
     assert KernelCache().read(NAME) == CODE
     assert KernelCache().read("kernels-4567.o") is None
     assert [path.name for path in cache.iterdir()] == [NAME]
-
-
-def test_a_folder_for_others_code_is_one_that_nobody_else_can_write(cache: Path) -> None:
-    assert trusted_folder("jax-0123") == cache / "jax-0123"
-    assert (cache / "jax-0123").is_dir()
-    (cache / "jax-0123").chmod(0o777)
-    assert trusted_folder("jax-0123") is None
 
 
 def test_of_many_processes_one_fills_the_cache(cache: Path) -> None:

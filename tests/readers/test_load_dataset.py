@@ -19,7 +19,7 @@ from bertprep.cli import main
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.records import Examples, RecordDataset
-from bertprep.records.convert import write_examples
+from bertprep.records.write import write_examples
 from tests.records.handmade import FIRST, SECOND, file_of
 from tests.records.task_records import TASK_KINDS, task_examples
 
@@ -153,7 +153,7 @@ def test_several_may_ask_at_once(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", TASK_KINDS, ids=[kind.title for kind in TASK_KINDS])
 def test_a_file_of_each_kind_in_memory(kind: type[Examples], tmp_path: Path) -> None:
     examples = task_examples(kind, 40)
-    write_examples([examples], tmp_path / "part-0", RecordFormat.OFRECORD)
+    write_examples([examples], {RecordFormat.OFRECORD: tmp_path / "part-0"})
     with records.open(tmp_path / "part-0") as file:
         assert_same(file.to_dataset(), RecordDataset(tmp_path / "part-0"))
 

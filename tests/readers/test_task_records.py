@@ -15,7 +15,7 @@ from bertprep.records import (
     SquadEvalExamples,
     SquadExamples,
 )
-from bertprep.records.convert import write_examples
+from bertprep.records.write import write_examples
 from tests.records.task_records import TASK_KINDS, task_examples
 
 RECORDS, SEQ, BATCH = 100, 384, 20
@@ -45,7 +45,7 @@ def test_tensorflow_reads_them_as_google_does(tmp_path: Path, kind: type[Example
     import tensorflow as tf
 
     examples, path = task_examples(kind, RECORDS, seq=SEQ), tmp_path / "part-0"
-    write_examples([examples], path, "tfrecord")
+    write_examples([examples], {"tfrecord": path})
     (batch,) = tf.data.TFRecordDataset(str(path)).batch(RECORDS)
     for name, found in tf.io.parse_example(batch, feature_spec(tf, kind)).items():
         np.testing.assert_array_equal(found.numpy(), getattr(examples, name), name)
@@ -56,7 +56,7 @@ def test_tensorflow_reads_them_as_google_does(tmp_path: Path, kind: type[Example
 def test_protobuf_sees_our_features_and_no_other(tmp_path: Path, kind: type[Examples]) -> None:
     import tensorflow as tf
 
-    write_examples([task_examples(kind, 5, seq=SEQ)], tmp_path / "part-0", "tfrecord")
+    write_examples([task_examples(kind, 5, seq=SEQ)], {"tfrecord": tmp_path / "part-0"})
     for data in tf.data.TFRecordDataset(str(tmp_path / "part-0")).as_numpy_iterator():
         features = tf.train.Example.FromString(data).features.feature
         assert set(features) == {feature.name for feature in kind.features}
@@ -71,7 +71,7 @@ def test_oneflow_reads_them(tmp_path: Path, kind: type[Examples]) -> None:
     import oneflow as flow
 
     examples = task_examples(kind, RECORDS, seq=SEQ)
-    write_examples([examples], tmp_path / "part-0", "ofrecord")
+    write_examples([examples], {"ofrecord": tmp_path / "part-0"})
     reader = flow.nn.OFRecordReader(
         str(tmp_path), batch_size=BATCH, data_part_num=1, random_shuffle=False, shuffle_after_epoch=False
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bertprep.check.findings import Finding
+from bertprep.check.outcome import Finding
 from bertprep.commands.inspect import show_examples
 from bertprep.commands.validate import validate
 from tests.golden import GOLDEN

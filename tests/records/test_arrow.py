@@ -14,9 +14,9 @@ from bertprep.cli import main
 from bertprep.errors import BertprepError
 from bertprep.records import KINDS, Examples, MaskedExamples, PretrainingExamples
 from bertprep.records.columns import COLUMNS, LABELS, rows_in_batch, schema_of
-from bertprep.records.convert import write_examples
 from bertprep.records.dataset_info import DatasetFolder
 from bertprep.records.examples import Shape
+from bertprep.records.write import write_examples
 from bertprep.workspace.layout import is_saved
 from tests.records.handmade import FIRST, SECOND, Record, file_of
 from tests.records.task_records import task_examples
@@ -64,7 +64,7 @@ def table_of(examples: Examples) -> pa.Table:
 def test_the_bytes_are_those_of_pyarrow(kind: type[Examples], count: int, tmp_path: Path) -> None:
     examples = examples_of(kind, count)
     blocks = [examples[start : start + 300] for start in range(0, count, 300)]
-    written = write_examples(blocks, tmp_path / "file.arrow", "arrow")
+    written = write_examples(blocks, {"arrow": tmp_path / "file.arrow"})["arrow"]
     theirs = io.BytesIO()
     table = table_of(examples)
     assert rows_in_batch(examples.shape) == 1024
@@ -77,7 +77,7 @@ def test_the_bytes_are_those_of_pyarrow(kind: type[Examples], count: int, tmp_pa
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.title)
 def test_parquet_has_the_same_columns(kind: type[Examples], tmp_path: Path) -> None:
     examples = examples_of(kind, 10_000)
-    write_examples([examples[:7], examples[7:]], tmp_path / "file.parquet", "parquet")
+    write_examples([examples[:7], examples[7:]], {"parquet": tmp_path / "file.parquet"})
     with pq.ParquetFile(tmp_path / "file.parquet") as file:
         assert [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)] == [8192, 1808]
         assert file.schema_arrow.metadata == schema_of(examples.shape).metadata

@@ -25,10 +25,10 @@ from bertprep.files import arrow_messages, parquet_footer
 from bertprep.files.mapped_file import _watched
 from bertprep.kernels.numbers import CUTS
 from bertprep.records import KINDS, Examples, PretrainingExamples, file_bytes, record_index
-from bertprep.records.convert import write_examples
 from bertprep.records.data_sets import find_records
 from bertprep.records.formats import masked_checksum
 from bertprep.records.record_set import BadRecordError, RecordSet
+from bertprep.records.write import write_examples
 from tests.records.columns import (
     GROUPS_TWICE,
     UNKNOWN,
@@ -57,7 +57,7 @@ def rows_of(examples: Examples, rows: Any) -> Examples:
 def test_every_kind_comes_back(tmp_path: Path, kind: type[Examples], record_format: str) -> None:
     examples = column_examples(kind, 2500)
     path = tmp_path / "a"
-    write_examples([examples[:7], examples[7:]], path, record_format)
+    write_examples([examples[:7], examples[7:]], {record_format: path})
     order = np.random.default_rng(1).permutation(2500)
     with records.open(path) as file:
         assert (file.format, file.shape, len(file)) == (record_format, examples.shape, 2500)
@@ -323,7 +323,7 @@ def test_the_whole_batches_of_a_file_that_was_cut_are_validated(tmp_path: Path) 
 
 def test_a_file_cut_short_while_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    write_examples([column_examples(PretrainingExamples, 3000)], path, "arrow")
+    write_examples([column_examples(PretrainingExamples, 3000)], {"arrow": path})
     with records.open(path) as file, RecordSet([path]) as opened:
         room = PretrainingExamples.empty(3000, seq=16, pred=3)
         opened.gather_into(room, np.arange(10))
@@ -336,7 +336,7 @@ def test_a_file_cut_short_while_it_is_read(tmp_path: Path) -> None:
 def test_a_file_that_is_not_the_first_of_a_batch_is_cut_within_a_page(tmp_path: Path) -> None:
     """No signal comes, and what reads as zeros there is as good as any column."""
     for name in ("a.arrow", "b.arrow"):
-        write_examples([EXAMPLES], tmp_path / name, "arrow")
+        write_examples([EXAMPLES], {"arrow": tmp_path / name})
     with RecordSet([tmp_path]) as opened:
         room = PretrainingExamples.empty(2, seq=16, pred=3)
         opened.gather_into(room, np.array([0, 45]))
@@ -405,7 +405,7 @@ def test_formats_are_mixed_and_their_index_is_kept(tmp_path: Path) -> None:
     folder.mkdir()
     parts = [column_examples(PretrainingExamples, count, seed=count) for count in (30, 1, 12, 7)]
     for number, (examples, name) in enumerate(zip(parts, ("arrow", "tfrecord", "parquet", "ofrecord"), strict=True)):
-        write_examples([examples], folder / f"x_training_0000{number}.{name}", name)
+        write_examples([examples], {name: folder / f"x_training_0000{number}.{name}"})
     whole = PretrainingExamples(*map(np.concatenate, zip(*(part.arrays for part in parts), strict=True)))
     numbers = np.random.default_rng(0).permutation(50)
     index = tmp_path / ".record-index.training"
@@ -457,7 +457,7 @@ FORGERIES: dict[
 def test_a_forged_index_is_not_believed(forgery: str, tmp_path: Path) -> None:
     """Its checksum is right; what it says of 23 records of Arrow, then of TFRecord, would be read at any address."""
     for name in ("arrow", "tfrecord"):
-        write_examples([EXAMPLES], tmp_path / f"a.{name}", name)
+        write_examples([EXAMPLES], {name: tmp_path / f"a.{name}"})
     with RecordSet([tmp_path]) as opened:
         kept = opened._indexes[0]
     place = record_index.index_place(tmp_path)
@@ -517,7 +517,7 @@ def test_folders_and_splits_that_do_not_say_their_predictions_agree(tmp_path: Pa
             opened.gather_into(room, np.arange(31))
             assert_same(room[:23], EXAMPLES)
             assert room.masked_lm_positions[23:, 2].tolist() == [0] * 8
-    write_examples([column_examples(PretrainingExamples, 4, pred=5)], tmp_path / "b" / "train" / "x.arrow", "arrow")
+    write_examples([column_examples(PretrainingExamples, 4, pred=5)], {"arrow": tmp_path / "b" / "train" / "x.arrow"})
     with RecordSet([tmp_path / "a", tmp_path / "b"]) as opened:
         assert opened.pred == 5
 
@@ -545,7 +545,7 @@ def test_what_datasets_writes_is_read(tmp_path: Path) -> None:
     import datasets
 
     (tmp_path / "made").mkdir()
-    write_examples([EXAMPLES], tmp_path / "made" / "x_training_00000.tfrecord", "tfrecord")
+    write_examples([EXAMPLES], {"tfrecord": tmp_path / "made" / "x_training_00000.tfrecord"})
     bertprep.convert(tmp_path / "made", tmp_path / "arrow", to="arrow", workers=1)
     loaded = datasets.load_from_disk(str(tmp_path / "arrow" / "arrow"))
     changed = loaded.add_column("row", list(range(23))).shuffle(seed=1).filter(lambda row: row["row"] % 3 > 0)

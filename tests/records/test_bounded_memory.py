@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bertprep import records
-from bertprep.check.record_checks import RecordRules
+from bertprep.check.records import RecordRules
 from bertprep.commands.validate import validate
 from bertprep.errors import BertprepError
 from bertprep.kernels.numbers import CHOICE

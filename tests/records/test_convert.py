@@ -8,8 +8,10 @@ import pytest
 
 import bertprep
 from bertprep import records
+from bertprep.config import RecordFormat
+from bertprep.errors import BertprepError
 from bertprep.records import PretrainingExamples
-from bertprep.records.convert import write_examples
+from bertprep.records.write import write_examples
 from tests.records.handmade import FIRST, SECOND, Dialect, Record, file_of, random_record
 
 OTHER = {"tfrecord": "ofrecord", "ofrecord": "tfrecord"}
@@ -51,7 +53,7 @@ def test_any_value_at_any_place(tmp_path: Path, seq: int, pred: int, most: int) 
     examples.input_ids[7:] = 5  # so that records of many sizes come
     files = {name: tmp_path / name for name in OTHER}
     for name, path in files.items():
-        written = write_examples([examples[:13], examples[13:]], path, name)
+        written = write_examples([examples[:13], examples[13:]], {name: path})[name]
         assert written.records == 20
         assert written.bytes == path.stat().st_size
         for found, expected in zip(records.open(path)[:].arrays, examples.arrays, strict=True):
@@ -83,3 +85,11 @@ def test_more_records_than_a_buffer_holds(tmp_path: Path) -> None:
     path = write(tmp_path / "source", file_of(FIRST, SECOND) * 4000)
     bertprep.convert(path, tmp_path / "out")
     assert (tmp_path / "out").read_bytes() == file_of(FIRST, SECOND, dialect=Dialect("ofrecord")) * (len(expected) // 2)
+
+
+def test_no_example_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
+    examples = PretrainingExamples.empty(0, seq=8, pred=2)
+    for blocks in ([], [examples]):
+        with pytest.raises(BertprepError, match=r"part-0: there is no example to write"):
+            write_examples(blocks, {RecordFormat.OFRECORD: tmp_path / "part-0"})
+        assert not list(tmp_path.iterdir())

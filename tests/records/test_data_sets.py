@@ -1,4 +1,4 @@
-"""One finder: whichever tool wrote the files, validate, inspect, convert, plan, report and the trainer see the same ones.
+"""One finder: whichever tool wrote the files, validate, inspect, convert and the trainer see the same ones.
 
 A layout is a list of names. Names with a part in capitals (NOTES.csv) hold no records; all others do, and are compressed where
 their name ends in .gz.
@@ -8,6 +8,7 @@ import gzip
 import json
 import random
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,14 +18,14 @@ import pytest
 import bertprep
 from bertprep.cli import main
 from bertprep.errors import BertprepError, UsageError
-from bertprep.planning.training import read_training_records
 from bertprep.records import PretrainingExamples
 from bertprep.records.data_sets import find_data_sets, find_records
 from bertprep.records.record_set import RecordSet
 from bertprep.workspace.manifest import sha256_of
 from tests.records.columns import column_examples, write_any, write_parquet
 from tests.records.handmade import Dialect, file_of, random_record
-from trainer.data import name_data
+from tests.trainer.test_data import opened
+from trainer.log import EventFile
 
 NVIDIA = "lower_case_1_seq_len_128_max_pred_20_masked_lm_prob_0.15_random_seed_12345_dupe_factor_5_shard_256_test_split_10"
 CORPUS = f"tfrecord/{NVIDIA}/wikicorpus_en"
@@ -100,8 +101,10 @@ LAYOUTS = (
     Layout("a file without a name", "a b NOTES.csv", "b", named="b", converted=("",)),
     Layout("records and data sets below", "part-0 old/part-0 old/more/part-0", "part-0",
            choice="taken alone, without the data sets below"),
-    Layout("folders that are not searched", "a/part-0 a/.git/part-0 vocab/part-0 a/part-1.1a2b3c4d.tmp/part-0", "a/part-0",
-           choice="taking the records in a"),
+    Layout("folders that are not searched", "a/part-0 a/.git/part-0 vocab/part-0 models/b/part-0 a/part-1.1a2b3c4d.tmp/part-0",
+           "a/part-0", choice="taking the records in a"),
+    Layout("TensorBoard's event files", "a/part-0 a/events.out.tfevents.173000000.HOST run/events.out.tfevents.173000000.HOST",
+           "a/part-0", choice="taking the records in a"),
 )  # fmt: skip
 
 
@@ -123,6 +126,10 @@ def lay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
                     write_any(column_examples(PretrainingExamples, 1, seq=8, pred=2, seed=rng.randrange(99)), path)
             elif path.name == "VOCAB.txt":
                 path.with_name("vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+            elif ".tfevents." in path.name:
+                with closing(EventFile(path.parent, first_step=0)) as events:
+                    events.write(1, {"loss": 7.25})
+                events.path.rename(path)
             elif any(part.isupper() for part in path.name.split(".")):
                 path.write_text("nothing of note\n")
             elif path.name.startswith(("part", "wiki_0")) and path.suffix != ".gz":
@@ -165,16 +172,13 @@ def test_all_see_the_same(layout: Layout, lay: Callable[[str], None], capsys: py
     assert layout.note in said
     assert ("passed over" in said or "left out" in said) == bool(layout.note)
 
-    data = name_data([Path(layout.named)])
-    assert (data.records, data.has_test) == (len(training), bool(test))
+    data = opened(Path(layout.named))
+    assert (len(data.records), data.test is not None) == (len(training), bool(test))
     assert read_by_trainer(data.folders, "training") == training
     if test:
         assert sorted(read_by_trainer(data.folders, "test")) == sorted(test)
     assert layout.note in data.describe()
     assert layout.choice in data.describe()
-
-    if not Path(layout.named).is_file():
-        assert read_training_records(Path(layout.named)).records == len(training)
 
     converted = bertprep.convert(layout.named, "../converted", to="tfrecord", workers=1, progress=True)
     assert len(converted.files) == len(training + test)
@@ -187,7 +191,7 @@ def test_all_see_the_same(layout: Layout, lay: Callable[[str], None], capsys: py
         (alone,) = find_data_sets([name])
         assert (alone.home, alone.vocabulary) == (found.home, found.vocabulary)
         assert (main(["inspect", name]) == 2) == (found.vocabulary is None)
-    bertprep.report(layout.named, output="../page.html", workers=1)
+    main(["validate", layout.named, "--html", "../page.html", "--workers", "1"])
     assert all(Path(name).name in Path("../page.html").read_text() for name in training + test)
 
 
@@ -255,13 +259,13 @@ def test_in_the_folder_of_a_split(lay: Callable[[str], None], monkeypatch: pytes
     lay("training/part-0 test/part-0")
     monkeypatch.chdir("training")
     assert list(find_records(Path()).files) == ["training/part-0"]
-    assert name_data([Path()]).has_test
+    assert opened(Path()).test is not None
 
 
 def test_a_test_split_that_is_named_to_train_on(lay: Callable[[str], None]) -> None:
     lay("training/part-0 test/part-0 test/part-1")
-    data = name_data([Path("test")])
-    assert (data.folders, data.records, data.has_test) == ((Path("test"),), 2, False)
+    data = opened(Path("test"))
+    assert (data.folders, len(data.records), data.test) == ((Path("test"),), 2, None)
     assert read_by_trainer(data.folders, "training") == ["test/part-0", "test/part-1"]
 
 

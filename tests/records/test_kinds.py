@@ -26,9 +26,9 @@ from bertprep.records import (
     SquadEvalExamples,
     SquadExamples,
 )
-from bertprep.records.convert import write_examples
 from bertprep.records.reader import SMALLEST_RECORD
 from bertprep.records.record_set import BadRecordError, RecordSet, blank
+from bertprep.records.write import write_examples
 from tests.records.handmade import FIRST, Dialect, field, float_list, frame, message, number_list
 from tests.records.task_records import LABELS, TASK_KINDS, TOKENS, task_examples
 
@@ -61,7 +61,7 @@ def plain_message(examples: Examples, row: int, record_format: str, *, without: 
 @pytest.mark.parametrize("record_format", FORMATS)
 def test_the_bytes_are_those_of_the_formats(tmp_path: Path, kind: type[Examples], record_format: str) -> None:
     examples = task_examples(kind, 30)
-    written = write_examples([examples[:7], examples[7:]], tmp_path / "part-0", record_format)
+    written = write_examples([examples[:7], examples[7:]], {record_format: tmp_path / "part-0"})[record_format]
     expected = b"".join(frame(plain_message(examples, row, record_format), record_format) for row in range(30))
     assert (tmp_path / "part-0").read_bytes() == expected
     assert (written.records, written.bytes) == (30, len(expected))
@@ -85,7 +85,7 @@ def test_any_values_come_back(
         array[...] = values if array.dtype == np.int32 else -values / 3
     folder = tmp_path_factory.mktemp("records")
     for name in FORMATS:
-        write_examples([examples], folder / name, name)
+        write_examples([examples], {name: folder / name})
         with records.open(folder / name) as file:
             assert (file.kind, file.seq, file.pred, len(file)) == (
                 kind,
@@ -173,7 +173,7 @@ def write_folder(folder: Path, kind: type[Examples], sizes: tuple[int, ...] = (5
     start = 0
     for number, size in enumerate(sizes):
         (folder / split).mkdir(parents=True, exist_ok=True)
-        write_examples([examples[start : start + size]], folder / split / f"part-{number}", FORMATS[number % 2])
+        write_examples([examples[start : start + size]], {FORMATS[number % 2]: folder / split / f"part-{number}"})
         start += size
     return examples
 
@@ -225,7 +225,7 @@ def test_values_are_held_against_the_model(tmp_path: Path, kind: type[Examples],
     getattr(examples, name)[4] = value
     path = tmp_path / "training" / "part-0"
     path.parent.mkdir()
-    write_examples([examples], path, "tfrecord")
+    write_examples([examples], {"tfrecord": path})
     room = kind.empty(6, seq=16)
     with RecordSet([tmp_path], vocab_size=TOKENS, labels=LABELS) as found:
         with pytest.raises(BadRecordError) as caught:

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import bertprep
-from bertprep.check.expectations import expect, limit_of_surprise, surprise
-from bertprep.check.record_checks import RecordChecker, RecordRules
+from bertprep.check.expectations import expect, minus_log_limit, minus_log_p
+from bertprep.check.records import RecordChecker, RecordRules
 from bertprep.check.statistics import judge
 from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError, UsageError
@@ -316,7 +316,7 @@ def test_two_epochs_share_no_more_masks_than_chance_gives(masks: Masks) -> None:
         both = one & other
         tokens = int(both.sum())
         expected = its[both].mean() * others[both].sum()
-        assert surprise(float((its & others & both).sum()), tokens, expected) < limit_of_surprise(len(pairs))
+        assert minus_log_p(float((its & others & both).sum()), tokens, expected) < minus_log_limit(len(pairs))
         assert tokens > 1000
 
 
@@ -336,13 +336,13 @@ def test_masks_of_five_epochs_are_as_validate_expects(asked: InstanceSettings, t
             for shard, count in enumerate(counts.tolist()):
                 examples = live.kind.empty(count, seq=live.seq, pred=live.pred)
                 live.gather_into(examples, live.numbers_of(epoch, np.full(count, shard), np.arange(count)))
-                values |= set(checker.check(examples, np.arange(count))[:, 1].tolist())  # type: ignore[arg-type]
+                values |= set(checker.check(examples, np.arange(count))[:, 1].tolist())
             documents += sum(live.token_shards[shard].read(words).documents for shard in range(SHARDS))
         assert checker.findings("live") == []
         uses = documents * asked.dupe
-        expected = expect(checker.counted, rules, uses=uses, short_seq_prob=asked.short_seq_prob)
-        assert judge(checker.counted, rules, "live", expected, uses=uses) == []
-        assert len(values) > 0.99 * checker.counted.tally.records > 5000  # no epoch is another
+        expected = expect(checker.tally, rules, uses=uses, short_seq_prob=asked.short_seq_prob)
+        assert judge(checker.tally, rules, "live", expected, uses=uses) == []
+        assert len(values) > 0.99 * checker.tally.records > 5000  # no epoch is another
 
 
 # --- as a data set

@@ -24,7 +24,7 @@ from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.records import Examples, PretrainingExamples, RecordDataset
 from bertprep.records.columns import COLUMNS
-from bertprep.records.convert import write_examples
+from bertprep.records.write import write_examples
 from tests.records.handmade import FIRST, Dialect, Record, file_of
 from tests.records.task_records import TASK_KINDS, task_examples
 
@@ -233,7 +233,7 @@ def test_threads_share_a_data_set(folder: Path, rows: list[Record]) -> None:
 @pytest.mark.parametrize("kind", TASK_KINDS, ids=[kind.title for kind in TASK_KINDS])
 def test_records_of_tasks(kind: type[Examples], tmp_path: Path) -> None:
     examples = task_examples(kind, 20)
-    write_examples([examples], tmp_path / "part-0", RecordFormat.TFRECORD)
+    write_examples([examples], {RecordFormat.TFRECORD: tmp_path / "part-0"})
     columns = RecordDataset(tmp_path / "part-0")[:]
     for column in COLUMNS[kind]:
         expected: NDArray[Any] = getattr(examples, column.feature)

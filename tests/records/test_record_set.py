@@ -214,16 +214,17 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
         ("segment_ids", 0, 7, "has the value 7, expected 0 to 1; make the file again"),
         ("masked_lm_positions", 1, 8, "has the value 8, expected 0 to 7; make the file again"),
         ("masked_lm_ids", 1, 2**31 - 1, "has the value 2,147,483,647, expected 0 to 30,521; train with the vocabulary"),
-        ("masked_lm_weights", 0, -1.0, "has the value -1.0, expected a finite one of 0 or more; make the file again"),
-        ("masked_lm_weights", 1, float("nan"), "has the value nan, expected a finite one of 0 or more; make the file again"),
-        ("masked_lm_weights", 1, float("inf"), "has the value inf, expected a finite one of 0 or more; make the file again"),
+        ("masked_lm_weights", 0, -1.0, "has the value -1.0, expected 0 to 1; make the file again"),
+        ("masked_lm_weights", 1, float("nan"), "has the value nan, expected 0 to 1; make the file again"),
+        ("masked_lm_weights", 1, float("inf"), "has the value inf, expected 0 to 1; make the file again"),
+        ("masked_lm_weights", 0, 1e30, "has the value 1e+30, expected 0 to 1; make the file again"),
         ("next_sentence_labels", 0, 2, "has the value 2, expected 0 to 1; make the file again"),
     ],
 )
 def test_a_value_that_the_model_cannot_take_is_named(
     feature: str, place: int, value: float, said: str, record_format: str, tmp_path: Path
 ) -> None:
-    highest = {**FIRST, "masked_lm_positions": [2, 7], "masked_lm_weights": [1.0, -0.0], "input_ids": [30521] * 8}
+    highest = {**FIRST, "masked_lm_positions": [2, 7], "masked_lm_weights": [0.5, -0.0], "input_ids": [30521] * 8}
     wrong = {name: [*values] for name, values in highest.items()}
     wrong[feature][place] = value
     path = tmp_path / "part-0"

@@ -119,7 +119,7 @@ def test_a_file_name_that_leads_elsewhere_is_refused(
     (tmp_path / "outside").write_text("mine")
     change(records, rename_file(name))
     before = contents(tmp_path)
-    for arguments in (["convert", records, tmp_path / "target"], ["plan", "--records", records], ["validate", records]):
+    for arguments in (["convert", records, tmp_path / "target"], ["validate", records]):
         refused(capsys, *arguments)
     assert contents(tmp_path) == before
 
@@ -153,7 +153,6 @@ def test_a_file_that_is_no_manifest_is_one_line_from_every_command(
     first = next((records / "training").iterdir())
     for arguments in (
         ["convert", records, tmp_path / "target"],
-        ["plan", "--records", records],
         ["inspect", first],
         ["validate", records],
         ["create", "--corpus", "text", "--workdir", workspace, "--vocab", GOLDEN / "vocab.txt"],

@@ -15,7 +15,7 @@ from bertprep.records.data_sets import find_records
 from bertprep.workspace.manifest import read_manifest
 from tests.corpora import sums
 from tests.golden import GOLDEN
-from trainer.data import find_data, name_data
+from tests.trainer.test_data import opened
 
 TEXTS = [f"text/text_{number}.txt" for number in range(3)]
 SETTINGS = bertprep.InstanceSettings(seq=32, pred=4, dupe=1)
@@ -70,10 +70,10 @@ def test_they_convert(old: Path) -> None:
 
 
 def test_they_are_trained_on() -> None:
-    assert find_data(Path("workspace"), 32, "ofrecord").has_test
+    assert opened(workdir=Path("workspace"), seq=32, format="ofrecord").test is not None
     for record_format in ("tfrecord", "ofrecord"):
-        data = name_data([Path("finished")], record_format=record_format)
-        assert (data.folders, data.format) == ((Path("finished") / record_format,), record_format)
+        data = opened(Path("finished"), format=record_format)
+        assert (data.folders, data.records.formats) == ((Path("finished") / record_format,), [record_format])
         assert data.vocabulary == Path("finished") / record_format / "vocab.txt"
 
 

@@ -8,15 +8,13 @@ import pytest
 
 import bertprep
 from bertprep.cli import main
-from bertprep.commands.report import report
 from bertprep.errors import BertprepError, UsageError
-from bertprep.planning.training import read_training_records
 from bertprep.records.data_sets import find_records
 from bertprep.workspace.manifest import read_manifest
 from bertprep.workspace.record_home import RecordHome, find_home, find_vocabulary
 from tests.corpora import deal
 from tests.golden import GOLDEN
-from trainer.data import name_data
+from tests.trainer.test_data import opened
 
 FILES = {"tfrecord": "corpus_training_00001.tfrecord", "ofrecord": "part-1"}
 
@@ -87,13 +85,11 @@ def test_what_needs_one_format_asks_for_it_where_there_are_two(out: Path, tmp_pa
     with pytest.raises(UsageError, match=r"out: holds tfrecord/ and ofrecord/; name one, such as .*out/tfrecord"):
         bertprep.convert(out, tmp_path / "converted")
     with pytest.raises(UsageError, match=r"holds tfrecord/ and ofrecord/; name one"):
-        name_data([out])
+        opened(out)
     for record_format in FILES:
-        data = name_data([out], record_format=record_format)
-        assert (data.folders, data.format, data.vocabulary) == ((out / record_format,), record_format, out / "vocab.txt")
-    both = read_training_records(out), read_training_records(out / "ofrecord")
-    assert both[0] == both[1]  # they are the same records
-    assert both[0].dupe == 1
+        data = opened(out, format=record_format)
+        assert (data.folders, data.records.formats) == ((out / record_format,), [record_format])
+        assert data.vocabulary == out / "vocab.txt"
 
 
 def test_what_needs_one_format_takes_the_only_one(out: Path, tmp_path: Path) -> None:
@@ -102,18 +98,12 @@ def test_what_needs_one_format_takes_the_only_one(out: Path, tmp_path: Path) -> 
     assert [path.read_bytes() for path in sorted((tmp_path / "one" / "ofrecord").iterdir())] == [
         path.read_bytes() for path in sorted((out / "ofrecord").iterdir())
     ]
-    assert name_data([tmp_path / "one"]).format == "ofrecord"
+    assert opened(tmp_path / "one").records.formats == ["ofrecord"]
     bertprep.convert(tmp_path / "one", tmp_path / "back", workers=1)
     manifest = read_manifest(tmp_path / "back")
     assert manifest
     assert list(manifest.files) == ["tfrecord/corpus_training_00000.tfrecord", "tfrecord/corpus_training_00001.tfrecord"]
     assert [found.findings for found in bertprep.validate([tmp_path / "back"], workers=1)] == [[]]
-
-
-@pytest.mark.parametrize("below", ["", "ofrecord"])
-def test_a_report_does_not_lie_among_the_records(below: str, out: Path) -> None:
-    assert report(out / below, workers=1, sample=5) == out / "report.html"
-    assert len(list((out / "ofrecord").iterdir())) == 2
 
 
 def test_a_file_that_is_gone_is_named(out: Path) -> None:
@@ -127,7 +117,7 @@ def test_a_file_that_is_gone_is_named(out: Path) -> None:
 
 def test_another_tools_manifest_above_other_records_is_none_of_ours(out: Path, tmp_path: Path) -> None:
     theirs = Path(shutil.copytree(out / "tfrecord", tmp_path / "theirs" / "tfrecord"))
-    for content in ("[]", "no JSON", json.dumps({"name": "a web page"})):
+    for content in ("[]", json.dumps({"name": "a web page"})):
         (theirs.parent / "manifest.json").write_text(content)
         assert find_records(theirs).manifest is None
     (theirs.parent / "manifest.json").unlink()

@@ -26,9 +26,8 @@ def records(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
         ["validate", "OUT", "--json", "OUT"],
         ["validate", "OUT", "--json", "-"],
         ["validate", "OUT", "--json", "OUT/none/found.json"],
-        ["report", "OUT/ofrecord", "--output", "OUT/ofrecord/part-0"],
-        ["report", "OUT/ofrecord", "--output", "OUT/manifest.json"],
-        ["plan", "--records", "OUT/ofrecord", "--steps", "1", "--global-batch", "1", "--json", "OUT/vocab.txt"],
+        ["validate", "OUT", "--html", "OUT/ofrecord/part-0"],
+        ["create", "--dry-run", "--json", "OUT/vocab.txt"],
     ],
 )
 def test_nothing_is_written_over_data(arguments: list[str], records: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,7 +41,7 @@ def test_nothing_is_written_over_data(arguments: list[str], records: Path, capsy
 def test_what_a_command_wrote_before_is_written_again(records: Path, tmp_path: Path) -> None:
     for arguments in (
         ["validate", str(records), "--json", str(tmp_path / "found.json")],
-        ["report", str(records / "ofrecord"), "--output", str(tmp_path / "page.html")],
+        ["validate", str(records / "ofrecord"), "--html", str(tmp_path / "page.html")],
     ):
         assert main(arguments) == main(arguments) == 0
 
