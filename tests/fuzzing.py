@@ -28,16 +28,15 @@ import zstandard
 
 from bertprep.commands.validate import validate
 from bertprep.errors import BertprepError
-from bertprep.files import archives
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances, load_vocabulary
 from bertprep.records.data_sets import find_records
 from bertprep.records.token_shards import read_token_shard
+from bertprep.sources.dump import read_dump
 from bertprep.sources.formatting import DUMP, READERS, SourceFile
-from bertprep.sources.streams import open_stream
-from bertprep.sources.tasks.squad import write_squad
-from bertprep.sources.transfer.listing import check_source, describe, load_listing, missing
-from bertprep.sources.wikimedia.dump import DumpReader
-from bertprep.sources.wikimedia.wikitext import to_prose
+from bertprep.sources.listing import check_source, describe, load_listing
+from bertprep.sources.readers import open_stream
+from bertprep.sources.squad import write_squad
+from bertprep.sources.wikitext import to_prose
 from bertprep.text.cleaning import clean_document
 from bertprep.text.documents import TextInput, index_documents
 from bertprep.workspace.journal import Journal
@@ -369,30 +368,18 @@ def _read_source(reader: str, name: str) -> Read:
         path = folder / name
         path.write_bytes(content)
         if reader == DUMP:
-            with _bzip2_by_index(rng), open_stream(str(path), processors=rng.choice((1, 2))) as file:
-                dump = DumpReader(file, str(path))
-                texts = [to_prose(page.wikitext, dump.site) for page in dump]
+            with open_stream(str(path)) as file:
+                site, pages = read_dump(file, str(path))
+                texts = [to_prose(page.wikitext, site) for page in pages]
         elif name == "a.txt":
             index = index_documents([TextInput(path, one_document=rng.random() < 0.2)])
             texts = texts_of(index)
         else:
-            with _bzip2_by_index(rng):
-                texts = list(READERS[reader](SourceFile(str(path), reader, {})))
+            texts = list(READERS[reader](SourceFile(str(path), reader, {})))
         for text in texts:
             clean_document(text).encode(errors="replace")
 
     return read
-
-
-@contextlib.contextmanager
-def _bzip2_by_index(rng: random.Random) -> Iterator[None]:
-    """Have bzip2 files read as large ones are, half the time."""
-    usual = archives._INDEXED_BYTES
-    archives._INDEXED_BYTES = rng.choice((0, usual))
-    try:
-        yield
-    finally:
-        archives._INDEXED_BYTES = usual
 
 
 def _read_squad(folder: Path, content: bytes, _: random.Random) -> None:
@@ -437,6 +424,6 @@ def _copy(data_set: Path, folder: Path) -> Path:
 def _read_listing(folder: Path, content: bytes, _: random.Random) -> None:
     (folder / LISTING).write_bytes(content)
     if listing := load_listing(folder):
-        missing(listing, folder)
+        listing.missing(folder)
         describe(listing.source)
         check_source(listing, json.loads(_LISTING)["source"], folder)

@@ -13,9 +13,11 @@ A commit is the sha1 of its files, so that a repository that changes moves on, a
 import contextlib
 import hashlib
 import json
+import os
 import re
 import ssl
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,7 +27,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from bertprep.sources.transfer.partial import PARTIAL_SUFFIX
+import pytest
+from huggingface_hub import constants
+
 from tests import hub_uploads
 
 PIECE = 16 * 1024
@@ -47,6 +51,7 @@ class Fault:
     length: int | None = None
     no_length: bool = False
     ignore_range: bool = False
+    method: str = ""  # of the requests that fail, any if empty
     lost: bool = False  # what was asked for is done, and the answer never comes
     content_range: str = ""
 
@@ -128,11 +133,11 @@ class HubServer:
         """Let requests whose path ends with `path` fail."""
         self.faults[path] = Fault(times=times, **fault)
 
-    def take_fault(self, path: str) -> Fault:
+    def take_fault(self, path: str, method: str) -> Fault:
         """What is to go wrong now."""
         with self.lock:
             for end, fault in self.faults.items():
-                if path.endswith(end) and fault.times != 0:
+                if path.endswith(end) and fault.times != 0 and fault.method in ("", method):
                     if fault.times is not None:
                         self.faults[end] = replace(fault, times=fault.times - 1)
                     return fault
@@ -145,21 +150,6 @@ class HubServer:
     def sent_of(self, end: str) -> int:
         """The bytes of bodies sent for paths that end so."""
         return sum(count for path, count in self.sent.items() if path.endswith(end))
-
-    @contextlib.contextmanager
-    def resumes(self, paths: Mapping[str, Path]) -> Iterator[None]:
-        """Every file that is asked for in the block is asked for from the first byte on that was not received before.
-
-        What was sent says less: sockets hold megabytes that a killed process never saw. `paths` are the files by the end of
-        what is asked for.
-        """
-        parts = {end: path.with_name(path.name + PARTIAL_SUFFIX) for end, path in paths.items()}
-        received = {end: part.stat().st_size if part.exists() else 0 for end, part in parts.items()}
-        before = len(self.asked)
-        yield
-        for end, size_bytes in received.items():
-            ranges = [asked.headers["Range"] for asked in self.asked[before:] if asked.path.endswith(end)]
-            assert ranges[:1] in ([], [f"bytes={size_bytes}-" if size_bytes else None])
 
     def wait_until_sent(self, end: str, size_bytes: int) -> None:
         """Return as soon as that many bytes have been sent for paths that end so."""
@@ -176,6 +166,28 @@ class HubServer:
         with self.lock:
             self.sent[path] += size_bytes
             self.lock.notify_all()
+
+
+def _etag(content: bytes) -> str:
+    return f'"{hashlib.sha256(content).hexdigest()}"'
+
+
+def use_hub(monkeypatch: pytest.MonkeyPatch, url: str, folder: Path) -> None:
+    """Let this process use the Hub at `url` with short waits, also those of the library, and nothing of this machine's own."""
+    for variable in [name for name in os.environ if "proxy" in name.lower() or name.startswith("HF_")]:
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("BERTPREP_RETRY_SECONDS", "0.002")
+    monkeypatch.setattr(constants, "ENDPOINT", url)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url + "/{repo_id}/resolve/{revision}/{filename}")
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(folder / "token"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    for module in ("file_download", "utils._http"):
+        monkeypatch.setattr(f"huggingface_hub.{module}.time.sleep", _hardly_sleep)
+
+
+def _hardly_sleep(seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
+    sleep(min(seconds, 0.002))
 
 
 class _Server(ThreadingHTTPServer):
@@ -205,7 +217,7 @@ class _Handler(BaseHTTPRequestHandler):
         path = urlsplit(self.path).path
         with self.hub.lock:
             self.hub.asked.append(Asked(self.command, path, self.headers))
-        fault = self.hub.take_fault(path)
+        fault = self.hub.take_fault(path, self.command)
         length = int(self.headers.get("Content-Length", 0))
         body = hub_uploads.read_body(self.hub, path, self.rfile, length, fault)
         if body is None:
@@ -228,9 +240,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         target = urlsplit(self.path)
+        if target.path == "/api/agent-harnesses":  # which huggingface_hub asks for its User-Agent
+            self._answer(404, b"no")
+            return
         with self.hub.lock:
             self.hub.asked.append(Asked(self.command, target.path, self.headers))
-        fault = self.hub.take_fault(target.path)
+        fault = self.hub.take_fault(target.path, self.command)
         answer = next((answer for end, answer in self.hub.answers.items() if target.path.endswith(end)), None)
         if answer:
             self._say(answer(target.query))
@@ -303,13 +318,14 @@ class _Handler(BaseHTTPRequestHandler):
         if path not in files:
             return self._answer(404, b"no", {"X-Error-Code": "EntryNotFound"})
         if self.hub.store and _is_large(path):
-            return self._answer(302, b"", {"Location": f"{self.hub.store}/files/{path.rpartition('/')[2]}"})
+            known = {"X-Repo-Commit": commit, "X-Linked-Etag": _etag(files[path]), "X-Linked-Size": str(len(files[path]))}
+            return self._answer(302, b"", {"Location": f"{self.hub.store}/files/{path.rpartition('/')[2]}", **known})
         return self._send_file(files[path], fault, commit)
 
     def _send_file(self, content: bytes, fault: Fault, commit: str = "") -> None:
         if fault.replace_with is not None:
             content = fault.replace_with
-        etag = f'"{hashlib.sha256(content).hexdigest()}"'
+        etag = _etag(content)
         headers = {"ETag": etag, "Accept-Ranges": "bytes", **({"X-Repo-Commit": commit} if commit else {})}
         wanted = re.fullmatch("bytes=([0-9]+)-", self.headers.get("Range", ""))
         status, first = 200, 0

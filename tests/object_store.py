@@ -39,8 +39,8 @@ class Fault:
     """What goes wrong with requests of a method for keys that match, `times` times (None: always) after the first `skip`.
 
     With a `status` the store is not asked and `code` is the answer's; with `cut` the connection ends without an answer, with
-    `lose` after the store has done what was asked, with `cut_after` within the answer's body; with `stall` nothing comes. `act`
-    is called before the store is asked, or with `lose` after that.
+    `lose` after the store has done what was asked, with `cut_after` within the answer's body; with `stall` nothing comes; with
+    `flip` a bit of the byte there is another in the answer. `act` is called before the store is asked, or with `lose` after.
     """
 
     method: str
@@ -54,6 +54,7 @@ class Fault:
     stall: bool = False
     act: Callable[[], object] | None = None
     cut_after: int | None = None
+    flip: int | None = None
 
 
 @dataclass
@@ -69,6 +70,7 @@ class Store:
     asked: list[str] = field(default_factory=list)
     withheld: set[str] = field(default_factory=set)
     changed: Callable[[], object] = bool
+    listing: Callable[[], bytes] | None = None  # answers all requests to list, past the store
     ended: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -197,6 +199,9 @@ def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
                 text = f"<Error><Code>{fault.code}</Code><Message>as the test asked</Message></Error>".encode()
                 self._answer(fault.status, {"Content-Type": "application/xml"}, text)
                 return
+            if store.listing and "list-type=2" in url.query:
+                self._answer(200, {"Content-Type": "application/xml"}, store.listing())
+                return
             connection = HTTPConnection(_server())
             try:
                 headers = {name: value for name, value in self.headers.items() if name.lower() not in store.withheld}
@@ -212,6 +217,8 @@ def _handler(store: Store) -> type[BaseHTTPRequestHandler]:
                     fault.act()
                 self.close_connection = True
                 return
+            if fault and fault.flip is not None:
+                content = content[: fault.flip] + bytes([content[fault.flip] ^ 1]) + content[fault.flip + 1 :]
             headers = {name: value for name, value in response.getheaders() if name.lower() not in _HOP_BY_HOP}
             length = response.getheader("Content-Length") if self.command == "HEAD" else None
             self._answer(response.status, headers, content, length, cut_after=fault.cut_after if fault else None)

@@ -50,9 +50,11 @@ RACES = {
         Race("create-of-files", _RECORDS, may_be_refused=True),
         Race("vocabulary", ["vocab", "train", "--size", "400", "--workdir", "data", "--corpus", "golden"], before=[_SHARD]),
         Race("vocabulary-to-a-file", ["vocab", "train", "--size", "400", "--input", _TEXT, "--output", "vocab.txt"]),
-        Race("plan", ["plan", *_SETTINGS, *_SMALL, "--json", "plan.json"], before=[_SHARD], leaves_the_same=False),
+        Race(
+            "forecast", ["create", "--dry-run", *_SETTINGS, *_SMALL, "--json", "f.json"], before=[_SHARD], leaves_the_same=False
+        ),
         Race("validate", ["validate", "records", "--json", "found.json", "--workers", "1"], before=[_RECORDS]),
-        Race("report", ["report", "records/tfrecord", "--output", "page.html", "--workers", "1"], before=[_RECORDS]),
+        Race("page", ["validate", "records/tfrecord", "--html", "page.html", "--workers", "1"], before=[_RECORDS]),
         Race("convert-a-file", ["convert", "records/ofrecord/part-0", "made"], before=[_RECORDS]),
         Race(
             "convert-a-folder", ["convert", "records/ofrecord", "made", "--shards", "3", "--workers", "1"], before=[_RECORDS],

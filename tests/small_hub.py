@@ -8,9 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from safetensors.numpy import load_file, save
 
 from bertprep.sources.catalogue import GLUE
-from bertprep.sources.tasks.glue import TASKS
+from bertprep.tasks.glue import find_task
 from tests.golden import GOLDEN
 from tests.hub_server import HubServer
 
@@ -104,10 +105,10 @@ def glue_files() -> dict[str, bytes]:
     """Two rows for each split of each task."""
     files = {}
     for folder, configuration in GLUE.items():
-        task = TASKS[folder]
-        texts = sorted({column for column in task.source.values() if column not in ("idx", "label")})
+        task = find_task(folder)
+        texts = sorted(task.hub_texts)
         kind = {"names": list(task.words), "_type": "ClassLabel"} if task.words else {"dtype": "float32", "_type": "Value"}
-        for file in task.files:
+        for file in task.files.values():
             known = not file.split.startswith("test")
             label = (0 if task.words else 2.5) if known else -1
             rows = [{**dict.fromkeys(texts, SENTENCES[i]), "label": label, "idx": i} for i in range(2)]
@@ -139,16 +140,13 @@ def model_files(**config: Any) -> dict[str, bytes]:
 def release_files() -> dict[str, bytes]:
     """A model as google-bert has its own: old names in the safetensors, and the decoder's matrix once more."""
     golden = json.loads((GOLDEN / "hugging_face.json").read_bytes())
-    data = (GOLDEN / "hugging_face.safetensors").read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    header = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): entry
-        for name, entry in json.loads(data[8 : 8 + size]).items()
+    weights = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
+        for name, value in load_file(GOLDEN / "hugging_face.safetensors").items()
     }
-    header["cls.predictions.decoder.weight"] = header["bert.embeddings.word_embeddings.weight"]
-    encoded = json.dumps(header).encode()
+    weights["cls.predictions.decoder.weight"] = weights["bert.embeddings.word_embeddings.weight"]
     sizes = {name: value for name, value in golden["config"].items() if name in BERT}
-    return {**model_files(**sizes), "model.safetensors": len(encoded).to_bytes(8, "little") + encoded + data[8 + size :]}
+    return {**model_files(**sizes), "model.safetensors": save(weights, {"format": "pt"})}
 
 
 def parquet(rows: list[dict[str, Any]], schema: pa.Schema | None = None) -> bytes:

@@ -84,7 +84,7 @@ def test_a_wrong_vocabulary_is_named(golden_corpus: Path, tmp_path: Path, capsys
     assert complaint(capsys).startswith(f"{tmp_path}: is not a plain file")
 
 
-@pytest.mark.parametrize("command", ["validate", "inspect", "report"])
+@pytest.mark.parametrize("command", ["validate", "inspect"])
 def test_a_missing_vocabulary_is_a_usage_error(command: str, golden_corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([command, str(golden_corpus), "--vocab", "none.txt"])
@@ -128,6 +128,13 @@ def test_shard_create_and_inspect_turn_text_into_examples(
     out, err = capsys.readouterr()
     assert "all 5 shards are made already" in err
     assert "made in" not in out
+
+
+def test_the_lines_of_an_earlier_step_name_no_other_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tokenize", "--vocab", VOCABULARY, "--workdir", str(tmp_path)]) == 0
+    err = capsys.readouterr().err
+    assert "using the sample corpus, " in err
+    assert "create" not in err
 
 
 def test_more_shards_than_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -209,7 +216,7 @@ def test_mistakes_are_one_line(
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     Path("BINARY").write_bytes(b"\x7fELF\xff\xfe\n")
-    Path("TEXT").write_text("One sentence.\n")
+    Path("TEXT").write_text("One sentence.\nAnother.\n")
     Path("FOLDER").mkdir()
     assert main(arguments) == status
     assert complaint(capsys).startswith(message)
@@ -241,7 +248,7 @@ def test_help_loads_nothing_slow(command: str) -> None:
     assert commands <= {f"bertprep.commands.{name}" for name in (command, *NEEDED_BY.get(command, ()))}
 
 
-NEEDED_BY = {"create": ("task_records",), "vocab": ("shard",), "report": ("validate",)}
+NEEDED_BY = {"create": ("task_records",), "vocab": ("shard",)}
 """The commands that run others first."""
 
 

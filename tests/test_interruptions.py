@@ -112,6 +112,21 @@ def test_a_killed_run_of_another_form_is_finished_by_the_same_command(
     assert sums(tmp_path / "killed") == sums(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("moment", ["raise KeyboardInterrupt", "os.kill(os.getpid(), signal.SIGINT)"])
+def test_ctrl_c_outside_of_the_command_is_one_line(moment: str) -> None:
+    """As a second one does while the first is told, or one that comes after the command."""
+    program = f"""
+import os, signal, sys
+from bertprep.terminal import run_program
+def main():
+    {moment}
+    return 0
+os._exit(run_program(main, "bertprep"))
+"""
+    run = start([sys.executable, "-c", program])
+    assert (run.communicate(), run.returncode) == (("", "bertprep: stopped\n"), 130)
+
+
 def test_ctrl_c_leaves_a_state_that_can_be_resumed(inputs: list[Path], tmp_path: Path) -> None:
     run = start_and_stop(command(inputs, tmp_path), after=2)
     os.killpg(run.pid, signal.SIGINT)

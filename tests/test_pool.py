@@ -5,6 +5,7 @@ import os
 import pickle
 import pkgutil
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,6 @@ from bertprep.errors import BertprepError, UsageError
 from bertprep.files.object_store import AnotherObjectError
 from bertprep.files.places import place
 from bertprep.records.record_set import BadRecordError
-from bertprep.sources.transfer.http import RefusedError
 
 
 def square(number: int) -> int:
@@ -74,7 +74,6 @@ def test_a_failed_task_fails_the_run(function: object, message: str) -> None:
 ERRORS: dict[type[BertprepError], BertprepError] = {
     AnotherObjectError: AnotherObjectError(place("s3://bucket/key"), "a" * 64, "b" * 64, "is another"),
     BadRecordError: BadRecordError("is bad", number=3, row=4),
-    RefusedError: RefusedError("is refused", 404, "EntryNotFound"),
 }
 """Those whose constructors take more than a text."""
 
@@ -127,3 +126,31 @@ def _status(process: Path) -> str:
         return (process / "status").read_text()
     except OSError:  # no process, or one that has gone
         return ""
+
+
+@pytest.mark.parametrize("way", ["fork", "spawn"])
+def test_ctrl_c_does_not_reach_a_worker_that_begins(way: str, tmp_path: Path) -> None:
+    """A worker that had it before it could ignore it ended with a traceback."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\nif 'spawn_main' in str(sys.orig_argv): os.kill(os.getpid(), signal.SIGINT)"
+    )
+    program = """
+import os, signal, sys
+from bertprep import pool
+from bertprep.files import object_store
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell has it ignored
+if sys.argv[1] == "spawn":
+    object_store.in_use = lambda: True
+else:
+    os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGINT))
+print(sorted(pool.run(abs, [("a", -1), ("b", -2)], workers=2)))
+"""
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    run = subprocess.run(
+        [sys.executable, "-c", program, way],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths},
+        check=False,
+    )
+    assert (run.stdout, run.stderr) == ("[('a', 1), ('b', 2)]\n", "")

@@ -8,7 +8,7 @@ import pytest
 from tests.races import RACES, Course
 
 ROUNDS = [("sample", 3), ("shard", 5), ("shard-json-lines", 3), ("create", 5), ("create-of-files", 3), ("vocabulary", 3),
-          ("vocabulary-to-a-file", 3), ("validate", 3), ("report", 3), ("convert-a-file", 3),
+          ("vocabulary-to-a-file", 3), ("validate", 3), ("page", 3), ("convert-a-file", 3),
           ("convert-a-folder", 3), ("trainer-index", 5)]  # fmt: skip
 
 

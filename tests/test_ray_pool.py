@@ -21,7 +21,9 @@ from typing import Any
 
 import pytest
 
+from bertprep import ray_pool
 from bertprep.cli import main
+from bertprep.errors import BertprepError
 from bertprep.files import object_store
 from tests.corpora import sums
 from tests.object_store import Fault, Store, serve
@@ -304,6 +306,21 @@ def test_nodes_with_another_bertprep_are_refused(cluster: Any, text: Path, tmp_p
     assert process.returncode == 1
     assert " has bertprep's source " in errors.splitlines()[-1]
     assert errors.endswith("; all nodes must have the environment of the one that runs the command\n")
+
+
+@pytest.mark.parametrize("name", ["NodeDiedError", "ObjectLostError", "LocalRayletDiedError"])
+def test_a_task_that_is_lost_again_and_again_ends_the_run(name: str) -> None:
+    import ray
+
+    of_kind = {"NodeDiedError": ("gone",), "ObjectLostError": ("0" * 56, None, ""), "LocalRayletDiedError": ()}
+    error = getattr(ray.exceptions, name)(*of_kind[name])
+    task = ray_pool._Task("shard 3", b"")
+    for _ in range(19):
+        task = ray_pool._once_more(ray, task, error)
+    with pytest.raises(
+        BertprepError, match=r"^shard 3: was lost 20 times with its node or with what Ray kept for it \(.+\); see"
+    ):
+        ray_pool._once_more(ray, task, error)
 
 
 def test_what_cannot_be_joined_is_told_at_once(

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-import trainer.bench.run
+import trainer.bench
 import trainer.cli
 import trainer.evaluate
 import trainer.start
@@ -37,10 +37,10 @@ THINGS = {
 }
 
 BERTPREP = r"""
-{''|vocab|download|inspect|create create|vocab --size 5|--seq 128|-x|--nothing|create -seq 128|inspect a b|convert a|report a b}
+{''|vocab|download|inspect|create create|vocab --size 5|--seq 128|-x|--nothing|create -seq 128|inspect a b|convert a}
 {creat|Create|help|vocab tran}
-{download|shard|vocab train|tokenize|create|plan|convert|validate|inspect|report|push} --no-such-option
-{create --sead 1|create --voc v|create --seq|create --seq 1 2|create --whole-word=yes|create out|plan --json}
+{download|shard|vocab train|tokenize|create|convert|validate|inspect|push} --no-such-option
+{create --sead 1|create --voc v|create --seq|create --seq 1 2|create --whole-word=yes|create out|create --json f.json}
 {vocab train --siz 5|shard --splitter|shard --splitter words|shard --split|download squad --models x}
 
 {CREATE} --{seq|pred|dupe|seed|workers} {NO_NUMBER}
@@ -82,13 +82,9 @@ vocab train --input text.txt --output v/vocab.txt --size {-1|0|4}
 vocab train --input {missing|folder|empty.txt|blank.txt|latin1.txt|fifo|loop} --output v/vocab.txt
 vocab train {--input text.txt --output folder|--input text.txt --output text.txt/x|--corpus nothing --workdir w}
 
-plan --seq {NO_NUMBER}
-plan --input text.txt --output out --vocab vocab.txt {--steps 0|--steps -5|--steps x|--global-batch 0|--global-batch 5}
-plan --input text.txt --output out --vocab vocab.txt --records a
-plan --input text.txt --output out --vocab vocab.txt {--global-batch 5 5 --steps 5|--phases --steps 5}
-plan --input text.txt --output out --vocab vocab.txt --json {folder|text.txt|text.txt/plan.json}
-plan {--corpus nothing --workdir w|--records missing|--records folder}
-plan --records {other_manifest|text_manifest|no_files}/tfrecord/settings/corpus --steps 5 --global-batch 8
+create --dry-run --input text.txt --output out --vocab vocab.txt --json {folder|text.txt|text.txt/plan.json}
+create --dry-run {--corpus nothing --workdir w|--input missing|--input folder|--task squad}
+plan --seq 512
 
 inspect good.tfrecord {--record -1|--record 2|--record x|--record TOO_MANY|--records 0|--records x|--search ''|--search wor%d}
 inspect good.tfrecord --vocab {VOCABULARY}
@@ -100,8 +96,8 @@ validate good.tfrecord {--sample 0|--sample x|--workers 0|--vocab missing|--voca
 validate good.tfrecord --masked-lm-prob {x|nan|2|-1}
 validate good.tfrecord --json {folder|text.txt|text.txt/x.json}
 {validate|validate missing|validate folder|validate a missing|inspect missing|inspect folder|inspect a|inspect ''}
-report good.tfrecord {--sample 0|--sample x|--output folder|--output text.txt|--output text.txt/x.html|--vocab missing}
-report {--workdir w|missing|folder}
+validate good.tfrecord --html {folder|text.txt|text.txt/x.html}
+report good.tfrecord
 {inspect|validate} {RECORDS}
 convert {RECORDS} made
 {inspect|validate} {dangling|loop|fifo|text.txt|text.txt/x}
@@ -254,7 +250,7 @@ def test_bertprep_refuses_in_one_line(line: str, refuse: Callable[..., str]) -> 
 def test_the_trainer_refuses_in_one_line_before_it_opens_an_engine(
     line: str, refuse: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (trainer.start, trainer.evaluate, trainer.bench.run):
+    for module in (trainer.start, trainer.evaluate, trainer.bench):
         monkeypatch.setattr(module, "open_engine", None)
     refuse("trainer", line, trainer.cli.main)
 
@@ -277,19 +273,23 @@ def test_the_number_of_broken_inputs_is_large() -> None:
         ("vocab trian", "trian: unknown command, did you mean train? bertprep vocab --help lists the commands"),
         (
             "xyzzy",
-            "xyzzy: unknown command; choose one of download, shard, vocab, tokenize, create, plan, convert, validate, inspect, "
-            "report, push; bertprep --help lists the commands",
+            "xyzzy: unknown command; choose one of download, shard, vocab, tokenize, create, convert, validate, inspect, "
+            "push; bertprep --help lists the commands",
         ),
         ("", "the following arguments are required: COMMAND; bertprep --help lists the commands"),
         ("create --seq abc", "--seq abc: must be a whole number; bertprep create --help lists the options"),
         ("create --seq -1e3", "--seq -1e3: must be a whole number; bertprep create --help lists the options"),
         ("create --dupe", "--dupe: expected one argument; bertprep create --help lists the options"),
         ("create five", "five: not expected here; bertprep create --help lists the options"),
-        ("plan --workers 5000", "--workers 5000: must be at least 1 and at most 4,096; bertprep plan --help lists the options"),
+        ("vocab train --workers 5000", "--workers 5000: must be at least 1 and at most 4,096; bertprep vocab train --help"),
         ("shard --splitter words", "--splitter words: unknown; choose one of sentencex, lines; bertprep shard --help"),
         ("create --corpus wikipedia --workdir w", "--corpus wikicorpus_en: is not in w/download/wikicorpus_en; "),
         ("create --input text.txt --output out --vocab ''", ".: is not a plain file; name a vocab.txt with --vocab"),
         ("create --vocab-size 4 --input text.txt --output out", "a vocabulary of 4 tokens: must have at least the five"),
+        ("create --task squad --vocab-size 8000", "--vocab-size: is for pretraining, not for --task squad; leave it out"),
+        ("create --vocab v --vocab-size 8000", "--vocab-size: is for a vocabulary that is trained, and --vocab names one"),
+        ("tokenize --vocab v --vocab-size 8000", "--vocab-size: is for a vocabulary that is trained, and --vocab names one"),
+        ("vocab train --corpus c --input text.txt --output v", "--corpus: with --input and --output no corpus is read"),
         ("convert loop made", "loop: does not exist; name a record file or a folder of them"),
     ],
 )  # fmt: skip
@@ -298,32 +298,12 @@ def test_messages_of_bertprep(line: str, says: str, refuse: Callable[..., str]) 
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("--sead 1", "--sead: unknown option, did you mean --seed? python -m trainer pretrain --help lists the options"),
-        ("pretrian --seed 1", "pretrian: unknown command, did you mean pretrain? python -m trainer --help lists the commands"),
-        (
-            "bench --batch-size big",
-            "--batch-size big: must be a whole number; python -m trainer bench --help lists the options",
-        ),
-        ("--data a --lr -1e-3", "--lr -0.001: must be above 0"),
-        ("--data a --out text.txt/x", "--out text.txt/x: "),
-        ("--data a --model ''", "--model : unknown; choose one of tiny, "),
-        ("--data a --steps 99999999999", "--steps 99999999999: must be at least 1 and at most 10000000000"),
-        ("--data a --accumulate 1048577", "--batch-size 32, --accumulate 1048577: must be at least 1 and at most 1048576"),
-    ],
-)
-def test_messages_of_the_trainer(line: str, says: str, refuse: Callable[..., str]) -> None:
-    assert refuse("trainer", line, trainer.cli.main).startswith(f"trainer: error: {says}")
-
-
-@pytest.mark.parametrize(
     ("program", "line", "says"),
     [
         ("bertprep", "creat", "creat: unknown command, did you mean create?"),
         ("bertprep", "--sead 1", "--sead: unknown option"),
         ("bertprep", "inspect broken/short.tfrecord", "broken/short.tfrecord: record 1: by its length "),
-        ("trainer", "--data a --model models/relu.json", "models/relu.json: hidden_act 'relu': only gelu"),
+        ("trainer", "--data missing", "missing: does not exist"),
         ("trainer", "export text.txt model", "text.txt: "),
     ],
 )

@@ -32,13 +32,13 @@ from tests.corpora import sums
 from tests.golden import GOLDEN
 from tests.instances.examples import reference_examples
 from tests.records import handmade
+from tests.trainer.test_data import opened
 from tests.weights.tensorflow_checkpoints import save
 from trainer.cli import make_parser
-from trainer.data import name_data
 from trainer.model_config import ModelConfig
-from trainer.phases import PhaseOptions
-from trainer.settings import OptimizerSettings
-from trainer.weights import initial_values, variable_shapes
+from trainer.settings import OptimizerSettings, PretrainOptions
+from trainer.tasks import Pretraining
+from trainer.weights import initial_values
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "reproduce_mlperf"
 VOCABULARY = GOLDEN / "vocab.txt"
@@ -157,10 +157,10 @@ def test_the_evaluation_has_the_records_that_mlperfs_script_picks(made: Any) -> 
 def test_the_links_are_a_data_set_that_the_trainer_finds(made: Any) -> None:
     out, _ = made
     assert sorted(path.name for path in (out / "mlperf" / "training").iterdir() if not path.name.startswith(".")) == list(PARTS)
-    data = name_data([out / "mlperf"])
-    assert (data.seq, data.pred, data.has_test, data.format) == (512, 76, True, "tfrecord")
+    data = opened(out / "mlperf")
+    assert (data.records.seq, data.records.pred, data.test is not None, data.records.formats) == (512, 76, True, ["tfrecord"])
     assert data.vocabulary_size == len(load_vocabulary(VOCABULARY))
-    assert data.records == sum(len(split_records(path.read_bytes())) for path in (out / "parts" / "tfrecord").iterdir())
+    assert len(data.records) == sum(len(split_records(path.read_bytes())) for path in (out / "parts" / "tfrecord").iterdir())
 
 
 def test_again_makes_nothing_again_and_some_parts_have_their_own_folder(made: Any, text: Path) -> None:
@@ -233,15 +233,15 @@ def test_the_texts_whose_md5_is_published(tmp_path: Path) -> None:
 
 def test_the_large_model_has_the_published_size_of_the_checkpoint() -> None:
     """4,034,713,312 bytes: each variable and LAMB's two moments of it in float32, global_step, and two powers of betas."""
-    parameters = sum(math.prod(shape) for shape in variable_shapes(ModelConfig.preset("large")).values())
+    parameters = sum(math.prod(shape) for shape in Pretraining().variable_shapes(ModelConfig.preset("large")).values())
     assert 3 * 4 * parameters + 8 + 2 * 4 == 4_034_713_312
 
 
 def test_the_training_command_has_mlperfs_settings(made: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Those of rcps_bert.json, bert_ref_256; without a GPU, or with other records, the command is printed."""
     out, _ = made
-    options = argparse.Namespace(checkpoint=GOLDEN / "google_checkpoint", model="large", devices=2, batch_size=16, out=out)
-    assert load_script().train(options, out / "mlperf", can_converge=False) == []
+    given = argparse.Namespace(checkpoint=GOLDEN / "google_checkpoint", model="large", devices=2, batch_size=16, out=out)
+    assert load_script().train(given, out / "mlperf", can_converge=False) == []
     line, command = capsys.readouterr().out.splitlines()
     assert line == "not trained: parts are missing, or the checkpoint's accuracy differs; the command:"
     python, *module, name = shlex.split(command)[:4]
@@ -250,12 +250,12 @@ def test_the_training_command_has_mlperfs_settings(made: Any, capsys: pytest.Cap
     assert read_options(OptimizerSettings, read) == OptimizerSettings(
         name="lamb", beta_1=0.9, beta_2=0.999, epsilon=1e-6, weight_decay=0.01, clip_norm=1.0
     )
-    assert read_options(PhaseOptions, read) == PhaseOptions(
-        data=(out / "mlperf",), steps=13_700, learning_rate=(3.5e-4,), warmup_steps=(0,), schedule="google",
-        batch_size=(16,), accumulation=(8,),
-    )  # fmt: skip
-    assert (read.devices, read.model, read.out) == (2, "large", out / "model")
-    assert (read.init, read.eval_every, read.eval_sequences) == (GOLDEN / "google_checkpoint", 98, 0)
+    assert read.devices == 2
+    options = read_options(PretrainOptions, read)
+    chosen = (options.data, options.steps, options.learning_rate, options.warmup_steps, options.schedule)
+    assert chosen == ((out / "mlperf",), 13_700, (3.5e-4,), (0,), "google")
+    assert (options.batch_size, options.accumulation, options.model, options.out) == ((16,), (8,), "large", out / "model")
+    assert (options.init, options.eval_every, options.eval_sequences) == (str(GOLDEN / "google_checkpoint"), 98, 0)
 
 
 @pytest.mark.tensorflow
@@ -269,7 +269,7 @@ def test_the_accuracy_of_the_start_checkpoint(made: Any, text: Path, tmp_path: P
         vocab_size=len(load_vocabulary(VOCABULARY)), hidden_size=8, num_hidden_layers=1, num_attention_heads=1,
         intermediate_size=8, max_position_embeddings=512,
     )  # fmt: skip
-    weights = initial_values(model, seed=1)
+    weights = initial_values(model, 1, Pretraining())
     weights["cls/predictions/output_bias"][label] = 1000
     # as MLPerf's trainer writes it, with LAMB's moments
     slots = {f"{name}/LAMB{end}": np.full_like(value, 7) for name, value in weights.items() for end in ("", "_1")}

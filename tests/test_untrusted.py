@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.files.lock import LOCK
-from bertprep.sources.transfer.partial import PARTIAL_SUFFIX
+from bertprep.sources.web import PART
 from bertprep.untrusted import (
     COUNT,
     MOST_BYTES,
@@ -46,7 +46,7 @@ def test_a_name_of_any_language_is_taken(name: str) -> None:
 
 def test_every_name_that_bertprep_keeps_is_reserved() -> None:
     ours = [LISTING, MANIFEST, MANIFEST + JOURNAL_SUFFIX, LOCK, RECEIPTS]
-    ours += [f"a{suffix}" for suffix in (TEMPORARY_SUFFIX, JOURNAL_SUFFIX, PARTIAL_SUFFIX, f"{PARTIAL_SUFFIX}.json")]
+    ours += [f"a{suffix}" for suffix in (TEMPORARY_SUFFIX, JOURNAL_SUFFIX, PART)]
     for name in ours:
         with pytest.raises(ValueError, match="bertprep's own files"):
             check_name(name)

@@ -6,8 +6,6 @@ vocabulary is one trained on it unless --vocab names one. What a part compares w
 
 import argparse
 import contextlib
-import hashlib
-import math
 import os
 import resource
 import subprocess
@@ -15,7 +13,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,12 +20,8 @@ from unittest import mock
 import numpy as np
 
 from bertprep import kernels
-from bertprep.config import InstanceSettings
-from bertprep.instances import Tokenizer, generate_instances, load_vocabulary, reference
+from bertprep.instances import Tokenizer, load_vocabulary, reference
 from bertprep.kernels.numbers import TEXT_SLACK
-from bertprep.records import write_records
-from bertprep.records.digest import Sha256Pair
-from bertprep.records.make import RecordMaker
 from bertprep.sources.sample import write_sample
 from bertprep.text import sentences
 from bertprep.text.sentences import Splitter, choose_splitter, split_paragraph
@@ -164,70 +157,6 @@ def measure_kernels(_text: Path, _vocab: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         report("compile them", least_of_process("-c", load, runs=1, BERTPREP_CACHE=folder), "s")
         report("object file", sum(path.stat().st_size for path in Path(folder).iterdir()) / 1e3, "KB")
-
-
-class NoDigest:
-    """Stands in for the digests of a shard's files where their cost is measured."""
-
-    def __init__(self, streams: int) -> None:
-        self._streams = streams
-
-    def update(self, _parts: Any) -> None:
-        """Do nothing."""
-
-    def hexdigests(self, _ends: Any) -> list[str]:
-        """Nothing."""
-        return [""] * self._streams
-
-
-class Hashlib(Sha256Pair):
-    """As where the processor lacks the instructions: hashlib for each file, one after the other."""
-
-    def __init__(self, streams: int) -> None:
-        super().__init__(streams)
-        self._compiled = None
-
-
-def measure_sha256(text: Path, vocab: Path) -> None:
-    """0003: the rate of sha256, and its share of making the records of one shard."""
-    data = np.frombuffer(os.urandom(1 << 19), np.uint8).copy()
-    repeat, size = 100, len(data)
-    megabytes = repeat * size / 1e6
-
-    def digest(streams: int) -> None:
-        pair = Sha256Pair(streams)
-        for _ in range(repeat):
-            pair.update([data] * streams)
-
-    def digest_with_hashlib() -> None:
-        stream = hashlib.sha256()
-        for _ in range(repeat):
-            stream.update(data)
-
-    report("hashlib", megabytes / least(digest_with_hashlib), "MB/s")
-    for streams in (1, 2):
-        report(f"bertprep, {streams} at a time, each", megabytes / least(partial(digest, streams)), "MB/s")
-
-    maker = RecordMaker(load_vocabulary(vocab), InstanceSettings())
-    maker.prepare()
-
-    def make(path: Path, formats: tuple[str, ...]) -> int:
-        instances = generate_instances(maker.tokenizer.tokenize_file(text), maker.vocabulary, maker.settings, seed=12345)
-        write_records(instances, maker.encoder, {name: path / name for name in formats})
-        return len(instances)
-
-    with tempfile.TemporaryDirectory(dir=".") as folder:
-        for formats in (("tfrecord",), ("ofrecord",), ("tfrecord", "ofrecord")):
-            work = partial(make, Path(folder), formats)
-            count = work()
-            ways = {"with sha256": Sha256Pair, "with hashlib alone": Hashlib, "without sha256": NoDigest}
-            took = dict.fromkeys(ways, math.inf)
-            for _ in range(2 * RUNS):  # in turn, so that a busy minute of the machine hits all
-                for name, way in ways.items():
-                    with mock.patch("bertprep.records.writer.Sha256Pair", way):
-                        took[name] = min(took[name], least(work, 1))
-            for name, seconds in took.items():
-                report(f"128/20, {' and '.join(formats)}, {name}", 1e9 * seconds / count, "ns a record")
 
 
 def measure_cli(_text: Path, _vocab: Path) -> None:
