@@ -15,12 +15,12 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
-SCRIPTS = ("test", "quickstart", "release", "demo_sentiment", "end_to_end")
+SCRIPTS = ("scripts/test", "scripts/quickstart", "scripts/release", "examples/sentiment/run", "examples/end_to_end/run")
 DOCKERFILES = ("Dockerfile", "Dockerfile.cuda")
 
 
 def run(script: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([ROOT / "scripts" / script, *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run([ROOT / script, *arguments], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -28,7 +28,7 @@ def run(script: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
 def test_help_prints_the_header(script: str, option: str) -> None:
     done = run(script, option)
     assert (done.returncode, done.stderr) == (0, "")
-    assert f"scripts/{script}" in done.stdout
+    assert script in done.stdout
     assert "set -euo" not in done.stdout
 
 
@@ -36,13 +36,13 @@ def test_help_prints_the_header(script: str, option: str) -> None:
 def test_an_unknown_option_is_one_line(script: str) -> None:
     done = run(script, "--halp")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"scripts/{script}: error: --halp: unknown ")
+    assert done.stderr.startswith(f"{script}: error: --halp: unknown ")
     assert done.stderr.count("\n") == 1
 
 
 def test_the_example_of_transformers_says_which_environment_it_needs() -> None:
     """All of it needs PyTorch, which the tests do without; docs/hugging_face.md says what was run where."""
-    script = str(ROOT / "scripts" / "example_transformers")
+    script = str(ROOT / "examples" / "transformers_trainer.py")
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.endswith(
@@ -55,12 +55,12 @@ def test_the_example_of_transformers_says_which_environment_it_needs() -> None:
         check=False,
     )
     assert failed.returncode == 1
-    assert failed.stderr.splitlines()[-1].startswith("example_transformers: error: exit status ")
+    assert failed.stderr.splitlines()[-1].startswith("transformers_trainer: error: exit status ")
 
 
 @pytest.mark.parametrize("arguments", [["--suite", "none"], ["--suite"], ["--python", "2.7"], ["--python"]])
 def test_unknown_suites_and_pythons_are_refused(arguments: list[str]) -> None:
-    assert run("test", *arguments).returncode == 2
+    assert run("scripts/test", *arguments).returncode == 2
 
 
 def test_the_suites_name_tests_that_exist() -> None:

@@ -23,7 +23,7 @@ __all__ = ["store"]  # a fixture
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-COMMAND = r"(?:(?:bertprep|pip|python|source) |scripts/)[^`\n]+"
+COMMAND = r"(?:(?:bertprep|pip|python|source) |scripts/|examples/)[^`\n]+"
 TOKEN = "hf_of_me"
 
 # Each command of the README, in its order: what is run in its place, where {} is the command itself, or why it is not run.
@@ -72,8 +72,8 @@ TOUR = {
         "python -m trainer glue --name mrpc --init $MODEL --batch-size 1 --epochs 1",
     "python -m trainer evaluate --init WEIGHTS --data RECORDS":
         "python -m trainer evaluate --init data/models/quickstart --data converted --sequences 64",
-    "scripts/end_to_end": "# tests/trainer/test_end_to_end.py runs it",
-    "scripts/demo_sentiment": "# needs real weights; tests/trainer/test_minilm.py has them",
+    "examples/end_to_end/run": "# tests/trainer/test_end_to_end.py runs it",
+    "examples/sentiment/run": "# needs real weights; tests/trainer/test_minilm.py has them",
     # Hugging Face
     "bertprep shard --dataset OWNER/NAME": "bertprep shard --dataset somebody/poems",
     "bertprep create --corpus NAME --format arrow": "bertprep create --corpus poems --format arrow",

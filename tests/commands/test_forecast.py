@@ -1,4 +1,4 @@
-"""Forecasts against the records and bytes then made; times are compared by scripts/benchmark_plan."""
+"""Forecasts against the records and bytes then made; docs/benchmarks.md compares times."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""scripts/end_to_end --quick: every step from the sample corpus to answers, with too few updates to learn anything."""
+"""examples/end_to_end/run --quick: every step from the sample corpus to answers, with too few updates to learn anything."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.tensorflow
-SCRIPT = Path(__file__).parents[2] / "scripts" / "end_to_end"
+SCRIPT = Path(__file__).parents[2] / "examples" / "end_to_end" / "run"
 
 
 def test_every_step_runs(tmp_path: Path) -> None:

@@ -296,13 +296,13 @@ def test_what_does_not_fit_is_a_line(engine: str) -> None:
 
 
 def write_golden() -> None:
-    """Write the losses of all tasks on TensorFlow; for scripts/make_loss_golden."""
+    """Write the losses of all tasks on TensorFlow; for tests/golden/make_loss_golden.py."""
     found = {name: losses_and_outputs("tensorflow", name) for name in TASKS}
     LOSSES.write_text(json.dumps({"engine": "tensorflow", **found}) + "\n")
 
 
 def write_golden_checkpoint(engine: str) -> None:
-    """Write an engine's checkpoint, and what follows from it; for scripts/make_loss_golden."""
+    """Write an engine's checkpoint, and what follows from it; for tests/golden/make_loss_golden.py."""
     built = first_step(engine, model=TINY)
     train_tiny(built, 0)
     write_safetensors(checkpoint_of(engine), dict(built.state()), {})

@@ -35,7 +35,7 @@ on_tensorflow_and_jax = on_engines("tensorflow", "jax")
 
 @on_engines(*OPTIMIZERS)
 def test_the_losses_are_tensorflows(engine: str, workdir: Path, tmp_path: Path) -> None:
-    """Of the same weights and records, as scripts/make_loss_golden has trained on them."""
+    """Of the same weights and records, as tests/golden/make_loss_golden.py has trained on them."""
     golden = LOSSES[OPTIMIZERS[engine]]
     options = [
         "--no-dropout",

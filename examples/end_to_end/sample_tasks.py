@@ -1,6 +1,6 @@
 """Small tasks in the files of SQuAD and of GLUE, made by rules from the sample corpus; a tiny BERT learns them in minutes.
 
-    python scripts/sample_tasks.py SHARDS FOLDER [--questions N] [--sentences N]
+    python -m examples.end_to_end.sample_tasks SHARDS FOLDER [--questions N] [--sentences N]
 
 SHARDS is `WORKDIR/sharded/sample`. FOLDER gets squad/{train,dev}-v1.1.json and century/{train,dev}.tsv. Train is made from the
 training split of pretraining and dev from its test split: no speech is in both, although some sentences are said in several.
@@ -19,17 +19,13 @@ import argparse
 import json
 import random
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from bertprep.errors import BertprepError, UsageError  # noqa: E402
-from bertprep.files.atomic import atomic_file  # noqa: E402
-from bertprep.terminal import exit_status  # noqa: E402
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.atomic import atomic_file
+from bertprep.terminal import exit_status
 
 SEED = 12345
 CONTEXT_WORDS = 40

@@ -1,8 +1,7 @@
-"""The data of scripts/end_to_end and demo_sentiment: answers are where they are said to be, and splits share nothing."""
+"""The data of examples/end_to_end/run and demo_sentiment: answers are where they are said to be, and splits share nothing."""
 
 import csv
 import doctest
-import importlib.util
 import io
 import json
 import subprocess
@@ -17,20 +16,10 @@ import pytest
 
 from bertprep.errors import BertprepError
 from bertprep.sources.sample import read_speeches
+from examples.end_to_end import sample_tasks
+from examples.sentiment import film_reviews
 
-SCRIPTS = Path(__file__).parent.parent / "scripts"
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-sample_tasks, film_reviews = load("sample_tasks"), load("film_reviews")
+COMMAND = [sys.executable, "-m", "examples.end_to_end.sample_tasks"]
 DOCUMENT = [
     "The treaty of 1818 with France was laid before the Senate.",
     "It pleased nobody.",
@@ -101,7 +90,7 @@ def test_files_are_the_same_every_time_and_of_separate_splits(speeches: list[lis
         (tmp_path / split).mkdir()
         text = "\n\n".join("\n".join(document) for document in documents)
         (tmp_path / split / "speeches_0.txt").write_text(text, encoding="utf-8")
-    command = [sys.executable, SCRIPTS / "sample_tasks.py", tmp_path]
+    command = [*COMMAND, tmp_path]
     for out in ("one", "two"):
         subprocess.run([*command, tmp_path / out, "--questions", "60", "--sentences", "60"], check=True, capture_output=True)
     names = ["century/dev.tsv", "century/train.tsv", "squad/dev-v1.1.json", "squad/train-v1.1.json"]
@@ -117,9 +106,7 @@ def test_files_are_the_same_every_time_and_of_separate_splits(speeches: list[lis
 
 
 def test_shards_that_are_missing_are_one_line(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, SCRIPTS / "sample_tasks.py", tmp_path, tmp_path], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*COMMAND, tmp_path, tmp_path], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith(f"sample_tasks: error: {tmp_path}/training: has no text shards")
     assert done.stderr.count("\n") == 1

@@ -1,4 +1,7 @@
-"""Print some questions, predicted answers and right ones: python scripts/show_answers.py DEV.json PREDICTIONS.json [N]."""
+"""Print some questions, predicted answers and right ones.
+
+python -m examples.end_to_end.show_answers DEV.json PREDICTIONS.json [N]
+"""
 
 import json
 import sys

@@ -1,5 +1,6 @@
-#!/usr/bin/env python3
 """Write bertprep/instances/unicode_table.npz: what Google's BasicTokenizer does with each code point.
+
+    python tests/golden/make_unicode_table.py write
 
 Run by hand, with the newest Python, to update the table to a newer Unicode; that changes output bytes for texts with
 newly assigned characters, so it is a breaking change. Rules: tokenization.py of google-research/bert.
@@ -71,7 +72,9 @@ def table(*, lower: bool) -> dict[str, np.ndarray]:
 
 
 if __name__ == "__main__":
-    path = Path(__file__).resolve().parent.parent / "bertprep" / "instances" / "unicode_table.npz"
+    if sys.argv[1:] != ["write"]:
+        sys.exit(__doc__)
+    path = Path(__file__).resolve().parents[2] / "bertprep" / "instances" / "unicode_table.npz"
     version = np.array(unicodedata.unidata_version)
     np.savez_compressed(path, version=version, **table(lower=True), **table(lower=False))
     print(f"{path}: Unicode {version}, {path.stat().st_size:,} bytes")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Trains Hugging Face's BertForPreTraining with its Trainer on records that bertprep made: scripts/example_transformers.
+"""Trains Hugging Face's BertForPreTraining with its Trainer on records that bertprep made: examples/transformers_trainer.py.
 
-    .venv/bin/python scripts/example_transformers --torch-python PYTHON [--workdir DIR] [--steps 50] [--check]
+    .venv/bin/python examples/transformers_trainer.py --torch-python PYTHON [--workdir DIR] [--steps 50] [--check]
 
 PYTHON is that of an environment with torch, transformers, accelerate and datasets, and needs no bertprep. The records are made
 from the sample corpus as an Arrow folder, which `load_from_disk` maps into memory; the model has 2 layers of 128, and Trainer
@@ -20,7 +20,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
 LEARNING_RATE, BATCH, LOG_EVERY = 1e-3, 32, 10
 TINY = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512}
 TOLERANCE = 1e-4
@@ -79,9 +78,9 @@ def bertprep(*arguments: Any) -> None:
 def run(command: list[Any]) -> str:
     """What a command prints; the example ends where it fails."""
     words = [str(word) for word in command]
-    done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        raise SystemExit(f"example_transformers: error: exit status {done.returncode} of {shlex.join(words)}")
+        raise SystemExit(f"transformers_trainer: error: exit status {done.returncode} of {shlex.join(words)}")
     return done.stdout
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Reproduce MLPerf BERT from its text and its start checkpoint: each published number beside the one found here.
 
-    scripts/reproduce_mlperf TEXT --vocab vocab.txt --checkpoint model.ckpt-28252 --out DIR
-    scripts/reproduce_mlperf TEXT --vocab vocab.txt --data-only --parts 0,499 --out DIR
+    examples/mlperf.py TEXT --vocab vocab.txt --checkpoint model.ckpt-28252 --out DIR
+    examples/mlperf.py TEXT --vocab vocab.txt --data-only --parts 0,499 --out DIR
 
 TEXT is the folder of part-00000-of-00500, ..., part-00499-of-00500 and eval.txt. The records of eval.txt are made first, then
 10,000 of them are picked, then those of all parts are made; sizes are compared, then the masked-LM accuracy of the checkpoint,
@@ -21,22 +21,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-import bertprep  # noqa: E402
-from bertprep.commands import add_workers  # noqa: E402
-from bertprep.errors import BertprepError, UsageError  # noqa: E402
-from bertprep.instances import load_vocabulary  # noqa: E402
-from bertprep.options import Parser, whole_number  # noqa: E402
-from bertprep.terminal import exit_status, run_program, say, tell, tell_table  # noqa: E402
-from trainer.engines import check_engine, choose_engine, known_devices  # noqa: E402
-from trainer.log import LOG  # noqa: E402
-from trainer.model_config import ModelConfig  # noqa: E402
-from trainer.plot import read_log  # noqa: E402
-from trainer.settings import EngineSettings  # noqa: E402
-from trainer.tasks import Pretraining  # noqa: E402
-from trainer.weights import check_weights, find_weights  # noqa: E402
+import bertprep
+from bertprep.commands import add_workers
+from bertprep.errors import BertprepError, UsageError
+from bertprep.instances import load_vocabulary
+from bertprep.options import Parser, whole_number
+from bertprep.terminal import exit_status, run_program, say, tell, tell_table
+from trainer.engines import check_engine, choose_engine, known_devices
+from trainer.log import LOG
+from trainer.model_config import ModelConfig
+from trainer.plot import read_log
+from trainer.settings import EngineSettings
+from trainer.tasks import Pretraining
+from trainer.weights import check_weights, find_weights
 
 # mlcommons/training, retired_benchmarks/bert (aa344c7f), README.md and dataset.md
 MD5 = {
@@ -87,11 +84,11 @@ class Row:
 
 def main() -> int:
     options = read_options()
-    return exit_status(lambda: reproduce(options), "reproduce_mlperf", interrupted="stopped; the same command resumes")
+    return exit_status(lambda: reproduce(options), "mlperf", interrupted="stopped; the same command resumes")
 
 
 def read_options() -> argparse.Namespace:
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="mlperf", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path, metavar="TEXT", help="folder of part-00000-of-00500, ... and eval.txt")
     parser.add_argument("--vocab", type=Path, required=True, metavar="FILE", help="MLPerf's vocab.txt")
     parser.add_argument("--checkpoint", type=Path, metavar="PATH", help="MLPerf's tf1_ckpt/model.ckpt-28252")
@@ -236,8 +233,7 @@ def link_data_set(folder: Path, parts: dict[str, Path], evaluation: Path) -> Pat
 
 
 def run_trainer(command: list[str], **settings: Any) -> "subprocess.CompletedProcess[str]":
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=False, text=True, **settings)
+    return subprocess.run(command, check=False, text=True, **settings)
 
 
 def trainer_command(command: str, options: argparse.Namespace, data: Path) -> list[str]:
@@ -261,7 +257,7 @@ def evaluate(options: argparse.Namespace, data: Path) -> Row:
 
 def accumulation(options: argparse.Namespace) -> int:
     """Micro-batches of a step."""
-    micro_batch = options.devices * options.batch_size
+    micro_batch: int = options.devices * options.batch_size
     if micro_batch < 1 or BATCH % micro_batch:
         raise UsageError(
             f"--devices {options.devices}, --batch-size {options.batch_size}: must divide the {BATCH} sequences of a step"
@@ -308,4 +304,4 @@ def compare_convergence(log: list[dict[str, Any]]) -> Row:
 
 
 if __name__ == "__main__":
-    sys.exit(run_program(main, "reproduce_mlperf"))
+    sys.exit(run_program(main, "mlperf"))

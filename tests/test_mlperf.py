@@ -1,4 +1,4 @@
-"""scripts/reproduce_mlperf on small made text: its records, its table, its training, and what is refused.
+"""examples/mlperf.py on small made text: its records, its table, its training, and what is refused.
 
 The real text and checkpoint are not here, so what is compared with the published numbers differs, and the exit status is 1.
 """
@@ -13,10 +13,7 @@ import shlex
 import struct
 import subprocess
 import sys
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -28,6 +25,7 @@ from bertprep.instances import load_vocabulary
 from bertprep.options import read_options
 from bertprep.terminal import printable
 from bertprep.workspace.manifest import read_manifest
+from examples import mlperf
 from tests.corpora import sums
 from tests.golden import GOLDEN
 from tests.instances.examples import reference_examples
@@ -40,7 +38,7 @@ from trainer.settings import OptimizerSettings, PretrainOptions
 from trainer.tasks import Pretraining
 from trainer.weights import initial_values
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "reproduce_mlperf"
+SCRIPT = Path(__file__).parents[1] / "examples" / "mlperf.py"
 VOCABULARY = GOLDEN / "vocab.txt"
 SETTINGS = InstanceSettings(seq=512, pred=76, dupe=10, one_seed=True)
 SEED = 12345
@@ -50,17 +48,6 @@ PARTS = ("part-00000-of-00003", "part-00001-of-00003", "part-00002-of-00003")
 def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, SCRIPT, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
-
-
-def load_script() -> ModuleType:
-    """The script as a module."""
-    loader = SourceFileLoader("reproduce_mlperf", str(SCRIPT))
-    spec = spec_from_loader(loader.name, loader)
-    assert spec
-    module = module_from_spec(spec)
-    sys.modules[loader.name] = module  # where dataclasses look for the names in annotations
-    loader.exec_module(module)
-    return module
 
 
 def table(shown: str) -> dict[str, list[str]]:
@@ -149,9 +136,7 @@ def test_the_evaluation_has_the_records_that_mlperfs_script_picks(made: Any) -> 
     assert rows["bytes of eval_10k"] == ["25,382,591", f"{len(picked):,}", "NO"]
     assert rows["bytes of part-00499-of-00500"] == ["898,392,312", "not made"]
     assert rows["md5 of vocab.txt"][0] == "64800d5d8528ce344256daf115d4965e"
-    assert done.stderr.splitlines()[-1].startswith(
-        "reproduce_mlperf: error: 4 of 7 numbers differ, first md5 of vocab.txt; docs/"
-    )
+    assert done.stderr.splitlines()[-1].startswith("mlperf: error: 4 of 7 numbers differ, first md5 of vocab.txt; docs/")
 
 
 def test_the_links_are_a_data_set_that_the_trainer_finds(made: Any) -> None:
@@ -199,7 +184,7 @@ def test_mlperfs_own_scripts_leave_the_same_records(golden_corpus: Path, tmp_pat
 
 
 def test_published_sizes_are_equal_and_others_are_not(tmp_path: Path) -> None:
-    script = load_script()
+    script = mlperf
     published = {"eval_intermediate": 843_343_183, "eval_10k": 25_382_591}
     parts = {f"part-{number:05d}-of-00500": 784_437_058 for number in range(500)}
     parts |= {"part-00000-of-00500": 514_241_279, "part-00499-of-00500": 898_392_312}
@@ -220,7 +205,7 @@ def test_published_sizes_are_equal_and_others_are_not(tmp_path: Path) -> None:
 
 
 def test_the_texts_whose_md5_is_published(tmp_path: Path) -> None:
-    script = load_script()
+    script = mlperf
     for name in ("my_vocabulary", "eval.txt", "part-00498-of-00500", "part-00003-of-00500"):
         (tmp_path / name).write_bytes(b"abc")
     rows = script.compare_texts(
@@ -241,7 +226,7 @@ def test_the_training_command_has_mlperfs_settings(made: Any, capsys: pytest.Cap
     """Those of rcps_bert.json, bert_ref_256; without a GPU, or with other records, the command is printed."""
     out, _ = made
     given = argparse.Namespace(checkpoint=GOLDEN / "google_checkpoint", model="large", devices=2, batch_size=16, out=out)
-    assert load_script().train(given, out / "mlperf", can_converge=False) == []
+    assert mlperf.train(given, out / "mlperf", can_converge=False) == []
     line, command = capsys.readouterr().out.splitlines()
     assert line == "not trained: parts are missing, or the checkpoint's accuracy differs; the command:"
     python, *module, name = shlex.split(command)[:4]
@@ -284,11 +269,11 @@ def test_the_accuracy_of_the_start_checkpoint(made: Any, text: Path, tmp_path: P
     assert table(done.stdout)["masked-LM accuracy of the start checkpoint"] == ["0.34085", accuracy, "NO"]
     assert "not trained: parts are missing, or the checkpoint's accuracy differs; the command:" in done.stdout.splitlines()
     assert " --batch-size 64 --accumulate 4 --out " in done.stdout.splitlines()[-1]
-    assert "reproduce_mlperf: error: 5 of 8 numbers differ" in done.stderr
+    assert "mlperf: error: 5 of 8 numbers differ" in done.stderr
 
 
 def test_the_first_evaluation_that_reaches_the_target_counts() -> None:
-    compare = load_script().compare_convergence
+    compare = mlperf.compare_convergence
     log: list[dict[str, object]] = [{"kind": "run", "step": 0}]
     log += [{"kind": "evaluation", "step": 98 * n, "masked_lm_accuracy": 0.5 + n / 500} for n in range(150)]
     row = compare(log)
@@ -300,7 +285,7 @@ def test_the_first_evaluation_that_reaches_the_target_counts() -> None:
 def test_mistakes_are_one_line(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = load_script()
+    script = mlperf
     (tmp_path / "gaps").mkdir()
     (tmp_path / "gaps" / "part-00001-of-00003").write_text("A sentence.\n")
     (tmp_path / "few").mkdir()
@@ -329,5 +314,5 @@ def test_mistakes_are_one_line(
         shown = capsys.readouterr()
         assert (ended.value.code, shown.out) == (status, ""), shown.err
         (line,) = [line for line in shown.err.splitlines() if "error" in line]
-        assert line.startswith(f"reproduce_mlperf: error: {printable(message)}")
+        assert line.startswith(f"mlperf: error: {printable(message)}")
         assert shown.err.splitlines()[-1] == line
