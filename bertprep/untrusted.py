@@ -20,7 +20,7 @@ from bertprep.files.atomic import TEMPORARY_SUFFIX
 from bertprep.files.lock import LOCK
 from bertprep.files.places import ObjectPath
 from bertprep.terminal import printable
-from bertprep.workspace.layout import LISTING, MANIFEST, RECEIPTS, SPLITS, TASK_SPLITS, TRAIN
+from bertprep.workspace.layout import LEDGER, LISTING, MANIFEST, RECEIPTS, SPLITS, TASK_SPLITS, TRAIN
 
 MOST_BYTES = 64 << 20
 """The largest JSON file or response that is read: the size of a manifest of 200,000 files."""
@@ -44,7 +44,7 @@ def check_name(name: object) -> str:
     if len(name.encode()) > LONGEST_NAME:
         raise ValueError(f"{_shown(name)} is longer than the {LONGEST_NAME} bytes that a name may have")
     folded = name.casefold()
-    if folded in (LISTING, LOCK, RECEIPTS) or folded.startswith(MANIFEST) or folded.endswith(_OUR_SUFFIXES):
+    if folded in (LEDGER, LISTING, LOCK, RECEIPTS) or folded.startswith(MANIFEST) or folded.endswith(_OUR_SUFFIXES):
         raise ValueError(f"{_shown(name)} is a name of bertprep's own files")
     return name
 

@@ -69,6 +69,8 @@ DATASET_DICT, STATE, DATASET_INFO = "dataset_dict.json", "state.json", "dataset_
 """What `datasets` writes beside the Arrow files of a folder (see `records.dataset_info`)."""
 QUESTIONS = "dev.json"
 LISTING = "listing.json"
+LEDGER = ".ledger"
+"""The hidden folder, next to a manifest to come, of what is finished (`work.ledger`)."""
 RECEIPTS = ".receipts"
 """The hidden folder, beside a manifest to come, of what the parts of a run have finished."""
 VOCABULARY = "vocab.txt"

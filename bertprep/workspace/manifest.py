@@ -115,7 +115,8 @@ KINDS = {
         needed_facts=("bytes", "sha256", "examples"),
     ),
 }  # fmt: skip
-_DECIDING = ("bertprep", "sentencex", "pyarrow")
+DECIDING = ("bertprep", "sentencex", "pyarrow")
+"""Packages of which another version may write other files."""
 _TOKEN = Rule("a token's number, 0 to 2,097,151", lambda value: type(value) is int and 0 <= value < 1 << 21)
 _VOCABULARY = {"tokens": POSITIVE, "sha256": SHA256, "pad": _TOKEN}
 _TEXT = {"bytes": COUNT, "crc32c": TEXT}
@@ -236,7 +237,7 @@ def check_versions(folder: Path, kind: str, name: str, found: Mapping[str, objec
     Versions that are not known are not compared; sorted text is remade by `hash_shards` where it is of another.
     """
     ours = versions_for(kind, name)
-    for package in _DECIDING if kind != MAPPED_TEXT else ():
+    for package in DECIDING if kind != MAPPED_TEXT else ():
         if package in found and package in ours and found[package] != ours[package]:
             raise BertprepError(
                 f"{folder / name}: was made with {package} {str(found[package])[:100]}, this run has {package} "

@@ -1,0 +1,389 @@
+"""The ledger of a folder: who has finished what, for any number of runs on any number of machines, without a lock or a leader.
+
+    FOLDER/.ledger/settings.json     binds the folder to its settings; whoever is first creates it
+    FOLDER/.ledger/NAME.json         the completion marker of FOLDER/NAME: its manifest entry, and the digest of the settings
+    FOLDER/manifest.json             the ledger, closed; .ledger is then redundant and removed
+
+A file gets its name, then its marker, which is created once and never changed. A file is finished if it has a marker, or an
+entry in the manifest, and its size. Whoever reads the markers first and the manifest then is right at any moment, wherever a
+run was killed. The manifest follows from the settings and the markers, so it is the same whoever writes it. Markers are not
+synced: what a power cut takes of them is made again. They are untrusted, and checked as a manifest is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from bertprep.errors import BertprepError
+from bertprep.files.atomic import atomic_file, create_file, explain_write_error, remove_leftovers, temporary_name
+from bertprep.files.places import ObjectPath, is_object, remove_all, sizes_of
+from bertprep.untrusted import OBJECT, SHA256, TEXT, check_splits_inside, check_values, parse_json, read_bounded
+from bertprep.workspace.journal import check_same, make_header
+from bertprep.workspace.layout import LEDGER, MANIFEST, RECEIPTS, by_number
+from bertprep.workspace.manifest import (
+    DECIDING,
+    JOURNAL_SUFFIX,
+    KINDS,
+    Manifest,
+    check_entry,
+    check_header,
+    is_in_place,
+    read_manifest,
+    sha256_of,
+)
+
+Entry = dict[str, Any]
+"""What a manifest has of a file: `bytes`, `sha256`, and counts by kind."""
+_SETTINGS, _SUFFIX = "settings.json", ".json"
+_OLD = (MANIFEST + JOURNAL_SUFFIX, RECEIPTS)
+"""What bertprep 0.2 left of an unfinished run."""
+_AT_ONCE = 32  # markers of a store
+_MAX_BYTES = 1 << 20  # of a marker
+_TRIES = 10
+_RULES = {"settings": SHA256, "name": TEXT, "entry": OBJECT}
+
+
+class Index(Protocol):
+    """Files that tell another library of the finished ones, such as `datasets` of Arrow files; no manifest lists them."""
+
+    @property
+    def paths(self) -> Collection[Path]: ...
+
+    def write(self, files: Mapping[str, Entry]) -> None:
+        """Write those that are missing or differ."""
+
+
+@dataclass(eq=False, kw_only=True)
+class Ledger:
+    """The finished files of one folder, identified by `made_with`; an unfinished one is also bound to versions.
+
+    `counts` are numbers for the manifest that belong to no file; `copies` are files to keep next to it, by name, such as the
+    vocabulary. `advice` is for the error about a folder that was made with other settings. Pickled, it knows no entries.
+    """
+
+    folder: Path
+    kind: str
+    made_with: dict[str, Any]
+    versions: dict[str, str]
+    counts: dict[str, int] = field(default_factory=dict)
+    copies: Mapping[str, Path] = field(default_factory=dict)
+    index: Index | None = None
+    advice: str = "choose another --workdir or --corpus"
+
+    _known: dict[str, Entry] = field(default_factory=dict, init=False, repr=False)
+    _is_open: bool = field(default=False, init=False, repr=False)
+    _is_first: bool = field(default=False, init=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_known": {}, "index": None}
+
+    @cached_property
+    def header(self) -> dict[str, Any]:
+        return make_header(self.kind, self.made_with)
+
+    @cached_property
+    def digest(self) -> str:
+        """One checksum for all that identifies the files."""
+        return hashlib.sha256(json.dumps(self.header, sort_keys=True).encode()).hexdigest()
+
+    def open(self, names: Collection[str], *, binds: bool = True) -> dict[str, Entry]:
+        """Bind the folder to the settings; return the entries of those of these files that are finished.
+
+        Raises `BertprepError` where the folder was made with other settings, or has a file of such a name from elsewhere.
+        """
+        self._check_links(names)
+        self._is_open = True
+        settings = self._read_settings()
+        sizes, entries, manifest = self._look(names)
+        if manifest is None:
+            check_begun_by_older(self.folder)
+            if settings is None and not entries:
+                self._check_free(names, sizes)
+            if settings is None and binds:
+                content = {**self.header, "versions": self.versions}
+                self._is_first = create_file(self._path(_SETTINGS), (json.dumps(content, indent=1) + "\n").encode())
+                settings = self._read_settings()
+            self._take_versions(settings)
+            if self._read_manifest():  # another run has closed the folder meanwhile
+                return self.open(names)
+        elif others := sorted(set(names) - manifest.files.keys()):
+            raise BertprepError(f"{self.folder}: its {MANIFEST} does not list {others[0]}; {self.advice}")
+        self._remove_leftovers(names)
+        finished = {name: entry for name, entry in entries.items() if sizes.get(name) == entry["bytes"]}
+        for name in entries.keys() - finished if manifest else ():  # it is made again, to become what the manifest says
+            _create(self._path(name + _SUFFIX), self._marker(name, entries[name]))
+        return finished
+
+    def is_finished(self, name: str) -> bool:
+        """Return whether another run has finished a file since the folder was opened."""
+        entry = self._read_marker(name)
+        return entry is not None and sizes_of(self.folder, [name]).get(name) == entry["bytes"]
+
+    def finish(self, name: str, entry: Entry) -> None:
+        """Create the marker of a file that has its name; raise `BertprepError` where another run made other bytes."""
+        if not _create(self._path(name + _SUFFIX), self._marker(name, entry)):
+            theirs = self._read_marker(name) or entry
+            if theirs["sha256"] != entry["sha256"]:
+                (self.folder / name).unlink(missing_ok=True)
+                raise BertprepError(
+                    f"{self.folder / name}: was made with sha256 {theirs['sha256'][:16]}..., and now with "
+                    f"{entry['sha256'][:16]}...: the text or a library differs; make all files with the same, or remove "
+                    f"{self.folder}"
+                )
+
+    def add(self, name: str, entry: Entry) -> None:
+        """Remember the entry of a file that a worker has finished."""
+        self._known[name] = entry
+
+    def close(self, names: Collection[str]) -> tuple[Manifest, list[str]]:
+        """Write the manifest if all these files are finished; return it with the missing files, or what there is of it."""
+        sizes, entries, manifest = self._look(names)
+        files = {name: entries[name] for name in names if name in entries and sizes.get(name) == entries[name]["bytes"]}
+        if len(files) < len(names):
+            return self._manifest_of(files), [name for name in names if name not in files]
+        for copy, path in self.copies.items():
+            _keep_copy(path, self.folder / copy)
+        if self.index:
+            self.index.write(files)
+        if manifest is None:
+            manifest = self._manifest_of(files)
+            with atomic_file(self.folder / MANIFEST, replace=True) as file:
+                file.write(manifest.as_bytes())
+        self._remove_leftovers(names)  # of a worker that outlived its killed run for a moment
+        self._sweep()
+        return manifest, []
+
+    def abandon(self, names: Collection[str]) -> None:
+        """Remove what a failed run left unfinished, and if it made nothing the settings: a corrected request is then taken."""
+        if self._is_open:
+            self._remove_leftovers(names)
+        if self._is_first and not self._list_markers() and not sizes_of(self.folder, names):
+            self._sweep()
+
+    def _manifest_of(self, files: dict[str, Entry]) -> Manifest:
+        return Manifest(self.kind, self.header["made_with"], files, self.versions, self.counts)
+
+    def _look(self, names: Collection[str]) -> tuple[dict[str, int], dict[str, Entry], Manifest | None]:
+        """Return the sizes of those of these files that are there, the entries of those that have one, and the manifest."""
+        marked = self._list_markers()
+        entries = self._read_markers([name for name in names if name in marked])
+        if manifest := self._read_manifest():
+            for name, entry in entries.items():
+                if name in manifest.files and entry["sha256"] != manifest.files[name]["sha256"]:
+                    remove_all(self.folder, [name, f"{LEDGER}/{name}{_SUFFIX}"])
+                    raise BertprepError(
+                        f"{self.folder / name}: differs from {MANIFEST}; it is removed, and the same command makes it again"
+                    )
+            entries = {name: manifest.files[name] for name in names if name in manifest.files}
+        return sizes_of(self.folder, [*names, *self._next_to_manifest]), entries, manifest
+
+    @property
+    def _next_to_manifest(self) -> list[str]:
+        paths = self.index.paths if self.index else ()
+        return [*self.copies, *(path.relative_to(self.folder).as_posix() for path in paths)]
+
+    def _check_free(self, names: Collection[str], sizes: Mapping[str, int]) -> None:
+        """Raise if the folder, to which no run is bound, has a file that would be replaced."""
+        for name in (name for name in (*names, *self._next_to_manifest) if name in sizes):
+            path, source = self.folder / name, self.copies.get(name)
+            if source is None:
+                raise BertprepError(f"{path}: exists and is in no manifest; choose another folder, or remove this one")
+            if sha256_of(path) != sha256_of(source):
+                raise BertprepError(f"{path}: exists and is not a copy of {source}; choose another folder, or move it away")
+
+    def _check_links(self, names: Collection[str]) -> None:
+        """Raise if something in the folder is a link to elsewhere, where nothing is written."""
+        if is_object(self.folder):
+            return
+        try:
+            check_splits_inside(self.folder)
+        except ValueError as error:
+            raise BertprepError(f"{self.folder}: {error}") from error
+        inside = self.folder.resolve() / LEDGER
+        for split in {"", *(name.rpartition("/")[0] for name in names)}:
+            if (found := self._path(split)).resolve() != inside / split:
+                raise BertprepError(f"{found}: is a link, and nothing is written there; remove it")
+
+    def _read_manifest(self) -> Manifest | None:
+        if manifest := read_manifest(self.folder):
+            check_same(self.folder, make_header(manifest.kind, manifest.made_with), self.header, self.advice)
+        return manifest
+
+    def _read_settings(self) -> dict[str, Any] | None:
+        """Read what the folder is bound to; raise `BertprepError` if that is not the run's."""
+        if settings := _read_settings(self.folder):
+            header = {name: value for name, value in settings.items() if name != "versions"}
+            check_same(self.folder, header, self.header, self.advice)
+        return settings
+
+    def _take_versions(self, settings: dict[str, Any] | None) -> None:
+        """Take the versions that the folder is bound to, for the manifest; raise if one that decides bytes is not the run's."""
+        versions = settings["versions"] if settings else self.versions
+        for package in DECIDING:
+            if versions.get(package) != self.versions.get(package):
+                raise BertprepError(
+                    f"{self.folder}: was begun with {package} {str(versions.get(package))[:100]}, this run has {package} "
+                    f"{self.versions.get(package)}, which may make other files; finish with the version that began, or remove "
+                    "this folder"
+                )
+        self.versions = versions
+
+    def _path(self, name: str) -> Path:
+        return self.folder / LEDGER / name
+
+    def _marker(self, name: str, entry: Entry) -> bytes:
+        return json.dumps({"settings": self.digest, "name": name, "entry": entry}).encode()
+
+    def _list_markers(self) -> set[str]:
+        """Return the names of the files that have a marker."""
+        if is_object(self.folder):
+            found = [path.relative_to(self._path("")).as_posix() for path in self._path("").rglob("*" + _SUFFIX)]
+        else:
+            start = len(str(self._path(""))) + 1
+            found = [f"{folder}/{name}"[start:] for folder, _, inside in os.walk(self._path("")) for name in inside]
+        return {name.removesuffix(_SUFFIX) for name in found if name.endswith(_SUFFIX) and name != _SETTINGS}
+
+    def _read_markers(self, names: Iterable[str]) -> dict[str, Entry]:
+        new = [name for name in names if name not in self._known]
+        if is_object(self.folder) and new:
+            from concurrent.futures import ThreadPoolExecutor
+
+            with ThreadPoolExecutor(_AT_ONCE) as readers:
+                read = list(readers.map(self._read_marker, new))
+        else:
+            read = [self._read_marker(name) for name in new]
+        self._known.update((name, entry) for name, entry in zip(new, read, strict=True) if entry)
+        return {name: self._known[name] for name in names if name in self._known}
+
+    def _read_marker(self, name: str) -> Entry | None:
+        """Return the entry of a file that has a marker, checked; one that a power cut has emptied is none, and is removed."""
+        path = self._path(name + _SUFFIX)
+        try:
+            if not (data := read_bounded(path, _MAX_BYTES)).strip(b"\0"):
+                path.unlink(missing_ok=True)
+                return None
+            marker = check_values(parse_json(data), _RULES, needed=tuple(_RULES))
+            if marker["name"] != name:
+                raise ValueError(f"it is of the file {json.dumps(marker['name'])[:200]}")
+            check_entry(name, marker["entry"], KINDS[self.kind])
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError) as error:
+            raise _damaged(path, error) from error
+        if marker["settings"] != self.digest:
+            raise BertprepError(f"{path}: is of a file made with other settings; {self.advice}, or remove this folder")
+        entry: Entry = marker["entry"]
+        return entry
+
+    def _remove_leftovers(self, names: Collection[str]) -> None:
+        for split in {LEDGER, *(name.rpartition("/")[0] for name in names)}:
+            remove_leftovers(self.folder / split)
+
+    def _sweep(self) -> None:
+        """Remove the ledger, which a manifest has made redundant; killed, it is done again."""
+        if is_object(self.folder):
+            remove_all(self.folder, [path.relative_to(self.folder).as_posix() for path in self._path("").rglob("*.json")])
+        else:
+            shutil.rmtree(self._path(""), ignore_errors=True)
+        self._is_first = False
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Return whether a run that makes the folder was stopped, or is working.
+
+    Of a run that ends now the ledger goes when the manifest is there, so the ledger is looked at first.
+    """
+    has_ledger = any((folder / name).is_dir() for name in (LEDGER, RECEIPTS)) or (folder / _OLD[0]).exists()
+    if not has_ledger:
+        return False
+    manifest = read_manifest(folder)
+    return not (manifest and is_in_place(folder, manifest.files))
+
+
+def check_begun_by_older(folder: Path) -> None:
+    """Raise if bertprep 0.2 has left an unfinished run here, whose notes are not read."""
+    for name in _OLD:
+        if (folder / name).exists():
+            raise BertprepError(
+                f"{folder / name}: is of an unfinished run of bertprep 0.2; finish it with that version, or remove {folder}"
+            )
+
+
+def listed_entries(folder: Path) -> dict[str, Entry]:
+    """Return the entries of all finished files of a folder, by its manifest, or else by its markers."""
+    if manifest := read_manifest(folder):
+        return manifest.files
+    if (settings := _read_settings(folder)) is None:
+        return {}
+    ledger = Ledger(folder=folder, kind=settings["kind"], made_with=settings["made_with"], versions=settings["versions"])
+    return ledger._read_markers(sorted(ledger._list_markers(), key=by_number))
+
+
+def _read_settings(folder: Path) -> dict[str, Any] | None:
+    """Return what binds an unfinished folder, checked: the header of its manifest, and versions."""
+    path = folder / LEDGER / _SETTINGS
+    try:
+        settings = check_values(parse_json(read_bounded(path)), {"versions": OBJECT}, needed=("versions",))
+        check_header(settings)
+        check_values(settings["versions"], dict.fromkeys(settings["versions"], TEXT), place="versions.")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise _damaged(path, error) from error
+    return settings
+
+
+def _create(path: Path, data: bytes) -> bool:
+    """Write a small file, complete, if there is none of that name; return whether there was none. It is not synced."""
+    if isinstance(path, ObjectPath):
+        return create_file(path, data)
+    for tried in range(1, _TRIES + 1):
+        temporary = temporary_name(path)
+        try:
+            with temporary.open("xb", buffering=0) as file:
+                file.write(data)
+            return _link(temporary, path)
+        except FileNotFoundError as error:  # no folder yet, or another run has closed the ledger in this moment
+            if tried == _TRIES:
+                raise explain_write_error(path, error) from error
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise explain_write_error(path, error) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+    raise AssertionError
+
+
+def _link(temporary: Path, path: Path) -> bool:
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except FileNotFoundError:
+        raise
+    except OSError:  # a file system without hard links
+        if path.exists():
+            return False
+        temporary.replace(path)
+    return True
+
+
+def _keep_copy(path: Path, copy: Path) -> None:
+    """Make `copy` one of `path`; one that already is stays untouched."""
+    content = path.read_bytes()
+    if not (copy.is_file() and copy.read_bytes() == content):
+        with atomic_file(copy, replace=True) as file:
+            file.write(content)
+
+
+def _damaged(path: Path, error: Exception) -> BertprepError:
+    why = getattr(error, "strerror", None) or error
+    return BertprepError(f"{path}: is damaged ({why}); remove it, and what it is about is made again")

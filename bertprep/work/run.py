@@ -1,0 +1,171 @@
+"""The one loop of all commands: open the ledgers, make what is missing of a part's tasks, close what is complete.
+
+A task is a name, the files that it makes and a picklable argument. A maker's `make` writes files that appear when they are
+complete, and returns their manifest entries; it knows no ledger, no part and no other task. Workers create the completion
+markers, so a task costs the caller nothing, and a run that is killed anywhere resumes with the tasks it lacks, with any number
+of workers. Two runs of one request may work at once: both do what nobody has finished, and write the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bertprep import pool
+from bertprep.errors import BertprepError
+from bertprep.progress import SILENT, Reporter
+from bertprep.work.ledger import Entry, Ledger
+from bertprep.workspace.manifest import Manifest
+from bertprep.workspace.parts import FINISH, Part
+
+FAIL_AFTER = "BERTPREP_FAIL_AFTER"
+"""Environment variable for tests: "3 SIGKILL" kills the process right after its third file was finished."""
+_MAX_NAMED = 10
+
+
+@dataclass(frozen=True)
+class Task:
+    """`files` has the name of each file that the task makes, by the key of its ledger."""
+
+    name: str
+    files: Mapping[str, str]
+    argument: Any = None
+
+
+class Maker:
+    """What a command does with each of its tasks; pickled for workers that are not forked."""
+
+    label = "make"
+    things = "shards"
+    remark = ""
+    """A line for people where there is something to make."""
+
+    def prepare(self) -> None:
+        """Load what all workers share, so that a forked worker has it at once."""
+
+    def check(self, task: Task, folder: Path, entry: Entry) -> None:
+        """Raise `BertprepError` if a finished file was made from something else than what is there now."""
+
+    def make(self, argument: Any, paths: Mapping[str, Path]) -> Mapping[str, Entry]:
+        """Write the files of a task that are missing, and return their entries by the key of their ledger."""
+        raise NotImplementedError
+
+    def amounts(self, entries: Sequence[Entry]) -> dict[str, float]:
+        """Return what to count of a task's files, by unit."""
+        return {"MB": sum(entry["bytes"] for entry in entries) / 1e6}
+
+
+@dataclass(frozen=True)
+class Made:
+    """The manifest of each ledger, and how many tasks had something missing.
+
+    While other parts still have to do theirs, a manifest is not written, and lists what there is.
+    """
+
+    manifests: dict[str, Manifest]
+    tasks: int
+    is_complete: bool
+
+
+def run(
+    maker: Maker,
+    ledgers: Mapping[str, Ledger],
+    tasks: Sequence[Task],
+    part: Part | None = None,
+    workers: int = 1,
+    reporter: Reporter = SILENT,
+) -> Made:
+    """Make what is missing of a part's tasks, and close the ledgers that are then complete.
+
+    Several keys may have one ledger. Raises `BertprepError` for the first task that fails, for a folder made with other
+    settings, and for files that are missing where no other part is to make them.
+    """
+    names: dict[Ledger, list[str]] = {}
+    for key, ledger in ledgers.items():
+        names.setdefault(ledger, []).extend(task.files[key] for task in tasks)
+    own = tasks if part is None else part.deal(tasks)
+    try:
+        finished = {ledger: ledger.open(of, binds=part != FINISH) for ledger, of in names.items()}
+        for task in tasks if part == FINISH else own:
+            for key, name in task.files.items():
+                if name in finished[ledgers[key]]:
+                    maker.check(task, ledgers[key].folder, finished[ledgers[key]][name])
+        todo = [
+            replace(task, files=missing)
+            for task in own
+            if (missing := {key: name for key, name in task.files.items() if name not in finished[ledgers[key]]})
+        ]
+        if part != FINISH:
+            _make(maker, ledgers, todo, len(own), part, workers, reporter)
+        closed = {ledger: _close(ledger, of, part, reporter) for ledger, of in names.items()}
+    except BaseException:
+        for ledger, of in names.items():
+            ledger.abandon(of)
+        raise
+    manifests = {key: closed[ledger][0] for key, ledger in ledgers.items()}
+    return Made(manifests, len(todo), not any(missing for _, missing in closed.values()))
+
+
+def _make(
+    maker: Maker,
+    ledgers: Mapping[str, Ledger],
+    todo: Sequence[Task],
+    all_of_part: int,
+    part: Part | None,
+    workers: int,
+    reporter: Reporter,
+) -> None:
+    if todo:
+        maker.prepare()
+        if maker.remark:
+            reporter.say(maker.remark)
+    else:
+        of_part = f" of part {part}" if part else ""
+        how = "sizes compared; bertprep validate compares checksums"
+        reporter.say(f"{maker.label}: all {all_of_part:,} {maker.things}{of_part} are made already ({how})")
+    done = 0
+    with (
+        reporter.progress(maker.label, len(todo), maker.things, enabled=bool(todo)) as shown,
+        closing(pool.run(partial(_work, maker, ledgers), [(task.name, task) for task in todo], workers=workers)) as results,
+    ):
+        for _, (files, entries) in results:
+            for key, entry in entries.items():
+                ledgers[key].add(files[key], entry)
+                done += 1
+                _fail_after(done)
+            shown.advance(1, **(maker.amounts(list(entries.values())) if entries else {}))
+
+
+def _work(maker: Maker, ledgers: Mapping[str, Ledger], task: Task) -> tuple[Mapping[str, str], dict[str, Entry]]:
+    """In a worker, make those files of a task that nobody has finished; return their names and entries."""
+    paths = {key: ledgers[key].folder / name for key, name in task.files.items() if not ledgers[key].is_finished(name)}
+    entries = dict(maker.make(task.argument, paths)) if paths else {}
+    for key, entry in entries.items():
+        ledgers[key].finish(task.files[key], entry)
+    return task.files, entries
+
+
+def _close(ledger: Ledger, names: Collection[str], part: Part | None, reporter: Reporter) -> tuple[Manifest, list[str]]:
+    manifest, missing = ledger.close(names)
+    count = f"{len(missing):,} of {len(names):,} files"
+    if missing and part in (None, FINISH):
+        named = ", ".join(missing[:_MAX_NAMED]) + (f" and {len(missing) - _MAX_NAMED:,} more" * (len(missing) > _MAX_NAMED))
+        raise BertprepError(
+            f"{ledger.folder}: {count} are missing: {named}; run the parts that make them, then --part finish again"
+        )
+    if missing:
+        reporter.say(f"{ledger.folder}: part {part} is done; {count} are still missing, which other parts make")
+    return manifest, missing
+
+
+def _fail_after(done: int) -> None:
+    """Send this process the signal that a test asks for after so many files."""
+    count, _, name = os.environ.get(FAIL_AFTER, "").partition(" ")
+    if count == str(done):
+        os.kill(os.getpid(), signal.Signals[name])

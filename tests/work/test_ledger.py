@@ -1,0 +1,172 @@
+"""Completion markers come from a shared folder or a store: they are checked as manifests are."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertprep.errors import BertprepError
+from bertprep.work.ledger import Ledger, is_unfinished, listed_entries
+from bertprep.workspace.layout import LEDGER, MANIFEST
+from bertprep.workspace.manifest import RECORDS, Manifest, read_manifest
+from tests.hostile import BAD_NAMES, NESTED, NO_FILES, make_no_file
+from tests.work.toy import tree
+
+NAME = "training/part-0"
+ENTRY = {"bytes": 3, "sha256": "0" * 64, "examples": 1}
+VERSIONS = {"bertprep": "1", "numpy": "2"}
+
+
+def ledger_of(folder: Path, versions: dict[str, str] = VERSIONS, **made_with: Any) -> Ledger:
+    return Ledger(folder=folder, kind=RECORDS, made_with={"seq": 128, **made_with}, versions=versions, counts={"dropped": 2})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with one finished file of two."""
+    folder = tmp_path / "records"
+    ledger = ledger_of(folder)
+    assert ledger.open([NAME, "training/part-1"]) == {}
+    (folder / NAME).parent.mkdir()
+    (folder / NAME).write_bytes(b"abc")
+    ledger.finish(NAME, ENTRY)
+    return folder
+
+
+def marker(folder: Path) -> Path:
+    return folder / LEDGER / f"{NAME}.json"
+
+
+def test_what_is_finished_is_found_again_and_closed(folder: Path) -> None:
+    ledger = ledger_of(folder, {**VERSIONS, "numpy": "3"})  # which decides no bytes
+    assert ledger.open([NAME]) == {NAME: ENTRY} == listed_entries(folder)
+    assert ledger.is_finished(NAME)
+    assert not ledger.is_finished("training/part-1")
+    assert is_unfinished(folder)
+    manifest, missing = ledger.close([NAME])
+    assert missing == []
+    assert manifest == read_manifest(folder) == Manifest(RECORDS, {"seq": 128}, {NAME: ENTRY}, VERSIONS, {"dropped": 2})
+    assert tree(folder).keys() == {NAME, MANIFEST}
+    assert not is_unfinished(folder)
+    assert listed_entries(folder) == {NAME: ENTRY}
+
+
+def test_a_late_run_finds_the_folder_closed_and_leaves_nothing(folder: Path) -> None:
+    late, ledger = ledger_of(folder), ledger_of(folder)
+    late.open([NAME])
+    ledger.open([NAME])
+    ledger.close([NAME])
+    before = tree(folder)
+    late.finish(NAME, ENTRY)
+    assert not is_unfinished(folder)
+    late.close([NAME])
+    assert tree(folder) == before
+    late.finish(NAME, {**ENTRY, "sha256": "1" * 64})
+    with pytest.raises(BertprepError, match=r"part-0: differs from manifest.json; it is removed, and the same command"):
+        ledger_of(folder).open([NAME])
+    assert tree(folder).keys() == {MANIFEST}
+
+
+def test_a_file_is_finished_once_and_another_checksum_is_an_error(folder: Path) -> None:
+    before = marker(folder).read_bytes()
+    ledger_of(folder).finish(NAME, ENTRY)
+    with pytest.raises(BertprepError, match=r"part-0: was made with sha256 0000.*, and now with 1111.*: the text or a library"):
+        ledger_of(folder).finish(NAME, {**ENTRY, "sha256": "1" * 64})
+    assert not (folder / NAME).exists()  # rather than there under the other's checksum
+    assert marker(folder).read_bytes() == before
+
+
+def test_a_version_that_decides_bytes_is_refused(folder: Path) -> None:
+    with pytest.raises(BertprepError, match=r"was begun with bertprep 1, this run has bertprep 2, which may make other files"):
+        ledger_of(folder, {**VERSIONS, "bertprep": "2"}).open([NAME])
+
+
+def test_a_manifest_of_other_files_is_refused(folder: Path) -> None:
+    ledger_of(folder).close([NAME])
+    with pytest.raises(BertprepError, match=r"records: its manifest.json does not list training/part-1; choose another"):
+        ledger_of(folder).open([NAME, "training/part-1"])
+
+
+DAMAGED: dict[str, dict[str, Any]] = {
+    "of another file": {"name": "training/part-1"},
+    **{f"of {name[:20]!r}": {"name": name} for name in BAD_NAMES},
+    "digest that is none": {"settings": "x"},
+    "entry that is none": {"entry": [1]},
+    "bytes below 0": {"entry": {**ENTRY, "bytes": -1}},
+    "bytes missing": {"entry": {"sha256": "0" * 64, "examples": 1}},
+    "checksum of other digits": {"entry": {**ENTRY, "sha256": "Z" * 64}},
+}
+BYTES = {"half": b'{"settings": "na', "nested": NESTED, "a list": b"[]", "not UTF-8": b'"\xff"'}
+
+
+@pytest.mark.parametrize("name", [*DAMAGED, *BYTES])
+def test_a_damaged_marker_is_one_line_that_names_it(name: str, folder: Path) -> None:
+    content = json.loads(marker(folder).read_text())
+    marker(folder).write_bytes(BYTES[name] if name in BYTES else json.dumps({**content, **DAMAGED[name]}).encode())
+    before = tree(folder)
+    with pytest.raises(BertprepError, match=r"\A[^\n]*part-0.json: is damaged \([^\n]*\); remove it, [^\n]*\Z"):
+        ledger_of(folder).open([NAME])
+    assert tree(folder) == before
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 50])
+def test_a_marker_that_a_power_cut_has_emptied_counts_as_none(content: bytes, folder: Path) -> None:
+    marker(folder).write_bytes(content)
+    ledger = ledger_of(folder)
+    assert ledger.open([NAME]) == {}
+    ledger.finish(NAME, ENTRY)
+    assert ledger.close([NAME])[1] == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind in NO_FILES if kind != "folder"])
+def test_a_marker_that_is_no_file_is_one_line(kind: str, folder: Path) -> None:
+    make_no_file(marker(folder), kind)
+    with pytest.raises(BertprepError, match=r"\A[^\n]*part-0.json: is damaged \([^\n]*\Z"):
+        ledger_of(folder).open([NAME])
+
+
+def test_a_marker_of_other_settings_is_never_taken(folder: Path) -> None:
+    (folder / LEDGER / "settings.json").unlink()
+    with pytest.raises(BertprepError, match="is of a file made with other settings"):
+        ledger_of(folder, seq=512).open([NAME])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b'{"schema": 99, "kind": "text shards", "made_with": {}, "versions": {}}', NESTED, b'{"versions": {"a": 3}}'],
+)
+def test_damaged_settings_are_one_line(content: bytes, folder: Path) -> None:
+    (folder / LEDGER / "settings.json").write_bytes(content)
+    for read in (lambda: ledger_of(folder).open([NAME]), lambda: listed_entries(folder)):
+        with pytest.raises(BertprepError, match=r"\A[^\n]*settings.json: is damaged \([^\n]*\Z"):
+            read()
+
+
+@pytest.mark.parametrize("link", ["training", LEDGER, f"{LEDGER}/training"])
+def test_nothing_is_written_or_removed_through_a_link(link: str, tmp_path: Path) -> None:
+    folder, outside = tmp_path / "records", tmp_path / "outside"
+    (folder / link).parent.mkdir(parents=True)
+    outside.mkdir()
+    (outside / "part-0.json").write_text("{}")
+    (outside / "part-0.12345678.tmp").write_text("mine")
+    (folder / link).symlink_to(outside)
+    before = tree(outside)
+    ledger = ledger_of(folder)
+    with pytest.raises(BertprepError, match=r"\A[^\n]* is a link[^\n]*nothing is written there[^\n]*\Z"):
+        ledger.open([NAME])
+    ledger.abandon([NAME])
+    assert tree(outside) == before
+
+
+def test_a_file_system_without_hard_links_will_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", refuse)
+    marker(folder).unlink()
+    ledger = ledger_of(folder)
+    ledger.open([NAME])
+    ledger.finish(NAME, ENTRY)
+    ledger.finish(NAME, ENTRY)
+    assert ledger.close([NAME])[1] == []
