@@ -44,10 +44,6 @@ class UsageError(BertprepError):
     exit_status = 2
 
 
-class GivenUpError(BertprepError):
-    """What is no longer waited for: its reader was closed, or its run told to stop."""
-
-
 def without_password(text: str) -> str:
     """Return a message without the user and password of the URLs in it, such as those of an endpoint or a proxy.
 

@@ -25,7 +25,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from bertprep.files import object_store, places
+from bertprep.files import object_cache, object_store, places
 
 _BUCKETS = count(1)
 _SERVER = "BERTPREP_TEST_S3"
@@ -136,7 +136,7 @@ def serve(folder: Path, set_variable: Callable[[str, str], object]) -> Iterator[
         "AWS_ALLOW_HTTP": "true",
         "AWS_REGION": "us-east-1",
         "BERTPREP_RETRY_SECONDS": "0.001",
-        places.CACHE: str(folder / "copies of objects"),
+        object_cache.CACHE: str(folder / "copies of objects"),
     }.items():
         set_variable(name, value)
     object_store.forget()

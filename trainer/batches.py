@@ -40,7 +40,6 @@ from trainer.settings import MAX_STEPS
 
 READ_AHEAD = 2
 """Batches read while a step runs."""
-_EXPECTED_POSITIONS = 1 << 18  # for which files of a store are fetched in the order of steps
 
 
 @dataclass(frozen=True)
@@ -96,8 +95,7 @@ class TrainingBatches:
     def from_step(self, first: int, stop: int | None = None) -> Iterator[Iterator[Batch]]:
         """Read the batches of steps `first` to stop - 1, or without end, ahead; an error in reading is raised at its turn."""
         steps = range(first, MAX_STEPS if stop is None else stop)
-        self.records.expect(self.indices(step) for step in steps[: 1 + _EXPECTED_POSITIONS // self.batch.size])
-        with _read_ahead(self.read, iter(steps), self.records) as batches:
+        with _read_ahead(self.read, iter(steps)) as batches:
             yield batches
 
 
@@ -116,11 +114,10 @@ class EvaluationBatches:
 
     def __iter__(self) -> Iterator[dict[str, NDArray[Any]]]:
         self.bad, self.fault = [], None
-        self.records.expect([np.arange(self.sequences)])
         steps = -(-self.sequences // self.batch.size)
         # It is not entered, so that it prints lines alone: a terminal shows the bar of training.
         progress = self.reporter.progress("evaluation", steps, "batches")
-        with _read_ahead(self._read, iter(range(steps)), self.records) as batches:
+        with _read_ahead(self._read, iter(range(steps))) as batches:
             for batch in batches:
                 self.bad += batch.bad
                 yield batch.arrays
@@ -155,7 +152,7 @@ def features(examples: Examples, row_weights: NDArray[np.float32] | None = None)
 
 
 @contextmanager
-def _read_ahead(read: Callable[[int], Batch], steps: Iterator[int], records: Records) -> Iterator[Iterator[Batch]]:
+def _read_ahead(read: Callable[[int], Batch], steps: Iterator[int]) -> Iterator[Iterator[Batch]]:
     """Iterate over the batches of `steps`, each read by a thread `READ_AHEAD` steps in advance, which ends with the block."""
     thread = ThreadPoolExecutor(1, "batches")
 
@@ -168,5 +165,4 @@ def _read_ahead(read: Callable[[int], Batch], steps: Iterator[int], records: Rec
     try:
         yield batches()
     finally:
-        with records.giving_up():  # a read that waits for a file of a store ends now
-            thread.shutdown(cancel_futures=True)
+        thread.shutdown(cancel_futures=True)

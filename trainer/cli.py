@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from bertprep import __version__
-from bertprep.files.reservations import limit_cache
 from bertprep.options import Parser, add_options, read_options
 from bertprep.terminal import exit_status
 from trainer.data import ExampleSettings, add_example_options
@@ -55,8 +54,6 @@ def _run(arguments: Sequence[str]) -> int:
     namespace = make_parser(command).parse_args(arguments)
     if command not in _OPTIONS:
         return int(import_module(f"trainer.{command}").run(namespace))
-    if namespace.cache_size is not None:
-        limit_cache(namespace.cache_size)
     options = read_options(_OPTIONS[command], namespace)
     # Each run has its own --seq and --pred, which are options of pretraining on records too.
     examples = read_options(ExampleSettings, namespace, seq=ExampleSettings.seq, pred=ExampleSettings.pred)

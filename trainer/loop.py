@@ -29,7 +29,7 @@ from types import FrameType
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.errors import BertprepError, GivenUpError, UsageError
+from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file, remove_leftovers
 from bertprep.progress import Reporter, say
 from bertprep.records.record_set import BadRecordError, RecordSet
@@ -59,10 +59,8 @@ class Stop:
         return self.is_signalled or self.fault is not None
 
     def take(self, error: BertprepError) -> None:
-        """Stop for an error in reading; one that a signal interrupted is no fault of the data."""
-        if isinstance(error, GivenUpError):
-            self.is_signalled = True
-        elif self.fault is None:
+        """Stop for an error in reading."""
+        if self.fault is None:
             self.fault = error.with_traceback(None)  # whose frames would keep the engine alive
 
     @contextmanager
@@ -88,7 +86,6 @@ def train(run: Run, engine: Engine) -> bool:
     state, stop = resume(run, engine), Stop()
     log = RunLog(run.out, run.task, steps=run.schedule.steps, first_step=state.step, is_shown=engine.is_first)
     with log, stop.on_signals():
-        run.data.records.give_up_when(lambda: stop.is_signalled)
         log.note(**state.settings, devices=engine.device_name, versions=dict(engine.versions))
         loop = _Loop(run, engine, state, log, stop)
         loop.make_steps()

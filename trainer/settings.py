@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import UsageError
 from bertprep.files.places import is_object
-from bertprep.options import check_options, command_line, option, size_in_bytes
+from bertprep.options import check_options, command_line, option
 from bertprep.records.live import DEFAULT_GROUP
 from bertprep.tasks.glue import TASKS, find_task
 from bertprep.workspace.layout import TOKENS
@@ -176,10 +176,6 @@ class RunOptions:
     resume: bool = option(True, "refuse an --out that holds a run (default: resume that run)")
     lengthen: bool = option(False, "resume with more --steps, at the learning rates of the longer run (default: refuse that)")
     skip_bad_records: int = option(0, "bad records that a process may skip; one more stops the run, with a checkpoint", least=0)
-    cache_size: int | None = option(
-        None, "room for copies of records at URLs, as 200GB (default: $BERTPREP_OBJECT_CACHE_GB, or 20GB)",
-        metavar="SIZE", parse=size_in_bytes, least=0,
-    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -95,7 +95,6 @@ class RecordScan:
                 self.records = self._find_records()
                 self.shape = self._measure()
             self.kind, self.seq, self.pred = self.shape
-            self._bytes.check()
         except BaseException:
             self.close()
             raise
@@ -113,7 +112,7 @@ class RecordScan:
         """The readable records and their numbers, at most `BLOCK` at a time, in arrays that the next block reuses.
 
         The longer the records, the smaller the blocks, so memory does not grow with them. With `sample`, only that many
-        records, spread evenly over the file. Raises `BertprepError` if the file is truncated meanwhile.
+        records, spread evenly over the file.
         """
         rows = rows_in_block(BLOCK, seq=self.seq, pred=self.pred, kind=self.kind)
         buffer = self.kind.empty(rows, seq=self.seq, pred=self.pred)
@@ -125,7 +124,6 @@ class RecordScan:
                 done = kernels.load().decode(self._row, at, len(numbers), buffer.addresses, 0, self._notes)
             else:
                 done = kernels.load().gather(self._row, files, numbers, len(numbers), buffer.addresses, 0, self._notes)
-            self._bytes.check()
             fault = min(done, 0)
             if fault < 0:
                 done = int(self._notes[faults.ROW])

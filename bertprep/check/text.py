@@ -25,7 +25,6 @@ from bertprep.check.outcome import ERROR, SHOWN_OF_A_CODE, WARNING, Checks, File
 from bertprep.config import HASH
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import TEMPORARY_SUFFIX, unnamed_file
-from bertprep.files.mapped_file import MappedFile
 from bertprep.files.places import ObjectPath, sizes_of
 from bertprep.records.data_sets import DataSet
 from bertprep.text.documents import repeated_rows
@@ -125,9 +124,8 @@ def _text_of(path: Path) -> Iterator[Text]:
         if not file.seek(0, 2):
             yield b""
             return
-        with MappedFile(file) as text:
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
             yield text
-            text.check()
 
 
 def _scan(nothing: FileFacts, text: Text) -> TextReport:

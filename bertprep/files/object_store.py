@@ -28,7 +28,7 @@ from pathlib import PurePosixPath
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from bertprep.errors import BertprepError, GivenUpError, UsageError, quoted
+from bertprep.errors import BertprepError, UsageError, quoted
 from bertprep.patience import PASSING, TRIES, first_wait_seconds, silence_seconds, wait_seconds
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ MOST_OBJECTS = 2_000_000
 """The most objects below a folder, whose listing takes about a gigabyte."""
 _FOLDER_SILENCES, _TREE_SILENCES = 4, 20
 """What all pages of a listing may take, 2 and 10 minutes: obstore follows them without end, and keeps those of a folder."""
-_LOOK_AGAIN_SECONDS = 0.05  # at whether a request is given up
 _MOST_TO_TRY_BYTES = 1 << 20  # of what is sent twice to see what a store does
 
 _SLOWEST_BYTES_PER_SECOND = 1_000_000
@@ -193,10 +192,10 @@ def read_range(path: ObjectPath, start: int, size_bytes: int) -> bytes:
     return _call(path, lambda store, key: bytes(store.get(key, options=options).bytes()))
 
 
-def blocks(path: ObjectPath, status: Status, given_up: threading.Event | None = None) -> Iterator[bytes]:
+def blocks(path: ObjectPath, status: Status) -> Iterator[bytes]:
     """The bytes of the object that has this status, a request for each block.
 
-    Raises `BertprepError` if it is replaced, and `GivenUpError` soon after it is `given_up`, whatever is under way.
+    Raises `BertprepError` if it is replaced meanwhile.
     """
     from obstore.exceptions import PreconditionError
 
@@ -209,7 +208,7 @@ def blocks(path: ObjectPath, status: Status, given_up: threading.Event | None = 
             return _status(result.meta), bytes(result.bytes())
 
         try:
-            now, block = _call(path, get, given_up=given_up)
+            now, block = _call(path, get)
         except PreconditionError:
             now, block = Status(), b""
         if len(block) != end - start or now.version != status.version:  # some stores do not check if_match
@@ -437,20 +436,18 @@ def _call(
     *,
     put_seconds: float = 0.0,
     seconds: float | None = None,
-    given_up: threading.Event | None = None,
 ) -> Result:
     """The result of an action on the bucket's client and the object's key, retried while the trouble may pass.
 
     An action of many requests, a listing, may take so many `seconds` in all.
 
-    Raises `FileNotFoundError`, obstore's errors about conditions, and for everything else `BertprepError`; `GivenUpError` soon
-    after it is `given_up`.
+    Raises `FileNotFoundError`, obstore's errors about conditions, and for everything else `BertprepError`.
     """
     from bertprep.progress import say
 
     for tried in range(1, TRIES + 1):
         try:
-            return _interruptibly(partial(action, _store(path, put_seconds), path.key), given_up, seconds)
+            return _interruptibly(partial(action, _store(path, put_seconds), path.key), seconds)
         except BertprepError:
             raise
         except Empty:
@@ -461,20 +458,16 @@ def _call(
                 raise trouble.explained(tried) from error
             wait = wait_seconds(tried) * _chance.uniform(0.5, 1.5)  # a thousand tasks must not ask in the same moment again
             say(f"{path}: {trouble.why}; trying again in {wait:.0f} s (try {tried + 1} of {trouble.tries})")
-            if given_up is None:
-                time.sleep(wait)
-            elif given_up.wait(wait):
-                raise GivenUpError(f"{path}: was given up while the store was waited for") from error
+            time.sleep(wait)
     raise AssertionError
 
 
-def _interruptibly(action: Callable[[], Result], given_up: threading.Event | None, seconds: float | None = None) -> Result:
-    """The result of an action; what ends the wait for it leaves it to its time limit, which obstore itself would sit out.
+def _interruptibly(action: Callable[[], Result], seconds: float | None = None) -> Result:
+    """Return the result of an action, or raise `Empty` after so many `seconds`, or what a signal raises in the main thread.
 
-    That is Ctrl-C in the main thread, and in any `given_up`, which raises `GivenUpError`, or else after so many `seconds`
-    `Empty`.
+    obstore itself would sit out its own time limit first.
     """
-    if given_up is None and seconds is None and threading.current_thread() is not threading.main_thread():
+    if seconds is None and threading.current_thread() is not threading.main_thread():
         return action()
     outcome: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
 
@@ -485,15 +478,7 @@ def _interruptibly(action: Callable[[], Result], given_up: threading.Event | Non
             outcome.put((False, error))
 
     threading.Thread(target=act, daemon=True).start()
-    while True:
-        try:
-            is_good, result = outcome.get(timeout=_LOOK_AGAIN_SECONDS if given_up else seconds)
-            break
-        except Empty:
-            if given_up is None:
-                raise
-            if given_up.is_set():
-                raise GivenUpError("a request was given up before its answer came") from None
+    is_good, result = outcome.get(timeout=seconds)
     if not is_good:
         raise result
     return cast(Result, result)

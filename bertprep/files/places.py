@@ -1,31 +1,24 @@
 """Paths on this machine or in an object store, used alike: `place("s3://bucket/data")` is a path as `Path("data")` is.
 
 A local path is a plain `Path`, exactly as fast as ever. A URL is an `ObjectPath`, whose files are objects: `/`, names and
-parents are those of pathlib; `stat`, `iterdir`, `open` and so on ask the store. What needs a file of the system (a mapping, a
-descriptor, a library of another language) takes `local_copy(path)`. `os.fspath` of an `ObjectPath` raises, so that no URL is
-taken for the name of a local file.
-
-Copies are kept in $BERTPREP_OBJECT_CACHE (else bertprep/objects in $XDG_CACHE_HOME or ~/.cache), which should be on a disk of
-this machine; at most $BERTPREP_OBJECT_CACHE_GB of them (20), the longest unused go first, and none that a running process
-reads. All processes of a user share them; each object has a lock while it is downloaded, and its sha256 beside its copy.
+parents are those of pathlib; `stat`, `iterdir`, `open` and so on ask the store. What needs a file of this machine (a mapping, a
+library of another language) takes it from `files.object_cache`. `os.fspath` of an `ObjectPath` raises, so that no URL is taken
+for the name of a local file.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import io
 import os
 import stat
-import threading
-import time
 from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path, PosixPath, PurePath, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
-from bertprep.errors import BertprepError, GivenUpError, UsageError
+from bertprep.errors import BertprepError, UsageError
 
 if TYPE_CHECKING:
     from bertprep.files.object_store import Status
@@ -35,20 +28,8 @@ SCHEMES = ("s3", "gs", "az", "memory")
 _FIRST_PARTS = tuple((f"{scheme}:",) for scheme in SCHEMES)
 _IN_BUCKET = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _LONGEST_KEY = 1024  # bytes, of S3 and of Google
-CACHE, CACHE_GB = "BERTPREP_OBJECT_CACHE", "BERTPREP_OBJECT_CACHE_GB"
-_DEFAULT_CACHE_GB = 20.0
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-_LOOK_AGAIN_SECONDS = 0.05
-"""Between two looks at a lock that is held: another process downloads."""
 HEAD_BYTES = 64 << 10
-_NAME_LENGTH = 40  # of a copy, without what follows its first dot
-_LOCK, _SUM = ".lock-", ".sha256-"  # before the names of copies
-_since_sweep: dict[Path, int] = {}
-"""Bytes that this process has downloaded into a folder of copies since it looked through it."""
-COPY_DIGITS = 15
-"""The first characters of a copy's name, a hexadecimal number, which is another one when the object has changed."""
-_KEPT_SECONDS = 60
-"""A copy used in the last minute stays: whoever was given its name opens it now."""
 
 
 def place(text: str | Path) -> Path:
@@ -145,7 +126,7 @@ class ObjectPath(PosixPath):
         return f"{type(self).__name__}({str(self)!r})"
 
     def __fspath__(self) -> str:
-        raise TypeError(f"{self}: is not a file of this machine; read local_copy() of it, write it through atomic_file()")
+        raise TypeError(f"{self}: is not a file of this machine; read it by open_local(), write it through atomic_file()")
 
     @property
     def scheme(self) -> str:
@@ -189,8 +170,25 @@ class ObjectPath(PosixPath):
     def expanduser(self) -> ObjectPath:
         return self
 
+    def status(self) -> Status:
+        """What the store, or the listing that this path comes from, tells of the object; raises `FileNotFoundError`."""
+        from bertprep.files import object_store
+
+        if self._status:
+            return self._status
+        if self.key:
+            with suppress(FileNotFoundError):
+                return object_store.look(self)
+        if object_store.is_folder(self):
+            return object_store.Status(is_folder=True)
+        raise FileNotFoundError(errno.ENOENT, "there is no such object", str(self))
+
+    def with_status(self) -> ObjectPath:
+        """The same path, of the version that the object has now, unless a listing has told it."""
+        return self if self._status else self.parent._with(self.name, self.status())
+
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        status = self._status or self._look()
+        status = self.status()
         mode = stat.S_IFDIR | 0o777 if status.is_folder else stat.S_IFREG | 0o666
         seconds = status.modified_ns // 10**9
         ten = (mode, 0, 0, 1, 0, 0, status.size_bytes, seconds, seconds, seconds)
@@ -198,16 +196,6 @@ class ObjectPath(PosixPath):
 
     def lstat(self) -> os.stat_result:
         return self.stat()
-
-    def _look(self) -> Status:
-        from bertprep.files import object_store
-
-        if self.key:
-            with suppress(FileNotFoundError):
-                return object_store.look(self)
-        if object_store.is_folder(self):
-            return object_store.Status(is_folder=True)
-        raise FileNotFoundError(errno.ENOENT, "there is no such object", str(self))
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
         try:
@@ -357,21 +345,21 @@ def open_head(path: Path) -> BinaryIO:
 
 
 def _open(path: ObjectPath) -> BinaryIO:
-    from bertprep.files import object_store
+    from bertprep.files import object_cache, object_store
 
     if path._status and path._status.is_folder:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not path._status or path._status.size_bytes <= object_store.BLOCK_BYTES:
-        with _still_there(path) if path._status else nullcontext():
+        with still_there(path) if path._status else nullcontext():
             status, content = object_store.read(path)
         if content is not None:
             return io.BytesIO(content)
         path = path.parent._with(path.name, status)
-    return local_copy(path).open("rb")
+    return object_cache.open_local(path)
 
 
 @contextmanager
-def _still_there(path: ObjectPath) -> Iterator[None]:
+def still_there(path: ObjectPath) -> Iterator[None]:
     """Read an object that the store has named: it must not be lost since."""
     try:
         yield
@@ -379,245 +367,3 @@ def _still_there(path: ObjectPath) -> Iterator[None]:
         raise BertprepError(
             f"{path}: the store listed it, and no longer has it; see that nothing else removes objects there, and run it again"
         ) from error
-
-
-def local_copy(path: Path, sha256: str | None = None, *, given_up: threading.Event | None = None) -> Path:
-    """A file of this machine with the bytes of `path`, to be opened now and only read; of a local path that itself.
-
-    An object is downloaded once for all processes of a user on this machine, and again when it has changed in the store. Raises
-    `FileNotFoundError`, `BertprepError` where the store or the disk fails, or the bytes do not have the `sha256`, and
-    `GivenUpError` soon after it is `given_up`, also while the store is silent.
-    """
-    if not isinstance(path, ObjectPath):
-        return path
-    import hashlib
-
-    from bertprep.files import object_store
-    from bertprep.files.atomic import atomic_file
-
-    status = path._status or object_store.look(path)
-    if status.is_folder:
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    copy = cache_folder() / copy_name(path, status)
-    if _is_kept(copy, status, sha256):
-        return copy
-    with _one_at_a_time(copy.with_name(_LOCK + copy.name[:_NAME_LENGTH]), given_up):
-        if _is_kept(copy, status, sha256):
-            return copy
-        _make_room(copy.parent, status.size_bytes)
-        digest = hashlib.sha256()
-        with atomic_file(copy, mode=0o600) as file:
-            with _still_there(path):
-                for block in object_store.blocks(path, status, given_up):
-                    digest.update(block)
-                    file.write(block)
-            if sha256 not in (None, digest.hexdigest()):
-                raise BertprepError(
-                    f"{path}: has sha256 {digest.hexdigest()[:16]}..., expected {str(sha256)[:16]}...; the object is damaged, "
-                    "make it again"
-                )
-            with atomic_file(_sum_of(copy), mode=0o600, tidies=False) as beside:
-                beside.write(digest.hexdigest().encode())
-    return copy
-
-
-def is_as_downloaded(copy: Path, sha256: str) -> bool:
-    """Whether a copy whose bytes now have this sum is what was downloaded; one that is not is removed, to be made again."""
-    with suppress(FileNotFoundError):
-        if _sum_of(copy).read_bytes() == sha256.encode():
-            return True
-    copy.unlink(missing_ok=True)
-    return False
-
-
-def copy_name(path: ObjectPath, status: Status | None = None) -> str:
-    """What the copy of an object is called in the cache: of this version, or of the one that a listing has told."""
-    if (status := status or path._status) is None:
-        raise ValueError(f"{path}: comes from no listing")
-    name = _name_of(str(path), status.version, str(status.size_bytes))
-    return name + "".join(path.suffixes)[-32:]
-
-
-def _sum_of(copy: Path) -> Path:
-    """The file beside a copy that has its sha256, as it was when the copy was made."""
-    return copy.with_name(_SUM + copy.name[:_NAME_LENGTH])
-
-
-def kept_about(path: Path) -> Path:
-    """A file among the copies for what was found out about an object; it is removed as they are."""
-    return cache_folder() / name_about(path)
-
-
-def name_about(path: Path) -> str:
-    """What it is called."""
-    return f"about-{_name_of(str(path))}"
-
-
-def _name_of(*version: str) -> str:
-    import hashlib
-
-    return hashlib.sha256("\0".join(version).encode()).hexdigest()[:_NAME_LENGTH]
-
-
-def _is_kept(copy: Path, status: Status, sha256: str | None = None) -> bool:
-    """Whether there is such a copy, which then counts as used now."""
-    try:
-        if (kept := copy.stat()).st_size != status.size_bytes:
-            return False
-        if sha256 is not None and _sum_of(copy).read_bytes() != sha256.encode():
-            return False
-        os.utime(copy, ns=(time.time_ns(), kept.st_mtime_ns))
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def cache_folder() -> Path:
-    """The folder of this user's copies."""
-    import tempfile
-
-    try:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "bertprep"
-    except RuntimeError:  # no HOME, and a user that the system does not know
-        home = Path(tempfile.gettempdir()) / f"bertprep-{os.geteuid()}"
-    folder = Path(os.environ.get(CACHE) or home / "objects")
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.stat().st_uid != os.geteuid():
-            raise BertprepError(f"{folder}: is another user's; name a folder for copies with {CACHE}")
-    except OSError as error:
-        raise BertprepError(
-            f"{folder}: no copies of objects can be kept there ({error.strerror}); name another folder with {CACHE}"
-        ) from error
-    return folder
-
-
-@contextmanager
-def _one_at_a_time(lock: Path, given_up: threading.Event | None) -> Iterator[None]:
-    """Hold the lock of a copy while it is made; another process may be downloading the same object."""
-    descriptor = _locked(lock, given_up)
-    try:
-        yield
-    finally:
-        lock.unlink(missing_ok=True)
-        os.close(descriptor)
-
-
-def _locked(lock: Path, given_up: threading.Event | None) -> int:
-    """A descriptor that holds the lock on the file of this name, which its holder before may remove."""
-    from bertprep.files.atomic import is_still
-
-    while True:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        try:
-            with suppress(BlockingIOError):
-                with tolerating_no_locks():
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if is_still(lock, descriptor):
-                    return descriptor
-            if given_up and given_up.is_set():
-                raise GivenUpError(f"{lock}: was given up while another process downloads")
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-        time.sleep(_LOOK_AGAIN_SECONDS)
-
-
-@contextmanager
-def tolerating_no_locks() -> Iterator[None]:
-    """Pass over a file system that has no locks, where two processes may download the same; not over one that is held."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, BlockingIOError):
-            raise
-
-
-def _make_room(folder: Path, more_bytes: int) -> None:
-    """Remove the copies that were unused for longest, until there is space for so many bytes.
-
-    Those of files that a running process reads stay: what it has reserved, what it has mapped or open (see `hold_copy`), and
-    what it was given in the last minute. The folder is looked through when a process first downloads something, and again after
-    each hundredth of its capacity. The sum of a copy goes with it alone; locks that dead processes left are removed.
-    """
-    from bertprep.files.atomic import remove_leftovers
-    from bertprep.files.reservations import RESERVED, reserved_copies
-
-    capacity = cache_bytes()
-    _since_sweep[folder] = _since_sweep.get(folder, capacity) + more_bytes
-    if _since_sweep[folder] < capacity // 100:
-        return
-    _since_sweep[folder] = 0
-    remove_leftovers(folder)
-    _sweep(folder)
-    copies = []
-    for entry in os.scandir(folder):
-        with suppress(FileNotFoundError):
-            status = entry.stat(follow_symlinks=False)
-            if stat.S_ISREG(status.st_mode) and not entry.name.startswith((_LOCK, _SUM, RESERVED)):
-                copies.append((max(status.st_atime, status.st_mtime), status.st_size, entry.path))
-    excess = sum(size for _, size, _ in copies) + more_bytes - capacity
-    reserved = reserved_copies(folder) if excess > 0 else {}
-    for used, size, copy in sorted(copies):
-        if excess <= 0 or used > time.time() - _KEPT_SECONDS:
-            return
-        if Path(copy).name not in reserved and _remove_unheld(copy):
-            excess -= size
-
-
-def _sweep(folder: Path) -> None:
-    """Remove the locks that nobody holds, and the sums of copies that are gone, but for that of one that is just made."""
-    from bertprep.files.atomic import is_still
-
-    there = {path.name[:_NAME_LENGTH] for path in folder.iterdir() if not path.name.startswith(".")}
-    for path in folder.glob(f"{_SUM}*"):
-        with suppress(FileNotFoundError):
-            if path.name.removeprefix(_SUM) not in there and path.stat().st_mtime < time.time() - _KEPT_SECONDS:
-                path.unlink()
-    for path in folder.glob(_LOCK + "[0-9a-f]" * _NAME_LENGTH):
-        with suppress(OSError):  # it is held or gone, or the file system does not tell
-            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if is_still(path, descriptor):
-                    path.unlink()
-            finally:
-                os.close(descriptor)
-
-
-def hold_copy(file: BinaryIO) -> None:
-    """Keep an opened copy from being removed as long as the file, or a mapping of it, is open."""
-    with suppress(OSError):  # a file system without locks, where it lives on unnamed
-        fcntl.flock(file, fcntl.LOCK_SH)
-
-
-def _remove_unheld(copy: str) -> bool:
-    """Remove a copy with its sum unless a process has it open; returns whether it is gone."""
-    try:
-        descriptor = os.open(copy, os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError as error:
-        return error.errno == errno.ENOENT
-    try:
-        with tolerating_no_locks():
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _sum_of(Path(copy)).unlink(missing_ok=True)  # first: the next one to make this copy writes another
-        Path(copy).unlink()
-    except BlockingIOError:
-        return False
-    except FileNotFoundError:
-        pass
-    finally:
-        os.close(descriptor)
-    return True
-
-
-def cache_bytes() -> int:
-    """How many bytes of copies are kept, by $BERTPREP_OBJECT_CACHE_GB."""
-    text = os.environ.get(CACHE_GB, str(_DEFAULT_CACHE_GB))
-    try:
-        if (gigabytes := float(text)) >= 0:
-            return int(gigabytes * 1e9)
-    except (ValueError, OverflowError):
-        pass
-    raise BertprepError(f"{CACHE_GB}={text}: must be a number of gigabytes")

@@ -5,6 +5,7 @@ line without tokens is dropped. Memory: 4 bytes a token and 8 a sentence, and a 
 """
 
 import io
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from bertprep import kernels
 from bertprep.errors import BertprepError
-from bertprep.files.places import local_copy
+from bertprep.files.object_cache import open_local
 from bertprep.instances.unicode_table import load_unicode_table
 from bertprep.instances.vocabulary import Vocabulary
 from bertprep.kernels.numbers import (
@@ -82,9 +83,8 @@ class Tokenizer:
         if not path.is_file():
             raise BertprepError(f"{path}: {'is not a file' if path.exists() else 'does not exist'}; expected a text shard")
         try:
-            copy = local_copy(path)
-            with copy.open("rb", buffering=0) as file:
-                shard = self._tokenize(path, file, copy.stat().st_size)
+            with open_local(path) as file:
+                shard = self._tokenize(path, file, os.fstat(file.fileno()).st_size)
         except OSError as error:
             raise BertprepError(f"{path}: cannot be read: {error.strerror}") from error
         if shard.text_bytes == 0:
@@ -115,7 +115,7 @@ class Tokenizer:
             raise ValueError("lines to be tokenized must be UTF-8 and end with a newline")
         return TokenizedLines(tokens[: ends[-1]], ends)
 
-    def _tokenize(self, path: Path, file: io.RawIOBase, size_bytes: int) -> TokenizedShard:
+    def _tokenize(self, path: Path, file: io.BufferedIOBase, size_bytes: int) -> TokenizedShard:
         text_crc32c = text_bytes = 0
         state = np.zeros(TOKENIZER_STATE_SIZE, np.int64)
         # capacity for the worst case, all tokens and sentences of one byte: the system gives memory only for what is written

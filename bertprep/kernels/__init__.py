@@ -45,7 +45,6 @@ _SOURCES = (
     "record_checks",
     "squad",
     "text",
-    "bus_errors",
 )
 _C_TYPES: dict[str, Any] = {"int64": ctypes.c_int64, "uint64": ctypes.c_uint64, "uint32": ctypes.c_uint32}
 

@@ -101,15 +101,6 @@ KIND, BEGIN, END = range(SPAN_SIZE)
 NOTES_SIZE = PROBLEM_SIZE + SPAN_SIZE * len(KNOWN_FEATURES)
 """The problem, then the span of each feature."""
 
-# --- mapped files that are cut short
-
-MAPPING_ROWS = 1 << 16  # more mappings than Linux allows a process by default
-MAPPING_WIDTH = 3
-MAPPING_START, MAPPING_END, MAPPING_IS_CUT = range(MAPPING_WIDTH)
-"""A row for each mapping: its first address, the one after its last, whether its file was cut short; all 0 where unused."""
-PAGE_SIZE, ACTION_BEFORE, CUTS = range(MAPPING_WIDTH)
-"""Row 0: the size of a page, the address of the `struct sigaction` that was replaced, how many missing pages were met."""
-
 # --- tokenizing
 
 KEEP, DROP, SPACE, ALONE = range(4)

@@ -25,8 +25,8 @@ from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, first_line
 from bertprep.files import parquet_footer
 from bertprep.files.arrow_messages import END_OF_STREAM, FILE_MAGIC, batches_in_file, batches_in_stream, is_list
+from bertprep.files.object_cache import open_local
 from bertprep.files.parquet_footer import read_chunks, values_in_pages
-from bertprep.files.places import local_copy
 from bertprep.kernels.numbers import COLUMN_WIDTH, NOT_PREDICTED, TABLE_HEAD
 from bertprep.records.columns import COLUMNS, LABELS, METADATA, Column, rows_in_batch
 from bertprep.records.examples import (
@@ -120,7 +120,7 @@ def _read_schema(path: Path) -> pa.Schema:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pa.OSFile(str(local_copy(path))) as file:
+    with open_local(path) as raw, pa.PythonFile(raw) as file:
         head = file.read(8)
         file.seek(0)
         if head[:4] == b"PAR1":

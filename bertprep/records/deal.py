@@ -15,7 +15,6 @@ import numpy as np
 
 from bertprep.config import DEFAULT_DIALECT, Dialect, RecordFormat
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.places import is_as_downloaded, is_object, local_copy
 from bertprep.records.convert import SAME_SETTINGS, Picked, Span
 from bertprep.records.data_sets import DataSet
 from bertprep.records.examples import Shape
@@ -42,21 +41,11 @@ class IdentifiedFile:
 
 
 def identify(path: Path, name: str = "", split: str = "") -> IdentifiedFile:
-    """Read a record file's sha256 and count its records; raises `BertprepError` where it is none.
-
-    The sum is of the bytes that the records are read from: for an object its copy, which is made again if it is damaged.
-    """
-    of_copy = _sum_of_copy(path) if is_object(path) else None
+    """Read a record file's sha256 and count its records; raises `BertprepError` where it is none."""
     with RecordFile(path) as file:
         records, size_bytes = len(file), path.stat().st_size
-        of_file = file.format, file.shape, records, size_bytes, of_copy or sha256_of(path), file.knows_pred
+        of_file = file.format, file.shape, records, size_bytes, sha256_of(path), file.knows_pred
         return IdentifiedFile(path, name, split, *of_file)
-
-
-def _sum_of_copy(path: Path) -> str:
-    """The sha256 of an object's copy, which is made again if it is not what was downloaded."""
-    sha256 = sha256_of(copy := local_copy(path))
-    return sha256 if is_as_downloaded(copy, sha256) else sha256_of(local_copy(path))
 
 
 def with_one_pred(files: Sequence[IdentifiedFile]) -> list[IdentifiedFile]:

@@ -1,8 +1,8 @@
 """The bytes of a file as an array: mapped into memory, or rewritten where they cannot be read in place.
 
-A mapped file needs no memory of its own: the system caches its pages and evicts them under memory pressure.
-Whoever reads the array calls `check` after it, since another process may cut the file short meanwhile; bertprep's own files
-never are, they are replaced whole. A gzip file is decompressed whole, since records are read in any order, and gzip
+A mapped file needs no memory of its own: the system caches its pages and evicts them under memory pressure. Where another
+program truncates a file that is mapped, the OS ends the process (SIGBUS), as with NumPy and pyarrow; bertprep's own files are
+never truncated, they are replaced whole. A gzip file is decompressed whole, since records are read in any order, and gzip
 cannot be entered in the middle; Parquet and foreign forms of Arrow become plain Arrow, see `records.arrow_reader`. What comes
 of it is held in memory where it is little, else in a file on disk that has no name and is gone when it is closed, however the
 process ends.
@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.files.archives import BUFFER_BYTES, GZIP, BrokenArchiveError, decompress
-from bertprep.files.mapped_file import MappedFile
-from bertprep.files.places import hold_copy, local_copy
+from bertprep.files.object_cache import open_local
 from bertprep.records.arrow_reader import Batches, find_batches, rewrite
 from bertprep.records.formats import find_format
 
@@ -51,18 +50,15 @@ class FileBytes:
         self.batches: Batches | None = None
         content: bytes | bytearray | mmap.mmap = b""
         try:
-            copy = local_copy(path)
-            if copy.exists() and not copy.is_file():
+            if path.exists() and not path.is_file():
                 raise BertprepError(f"{path}: is not a plain file; name a record file")
-            with copy.open("rb") as file:
-                if copy is not path:
-                    hold_copy(file)
+            with open_local(path) as file:
                 self.is_rewritten = file.read(2) == _GZIP_MAGIC
                 file.seek(0)
                 if self.is_rewritten:
                     content = _decompressed(path, file)
                 elif os.fstat(file.fileno()).st_size:
-                    content = MappedFile(file)
+                    content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (EOFError, BrokenArchiveError) as error:
             raise BertprepError(f"{path}: cannot be decompressed: {error}; the file is damaged, make it again") from error
         except OSError as error:
@@ -75,16 +71,8 @@ class FileBytes:
             if self.format in (RecordFormat.ARROW, RecordFormat.PARQUET) and not is_known:
                 self._find_batches(path, pred)
         except BaseException:
-            try:
-                self.check()
-            finally:
-                self.close()
+            self.close()
             raise
-
-    def check(self) -> None:
-        """Raise `BertprepError` where the file was cut short, and what was read of it is not what it held."""
-        if isinstance(self._mapping, MappedFile):
-            self._mapping.check()
 
     def close(self) -> None:
         """Give the memory back; the array is empty then."""
@@ -103,7 +91,6 @@ class FileBytes:
         if self.batches is None:
             held = _Held(path, _REWRITTEN, "bertprep convert it where there is space")
             rewrite(path, self.array, self.format, cast(BinaryIO, held))
-            self.check()
             self.close()
             self._take(held.content())
             self.is_rewritten = True

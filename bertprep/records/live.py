@@ -20,9 +20,8 @@ import json
 import operator
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +34,7 @@ from numpy.typing import NDArray
 from bertprep import pool
 from bertprep.config import InstanceSettings
 from bertprep.errors import UsageError
+from bertprep.files.object_cache import fetch
 from bertprep.files.places import place
 from bertprep.instances import Instances, generate_instances
 from bertprep.kernels.numbers import SHARD_WIDTH
@@ -106,6 +106,7 @@ class LiveExamples:
         of_sets = [shards_of(each, split) for each in sets]
         self.token_shards = tuple(shard for of_set in of_sets for shard in of_set)
         self._shard_numbers = [number for of_set in of_sets for number in range(len(of_set))]  # which their seeds depend on
+        fetch({path: sha256 for shard in self.token_shards for path, sha256 in shard.files.items()})
         self._tokens_sha256 = [_sha256_of(shards) for shards in of_sets]
         if shuffle_shards < 1:
             raise UsageError(f"shuffle_shards {shuffle_shards}: must be at least 1")
@@ -226,25 +227,6 @@ class LiveExamples:
     def counts(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
         """The same, where all of a group that is not known is made to be read."""
         return self._count(epoch, shards, is_to_be_read=True)
-
-    @property
-    def is_of_store(self) -> bool:
-        """False: the token shards are read, of a store too, one after another."""
-        return False
-
-    def expect(self, numbers: Iterable[NDArray[np.int64]]) -> None:
-        """Groups of shards are read ahead in the order of their examples anyway."""
-
-    def giving_up(self) -> AbstractContextManager[None]:
-        """A block of no effect: nobody waits for files of a store."""
-        return nullcontext()
-
-    def give_up_when(self, is_told: Callable[[], bool]) -> None:
-        """Nothing, for the same reason."""
-
-    def are_here(self, numbers: NDArray[np.int64]) -> bool:  # noqa: ARG002 - as `Records` has it
-        """True: as above."""
-        return True
 
     def place_of(self, number: int) -> tuple[Path, int]:
         """The token shard that an example is made of, and its number among the shard's: what an error or a log names."""

@@ -20,7 +20,7 @@ import numpy as np
 from bertprep import kernels, pool
 from bertprep.config import DEFAULT_DIALECT, Dialect, InstanceSettings, RecordFormat
 from bertprep.errors import BertprepError
-from bertprep.files.places import local_copy
+from bertprep.files.object_cache import open_local
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances
 from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.progress import Reporter
@@ -225,18 +225,14 @@ def _text_of(shard: TextShard, tokenized: TokenizedShard) -> dict[str, Any]:
 def _check_text(shard: TextShard, read: Mapping[str, Any]) -> None:
     """Raise where the text that was read is not that of the shards' manifest: changed on a disk, in a store or on the way.
 
-    Only a manifest of 0.2.0, which has no CRC-32C, costs a sha256 of the text. A copy of an object is removed, so that the same
-    command downloads it again.
+    Only a manifest of 0.2.0, which has no CRC-32C, costs a sha256 of the text.
     """
     if (expected := shard.expected) is None:
         return
-    copy = local_copy(shard.path)
     name = "crc32c" if "crc32c" in expected else "sha256"
-    found = read[name] if name in read else sha256_of(copy)
+    found = read[name] if name in read else sha256_of(shard.path)
     if (read["bytes"], found) == (expected["bytes"], expected[name]):
         return
-    if copy is not shard.path:
-        copy.unlink(missing_ok=True)
     raise BertprepError(
         f"{shard.path}: {read['bytes']:,} bytes of {name} {found[:16]} were read, expected {expected['bytes']:,} of "
         f"{expected[name][:16]} by the {MANIFEST} of the text shards; run the same command again, and where that finds the "
@@ -426,7 +422,7 @@ def identify_text(*paths: Path) -> tuple[int, str]:
     size_bytes = crc32c = 0
     for path in paths:
         try:
-            with local_copy(path).open("rb", buffering=0) as file:
+            with open_local(path) as file:
                 while read := file.readinto(block):
                     size_bytes += read
                     crc32c = kernels.load().checksum(crc32c, block, read)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import mmap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,8 +30,8 @@ from numpy.typing import NDArray
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
-from bertprep.files.mapped_file import MappedFile
-from bertprep.files.places import ObjectPath, kept_about
+from bertprep.files.object_cache import kept_about
+from bertprep.files.places import ObjectPath
 from bertprep.kernels.numbers import ARROW
 from bertprep.records import KINDS, Examples, PretrainingExamples, RecordFile
 from bertprep.records.arrow_reader import table_fits
@@ -82,12 +83,6 @@ class RecordIndex:
     folder: Path
     files: tuple[IndexedFile, ...]
     offsets: tuple[NDArray[np.int64], ...]
-    mapping: MappedFile | None = None  # where the offsets are those of a kept index
-
-    def check(self) -> None:
-        """Raise `BertprepError` where a kept index was cut short while it was used."""
-        if self.mapping is not None:
-            self.mapping.check()
 
 
 def index_records(paths: Sequence[Path], kept_at: Path) -> RecordIndex:
@@ -166,13 +161,13 @@ def _read(path: Path, folder: Path) -> RecordIndex | None:
     try:
         with path.open("rb") as file:
             line = file.readline(MOST_BYTES)
-            mapping = MappedFile(file)
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         header = parse_json(line)
         if header["version"] != _VERSION:
             return None
         files = tuple(_file_of(entry) for entry in header["files"])
         offsets = np.frombuffer(mapping, np.int64, offset=len(line))
-        index = RecordIndex(folder, files, _cut(offsets, files), mapping)
+        index = RecordIndex(folder, files, _cut(offsets, files))
         is_whole = masked_checksum(offsets.view(np.uint8)) == header["checksum"]
         return index if is_whole and all(map(_fits, files, index.offsets)) else None
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, MemoryError):

@@ -1,8 +1,8 @@
 """All records of some data folders as one sequence, from which a batch is gathered in one call, whatever files it is in.
 
-Folders are concatenated, so that each has weight by its size. Files are mapped when a batch first needs them; where there are
-more than may be open at a time, the least recently used one is closed for the next. Those of a URL are fetched by then; where a
-manifest says how many records each has, the set is open as soon as the first of them is here, see `records.arriving`.
+Folders are concatenated, so that each has weight by its size. Files of a URL are fetched to this machine first. Files are
+mapped when a batch first needs them; where there are more than may be open at a time, the least recently used one is closed for
+the next.
 
 A gzip file cannot be entered in the middle: it is held decompressed, a large one on disk, as long as the set is open, up to a
 limit; so is what is rewritten, as Parquet.
@@ -14,7 +14,7 @@ import contextlib
 import hashlib
 import resource
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -26,13 +26,10 @@ from numpy.typing import NDArray
 from bertprep import kernels
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.mapped_file import any_cut
+from bertprep.files.object_cache import fetch
 from bertprep.files.places import ObjectPath, place
-from bertprep.files.reservations import size_in_words
 from bertprep.kernels.numbers import FILE_DATA, FILE_FORMAT, FILE_OFFSETS, FILE_SIZE, FILE_WIDTH, NOTES_SIZE, ROW
-from bertprep.progress import say
 from bertprep.records import Examples
-from bertprep.records.arriving import Arriving, ComingFile
 from bertprep.records.data_sets import DataSet, find_records
 from bertprep.records.examples import Shape
 from bertprep.records.faults import explain
@@ -45,9 +42,8 @@ from bertprep.records.record_index import (
     check_unchanged,
     index_place,
     index_records,
-    kept_index,
 )
-from bertprep.workspace.layout import MANIFEST, TEST, TRAINING
+from bertprep.workspace.layout import TEST, TRAINING
 
 _MOST_FLOAT, _ONE = 0x7F7FFFFF, 0x3F800000  # the bits of the highest finite float32, and of 1
 _MOST_INT32 = 2**31 - 1
@@ -78,22 +74,6 @@ class Records(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
-
-    @property
-    def is_of_store(self) -> bool:
-        """Whether files come from a store, so that some may not be here yet."""
-
-    def expect(self, numbers: Iterable[NDArray[np.int64]]) -> None:
-        """Tell which records are gathered next, some after another."""
-
-    def giving_up(self) -> contextlib.AbstractContextManager[None]:
-        """A block in which no thread waits for a file of a store: `GivenUpError` is raised instead."""
-
-    def give_up_when(self, is_told: Callable[[], bool]) -> None:
-        """The same once `is_told` says so."""
-
-    def are_here(self, numbers: NDArray[np.int64]) -> bool:
-        """Whether the files of these records are on this machine, so that reading waits for none."""
 
     def place_of(self, number: int) -> tuple[Path, int]:
         """The file that a record is of, and its number there."""
@@ -131,19 +111,13 @@ class RecordSet:
         if not data:
             raise UsageError("no data; name at least one folder of records")
         folders = [found for folder in data for found in _find_files(place(folder), split)]
-        self._arriving = _arriving(folders)
         sums = [each for of_folder in folders for each in of_folder.sums]
         self.files_sha256: str | None = None
-        """Of the files' sha256s in the order of their records, where manifests have those of all: known before any is here."""
+        """Of the files' sha256s in the order of their records, where manifests have those of all."""
         if None not in sums:
             self.files_sha256 = hashlib.sha256("\n".join(map(str, sums)).encode()).hexdigest()
-        self._late: set[int] = set()  # files of a store whose index is opened with them
-        self._late_indexes: dict[int, RecordIndex] = {}  # of those that are open
-        try:
-            self._open_folders(folders, data, split, kind, most_open)
-        except BaseException:
-            self._stop_arriving()
-            raise
+        fetch({path: sha256 for found in folders for path, sha256 in zip(found.paths, found.sums, strict=True)})
+        self._open_folders(folders, data, split, kind, most_open)
         self._most: NDArray[np.int64] | None = None  # the highest value of each feature
         if vocab_size is not None:
             self.limit_ids(vocab_size, type_vocab_size, labels=labels)
@@ -160,11 +134,7 @@ class RecordSet:
         kind: type[Examples] | None,
         most_open: int | None,
     ) -> None:
-        self._indexes: list[RecordIndex] = []
-        first = 0
-        for of_folder in folders:
-            self._indexes.append(self._index(of_folder, first))
-            first += len(of_folder.paths)
+        self._indexes = [index_records(of_folder.paths, of_folder.kept_at) for of_folder in folders]
         self._paths = [path for of_folder in folders for path in of_folder.paths]
         self._files = _with_room([file for index in self._indexes for file in index.files], data, split)
         self._is_held = np.array([file.is_held for file in self._files])
@@ -182,45 +152,8 @@ class RecordSet:
         self._opened: dict[int, FileBytes] = {}
         self._used = np.zeros(len(self._files), np.int64)  # when a file was last asked for, counted in calls
         self._calls = 0
-        # an index of its own that is mapped with a file has a descriptor too
-        self._most_open = most_open or max(1, _most_open() // (2 if self._late else 1))
+        self._most_open = most_open or _most_open()
         self._lock = threading.Lock()
-
-    def _index(self, files: _Files, first: int) -> RecordIndex:
-        """The index of files whose numbers in the set begin at `first`; of a URL it has what the manifest says of them."""
-        if self._arriving is None or not files.coming:
-            return index_records(files.paths, files.kept_at)
-        numbers = range(first, first + len(files.paths))
-        listed = [(file, file.records) for file in files.coming if file.records is not None]
-        if len(listed) == len(numbers):
-            self._arriving.wait(numbers[:1], is_said=False)
-            (known,) = self._arriving.index(first).files
-            if known.knows_pred and not known.is_held:
-                self._late.update(numbers)
-                coming = tuple(
-                    replace(
-                        known,
-                        name=file.path.name,
-                        size_bytes=file.size_bytes,
-                        data_bytes=file.size_bytes,
-                        changed_ns=file.path.stat().st_mtime_ns,
-                        records=records,
-                        entries=0,
-                    )
-                    for file, records in listed
-                )
-                return RecordIndex(files.paths[0].parent, coming, (np.empty(0, np.int64),) * len(coming))
-            why = f"are {known.format.label} files that must be rewritten to be read"
-        else:
-            why = "are listed in no manifest, so how many records they have is not known"
-        if kept := kept_index(files.paths, files.kept_at):
-            return kept
-        say(
-            f"{files.paths[0].parent}: its {len(numbers):,} files {why}; fetching all of them, "
-            f"{size_in_words(sum(file.size_bytes for file in files.coming))}, before the first step"
-        )
-        self._arriving.wait(numbers, is_said=False)
-        return index_records(files.paths, files.kept_at)
 
     def __enter__(self) -> RecordSet:
         return self
@@ -229,53 +162,10 @@ class RecordSet:
         self.close()
 
     def close(self) -> None:
-        """Give the files' memory back; what was read stays, and what is asked for again is opened again.
-
-        Another thread that waits for a file of a store is told so by `GivenUpError`, at once.
-        """
-        with self.giving_up(), self._lock:
+        """Give the files' memory back; what was read stays, and what is asked for again is opened again."""
+        with self._lock:
             for number in list(self._opened):
                 self._close(number)
-            self._stop_arriving()
-
-    def _stop_arriving(self) -> None:
-        if self._arriving is not None:
-            self._arriving.close()
-
-    @property
-    def is_of_store(self) -> bool:
-        """Whether files come from a store, so that some may not be here yet."""
-        return self._arriving is not None
-
-    def expect(self, numbers: Iterable[NDArray[np.int64]]) -> None:
-        """Tell which records are gathered next, some after another: files of a store are fetched in this order, then the rest.
-
-        Nothing needs this, and local files have no use for it; it makes the batches wait less.
-        """
-        if self._arriving is None:
-            return
-        order: dict[int, None] = {}
-        for some in numbers:
-            order.update(dict.fromkeys(self._files_of(some)))
-            if len(order) == len(self._files):
-                break
-        self._arriving.expect(order)
-
-    def giving_up(self) -> contextlib.AbstractContextManager[None]:
-        """A block in which no thread waits for a file of a store: `GivenUpError` is raised instead."""
-        return contextlib.nullcontext() if self._arriving is None else self._arriving.giving_up()
-
-    def give_up_when(self, is_told: Callable[[], bool]) -> None:
-        """The same once `is_told` says so, which any thread may call at any moment."""
-        if self._arriving is not None:
-            self._arriving.give_up_when(is_told)
-
-    def are_here(self, numbers: NDArray[np.int64]) -> bool:
-        """Whether the files of these records are on this machine, so that reading waits for none."""
-        return self._arriving is None or self._arriving.are_here(self._files_of(numbers))
-
-    def _files_of(self, numbers: NDArray[np.int64]) -> list[int]:
-        return list(dict.fromkeys(np.searchsorted(self._ends, numbers, side="right").tolist()))
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -338,15 +228,6 @@ class RecordSet:
             fault = kernels.load().gather(self._rows, files, records, count, room, row, notes)
         else:
             fault = kernels.load().gather_within(self._rows, files, records, count, self._most, room, row, notes)
-        if fault < 0 or any_cut():
-            for index in (*self._indexes, *self._late_indexes.values()):
-                index.check()
-            for met in np.unique(files).tolist():
-                self._opened[met].check()
-        else:  # a page that was cut in its middle reads as zeros, which OFRecord hardly tells; to ask for every size takes long
-            self._opened[int(files[0])].check()
-            for met in np.unique(files[self._is_columnar[files]]).tolist():  # columns have no lengths and no checksums at all
-                self._opened[met].check()
         if fault < 0:
             wrong = int(notes[ROW])
             file, record = int(files[wrong]), int(records[wrong])
@@ -359,11 +240,7 @@ class RecordSet:
         excess = max(0, len(mapped) + len(numbers) - self._most_open)
         for number in mapped[np.argsort(self._used[mapped])[:excess]].tolist():
             self._close(number)
-        if self._arriving is not None:
-            self._arriving.wait(numbers.tolist())
         for number in numbers.tolist():
-            if number in self._late:
-                self._take_index(number)
             check_unchanged(self._paths[number], self._files[number])
             file = self._files[number]
             opened = FileBytes(self._paths[number], pred=file.pred or None, is_known=not file.is_rewritten)
@@ -376,22 +253,7 @@ class RecordSet:
                 raise changed(self._paths[number])
             self._rows[number, FILE_DATA] = opened.array.ctypes.data
 
-    def _take_index(self, number: int) -> None:
-        """Open the index of a file that has come from a store, which must be as the first one."""
-        assert self._arriving is not None
-        index = self._late_indexes[number] = self._arriving.index(number)
-        (file,) = index.files
-        if not file.knows_pred:
-            file = replace(file, pred=self.pred)
-        file.shape.check_same(self._paths[number], self.shape, self._paths[0], "give data that was made with the same settings")
-        self._files[number] = file
-        self._is_held[number], self._is_columnar[number] = file.is_held, file.format.is_columnar
-        self._rows[number, [FILE_SIZE, FILE_FORMAT]] = file.data_bytes, file.format.number
-        self._rows[number, FILE_OFFSETS] = index.offsets[0].ctypes.data
-        self._check_held()
-
     def _close(self, number: int) -> None:
-        self._late_indexes.pop(number, None)
         self._rows[number, FILE_DATA] = 0
         self._opened.pop(number).close()
 
@@ -444,14 +306,10 @@ def blank(examples: Examples) -> None:
 
 
 class _Files(NamedTuple):
-    """The files of a split in one folder, where their index is kept, and of a URL each as it comes from its store.
-
-    `sums` are the files' sha256s, as far as a manifest has them.
-    """
+    """The files of a split in one folder, where their index is kept, and their sha256s as far as a manifest has them."""
 
     paths: list[Path]
     kept_at: Path
-    coming: list[ComingFile]
     sums: list[str | None]
 
 
@@ -470,42 +328,20 @@ def _find_files(path: Path, split: str) -> list[_Files]:
     found = []
     for folder, files in folders.items():
         kept_at = index_place(folder)
-        coming = _coming(data_set, files)
-        paths: list[Path] = [*(each.path for each in coming)] or files
         facts = data_set.manifest.files if data_set.manifest else {}
         sums = [facts.get(str(file.relative_to(data_set.folder)), {}).get("sha256") for file in files]
-        found.append(_Files(paths, kept_at.with_name(kept_at.name + of_file), coming, sums))
+        found.append(_Files(_listed(data_set, files), kept_at.with_name(kept_at.name + of_file), sums))
     return found
 
 
-def _coming(data_set: DataSet, files: Sequence[Path]) -> list[ComingFile]:
-    """The same files as the listing of their store and the manifest have them; none for local ones."""
+def _listed(data_set: DataSet, files: list[Path]) -> list[Path]:
+    """The same files, of URLs as the listing of their store has them: with size and version."""
     if not isinstance(data_set.folder, ObjectPath):
-        return []
+        return files
     there = {path: path for path in data_set.folder.rglob("*")}
-    facts = data_set.manifest.files if data_set.manifest else {}
-    coming = []
-    for file in files:
-        if (path := there.get(file)) is None:  # type: ignore[call-overload]
-            raise BertprepError(f"{file}: was removed while the records were found; leave the data alone, and start again")
-        known, size_bytes = facts.get(str(file.relative_to(data_set.folder)), {}), path.stat().st_size
-        if size_bytes != known.get("bytes", size_bytes):
-            raise BertprepError(
-                f"{file}: has {size_bytes:,} bytes, expected {known['bytes']:,} by {data_set.home.folder / MANIFEST}; "
-                "make it again"
-            )
-        coming.append(ComingFile(path, size_bytes, known.get("examples"), known.get("sha256")))
-    return coming
-
-
-def _arriving(folders: Sequence[_Files]) -> Arriving | None:
-    """What fetches the files of the folders that are URLs, by the numbers of these files in the set."""
-    files: dict[int, ComingFile] = {}
-    first = 0
-    for folder in folders:
-        files.update(enumerate(folder.coming, first))
-        first += len(folder.paths)
-    return Arriving(str(next(iter(files.values())).path.parent), files) if files else None
+    if missing := [file for file in files if file not in there]:
+        raise BertprepError(f"{missing[0]}: was removed while the records were found; leave the data alone, and start again")
+    return [there[file] for file in files]  # type: ignore[index]
 
 
 def _indexes(path: Path, split: str) -> list[RecordIndex]:

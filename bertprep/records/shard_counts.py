@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
-from bertprep.files.places import ObjectPath, kept_about
+from bertprep.files.object_cache import kept_about
+from bertprep.files.places import ObjectPath
 from bertprep.untrusted import parse_json, read_bounded
 
 COUNTS = ".example-counts"

@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
-from bertprep.files.places import local_copy, open_head
+from bertprep.files.object_cache import open_local
+from bertprep.files.places import open_head
 from bertprep.instances.generator import MOST_TOKENS_IN_SHARD
 from bertprep.instances.tokenizer import TokenizedShard
 from bertprep.instances.vocabulary import MOST_TOKENS, Vocabulary
@@ -84,6 +85,11 @@ class TokenShard:
         return cls(
             folder / name, facts[name].get("text"), {each: facts[path.as_posix()]["sha256"] for each, path in files.items()}
         )
+
+    @property
+    def files(self) -> dict[Path, str | None]:
+        """Both files with their sha256s, as far as those are known."""
+        return {path: self.checksums[each] if self.checksums else None for each, path in token_files(self.bin).items()}
 
     def read(self, vocabulary: Vocabulary, *, pairs: bool = True) -> TokenizedShard:
         """The tokens, to make `pairs` of sentences of or not; raises as `read_token_shard` and `check_sentences` do."""
@@ -268,13 +274,12 @@ def _read_tokens(
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[io.RawIOBase, int]]:
+def _opened(path: Path) -> Iterator[tuple[io.BufferedIOBase, int]]:
     """A file and its size in bytes."""
     try:
-        copy = local_copy(path)
-        if copy.exists() and not copy.is_file():
+        if path.exists() and not path.is_file():
             raise BertprepError(f"{path}: is not a plain file; expected one of the two files of a token shard")
-        with copy.open("rb", buffering=0) as file:
+        with open_local(path) as file:
             yield file, os.fstat(file.fileno()).st_size
     except FileNotFoundError as error:
         raise BertprepError(
@@ -284,7 +289,7 @@ def _opened(path: Path) -> Iterator[tuple[io.RawIOBase, int]]:
         raise BertprepError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _read(path: Path, file: io.RawIOBase, count: int) -> bytearray:
+def _read(path: Path, file: io.BufferedIOBase, count: int) -> bytearray:
     """The next `count` bytes, which the file had when it was opened."""
     try:
         data, read = bytearray(count), 0

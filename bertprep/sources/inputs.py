@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bertprep.errors import BertprepError, UsageError, quoted
-from bertprep.files.places import local_copy, place
+from bertprep.files.places import place
 from bertprep.sources.fields import column_texts, find_column, row_text, show_names
 from bertprep.sources.formatting import DUMP, MemorySource, SourceFile
 from bertprep.sources.readers import check_not_records, file_system, is_local, is_url, is_web, split_hops, suffixes
@@ -156,7 +156,7 @@ def source_at(location: str, field: str, one_document: bool, identity: dict[str,
         )
     if reader in ("text", "whole") and not compression:
         return TextInput(path, one_document=one_document)
-    known = identity or {"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(local_copy(path))}
+    known = identity or {"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
     return SourceFile(location, reader, known, field)
 
 

@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 
 from bertprep.errors import BertprepError, UsageError, first_line, quoted
 from bertprep.files.archives import BUFFER_BYTES, COMPRESSIONS, BrokenArchiveError, decompress
-from bertprep.files.places import local_copy, place
+from bertprep.files.object_cache import open_local
+from bertprep.files.places import place
 from bertprep.sources.fields import check_no_tokens, column_texts, find_column, no_field, row_text
 from bertprep.text.documents import MOST_DOCUMENT_BYTES, check_encoding, too_long
 
@@ -86,10 +87,10 @@ def open_raw(location: str) -> Iterator[BinaryIO]:
         with system.open(name, "rb") as file:
             yield file
         return
-    path = local_copy(place(location))
+    path = place(location)
     if path.exists() and not path.is_file():  # a pipe or a device may have no end
         raise BertprepError(f"{location}: is not a plain file; name a file of text")
-    with path.open("rb") as file:
+    with open_local(path) as file:
         yield file
 
 

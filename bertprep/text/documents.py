@@ -23,7 +23,8 @@ import numpy.typing as npt
 
 from bertprep import kernels, pool
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.places import COPY_DIGITS, is_object, local_copy
+from bertprep.files.object_cache import local_copy, version_of_copy
+from bertprep.files.places import is_object
 from bertprep.kernels.numbers import TEXT_SLACK
 from bertprep.workspace.manifest import sha256_of
 
@@ -442,7 +443,7 @@ def version_of(file: BinaryIO, path: Path) -> tuple[int, ...]:
     Of the copy of an object it is the copy's name, which changes with the object.
     """
     if is_object(path):
-        return (int(Path(file.name).name[:COPY_DIGITS], 16),)
+        return (version_of_copy(Path(file.name)),)
     status = os.fstat(file.fileno())
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
-from bertprep.files.places import ObjectPath, local_copy
+from bertprep.files.object_cache import local_copy
+from bertprep.files.places import ObjectPath
 from bertprep.weights.google_names import WeightFile
 
 _METADATA = "__metadata__"

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.places import is_object, local_copy, place
+from bertprep.files.object_cache import local_copy
+from bertprep.files.places import is_object, place
 from bertprep.weights.google_names import WeightFile
 from bertprep.weights.hugging_face import save_weights
 

@@ -1,6 +1,5 @@
 """URLs as paths: what they name, and that objects come whole and once, whatever the store and the network do."""
 
-import fcntl
 import hashlib
 import os
 import pickle
@@ -17,12 +16,12 @@ import pytest
 
 from bertprep import pool
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files import object_store, places
+from bertprep.files import object_store
 from bertprep.files.atomic import atomic_file, atomic_folder, temporary_folder
 from bertprep.files.lock import locked
+from bertprep.files.object_cache import fetch, local_copy
 from bertprep.files.object_store import put
-from bertprep.files.places import CACHE_GB, ObjectPath, cache_folder, local_copy, place, remove_all, sizes_of
-from bertprep.files.reservations import Reservation
+from bertprep.files.places import ObjectPath, place, remove_all, sizes_of
 from bertprep.untrusted import read_bounded
 from bertprep.workspace.manifest import sha256_of
 from tests.object_store import Fault, Store, store
@@ -379,7 +378,7 @@ def test_a_reading_outlasts_trouble(fault: Fault, store: Store, monkeypatch: pyt
     data = os.urandom(300_000)
     put(store.place("x"), data)
     store.faults.append(fault)
-    assert local_copy(store.place("x"), hashlib.sha256(data).hexdigest()).read_bytes() == data
+    assert local_copy(store.place("x")).read_bytes() == data
     assert fault.times == 0
     assert store.place("x").read_bytes() == data
 
@@ -535,57 +534,8 @@ def test_processes_and_threads_share_one_download(store: Store, monkeypatch: pyt
 def test_a_copy_with_another_sum_is_refused(store: Store, tmp_path: Path) -> None:
     put(store.place("x"), b"damaged")
     with pytest.raises(BertprepError, match=r"x: has sha256 .* expected 0000"):
-        local_copy(store.place("x"), "0" * 64)
+        fetch({store.place("x"): "0" * 64})
     assert not copies_of(tmp_path)
-
-
-def test_the_longest_unused_copies_make_room(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CACHE_GB, "0.00025")
-    copies = []
-    for number in range(3):
-        put(store.place(str(number)), os.urandom(100_000))
-        copies.append(local_copy(store.place(str(number))))
-    assert all(copy.exists() for copy in copies)  # all were used this minute
-    for copy, age in zip(copies, (200, 300, 100), strict=True):
-        os.utime(copy, (copy.stat().st_atime - age, copy.stat().st_mtime - 1000))
-    with copies[1].open("rb") as file:
-        put(store.place("3"), os.urandom(100_000))
-        newest = local_copy(store.place("3"))
-        assert sorted(copies_of(tmp_path)) == sorted([copies[2], newest])
-        assert len(file.read()) == 100_000  # whoever has it open still has it
-    monkeypatch.setenv(CACHE_GB, "much")
-    with pytest.raises(BertprepError, match="BERTPREP_OBJECT_CACHE_GB=much: must be a number"):
-        local_copy(store.place("0"))
-
-
-def test_a_sum_stays_as_long_as_its_copy(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also beside a reserved copy, which needs it: without the sum it would be downloaded again."""
-    monkeypatch.setenv(CACHE_GB, "0.00031")
-    sums, copies = {}, {}
-    for name in ("reserved", "free", "gone"):
-        data = os.urandom(100_000)
-        put(store.place(name), data)
-        sums[name] = hashlib.sha256(data).hexdigest()
-        copies[name] = local_copy(store.place(name), sums[name])
-    folder = cache_folder()
-    copies["gone"].unlink()
-    locks = [folder / f".lock-{digit * 40}" for digit in "01"]
-    for path in (*locks, *folder.glob("*"), *folder.glob(".sha256-*")):
-        path.touch()
-        os.utime(path, (path.stat().st_atime - 3600, path.stat().st_mtime - 3600))
-    places._since_sweep.clear()  # as in another process
-    reserved = Reservation("records", {copies["reserved"].name: 100_000})
-    with locks[1].open("rb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        put(store.place("more"), os.urandom(150_000))
-        more = local_copy(store.place("more"))
-    reserved.release()
-    assert sorted(copies_of(tmp_path)) == sorted([copies["reserved"], more])
-    assert {path.name[8:] for path in folder.glob(".sha256-*")} == {path.name[:40] for path in (copies["reserved"], more)}
-    assert [path.exists() for path in locks] == [False, True]
-    asked = store.count("GET")
-    local_copy(store.place("reserved"), sums["reserved"])
-    assert store.count("GET") == asked
 
 
 def test_an_object_that_changes_or_vanishes_while_it_is_read_is_one_line(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,6 @@ from bertprep import records
 from bertprep.check.record_scan import RecordScan
 from bertprep.errors import BertprepError
 from bertprep.files import arrow_messages, parquet_footer
-from bertprep.files.mapped_file import _watched
-from bertprep.kernels.numbers import CUTS
 from bertprep.records import KINDS, Examples, PretrainingExamples, file_bytes, record_index
 from bertprep.records.data_sets import find_records
 from bertprep.records.formats import masked_checksum
@@ -319,32 +317,6 @@ def test_the_whole_batches_of_a_file_that_was_cut_are_validated(tmp_path: Path) 
     (finding,) = scan.findings
     assert (finding.code, finding.record) == ("truncated", 20)
     scan.close()
-
-
-def test_a_file_cut_short_while_it_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    write_examples([column_examples(PretrainingExamples, 3000)], {"arrow": path})
-    with records.open(path) as file, RecordSet([path]) as opened:
-        room = PretrainingExamples.empty(3000, seq=16, pred=3)
-        opened.gather_into(room, np.arange(10))
-        os.truncate(path, 5000)
-        for read in (lambda: file[2990:], lambda: opened.gather_into(room, np.arange(3000))):
-            with pytest.raises(BertprepError, match="a: was cut short while it was read"):
-                read()
-
-
-def test_a_file_that_is_not_the_first_of_a_batch_is_cut_within_a_page(tmp_path: Path) -> None:
-    """No signal comes, and what reads as zeros there is as good as any column."""
-    for name in ("a.arrow", "b.arrow"):
-        write_examples([EXAMPLES], {"arrow": tmp_path / name})
-    with RecordSet([tmp_path]) as opened:
-        room = PretrainingExamples.empty(2, seq=16, pred=3)
-        opened.gather_into(room, np.array([0, 45]))
-        os.truncate(tmp_path / "b.arrow", (tmp_path / "b.arrow").stat().st_size - 60)
-        _watched().table[0, CUTS] = 0  # another test's, for which all files would be checked
-        opened.gather_into(room, np.array([0, 1]))
-        with pytest.raises(BertprepError, match=r"b\.arrow: was cut short while it was read"):
-            opened.gather_into(room, np.array([0, 45]))
 
 
 LONG_TEXT = pa.array(["a" * (1 << 20)]).dictionary_encode()

@@ -23,7 +23,7 @@ from bertprep.check.records import RecordChecker, RecordRules
 from bertprep.check.statistics import judge
 from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError, UsageError
-from bertprep.files.places import CACHE
+from bertprep.files.object_cache import CACHE
 from bertprep.instances import Tokenizer, Vocabulary, generate_instances, load_vocabulary, reference
 from bertprep.records import Examples
 from bertprep.records.columns import COLUMNS

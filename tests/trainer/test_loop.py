@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertprep.errors import BertprepError, GivenUpError
+from bertprep.errors import BertprepError
 from bertprep.weights.hugging_face import save_weights
 from tests.trainer.numpy_engine import (
     BATCH,
@@ -31,7 +31,7 @@ from tests.trainer.numpy_engine import (
     sigterm,
     stop_this_rank,
 )
-from trainer.batches import GlobalBatch, TrainingBatches
+from trainer.batches import GlobalBatch
 from trainer.checkpoint import BEST, read, read_header
 from trainer.model_config import ModelConfig
 from trainer.settings import PretrainOptions
@@ -153,20 +153,6 @@ def test_a_signal_saves_the_last_finished_step_and_the_run_resumes(
     assert run(options, has_accelerator=has_accelerator)
     assert f"checkpoint-00000000{last}.safetensors: resuming after step {last}\n" in capfd.readouterr().err
     assert_same_run(data.out, data.other)
-
-
-@ON_BOTH
-def test_a_signal_before_the_first_batch_is_read_ends_the_run(
-    data: RecordFolder, monkeypatch: pytest.MonkeyPatch, *, has_accelerator: bool
-) -> None:
-    """Reading from a store waits, and ends at the signal: there is no step to carry a flag."""
-
-    def give_up(_: TrainingBatches, step: int) -> Any:
-        raise GivenUpError(f"step {step}: given up")
-
-    monkeypatch.setattr(TrainingBatches, "read", give_up)
-    assert not run(options_of(data), has_accelerator=has_accelerator)
-    assert saved_steps(data.out) == []
 
 
 @ON_BOTH

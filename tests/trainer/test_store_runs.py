@@ -11,24 +11,19 @@ import pytest
 
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.places import place
-from bertprep.records.record_set import RecordSet
 from tests.object_store import Fault, Store, store
-from tests.records.test_arriving import fetched, upload, write_manifest
-from tests.records.test_record_set import write_folder
+from tests.records.test_store_records import upload, write_manifest
 from tests.trainer.numpy_engine import (
     BATCH,
     SEED,
     SHARDS,
     RecordFolder,
     assert_same_run,
-    at_step,
     kill,
     run,
     saved_steps,
-    sigterm,
 )
 from tests.trainer.small_runs import MODEL, on_engines, train_here
-from trainer.batches import GlobalBatch, TrainingBatches
 from trainer.settings import PretrainOptions
 from trainer.weights import find_weights, resolve_weights
 
@@ -61,23 +56,6 @@ def data(tmp_path: Path) -> Path:
     RecordFolder(folder)
     write_vocabulary_and_manifest(folder, {"training/part-0": SHARDS[0], "training/part-1": SHARDS[1], "test/part-0": 10})
     return folder
-
-
-@pytest.fixture
-def many(tmp_path: Path) -> tuple[Path, list[int]]:
-    """A folder of 40 files of 3 records without a test split, and the file of each record in the order of the steps."""
-    folder, sizes = tmp_path / "records", (3,) * 40
-    write_folder(folder, sizes)
-    write_vocabulary_and_manifest(folder, {f"training/part-{number}": size for number, size in enumerate(sizes)})
-    with RecordSet([folder]) as records:
-        batches = TrainingBatches(records, GlobalBatch(BATCH), seed=SEED)
-        return folder, [int(path.name[5:]) for step in range(STEPS) for path, _ in batches.locations(step)]
-
-
-def last_needed(files: list[int]) -> tuple[int, int]:
-    """The file that is needed last, and the first step that reads it."""
-    last = [*dict.fromkeys(files)][-1]
-    return last, files.index(last) // BATCH + 1
 
 
 def test_a_run_in_a_store_is_that_of_the_disk(store: Store, data: Path, tmp_path: Path) -> None:
@@ -128,50 +106,8 @@ def test_a_run_in_a_store_is_that_of_the_disk(store: Store, data: Path, tmp_path
         assert not [asked for asked in store.asked[before:] if asked.startswith("PUT")]
 
 
-def test_a_run_that_starts_before_its_last_file_is_here_has_the_same_losses(
-    store: Store, many: tuple[Path, list[int]], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """One file is held back until the first step starts: its batches wait for it, and nothing else does."""
-    folder, needed = many
-    assert run(options_in(folder, tmp_path / "on_disk", keep_best=False))
-    last, step = last_needed(needed)
-    assert step > 4
-    started = threading.Event()
-    there, out = upload(folder, store), store.place("out")
-    store.faults.append(Fault("GET", f".*part-{last}", times=None, act=started.wait))
-    assert run(options_in(there, out, keep_best=False), on_step=lambda _: started.set())
-    assert_same_run(out, tmp_path / "on_disk")
-    requested = fetched(store)
-    assert set(requested) == {*range(40)}
-    first_step = {*needed[:BATCH]}
-    assert set(requested[: len(first_step) + 8 + 1]) > first_step  # but for the one with the shape, and those in flight
-    assert capfd.readouterr().err.count("waiting for") == 1
-
-
-def test_a_signal_while_the_store_is_silent_leaves_a_checkpoint(
-    store: Store, many: tuple[Path, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, needed = many
-    assert run(options_in(folder, tmp_path / "on_disk", keep_best=False))
-    last, step = last_needed(needed)
-    options = options_in(upload(folder, store), tmp_path / "out", keep_best=False, save_every=STEPS)
-    monkeypatch.setenv("BERTPREP_RETRY_SECONDS", "1000")  # silences of 30,000 s
-    store.faults.append(Fault("GET", f".*part-{last}", times=None, stall=True))
-    assert not run(options, on_step=at_step(step - 2, sigterm))
-    assert saved_steps(tmp_path / "out") == [step - 1]
-    store.faults.clear()
-    assert run(options)
-    assert_same_run(tmp_path / "out", tmp_path / "on_disk")
-
-
-def test_a_store_that_fails_for_good_ends_the_run_saved_and_it_resumes(store: Store, many: tuple[Path, list[int]]) -> None:
-    folder, needed = many
-    last, step = last_needed(needed)
-    options = options_in(upload(folder, store), store.place("out"), keep_best=False)
-    store.faults.append(Fault("GET", f".*part-{last}", times=None, status=503, code="SlowDown"))
-    with pytest.raises(BertprepError, match=f"part-{last}: .*503 .* step {step - 1} is saved"):
-        run(options)
-    assert saved_steps(store.place("out"))[-1] == step - 1 > 0
+def test_a_store_that_fails_for_good_ends_the_run_saved_and_it_resumes(store: Store, data: Path) -> None:
+    options = options_in(upload(data, store), store.place("out"), keep_best=False)
     store.faults[:] = [Fault("PUT", ".*checkpoint-000000016.*", times=None, status=503, code="SlowDown")]
     with pytest.raises(BertprepError, match=r"checkpoint-000000016.* 8 tries; the same command resumes"):
         run(options)

@@ -1,0 +1,205 @@
+"""Objects of a store as files of this machine: a data set is fetched before it is read, a task's own file when it is opened.
+
+`fetch` downloads a set in parallel to $BERTPREP_OBJECT_CACHE (else bertprep/objects in $XDG_CACHE_HOME or ~/.cache), which
+should be on a disk of this machine; a set that does not fit there is refused before its first byte. A copy is named for the URL
+and the version of its object, so an object that has changed is downloaded again. All processes of a user share the folder;
+copies that nobody has used for a week go with the next download, and the whole folder may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from io import BufferedReader
+from pathlib import Path
+from queue import SimpleQueue
+from typing import IO, cast
+
+from bertprep.errors import BertprepError
+from bertprep.files import object_store
+from bertprep.files.atomic import AtomicFile, atomic_file, explain_write_error, remove_leftovers, unnamed_file
+from bertprep.files.lock import locked
+from bertprep.files.places import ObjectPath, still_there
+from bertprep.progress import Progress
+
+CACHE = "BERTPREP_OBJECT_CACHE"
+_AT_ONCE = 8
+"""Files downloaded at a time: one stream of a store is slower than most networks."""
+_KEPT_SECONDS = 7 * 86400
+_ID_LENGTH = 40  # the start of a copy's name; its suffixes follow
+
+
+def cache_folder() -> Path:
+    """Return the folder of this user's copies; raises `BertprepError` where there can be none."""
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "bertprep"
+    except RuntimeError:  # no HOME, and a user that the OS does not know
+        home = Path(tempfile.gettempdir()) / f"bertprep-{os.geteuid()}"
+    folder = Path(os.environ.get(CACHE) or home / "objects")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.stat().st_uid != os.geteuid():
+            raise BertprepError(f"{folder}: is another user's; name a folder for copies of objects with {CACHE}")
+    except OSError as error:
+        raise BertprepError(
+            f"{folder}: no copies of objects can be kept there ({error.strerror}); name another folder with {CACHE}"
+        ) from error
+    return folder
+
+
+def fetch(files: Mapping[Path, str | None]) -> None:
+    """Download the objects among these files that have no copy yet; each must have the sha256 given, if one is.
+
+    Raises `BertprepError` where they do not fit on the disk, before anything is downloaded; where one has another sha256; and
+    where the store or the disk fails. Of several processes that want the same files one downloads, and the others wait.
+    """
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        objects = list(threads.map(ObjectPath.with_status, (path for path in files if isinstance(path, ObjectPath))))
+    if all(map(_is_here, objects)):
+        return
+    folder = cache_folder()
+    with locked(folder, f".{_digest(map(str, objects))}.lock", wait=True):
+        missing = [path for path in objects if not _is_here(path)]
+        _remove_unused(folder)
+        _check_space(folder, missing)
+        with Progress(f"fetch {missing[0].parent}", len(missing), "files", enabled=len(missing) > 1) as progress:
+            for path in _download_all({path: files[path] for path in missing}):
+                progress.advance(MB=path.status().size_bytes / 1e6)
+
+
+def local_copy(path: Path) -> Path:
+    """Return a file of this machine with the bytes of `path`, only to be read: a local path itself, of an object its copy."""
+    if not isinstance(path, ObjectPath):
+        return path
+    path = path.with_status()
+    fetch({path: None})
+    return _copy(path)
+
+
+def open_local(path: Path) -> BufferedReader:
+    """Open a file of this machine with the bytes of `path`; those of an object without a copy are gone when it is closed."""
+    if not isinstance(path, ObjectPath):
+        return path.open("rb")
+    path = path.with_status()
+    if _is_here(path):
+        return _copy(path).open("rb")
+    file = unnamed_file(path)
+    try:
+        _download(path, file)
+        file.seek(0)
+    except OSError as error:
+        file.close()
+        raise explain_write_error(Path(tempfile.gettempdir()) / path.name, error) from error
+    except BaseException:
+        file.close()
+        raise
+    return cast(BufferedReader, file)
+
+
+def kept_about(path: Path) -> Path:
+    """Return the file of the cache for what was found out about an object or a folder of a store."""
+    return cache_folder() / f"about-{_digest([str(path)])}"
+
+
+def version_of_copy(copy: Path) -> int:
+    """Return a number that is another one where the object of a copy has changed."""
+    return int(copy.name[:15], 16)
+
+
+def _copy(path: ObjectPath) -> Path:
+    status = path.status()
+    suffixes = "".join(path.suffixes)[-32:]
+    return cache_folder() / (_digest([str(path), status.version, str(status.size_bytes)]) + suffixes)
+
+
+def _digest(names: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(names).encode()).hexdigest()[:_ID_LENGTH]
+
+
+def _is_here(path: ObjectPath) -> bool:
+    """Return whether there is a copy of an object, which then counts as used now."""
+    copy = _copy(path)
+    try:
+        kept = copy.stat()
+        if kept.st_size != path.status().size_bytes:
+            return False
+        os.utime(copy, ns=(time.time_ns(), kept.st_mtime_ns))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _remove_unused(folder: Path) -> None:
+    remove_leftovers(folder)
+    for entry in os.scandir(folder):
+        with suppress(OSError):
+            used = entry.stat(follow_symlinks=False)
+            if max(used.st_atime, used.st_mtime) < time.time() - _KEPT_SECONDS:
+                Path(entry).unlink()
+
+
+def _check_space(folder: Path, missing: Sequence[ObjectPath]) -> None:
+    needed, free = sum(path.status().size_bytes for path in missing), shutil.disk_usage(folder).free
+    if needed > free:
+        raise BertprepError(
+            f"{missing[0].parent}: {needed / 1e6:,.0f} MB are to be downloaded to {folder}, where {free / 1e6:,.0f} MB are "
+            f"free; delete copies there that you no longer need, name a folder of a larger disk with {CACHE}, or take fewer "
+            "records: bertprep convert --pick"
+        )
+
+
+def _download_all(files: Mapping[ObjectPath, str | None]) -> Iterator[ObjectPath]:
+    """Yield each file when its copy is there; whatever ends the loop ends the threads after their current files."""
+    waiting, done = list(files.items())[::-1], SimpleQueue[tuple[ObjectPath, BaseException | None]]()
+
+    def work() -> None:
+        while waiting:
+            with suppress(IndexError):  # another thread took the last
+                path, sha256 = waiting.pop()
+                try:
+                    _keep(path, sha256)
+                    done.put((path, None))
+                except BaseException as error:
+                    done.put((path, error))
+
+    for _ in range(min(_AT_ONCE, len(files))):
+        threading.Thread(target=work, name="fetch", daemon=True).start()  # Ctrl-C does not wait for a silent store
+    try:
+        for _ in files:
+            path, error = done.get()
+            if error is not None:
+                raise error
+            yield path
+    finally:
+        waiting.clear()
+
+
+def _keep(path: ObjectPath, sha256: str | None) -> None:
+    with atomic_file(_copy(path), mode=0o600, tidies=False) as file:
+        found = _download(path, file)
+        if sha256 not in (None, found):
+            raise BertprepError(
+                f"{path}: has sha256 {found[:16]}..., expected {str(sha256)[:16]}... by its manifest; it is damaged, make it "
+                "again"
+            )
+
+
+def _download(path: ObjectPath, file: IO[bytes] | AtomicFile) -> str:
+    """Write an object, of the version that its path knows, to a file; return its sha256."""
+    status = path.status()
+    if status.is_folder:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    digest = hashlib.sha256()
+    with still_there(path):
+        for block in object_store.blocks(path, status):
+            digest.update(block)
+            file.write(block)
+    return digest.hexdigest()

@@ -1,0 +1,199 @@
+"""Records at a URL: fetched before they are read, whole and checked, once for all processes of a machine."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bertprep
+from bertprep.cli import main
+from bertprep.errors import BertprepError
+from bertprep.files.object_cache import cache_folder
+from bertprep.records.record_set import RecordSet
+from tests.golden import GOLDEN
+from tests.object_store import Fault, Store, store
+from tests.records.handmade import Record
+from tests.records.test_reader import assert_holds
+from tests.records.test_record_set import gather, write_folder
+
+__all__ = ["store"]  # a fixture
+SIZES = (3, 4, 2, 5, 1, 3)
+TOTAL = sum(SIZES)
+READ_ALL = """
+import sys
+import numpy as np
+from bertprep.records import PretrainingExamples
+from bertprep.records.record_set import RecordSet
+
+sys.stdin.readline()
+with RecordSet([sys.argv[1]]) as records:
+    examples = PretrainingExamples.empty(len(records), seq=records.seq, pred=records.pred)
+    records.gather_into(examples, np.arange(len(records)))
+    print(examples.input_ids.tolist())
+"""
+
+
+def write_manifest(folder: Path, examples: dict[str, int]) -> None:
+    """The manifest of a folder whose files have so many records."""
+    files = {}
+    for name, count in examples.items():
+        data = (folder / name).read_bytes()
+        files[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(), "examples": count}
+    manifest = {"schema": 1, "kind": "masked-LM records", "made_with": {"seq": 8}, "versions": {}, "files": files}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def upload(folder: Path, store: Store) -> Path:
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.name.startswith("."):
+            assert store.request("PUT", f"{folder.name}/{path.relative_to(folder)}", path.read_bytes()) == 200
+    return store.place(folder.name)
+
+
+def put_records(folder: Path, store: Store) -> list[Record]:
+    """A data set in the folder and in the store, with its manifest; returns the records."""
+    records = write_folder(folder, SIZES)
+    write_manifest(folder, {f"training/part-{number}": size for number, size in enumerate(SIZES)})
+    upload(folder, store)
+    return records
+
+
+def fetched(store: Store) -> list[int]:
+    """The files that were asked for, in the order of the requests."""
+    return [int(asked.rpartition("-")[2]) for asked in store.asked if asked.startswith("GET") and "part-" in asked]
+
+
+def start_reading(url: Path) -> "subprocess.Popen[str]":
+    """A process that reads all records, once it is given a line."""
+    command = [sys.executable, "-c", READ_ALL, str(url)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_set_is_fetched_once_and_read_as_local(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there = put_records(tmp_path / "a", store)
+    here = write_folder(tmp_path / "b", (4, 5), "ofrecord", seed=1)
+    store.faults += [
+        Fault("GET", ".*part-0", cut_after=100),
+        Fault("GET", ".*part-1", times=3, status=503, code="SlowDown"),
+        Fault("GET", ".*part-2", cut=True),
+        Fault("GET", ".*part-3", stall=True),
+    ]
+    numbers = np.random.default_rng(0).permutation(TOTAL + 9)
+    for most_open in (None, 1):
+        with RecordSet([tmp_path / "b", store.place("a")], most_open=most_open) as records:
+            assert_holds(gather(records, numbers), [[*here, *there][number] for number in numbers])
+            assert records.place_of(9 + 14) == (store.place("a/training/part-4"), 0)
+    assert not any(fault.times for fault in store.faults)
+    assert set(fetched(store)) == {*range(6)}
+    assert fetched(store).count(4) == 1
+    assert f"fetch {store.url}/a/training: 6/6 files, " in capsys.readouterr().err
+    assert store.request("PUT", "a/training/part-4", (tmp_path / "a/training/part-0").read_bytes()) == 200
+    shutil.copy(tmp_path / "a/training/part-0", tmp_path / "a/training/part-4")
+    write_manifest(tmp_path / "a", {f"training/part-{number}": size for number, size in enumerate((3, 4, 2, 5, 3, 3))})
+    upload(tmp_path / "a", store)
+    with RecordSet([store.place("a")]) as records:  # which has changed
+        assert_holds(gather(records, [14]), [there[0]])
+
+
+@pytest.mark.parametrize("record_format", ["arrow", "parquet"])
+def test_columns_at_a_url(record_format: str, store: Store, tmp_path: Path) -> None:
+    folder = tmp_path / record_format
+    shutil.copytree(next((GOLDEN / "made_by_0.1.0/workspace/tfrecord").iterdir()) / "mine", tmp_path / "mine")
+    assert main(["convert", str(tmp_path / "mine"), str(folder), "--to", record_format, "--workers", "1"]) == 0
+    upload(folder, store)
+    with RecordSet([folder]) as here, RecordSet([store.place(record_format)]) as there:
+        numbers = np.random.default_rng(0).permutation(len(here))
+        found, expected = gather(there, numbers), gather(here, numbers)
+    assert all((one == other).all() for one, other in zip(found.arrays, expected.arrays, strict=True))
+
+
+def test_a_file_that_is_not_that_of_the_manifest_is_refused(store: Store, tmp_path: Path) -> None:
+    put_records(tmp_path / "a", store)
+    store.faults.append(Fault("GET", ".*part-2", times=None, flip=10))
+    with pytest.raises(BertprepError, match=r"part-2: has sha256 .* expected .* by its manifest; it is damaged"):
+        RecordSet([store.place("a")])
+    store.faults.clear()
+    with RecordSet([store.place("a")]) as records:
+        assert len(records) == TOTAL
+
+
+def test_a_set_that_does_not_fit_on_the_disk_is_refused_before_its_first_byte(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_records(tmp_path / "a", store)
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(BertprepError, match=r"a/training: 0 MB are to be downloaded to .* where 0 MB are free; delete copies"):
+        RecordSet([store.place("a")])
+    assert not fetched(store)
+
+
+def test_copies_that_nobody_used_for_a_week_go_with_the_next_download(store: Store, tmp_path: Path) -> None:
+    put_records(tmp_path / "a", store)
+    put_records(tmp_path / "b", store)
+    RecordSet([store.place("a")]).close()
+    copies = sorted(cache_folder().iterdir())
+    for copy in copies[1:]:
+        os.utime(copy, (copy.stat().st_atime - 8 * 86400,) * 2)
+    store.asked.clear()
+    RecordSet([store.place("b")]).close()
+    assert [copy.exists() for copy in copies] == [True] + [False] * (len(copies) - 1)
+
+
+def test_two_processes_fetch_each_file_once(store: Store, tmp_path: Path) -> None:
+    put_records(tmp_path / "a", store)
+    both = [start_reading(store.place("a")) for _ in range(2)]
+    for process in both:
+        assert process.stdin
+        process.stdin.write("\n")
+        process.stdin.flush()
+    printed = [process.communicate()[0] for process in both]
+    assert printed[0] == printed[1] != ""
+    assert sorted(fetched(store)) == [*range(6)]
+
+
+def test_a_killed_process_leaves_nothing_half_there(store: Store, tmp_path: Path) -> None:
+    expected = put_records(tmp_path / "a", store)
+    is_asked, held = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        is_asked.set()
+        held.wait()
+
+    store.faults.append(Fault("GET", ".*part-5", times=None, act=hold))
+    process = start_reading(store.place("a"))
+    assert process.stdin
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert is_asked.wait(120), process.communicate()
+    process.kill()
+    process.communicate()
+    held.set()
+    with RecordSet([store.place("a")]) as records:
+        assert_holds(gather(records, [*range(TOTAL)]), expected)
+    assert not [path for path in cache_folder().iterdir() if path.suffix == ".tmp"]
+
+
+def tasks(store: Store, folder: Path) -> dict[str, Callable[[], Any]]:
+    url = f"{store.url}/a"
+    return {
+        "validate": lambda: bertprep.validate([url], workers=1),
+        "convert": lambda: bertprep.convert(url, folder / "converted", to="ofrecord", shards=2, workers=1),
+        "inspect": lambda: main(["inspect", f"{url}/training/part-0", "--records", "1"]),
+    }
+
+
+@pytest.mark.parametrize("task", ["validate", "convert", "inspect"])
+def test_a_task_leaves_no_copy(task: str, store: Store, tmp_path: Path) -> None:
+    put_records(tmp_path / "a", store)
+    tasks(store, tmp_path)[task]()
+    assert not list(cache_folder().iterdir())
