@@ -83,9 +83,7 @@ class RecordScan:
         try:
             self.format = self._bytes.format
             if batches := self._bytes.batches:
-                self._offsets, self.records, self.shape = batches.table, batches.records, batches.shape
-                self.knows_pred = batches.knows_pred
-                self._row = self._describe(0)
+                self.records, self.shape, self.knows_pred = batches.records, batches.shape, batches.knows_pred
                 if batches.damage:
                     expected, found = "the batches of a whole file", str(batches.damage).removeprefix(f"{path}: ")
                     self._add("truncated", self.records, expected, found)
@@ -120,7 +118,9 @@ class RecordScan:
         files, at = np.zeros(rows, np.int64), 0
         while at < wanted:
             numbers = np.arange(at, min(at + rows, wanted)) * self.records // wanted
-            if wanted == self.records:  # in order, so the processor can prefetch
+            if self._bytes.batches:
+                done = self._bytes.read_rows(numbers, buffer, 0, self._notes)
+            elif wanted == self.records:  # in order, so the processor can prefetch
                 done = kernels.load().decode(self._row, at, len(numbers), buffer.addresses, 0, self._notes)
             else:
                 done = kernels.load().gather(self._row, files, numbers, len(numbers), buffer.addresses, 0, self._notes)

@@ -40,7 +40,6 @@ _SOURCES = (
     "rows",
     "varints",
     "messages",
-    "batches",
     "decode",
     "record_checks",
     "squad",

@@ -258,18 +258,3 @@ def word_bytes(_context: Any, _text: Any, _at: Any) -> Any:
         return builder.call(count, [others, ir.IntType(1)(1)])
 
     return i64(u8_p, i64), generate
-
-
-@intrinsic
-def others_of_16(_context: Any, _numbers: Any, _at: Any, _number: Any) -> Any:
-    """A bit for each of the 16 int32 at numbers[at]: whether it is another number."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        vector = ir.VectorType(ir.IntType(32), 16)
-        values = loaded(builder, arguments[0], arguments[1], vector)
-        number = builder.insert_element(ir.Constant(vector, ir.Undefined), arguments[2], ir.IntType(32)(0))
-        same = builder.shuffle_vector(number, ir.Constant(vector, ir.Undefined), ir.Constant(vector, [0] * 16))
-        bits = builder.bitcast(builder.icmp_signed("!=", values, same), ir.IntType(16))
-        return builder.zext(bits, ir.IntType(64))
-
-    return u64(i32_p, i64, i32), generate

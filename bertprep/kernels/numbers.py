@@ -8,7 +8,7 @@ from bertprep.config import RecordFormat
 
 # --- record formats and the features of records
 
-TFRECORD, OFRECORD, ARROW = (each.number for each in (RecordFormat.TFRECORD, RecordFormat.OFRECORD, RecordFormat.ARROW))
+TFRECORD, OFRECORD = RecordFormat.TFRECORD.number, RecordFormat.OFRECORD.number
 """A bit each, since the encoder can write the first two at once."""
 
 FEATURES = (
@@ -71,18 +71,7 @@ KIND_INT32, KIND_FLOAT32, KIND_UINT8 = range(3)
 
 FILE_WIDTH = 4
 FILE_SIZE, FILE_FORMAT, FILE_DATA, FILE_OFFSETS = range(FILE_WIDTH)
-"""A row for each file: its bytes and their address, its format, the address of its records' offsets, all within the file.
-
-The offsets of a file of columns are its table, which says where each column of each batch of records begins:"""
-
-TABLE_ROWS, TABLE_RECORDS, TABLE_COLUMNS, TABLE_HEAD = range(4)
-"""How many rows each batch has but the last, how many all have; how many columns there are. After these, for each column"""
-COLUMN_WIDTH = 3
-COLUMN_ARRAY, COLUMN_VALUES, COLUMN_BYTES = range(COLUMN_WIDTH)
-"""the index of the array that it fills, how many values a row has, and the bytes of a value: 1, 4 or 8.
-
-That of the labels of pretraining fills the array of masked_lm_positions, whose next two are those of ids and weights. After
-these, for each batch, the offset of each column; last the size of the file, as after the offsets of records."""
+"""A row for each file: its bytes and their address, its format, the address of its records' offsets, all within the file."""
 
 TRUNCATED, LEFT_OVER, LENGTH_CHECKSUM, DATA_CHECKSUM = -1, -2, -3, -4
 """Of a frame: the file ends inside it; too few bytes for one are left; one of its two checksums is wrong."""
@@ -91,6 +80,8 @@ MALFORMED, MISSING, TWICE = -5, -6, -7
 WRONG_TYPE, WRONG_COUNT, OUT_OF_RANGE, BEYOND_MODEL = -8, -9, -10, -11
 """Of a feature: a list of another type; fewer or more values than the first record has; a number that no int32 holds;
 one that a model cannot take."""
+
+MAX_INT32 = 2**31 - 1
 
 PROBLEM_SIZE = 4
 ROW, FEATURE, FOUND, EXPECTED = range(PROBLEM_SIZE)

@@ -141,3 +141,27 @@ def make_labels(
         positions, ids, weights = shifted(positions, pred), shifted(ids, pred), shifted(weights, pred)
         labels = shifted(labels, seq)
     return rows
+
+
+@kernel
+def take_labels(
+    rows: i64, seq: i64, pred: i64, labels: i32_p, positions: i32_p, ids: i32_p, weights: f32_p
+) -> i64:  # fmt: skip
+    """Make the predictions of some labels; return the first row with a label below 0 or more than `pred`, or `rows`."""
+    first = rows
+    for row in range(rows):
+        found, lowest = i64(0), i64(0)
+        for position in range(seq):
+            label = labels[position]
+            if label != n.NOT_PREDICTED:
+                lowest = min(lowest, i64(label))
+                if found < pred:
+                    positions[found], ids[found], weights[found] = position, label, 1.0
+                found += 1
+        for i in range(found, pred):
+            positions[i], ids[i], weights[i] = 0, 0, 0.0
+        if lowest < 0 or found > pred:
+            first = min(first, row)
+        positions, ids, weights = shifted(positions, pred), shifted(ids, pred), shifted(weights, pred)
+        labels = shifted(labels, seq)
+    return first

@@ -1,34 +1,33 @@
-"""Arrow and Parquet files of records: where each column of each batch begins, for kernels that read them in place.
+"""Arrow and Parquet files of records, read through pyarrow: where each column of each batch is, and rows of them as `Examples`.
 
-A file is read where it lies if it is an Arrow stream as `datasets` and bertprep write it: lists of one fixed length, whole
-numbers of 1, 4 or 8 bytes, no compression, and the same number of rows in all batches but the last. Any other file with our
-columns is first rewritten as such a stream: the Arrow file format, lists of variable length, other types and batches, Parquet.
-A number that no int32 holds is still a fault of its record then, and a label that no float32 holds is refused.
+A file is read in place if it is an Arrow stream with the columns that bertprep writes. Any other file with these columns is
+first rewritten as such a stream: the Arrow file format, lists of variable length, other types, compression, Parquet. A number
+that its column cannot hold becomes one that no record has there, and is a fault of its record when that is read.
 
-pyarrow parses what describes a file; where it says that the values are is checked here, before any kernel looks there.
+A row is copied from the file by its address, all rows of a column in one call; NumPy does the rest: about a microsecond a
+record of 128 tokens. What a file says of itself is checked by pyarrow, which is also the guard against one that is built to
+exhaust memory.
 """
 
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertprep import kernels
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, first_line
-from bertprep.files import parquet_footer
-from bertprep.files.arrow_messages import END_OF_STREAM, FILE_MAGIC, batches_in_file, batches_in_stream, is_list
 from bertprep.files.object_cache import open_local
-from bertprep.files.parquet_footer import read_chunks, values_in_pages
-from bertprep.kernels.numbers import COLUMN_WIDTH, NOT_PREDICTED, TABLE_HEAD
-from bertprep.records.columns import COLUMNS, LABELS, METADATA, Column, rows_in_batch
+from bertprep.kernels import numbers as n
+from bertprep.records.columns import COLUMNS, LABELS, METADATA, Column, schema_of, values_in
 from bertprep.records.examples import (
     MOST_VALUES,
     ClassificationExamples,
@@ -46,50 +45,100 @@ from bertprep.workspace.layout import DATASET_INFO
 if TYPE_CHECKING:
     import pyarrow as pa
 
+FILE_MAGIC, PARQUET_MAGIC = b"ARROW1", b"PAR1"
+_END_OF_STREAM = b"\xff\xff\xff\xff" + bytes(4)
 _TOKENS_COLUMN = "input_ids"
 _PREDICTIONS = re.compile(r"\bmax_predictions_per_seq=(\d{1,5})\b")
-_MOST_INT64 = 2**63 - 1
-_SHOWN = 200  # characters of what pyarrow says
+_NONE = -1
+"""What stands for a number that its column cannot hold: a fault in any column."""
+_PARQUET_ROWS = 256  # read at a time
+_SHOWN = 200  # characters of a type
 
 
 @dataclass(frozen=True)
 class Batches:
-    """The records of an Arrow stream: their table (see `kernels.numbers.TABLE_ROWS`) and shape.
+    """The records of an Arrow stream: (batches, columns) offsets of the columns in its bytes, and how many records there are.
 
-    `knows_pred` is False where nothing says how many predictions a record has room for: then it is the most that one has.
-    `damage` is what ends the file before its end; the records before it can be read.
+    `ends` are the numbers of the records after each batch's last. `knows_pred` is False where nothing says how many predictions
+    a record has room for: then it is the most that one has. `damage` is what ends the file before its end; the records before
+    it can be read.
     """
 
-    table: NDArray[np.int64]
-    records: int
+    offsets: NDArray[np.int64]
+    ends: NDArray[np.int64]
     shape: Shape
     knows_pred: bool = True
     damage: BertprepError | None = None
 
-
-@dataclass(frozen=True)
-class _Field:
-    """A column as it is in a file: its index there, the type of its values, and whether these are lists and of which length."""
-
-    column: Column
-    index: int
-    values: Any  # pa.DataType
-    is_list: bool
-    length: int | None  # of each list, where the type says it
-
     @property
-    def plain(self) -> Any:
-        """The type that kernels read: as wide as the values or wider, but for floats and uint64, see `_cast`."""
-        import pyarrow as pa
+    def records(self) -> int:
+        return int(self.ends[-1]) if len(self.ends) else 0
 
-        if self.column.dtype == np.float32:
-            return pa.float32()
-        bits = 1 if pa.types.is_boolean(self.values) else self.values.bit_width + pa.types.is_unsigned_integer(self.values)
-        return pa.int8() if bits <= 8 else pa.int32() if bits <= 32 else pa.int64()
+    def locate(self, records: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return (records, columns): the offset of each record's row in each column."""
+        batch = np.searchsorted(self.ends, records, side="right")
+        located: NDArray[np.int64] = self._bases[batch] + records[:, None] * self._widths
+        return located
 
-    @property
-    def is_plain(self) -> bool:
-        return bool(self.values == self.plain) and (not self.is_list or self.length is not None)
+    @cached_property
+    def _widths(self) -> NDArray[np.int64]:
+        """(columns,): the bytes of a row in each."""
+        columns = COLUMNS[self.shape.kind]
+        return np.array([values_in(column, self.shape) * np.dtype(column.dtype).itemsize for column in columns])
+
+    @cached_property
+    def _bases(self) -> NDArray[np.int64]:
+        """(batches, columns): where row 0 would be, if all rows before the batch had the same width and stood before it."""
+        firsts = np.concatenate([np.zeros(1, np.int64), self.ends[:-1]])
+        return np.asarray(self.offsets - firsts[:, None] * self._widths, np.int64)
+
+
+def read_rows(addresses: NDArray[np.int64], examples: Examples, row: int, notes: NDArray[np.int64]) -> int:
+    """Read records whose columns are at (records, columns) addresses to the rows from `row` on.
+
+    Returns how many, or a fault with `notes` about the first record that has one, as the kernels do; others are read.
+    """
+    count, faults = len(addresses), []
+    if not count:
+        return 0
+    for number, column in enumerate(COLUMNS[type(examples)]):
+        values: NDArray[Any] = np.empty((count, values_in(column, examples.shape)), column.dtype)
+        kernels.load().copy_rows(
+            np.ascontiguousarray(addresses[:, number]), count, values[:1].nbytes, values.reshape(-1).view(np.uint8)
+        )
+        if column is LABELS and isinstance(examples, MaskedExamples):
+            fault = _take_predictions(values, examples, row)
+        else:
+            into: NDArray[Any] = getattr(examples, column.feature)[row : row + count]
+            into[...] = values.reshape(into.shape)
+            fault = _find_unfit(column, values)
+        faults += [fault] if fault else []
+    if not faults:
+        return count
+    first = min(faults, key=lambda each: each[1])
+    notes[[n.ROW, n.FEATURE, n.FOUND, n.EXPECTED]] = first[1:]
+    return first[0]
+
+
+def _find_unfit(column: Column, values: NDArray[Any]) -> tuple[int, ...] | None:
+    """Return the fault of the first row with a whole number that no int32 of 0 or more holds."""
+    if values.dtype.kind == "f" or (values.min() >= 0 and values.max() <= n.MAX_INT32):
+        return None
+    first = np.argwhere((values < 0) | (values > n.MAX_INT32))[0]
+    return n.OUT_OF_RANGE, int(first[0]), n.NUMBER_OF_FEATURE[column.feature], 0, 0
+
+
+def _take_predictions(labels: NDArray[np.int32], examples: MaskedExamples, row: int) -> tuple[int, ...] | None:
+    """Write labels (records, seq) as ascending positions, their ids and weights of 1, then zeros; return the first fault."""
+    count, seq = labels.shape
+    arrays = examples.masked_lm_positions, examples.masked_lm_ids, examples.masked_lm_weights
+    first = kernels.load().take_labels(count, seq, examples.pred, labels, *(array[row : row + count] for array in arrays))
+    if first == count:
+        return None
+    predicted = labels[first][labels[first] != n.NOT_PREDICTED]
+    if (predicted < 0).any():
+        return n.OUT_OF_RANGE, first, n.LABELS, 0, 0
+    return n.WRONG_COUNT, first, n.POSITIONS, len(predicted), examples.pred
 
 
 def has_records(path: Path) -> bool:
@@ -98,11 +147,11 @@ def has_records(path: Path) -> bool:
 
     try:
         return any(
-            is_list(field.type) and pa.types.is_integer(field.type.value_type)
+            _is_list(field.type) and pa.types.is_integer(field.type.value_type)
             for field in _read_schema(path)
             if field.name == _TOKENS_COLUMN
         )
-    except (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError):
+    except _failures():
         return False
 
 
@@ -123,7 +172,7 @@ def _read_schema(path: Path) -> pa.Schema:
     with open_local(path) as raw, pa.PythonFile(raw) as file:
         head = file.read(8)
         file.seek(0)
-        if head[:4] == b"PAR1":
+        if head.startswith(PARQUET_MAGIC):
             return pq.read_schema(file)
         return (pa.ipc.open_file if head.startswith(FILE_MAGIC) else pa.ipc.open_stream)(file).schema
 
@@ -136,106 +185,274 @@ def find_batches(path: Path, data: NDArray[np.uint8], pred: int | None = None) -
     """
     import pyarrow as pa
 
+    source = pa.BufferReader(pa.py_buffer(data))
     with _explained(path, RecordFormat.ARROW):
-        buffer = pa.py_buffer(data)
-        schema = pa.ipc.open_stream(pa.BufferReader(buffer)).schema
-        kind, fields = _fields_of(path, schema)
-    if not all(field.is_plain for field in fields):
+        schema = pa.ipc.open_stream(source).schema
+        kind = _kind_of(path, schema)
+        source.seek(0)
+        reader = pa.ipc.open_stream(source, options=_only(kind, schema))
+    tokens = schema.field(_TOKENS_COLUMN).type
+    seq = tokens.list_size if pa.types.is_fixed_size_list(tokens) else 1
+    if any(schema.field(field.name).type != field.type for field in schema_of(Shape(kind, seq, 0))):
         return None
-    seq = next(field.length for field in fields if field.column.name == _TOKENS_COLUMN) or 0
-    source = pa.BufferReader(buffer)
-    batches = batches_in_stream(pa.ipc.open_stream(source, options=_only(fields)), source, str(path))
-    rows: list[int] = []
-    offsets: list[int] = []
+    offsets: list[list[int | None]] = []
+    counts: list[int] = []
     damage = None
     while True:
         try:
-            batch = next(batches, None)
-            if batch is None:
-                break
+            batch = reader.read_next_batch()
             batch.validate()
+        except StopIteration:
+            break
         except _failures() as error:
             damage = f"{first_line(error)}; truncated or damaged, make the file again"
             break
-        found_at = [_offset_of(batch, number, field, data) for number, field in enumerate(fields)]
-        if -1 in found_at or not batch.num_rows or (rows and (batch.num_rows > rows[0] or rows[-1] != rows[0])):
+        if not batch.num_rows:
+            continue
+        found = [_offset_in(data, batch.column(column.name)) for column in COLUMNS[kind]]
+        if None in found:
             return None
-        rows.append(batch.num_rows)
-        offsets += found_at
-    records = sum(rows)
-    at = source.tell()
-    if damage is None and data[at - 8 : at].tobytes() != END_OF_STREAM:
+        offsets.append(found)
+        counts.append(batch.num_rows)
+    records, end = sum(counts), source.tell()
+    if damage is None and data[end - 8 : end].tobytes() != _END_OF_STREAM:
         damage = "the end of the stream is missing; truncated, make the file again"
-    elif damage is None and at < data.size:
-        damage = f"after the end of the stream come {data.size - at:,} more bytes; appended to or damaged, make the file again"
-    found = BertprepError(f"{path}: after {records:,} records: {damage}") if damage else None
-    if not records and found is None:
+    elif damage is None and end < data.size:
+        damage = f"after the end of the stream come {data.size - end:,} more bytes; appended to or damaged, make the file again"
+    if not records and damage is None:
         raise BertprepError(f"{path}: holds no records; make it again")
-    entries = [
-        number
-        for field in fields
-        for number in (_array_of(kind, field.column), seq if field.is_list else 1, field.plain.bit_width // 8)
-    ]
-    table = np.array([rows[0] if rows else 1, records, len(fields), *entries, *offsets, data.size], np.int64)
     known = (_known_pred(path, schema, seq) or pred) if issubclass(kind, MaskedExamples) else 0
-    counted = known if known is not None else _most_predictions(data, table, fields)
-    return Batches(table, records, Shape(kind, seq, counted), known is not None, found)
+    batches = Batches(
+        np.array(offsets, np.int64).reshape(-1, len(COLUMNS[kind])),
+        np.cumsum(counts, dtype=np.int64),
+        Shape(kind, seq, known or 0),
+        known is not None,
+        BertprepError(f"{path}: after {records:,} records: {damage}") if damage else None,
+    )
+    return batches if known is not None else replace(batches, shape=Shape(kind, seq, _most_predictions(data, batches)))
+
+
+def _offset_in(data: NDArray[np.uint8], column: pa.Array) -> int | None:
+    """Return the offset of a batch's column in the bytes of its file; None where it is not there, or has nulls."""
+    import pyarrow as pa
+
+    values = column.values if pa.types.is_fixed_size_list(column.type) else column
+    count = len(column) * (column.type.list_size if values is not column else 1)
+    buffer = values.buffers()[1]
+    if column.null_count or values.null_count or column.offset or values.offset or buffer is None:
+        return None
+    size = count * values.type.bit_width // 8
+    at = int(buffer.address) - data.ctypes.data
+    return at if 0 <= at <= data.size - size and size <= buffer.size else None
+
+
+def _most_predictions(data: NDArray[np.uint8], batches: Batches) -> int:
+    """Return the most labels that a record has, or 1 where none has any."""
+    number, seq, most = COLUMNS[batches.shape.kind].index(LABELS), batches.shape.seq, 1
+    for at, count in zip(batches.offsets[:, number].tolist(), np.diff(batches.ends, prepend=0).tolist(), strict=True):
+        labels = data[at : at + 4 * count * seq].view(np.int32).reshape(count, seq)
+        most = max(most, int((labels != n.NOT_PREDICTED).sum(axis=1).max()))
+    return most
+
+
+def _known_pred(path: Path, schema: pa.Schema, seq: int) -> int | None:
+    """Return the most predictions of a record, from the schema's metadata or the description beside the file."""
+    found: Any = None
+    try:
+        found = parse_json((schema.metadata or {})[METADATA])["pred"]
+    except (TypeError, ValueError, LookupError):
+        try:
+            matched = _PREDICTIONS.search(parse_json(read_bounded(path.parent / DATASET_INFO))["description"])
+            found = int(matched[1]) if matched else None
+        except (OSError, TypeError, ValueError, LookupError):
+            pass
+    return found if type(found) is int and 1 <= found <= seq else None
 
 
 def rewrite(path: Path, data: NDArray[np.uint8], record_format: RecordFormat, to: BinaryIO) -> None:
-    """Write the records of a file with these bytes as an Arrow stream that is read in place; a batch at a time.
+    """Write the records of a file with these bytes as an Arrow stream that is read in place, a batch at a time.
 
     Raises `BertprepError` where the file is damaged, or has not the columns of a kind of records.
     """
     import pyarrow as pa
 
     with _explained(path, record_format):
-        kind, fields, batches = _source(path, data, record_format)
-        writer, rows, waiting = None, 0, []
-        first = seq = 0
+        kind, batches = _open_foreign(path, pa.BufferReader(pa.py_buffer(data)), record_format)
+        writer, first = None, 0
         for batch in batches:
             batch.validate(full=True)
             if not batch.num_rows:
                 continue
             if writer is None:
-                seq = _seq_of(path, batch, fields)
-                schema = _plain_schema(fields, seq, batch.schema.metadata)
+                seq = _length_of_first(path, batch.column(_TOKENS_COLUMN))
+                kept = {key: value for key, value in (batch.schema.metadata or {}).items() if key == METADATA}
+                schema = schema_of(Shape(kind, seq, 0)).with_metadata(kept)
                 writer = pa.ipc.new_stream(to, schema)
-                rows = rows_in_batch(Shape(kind, seq, 0))
-            arrays = [_plain(path, batch.column(n), field, seq, first) for n, field in enumerate(fields)]
+            columns = (_plain(path, batch.column(field.name), field, seq, first) for field in schema)
+            writer.write_batch(pa.record_batch(list(columns), schema=schema))
             first += batch.num_rows
-            waiting.append(pa.record_batch(arrays, schema=schema))
-            ready = sum(each.num_rows for each in waiting) // rows * rows
-            if ready:
-                table = pa.Table.from_batches(waiting).combine_chunks()
-                writer.write_table(table[:ready], max_chunksize=rows)
-                waiting = table[ready:].to_batches()
         if writer is None:
             raise BertprepError(f"{path}: holds no records; make it again")
-        writer.write_table(pa.Table.from_batches(waiting, schema).combine_chunks())
         writer.close()
 
 
-def table_fits(table: NDArray[np.int64], shape: Shape, records: int) -> bool:
-    """Whether a kept table is one of so many records, and all that it names is within its file."""
-    columns = COLUMNS[shape.kind]
-    rows, of_records, count = table[:TABLE_HEAD].tolist()
-    if len(table) <= TABLE_HEAD or rows < 1 or of_records != records or count != len(columns):
-        return False
-    entries, offsets = np.split(table[TABLE_HEAD:-1], [COLUMN_WIDTH * count])
-    batches = -(-records // rows)
-    if offsets.size != batches * count:
-        return False
-    arrays, values, widths = entries.reshape(count, COLUMN_WIDTH).T
-    expected = {_array_of(shape.kind, column): shape.seq if column.width == "seq" else 1 for column in columns}
-    if dict(zip(arrays.tolist(), values.tolist(), strict=True)) != expected or not np.isin(widths, (1, 4, 8)).all():
-        return False
-    rows_of = np.full((batches, 1), rows)
-    rows_of[-1] = records - (batches - 1) * rows
-    begins = offsets.reshape(batches, count)
-    return bool(
-        (begins >= 0).all() and (rows_of <= (table[-1] - begins) // (values * widths)).all()
-    )  # no product: it may overflow
+def _open_foreign(
+    path: Path, source: pa.NativeFile, record_format: RecordFormat
+) -> tuple[type[Examples], Iterator[pa.RecordBatch]]:
+    """Return the kind of the records, and batches of their columns alone."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if record_format == RecordFormat.PARQUET:
+        parquet = pq.ParquetFile(source, pre_buffer=False)
+        kind = _kind_of(path, parquet.schema_arrow)
+        names = [column.name for column in COLUMNS[kind]]
+        return kind, parquet.iter_batches(_PARQUET_ROWS, columns=names, use_threads=False)
+    if source.read(len(FILE_MAGIC)) == FILE_MAGIC:
+        schema = pa.ipc.open_file(source).schema
+        kind = _kind_of(path, schema)
+        file = pa.ipc.open_file(source, options=_only(kind, schema))
+        return kind, map(file.get_batch, range(file.num_record_batches))
+    source.seek(0)
+    schema = pa.ipc.open_stream(source).schema
+    kind = _kind_of(path, schema)
+    source.seek(0)
+    return kind, iter(pa.ipc.open_stream(source, options=_only(kind, schema)))
+
+
+def _only(kind: type[Examples], schema: pa.Schema) -> Any:
+    """Return options to read the columns of these records alone."""
+    import pyarrow as pa
+
+    indices = sorted(schema.get_field_index(column.name) for column in COLUMNS[kind])
+    return pa.ipc.IpcReadOptions(use_threads=False, included_fields=indices)
+
+
+def _length_of_first(path: Path, tokens: pa.Array) -> int:
+    length = len(tokens[0]) if tokens[0].is_valid else 0
+    if not 0 < length <= MOST_VALUES:
+        raise BertprepError(f"{path}: record 0: column {_TOKENS_COLUMN} has {length:,} values, expected 1 to {MOST_VALUES:,}")
+    return length
+
+
+def _plain(path: Path, column: pa.Array, field: pa.Field, seq: int, first: int) -> pa.Array:
+    """Return a column of a batch, whose first record is number `first`, in the type of the field."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def record_of(is_bad: NDArray[np.bool_], values: int = 1) -> str:
+        return f"{path}: record {first + int(np.flatnonzero(is_bad)[0]) // values}: column {field.name}"
+
+    if column.null_count:
+        raise BertprepError(f"{record_of(_nulls(column))} is null; give records without missing values")
+    if not pa.types.is_fixed_size_list(field.type):
+        return _cast(path, column, field.name, field.type, first)
+    lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
+    if (lengths != seq).any():
+        found = int(lengths[lengths != seq][0])
+        raise BertprepError(
+            f"{record_of(lengths != seq)} has {found:,} values, expected {seq:,} as {_TOKENS_COLUMN} has in record 0; "
+            "pad all records to one length"
+        )
+    values = column.flatten()
+    if values.null_count:
+        raise BertprepError(f"{record_of(_nulls(values), seq)} has a value that is null; give records without missing values")
+    return pa.FixedSizeListArray.from_arrays(_cast(path, values, field.name, field.type.value_type, first), seq)
+
+
+def _nulls(values: pa.Array) -> NDArray[np.bool_]:
+    return np.asarray(values.is_null().to_numpy(zero_copy_only=False))
+
+
+def _cast(path: Path, values: pa.Array, name: str, kind: pa.DataType, first: int) -> pa.Array:
+    """Return values in another type: of whole numbers those that it cannot hold as _NONE.
+
+    Raises `BertprepError` for a float that becomes infinite; `first` is the number of the record of the first value.
+    """
+    import pyarrow as pa
+
+    found = values.to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore"):
+        plain = found.astype(kind.to_pandas_dtype())
+    if plain.dtype.kind == "f":
+        is_lost = np.isfinite(found) & np.isinf(plain)
+        if is_lost.any():
+            row = int(np.flatnonzero(is_lost)[0])
+            raise BertprepError(
+                f"{path}: record {first + row}: column {name} is {found[row]:g}, expected a number that a float32 holds; "
+                "scale the labels"
+            )
+    else:
+        limits = np.iinfo(plain.dtype)
+        plain[(found < limits.min) | (found > limits.max)] = _NONE
+    return pa.Array.from_buffers(kind, len(plain), [None, pa.py_buffer(plain)])
+
+
+def _kind_of(path: Path, schema: pa.Schema) -> type[Examples]:
+    """Return the kind of the records in a file; raises `BertprepError` where its columns are none of records."""
+    import pyarrow as pa
+
+    if _TOKENS_COLUMN not in schema.names:
+        raise BertprepError(
+            f"{path}: has no column {_TOKENS_COLUMN}, so it holds no records; give a file that bertprep create or a tool like "
+            "it has made; bertprep shard --input reads text"
+        )
+    kind = _intended_kind(schema)
+    lengths = set()
+    for column in COLUMNS[kind]:
+        found = schema.get_all_field_indices(column.name)
+        if len(found) != 1:
+            how = "is missing" if not found else "stands in it more than once"
+            raise BertprepError(f"{path}: column {column.name} {how}; give a file of {kind.title} records")
+        type_found = schema.field(found[0]).type
+        _check_type(path, column, type_found)
+        if pa.types.is_fixed_size_list(type_found):
+            lengths.add(type_found.list_size)
+    if len(lengths) > 1 or not all(0 < length <= MOST_VALUES for length in lengths):
+        raise BertprepError(
+            f"{path}: its columns have lists of {' and '.join(f'{length:,}' for length in sorted(lengths))} values, expected "
+            f"one length of 1 to {MOST_VALUES:,}; pad all to the same"
+        )
+    return kind
+
+
+def _intended_kind(schema: pa.Schema) -> type[Examples]:
+    """Return the kind whose columns these are, or were to be."""
+    import pyarrow as pa
+
+    names = schema.names
+    if "unique_ids" in names:
+        return SquadExamples if {"start_positions", "end_positions"} & {*names} else SquadEvalExamples
+    labels = schema.get_all_field_indices("labels")
+    of_labels = schema.field(labels[0]).type if labels else None
+    if "next_sentence_label" in names or of_labels is None:
+        return PretrainingExamples
+    if _is_list(of_labels):
+        return MaskedExamples
+    return RegressionExamples if pa.types.is_floating(of_labels) else ClassificationExamples
+
+
+def _check_type(path: Path, column: Column, found: pa.DataType) -> None:
+    import pyarrow as pa
+
+    has_lists = _is_list(found)
+    values = found.value_type if has_lists else found
+    is_number = pa.types.is_integer(values) or pa.types.is_boolean(values)
+    fits = pa.types.is_floating(values) if column.dtype == np.float32 else is_number
+    if not fits or has_lists != (column.width == "seq"):
+        what = "floats" if column.dtype == np.float32 else "whole numbers"
+        expected = f"lists of {what}" if column.width == "seq" else what
+        raise BertprepError(
+            f"{path}: column {column.name} has the type {str(found)[:_SHOWN]}, expected {expected}; "
+            "give a file that bertprep create or a tool like it has made"
+        )
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    """Whether values of a type are lists, of any layout that is read."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 @contextmanager
@@ -254,233 +471,4 @@ def _explained(path: Path, record_format: RecordFormat) -> Iterator[None]:
 def _failures() -> tuple[type[Exception], ...]:
     import pyarrow as pa
 
-    return pa.ArrowException, OSError, ValueError, LookupError, TypeError, OverflowError, MemoryError, struct.error
-
-
-def _source(
-    path: Path, data: NDArray[np.uint8], record_format: RecordFormat
-) -> tuple[type[Examples], list[_Field], Iterator[pa.RecordBatch]]:
-    """(kind, columns, batches of these columns alone) of any file that is not read in place."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    source = pa.BufferReader(pa.py_buffer(data))
-    if record_format == RecordFormat.PARQUET:
-        parquet = pq.ParquetFile(source, pre_buffer=False)
-        kind, fields = _fields_of(path, parquet.schema_arrow)
-        names = [field.column.name for field in fields]
-        _check_lengths(path, pa.BufferReader(pa.py_buffer(data)), names)
-
-        def read(rows: int) -> Iterator[pa.RecordBatch]:
-            return (batch.select(names) for batch in parquet.iter_batches(rows, columns=names, use_threads=False))
-
-        first = next(read(1), None)
-        seq = _seq_of(path, first, fields) if first is not None else 1
-        return kind, fields, read(rows_in_batch(Shape(kind, seq, 0)))
-    is_file = data[: len(FILE_MAGIC)].tobytes() == FILE_MAGIC
-    opener = pa.ipc.open_file if is_file else pa.ipc.open_stream
-    kind, fields = _fields_of(path, opener(source).schema)
-    source.seek(0)
-    reader = opener(source, options=_only(fields))
-    return kind, fields, (batches_in_file if is_file else batches_in_stream)(reader, source, str(path))
-
-
-def _check_lengths(path: Path, source: BinaryIO, names: list[str]) -> None:
-    """Raise `BertprepError` for records that are, or may be, too long: a few bytes of Parquet can be lists of gigabytes.
-
-    Raises `ParquetError` where the file does not say how long they are.
-    """
-    for chunk in read_chunks(source):
-        name = chunk.path[0]
-        if name not in names:
-            continue
-        values = max(chunk.values, values_in_pages(source, chunk))
-        if values > MOST_VALUES * chunk.rows:
-            raise BertprepError(
-                f"{path}: column {name} has {values:,} values in {chunk.rows:,} records, expected 1 to {MOST_VALUES:,} in "
-                "each; give a file that bertprep create or a tool like it has made"
-            )
-        if values > parquet_footer.MOST_VALUES:
-            raise BertprepError(
-                f"{path}: column {name} has {values:,} values in a row group, more than the {parquet_footer.MOST_VALUES:,} "
-                "that are read; write it with smaller row groups"
-            )
-
-
-def _fields_of(path: Path, schema: pa.Schema) -> tuple[type[Examples], list[_Field]]:
-    """(kind of records, its columns in the order of the file); raises `BertprepError` where they are none of records."""
-    names = schema.names
-    if _TOKENS_COLUMN not in names:
-        raise BertprepError(
-            f"{path}: has no column {_TOKENS_COLUMN}, so it holds no records; give a file that bertprep create or a tool like "
-            "it has made; bertprep shard --input reads text"
-        )
-    kind = _kind_of(schema)
-    fields = []
-    for column in COLUMNS[kind]:
-        found = schema.get_all_field_indices(column.name)
-        if len(found) != 1:
-            how = "is missing" if not found else "stands in it more than once"
-            raise BertprepError(f"{path}: column {column.name} {how}; give a file of {kind.title} records")
-        fields.append(_field_of(path, column, found[0], schema.field(found[0]).type))
-    lengths = {field.length for field in fields if field.is_list and field.length is not None}
-    if len(lengths) > 1 or not all(0 < length <= MOST_VALUES for length in lengths):
-        raise BertprepError(
-            f"{path}: its columns have lists of {' and '.join(f'{length:,}' for length in sorted(lengths))} values, expected "
-            f"one length of 1 to {MOST_VALUES:,}; pad all to the same"
-        )
-    return kind, sorted(fields, key=lambda field: field.index)
-
-
-def _kind_of(schema: pa.Schema) -> type[Examples]:
-    """The kind whose columns these are, or were to be."""
-    import pyarrow as pa
-
-    names = schema.names
-    if "unique_ids" in names:
-        return SquadExamples if {"start_positions", "end_positions"} & {*names} else SquadEvalExamples
-    labels = schema.get_all_field_indices("labels")
-    of_labels = schema.field(labels[0]).type if labels else None
-    if "next_sentence_label" in names or of_labels is None:
-        return PretrainingExamples
-    if is_list(of_labels):
-        return MaskedExamples
-    return RegressionExamples if pa.types.is_floating(of_labels) else ClassificationExamples
-
-
-def _field_of(path: Path, column: Column, index: int, found: pa.DataType) -> _Field:
-    import pyarrow as pa
-
-    has_lists = is_list(found)
-    values = found.value_type if has_lists else found
-    is_number = pa.types.is_integer(values) or pa.types.is_boolean(values)
-    fits = pa.types.is_floating(values) if column.dtype == np.float32 else is_number
-    if not fits or has_lists != (column.width == "seq"):
-        what = "floats" if column.dtype == np.float32 else "whole numbers"
-        expected = f"lists of {what}" if column.width == "seq" else what
-        raise BertprepError(
-            f"{path}: column {column.name} has the type {str(found)[:_SHOWN]}, expected {expected}; "
-            "give a file that bertprep create or a tool like it has made"
-        )
-    return _Field(column, index, values, has_lists, found.list_size if pa.types.is_fixed_size_list(found) else None)
-
-
-def _only(fields: list[_Field]) -> Any:
-    """Options to read these columns alone."""
-    import pyarrow as pa
-
-    return pa.ipc.IpcReadOptions(use_threads=False, included_fields=[field.index for field in fields])
-
-
-def _offset_of(batch: pa.RecordBatch, number: int, field: _Field, data: NDArray[np.uint8]) -> int:
-    """The offset in the file of a batch's values of a column; -1 where they are not there as kernels read them."""
-    column = batch.column(number)
-    values = column.values if field.is_list else column
-    count = batch.num_rows * (field.length or 1)
-    buffer = values.buffers()[1]
-    if column.null_count or values.null_count or column.offset or values.offset or len(values) < count or buffer is None:
-        return -1
-    width = field.plain.bit_width // 8
-    at = int(buffer.address) - data.ctypes.data
-    is_inside = 0 <= at <= data.size and buffer.size >= count * width and at + count * width <= data.size
-    return at if is_inside and data.ctypes.data % 8 == 0 and at % width == 0 else -1
-
-
-def _array_of(kind: type[Examples], column: Column) -> int:
-    """The index of the array that a column fills, of the labels the first of three."""
-    name = "masked_lm_positions" if column.feature == "masked_lm_ids" else column.feature
-    return [feature.name for feature in kind.features].index(name)
-
-
-def _known_pred(path: Path, schema: pa.Schema, seq: int) -> int | None:
-    """The most predictions of a record, from the schema's metadata or the description beside the file."""
-    found: Any = None
-    try:
-        found = parse_json((schema.metadata or {})[METADATA])["pred"]
-    except (KeyError, TypeError, ValueError, LookupError):
-        try:
-            matched = _PREDICTIONS.search(parse_json(read_bounded(path.parent / DATASET_INFO))["description"])
-            found = int(matched[1]) if matched else None
-        except (OSError, KeyError, TypeError, ValueError, LookupError):
-            pass
-    return found if type(found) is int and 1 <= found <= seq else None
-
-
-def _most_predictions(data: NDArray[np.uint8], table: NDArray[np.int64], fields: list[_Field]) -> int:
-    """The most labels that a record has, or 1 where none has any."""
-    rows, records, columns = table[:TABLE_HEAD].tolist()
-    number = next(n for n, field in enumerate(fields) if field.column.feature == "masked_lm_ids")
-    seq, width = fields[number].length or 1, fields[number].plain.bit_width // 8
-    most = 1
-    for batch, at in enumerate(table[TABLE_HEAD + COLUMN_WIDTH * columns + number : -1 : columns].tolist()):
-        count = min(rows, records - batch * rows)
-        labels = data[at : at + count * seq * width].view(f"i{width}").reshape(count, seq)
-        most = max(most, int((labels != NOT_PREDICTED).sum(axis=1).max()))
-    return most
-
-
-def _plain_schema(fields: list[_Field], seq: int, metadata: dict[bytes, bytes] | None) -> pa.Schema:
-    import pyarrow as pa
-
-    kept = {METADATA: metadata[METADATA]} if metadata and METADATA in metadata else None
-    types = [pa.list_(field.plain, seq) if field.is_list else field.plain for field in fields]
-    return pa.schema([pa.field(field.column.name, kind) for field, kind in zip(fields, types, strict=True)], kept)
-
-
-def _seq_of(path: Path, batch: pa.RecordBatch, fields: list[_Field]) -> int:
-    """How many tokens the first record of the file has, which is that of the batch."""
-    number = next(n for n, field in enumerate(fields) if field.column.name == _TOKENS_COLUMN)
-    first = batch.column(number)[0]
-    length = len(first) if first.is_valid else 0
-    if not 0 < length <= MOST_VALUES:
-        raise BertprepError(f"{path}: record 0: column {_TOKENS_COLUMN} has {length:,} values, expected 1 to {MOST_VALUES:,}")
-    return length
-
-
-def _plain(path: Path, column: pa.Array, field: _Field, seq: int, first: int) -> pa.Array:
-    """A column of a batch, whose first record is number `first`, as lists of `seq` values of the type that kernels read."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    name = field.column.name
-    if column.null_count:
-        row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-        raise BertprepError(f"{path}: record {first + row}: column {name} is null; give records without missing values")
-    if not field.is_list:
-        return _cast(path, column, field, first)
-    lengths = np.full(len(column), field.length) if field.length else pc.list_value_length(column).to_numpy()
-    if (lengths != seq).any():
-        row = int(np.flatnonzero(lengths != seq)[0])
-        raise BertprepError(
-            f"{path}: record {first + row}: column {name} has {int(lengths[row]):,} values, expected {seq:,} as "
-            f"{_TOKENS_COLUMN} has in record 0; pad all records to one length"
-        )
-    values = column.flatten()
-    if values.null_count:
-        row = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0]) // seq
-        raise BertprepError(
-            f"{path}: record {first + row}: column {name} has a value that is null; give records without missing values"
-        )
-    return pa.FixedSizeListArray.from_arrays(_cast(path, values, field, first), seq)
-
-
-def _cast(path: Path, values: pa.Array, field: _Field, first: int) -> pa.Array:
-    """Values as kernels read them; a uint64 beyond int64 becomes the highest int64, which is as much of a fault.
-
-    Raises `BertprepError` for a float that becomes infinite; `first` is the number of the record of the first value.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if field.values == pa.uint64():
-        values = pc.min_element_wise(values, pa.scalar(_MOST_INT64, pa.uint64()))
-    found = values.cast(field.plain, safe=False)
-    if pa.types.is_float64(field.values):
-        is_lost = pc.and_(pc.is_finite(values), pc.is_inf(found)).to_numpy(zero_copy_only=False)
-        if is_lost.any():
-            row = int(np.flatnonzero(is_lost)[0])
-            raise BertprepError(
-                f"{path}: record {first + row}: column {field.column.name} is {values[row].as_py():g}, expected a number that "
-                "a float32 holds; scale the labels"
-            )
-    return found
+    return pa.ArrowException, OSError, ValueError, LookupError, TypeError, OverflowError, MemoryError

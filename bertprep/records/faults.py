@@ -57,8 +57,10 @@ def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number
     if fault == numbers.MALFORMED:
         return f"it is no valid {_MESSAGES[record_format]} message; damaged or something else, make the file again"
     name = KNOWN_FEATURES[number]
-    if record_format.number == numbers.ARROW:
-        what = "column " + next(column.name for column in COLUMNS[kind] if column.feature in (name, _OF_LABELS.get(name)))
+    most = _MOST
+    if record_format.is_columnar:
+        column = next(column for column in COLUMNS[kind] if column.feature in (name, _OF_LABELS.get(name)))
+        what, most = f"column {column.name}", 127 if column.dtype == np.int8 else _MOST
         if fault == numbers.WRONG_COUNT:
             return f"{what} predicts {found:,} tokens, expected {expected:,} at most; make the file again"
     else:
@@ -79,7 +81,7 @@ def _words(record_format: RecordFormat, fault: int, kind: type[Examples], number
         return _beyond_model(what, feature, found, expected)
     if what == f"column {LABELS.name}" and kind is PretrainingExamples:
         return f"{what} has a value that is neither -100, where nothing is predicted, nor 0 to {_MOST:,}; make the file again"
-    return f"{what} has a value that is negative or above {_MOST:,}; make the file again"
+    return f"{what} has a value that is negative or above {most:,}; make the file again"
 
 
 def _beyond_model(what: str, feature: Feature, found: int, expected: int) -> str:

@@ -23,7 +23,8 @@ from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.files.archives import BUFFER_BYTES, GZIP, BrokenArchiveError, decompress
 from bertprep.files.object_cache import open_local
-from bertprep.records.arrow_reader import Batches, find_batches, rewrite
+from bertprep.records.arrow_reader import Batches, find_batches, read_rows, rewrite
+from bertprep.records.examples import Examples
 from bertprep.records.formats import find_format
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -39,11 +40,10 @@ class FileBytes:
     `batches` are those of Arrow and Parquet.
     """
 
-    def __init__(self, path: Path, *, pred: int | None = None, is_known: bool = False) -> None:
+    def __init__(self, path: Path, *, pred: int | None = None) -> None:
         """Raises `BertprepError` if the file cannot be read, is damaged or has no format of records.
 
-        `pred` is that of records of columns which do not say it. Where a kept index tells that a file of Arrow is read in
-        place, `is_known` saves looking for its batches.
+        `pred` is that of records of columns which do not say it.
         """
         self._mapping: mmap.mmap | None = None
         self.is_rewritten = False
@@ -68,11 +68,20 @@ class FileBytes:
             self.format = find_format(path, self.array)
             if self.is_rewritten and self.format != RecordFormat.TFRECORD:
                 raise BertprepError(f"{path}: is a compressed {self.format.label} file, which no trainer reads; decompress it")
-            if self.format in (RecordFormat.ARROW, RecordFormat.PARQUET) and not is_known:
+            if self.format.is_columnar:
                 self._find_batches(path, pred)
         except BaseException:
             self.close()
             raise
+
+    def read_rows(self, records: NDArray[np.int64], examples: Examples, row: int, notes: NDArray[np.int64]) -> int:
+        """Read records of Arrow or Parquet to the rows from `row` on; see `arrow_reader.read_rows`."""
+        return read_rows(self.addresses(records), examples, row, notes)
+
+    def addresses(self, records: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return (records, columns): where the rows of records of Arrow or Parquet are in memory."""
+        assert self.batches is not None
+        return self.array.ctypes.data + self.batches.locate(records)
 
     def close(self) -> None:
         """Give the memory back; the array is empty then."""

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from bertprep import kernels
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
-from bertprep.files.arrow_messages import CONTINUATION, FILE_MAGIC
 
 _MAP_ENTRY = 0x0A
-_ARROW_BEGINNINGS = CONTINUATION, FILE_MAGIC
+_ARROW_BEGINNINGS = b"\xff\xff\xff\xff", b"ARROW1"
 _LONGEST = 1 << 31  # no protobuf message is longer
 
 

@@ -81,10 +81,7 @@ def select_records(records: ArrayLike, count: int, where: Path | str) -> NDArray
 def describe_file(
     data: NDArray[np.uint8], record_format: RecordFormat, offsets: NDArray[np.int64], start: int = 0
 ) -> NDArray[np.int64]:
-    """The file with these bytes, from `start` on, as kernels see it; holds as long as both arrays.
-
-    The offsets of Arrow and Parquet are the table of their batches.
-    """
+    """The file with these bytes, from `start` on, as kernels see it; holds as long as both arrays."""
     row = np.zeros(FILE_WIDTH, np.int64)
     row[[FILE_SIZE, FILE_FORMAT]] = data.size - start, record_format.number
     row[[FILE_DATA, FILE_OFFSETS]] = data.ctypes.data + start, offsets.ctypes.data
@@ -128,7 +125,7 @@ class RecordFile:
             if batches := self._bytes.batches:
                 if batches.damage:
                     raise batches.damage
-                self._offsets, self._found, self.knows_pred = batches.table, batches.records, batches.knows_pred
+                self._found, self.knows_pred = batches.records, batches.knows_pred
             self._row = self._describe()
             self.kind, self.seq, self.pred = self.shape = batches.shape if batches else self._measure()
         except BaseException:
@@ -192,8 +189,11 @@ class RecordFile:
             self._find_records(start)
             if start > self._found:
                 raise IndexError(f"{self.path}: records {start} to {stop} of {self._found}")
-        self._make_room(stop)
-        count = kernels.load().decode(self._row, start, stop - start, examples.addresses, row, self._notes)
+        if self._bytes.batches:
+            count = self._bytes.read_rows(np.arange(start, min(stop, self._found)), examples, row, self._notes)
+        else:
+            self._make_room(stop)
+            count = kernels.load().decode(self._row, start, stop - start, examples.addresses, row, self._notes)
         if count < 0:
             raise self._explain(count, start + int(self._notes[ROW]))
         self._found = max(self._found, start + count)
@@ -205,8 +205,11 @@ class RecordFile:
         self._check_room(examples, row, len(numbers))
         if len(numbers) == 0:
             return
-        files = np.zeros(len(numbers), np.int64)  # all are in the one
-        fault = kernels.load().gather(self._row, files, numbers, len(numbers), examples.addresses, row, self._notes)
+        if self._bytes.batches:
+            fault = self._bytes.read_rows(numbers, examples, row, self._notes)
+        else:
+            files = np.zeros(len(numbers), np.int64)  # all are in the one
+            fault = kernels.load().gather(self._row, files, numbers, len(numbers), examples.addresses, row, self._notes)
         if fault < 0:
             raise self._explain(fault, int(numbers[self._notes[ROW]]))
 
@@ -222,10 +225,15 @@ class RecordFile:
 
     @property
     def offsets(self) -> NDArray[np.int64]:
-        """(records + 1,): where each record begins, and the last one ends; of Arrow and Parquet the table of their batches."""
+        """(records + 1,): where each record begins, and the last one ends; empty for Arrow and Parquet."""
         self._find_records(None)
-        offsets: NDArray[np.int64] = (self._offsets if self._bytes.batches else self._offsets[: self._found + 1]).copy()
+        offsets: NDArray[np.int64] = self._offsets[: 0 if self._bytes.batches else self._found + 1].copy()
         return offsets
+
+    @property
+    def data_bytes(self) -> int:
+        """The size of what the records are read from."""
+        return int(self._bytes.array.size)
 
     @property
     def is_rewritten(self) -> bool:
@@ -273,7 +281,7 @@ class RecordFile:
 
     def _make_room(self, records: int) -> None:
         """Room for the offsets of that many records, and as much again."""
-        if not self._bytes.batches and records >= len(self._offsets):
+        if records >= len(self._offsets):
             offsets = np.zeros(2 * records + 1, np.int64)
             offsets[: self._found + 1] = self._offsets[: self._found + 1]
             self._offsets = offsets

@@ -6,8 +6,7 @@
 
     a line of JSON: the version, each file's name, size, time of change, format, kind, shape and number of records, and the
     checksum of what follows; padded with spaces so that what follows begins at a multiple of 8
-    int64 little-endian: for each file where its records begin, and where the last one ends; of Arrow and Parquet the table of
-        their batches, which ends so too
+    int64 little-endian: for each file where its records begin, and where the last one ends; nothing of Arrow and Parquet
 
 The index of a single file has its name at the end. An index is believed only while every file has its size and time of change.
 Where the folder cannot be written to, nothing is kept, and each run walks again: 0.1 microseconds a record, but of files that
@@ -32,9 +31,7 @@ from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
 from bertprep.files.object_cache import kept_about
 from bertprep.files.places import ObjectPath
-from bertprep.kernels.numbers import ARROW
-from bertprep.records import KINDS, Examples, PretrainingExamples, RecordFile
-from bertprep.records.arrow_reader import table_fits
+from bertprep.records import KINDS, Examples, RecordFile
 from bertprep.records.examples import MOST_VALUES, Shape
 from bertprep.records.formats import masked_checksum
 from bertprep.untrusted import MOST_BYTES, parse_json
@@ -42,7 +39,7 @@ from bertprep.workspace.layout import SPLIT_NAMES
 from bertprep.workspace.record_home import find_home
 
 INDEX = ".record-index"
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -57,14 +54,13 @@ class IndexedFile:
     seq: int
     pred: int
     records: int
-    kind: type[Examples] = PretrainingExamples  # which an index of bertprep 0.1 does not say
-    is_rewritten: bool = False  # of a gzip file an older index does not say it
-    entries: int = 0  # numbers in the index, of columns; else one for each record and one more
-    knows_pred: bool = True  # whether it says for how many predictions its records have room; else `pred` is the most of one
+    kind: type[Examples]
+    is_rewritten: bool
+    knows_pred: bool  # whether it says for how many predictions its records have room; else `pred` is the most of one
 
     @property
     def entry_count(self) -> int:
-        return self.entries or self.records + 1
+        return 0 if self.format.is_columnar else self.records + 1
 
     @property
     def is_held(self) -> bool:
@@ -143,13 +139,9 @@ def _find_records(path: Path) -> tuple[IndexedFile, NDArray[np.int64]]:
     """(the file, where its records begin)."""
     name, size_bytes, changed_ns = _identity(path)
     with RecordFile(path) as file:
-        offsets = file.offsets
-        data_bytes = int(offsets[-1])
-        records = len(file)
-        of_file = name, size_bytes, changed_ns, data_bytes, file.format
-        entries = len(offsets) if file.format.number == ARROW else 0
-        found = IndexedFile(*of_file, file.seq, file.pred, records, file.kind, file.is_rewritten, entries, file.knows_pred)
-        return found, offsets
+        of_file = name, size_bytes, changed_ns, file.data_bytes, file.format
+        found = IndexedFile(*of_file, file.seq, file.pred, len(file), file.kind, file.is_rewritten, file.knows_pred)
+        return found, file.offsets
 
 
 def _cut(offsets: NDArray[np.int64], files: Sequence[IndexedFile]) -> tuple[NDArray[np.int64], ...]:
@@ -176,20 +168,18 @@ def _read(path: Path, folder: Path) -> RecordIndex | None:
 
 def _fits(file: IndexedFile, offsets: NDArray[np.int64]) -> bool:
     """Whether what is kept of a file leads nowhere but into its bytes: kernels read wherever it says."""
-    is_columnar = file.format.number == ARROW
-    if len(offsets) != file.entry_count or bool(file.entries) != is_columnar or int(offsets[-1]) != file.data_bytes:
+    if len(offsets) != file.entry_count:
         return False
     if not (0 < file.seq <= MOST_VALUES and 0 <= file.pred <= MOST_VALUES and file.records > 0):
         return False
-    if is_columnar:
-        return table_fits(offsets, file.shape, file.records)
-    return bool(offsets[0] == 0 and (offsets[:-1] < offsets[1:]).all())
+    if file.format.is_columnar:
+        return True
+    return bool(offsets[0] == 0 and offsets[-1] == file.data_bytes and (offsets[:-1] < offsets[1:]).all())
 
 
 def _file_of(entry: dict[str, Any]) -> IndexedFile:
     kinds = {kind.title: kind for kind in KINDS}
-    kind = kinds[entry.get("kind", PretrainingExamples.title)]
-    return IndexedFile(**{**entry, "format": RecordFormat(entry["format"]), "kind": kind})
+    return IndexedFile(**{**entry, "format": RecordFormat(entry["format"]), "kind": kinds[entry["kind"]]})
 
 
 def _entry_of(file: IndexedFile) -> dict[str, Any]:

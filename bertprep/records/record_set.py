@@ -16,6 +16,7 @@ import resource
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol
@@ -28,8 +29,23 @@ from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.object_cache import fetch
 from bertprep.files.places import ObjectPath, place
-from bertprep.kernels.numbers import FILE_DATA, FILE_FORMAT, FILE_OFFSETS, FILE_SIZE, FILE_WIDTH, NOTES_SIZE, ROW
+from bertprep.kernels.numbers import (
+    BEYOND_MODEL,
+    EXPECTED,
+    FEATURE,
+    FILE_DATA,
+    FILE_FORMAT,
+    FILE_OFFSETS,
+    FILE_SIZE,
+    FILE_WIDTH,
+    FOUND,
+    NOTES_SIZE,
+    NUMBER_OF_FEATURE,
+    ROW,
+)
 from bertprep.records import Examples
+from bertprep.records.arrow_reader import read_rows
+from bertprep.records.columns import COLUMNS
 from bertprep.records.data_sets import DataSet, find_records
 from bertprep.records.examples import Shape
 from bertprep.records.faults import explain
@@ -45,7 +61,7 @@ from bertprep.records.record_index import (
 )
 from bertprep.workspace.layout import TEST, TRAINING
 
-_MOST_FLOAT, _ONE = 0x7F7FFFFF, 0x3F800000  # the bits of the highest finite float32, and of 1
+_MOST_FLOAT, _ONE, _MINUS_ZERO = 0x7F7FFFFF, 0x3F800000, 0x80000000  # the bits of the highest finite float32, 1 and -0
 _MOST_INT32 = 2**31 - 1
 _MOST_MAPPINGS = 32_000  # Linux allows 65,530 a process
 _MOST_DECOMPRESSED_BYTES = 4 << 30
@@ -222,17 +238,34 @@ class RecordSet:
         is_closed = self._rows[files, FILE_DATA] == 0
         if is_closed.any():
             self._open(np.unique(files[is_closed]))
-        notes = np.zeros(NOTES_SIZE, np.int64)
-        count, room = len(records), examples.addresses
-        if self._most is None:
-            fault = kernels.load().gather(self._rows, files, records, count, room, row, notes)
-        else:
-            fault = kernels.load().gather_within(self._rows, files, records, count, self._most, room, row, notes)
+        notes, fault = np.zeros(NOTES_SIZE, np.int64), 0
+        is_columnar = self._is_columnar[files]
+        changes = np.flatnonzero(is_columnar[1:] != is_columnar[:-1]) + 1
+        for start, stop in pairwise([0, *changes.tolist(), len(records)]):
+            of_files, some = files[start:stop], records[start:stop]
+            if is_columnar[start]:
+                fault = read_rows(self._addresses(of_files, some), examples, row + start, notes)
+            else:
+                fault = kernels.load().gather(self._rows, of_files, some, stop - start, examples.addresses, row + start, notes)
+            if fault < 0:
+                notes[ROW] += start
+                break
+        if self._most is not None:
+            read = int(notes[ROW]) if fault < 0 else len(records)
+            fault = _find_excess(examples[row : row + read], self._most, notes) or fault
         if fault < 0:
             wrong = int(notes[ROW])
             file, record = int(files[wrong]), int(records[wrong])
             error = explain(self._paths[file], self._files[file].format, fault, record, notes, self.kind)
             raise BadRecordError(str(error), number=int(self._starts[file]) + record, row=row + wrong)
+
+    def _addresses(self, files: NDArray[np.int64], records: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return (records, columns): where the rows of records of Arrow or Parquet are in memory."""
+        addresses = np.empty((len(records), len(COLUMNS[self.kind])), np.int64)
+        for file in np.unique(files).tolist():
+            rows = np.flatnonzero(files == file)
+            addresses[rows] = self._opened[file].addresses(records[rows])
+        return addresses
 
     def _open(self, numbers: NDArray[np.int64]) -> None:
         """Open files, and close as many as would be too many, the least recently used ones."""
@@ -243,12 +276,11 @@ class RecordSet:
         for number in numbers.tolist():
             check_unchanged(self._paths[number], self._files[number])
             file = self._files[number]
-            opened = FileBytes(self._paths[number], pred=file.pred or None, is_known=not file.is_rewritten)
+            opened = FileBytes(self._paths[number], pred=file.pred or None)
             self._opened[number] = opened
-            if opened.batches:  # rewritten, perhaps by another version of pyarrow than when the index was made
+            if opened.batches:
                 if opened.batches.damage or (opened.batches.records, opened.batches.shape) != (file.records, file.shape):
                     raise changed(self._paths[number])
-                self._rows[number, [FILE_SIZE, FILE_OFFSETS]] = opened.array.size, opened.batches.table.ctypes.data
             elif opened.array.size != file.data_bytes:  # changed since it was checked
                 raise changed(self._paths[number])
             self._rows[number, FILE_DATA] = opened.array.ctypes.data
@@ -297,6 +329,26 @@ def _highest_values(shape: Shape, vocab_size: int, type_vocab_size: int, labels:
         ],
         np.int64,
     )
+
+
+def _find_excess(examples: Examples, most: NDArray[np.int64], notes: NDArray[np.int64]) -> int:
+    """Return BEYOND_MODEL where a value is above most[i] in array number i, with `notes` about the first record; else 0.
+
+    Floats are compared by their bits, whose order is that of the numbers, with infinity and NaN after all of them.
+    """
+    found: list[tuple[int, int, int, int]] = []
+    for array, feature, highest in zip(examples.arrays, examples.features, most.tolist(), strict=True):
+        if not array.size or np.amax(array.view(np.uint32)) <= highest:
+            continue
+        values = array.view(np.uint32).reshape(len(array), -1)
+        is_beyond = (values > highest) & ((array.dtype != np.float32) | (values != _MINUS_ZERO))
+        if is_beyond.any():
+            row, place = np.argwhere(is_beyond)[0].tolist()
+            found.append((row, NUMBER_OF_FEATURE[feature.name], int(values[row, place]), highest))
+    if not found:
+        return 0
+    notes[[ROW, FEATURE, FOUND, EXPECTED]] = min(found, key=lambda each: each[0])
+    return BEYOND_MODEL
 
 
 def blank(examples: Examples) -> None:

@@ -15,10 +15,6 @@ from bertprep.records.columns import COLUMNS, schema_of
 from tests.records.task_records import task_examples
 
 NOT_PREDICTED = -100
-UNKNOWN = bytes.fromhex("0b c8 01 01 88 01 61 01 62  0a cc 01 18 01 63")
-"""Fields that Parquet has not, for `with_fields`: a map of texts, a set of them."""
-GROUPS_TWICE = bytes.fromhex("05 08 00")
-"""The field of the row groups again, as a number, which pyarrow passes over."""
 
 
 def column_examples(kind: type[Examples], count: int, *, seq: int = 16, pred: int = 3, seed: int = 0) -> Examples:
@@ -90,9 +86,3 @@ def with_types(table: pa.Table, of_values: Callable[[pa.DataType], Any], as_list
         for field in table.schema
     ]
     return table.replace_schema_metadata(None).cast(pa.schema(fields))
-
-
-def with_fields(content: bytes, fields: bytes) -> bytes:
-    """A Parquet file with more fields at the end of its footer, in Thrift's compact encoding."""
-    size = int.from_bytes(content[-8:-4], "little")
-    return content[:-9] + fields + b"\0" + (size + len(fields)).to_bytes(4, "little") + b"PAR1"

@@ -235,25 +235,6 @@ def test_values_are_held_against_the_model(tmp_path: Path, kind: type[Examples],
         found.gather_into(room, np.arange(4))
 
 
-def test_an_index_without_kinds_is_of_pretraining_records(tmp_path: Path) -> None:
-    """As bertprep 0.1 kept it."""
-    from tests.records.test_record_set import write_folder as write_pretraining
-
-    write_pretraining(tmp_path / "a", (5,))
-    with RecordSet([tmp_path / "a"]):
-        pass
-    index = tmp_path / "a" / ".record-index.training"
-    line, rest = index.read_bytes().split(b"\n", 1)
-    header = json.loads(line)
-    for file in header["files"]:
-        assert file.pop("kind") == "pretraining"
-    index.write_bytes(json.dumps(header).encode().ljust(len(line)) + b"\n" + rest)
-    before = index.stat().st_ino
-    with RecordSet([tmp_path / "a"]) as found:
-        assert found.kind is PretrainingExamples
-    assert index.stat().st_ino == before
-
-
 @by_title
 def test_examples_are_sent_to_another_process(kind: type[Examples]) -> None:
     examples = task_examples(kind, 3)
