@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.check.outcome import Counts, FileFacts, Outcome, Tally, TokenTally
+from bertprep.check.outcome import FileFacts, Ints, Outcome, RecordCounts, TokenCounts
 
 _MAX_COLUMNS = 70
 _FILES_ONE_BY_ONE = 40
@@ -37,12 +39,12 @@ def percent(fraction: float, digits: int = 1) -> str:
 
 def charts_of(outcome: Outcome) -> list[Chart]:
     """Draw the lengths, segments, predictions and positions of records, or the sentences of token shards."""
-    if outcome.token_tallies:
-        return [_sentences(outcome.token_tallies)]
-    tallies = outcome.tallies
+    if outcome.token_counts:
+        return [_sentences(outcome.token_counts)]
+    tallies = outcome.counts
     if not any(tally.records for tally in tallies.values()):
         return []
-    total = Tally.total(tallies.values())
+    total = reduce(add, tallies.values())
     caption = (
         f"{percent(total.lengths[-1] / total.records)} of the records fill all {len(total.positions):,} positions, half have "
         f"at least {_median(total.lengths):,} tokens. {percent(total.padding_share)} of all tokens are padding."
@@ -56,29 +58,29 @@ def charts_of(outcome: Outcome) -> list[Chart]:
     return [*charts, _predictions(outcome, total), _positions(outcome), *([_files(outcome.files)] if outcome.files else [])]
 
 
-def _predictions(outcome: Outcome, total: Tally) -> Chart:
+def _predictions(outcome: Outcome, total: RecordCounts) -> Chart:
     wanted = [each.predictions for each in outcome.expected.values() if each.predictions is not None]
     asked = "Whole words are masked: a record has at most as many as its length allows."
     if wanted:
         asked = "The expected number follows from the length of each record."
     caption = f"{_mean(total.predictions):.2f} a record on average. {asked}"
-    found = {split: tally.predictions for split, tally in outcome.tallies.items()}
+    found = {split: tally.predictions for split, tally in outcome.counts.items()}
     return _histogram("Predictions", found, "predictions", caption, np.sum(wanted, axis=0) if wanted else None)
 
 
-def _sentences(tallies: Mapping[str, TokenTally]) -> Chart:
-    total = sum(tallies.values(), TokenTally())
+def _sentences(tallies: Mapping[str, TokenCounts]) -> Chart:
+    total = sum(tallies.values(), TokenCounts())
     sentences = max(total.sentences, 1)
     caption = (
         f"{total.tokens / sentences:.1f} tokens a sentence on average, half have at least {_median(total.lengths):,}; "
-        f"{percent(total.lengths[-1] / sentences)} have {TokenTally.LONGEST:,} or more, counted as that many. A document has "
+        f"{percent(total.lengths[-1] / sentences)} have {TokenCounts.LONGEST:,} or more, counted as that many. A document has "
         f"{total.sentences / max(total.documents, 1):.1f} sentences."
     )
     by_split = {split or "sentences": tally.lengths for split, tally in tallies.items()}
     return _histogram("Sentences", by_split, "tokens", caption)
 
 
-def _histogram(title: str, counts: Mapping[str, Counts], x_label: str, caption: str, wanted: Counts | None = None) -> Chart:
+def _histogram(title: str, counts: Mapping[str, Ints], x_label: str, caption: str, wanted: Ints | None = None) -> Chart:
     """Draw the fractions of each split's records by an integer."""
     _, edges = group(next(iter(counts.values())))
     series = {split or "records": group(each)[0] / max(int(each.sum()), 1) for split, each in counts.items()}
@@ -88,8 +90,8 @@ def _histogram(title: str, counts: Mapping[str, Counts], x_label: str, caption: 
 
 def _positions(outcome: Outcome) -> Chart:
     """Draw the fraction of maskable tokens at each position that are predicted: flat if masking prefers no position."""
-    maskable = {split: group(maskable_by_position(tally))[0] for split, tally in outcome.tallies.items()}
-    hits = {split: group(tally.positions) for split, tally in outcome.tallies.items()}
+    maskable = {split: group(maskable_by_position(tally))[0] for split, tally in outcome.counts.items()}
+    hits = {split: group(tally.positions) for split, tally in outcome.counts.items()}
     series = {split or "records": hits[split][0] / np.maximum(maskable[split], 1) for split in hits}
     wanted = [each.positions for each in outcome.expected.values() if each.positions is not None]
     expected = None
@@ -163,15 +165,15 @@ def _draw(
     return svg[svg.index("<svg") :].replace("#000000", "currentColor")
 
 
-def _median(counts: Counts) -> int:
+def _median(counts: Ints) -> int:
     return int(np.searchsorted(np.cumsum(counts), counts.sum() / 2))
 
 
-def _mean(counts: Counts) -> float:
+def _mean(counts: Ints) -> float:
     return float(counts @ np.arange(len(counts))) / max(int(counts.sum()), 1)
 
 
-def maskable_by_position(tally: Tally) -> Counts:
+def maskable_by_position(tally: RecordCounts) -> Ints:
     """Return (seq,) records whose token at the position may be masked: text other than [CLS] and [SEP]."""
     seq = len(tally.positions)
     longer = tally.records - np.cumsum(tally.lengths)[:seq]  # (seq,): records with more than p tokens

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -49,14 +49,9 @@ _TASKS_PER_WORKER, _MAX_WORKERS = 4, 64
 
 
 def check_data_set(
-    data_set: DataSet,
-    vocabulary: Vocabulary | None,
-    *,
-    masked_lm_prob: float | None,
-    sample: int | None,
-    workers: int,
-    shown: Progress,
-) -> Outcome:
+    data_set: DataSet, vocabulary: Vocabulary | None, *,
+    masked_lm_prob: float | None, sample: int | None, workers: int, shown: Progress,
+) -> Outcome:  # fmt: skip
     """Check one data set; `vocabulary` replaces the one next to it. With `sample`, only so many records of each file."""
     findings = _check_manifest(data_set) + find_gaps(data_set)
     if data_set.kind != TEXT_SHARDS:
@@ -64,7 +59,7 @@ def check_data_set(
         findings += about_vocabulary
     checks = _choose_checks(data_set, vocabulary, masked_lm_prob, sample)
     if data_set.manifest and data_set.is_whole:
-        findings += _check_names(data_set.manifest, checks.there) + _check_questions(data_set.manifest, data_set.home.folder)
+        findings += _check_names(data_set, data_set.manifest, set(checks.names))
     missing = {finding.file for finding in findings if finding.code == "file-missing"}
     tasks = [] if sample and data_set.kind == TEXT_SHARDS else _make_tasks(data_set, checks, missing, workers)
     reports: dict[str, FileReport] = {}
@@ -106,7 +101,7 @@ def _choose_checks(
 
 
 def _make_tasks(data_set: DataSet, checks: Checks[Any], missing: set[str], workers: int) -> list[pool.Task[list[FileTask]]]:
-    """The files to check; neighbouring small ones are one task, as a pipe to a worker costs more than reading a tiny one."""
+    """Return the files to check; neighbouring small ones are one task, as a pipe to a worker costs more than a tiny file."""
     # text is compared as it is judged, since its sha256 is computed anyway
     facts = data_set.manifest.files if data_set.manifest and data_set.kind != TEXT_SHARDS else {}
     most = max(1, min(_TASK_FILES, len(checks.sizes) // (_TASKS_PER_WORKER * min(workers, _MAX_WORKERS))))
@@ -129,91 +124,85 @@ def _make_tasks(data_set: DataSet, checks: Checks[Any], missing: set[str], worke
 def _check_files(
     check_file: Callable[[FileTask], FileReport], compares_checksums: bool, tasks: Sequence[FileTask]
 ) -> list[FileReport]:
-    """A worker's task: check some files, each also against its entry in the manifest."""
+    """Check some files in a worker, each also against its entry in the manifest."""
     reports = []
     for task in tasks:
         report = check_file(task)
-        report.findings += _compare_counts(task, report.counts)
+        facts = task.facts.get(task.name, {})
+        for what, found in report.totals.items():
+            if found != facts.get(what, found):
+                unit = "record" if what == "examples" else what.removesuffix("s")
+                expected = f"{counted(facts[what], unit)}, as {MANIFEST} says"
+                report.findings.append(Finding("manifest", task.name, expected, f"{found:,}"))
         for name, facts in task.facts.items() if compares_checksums else ():
             report.findings += _check_content(task.folder / name, name, facts)
         reports.append(report)
     return reports
 
 
-def _compare_counts(task: FileTask, counts: dict[str, int]) -> list[Finding]:
-    """Return a finding for each count that differs from the manifest's."""
-    facts, findings = task.facts.get(task.name, {}), []
-    for what, count in counts.items():
-        if count != facts.get(what, count):
-            unit = "record" if what == "examples" else what.removesuffix("s")
-            expected = f"{counted(facts[what], unit)}, as {MANIFEST} says"
-            findings.append(Finding(ERROR, "manifest", task.name, None, expected, f"{count:,}"))
-    return findings
-
-
 def _check_formats(reports: Sequence[FileReport]) -> list[Finding]:
-    """Findings about files that do not have the format of most."""
+    """Return findings about files that do not have the format of most."""
     counts = Counter(report.format for report in reports if report.format)
     usual = max(counts, key=counts.__getitem__, default="")
-    files_are = f"{counts[usual]:,} files are" if counts[usual] > 1 else "1 file is"
-    return [
-        Finding(ERROR, "mixed-shape", report.facts.name, None, f"{usual}, as {files_are}", report.format)
-        for report in reports
-        if report.format not in ("", usual)
-    ]
+    expected = f"{usual}, as {counted(counts[usual], 'file')} {'are' if counts[usual] > 1 else 'is'}"
+    others = [report for report in reports if report.format not in ("", usual)]
+    return [Finding("mixed-shape", report.facts.name, expected, report.format) for report in others]
 
 
 def _check_vocabulary(data_set: DataSet, vocabulary: Vocabulary | None) -> tuple[Vocabulary | None, list[Finding]]:
-    """The vocabulary, that next to the records if none is given, and what is wrong with it."""
+    """Return the vocabulary, that next to the records if none is given, and what is wrong with it."""
     if vocabulary is None and data_set.vocabulary is None:
         expected, found = f"a {VOCABULARY} beside the records, or --vocab FILE", "none, so what needs it is not checked"
-        return None, [Finding(WARNING, "vocabulary", VOCABULARY, None, expected, found)]
+        return None, [Finding("vocabulary", VOCABULARY, expected, found, level=WARNING)]
     if vocabulary is None and data_set.vocabulary:
         try:
             vocabulary = load_vocabulary(data_set.vocabulary)
         except BertprepError as error:
             found = str(error).removeprefix(f"{data_set.vocabulary}: ")
-            return None, [Finding(ERROR, "vocabulary", data_set.vocabulary.name, None, "a BERT vocabulary", found)]
+            return None, [Finding("vocabulary", data_set.vocabulary.name, "a BERT vocabulary", found)]
     made_with = sha256_of_vocabulary(data_set.manifest) if data_set.manifest else None
     if vocabulary is None or made_with in (None, vocabulary.sha256):
         return vocabulary, []
     path, root = vocabulary.path.absolute(), data_set.folder.absolute()
     name = path.relative_to(root) if path.is_relative_to(root) else path
     expected = f"the vocabulary the records were made with, sha256 {made_with[:16]}..., as {MANIFEST} says"
-    return vocabulary, [Finding(ERROR, "manifest", str(name), None, expected, f"{vocabulary.sha256[:16]}...")]
+    return vocabulary, [Finding("manifest", str(name), expected, f"{vocabulary.sha256[:16]}...")]
 
 
 def _check_manifest(data_set: DataSet) -> list[Finding]:
-    """Findings about a manifest that cannot be read and about an unfinished run."""
+    """Return findings about a manifest that cannot be read and about an unfinished run."""
     home = data_set.home
     name = str(home.folder.absolute() / MANIFEST) if home.prefix else MANIFEST  # relative to the records if it is beside them
     if data_set.problem:
         found = str(data_set.problem).removeprefix(f"{home.folder / MANIFEST}: ")
-        return [Finding(ERROR, "manifest", name, None, "a manifest of bertprep", found)]
+        return [Finding("manifest", name, "a manifest of bertprep", found)]
     if data_set.is_unfinished:
-        expected, found = "a finished run", "one that was stopped; the same command resumes it"
         notes = str(Path(name).parent / RECEIPTS) if (home.folder / RECEIPTS).is_dir() else name + JOURNAL_SUFFIX
-        return [Finding(WARNING, "manifest", notes, None, expected, found)]
+        found = "one that was stopped; the same command resumes it"
+        return [Finding("manifest", notes, "a finished run", found, level=WARNING)]
     return []
 
 
-def _check_names(manifest: Manifest, names: Iterable[str]) -> list[Finding]:
-    """Findings about files that the manifest names but are missing, and files that it does not name."""
-    found = set(names)
-    missing = [
-        Finding(ERROR, "file-missing", name, None, f"a file of {facts['bytes']:,} bytes, as {MANIFEST} says", "none")
+def _check_names(data_set: DataSet, manifest: Manifest, names: set[str]) -> list[Finding]:
+    """Return findings about files that are missing or that the manifest does not name, and about SQuAD's questions."""
+    findings = [
+        Finding("file-missing", name, f"a file of {facts['bytes']:,} bytes, as {MANIFEST} says", "none")
         for name, facts in manifest.files.items()
-        if name not in found
+        if name not in names
     ]
-    extra = [
-        Finding(WARNING, "file-extra", name, None, f"only files that {MANIFEST} names", "one that trainers read too")
-        for name in sorted(found - set(manifest.files))
-    ]
-    return missing + extra
+    for name in sorted(names - set(manifest.files)):
+        expected, found = f"only files that {MANIFEST} names", "one that trainers read too"
+        findings.append(Finding("file-extra", name, expected, found, level=WARNING))
+    made_with, path = sha256_of_questions(manifest), data_set.home.folder / QUESTIONS
+    if manifest.made_with.get("task") != SQUAD or made_with is None:
+        return findings
+    if not path.is_file():
+        return [*findings, Finding("file-missing", QUESTIONS, "the questions of the dev split", "none")]
+    return findings + _check_content(path, QUESTIONS, {"sha256": made_with})
 
 
 def _check_content(path: Path, name: str, facts: dict[str, Any]) -> list[Finding]:
-    """Findings about a file whose size or checksum differs from its entry; reads the whole file if the size is right."""
+    """Return a finding if the size or checksum of a file differs from its entry; read the file if the size is right."""
     try:
         size_bytes = path.stat().st_size
         is_as_long = size_bytes == facts.get("bytes", size_bytes)
@@ -225,21 +214,11 @@ def _check_content(path: Path, name: str, facts: dict[str, Any]) -> list[Finding
     expected, found = f"sha256 {facts['sha256'][:16]}...", f"{sha256[:16]}..."
     if not is_as_long:
         expected, found = f"{facts['bytes']:,} bytes", f"{size_bytes:,}"
-    return [Finding(ERROR, "file-changed", name, None, f"{expected}, as {MANIFEST} says", found)]
-
-
-def _check_questions(manifest: Manifest, folder: Path) -> list[Finding]:
-    """A finding if the questions next to SQuAD's records, which answers are made with, are missing or others."""
-    made_with, path = sha256_of_questions(manifest), folder / QUESTIONS
-    if manifest.made_with.get("task") != SQUAD or made_with is None:
-        return []
-    if not path.is_file():
-        return [Finding(ERROR, "file-missing", QUESTIONS, None, "the questions of the dev split", "none")]
-    return _check_content(path, QUESTIONS, {"sha256": made_with})
+    return [Finding("file-changed", name, f"{expected}, as {MANIFEST} says", found)]
 
 
 def find_gaps(data_set: DataSet) -> list[Finding]:
-    """Findings about gaps in numbered file names, such as part-0, part-2 or x-00003-of-00010.
+    """Return findings about gaps in numbered file names, such as part-0, part-2 or x-00003-of-00010.
 
     Used without a manifest. A sequence starts at 0 or 1 and has at least half of its numbers, so names with a year or a length
     do not count as one; one that gives the total number of files must be complete.
@@ -260,5 +239,5 @@ def find_gaps(data_set: DataSet) -> list[Finding]:
         paths = ((name, data_set.folder / name) for name in names)
         if missing := next((name for name, path in paths if not (path.exists() or path.is_symlink())), None):
             found = f"{sum(first <= number < end for number in numbers):,} of them"
-            findings.append(Finding(ERROR, "file-missing", missing, None, f"the files {first} to {end - 1}", found))
+            findings.append(Finding("file-missing", missing, f"the files {first} to {end - 1}", found))
     return findings

@@ -1,11 +1,11 @@
 """What a check takes and finds: files; faults, counts and expectations of one data set, which `validate` and its page show.
 
-Counts are additive: workers tally files, and their sum, in any order, takes the memory of a few arrays.
+Counts are additive: workers count files, and their sum, in any order, takes the memory of a few arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -13,14 +13,14 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.kernels import numbers as faults
+from bertprep.kernels import numbers as kernel
 from bertprep.workspace.manifest import Manifest
 
 ERROR, WARNING = LEVELS = ("error", "warning")
 SHOWN_OF_A_CODE = 20
 """Most findings of one code in one data set that `validate` prints; JSON has all."""
 
-Counts = NDArray[np.int64]
+Ints = NDArray[np.int64]
 Range = tuple[float, float]
 """The lowest and the highest correct value."""
 
@@ -34,13 +34,13 @@ class Finding:
     `count` is the number of records that have it.
     """
 
-    level: str
     code: str
     file: str
-    record: int | None
     expected: str
     found: str
+    record: int | None = None
     count: int = 1
+    level: str = ERROR
 
     def __str__(self) -> str:
         unit = "line" if self.file.endswith(".txt") else "record"
@@ -49,8 +49,32 @@ class Finding:
         return f"{self.level}: {self.code}: {where}: expected {self.expected}, found {self.found}{more}"
 
 
+Addend = TypeVar("Addend", bound="Counts")
+
+
 @dataclass
-class Tally:
+class Counts:
+    """Numbers, or arrays of them, that add up over files and splits."""
+
+    def __add__(self: Addend, other: Addend) -> Addend:
+        return type(self)(*(getattr(self, counted.name) + getattr(other, counted.name) for counted in fields(self)))
+
+
+@dataclass
+class TokenCounts(Counts):
+    """Counts over token shards; a sentence of `LONGEST` tokens or more counts as one of as many."""
+
+    LONGEST: ClassVar[int] = 256
+
+    documents: int = 0
+    sentences: int = 0
+    tokens: int = 0
+    lengths: Ints = field(default_factory=lambda: np.zeros(TokenCounts.LONGEST + 1, np.int64))  # sentences by tokens
+    unknown: int = 0  # [UNK]
+
+
+@dataclass
+class RecordCounts(Counts):
     """Counts over records of seq tokens with up to pred predictions, and of a vocabulary of v tokens.
 
     Text is a record's tokens with the labels restored at their positions, without padding. A draw is a token, or with whole
@@ -58,45 +82,29 @@ class Tally:
     1 / SCALE of `kernels.numbers`.
     """
 
-    lengths: Counts  # (seq + 1,) records by tokens of text, [CLS] and each [SEP] included
-    lengths_of_a: Counts  # (seq + 1,) records by tokens of segment A, without [CLS] and [SEP]; zeros without pairs
-    predictions: Counts  # (pred + 1,) records by number of predictions
-    positions: Counts  # (seq,) predictions by position
-    labels: Counts  # (v,) predictions by their label
-    tokens: Counts  # (v,) tokens of text, without [CLS] and each [SEP], by token
-    shown: Counts  # (3,) predictions by what the record shows: [MASK], the label itself, another token
-    next_sentence: Counts  # (2,) records by next-sentence label: B follows A, B is random; zeros without pairs
-    position_steps: Counts  # (seq + 1,) expected draws by position, as differences between adjacent positions
-    expected_labels: Counts  # (v,) expected draws by original token
-    word_positions: Counts  # (seq,) words drawn by position; empty if tokens are drawn
-    word_labels: Counts  # (v,) and by their first token
-    replaced: Counts  # (v,) predictions that show another token, by that token
-    signs: Counts  # (SIGNS,) small counts: see kernels.numbers
-    predicted: Counts  # (seq + 1,) predictions by tokens of text
-    wins: Counts  # (6,) neighbours against distant records: more, fewer tokens in common; closer, other lengths; first tokens
+    lengths: Ints  # (seq + 1,) records by tokens of text, [CLS] and each [SEP] included
+    lengths_of_a: Ints  # (seq + 1,) records by tokens of segment A, without [CLS] and [SEP]; zeros without pairs
+    predictions: Ints  # (pred + 1,) records by number of predictions
+    positions: Ints  # (seq,) predictions by position
+    labels: Ints  # (v,) predictions by their label
+    tokens: Ints  # (v,) tokens of text, without [CLS] and each [SEP], by token
+    shown: Ints  # (3,) predictions by what the record shows: [MASK], the label itself, another token
+    next_sentence: Ints  # (2,) records by next-sentence label: B follows A, B is random; zeros without pairs
+    position_steps: Ints  # (seq + 1,) expected draws by position, as differences between adjacent positions
+    expected_labels: Ints  # (v,) expected draws by original token
+    word_positions: Ints  # (seq,) words drawn by position; empty if tokens are drawn
+    word_labels: Ints  # (v,) and by their first token
+    replaced: Ints  # (v,) predictions that show another token, by that token
+    signs: Ints  # (SIGNS,) small counts: see kernels.numbers
+    predicted: Ints  # (seq + 1,) predictions by tokens of text
+    wins: Ints  # (6,) neighbours against distant records: more, fewer tokens in common; closer, other lengths; first tokens
 
     @classmethod
-    def empty(cls, *, seq: int, pred: int, vocabulary: int, whole_words: bool = False) -> Tally:
-        """A tally of zeros."""
-        of_records = (seq + 1, seq + 1, pred + 1, seq, vocabulary, vocabulary, 3, 2)
+    def empty(cls, *, seq: int, pred: int, vocabulary: int, whole_words: bool = False) -> RecordCounts:
+        """Return zeros."""
+        of_records = (seq + 1, seq + 1, pred + 1, seq, vocabulary, vocabulary, 3, 2, seq + 1, vocabulary)
         of_words = (seq, vocabulary) if whole_words else (0, 0)
-        sizes = (*of_records, seq + 1, vocabulary, *of_words, vocabulary, faults.SIGNS, seq + 1, 6)
-        return cls(*(np.zeros(size, np.int64) for size in sizes))
-
-    @classmethod
-    def total(cls, tallies: Iterable[Tally]) -> Tally:
-        """The sum of one or more tallies of the same shape."""
-        first, *others = tallies
-        total = cls(*(getattr(first, counted.name).copy() for counted in fields(first)))
-        for tally in others:
-            total.add(tally)
-        return total
-
-    def add(self, other: Tally) -> None:
-        """Add the counts of other records of the same shape."""
-        for counted in fields(self):
-            mine: Counts = getattr(self, counted.name)
-            mine += getattr(other, counted.name)
+        return cls(*(np.zeros(size, np.int64) for size in (*of_records, *of_words, vocabulary, kernel.SIGNS, seq + 1, 6)))
 
     @property
     def records(self) -> int:
@@ -109,7 +117,7 @@ class Tally:
 
     @property
     def text_tokens(self) -> int:
-        """All tokens that are not padding."""
+        """The tokens that are not padding."""
         return int(self.lengths @ np.arange(len(self.lengths)))
 
     @property
@@ -121,38 +129,21 @@ class Tally:
     @property
     def expected_positions(self) -> NDArray[np.float64]:
         """(seq,) the draws expected at each position."""
-        return np.cumsum(self.position_steps)[:-1] / faults.SCALE
-
-
-@dataclass(frozen=True)
-class TokenTally:
-    """Counts over token shards; a sentence of `LONGEST` tokens or more counts as one of as many."""
-
-    LONGEST: ClassVar[int] = 256
-
-    documents: int = 0
-    sentences: int = 0
-    tokens: int = 0
-    lengths: Counts = field(default_factory=lambda: np.zeros(TokenTally.LONGEST + 1, np.int64))  # sentences by tokens
-    unknown: int = 0  # [UNK]
-
-    def __add__(self, other: TokenTally) -> TokenTally:
-        return TokenTally(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+        return np.cumsum(self.position_steps)[:-1] / kernel.SCALE
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What is expected under H0 of the records of a split, from their settings, vocabulary and lengths: see `check.statistics`.
+    """What is expected under H0 of the records of a split, from their settings, vocabulary and lengths.
 
     The last three are None with whole-word masking, where predictions depend on where words begin.
     """
 
-    shown: tuple[Range, Range, Range]  # of the predictions, as in `Tally.shown`
-    masked: Range  # predictions, of the tokens of text
+    shown: tuple[Range, Range, Range]  # of the predictions, as in `RecordCounts.shown`
     random_next: Range  # of the records, if these are pairs
     short: Range  # records shorter than seq, of the records
     streams: int  # files whose draws may be correlated, which widens intervals that many times
-    predictions: Counts | None  # (pred + 1,) records by number of predictions
+    predictions: Ints | None  # (pred + 1,) records by number of predictions
     positions: NDArray[np.float64] | None  # (seq,) predictions by position
     labels: NDArray[np.float64] | None  # (v,) predictions by label
 
@@ -186,15 +177,15 @@ class FileReport:
     findings: list[Finding] = field(default_factory=list)
     format: str = ""  # of a record file that could be read
     read: int = 0  # records
-    counts: dict[str, int] = field(default_factory=dict)  # as the manifest's entry has them: examples, documents, ...
+    totals: dict[str, int] = field(default_factory=dict)  # as the manifest's entry has them: examples, documents, ...
 
 
 @dataclass
 class Outcome:
     """One data set: records of one format and settings in one folder, text shards or token shards.
 
-    `tallies` and `expected` are by split, empty for text shards. `sampled` means that only some records of each file were read,
-    so duplicates and checksums were not checked.
+    `counts` and `expected` are of records of pretraining, by split. `sampled` means that only some records of each file were
+    read, so duplicates and checksums were not checked.
     """
 
     folder: Path
@@ -205,8 +196,8 @@ class Outcome:
     pred: int = 0
     sampled: bool = False
     files: list[FileFacts] = field(default_factory=list)
-    tallies: dict[str, Tally] = field(default_factory=dict)
-    token_tallies: dict[str, TokenTally] = field(default_factory=dict)  # of token shards, by split
+    counts: dict[str, RecordCounts] = field(default_factory=dict)
+    token_counts: dict[str, TokenCounts] = field(default_factory=dict)  # of token shards, by split
     expected: dict[str, Expected] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     duplicates: dict[str, int] = field(default_factory=dict)  # records that repeat an earlier one: by split, and "across"
@@ -221,24 +212,21 @@ Report = TypeVar("Report", bound=FileReport)
 
 
 class Checks(Generic[Report]):
-    """The checks of a kind of data: of each file, in workers, and of all together."""
+    """The checks of a kind of data: of each file, in workers, and of all together.
+
+    `files` are to be checked, with their splits and where known their `sizes`; `names` are all that a manifest may list.
+    """
 
     def __init__(
-        self,
-        files: Mapping[str, str],
-        check_file: Callable[[FileTask], Report],
-        *,
-        sizes: Mapping[str, int] | None = None,
-        there: Collection[str] | None = None,
-    ) -> None:
-        """`files` are to be checked, with their splits and where known their `sizes`; a manifest may tell what is `there`."""
-        self.files, self.check_file = files, check_file
-        self.sizes = sizes or {}
-        self.there = files if there is None else there
+        self, files: Mapping[str, str], check_file: Callable[[FileTask], Report], *,
+        sizes: Mapping[str, int] | None = None, names: Collection[str] | None = None,
+    ) -> None:  # fmt: skip
+        self.files, self.check_file, self.sizes = files, check_file, sizes or {}
+        self.names = files if names is None else names
 
     def take(self, report: Report) -> None:
         """Add what is counted of a file; reports arrive in any order."""
 
     def judge(self, reports: Sequence[Report], outcome: Outcome) -> list[Finding]:
-        """The findings of all files, whose reports are in order; fills the counts of the outcome."""
+        """Return the findings of all files, whose reports are in order; fills the counts of the outcome."""
         raise NotImplementedError

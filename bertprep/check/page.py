@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from importlib.util import find_spec
 from itertools import groupby
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from bertprep import records
 from bertprep.check import charts
 from bertprep.check.charts import percent
 from bertprep.check.expectations import MOST_LABELS, SHOWN, fraction_interval
-from bertprep.check.outcome import LEVELS, Expected, FileFacts, Outcome, Range, Tally, TokenTally
+from bertprep.check.outcome import LEVELS, Expected, FileFacts, Outcome, Range, RecordCounts, TokenCounts
 from bertprep.check.show import describe, example_words, text_length, token_text
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.atomic import atomic_file
@@ -40,7 +42,7 @@ def write_page(outcomes: Sequence[Outcome], vocab: Path | None, path: Path) -> N
     for outcome in outcomes:
         vocabulary_path = vocab or outcome.vocabulary
         vocabulary = load_vocabulary(vocabulary_path) if vocabulary_path else None
-        drawn = draw_examples(outcome.folder, outcome.files, EXAMPLES) if outcome.tallies else []
+        drawn = draw_examples(outcome.folder, outcome.files, EXAMPLES) if outcome.counts else []
         views.append(view(outcome, drawn, vocabulary))
     with atomic_file(path, replace=True) as file:
         file.write(render(views).encode())
@@ -59,7 +61,7 @@ def render(views: Sequence[dict[str, Any]]) -> str:
 
 def view(outcome: Outcome, drawn: Sequence[Example], vocabulary: Vocabulary | None) -> dict[str, Any]:
     """Return what the page shows of one data set."""
-    manifest, tallies = outcome.manifest, outcome.tallies
+    manifest, tallies = outcome.manifest, outcome.counts
     has_records = any(tally.records for tally in tallies.values())
     levels = [finding.level for finding in outcome.findings]
     ordered = sorted(outcome.findings, key=lambda finding: (LEVELS.index(finding.level), finding.code))
@@ -87,7 +89,7 @@ def _summary(outcome: Outcome) -> str:
     if outcome.kind in (TEXT_SHARDS, TOKEN_SHARDS):
         return f"{counted(items, 'document')} in {files:,} {outcome.kind}."
     kind = {"tfrecord": "TFRecord", "ofrecord": "OFRecord"}.get(outcome.kind, outcome.kind.capitalize())
-    checked = sum(tally.records for tally in outcome.tallies.values())
+    checked = sum(tally.records for tally in outcome.counts.values())
     sampled = f" {counted(checked, 'record')} were checked, spread evenly over the files." if outcome.sampled else ""
     masked = f", each with up to {outcome.pred:,} of them to predict" if outcome.pred else ""
     return f"{counted(items, 'record')} of {outcome.seq:,} tokens{masked}, in {counted(files, f'{kind} file')}.{sampled}"
@@ -120,25 +122,27 @@ def _counts(outcome: Outcome) -> list[list[str]]:
     files = [[file for file in outcome.files if file.split in some] for some in columns]
     rows = [["", *(split or outcome.kind for split in splits), *(["all"] if len(splits) > 1 else [])]]
 
-    def add(name: str, numbers: Sequence[int]) -> None:
+    def add_row(name: str, numbers: Sequence[int]) -> None:
         if any(numbers):
             rows.append([name, *(f"{number:,}" for number in numbers)])
 
-    add("files", [len(some) for some in files])
-    if outcome.token_tallies:
-        known = outcome.token_tallies
-        tallies = [sum((known[split] for split in some if split in known), TokenTally()) for some in columns]
+    add_row("files", [len(some) for some in files])
+    if outcome.token_counts:
+        known = outcome.token_counts
+        tallies = [sum((known[split] for split in some if split in known), TokenCounts()) for some in columns]
         for name in ("documents", "sentences", "tokens", "unknown"):
-            add(name, [getattr(tally, name) for tally in tallies])
+            add_row(name, [getattr(tally, name) for tally in tallies])
     else:
-        add("documents" if outcome.kind == TEXT_SHARDS else "records", [sum(file.records for file in some) for some in files])
+        add_row(
+            "documents" if outcome.kind == TEXT_SHARDS else "records", [sum(file.records for file in some) for some in files]
+        )
         entries = outcome.manifest.files if outcome.manifest else {}
         if all("documents" in entries.get(file.name, {}) for file in outcome.files) and outcome.kind != TEXT_SHARDS:
-            add("documents", [sum(entries[file.name]["documents"] for file in some) for some in files])
-        found = [[outcome.tallies[split] for split in some if split in outcome.tallies] for some in columns]
+            add_row("documents", [sum(entries[file.name]["documents"] for file in some) for some in files])
+        found = [[outcome.counts[split] for split in some if split in outcome.counts] for some in columns]
         tokens = [sum(tally.text_tokens for tally in some) for some in found]
         capacity = [sum(tally.records * (len(tally.lengths) - 1) for tally in some) for some in found]
-        add("tokens", tokens)
+        add_row("tokens", tokens)
         if all(capacity):
             rows.append(["padding", *(percent(1 - text / most) for text, most in zip(tokens, capacity, strict=True))])
     rows.append(["size, MB", *(megabytes(sum(file.size_bytes for file in some)) for some in files)])
@@ -151,21 +155,21 @@ class Fraction:
 
     name: str
     of: str
-    part: Callable[[Tally], tuple[int, int]]  # (hits, of how many)
+    part: Callable[[RecordCounts], tuple[int, int]]  # (hits, of how many)
     expected: Callable[[Expected], Range]
     tests: int = 1
 
-    def interval(self, tally: Tally, expected: Expected) -> Range:
+    def interval(self, tally: RecordCounts, expected: Expected) -> Range:
         """Return the fractions that could have given the found one; some are in the expected range unless that is a finding."""
         hits, of = self.part(tally)
         return fraction_interval(hits, of, tests=self.tests, streams=expected.streams) if self.tests else (hits / of, hits / of)
 
 
-def _shown(kind: int) -> Callable[[Tally], tuple[int, int]]:
+def _shown(kind: int) -> Callable[[RecordCounts], tuple[int, int]]:
     return lambda tally: (int(tally.shown[kind]), int(tally.shown.sum()))
 
 
-def _random_next(tally: Tally) -> tuple[int, int]:
+def _random_next(tally: RecordCounts) -> tuple[int, int]:
     return int(tally.next_sentence[1]), int(tally.next_sentence.sum())
 
 
@@ -173,7 +177,6 @@ FRACTIONS = (
     Fraction("shown as [MASK]", "of the predictions", _shown(0), lambda e: e.shown[0], len(SHOWN)),
     Fraction("left as it was", "of the predictions", _shown(1), lambda e: e.shown[1], len(SHOWN)),
     Fraction("another token", "of the predictions", _shown(2), lambda e: e.shown[2], len(SHOWN)),
-    Fraction("masked", "of the tokens of text", lambda t: (int(t.shown.sum()), t.text_tokens), lambda e: e.masked, 0),
     Fraction("B is random", "of the records", _random_next, lambda e: e.random_next),
     Fraction("shorter than seq", "of the records", lambda t: (t.records - int(t.lengths[-1]), t.records), lambda e: e.short),
 )
@@ -183,10 +186,10 @@ def _fractions(outcome: Outcome) -> list[dict[str, Any]]:
     """Return each fraction by split, with its interval and the expected range, and where these are on a drawn axis."""
     rows = []
     for fraction in FRACTIONS:
-        found = {split: fraction.part(tally) for split, tally in outcome.tallies.items() if fraction.part(tally)[1]}
+        found = {split: fraction.part(tally) for split, tally in outcome.counts.items() if fraction.part(tally)[1]}
         if not found:  # records without pairs have no B
             continue
-        intervals = {split: fraction.interval(outcome.tallies[split], outcome.expected[split]) for split in found}
+        intervals = {split: fraction.interval(outcome.counts[split], outcome.expected[split]) for split in found}
         ranges = [fraction.expected(outcome.expected[split]) for split in found]
         low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
         ends = [end for interval in intervals.values() for end in interval]
@@ -226,7 +229,7 @@ def _masked_tokens(outcome: Outcome, vocabulary: Vocabulary | None) -> list[dict
 
     Without a vocabulary the validator counts no tokens. With whole words there is no expectation.
     """
-    total = Tally.total(outcome.tallies.values())
+    total = reduce(add, outcome.counts.values())
     labels, text, draws = total.labels, total.tokens, int(total.labels.sum())
     most = [int(token) for token in np.argsort(-labels, kind="stable")[:_TOKENS_SHOWN] if labels[token] and text[token]]
     rows: list[dict[str, Any]] = [
@@ -259,7 +262,7 @@ def check_installed() -> None:
 
 def _duplicates(outcome: Outcome) -> list[str]:
     """Return a line for each split with repeated records, and one for test records that are in training too."""
-    known = {split: tally.records for split, tally in outcome.tallies.items()}
+    known = {split: tally.records for split, tally in outcome.counts.items()}
     known["across"] = known.get("test", 0)
     lines = []
     for split, repeated in outcome.duplicates.items():

@@ -15,16 +15,10 @@ import numpy as np
 
 from bertprep.check.duplicates import HashedFile, find_duplicates, find_identical_files
 from bertprep.check.expectations import expect, fitting_probability
-from bertprep.check.outcome import ERROR, Checks, Counts, FileReport, Finding, Outcome, Tally
+from bertprep.check.outcome import Checks, FileReport, Finding, Outcome, RecordCounts
 from bertprep.check.record_scan import FirstRecords, find_pad, most_frequent
 from bertprep.check.records import RecordReport, RecordRules, check_file, kinds_of_tokens
-from bertprep.check.statistics import (
-    judge,
-    judge_file,
-    judge_file_sizes,
-    judge_labels_of_files,
-    judge_split_sizes,
-)
+from bertprep.check.statistics import judge_file, judge_file_sizes, judge_split, judge_split_sizes
 from bertprep.config import UNPAIRED
 from bertprep.instances import Vocabulary
 from bertprep.records.data_sets import DataSet
@@ -37,79 +31,73 @@ class PretrainingRecords(Checks[RecordReport]):
     """The checks of one data set; `check_file` runs in workers, the rest where their reports arrive."""
 
     def __init__(
-        self,
-        data_set: DataSet,
-        vocabulary: Vocabulary | None,
-        firsts: Sequence[FirstRecords],
-        *,
-        masked_lm_prob: float | None,
-        sample: int | None,
-    ) -> None:
+        self, data_set: DataSet, vocabulary: Vocabulary | None, firsts: Sequence[FirstRecords], *,
+        masked_lm_prob: float | None, sample: int | None,
+    ) -> None:  # fmt: skip
         self.rules = _rules_for(data_set, vocabulary, firsts, masked_lm_prob)
         super().__init__(data_set.files, partial(check_file, self.rules, sample))
         self._data_set = data_set
         self._made_with = data_set.manifest.made_with if data_set.manifest else {}
-        self._is_sample = sample is not None
-        self._tallies: dict[str, Tally] = {}
-        self._labels: dict[str, Counts] = {}
+        self._counts: dict[str, RecordCounts] = {}
 
     def take(self, report: RecordReport) -> None:
-        name, tally, records = report.facts.name, report.tally, report.facts.records
+        name, split, counts, records = report.facts.name, report.facts.split, report.counts, report.facts.records
         uses = self._uses_of_documents([name])
         if self.rules.has_pairs and 0 < records < (uses or 0):
             expected = f"{uses:,} records or more, one for each use of a document"
-            report.findings.append(Finding(ERROR, "manifest", name, None, expected, f"{records:,}"))
-        if tally is None:
+            report.findings.append(Finding("manifest", name, expected, f"{records:,}"))
+        if counts is None:
             return
-        self._tallies.setdefault(report.facts.split, self.rules.empty_tally()).add(tally)
-        self._labels[name] = tally.next_sentence
-        report.tally = None
+        self._counts[split] = self._counts[split] + counts if split in self._counts else counts
+        report.counts = None
         if len(self.files) > 1:
-            report.findings += judge_file(tally, self.rules, name, files=len(self.files), uses=uses)
+            report.findings += judge_file(counts, self.rules, name, files=len(self.files), uses=uses)
 
     def judge(self, reports: Sequence[RecordReport], outcome: Outcome) -> list[Finding]:
-        files = outcome.files
         outcome.seq, outcome.pred = self.rules.seq, self.rules.pred
-        outcome.tallies = {split: self._tallies[split] for split in self._data_set.splits if split in self._tallies}
+        outcome.counts = {split: self._counts[split] for split in self._data_set.splits if split in self._counts}
         findings = self._judge_splits(outcome)
         findings += _without_repeats(reports, {finding.code for finding in findings})
         if self._data_set.manifest is None:
             findings = self._with_fitting_probability(findings)
-        findings += judge_labels_of_files([(of, self._labels[of.name]) for of in files if of.name in self._labels])
-        findings += judge_file_sizes(files)
-        findings += judge_split_sizes(files, self._made_with.get("test_fraction"))
+        findings += judge_file_sizes(outcome.files)
+        findings += judge_split_sizes(outcome.files, self._made_with.get("test_fraction"))
         findings += _judge_rounding(reports)
-        if not self._is_sample:
+        if not outcome.sampled:
             hashed = [HashedFile(report.facts.name, report.facts.split, report.hashes) for report in reports]
             repeated, outcome.duplicates = find_duplicates(hashed)
             findings += find_identical_files(hashed) + repeated
         return findings
 
     def _judge_splits(self, outcome: Outcome) -> list[Finding]:
-        """Findings about each split as a whole; its expectations are kept in the outcome."""
+        """Return the findings about each split as a whole; its expectations are kept in the outcome."""
         # NVIDIA's tool gives every shard the same seed; for bertprep's the manifest says
         has_own_seeds = self._data_set.manifest is not None and not self._made_with.get("one_seed")
         short_seq_prob = self._made_with.get("short_seq_prob")
         findings: list[Finding] = []
-        for split, tally in outcome.tallies.items():
+        for split, counts in outcome.counts.items():
+            if not counts.records:
+                continue
             names = [name for name, of in self.files.items() if of == split]
             uses = self._uses_of_documents(names)
             streams = 1 if has_own_seeds else len(names)
-            expected = expect(tally, self.rules, streams=streams, uses=uses, short_seq_prob=short_seq_prob)
+            expected = expect(counts, self.rules, streams=streams, uses=uses, short_seq_prob=short_seq_prob)
             outcome.expected[split] = expected
-            findings += judge(tally, self.rules, split or ".", expected, uses=uses)
+            findings += judge_split(counts, self.rules, split or ".", expected, uses=uses)
         return findings
 
     def _with_fitting_probability(self, findings: list[Finding]) -> list[Finding]:
-        """The findings; where predictions are too many or too few, with the fraction that explains all records."""
-        fitting = fitting_probability(list(self._tallies.values()), self.rules)
+        """Add the fraction that explains all records to findings about too many or too few predictions."""
+        wrong = [finding for finding in findings if finding.code == "prediction-count"]
+        all_counts = [*self._counts.values()]
+        fitting = fitting_probability(sum(all_counts[1:], all_counts[0]), self.rules) if wrong else None
         if fitting is None:
             return findings
         hint = f"; --masked-lm-prob {fitting:g} would fit all records"
-        return [replace(each, found=each.found + hint) if each.code == "prediction-count" else each for each in findings]
+        return [replace(each, found=each.found + hint) if each in wrong else each for each in findings]
 
     def _uses_of_documents(self, names: Iterable[str]) -> int | None:
-        """The documents of some files times their uses; None if the manifest does not say."""
+        """Return the documents of some files times their uses; None if the manifest does not say."""
         if self._data_set.manifest is None:
             return None
         documents = [self._data_set.manifest.files.get(name, {}).get("documents") for name in names]
@@ -118,7 +106,7 @@ class PretrainingRecords(Checks[RecordReport]):
 
 
 def _without_repeats(reports: Sequence[FileReport], known: set[str]) -> list[Finding]:
-    """The findings of files, but for `known` faults of a whole split that most files have."""
+    """Return the findings of files, but for `known` faults of a whole split that most files have."""
     files_with = Counter(each.code for report in reports for each in report.findings if each.record is None)
     known = {code for code in known if 2 * files_with[code] > len(reports)}
     of_files = (finding for report in reports for finding in report.findings)
@@ -126,7 +114,7 @@ def _without_repeats(reports: Sequence[FileReport], known: set[str]) -> list[Fin
 
 
 def _judge_rounding(reports: Sequence[RecordReport]) -> list[Finding]:
-    """Findings about halves that were not rounded as in most of the set; either way is right if it is consistent."""
+    """Return findings about halves that were not rounded as in most of the set; either way is right if it is consistent."""
     counts: Counter[str] = Counter()
     for report in reports:
         counts.update({way: finding.count for way, finding in report.rounding.items()})
@@ -137,7 +125,7 @@ def _judge_rounding(reports: Sequence[RecordReport]) -> list[Finding]:
 def _rules_for(
     data_set: DataSet, vocabulary: Vocabulary | None, firsts: Sequence[FirstRecords], masked_lm_prob: float | None
 ) -> RecordRules:
-    """The rules for records from the manifest, the vocabulary and the request, else inferred from the first records.
+    """Return the rules for records from the manifest, the vocabulary and the request, else inferred from the first records.
 
     These are of a file with the most common shape; where files do not say `pred`, it is the highest that a record of one has.
     """
@@ -170,7 +158,7 @@ def _rules_for(
 
 
 def _guess_special_tokens(examples: MaskedExamples) -> dict[str, int]:
-    """The most frequent tokens at the first, the last and the predicted positions: a replacement may hide one of them."""
+    """Return the most frequent tokens at the first, last and predicted positions: a replacement may hide one of them."""
     rows = np.arange(len(examples))
     lengths = np.clip(examples.input_mask.sum(axis=1), 1, examples.seq)
     positions = np.clip(examples.masked_lm_positions, 0, examples.seq - 1)

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep import kernels
-from bertprep.check.outcome import ERROR, FileFacts, FileTask, Finding, Report
+from bertprep.check.faults import describe
+from bertprep.check.outcome import FileFacts, FileTask, Finding, Report
 from bertprep.config import RecordFormat
 from bertprep.errors import BertprepError
 from bertprep.instances import Vocabulary
-from bertprep.kernels import numbers as faults
-from bertprep.kernels.numbers import KNOWN_FEATURES
+from bertprep.kernels import numbers as kernel
 from bertprep.records.data_sets import DataSet
 from bertprep.records.examples import MOST_VALUES, Examples, PretrainingExamples, Shape, rows_in_block
 from bertprep.records.file_bytes import FileBytes
@@ -36,25 +36,6 @@ _ODD_RECORDS = 1024  # records smaller than SMALLEST_RECORD that are still count
 _FIRST_FILES = 10  # of a split, that give the shape of its records where no manifest does
 _FIRST_RECORDS = 1_000  # of each, spread over the file, of which the first block is read
 _TRIES = 100  # the first readable one of these many records gives the sizes
-
-# fault -> code, what was expected, what was found; `expected`, `found` and `feature` are what the kernel notes
-_WORDS = {
-    faults.TRUNCATED: (
-        "truncated",
-        "as many bytes as its length says",
-        "{found:,} of {expected:,}: the file is truncated or damaged",
-    ),
-    faults.LEFT_OVER: ("trailing-bytes", "the end of the file or a whole record", "{found:,} bytes"),
-    faults.LENGTH_CHECKSUM: ("bad-checksum", "the checksum of its length", "{found:08x} where it should be {expected:08x}"),
-    faults.DATA_CHECKSUM: ("bad-checksum", "the checksum of its data", "{found:08x} where it should be {expected:08x}"),
-    faults.MALFORMED: ("bad-message", "a message of {message}", "other bytes"),
-    faults.MISSING: ("feature-missing", "feature {feature}", "none"),
-    faults.TWICE: ("bad-message", "feature {feature} once", "more than one"),
-    faults.WRONG_TYPE: ("feature-type", "feature {feature} as {values}", "a list of another type"),
-    faults.WRONG_COUNT: ("feature-shape", "{expected:,} values of {feature}", "{found:,}"),
-    faults.OUT_OF_RANGE: ("id-range", "values of {feature} from 0 to 2147483647", "another value"),
-}
-_OF_FEATURES = (faults.MISSING, faults.TWICE, faults.WRONG_TYPE, faults.WRONG_COUNT, faults.OUT_OF_RANGE)
 
 
 class FirstRecords(NamedTuple):
@@ -77,7 +58,7 @@ class RecordScan:
         self._name = name
         self.knows_pred = True
         self.kind: type[Examples] = PretrainingExamples  # until the first record tells
-        self._notes = np.zeros(faults.NOTES_SIZE, np.int64)
+        self._notes = np.zeros(kernel.NOTES_SIZE, np.int64)
         self._faults: dict[tuple[str, str], Finding] = {}
         self._bytes = FileBytes(path, pred=pred)
         try:
@@ -85,8 +66,8 @@ class RecordScan:
             if batches := self._bytes.batches:
                 self.records, self.shape, self.knows_pred = batches.records, batches.shape, batches.knows_pred
                 if batches.damage:
-                    expected, found = "the batches of a whole file", str(batches.damage).removeprefix(f"{path}: ")
-                    self._add("truncated", self.records, expected, found)
+                    found = str(batches.damage).removeprefix(f"{path}: ")
+                    self._add(Finding("truncated", name, "the batches of a whole file", found, self.records))
             else:
                 self._offsets = np.zeros(self._bytes.array.size // SMALLEST_RECORD + _ODD_RECORDS, np.int64)
                 self._row = self._describe(0)
@@ -107,7 +88,7 @@ class RecordScan:
         return list(self._faults.values())
 
     def blocks(self, sample: int | None) -> Iterator[tuple[Examples, NDArray[np.int64]]]:
-        """The readable records and their numbers, at most `BLOCK` at a time, in arrays that the next block reuses.
+        """Yield the readable records and their numbers, at most `BLOCK` at a time, in arrays that the next block reuses.
 
         The longer the records, the smaller the blocks, so memory does not grow with them. With `sample`, only that many
         records, spread evenly over the file.
@@ -126,94 +107,88 @@ class RecordScan:
                 done = kernels.load().gather(self._row, files, numbers, len(numbers), buffer.addresses, 0, self._notes)
             fault = min(done, 0)
             if fault < 0:
-                done = int(self._notes[faults.ROW])
+                done = int(self._notes[kernel.ROW])
                 self._note(fault, int(numbers[done]))
             if done:
                 yield buffer[:done], numbers[:done]
             at += done + (fault < 0)
 
     def _describe(self, start: int) -> NDArray[np.int64]:
-        """Address and size of the file from byte `start` on, for kernels."""
+        """Return address and size of the file from byte `start` on, for kernels."""
         return describe_file(self._bytes.array, self.format, self._offsets, start)
 
     def _find_records(self) -> int:
-        """The number of complete frames; records a finding about what follows them."""
+        """Return the number of complete frames; record a finding about what follows them."""
         fault = kernels.load().find_records(self._row, 0, len(self._offsets) - 1, self._notes)
-        found = fault if fault >= 0 else int(self._notes[faults.ROW])
+        found = fault if fault >= 0 else int(self._notes[kernel.ROW])
         rest = self._bytes.array[self._offsets[found] :]
         if fault < 0 and rest.any():
             self._note(fault, found)
         elif fault < 0:
-            self._add("trailing-bytes", found, "the end of the file", f"{rest.size:,} bytes that are all 0")
+            zeros = f"{rest.size:,} bytes that are all 0"
+            self._add(Finding("trailing-bytes", self._name, "the end of the file", zeros, found))
         elif rest.size:
-            size = int(self._offsets[found]) // found
-            self._add("bad-message", found, f"records of {SMALLEST_RECORD} bytes or more", f"a mean of {size} before it")
+            mean = f"a mean of {int(self._offsets[found]) // found} before it"
+            self._add(Finding("bad-message", self._name, f"records of {SMALLEST_RECORD} bytes or more", mean, found))
         return found
 
     def _measure(self) -> Shape:
-        """The shape of the first readable record."""
+        """Return the shape of the first readable record; where none is, the first one's fault is reported for all."""
         for record in range(min(self.records, _TRIES)):
             fault, self.kind, counts = measure_record(self._describe(int(self._offsets[record])), self._notes)
             seq, pred = counts.get("input_ids", 0), counts.get("masked_lm_positions", 0)
             if fault >= 0 and min(counts.values()) > 0 and max(counts.values()) <= MOST_VALUES:
                 return Shape(self.kind, seq, pred)
-        # none is readable: the first one's fault is reported for all
         if self.records and fault < 0:
             self._note(fault, 0)
         elif self.records:
             expected = f"1 to {MOST_VALUES:,} values in input_ids and masked_lm_positions"
-            self._add("feature-shape", 0, expected, f"{seq:,} and {pred:,}")
+            self._add(Finding("feature-shape", self._name, expected, f"{seq:,} and {pred:,}", 0))
         return Shape(self.kind, 0, 0)
 
     def _note(self, fault: int, record: int) -> None:
-        code, expected, found = _WORDS[fault]
-        feature = KNOWN_FEATURES[int(self._notes[faults.FEATURE])] if fault in _OF_FEATURES else ""
-        is_float = fault == faults.WRONG_TYPE and self.kind.feature(feature).dtype == np.float32
-        noted = {
-            "found": int(self._notes[faults.FOUND]),
-            "expected": int(self._notes[faults.EXPECTED]),
-            "feature": feature,
-            "values": "floats" if is_float else "integers",
-            "message": "tf.train.Example" if self.format == RecordFormat.TFRECORD else "OFRecord",
-        }
-        self._add(code, record, expected.format(**noted), found.format(**noted))
+        feature = kernel.KNOWN_FEATURES[int(self._notes[kernel.FEATURE])]
+        is_float = fault == kernel.WRONG_TYPE and self.kind.feature(feature).dtype == np.float32
+        self._add(
+            describe(
+                fault, self._name, record, feature=feature, values="floats" if is_float else "integers",
+                found=int(self._notes[kernel.FOUND]), expected=int(self._notes[kernel.EXPECTED]),
+                message="tf.train.Example" if self.format == RecordFormat.TFRECORD else "OFRecord",
+            )
+        )  # fmt: skip
 
-    def _add(self, code: str, record: int, expected: str, found: str) -> None:
+    def _add(self, new: Finding) -> None:
         """Count a fault; the first record that has it is named."""
-        new = Finding(ERROR, code, self._name, record, expected, found, 0)
-        first = self._faults.get((code, expected), new)
-        self._faults[code, expected] = replace(first, count=first.count + 1)
+        first = self._faults.get((new.code, new.expected))
+        self._faults[new.code, new.expected] = replace(first, count=first.count + 1) if first else new
 
 
 def scan_file(
     kind: Callable[..., Report], task: FileTask, check: Callable[[Report, RecordScan], None], pred: int | None = None
 ) -> Report:
-    """The report of this kind on one file, whose records `check` reads; a file that cannot be read is a finding."""
+    """Return the report of this kind on one file, whose records `check` reads; a file that cannot be read is a finding."""
     path = task.folder / task.name
-    size_bytes, counts = (path.stat().st_size, {"examples": 0}) if path.is_file() else (0, {})
-    report = kind(FileFacts(task.name, task.split, 0, size_bytes), counts=counts)
+    size_bytes, totals = (path.stat().st_size, {"examples": 0}) if path.is_file() else (0, {})
+    report = kind(FileFacts(task.name, task.split, 0, size_bytes), totals=totals)
     try:
         with contextlib.closing(RecordScan(path, task.name, pred)) as scan:
             facts = FileFacts(task.name, task.split, scan.records, size_bytes)
-            report = kind(facts, format=scan.format, counts={"examples": scan.records})
+            report = kind(facts, format=scan.format, totals={"examples": scan.records})
             if scan.seq and scan.records:
                 check(report, scan)
             report.findings[:0] = scan.findings
     except BertprepError as error:  # also a file that was cut short while it was read
-        report = kind(report.facts, [_unreadable(path, task.name, size_bytes, error)], report.format, counts=report.counts)
+        finding = Finding("unreadable", task.name, "a record file", str(error).removeprefix(f"{path}: "))
+        if path.is_file() and size_bytes == 0:
+            finding = Finding("empty-file", task.name, "records", "a file of 0 bytes")
+        elif isinstance(error.__cause__, EOFError):
+            finding = Finding("truncated", task.name, "a complete gzip file", "a truncated one")
+        report = kind(report.facts, [finding], report.format, totals=report.totals)
     return report
 
 
-def _unreadable(path: Path, name: str, size_bytes: int, error: BertprepError) -> Finding:
-    if path.is_file() and size_bytes == 0:
-        return Finding(ERROR, "empty-file", name, None, "records", "a file of 0 bytes")
-    if isinstance(error.__cause__, EOFError):
-        return Finding(ERROR, "truncated", name, None, "a complete gzip file", "a truncated one")
-    return Finding(ERROR, "unreadable", name, None, "a record file", str(error).removeprefix(f"{path}: "))
-
-
 def read_first_records(data_set: DataSet) -> Iterator[FirstRecords]:
-    """Some records of each of the first readable files of each split."""
+    """Yield some records of each of the first readable files of each split."""
     read: Counter[str] = Counter()
     for name, split in data_set.files.items():
         read[split] += 1
@@ -225,29 +200,15 @@ def read_first_records(data_set: DataSet) -> Iterator[FirstRecords]:
                 yield FirstRecords(split, block[0], scan.knows_pred)
 
 
-def kind_of_data_set(data_set: DataSet) -> type[Examples]:
-    """The kind of the first file's records that can be read: pretraining where none can."""
-    return next((type(first.examples) for first in read_first_records(data_set)), PretrainingExamples)
-
-
 def find_pad(data_set: DataSet, vocabulary: Vocabulary | None, first: Examples | None) -> int:
-    """The token of padding by the vocabulary, the manifest, or the first records, where it is the most frequent."""
+    """Return the token of padding by the vocabulary, the manifest, or the first records, where it is the most frequent."""
     known = vocabulary.pad if vocabulary else pad_of_vocabulary(data_set.manifest) if data_set.manifest else None
     if known is None and first is not None:
         known = most_frequent(first.input_ids[first.input_mask == 0])
     return known or 0
 
 
-def name_pad(pad: int) -> str:
-    """What a message calls the token of padding: its number, and what it is where that is not the usual one.
-
-    >>> name_pad(0), name_pad(4)
-    ('0', '4, the number of [PAD],')
-    """
-    return f"{pad}, the number of [PAD]," if pad else "0"
-
-
 def most_frequent(tokens: NDArray[np.int32]) -> int | None:
-    """The most frequent token, None of no tokens."""
+    """Return the most frequent token, None of no tokens."""
     values, counts = np.unique(tokens, return_counts=True)
     return int(values[np.argmax(counts)]) if len(values) else None

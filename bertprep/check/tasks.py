@@ -15,8 +15,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.check.outcome import ERROR, Checks, FileReport, FileTask, Finding, Outcome
-from bertprep.check.record_scan import FirstRecords, RecordScan, find_pad, name_pad, scan_file
+from bertprep.check.faults import name_pad
+from bertprep.check.outcome import Checks, FileReport, FileTask, Finding, Outcome
+from bertprep.check.record_scan import FirstRecords, RecordScan, find_pad, scan_file
 from bertprep.config import SQUAD_VERSIONS
 from bertprep.instances import Vocabulary
 from bertprep.records.data_sets import DataSet
@@ -50,11 +51,18 @@ class TaskRules:
 
 
 def find_faults(examples: Examples, rules: TaskRules) -> Iterator[Fault]:
-    """All kinds of faults, also those that no record has."""
+    """Yield all kinds of faults, also those that no record has."""
     is_one = examples.input_mask == 1
     lengths = np.where(is_one.all(axis=1), examples.seq, np.argmin(is_one, axis=1))
     is_text = np.arange(examples.seq) < lengths[:, None]
-    yield from _padding_faults(examples, rules, is_text)
+    yield _differ("padding", "input_mask 1 for the text, then 0 to the end", examples.input_mask, is_text)
+    for name, padding in (("input_ids", rules.pad), ("segment_ids", 0)):
+        values = getattr(examples, name)
+        yield _differ("padding", f"{name} {name_pad(padding)} after the text", values, np.where(is_text, values, padding))
+    yield _none("padding", "no [PAD] within the text", is_text & (examples.input_ids == rules.pad))
+    if rules.tokens is not None:
+        expected = f"tokens below {rules.tokens}, the size of the vocabulary"
+        yield _differ("id-range", expected, examples.input_ids, np.minimum(examples.input_ids, rules.tokens - 1))
     if rules.cls >= 0 and rules.sep >= 0:
         yield from _text_faults(examples, rules, lengths, is_text)
     if isinstance(examples, SquadExamples):
@@ -63,25 +71,11 @@ def find_faults(examples: Examples, rules: TaskRules) -> Iterator[Fault]:
         yield from _label_faults(examples, rules)
 
 
-def _padding_faults(examples: Examples, rules: TaskRules, is_text: Rows) -> Iterator[Fault]:
-    yield _differ("padding", "input_mask 1 for the text, then 0 to the end", examples.input_mask, is_text)
-    for name, padding in (("input_ids", rules.pad), ("segment_ids", 0)):
-        values = getattr(examples, name)
-        wanted = np.where(is_text, values, np.int32(padding))
-        yield _differ("padding", f"{name} {name_pad(padding)} after the text", values, wanted)
-    is_pad = is_text & (examples.input_ids == rules.pad)
-    yield "padding", "no [PAD] within the text", is_pad.any(axis=1), lambda row: f"one at position {_first(is_pad[row])}"
-    if rules.tokens is not None:
-        expected = f"tokens below {rules.tokens}, the size of the vocabulary"
-        yield _differ("id-range", expected, examples.input_ids, np.minimum(examples.input_ids, rules.tokens - 1))
-
-
 def _text_faults(examples: Examples, rules: TaskRules, lengths: NDArray[np.int64], is_text: Rows) -> Iterator[Fault]:
-    """[CLS] first and nowhere else, one [SEP] after each segment, and segments in order."""
+    """Check [CLS] first and nowhere else, one [SEP] after each segment, and segments in order."""
     ids, cls, sep = examples.input_ids, rules.cls, rules.sep
     yield "no-cls", f"[CLS], token {cls}, at position 0", ids[:, 0] != cls, lambda row: f"token {ids[row, 0]}"
-    more = (ids == cls) & is_text & (np.arange(examples.seq) > 0)
-    yield "no-cls", "[CLS] at position 0 only", more.any(axis=1), lambda row: f"one at position {_first(more[row])}"
+    yield _none("no-cls", "[CLS] at position 0 only", (ids == cls) & is_text & (np.arange(examples.seq) > 0))
     is_sep = (ids == sep) & is_text
     count = is_sep.sum(axis=1)
     is_squad = isinstance(examples, SquadExamples | SquadEvalExamples)
@@ -96,7 +90,7 @@ def _text_faults(examples: Examples, rules: TaskRules, lengths: NDArray[np.int64
 
 
 def _answer_faults(examples: SquadExamples, rules: TaskRules, lengths: NDArray[np.int64]) -> Iterator[Fault]:
-    """Positions are in the context or both 0, which they are where there is no answer."""
+    """Check that positions are in the context or both 0, which they are where there is no answer."""
     start, end, impossible = examples.start_positions, examples.end_positions, examples.is_impossible
     first = (examples.segment_ids == 1).argmax(axis=1)
     none = (start == 0) & (end == 0)
@@ -124,14 +118,19 @@ def _label_faults(examples: ClassificationExamples | RegressionExamples, rules: 
 
 
 def _differ(code: str, expected: str, values: NDArray[np.int32], wanted: NDArray[np.int32] | Rows) -> Fault:
-    """The fault of records with a value that is not the one wanted; the first such value is named."""
+    """Return the fault of records with a value that is not the one wanted; the first such value is named."""
     differs = values != wanted
+    return (
+        code,
+        expected,
+        differs.any(axis=1),
+        lambda row: f"{values[row, _first(differs[row])]} at position {_first(differs[row])}",
+    )
 
-    def first(row: int) -> str:
-        position = _first(differs[row])
-        return f"{values[row, position]} at position {position}"
 
-    return code, expected, differs.any(axis=1), first
+def _none(code: str, expected: str, flags: Rows) -> Fault:
+    """Return the fault of records with a flag; the first one's position is named."""
+    return code, expected, flags.any(axis=1), lambda row: f"one at position {_first(flags[row])}"
 
 
 def _first(flags: Rows) -> int:
@@ -152,14 +151,12 @@ class TaskRecords(Checks[TaskReport]):
         self, data_set: DataSet, vocabulary: Vocabulary | None, firsts: Sequence[FirstRecords], *, sample: int | None
     ) -> None:
         self._rules = _rules_by_split(data_set, vocabulary, firsts)
-        self._is_sample = sample is not None
         super().__init__(data_set.files, partial(_check_file, self._rules, sample))
 
     def judge(self, reports: Sequence[TaskReport], outcome: Outcome) -> list[Finding]:
-        shape = next(iter(self._rules.values())).shape
-        outcome.seq, outcome.pred = shape.seq, shape.pred
+        _, outcome.seq, outcome.pred = next(iter(self._rules.values())).shape
         findings = [finding for report in reports for finding in report.findings]
-        for split in self._rules if not self._is_sample else ():
+        for split in self._rules if not outcome.sampled else ():
             findings += _check_unique_ids([report for report in reports if report.facts.split == split])
         return findings
 
@@ -170,7 +167,7 @@ def _check_file(rules_of: dict[str, TaskRules], sample: int | None, task: FileTa
     def check(report: TaskReport, scan: RecordScan) -> None:
         if scan.shape != rules.shape:
             found, expected = (f"{shape.kind.title} records of {shape.seq} tokens" for shape in (scan.shape, rules.shape))
-            report.findings.append(Finding(ERROR, "mixed-shape", task.name, 0, f"{expected}, as most have", found))
+            report.findings.append(Finding("mixed-shape", task.name, f"{expected}, as most have", found, 0))
             return
         findings: dict[str, Finding] = {}
         unique_ids = []
@@ -179,9 +176,9 @@ def _check_file(rules_of: dict[str, TaskRules], sample: int | None, task: FileTa
             for code, expected, bad, describe in find_faults(examples, rules):
                 if bad.any():
                     row = _first(bad)
-                    new = Finding(ERROR, code, task.name, int(numbers[row]), expected, describe(row), 0)
-                    known = findings.get(expected, new)
-                    findings[expected] = replace(known, count=known.count + int(np.count_nonzero(bad)))
+                    first = Finding(code, task.name, expected, describe(row), int(numbers[row]), 0)
+                    first = findings.get(expected, first)
+                    findings[expected] = replace(first, count=first.count + int(np.count_nonzero(bad)))
             if isinstance(examples, SquadExamples | SquadEvalExamples):
                 unique_ids.append(examples.unique_ids.astype(np.int64))
         report.findings += findings.values()
@@ -193,29 +190,28 @@ def _check_file(rules_of: dict[str, TaskRules], sample: int | None, task: FileTa
 
 
 def _check_order(name: str, numbers: NDArray[np.int64]) -> tuple[int, list[Finding]]:
-    """(the first unique_ids of a file, what is wrong with the others)."""
+    """Return the first unique_ids of a file, and what is wrong with the others."""
     wrong = np.flatnonzero(np.diff(numbers) != 1)
     if not len(wrong):
         return int(numbers[0]), []
     row = int(wrong[0]) + 1
     expected = f"unique_ids that count up, {numbers[row - 1] + 1} here"
-    return -1, [Finding(ERROR, "unique-ids", name, row, expected, f"{numbers[row]}", len(wrong))]
+    return -1, [Finding("unique-ids", name, expected, f"{numbers[row]}", row, len(wrong))]
 
 
 def _check_unique_ids(reports: Sequence[TaskReport]) -> list[Finding]:
-    """Whether the windows of a split are numbered through from `FIRST_UNIQUE_ID`, in whatever order its files are."""
+    """Check that the windows of a split are numbered through from `FIRST_UNIQUE_ID`, in whatever order its files are."""
     expected = FIRST_UNIQUE_ID
     with_ids = [report for report in reports if report.first_unique_id >= 0]
     for report in sorted(with_ids, key=lambda report: report.first_unique_id):
         if report.first_unique_id != expected:
-            found = f"{report.first_unique_id}"
-            return [Finding(ERROR, "unique-ids", report.facts.name, 0, f"unique_ids from {expected} on", found)]
+            return [Finding("unique-ids", report.facts.name, f"unique_ids from {expected} on", f"{report.first_unique_id}", 0)]
         expected += report.facts.records
     return []
 
 
 def _rules_by_split(data_set: DataSet, vocabulary: Vocabulary | None, firsts: Sequence[FirstRecords]) -> dict[str, TaskRules]:
-    """What the records of each split must be by the manifest and the vocabulary, or else like most of the first files."""
+    """Return what the records of each split must be by manifest and vocabulary, or else like most of the first files."""
     made_with = data_set.manifest.made_with if data_set.manifest else {}
     labels = made_with.get("labels")
     shapes = Counter(first.examples.shape for first in firsts)

@@ -6,13 +6,13 @@ A shard is read whole, in parallel, 4 bytes a token and 8 a sentence; what is co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from bertprep.check.outcome import ERROR, WARNING, Checks, FileFacts, FileReport, FileTask, Finding, Outcome, TokenTally
+from bertprep.check.outcome import WARNING, Checks, FileFacts, FileReport, FileTask, Finding, Outcome, TokenCounts
 from bertprep.errors import BertprepError
 from bertprep.files.places import sizes_of
 from bertprep.instances import Vocabulary
@@ -24,7 +24,7 @@ from bertprep.records.token_shards import check_tokens, has_sentences, read_toke
 class TokenReport(FileReport):
     """With the counts of a shard that can be read."""
 
-    tally: TokenTally | None = None
+    counts: TokenCounts | None = None
 
 
 class TokenShards(Checks[TokenReport]):
@@ -32,23 +32,23 @@ class TokenShards(Checks[TokenReport]):
 
     def __init__(self, data_set: DataSet, vocabulary: Vocabulary | None) -> None:
         parts = {name: files_of_shard(name) for name in data_set.files}
-        there = sizes_of(data_set.folder, [part for of_shard in parts.values() for part in of_shard])
-        sizes = {name: sum(there.get(part, 0) for part in of_shard) for name, of_shard in parts.items()}
-        super().__init__(data_set.files, partial(_check_shard, vocabulary), sizes=sizes, there=there)
+        names = sizes_of(data_set.folder, [part for of_shard in parts.values() for part in of_shard])
+        sizes = {name: sum(names.get(part, 0) for part in of_shard) for name, of_shard in parts.items()}
+        super().__init__(data_set.files, partial(_check_shard, vocabulary), sizes=sizes, names=names)
 
     def judge(self, reports: Sequence[TokenReport], outcome: Outcome) -> list[Finding]:
-        tallies = {report.facts.name: report.tally for report in reports if report.tally}
+        known = {report.facts.name: report.counts for report in reports if report.counts}
         outcome.files = []
         for name, split in self.files.items():
-            tally = tallies.get(name)
-            if tally:
-                outcome.token_tallies[split] = outcome.token_tallies.get(split, TokenTally()) + tally
-            outcome.files.append(FileFacts(name, split, tally.documents if tally else 0, self.sizes[name]))
+            counts = known.get(name, TokenCounts())
+            if name in known:
+                outcome.token_counts[split] = outcome.token_counts.get(split, TokenCounts()) + counts
+            outcome.files.append(FileFacts(name, split, counts.documents, self.sizes[name]))
         return [finding for report in reports for finding in report.findings]
 
 
 def files_of_shard(name: str) -> list[str]:
-    """The .bin and the .idx of a shard."""
+    """Return the .bin and the .idx of a shard."""
     return [path.as_posix() for path in token_files(Path(name)).values()]
 
 
@@ -59,20 +59,20 @@ def _check_shard(vocabulary: Vocabulary | None, task: FileTask) -> TokenReport:
         shard = read_token_shard(path)
     except BertprepError as error:
         found = str(error).removeprefix(f"{task.folder}/")
-        report.findings.append(Finding(ERROR, "token-shard", name, None, "a .bin and an .idx that fit each other", found))
+        report.findings.append(Finding("token-shard", name, "a .bin and an .idx that fit each other", found))
         return report
-    lengths = np.minimum(np.diff(shard.sentence_starts), TokenTally.LONGEST)
-    counts = np.bincount(lengths, minlength=TokenTally.LONGEST + 1)
-    report.tally = TokenTally(shard.documents, shard.sentences, len(shard.tokens), counts)
-    report.counts = {"documents": shard.documents, "sentences": shard.sentences, "tokens": len(shard.tokens)}
+    lengths = np.minimum(np.diff(shard.sentence_starts), TokenCounts.LONGEST)
+    report.counts = TokenCounts(
+        shard.documents, shard.sentences, len(shard.tokens), np.bincount(lengths, minlength=TokenCounts.LONGEST + 1)
+    )
+    report.totals = {"documents": shard.documents, "sentences": shard.sentences, "tokens": len(shard.tokens)}
     if vocabulary:
-        report.tally = replace(report.tally, unknown=int(np.count_nonzero(shard.tokens == vocabulary.unk)))
+        report.counts.unknown = int(np.count_nonzero(shard.tokens == vocabulary.unk))
         try:
             check_tokens(path, shard.tokens, vocabulary)
         except BertprepError as error:
-            found = str(error).removeprefix(f"{path}: ")
-            report.findings.append(Finding(ERROR, "id-range", name, None, "tokens that text gives", found))
+            report.findings.append(Finding("id-range", name, "tokens that text gives", str(error).removeprefix(f"{path}: ")))
     if not task.facts and not has_sentences(shard):
         found = f"one in each of its {shard.documents:,} documents; only create --pairs none takes them"
-        report.findings.append(Finding(WARNING, "no-sentences", name, None, "a sequence for each sentence", found))
+        report.findings.append(Finding("no-sentences", name, "a sequence for each sentence", found, level=WARNING))
     return report

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bertprep.check.outcome import Tally
+from bertprep.check.outcome import RecordCounts
 from bertprep.config import SQUAD, GlueSettings, InstanceSettings, ShardSettings, SquadSettings
 from bertprep.kernels.numbers import NOT_PREDICTED
 from bertprep.options import command_line
@@ -68,7 +68,7 @@ class PushedSet:
     shapes: Mapping[str, Shape]
     cased: bool
     licence: str | None = None  # what the user says
-    tallies: Sequence[Tally] = ()
+    tallies: Sequence[RecordCounts] = ()
     text: Manifest | None = None
 
     @property
@@ -198,7 +198,7 @@ def _summary(pushed: PushedSet) -> str:
         f" {pushed.shape.seq} to a record."
     ]
     if pushed.tallies:
-        everything = Tally.total(pushed.tallies)
+        everything = sum(pushed.tallies[1:], pushed.tallies[0])
         predictions = int(everything.shown.sum())
         whole = pushed.records * pushed.shape.seq
         text = round(whole * (1 - everything.padding_share))

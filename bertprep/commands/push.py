@@ -237,7 +237,7 @@ def _describe(
     )
     firsts = {name_on_hub(name).partition("/")[0]: name for name in reversed(data_set.files)}
     shapes = {split: _shape_of(data_set.folder / name) for split, name in firsts.items()}
-    tallies = [*outcome.tallies.values()]
+    tallies = [*outcome.counts.values()]
     text = _text_of(data_set, manifest)
     return PushedSet(repository, page, data_set.corpus, manifest, shapes, cased, licence, tallies, text), vocabulary
 

@@ -27,7 +27,7 @@ from bertprep.workspace.manifest import TEXT_SHARDS, TOKEN_SHARDS
 from bertprep.workspace.targets import check_target
 
 if TYPE_CHECKING:
-    from bertprep.check.outcome import Outcome, Tally
+    from bertprep.check.outcome import Outcome, RecordCounts
 
 _HEADER = (
     "data set", "split", "files", "records", "tokens", "padding", "[MASK]", "kept", "random", "random next",
@@ -134,7 +134,7 @@ def validate(
 
 def _compare_texts(outcomes: Sequence[Outcome]) -> None:
     """Add findings about records and token shards whose text was not that of the text shards of which they are."""
-    from bertprep.check.outcome import ERROR, Finding
+    from bertprep.check.outcome import Finding
     from bertprep.commands.record_job import digest_of_shards
 
     texts = {digest_of_shards(each.manifest): each.texts for each in outcomes if each.manifest and each.texts}
@@ -146,7 +146,7 @@ def _compare_texts(outcomes: Sequence[Outcome]) -> None:
             if expected not in (None, found):
                 right = f"to be made of {text['name']} as it is now, crc32c {expected}"
                 wrong = f"crc32c {found[:16]}, as {MANIFEST} says"
-                outcome.findings.insert(0, Finding(ERROR, "text-changed", name, None, right, wrong))
+                outcome.findings.insert(0, Finding("text-changed", name, right, wrong))
 
 
 def _finding_lines(outcomes: Sequence[Outcome]) -> list[str]:
@@ -176,16 +176,16 @@ def _table_rows(outcomes: Sequence[Outcome], names: Sequence[str]) -> list[tuple
             is_of_records = outcome.kind not in (TEXT_SHARDS, TOKEN_SHARDS)
             records = f"{sum(facts.records for facts in files):,}" if is_of_records else ""
             fractions: tuple[str, ...] = ("",) * 6
-            if split in outcome.tallies:
-                fractions = _fractions(outcome.tallies[split])
-            elif split in outcome.token_tallies:
-                fractions = (f"{outcome.token_tallies[split].tokens:,}", *fractions[1:])
+            if split in outcome.counts:
+                fractions = _fractions(outcome.counts[split])
+            elif split in outcome.token_counts:
+                fractions = (f"{outcome.token_counts[split].tokens:,}", *fractions[1:])
             rows.append((name, split, f"{len(files):,}", records, *fractions, *counts))
             counts = ("", "")
     return rows
 
 
-def _fractions(tally: Tally) -> tuple[str, ...]:
+def _fractions(tally: RecordCounts) -> tuple[str, ...]:
     predictions, records = max(int(tally.shown.sum()), 1), max(tally.records, 1)
     return (
         f"{tally.text_tokens:,}",
@@ -210,8 +210,8 @@ def write_json(outcomes: Sequence[Outcome], path: Path) -> None:
 
 
 def _outcome_as_json(outcome: Outcome) -> dict[str, Any]:
-    splits = {split: _tally_as_json(tally) for split, tally in outcome.tallies.items()}
-    for split, tokens in outcome.token_tallies.items():
+    splits = {split: _tally_as_json(tally) for split, tally in outcome.counts.items()}
+    for split, tokens in outcome.token_counts.items():
         splits[split] = {**vars(tokens), "lengths": tokens.lengths.tolist()}
     return {
         "folder": str(outcome.folder),
@@ -228,7 +228,7 @@ def _outcome_as_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _tally_as_json(tally: Tally) -> dict[str, Any]:
+def _tally_as_json(tally: RecordCounts) -> dict[str, Any]:
     """The counts of a split; a share with the interval that misses the true one once in a million times."""
     import numpy as np
 

@@ -31,8 +31,8 @@ def outcome_of(
         checker = RecordChecker(rules)
         checker.check(examples, np.arange(len(examples)))
         assert checker.findings(split) == []
-        outcome.tallies[split] = checker.tally
-        outcome.expected[split] = expect(checker.tally, rules)
+        outcome.counts[split] = checker.counts
+        outcome.expected[split] = expect(checker.counts, rules)
         for number in range(files):
             name = f"{split}/books_{split}_{number:05d}.tfrecord" if split else f"{number:05d}.tfrecord"
             size = len(examples) // files

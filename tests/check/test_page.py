@@ -80,12 +80,12 @@ def test_the_page_shows_all_counts(outcome: Outcome, examples: PretrainingExampl
     assert text.count("and is the next sentence") + text.count("and is a random text") == 3
     charts = re.findall(r'<div class="chart" role="img" aria-label="(\w+)', html)
     assert charts == ["Length", "Segment", "Predictions", "Position", "Records"]
-    assert len(re.findall(r'<span class="strip" role="img" aria-label="[^"]', html)) == 6 + 20
+    assert len(re.findall(r'<span class="strip" role="img" aria-label="[^"]', html)) == 5 + 20
 
 
 def test_errors_come_first_and_findings_are_grouped(outcome: Outcome) -> None:
-    findings = [Finding("warning", "file-sizes", "", None, "as many in each", "other numbers")]
-    findings += [Finding("error", "weights", f"training/{n:05d}", 3, "1 and then 0", "0.5", count=12) for n in range(5000)]
+    findings = [Finding("file-sizes", "", "as many in each", "other numbers", level="warning")]
+    findings += [Finding("weights", f"training/{n:05d}", "1 and then 0", "0.5", 3, 12) for n in range(5000)]
     html = page(replace(outcome, findings=findings, sampled=True, duplicates={"training": 3, "across": 1}))
     text = text_of(html)
     assert text.index("Errors") < text.index("How it was made") < text.index("All findings")
@@ -116,7 +116,7 @@ def test_thousands_of_files_and_long_records_keep_the_page_small() -> None:
 
 def test_tokens_names_and_findings_are_never_markup(outcome: Outcome, examples: PretrainingExamples) -> None:
     strange = ("<script>alert(1)</script>", "&amp;", '"', "'", "שלום", "\u202eevil", "\x01", "]]>", "<!--", "##<b>")
-    finding = Finding("error", "bad-message", "<i>.tfrecord", 1, "<tag> 0A", '"&" \x00')
+    finding = Finding("bad-message", "<i>.tfrecord", "<tag> 0A", '"&" \x00', 1)
     changed = replace(outcome, findings=[finding], folder=Path("a<b>&c"))
     html = page(changed, examples_of(examples, 20), vocabulary_of(*SPECIAL, *strange, *WORDS[15:]))
     assert_loads_nothing(html)
@@ -148,7 +148,7 @@ def test_without_manifest_vocabulary_and_readable_records(outcome: Outcome, exam
     assert "There is no manifest.json beside the files" in html
     assert "No vocabulary is known" in html
     assert "#7" in text_of(html)
-    finding = Finding("error", "truncated", "a.tfrecord", 0, "a whole record", "its beginning")
+    finding = Finding("truncated", "a.tfrecord", "a whole record", "its beginning", 0)
     files = [FileFacts("a.tfrecord", "", 0, 3)]
     text = text_of(page(Outcome(Path("x"), "tfrecord", None, None, files=files, findings=[finding])))
     assert "1 error and 0 warnings were found." in text
@@ -157,7 +157,7 @@ def test_without_manifest_vocabulary_and_readable_records(outcome: Outcome, exam
 
 def test_expected_counts_are_computed(outcome: Outcome, examples: PretrainingExamples) -> None:
     maskable = (examples.input_mask == 1) & (examples.input_ids != 2) & (examples.input_ids != 3)
-    assert maskable_by_position(outcome.tallies["training"]).tolist() == maskable[:300].sum(axis=0).tolist()
+    assert maskable_by_position(outcome.counts["training"]).tolist() == maskable[:300].sum(axis=0).tolist()
 
 
 def test_examples_are_drawn_evenly() -> None:

@@ -97,7 +97,7 @@ PREDICTIONS = [
     Fault("[MASK] that is none", in_record(edits.put_in_text(edits.MASK)), "mask-without-label", level="warning"),
     Fault("next-sentence label 2", in_record(put("next_sentence_labels", 0, 2)), "next-sentence-label"),
 ]
-TOO_FEW = ("prediction-count", "masked-share", "label-frequencies")  # half of a short text has too few positions
+TOO_FEW = ("prediction-count", "label-frequencies")  # half of a short text has too few positions
 OTHER_TOKENS = ("replacement-shares", "label-beside-mask")  # what was kept no longer is; "the" is beside "the"
 OTHER_TEXT = ("replacement-shares", "label-frequencies", "position-shares", "word-pieces")
 TWICE = ("duplicate-records", "random-tokens")  # draws that are there twice are too much alike

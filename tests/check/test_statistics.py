@@ -11,13 +11,13 @@ import bertprep
 from bertprep import records
 from bertprep.check import statistics
 from bertprep.check.expectations import expect, fraction_interval
-from bertprep.check.outcome import FileFacts, FileTask, Tally
+from bertprep.check.outcome import FileFacts, FileTask, RecordCounts
 from bertprep.check.page import FRACTIONS
 from bertprep.check.records import RecordChecker, check_file
 from bertprep.commands.create import create
 from bertprep.config import InstanceSettings, ShardSettings
 from bertprep.instances import Tokenizer, generate_instances
-from bertprep.kernels import numbers as faults
+from bertprep.kernels import numbers as kernel
 from bertprep.records import PretrainingExamples, write_examples
 from bertprep.records.examples import Shape
 from bertprep.records.rows import RowMaker
@@ -26,15 +26,15 @@ from tests.check.tallied import RULES, VOCABULARY
 from tests.golden import GOLDEN
 
 
-def count(examples: PretrainingExamples) -> Tally:
+def count(examples: PretrainingExamples) -> RecordCounts:
     checker = RecordChecker(RULES)
     checker.check(examples, np.arange(len(examples)))
     assert checker.findings("x") == []
-    return checker.tally
+    return checker.counts
 
 
-def codes(tally: Tally) -> list[str]:
-    return [finding.code for finding in statistics.judge(tally, RULES, "training", expect(tally, RULES))]
+def codes(tally: RecordCounts) -> list[str]:
+    return [finding.code for finding in statistics.judge_split(tally, RULES, "training", expect(tally, RULES))]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_clean_sets_of_all_settings_have_no_other_finding(golden_corpus: Path, t
     for clean, outcome in validated_sets(range(len(SETS)), golden_corpus, tmp_path):
         without_next = clean.text in ("documents of one sentence", "documents of one word") and clean.settings.has_pairs
         assert [finding.code for finding in outcome.findings] == ["next-sentence-share"] * without_next, clean
-        for fraction, (split, tally) in itertools.product(FRACTIONS, outcome.tallies.items()):
+        for fraction, (split, tally) in itertools.product(FRACTIONS, outcome.counts.items()):
             low, high = fraction.interval(tally, outcome.expected[split])
             least, most = fraction.expected(outcome.expected[split])
             assert low <= most, (clean, fraction)
@@ -94,46 +94,43 @@ def test_a_token_that_is_never_predicted_is_found(golden: PretrainingExamples) -
 
 
 @pytest.mark.parametrize(
-    ("random", "level"), [(0, ["error"]), (0.3, ["error"]), (0.47, ["error"]), (0.59, []), (0.9, ["warning"]), (1, ["warning"])]
+    ("random", "level"), [(0, "error"), (0.3, "error"), (0.47, "error"), (0.59, ""), (0.9, "warning"), (1, "warning")]
 )
-def test_the_fraction_of_random_next_sentences(golden: PretrainingExamples, random: float, level: list[str]) -> None:
+def test_the_fraction_of_random_next_sentences(golden: PretrainingExamples, random: float, level: str) -> None:
     """Without a manifest it is unknown that documents have more than one sentence."""
-    assert [finding.level for finding in statistics.judge_next_sentence(with_random_next(golden, random), "x")] == level
+    assert next_sentence_level(with_random_next(golden, random)) == level
 
 
-@pytest.mark.parametrize(("random", "level"), [(0.9, ["error"]), (1, ["error"]), (0.59, [])])
-def test_document_counts_bound_random_next_sentences(golden: PretrainingExamples, random: float, level: list[str]) -> None:
-    tally = with_random_next(golden, random)
-    uses = 1000
-    assert [finding.level for finding in statistics.judge_next_sentence(tally, "x", uses=uses)] == level
+@pytest.mark.parametrize(("random", "level"), [(0.9, "error"), (1, "error"), (0.59, "")])
+def test_document_counts_bound_random_next_sentences(golden: PretrainingExamples, random: float, level: str) -> None:
+    assert next_sentence_level(with_random_next(golden, random), uses=1000) == level
 
 
-@pytest.mark.parametrize(("random", "found"), [(0.94, []), (0.98, ["warning"]), (1, ["warning"])])
-def test_sentences_that_hardly_ever_follow_each_other_are_found(
-    golden: PretrainingExamples, random: float, found: list[str]
-) -> None:
+@pytest.mark.parametrize(("random", "level"), [(0.94, ""), (0.98, "warning"), (1, "warning")])
+def test_sentences_that_hardly_ever_follow_each_other_are_found(golden: PretrainingExamples, random: float, level: str) -> None:
     """Even where each document has one sentence, so that the generator could do no other."""
-    tally = with_random_next(golden, random)
-    judged = statistics.judge_next_sentence(tally, "x", uses=tally.records)
-    assert [finding.level for finding in judged] == found
+    counts = with_random_next(golden, random)
+    assert next_sentence_level(counts, uses=counts.records) == level
 
 
-def with_random_next(golden: PretrainingExamples, random: float) -> Tally:
-    tally = count(golden)
-    for labels in (tally.next_sentence, tally.signs[[faults.OPEN_FOLLOWS, faults.OPEN_RANDOM]]):
+def next_sentence_level(counts: RecordCounts, uses: int | None = None) -> str:
+    found = statistics.judge_split(counts, RULES, "x", expect(counts, RULES, uses=uses), uses=uses)
+    return next((finding.level for finding in found if finding.code == "next-sentence-share"), "")
+
+
+def with_random_next(golden: PretrainingExamples, random: float) -> RecordCounts:
+    counts = count(golden)
+    for labels in (counts.next_sentence, counts.signs[[kernel.OPEN_FOLLOWS, kernel.OPEN_RANDOM]]):
         n = int(labels.sum())
         labels[:] = n - round(n * random), round(n * random)
-    tally.signs[[faults.OPEN_FOLLOWS, faults.OPEN_RANDOM]] = labels
-    return tally
+    counts.signs[[kernel.OPEN_FOLLOWS, kernel.OPEN_RANDOM]] = labels
+    return counts
 
 
-def test_a_file_without_following_sentences_is_found() -> None:
-    files = [
-        (FileFacts(f"part-{number}", "", 1000, 0), np.array(labels)) for number, labels in enumerate([(400, 600), (0, 900)])
-    ]
-    (finding,) = statistics.judge_labels_of_files(files)
-    assert (finding.code, finding.file, finding.level) == ("next-sentence-share", "part-1", "warning")
-    assert statistics.judge_labels_of_files(files[1:]) == []
+def test_a_file_without_following_sentences_is_found(golden: PretrainingExamples) -> None:
+    for random, level in ((1, ["warning"]), (0.59, [])):
+        found = statistics.judge_file(with_random_next(golden, random), RULES, "x", files=10)
+        assert [finding.level for finding in found if finding.code == "next-sentence-share"] == level
 
 
 @pytest.mark.parametrize("drawn", ["first half", "every other token", "as often as in the text"])
@@ -162,7 +159,7 @@ def test_records_in_the_order_of_documents_are_found(tmp_path: Path) -> None:
         path = tmp_path / f"{len(found)}.tfrecord"
         rows = RowMaker(VOCABULARY, Shape(PretrainingExamples, 128, 20))
         write_examples(rows.blocks(dataclasses.replace(instances, order=order)), {"tfrecord": path})
-        tally = check_file(RULES, None, FileTask(tmp_path, path.name, "")).tally
+        tally = check_file(RULES, None, FileTask(tmp_path, path.name, "")).counts
         assert tally is not None
         assert [finding.code for finding in statistics.judge_file(tally, RULES, "x", files=1000)] == found
 
@@ -211,7 +208,7 @@ def test_draws_of_files_with_one_seed_are_correlated(golden: PretrainingExamples
     tally = count(golden)
     tally.shown += np.array([3000, -3000, 0])
     assert codes(tally) == ["replacement-shares"]
-    assert [finding.code for finding in statistics.judge(tally, RULES, "x", expect(tally, RULES, streams=100))] == []
+    assert [finding.code for finding in statistics.judge_split(tally, RULES, "x", expect(tally, RULES, streams=100))] == []
 
 
 def test_test_records_are_fewer_than_those_of_training() -> None:
@@ -226,7 +223,9 @@ def test_all_full_or_nearly_all_short_records(golden: PretrainingExamples) -> No
 
     def levels(short_seq_prob: float, uses: int | None = None) -> list[str]:
         expected = expect(tally, RULES, short_seq_prob=short_seq_prob, uses=uses)
-        return [finding.level for finding in statistics.judge(tally, RULES, "x", expected) if finding.code == "short-share"]
+        return [
+            finding.level for finding in statistics.judge_split(tally, RULES, "x", expected) if finding.code == "short-share"
+        ]
 
     assert levels(0.1) == []
     tally.lengths[:] = 0

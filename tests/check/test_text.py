@@ -6,7 +6,7 @@ import pytest
 
 import bertprep
 from bertprep.check.data_set import check_data_set
-from bertprep.check.outcome import SHOWN_OF_A_CODE, Finding
+from bertprep.check.outcome import Finding
 from bertprep.commands.validate import validate
 from bertprep.config import ShardSettings
 from bertprep.progress import Progress
@@ -87,16 +87,14 @@ def test_a_finding_names_position_and_fault(tmp_path: Path) -> None:
     assert finding.found == r"white space alone, '\xa0'"
 
 
-def test_positions_are_looked_for_where_they_are_shown(tmp_path: Path) -> None:
-    """One finding for each file of many, in order, with its count; lines, for which it is read again, for the first ones."""
-    names = [f"training/tiny_training_{n:05d}.txt" for n in range(SHOWN_OF_A_CODE + 3)]
+def test_each_file_with_repeated_documents_is_named(tmp_path: Path) -> None:
+    names = [f"training/tiny_training_{n:05d}.txt" for n in range(5)]
     texts = {name: "Of all.\n\n" * 2 + f"Of {n}.\n\n" for n, name in enumerate(names)}
     found = [finding for finding in check(tmp_path, {A: texts[names[0]], **texts}) if finding.code == "document-twice"]
-    assert [finding.file for finding in found] == names
-    assert [finding.count for finding in found] == [1, *[2] * (len(names) - 1)]
-    assert [finding.record for finding in found] == [3, *[1] * (SHOWN_OF_A_CODE - 1), None, None, None]
-    assert {finding.found for finding in found[:SHOWN_OF_A_CODE]} == {f"the document of {A}, line 1"}
-    assert {finding.found for finding in found[SHOWN_OF_A_CODE:]} == {f"the document of {A}"}
+    assert [(finding.file, finding.record, finding.count) for finding in found] == [
+        (name, 3 if n == 0 else 1, 1 if n == 0 else 2) for n, name in enumerate(names)
+    ]
+    assert {finding.found for finding in found} == {f"the document of {A}, line 1"}
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -118,17 +116,6 @@ def test_large_shards_are_tasks_of_their_own(tmp_path: Path, monkeypatch: pytest
 
 def test_one_large_document_is_not_an_imbalance(tmp_path: Path) -> None:
     assert check(tmp_path, {A: "A sentence.\n" * 1000 + "\n"}) == []
-
-
-def test_faults_across_the_edges_of_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same findings at the same lines, whatever the size of the blocks that a shard is read in."""
-    lines = ["Ümläute gibt es.", "x" * 10_001, "\u2003", "Ende.", "", "", "Noch eines.", ""]
-    content = "\n".join(lines) + "\n"
-    expected = check(tmp_path, {A: content})
-    assert {finding.code for finding in expected} == {"long-sentence", "blank-sentence"}
-    for size in (4, 5, 7, 64):  # a character has up to 4 bytes
-        monkeypatch.setattr("bertprep.check.text._BLOCK_BYTES", size)
-        assert check(tmp_path, {A: content}) == expected
 
 
 def sharded(text: Path, workdir: Path, *, twice: bool = False) -> Path:

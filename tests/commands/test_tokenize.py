@@ -335,8 +335,8 @@ def test_faults_are_found(name: str, tokens: Path) -> None:
 def test_tokens_of_megatron_are_validated() -> None:
     (outcome,) = validate([MEGATRON], vocab=VOCABULARY, workers=1)
     assert [(finding.code, finding.file) for finding in outcome.findings] == [("no-sentences", "whole_documents.bin")]
-    assert outcome.token_tallies[""].documents == 16
-    assert outcome.token_tallies[""].sentences == 3 * 11 + 4
+    assert outcome.token_counts[""].documents == 16
+    assert outcome.token_counts[""].sentences == 3 * 11 + 4
 
 
 def test_a_workspace_is_validated_with_its_tokens(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 import bertprep
 from bertprep.check.expectations import expect, minus_log_limit, minus_log_p
 from bertprep.check.records import RecordChecker, RecordRules
-from bertprep.check.statistics import judge
+from bertprep.check.statistics import judge_split
 from bertprep.config import InstanceSettings
 from bertprep.errors import BertprepError, UsageError
 from bertprep.files.object_cache import CACHE
@@ -340,9 +340,9 @@ def test_masks_of_five_epochs_are_as_validate_expects(asked: InstanceSettings, t
             documents += sum(live.token_shards[shard].read(words).documents for shard in range(SHARDS))
         assert checker.findings("live") == []
         uses = documents * asked.dupe
-        expected = expect(checker.tally, rules, uses=uses, short_seq_prob=asked.short_seq_prob)
-        assert judge(checker.tally, rules, "live", expected, uses=uses) == []
-        assert len(values) > 0.99 * checker.tally.records > 5000  # no epoch is another
+        expected = expect(checker.counts, rules, uses=uses, short_seq_prob=asked.short_seq_prob)
+        assert judge_split(checker.counts, rules, "live", expected, uses=uses) == []
+        assert len(values) > 0.99 * checker.counts.records > 5000  # no epoch is another
 
 
 # --- as a data set
