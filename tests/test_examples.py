@@ -1,7 +1,6 @@
 """The data of examples/end_to_end/run and demo_sentiment: answers are where they are said to be, and splits share nothing."""
 
 import csv
-import doctest
 import io
 import json
 import subprocess
@@ -9,7 +8,6 @@ import sys
 import zipfile
 from itertools import islice
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -36,13 +34,6 @@ def speeches() -> list[list[str]]:
 def questions(squad: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     paragraphs = (paragraph for article in squad["data"] for paragraph in article["paragraphs"])
     return [(paragraph["context"], asked) for paragraph in paragraphs for asked in paragraph["qas"]]
-
-
-@pytest.mark.parametrize("module", [sample_tasks, film_reviews])
-def test_the_examples_of_the_docstrings_hold(module: ModuleType) -> None:
-    done = doctest.testmod(module)
-    assert done.attempted
-    assert not done.failed
 
 
 def test_questions_by_eye() -> None:

@@ -3,7 +3,7 @@
 Epoch 0 of shard i has the generator's seed that `create` gives it, so its examples are `create`'s records, in their order. In
 epoch e > 0 it has `epoch_seed`, a hash of (seed, e, i); with `repeat_epochs` every epoch is epoch 0. The order is that of
 `ShardOrder`: a group of shards is in memory, about 125 bytes an example and 4 a token, and the next group is made by a thread.
-The compiled loops hold no lock of Python. An example costs about a microsecond of one core (scripts/benchmark_batches).
+The compiled loops hold no lock of Python. An example costs about a microsecond of one core (`benchmarks data live`).
 
     live = LiveExamples("data/tokens/.../wikipedia", settings=InstanceSettings(seq=128))
     for examples in live.batches(256, first=1000):  # the batches of steps 1000, 1001, ... of a run, over all epochs

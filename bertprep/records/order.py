@@ -8,7 +8,7 @@ digit a hash of the other: a Feistel network, which is one-to-one whatever the h
 the network again until they fall inside ("cycle walking"), so the result is a permutation of the set.
 
 Any position of any epoch costs the same, 25 to 40 nanoseconds in calls for thousands, so resuming and splitting a batch over
-ranks are free. An array of 100 million numbers takes seconds and 800 MB per epoch and process (scripts/benchmark_batches).
+ranks are free. An array of 100 million numbers takes seconds and 800 MB per epoch and process (benchmarks data batches).
 """
 
 import hashlib

@@ -147,7 +147,7 @@ class Ops(Operations):
 
     What is not a product is limited by memory, so gradients compute it again from its inputs instead of keeping what is in
     between. `jax.checkpoint` does so; two gradients are written out, since it costs more there: 2.6 ms of a step of 84 ms for
-    LayerNorm, and 1.1 of 8.4 GiB with --accumulate 4; 0.5 of 5.1 GiB with --remat for cross-entropy (scripts/compile_step,
+    LayerNorm, and 1.1 of 8.4 GiB with --accumulate 4; 0.5 of 5.1 GiB with --remat for cross-entropy (benchmarks compile_step,
     BERT base). Nothing scatters: a GPU adds up what it scatters in any order or, where a run must be deterministic, sorts it
     number by number first.
     """

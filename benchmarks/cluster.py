@@ -1,19 +1,15 @@
-#!/usr/bin/env python3
-"""What `--engine ray` and an object store add to `create`: to start, and for each task, beside one machine and its disk.
+"""What Ray and an object store add to `create`: to start, and for each task, compared with one machine and its disk.
 
-    .venv/bin/python scripts/benchmark_cluster [--runs 3] [--shards 8 200 2000] [--folder FOLDER]
-
-Every shard is the same text of eight short documents, so that a task is next to no work; both engines make the same files
-from the same command, with as many workers as there are CPUs here, and the files are compared. Ray is started by the command
-and ends with it. The store is moto's S3 server on this machine, to which the records go; the text is on the disk. CPU seconds
-are those of all processes that the command starts, Ray's own too; the server's are told apart. Medians of the runs. What a task
-takes is the difference between the most shards and the fewest. Takes five minutes on a machine that does nothing else.
+Every shard is the same text of eight short documents, so that a task is next to no work; all make the same files with as many
+workers as there are CPUs, and those on disk are compared. Ray is started by the command and ends with it. The store is moto's
+S3 server on this machine, to which the records go. CPU seconds are those of all processes that the command starts, Ray's own
+too; the server's are listed separately. Medians of the runs; a task costs the difference between the most shards and the
+fewest.
 """
 
 import argparse
 import os
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -25,14 +21,14 @@ from http.client import HTTPConnection
 from itertools import islice
 from pathlib import Path
 
-from measuring import describe_machine
-
+import bertprep
+from benchmarks.harness import BERTPREP, describe_machine, remove
 from bertprep.pool import default_workers
 from bertprep.sources.sample import one_paragraph_a_line, read_speeches
 from bertprep.workspace.manifest import sha256_of
 
-# Becomes the parent of all processes that lose theirs, and looks at what they have used: Ray's daemons have the system forget
-# the times of workers that end, which so are those of the last look.
+# Becomes the parent of all processes that lose theirs, and looks at what they have used: Ray's daemons make the OS forget the
+# times of workers that end, which are then those of the last look.
 _REPORT = """
 import ctypes, os, resource, subprocess, sys, time
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
@@ -50,7 +46,7 @@ def look():
         inside |= more
         used.update({found[pid][1]: found[pid][2] for pid in more})
 started = time.monotonic()
-run = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+run = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
 while run.poll() is None:
     look()
     time.sleep(0.1)
@@ -63,21 +59,18 @@ except ChildProcessError:
 reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(run.returncode, max(sum(used.values()), reaped.ru_utime + reaped.ru_stime), wall)
 """
+EXECUTORS = {"local": "local", "ray": "ray", "store": "local"}
+"""What is measured, and the executor that it takes."""
 
 
-PLACES = {"local": "local", "ray": "ray", "store": "local"}
-"""What is measured, and the engine that it takes."""
-
-
-def measure(arguments: list[str], store: dict[str, str]) -> tuple[float, float]:
-    """(CPU seconds, wall seconds) of a bertprep command and of all that it starts."""
+def measure(command: list[str], store: dict[str, str]) -> tuple[float, float]:
+    """(CPU seconds, wall seconds) of a command and of all that it starts."""
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | store
-    command = [sys.executable, "-c", _REPORT, sys.executable, "-m", "bertprep", *arguments]
-    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    status, cpu, wall = out.split()
-    if status != "0":
-        raise SystemExit(f"bertprep {' '.join(arguments)}: exit status {status}")
-    return float(cpu), float(wall)
+    run = subprocess.run([sys.executable, "-c", _REPORT, *command], env=environment, capture_output=True, text=True, check=True)
+    status, cpu, wall = map(float, run.stdout.split())
+    if status:
+        raise SystemExit(f"{run.stderr}{' '.join(command)}: exit status {status:.0f}")
+    return cpu, wall
 
 
 @contextmanager
@@ -103,62 +96,49 @@ def open_store(folder: Path) -> Iterator[tuple[dict[str, str], Callable[[], floa
         server.kill()
 
 
-def sums(folder: Path) -> dict[str, str]:
+def checksums(folder: Path) -> dict[str, str]:
+    """The sha256 of every file."""
     return {str(path.relative_to(folder)): sha256_of(path) for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def main() -> None:
+    """Measure every number of shards, each the three ways."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=3, help="runs of each command (default: %(default)s)")
     parser.add_argument("--shards", type=int, nargs="+", default=[8, 200, 2000], help="numbers of shards (default: 8 200 2000)")
     parser.add_argument("--folder", type=Path, help="where files are written and removed (default: the system's)")
     options = parser.parse_args()
-    workers = default_workers()
-    print(describe_machine("ray"), f"--workers {workers}", sep="\n")
-    print(f"{'shards':>6}  {'engine':6}  {'wall s':>7}  {'CPU s':>7}")
+    print(describe_machine("ray"), f"{default_workers()} workers\n", sep="\n")
+    print("| shards | executor | wall s | CPU s | the server's CPU s |\n|---|---|---|---|---|")
     costs: dict[tuple[str, int], tuple[float, float]] = {}
     with tempfile.TemporaryDirectory(dir=options.folder) as name, open_store(Path(name)) as (store, used):
         folder = Path(name)
         documents = [one_paragraph_a_line(speech)[:400].rpartition(" ")[0] + "\n" for speech in islice(read_speeches(), 8)]
-        texts = [folder / f"{number:05d}.txt" for number in range(max(options.shards))]
+        texts = [folder / f"{index:05d}.txt" for index in range(max(options.shards))]
         for path in texts:
             path.write_text("\n".join(documents), encoding="utf-8")
-        vocabulary = folder / "vocab.txt"
-        subprocess.run(
-            [sys.executable, "-m", "bertprep", "vocab", "train", "--input", texts[0], "--output", vocabulary, "--size", "500"],
-            check=True,
-        )
+        vocab = bertprep.train_vocabulary_of(texts[:1], output=folder / "vocab.txt", size=500)
         for shards in options.shards:
             made: dict[str, dict[str, str]] = {}
-            for engine in PLACES:
-                costs_of_runs, before = [], used()
+            for name, executor in EXECUTORS.items():
+                of_runs, before = [], used()
                 for run in range(options.runs):
-                    output = str(folder / engine) if engine != "store" else f"s3://made/{shards}-{run}"
-                    shutil.rmtree(output, ignore_errors=True)
-                    inputs = [str(path) for path in texts[:shards]]
-                    costs_of_runs.append(
-                        measure(
-                            ["create", "--input", *inputs, "--output", output, "--vocab", str(vocabulary), "--dupe", "1",
-                             "--engine", PLACES[engine]],
-                            store,
-                        )
-                    )  # fmt: skip
-                if engine != "store":
-                    made[engine] = sums(folder / engine)
-                cpu, wall = (statistics.median(seconds) for seconds in zip(*costs_of_runs, strict=True))
-                costs[engine, shards] = cpu, wall
-                server = f"  and the server {(used() - before) / options.runs:.1f} CPU s" if engine == "store" else ""
-                print(f"{shards:6,}  {engine:6}  {wall:7.1f}  {cpu:7.1f}{server}", flush=True)
+                    output = str(folder / name) if name != "store" else f"s3://made/{shards}-{run}"
+                    remove(folder / name)
+                    command = [*BERTPREP, "create", "--input", *map(str, texts[:shards]), "--output", output]
+                    of_runs.append(measure([*command, "--vocab", str(vocab), "--dupe", "1", "--engine", executor], store))
+                if name != "store":
+                    made[name] = checksums(folder / name)
+                cpu, wall = (statistics.median(seconds) for seconds in zip(*of_runs, strict=True))
+                costs[name, shards] = cpu, wall
+                server = f"{(used() - before) / options.runs:.1f}" if name == "store" else ""
+                print(f"| {shards:,} | {name} | {wall:.1f} | {cpu:.1f} | {server} |", flush=True)
             if made["local"] != made["ray"]:
-                raise SystemExit(f"{shards} shards: the engines made different files")
+                raise SystemExit(f"{shards} shards: the executors made different files")
     fewest, most = min(options.shards), max(options.shards)
-    for engine in PLACES:
+    for name in EXECUTORS:
         cpu, wall = (
             1000 * (last - first) / max(1, most - fewest)
-            for first, last in zip(costs[engine, fewest], costs[engine, most], strict=True)
+            for first, last in zip(costs[name, fewest], costs[name, most], strict=True)
         )
-        print(f"{engine}: {wall:.1f} ms and {cpu:.1f} CPU ms a task")
-
-
-if __name__ == "__main__":
-    main()
+        print(f"{name}: {wall:.1f} ms and {cpu:.1f} CPU ms a task")

@@ -1,13 +1,9 @@
-#!/usr/bin/env python3
-"""What XLA makes of a training step for GPUs or TPUs that are not here: its memory, kernels and products, and what they cost at least.
+"""What XLA makes of a training step for GPUs or TPUs that are not here: its memory, its kernels, and a lower bound of its time.
 
-    python scripts/compile_step [--on h100 | v5e:2x2] [--devices 1] [--model base] [--seq 128] [--pred 20] [--batch-size 512]
-        [--accumulate 1] [--amp bf16] [--attention-dropout 0] [--remat] [--deterministic on] [--top 12] [--hlo FILE]
-
---on h100 needs jax with its CUDA plugin, but no driver; --on with a slice of TPUs (v4:2x2x1, v5e:2x2, v5p:2x2x1, v6e:2x2) needs
-libtpu. The batch size is that of one device in a micro-batch. Memory is what the compiler plans for: the state, which is updated
-in place, and all else at its peak. With a GPU's figures comes a bound: each kernel reads its operands and writes its results once
-at 85 % of the memory's speed, and products run at 700 TFLOP/s; kernels within loops (--accumulate) are not in it.
+--on h100 needs jax with its CUDA plugin, but no driver; --on with a slice of TPUs (v4:2x2x1, v5e:2x2, v5p:2x2x1, v6e:2x2)
+needs libtpu. The batch size is that of one device in a micro-batch. Memory is what the compiler plans for: the state, which is
+updated in place, and all else at its peak. With a GPU's figures comes a bound: each kernel reads its operands and writes its
+results once at 85 % of the memory's speed, and products run at 700 TFLOP/s; kernels within loops (--accumulate) are not in it.
 """
 
 import argparse
@@ -20,10 +16,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
-os.environ["TPU_SKIP_MDS_QUERY"] = "1"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import numpy as np
+
+from bertprep.errors import BertprepError
+from trainer.batches import features
+from trainer.bench import synthetic_records
+from trainer.model_config import ModelConfig
+from trainer.settings import EngineSettings, OptimizerSettings
+from trainer.tasks import Pretraining
+
 H100 = """
 gpu_device_info {
   threads_per_block_limit: 1024 threads_per_warp: 32 threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128
@@ -65,38 +66,31 @@ def find_devices(name: str, count: int) -> list[Any]:
 
 def make_engine(options: argparse.Namespace) -> Any:
     """The engine on devices that are not here."""
-    import numpy as np
+    devices = find_devices(options.on, options.devices)  # before JAX is imported by the engine
     from jax.sharding import Mesh
 
     from trainer.engines import Execution
     from trainer.engines.jax import DATA, JaxEngine
-    from trainer.settings import EngineSettings
 
-    devices = find_devices(options.on, options.devices)
     settings = EngineSettings(engine="jax", deterministic=options.deterministic, checkpoint_activations=options.remat)
     execution = Execution(options.amp, has_fused_attention=options.on == "h100")
     return JaxEngine(settings, Mesh(np.array(devices), (DATA,)), execution)
 
 
-def make_batch(rows: int, seq: int, pred: int) -> dict[str, Any]:
-    """The arrays of a global batch, of which only the shapes matter here."""
-    import numpy as np
-
-    of_tokens = {name: np.zeros((rows, seq), np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
-    of_masked = {name: np.zeros((rows, pred), np.int32) for name in ("masked_lm_positions", "masked_lm_ids")}
-    weights = {"masked_lm_weights": np.ones((rows, pred), np.float32), "row_weights": np.ones(rows, np.float32)}
-    return {**of_tokens, **of_masked, **weights, "next_sentence_labels": np.zeros(rows, np.int32)}
-
-
 def bytes_of(shapes: str) -> int:
-    """Of all arrays in a type such as (bf16[512,768]{1,0}, s8[64]{0})."""
+    """Of all arrays in a type such as (bf16[512,768]{1,0}, s8[64]{0}).
+
+    >>> bytes_of("(bf16[512,768]{1,0}, s8[64]{0})")
+    786496
+    """
     arrays = re.findall(r"(\w+)\[([\d,]*)\]", shapes)
     return sum(SIZES.get(kind, 4) * math.prod(map(int, filter(None, sizes.split(",")))) for kind, sizes in arrays)
 
 
 def kernels_of(program: str) -> list[tuple[str, float, float]]:
     """What each kernel of the main program does, the FLOPs of its product or 0, and the bytes that it reads and writes."""
-    found, types = [], {}
+    types: dict[str, str] = {}
+    found: list[tuple[str, float, float]] = []
     for line in program[program.index("\nENTRY") :].splitlines()[2:]:
         match = re.match(r"\s+(?:ROOT )?%(\S+) = (.*?) ([\w-]+)\((.*?)\)(?:, |$)", line)
         if match is None:
@@ -108,7 +102,7 @@ def kernels_of(program: str) -> list[tuple[str, float, float]]:
         given = [types[operand] for operand in re.findall(r"%([\w.-]+)", operands)]
         flops = 0.0
         if "matmul" in line and (axis := re.search(r'"lhs_contracting_dimensions":\["(\d+)"', line)):
-            left, result = (re.search(r"\[([\d,]+)\]", each).group(1).split(",") for each in (given[0], kind))  # type: ignore[union-attr]
+            left, result = (re.findall(r"\[([\d,]+)\]", each)[0].split(",") for each in (given[0], kind))
             flops = 2 * int(left[int(axis.group(1))]) * math.prod(map(int, result))
         described = re.search(r'op_name="[^"]*?([^/"]+)"', line)
         shown = f"{described.group(1) if described else operation} {re.sub('{[^}]*}', '', kind)[:60]}"
@@ -117,38 +111,34 @@ def kernels_of(program: str) -> list[tuple[str, float, float]]:
 
 
 def main() -> None:
+    """Compile a step and print what it takes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--on", default="h100")
-    parser.add_argument("--devices", type=int, default=1)
     parser.add_argument("--model", default="base")
-    for name, default in (("seq", 128), ("pred", 20), ("batch-size", 512), ("accumulate", 1), ("layers", None), ("top", 12)):
+    for name, default in (("devices", 1), ("seq", 128), ("pred", 20), ("batch-size", 512), ("accumulate", 1), ("top", 12)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--layers", type=int)
     parser.add_argument("--amp", default="bf16", choices=("off", "fp16", "bf16"))
     parser.add_argument("--attention-dropout", type=float, default=0.0)
     parser.add_argument("--remat", action="store_true")
     parser.add_argument("--deterministic", default="on", choices=("on", "off"))
     parser.add_argument("--hlo", type=Path, help="a file for the optimized program")
     options = parser.parse_args()
-    if (
-        min(options.devices, options.seq, options.pred, options.batch_size, options.accumulate) < 1
-        or options.pred > options.seq
-    ):
+    sizes = options.devices, options.seq, options.pred, options.batch_size, options.accumulate
+    if min(sizes) < 1 or options.pred > options.seq:
         parser.error("numbers begin at 1, and a sequence has at most as many predictions as tokens")
-
-    from bertprep.errors import BertprepError
-    from trainer.model_config import ModelConfig
-    from trainer.settings import OptimizerSettings
-    from trainer.tasks import Pretraining
-
     try:
         model = ModelConfig.preset(options.model, vocab_size=30522)
-        model = replace(model, attention_probs_dropout_prob=options.attention_dropout)
-        model = replace(model, num_hidden_layers=options.layers or model.num_hidden_layers)
+        layers = options.layers or model.num_hidden_layers
+        model = replace(model, attention_probs_dropout_prob=options.attention_dropout, num_hidden_layers=layers)
     except BertprepError as error:
         parser.error(str(error))
+    os.environ.update(JAX_SKIP_CUDA_CONSTRAINTS_CHECK="1", TPU_SKIP_MDS_QUERY="1", TF_CPP_MIN_LOG_LEVEL="2")
     engine = make_engine(options)
     engine.prepare(model, OptimizerSettings(bias_correction=True), seed=1, task=Pretraining())
-    batch = make_batch(options.batch_size * options.accumulate * engine.devices, options.seq, options.pred)
+    rows = options.batch_size * options.accumulate * engine.devices
+    made = synthetic_records(np.random.default_rng(1), rows, seq=options.seq, pred=options.pred, vocab_size=30522)
+    batch = features(made)
     # without it, kernels for products would be chosen by trying them on the device
     of_gpu = {"xla_gpu_enable_triton_gemm": False} if options.on == "h100" else None
     compiled = engine.lower(batch, options.accumulate).compile(compiler_options=of_gpu)
@@ -157,24 +147,21 @@ def main() -> None:
         options.hlo.write_text(program)
     memory = compiled.memory_analysis()
     state, peak = memory.argument_size_in_bytes, memory.argument_size_in_bytes + memory.temp_size_in_bytes
-    print(
-        f"{engine.device_name}: {state / 2**30:.2f} GiB of state and batch, {peak / 2**30:.2f} GiB at the peak, of each device"
-    )
+    print(f"{engine.device_name}: {state / 2**30:.2f} GiB of state and batch, {peak / 2**30:.2f} GiB at the peak, per device")
     operations = Counter(re.findall(r" (while|scatter|sort|all-reduce|all-gather|reduce-scatter)(?:-start)?\(", program))
     libraries = Counter(re.findall(r'custom_call_target="__(\S+?)"', program))
     print(", ".join(f"{count} {name}" for name, count in {**operations, **libraries}.items()))
-    if options.on != "h100":
-        return
-    kernels = kernels_of(program)
-    seconds = Counter({name: 0.0 for name, _, _ in kernels})
-    counts = Counter(name for name, _, _ in kernels)
+    if options.on == "h100":
+        show_kernels(kernels_of(program), options.top)
+
+
+def show_kernels(kernels: list[tuple[str, float, float]], top: int) -> None:
+    """Print the bound of a step, and the kernels with the largest part of it."""
+    seconds: dict[str, float] = {}
     for name, flops, size in kernels:
-        seconds[name] += max(flops / FLOPS_A_SECOND, size / BYTES_A_SECOND)
+        seconds[name] = seconds.get(name, 0.0) + max(flops / FLOPS_A_SECOND, size / BYTES_A_SECOND)
+    counts = Counter(name for name, _, _ in kernels)
     total, of_products = sum(seconds.values()), sum(flops for _, flops, _ in kernels)
     print(f"{len(kernels):,} kernels, products of {of_products / 1e12:.2f} TFLOP, at least {1000 * total:.1f} ms a step")
-    for name, each in seconds.most_common(options.top):
+    for name, each in sorted(seconds.items(), key=lambda item: -item[1])[:top]:
         print(f"{1000 * each:8.2f} ms {counts[name]:4} x {name}")
-
-
-if __name__ == "__main__":
-    main()

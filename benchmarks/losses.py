@@ -1,7 +1,4 @@
-#!/usr/bin/env python3
-"""Trains the same weights on the same records in each engine, and writes the losses of both to one plot and one table.
-
-    .venv/bin/python scripts/compare_losses [--engines tensorflow,oneflow] [--preset small|report] [--steps N]
+"""The losses of two engines: the same weights trained on the same records by each, in one plot and one table.
 
 Each engine trains in an environment of its own, `.venv` and `.venv-oneflow` as scripts/test makes them (or those named with
 --python ENGINE=PATH). First weights and batches follow from the seed, so they are the same; there is no dropout, which each
@@ -16,15 +13,12 @@ import argparse
 import os
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
+from trainer.log import LOG
+from trainer.plot import draw_losses, read_log
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from trainer.log import LOG  # noqa: E402 - of this checkout, whichever Python runs this
-from trainer.plot import draw_losses, read_log  # noqa: E402
-
 NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "oneflow": "OneFlow"}
 ENVIRONMENTS = {"tensorflow": ".venv", "jax": ".venv", "oneflow": ".venv-oneflow"}
 PRESETS = {
@@ -36,6 +30,7 @@ COMMON = {"format": "ofrecord", "seq": 128, "optimizer": "adam", "eval-every": 0
 
 
 def main() -> None:
+    """Train with each engine, and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", default="tensorflow,oneflow", metavar="NAMES", help="(default: %(default)s)")
     parser.add_argument("--preset", default="small", choices=PRESETS, help="(default: %(default)s)")
@@ -89,7 +84,3 @@ def compare(logs: dict[str, Path]) -> str:
         losses = " | ".join(f"{run[step]:.6f}" for run in runs.values())
         lines += [f"| {step:,} | {losses} | {spread[step]:.1e} |"]
     return "\n".join(lines) + f"\n\nThe largest difference in {len(steps):,} steps is {spread[worst]:.1e}, at step {worst:,}.\n"
-
-
-if __name__ == "__main__":
-    main()

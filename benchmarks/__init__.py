@@ -1,0 +1,8 @@
+"""What everything costs: the commands behind the tables of docs/benchmarks.md.
+
+python -m benchmarks data create convert --runs 7     # text, records, batches; without names all of it
+python -m benchmarks step --torch-python PYTHON       # a training step next to PyTorch, on a CPU or an accelerator
+python -m benchmarks compile_step --on h100           # a step compiled for an accelerator that is not here
+python -m benchmarks cluster                          # what Ray and an object store add
+python -m benchmarks losses                           # the losses of two engines, step by step
+"""

@@ -1,0 +1,297 @@
+"""How fast text becomes shards, tokens and records, and these are read, converted and checked.
+
+The text is the sample corpus unless --text names another; everything is written to a temporary folder. "Warm" is the function
+in a process that has called it before, "fresh" the whole command in a new process, with compiled kernels in the cache.
+"""
+
+import gzip as gzip_module
+import io
+import json
+import os
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does
+
+import bertprep
+from benchmarks import batches, squad
+from benchmarks.harness import BERTPREP, Bench, Row, remove, run
+from bertprep import kernels
+from bertprep.config import Dialect, InstanceSettings
+from bertprep.instances import Tokenizer, generate_instances, load_vocabulary
+from bertprep.records.data_sets import find_records
+from bertprep.sources.sample import one_paragraph_a_line, read_speeches
+
+PHASES = {"128/20": InstanceSettings(), "512/80": InstanceSettings(seq=512, pred=80)}
+FORMATS = ("tfrecord", "ofrecord", "arrow", "parquet", "tfrecord,ofrecord")
+EXCERPT = "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
+SPEECHES_MB = 12.2
+
+
+def texts(bench: Bench, *, shards: int = 1, megabytes: float = SPEECHES_MB) -> tuple[list[Path], Path]:
+    """The text in sentences, so many megabytes of it distributed over shards, and a vocabulary."""
+    text, vocab = bench.options.text, bench.options.vocab
+    if text is None:
+        bertprep.shard(workdir=bench.folder / "sample")
+        text = bench.folder / "sample.txt"
+        found = sorted((bench.folder / "sample" / "sharded").rglob("*.txt"))
+        text.write_bytes(b"".join(path.read_bytes().rstrip(b"\n") + b"\n\n" for path in found))
+    if vocab is None:
+        vocab = bench.folder / "vocab.txt"
+        if not vocab.exists():
+            bertprep.train_vocabulary_of([text], output=vocab, size=30_522)
+    size = bench.scaled(megabytes * 1e6)
+    once = text.read_bytes()
+    documents = (once * (size // len(once) + 1))[:size].strip(b"\n").split(b"\n\n")
+    paths = [bench.folder / f"text_{index}.txt" for index in range(shards)]
+    for index, path in enumerate(paths):
+        path.write_bytes(b"\n\n".join(documents[index::shards]) + b"\n\n")
+    return paths, vocab
+
+
+def creating(
+    bench: Bench, paths: Sequence[Path], vocab: Path, settings: InstanceSettings, name: str, formats: str = "tfrecord",
+    compress: str = "none",
+) -> tuple[Row, Row]:  # fmt: skip
+    """Rows that make records of texts: the function, and the command with one worker."""
+    out = bench.folder / "out"
+    clear = partial(remove, out)
+    dialect = Dialect(compress=compress)
+    make = partial(
+        bertprep.create, settings=settings, dialect=dialect, formats=formats, vocab=vocab, inputs=paths, output=out, workers=1
+    )
+    clear()
+    records = count_records(next(iter(make().folders.values())))
+    return Row(f"{name}, warm", records, make, clear), Row(f"{name}, fresh", records, command(make, formats, 1), clear)
+
+
+def count_records(folder: Path) -> int:
+    """The records of a data set, all splits."""
+    return sum(len(bertprep.records.open(folder / file)) for file in find_records(folder).files)
+
+
+def command(make: "partial[Any]", formats: str, workers: int) -> list[object]:
+    """The command that does what a call of `bertprep.create` does."""
+    given = make.keywords
+    settings = ["--seq", given["settings"].seq, "--pred", given["settings"].pred, "--compress", given["dialect"].compress]
+    where = ["--vocab", given["vocab"], "--output", given["output"], "--format", formats, "--workers", workers]
+    return [*BERTPREP, "create", "--input", *given["inputs"], *settings, *where]
+
+
+def create(bench: Bench) -> None:
+    """Text to records, and these read."""
+    paths, vocab = texts(bench)
+    vocabulary = load_vocabulary(vocab)
+    for phase, settings in PHASES.items():
+        tokenized = Tokenizer(vocabulary, lower=True).tokenize_file(paths[0])
+        count = len(generate_instances(tokenized, vocabulary, settings, seed=1))
+        drawing = partial(generate_instances, tokenized, vocabulary, settings, seed=1)
+        bench.compare("records", [Row(f"{phase}: pairs and masks", count, drawing)])
+        for formats in FORMATS:
+            warm, fresh = creating(bench, paths, vocab, settings, f"{phase} {formats}", formats)
+            bench.compare("records", [warm])
+            bench.compare("records", [fresh])
+        for path in sorted((bench.folder / "out").glob("*/*.tfrecord")) + sorted((bench.folder / "out").glob("*/part-*")):
+            bench.compare("records", [Row(f"{phase}: {path.parent.name} read, 256 at a time", count, partial(read, path))])
+
+
+def read(path: Path) -> None:
+    with bertprep.records.open(path) as file:
+        for _ in file.blocks(256):
+            pass
+
+
+def tokenize(bench: Bench) -> None:
+    """Text to token shards, records of these, and the `tokenizers` library."""
+    from tokenizers import Tokenizer as Library
+    from tokenizers import models, normalizers, pre_tokenizers
+
+    os.environ["RAYON_NUM_THREADS"] = "1"
+    paths, vocab = texts(bench, shards=3)
+    vocabulary = load_vocabulary(vocab)
+    ours = Tokenizer(vocabulary, lower=True)
+    tokens = {token: index for index, token in enumerate(vocabulary.tokens)}
+    library = Library(models.WordPiece(tokens, unk_token="[UNK]", max_input_chars_per_word=200))
+    library.normalizer, library.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    lines = paths[0].read_text(encoding="utf-8").split("\n")[:20_000]
+    encode = partial(library.encode_batch_fast, lines, add_special_tokens=False)
+    megabytes = sum(path.stat().st_size for path in paths) / 1e6
+    out, made = bench.folder / "out", bench.folder / "tokens"
+    make = partial(bertprep.tokenize, vocab=vocab, inputs=paths, workers=1)
+    make(output=made)
+    bench.compare("MB", [
+        Row("our tokenizer alone", megabytes, lambda: [ours.tokenize_file(path) for path in paths]),
+        Row("tokenizers alone, one thread", sum(len(line.encode()) + 1 for line in lines) / 1e6, encode),
+    ])  # fmt: skip
+    bench.compare("MB", [Row("tokenize, warm", megabytes, partial(make, output=out), partial(remove, out))])
+    for phase, settings in PHASES.items():
+        rows = []
+        for name, given in (("text", paths), ("tokens", [made])):
+            work = partial(bertprep.create, settings=settings, formats="tfrecord", vocab=vocab, inputs=given, workers=1)
+            rows.append(Row(f"tfrecord {phase} of {name}, warm", megabytes, partial(work, output=out), partial(remove, out)))
+        bench.compare("MB", rows)
+
+
+def gzip(bench: Bench) -> None:
+    """TFRecords plain and compressed, and compressors on the same bytes."""
+    from isal import isal_zlib
+
+    paths, vocab = texts(bench)
+    for phase, settings in PHASES.items():
+        made = {name: creating(bench, paths, vocab, settings, f"{phase} {name}", compress=name) for name in ("none", "gzip")}
+        for pair in zip(*made.values(), strict=True):
+            bench.compare("records", pair)
+        folder = bench.folder / phase[:3]
+        bertprep.create(settings=settings, formats="tfrecord", vocab=vocab, inputs=paths, output=folder, workers=1)
+        plain = b"".join(path.read_bytes() for path in folder.glob("*/*.tfrecord"))
+        rows = []
+        for name, compress, level in (("isal", isal_zlib.compress, 1), ("zlib", zlib.compress, 1), ("zlib", zlib.compress, 6)):
+            size = len(compress(plain, level)) / len(plain)
+            rows.append(Row(f"{phase} {name}, level {level}: {size:.3f} of the size", len(plain) / 1e6,
+                            partial(compress, plain, level)))  # fmt: skip
+        bench.compare("MB", rows)
+
+
+def workers(bench: Bench) -> None:
+    """One worker and two in turns."""
+    for megabytes, shards, formats in ((100, 8, "tfrecord"), (100, 8, "tfrecord,ofrecord"), (400, 32, "tfrecord,ofrecord")):
+        paths, vocab = texts(bench, shards=shards, megabytes=megabytes)
+        out, size = bench.folder / "out", bench.scaled(megabytes * 1e6) / 1e6
+        make = partial(bertprep.create, settings=PHASES["128/20"], dialect=Dialect(), vocab=vocab, inputs=paths, output=out)
+        name = f"{megabytes} MB in {shards} shards, {formats}"
+        bench.compare("MB", [
+            Row(f"{name}, {count} workers", size, command(make, formats, count), partial(remove, out)) for count in (1, 2)
+        ])  # fmt: skip
+
+
+def memory(bench: Bench) -> None:
+    """The peak memory of a worker, which grows with its shard."""
+    for phase, settings in PHASES.items():
+        rows = []
+        for megabytes in (12, 100):
+            paths, vocab = texts(bench, megabytes=megabytes)
+            shard_of = bench.folder / f"{megabytes}_MB.txt"
+            paths[0].replace(shard_of)
+            make = partial(bertprep.create, settings=settings, dialect=Dialect(), vocab=vocab, inputs=[shard_of])
+            make = partial(make, output=bench.folder / "out")
+            rows.append(Row(f"{phase}, shard of {megabytes} MB", shard_of.stat().st_size / 1e6,
+                            command(make, "tfrecord,ofrecord", 1), partial(remove, bench.folder / "out")))  # fmt: skip
+        small, large = bench.compare("MB", rows)
+        growth = (large.peak - small.peak) / (rows[1].count - rows[0].count) / 1e6
+        print(f"\n{growth:.1f} bytes of memory for each further byte of the shard")
+
+
+def record_sets(bench: Bench, formats: str = "tfrecord,ofrecord") -> dict[tuple[str, str], tuple[Path, int]]:
+    """The sample corpus as records, many rounds over it: (folder, records) by phase and format."""
+    found = {}
+    for phase, settings in PHASES.items():
+        many = replace(settings, dupe=bench.scaled(20))
+        for name, folder in bertprep.create(settings=many, workdir=bench.folder / "data", formats=formats).folders.items():
+            found[phase, name] = folder, count_records(folder)
+    return found
+
+
+def convert(bench: Bench) -> None:
+    """Records of one format to another, and a word found in them."""
+    out = bench.folder / "out"
+    for (phase, name), (folder, count) in record_sets(bench).items():
+        work = partial(bertprep.convert, folder, out, workers=1)
+        fresh = [*BERTPREP, "convert", folder, out, "--workers", 1]
+        rows = [Row(f"{phase} {name} to the other, warm", count, work, partial(remove, out)),
+                Row(f"{phase} {name} to the other, fresh", count, fresh, partial(remove, out))]  # fmt: skip
+        if name == "tfrecord":
+            dealt = [*fresh, "--to", "tfrecord", "--shards", 16]
+            rows.append(Row(f"{phase} {name} to 16 files a split, fresh", count, dealt, partial(remove, out)))
+        for row in rows:
+            bench.compare("records", [row])
+        file = next(iter(find_records(folder).files))
+        in_file = len(bertprep.records.open(folder / file))
+        search = [*BERTPREP, "inspect", folder / file, "--search", "congress", "--records", 1]
+        bench.compare("records", [Row(f'{phase} {name}: search "congress", fresh', in_file, search)])
+
+
+def validate(bench: Bench) -> None:
+    """All checks of records, with and without the manifest's checksums."""
+    for (phase, name), (folder, count) in record_sets(bench).items():
+        work = partial(bertprep.validate, [folder], workers=1)
+        bench.compare("records", [Row(f"{phase} {name}, with sha256 of every file", count, work)])
+        (folder / "manifest.json").unlink()
+        bench.compare("records", [Row(f"{phase} {name}, without a manifest", count, work)])
+
+
+def shard(bench: Bench) -> None:
+    """Text to text shards, from plain text, Parquet and JSON Lines."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    import zstandard
+
+    def row(path: Path, megabytes: float, workers: int) -> Row:
+        workdir = bench.folder / "data"
+        where = ["--workdir", workdir, "--shards", 32, "--workers", workers]
+        name = f"{megabytes:.0f} MB of {''.join(path.suffixes)[1:]}, {workers} workers"
+        return Row(name, megabytes, [*BERTPREP, "shard", "--input", path, *where], partial(remove, workdir))
+
+    speeches = [one_paragraph_a_line(speech).rstrip("\n") for speech in read_speeches()]
+    for megabytes in (50, 200):
+        documents: list[str] = []
+        size = 0
+        while size < bench.scaled(megabytes * 1e6):  # each with a first line of its own, so that none is a duplicate
+            documents.append(f"This is document {len(documents):,}.\n{speeches[len(documents) % len(speeches)]}")
+            size += len(documents[-1].encode()) + 2
+        text = bench.folder / f"{megabytes}.txt"
+        text.write_text("".join(document + "\n\n" for document in documents), encoding="utf-8")
+        bench.compare("MB", [row(text, size / 1e6, workers) for workers in (1, 2, 3)])
+    parquet = bench.folder / "200.parquet"
+    pq.write_table(pa.table({"text": documents}), parquet, row_group_size=1000)
+    lines = "".join(json.dumps({"text": document}) + "\n" for document in documents).encode()
+    packed = {".zst": zstandard.ZstdCompressor().compress(lines), ".gz": gzip_module.compress(lines, 1)}
+    for suffix, content in packed.items():
+        (bench.folder / f"200.jsonl{suffix}").write_bytes(content)
+    for path in (parquet, *(bench.folder / f"200.jsonl{suffix}" for suffix in packed)):
+        bench.compare("MB", [row(path, size / 1e6, 1)])
+
+
+def wikitext(bench: Bench) -> None:
+    """A Wikimedia dump to prose: unpacking, parsing, cleaning."""
+    from bertprep.sources.dump import Page, read_dump
+    from bertprep.sources.readers import open_stream
+    from bertprep.sources.wikitext import to_prose
+
+    gensim, dump, size = find_spec("gensim"), bench.options.dump, bench.scaled(100e6)
+    if dump is None:
+        if not gensim or not gensim.submodule_search_locations:
+            raise SystemExit("gensim is not installed: pip install -e '.[test]', or name a --dump")
+        dump = Path(gensim.submodule_search_locations[0], EXCERPT)
+
+    def unpack() -> bytes:
+        with open_stream(str(dump)) as file:
+            return file.read(size)
+
+    def parse() -> list[Page]:
+        pages: list[Page] = []
+        with suppress(bertprep.BertprepError):  # where the XML was cut
+            pages.extend(read_dump(io.BytesIO(xml), "dump")[1])
+        return pages
+
+    xml = unpack()
+    pages, (site, _) = parse(), read_dump(io.BytesIO(xml), dump.name)
+    in_pages = sum(len(page.wikitext.encode()) for page in pages)
+    works: list[tuple[str, int, Callable[[], Any]]] = [
+        ("unpack, MB of XML", len(xml), unpack), ("parse, MB of XML", len(xml), parse),
+        ("clean, MB of wikitext", in_pages, lambda: [to_prose(page.wikitext, site) for page in pages]),
+    ]  # fmt: skip
+    for name, count, work in works:
+        bench.compare("MB", [Row(f"{name}, {len(pages):,} articles", count / 1e6, work)])
+
+
+def main() -> None:
+    """Measure what is named."""
+    kernels.load()
+    run((create, tokenize, gzip, workers, memory, batches.batches, batches.datasets, batches.live, convert, shard, validate,
+         wikitext, squad.squad), __doc__)  # fmt: skip

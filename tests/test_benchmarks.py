@@ -1,0 +1,114 @@
+"""benchmarks/ prints what it measures, and one line for what cannot be measured."""
+
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import harness, step
+
+ROOT = Path(__file__).parents[1]
+TINY = Namespace(tiny=True, cpu=False, precision="auto", steps=2, data=None, threads=1)
+TOO_LARGE = {"error": "torch.OutOfMemoryError: CUDA out of memory"}
+FITS = {"memory": 40, "memory_limit": 100}
+
+
+def test_rows_take_turns_and_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    calls: list[str] = []
+    bench = harness.Bench(tmp_path, Namespace(runs=2, scale=0.5))
+    rows = [
+        harness.Row("a", 10, lambda: calls.append("a"), lambda: calls.append("-")),
+        harness.Row("b", 5, lambda: sum(range(10**6))),
+    ]
+    bench.compare("records", [*rows, harness.Row("c", 1, [sys.executable, "-c", "calls = bytearray(10**7)"])])
+    assert "".join(calls) == "-a" * 3  # once before it is timed
+    header, _, *shown = capsys.readouterr().out.strip().splitlines()
+    assert header.startswith("|  | records a CPU-second |")
+    assert [line.split(" | ")[0] for line in shown] == ["| a", "| b", "| c"]
+    assert int(shown[2].split(" | ")[5]) > 10  # MB
+    assert bench.scaled(30) == 15
+
+
+@pytest.mark.jax
+def test_a_row_and_a_profile_of_a_tiny_model(tmp_path: Path) -> None:
+    options = Namespace(**vars(TINY), out=tmp_path)
+    row = step.measure_engine(options, "128/20", 4, "JAX")
+    cells = step.show_row(options, "128/20", "JAX", row, 1e12).split(" | ")
+    assert cells[0:3] == ["| 32/5, tiny", "JAX", "4"]  # what was measured, not BERT base
+    assert cells[6] == "-"  # a CPU has no peak here
+    assert cells[7].endswith("%")
+    assert cells[9].endswith("XLA's attention, float32")
+    assert len(cells) == len(step.HEADER)
+    assert any(milliseconds > 0 for _, milliseconds in step.measure_profile(options, "128/20", 4)["operations"])
+    products = step.measure_products(options)
+    assert products["best"] == max(products["rates"].values()) > 0
+
+
+@pytest.mark.jax
+def test_without_an_accelerator_it_ends_at_once(tmp_path: Path) -> None:
+    options = Namespace(**{**vars(TINY), "tiny": False}, out=tmp_path)
+    found = step.measure_apart(options, step.Clock(8), "products", on_cpu=True)
+    assert found["error"].startswith("JAX finds no accelerator that it can use; --cpu measures the processor")
+
+
+def test_a_row_that_failed_says_why() -> None:
+    shown = step.show_row(TINY, "512/80", "PyTorch", {"error": "no torch"}, 0.0)
+    assert shown.startswith("| 128/20, tiny | PyTorch |")
+    assert " | no torch |" in shown
+    assert shown.count("|") == len(step.HEADER) + 1
+
+
+def find_row(monkeypatch: pytest.MonkeyPatch, *found: dict[str, Any], seconds_left: float = 1e6) -> Any:
+    """The row of batches that end so on a GPU, the last after which `seconds_left` are left, and what each could take."""
+    clocks, waiting, limits = [step.Clock(1e6)], list(found), []
+
+    def measure(*_: object, seconds: float = 0) -> dict[str, Any]:
+        limits.append(seconds)
+        if len(waiting) == 1:
+            clocks[0].__init__(seconds_left / 60)  # type: ignore[misc]
+        return waiting.pop(0)
+
+    monkeypatch.setattr(step, "measure_apart", measure)
+    return step.find_row(Namespace(tiny=False), clocks[0], "torch", "128/20", step.TORCH), limits
+
+
+def test_a_row_may_take_longer_until_a_batch_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.compile with an empty cache takes long; after that a slow batch must not cost the others' minutes."""
+    row, limits = find_row(monkeypatch, FITS, {"error": "took more than 120 s"})
+    assert (row["batch"], limits) == (1024, [240, 120])
+    row, limits = find_row(monkeypatch, TOO_LARGE, FITS)
+    assert (row["batch"], limits) == (512, [240, 240])
+
+
+def test_a_row_that_ran_out_of_time_is_not_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    row, _ = find_row(monkeypatch, TOO_LARGE, {"error": "took more than 240 s"})
+    assert row["error"] == "took more than 240 s"
+    row, _ = find_row(monkeypatch, TOO_LARGE, seconds_left=10)
+    assert row["error"] == "no time was left for a batch of 512"
+
+
+def test_out_of_memory_is_recognized_whatever_is_printed_after() -> None:
+    printed = "Traceback ...\ntorch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB.\nW1122 a pool of workers is closed\n"
+    assert step.error_of(printed) == "torch.OutOfMemoryError: CUDA out of memory. Tried 2 GiB."
+    assert step.error_of("Traceback ...\nKeyError: 'a | b'\n") == "KeyError: 'a / b'"
+    assert step.error_of("") == "it printed nothing"
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "huge"], "error: --model huge: unknown; choose one of tiny"),
+        (["--on", "v5e:2x2"], "--on v5e:2x2: needs libtpu"),
+        (["--batch-size", "0"], "error: numbers begin at 1"),
+    ],
+)
+def test_what_cannot_be_compiled_is_one_line(arguments: list[str], message: str) -> None:
+    command = [sys.executable, "-m", "benchmarks", "compile_step", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode in (1, 2)
+    assert message in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
