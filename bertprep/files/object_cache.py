@@ -67,7 +67,8 @@ def fetch(files: Mapping[Path, str | None]) -> None:
         return
     folder = cache_folder()
     with locked(folder, f".{_digest(map(str, objects))}.lock", wait=True):
-        missing = [path for path in objects if not _is_here(path)]
+        if not (missing := [path for path in objects if not _is_here(path)]):
+            return
         _remove_unused(folder)
         _check_space(folder, missing)
         with Progress(f"fetch {missing[0].parent}", len(missing), "files", enabled=len(missing) > 1) as progress:

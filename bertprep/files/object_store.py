@@ -1,14 +1,13 @@
 """Objects of S3, Google Cloud Storage, Azure and compatible stores: read, listed, and written once.
 
 A store has no rename and no lock, but a write is whole or not there, and "only if there is none" is a condition that it checks
-itself. So a file is one such write, with its sha256 in the object's metadata: the second writer of a file learns that it is
-there, compares the sums, and equal ones are success, also for its own write whose answer was lost. Some stores refuse the
-condition or ignore it, which the first small write finds out: there an object is looked for before it is written, and of two
-writers in the same moment the last wins.
+itself. So a file is one such write, with its sha256 in the object's metadata: the second writer of a file finds that it is
+there, compares the checksums, and equal ones are success, also for its own write whose answer was lost. An object is looked for
+before it is written, because some stores refuse the condition or ignore it: there, of two writers in the same moment the last
+wins, and so it is with objects above a gigabyte, which go up in parts.
 
-Requests are retried with patience, as downloads are: a store that is busy or fails (500, 503 SlowDown, 429), a connection that
-is cut or silent. Addresses and credentials are those that obstore takes from the environment (AWS_ACCESS_KEY_ID,
-AWS_ENDPOINT_URL, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME ...). obstore is imported when a URL is used.
+obstore retries requests that fail or stall, and takes addresses and credentials from the environment (AWS_ACCESS_KEY_ID,
+AWS_ENDPOINT_URL, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME ...). It is imported when a URL is used.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import random
 import re
 import threading
 import time
@@ -25,32 +23,25 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import PurePosixPath
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from bertprep.errors import BertprepError, UsageError, quoted
-from bertprep.patience import PASSING, TRIES, first_wait_seconds, silence_seconds, wait_seconds
+from bertprep.patience import MAX_WAIT, TRIES, first_wait_seconds, silence_seconds, wait_seconds
+from bertprep.terminal import say
 
 if TYPE_CHECKING:
     from bertprep.files.places import ObjectPath
 
 SHA256 = "sha256"
-"""The name of the sum in an object's metadata."""
+"""The name of the checksum in an object's metadata."""
 BLOCK_BYTES = 16 << 20
 """What one request reads of a large object."""
 ONE_PUT_BYTES = 1 << 30
 """The largest object that is written in one request, whose condition the store checks; larger ones go up in parts."""
 _PART_BYTES, _PARTS_AT_ONCE = 64 << 20, 4
-MOST_OBJECTS = 2_000_000
-"""The most objects below a folder, whose listing takes about a gigabyte."""
-_FOLDER_SILENCES, _TREE_SILENCES = 4, 20
-"""What all pages of a listing may take, 2 and 10 minutes: obstore follows them without end, and keeps those of a folder."""
-_MOST_TO_TRY_BYTES = 1 << 20  # of what is sent twice to see what a store does
-
 _SLOWEST_BYTES_PER_SECOND = 1_000_000
-_PASSING = PASSING | {409}  # of two conditional writes in the same moment
-_PASSING_CODES = ("RequestTimeout",)  # which S3 gives the status 400
-_OF_PROVIDER = {
+_PROVIDERS = {
     "s3": (
         "S3Store", "AWS_ALLOW_HTTP",
         "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, as `aws configure export-credentials --format env` prints them",
@@ -67,16 +58,18 @@ _WITHOUT_CREDENTIALS = (
 )  # fmt: skip
 """In errors: what is missing, and where machines of a cloud ask for credentials; elsewhere nobody answers there."""
 MEMORY = "memory"
-SCHEMES = (*_OF_PROVIDER, MEMORY)
+SCHEMES = (*_PROVIDERS, MEMORY)
+
+_TRIES = 3
+"""Calls of obstore, each with its retries."""
+_PASSING = ("408", "409", "425", "429")
+_RETRIES = re.compile(r" in [\d.]+\w+(, after .*?retry_timeout: [\d.]+\w+)? +- ")
+_CAUSE = re.compile(r'message: "([^"]+)"|"(dns error)"')
+_IN_ERRORS = {"status": r"status code: (\d{3})", "code": r"<Code>(\w+)</Code>", "message": r"<Message>([^<]+)"}
 
 Result = TypeVar("Result")
 _stores: dict[tuple[Any, ...], Any] = {}
 _memory: dict[str, Any] = {}
-_checks_conditions: dict[tuple[str, str], bool] = {}
-"""Of buckets: whether the store was seen to check "only if there is none"."""
-_without_conditions: set[tuple[str, str]] = set()
-"""Of stores that refuse a request with that condition."""
-_chance = random.Random()
 
 
 @dataclass(frozen=True)
@@ -86,12 +79,12 @@ class Status:
     size_bytes: int = 0
     modified_ns: int = 0
     etag: str | None = None
-    sha256: str | None = None  # as its writer says; a listing does not tell it
+    sha256: str | None = None  # as its writer gave it; a listing does not have it
     is_folder: bool = False
 
     @property
     def version(self) -> str:
-        """The same of a listing and of the object itself, as long as the object is."""
+        """Equal in a listing and in an answer of the object itself, until the object changes."""
         return self.etag.removeprefix("W/").strip('"') if self.etag else str(self.modified_ns)
 
 
@@ -107,14 +100,14 @@ def is_in_memory() -> bool:
 
 def forget() -> None:
     """Drop the clients, with their addresses and credentials."""
-    for known in (_stores, _memory, _checks_conditions, _without_conditions):
-        known.clear()
+    _stores.clear()
+    _memory.clear()
 
 
 def look(path: ObjectPath) -> Status:
-    """The status of an object; raises `FileNotFoundError`."""
+    """Return the status of an object; raises `FileNotFoundError`."""
 
-    def ask(store: Any, key: str) -> Any:
+    def head(store: Any, key: str) -> Any:
         try:
             return store.get(key, options={"head": True})
         except Exception as error:
@@ -122,50 +115,41 @@ def look(path: ObjectPath) -> Status:
                 store.get(key)
             raise
 
-    result = _call(path, ask)
+    result = _call(path, head)
     return _status(result.meta, result.attributes.get(SHA256))
 
 
 def is_folder(path: ObjectPath) -> bool:
-    """Whether there are objects below this name."""
+    """Return whether there are objects below this name."""
 
     def first(store: Any, key: str) -> bool:
-        return not key or any(any(_below(key, each["path"]) for each in page) for page in store.list(key))
+        return not key or any(_below(key, each["path"]) for page in store.list(key) for each in page)
 
-    return _call(path, first, seconds=silence_seconds(_FOLDER_SILENCES))
+    return _call(path, first)
 
 
 def inside(path: ObjectPath) -> dict[str, Status]:
-    """The names in a folder: objects, and folders of them."""
-    found = _call(path, lambda store, key: store.list_with_delimiter(key or None), seconds=silence_seconds(_FOLDER_SILENCES))
+    """Return the names in a folder: objects, and folders of them."""
+    found = _call(path, lambda store, key: store.list_with_delimiter(key or None))
     objects = {each["path"].rpartition("/")[2]: _status(each) for each in found["objects"] if _below(path.key, each["path"])}
     folders = {each.rpartition("/")[2]: Status(is_folder=True) for each in found["common_prefixes"] if _below(path.key, each)}
     return {**objects, **folders}
 
 
 def tree(path: ObjectPath) -> dict[str, Status]:
-    """All objects below a folder, by their names relative to it: a request for each thousand.
+    """Return all objects below a folder, by their names relative to it: a request for each thousand.
 
     An empty one that has the name of a folder marks it, as consoles do, and is left out.
     """
-
-    def everything(store: Any, key: str) -> dict[str, Status]:
-        start = len(key) + 1 if key else 0
-        pages: Iterator[list[Any]] = store.list(key or None)
-        there: dict[str, Status] = {}
-        for each in (each for page in pages for each in page if _below(key, each["path"])):
-            if each["path"][start:] in there or len(there) == MOST_OBJECTS:
-                raise _endless(path, f"object {len(there) + 1:,} is {each['path'][:200]}")
-            there[each["path"][start:]] = _status(each)
-        return there
-
-    found = _call(path, everything, seconds=silence_seconds(_TREE_SILENCES))
+    objects = _call(path, lambda store, key: [each for page in store.list(key or None) for each in page])
+    start = len(path.key) + 1 if path.key else 0
+    found = {each["path"][start:]: _status(each) for each in objects if _below(path.key, each["path"])}
     folders = {str(above) for name in found for above in PurePosixPath(name).parents}
     return {name: status for name, status in found.items() if status.size_bytes or name not in folders}
 
 
 def read(path: ObjectPath, most_bytes: int | None = None) -> tuple[Status, bytes | None]:
-    """The status of an object, and its bytes if there are at most so many, by default those of a block: one request."""
+    """Return the status of an object, and its bytes if there are at most so many, by default those of a block: one request."""
     most = BLOCK_BYTES if most_bytes is None else most_bytes
 
     def get(store: Any, key: str) -> tuple[Status, bytes | None]:
@@ -177,9 +161,9 @@ def read(path: ObjectPath, most_bytes: int | None = None) -> tuple[Status, bytes
 
 
 def read_head(path: ObjectPath, size_bytes: int) -> bytes:
-    """The first bytes of an object, at most so many."""
+    """Return the first bytes of an object, at most so many."""
     try:
-        return _call(path, lambda store, key: bytes(store.get(key, options={"range": (0, size_bytes)}).bytes()))
+        return read_range(path, 0, size_bytes)
     except BertprepError:  # stores refuse a range of an empty object, each in its own way
         if not look(path).size_bytes:
             return b""
@@ -187,16 +171,13 @@ def read_head(path: ObjectPath, size_bytes: int) -> bytes:
 
 
 def read_range(path: ObjectPath, start: int, size_bytes: int) -> bytes:
-    """So many bytes of an object from byte `start` on, fewer where it ends; raises `FileNotFoundError`."""
+    """Return so many bytes of an object from byte `start` on, fewer where it ends; raises `FileNotFoundError`."""
     options = {"range": (start, start + size_bytes)}
     return _call(path, lambda store, key: bytes(store.get(key, options=options).bytes()))
 
 
 def blocks(path: ObjectPath, status: Status) -> Iterator[bytes]:
-    """The bytes of the object that has this status, a request for each block.
-
-    Raises `BertprepError` if it is replaced meanwhile.
-    """
+    """Yield the bytes of the object that has this status, a request for each block; `BertprepError` where it is replaced."""
     from obstore.exceptions import PreconditionError
 
     for start in range(0, status.size_bytes, BLOCK_BYTES):
@@ -219,53 +200,45 @@ def blocks(path: ObjectPath, status: Status) -> Iterator[bytes]:
 def put(path: ObjectPath, data: Any, sha256: str | None = None, *, replace: bool = False) -> bool:
     """Write an object whole, from a buffer; returns whether it is new.
 
-    False is for one that is there already with these bytes; another one raises `BertprepError`, or with `replace` is replaced.
-    `sha256` is that of the bytes, where the caller knows it.
+    False is for one that is there already with these bytes; another one raises `AnotherObjectError`, or with `replace` is
+    replaced. `sha256` is that of the bytes, where the caller knows it.
     """
     from obstore.exceptions import AlreadyExistsError
 
     view = memoryview(data).cast("B")
     sha256 = sha256 or hashlib.sha256(view).hexdigest()
-    seconds = silence_seconds() + len(view) / _SLOWEST_BYTES_PER_SECOND
+    if not replace and (there := _sha256_there(path)):
+        return _compare(path, there, sha256)
     is_large = len(view) > ONE_PUT_BYTES
-    attributes = {SHA256: sha256}
 
-    def write(store: Any, key: str, mode: str) -> None:
+    def write(mode: str, store: Any, key: str) -> None:
         more = {"use_multipart": is_large, "chunk_size": _PART_BYTES, "max_concurrency": _PARTS_AT_ONCE}
-        store.put(key, view, attributes=attributes, mode=mode, **more)
+        store.put(key, view, attributes={SHA256: sha256}, mode=mode, **more)
 
-    bucket = (path.scheme, path.bucket)
-    lost = None
+    mode = "overwrite" if replace or is_large else "create"
     for tried in range(1, TRIES + 1):
-        unsure = is_large or not _checks_conditions.get(bucket)
-        if unsure and not replace and (there := _sum_there(path)):
-            return _compare(path, there, sha256)
-        mode = "overwrite" if replace or is_large or bucket in _without_conditions else "create"
         try:
-            _call(path, partial(write, mode=mode), put_seconds=seconds)
-            if is_large and (now := _sum_there(path)) != sha256:
-                raise _replaced_meanwhile(path, now, sha256)
-            if mode == "create" and bucket not in _checks_conditions and len(view) <= _MOST_TO_TRY_BYTES:
-                _try_condition(path, partial(write, mode=mode))
+            _call(path, partial(write, mode), put_bytes=len(view), tries=1)
             return True
         except AlreadyExistsError:
-            _checks_conditions[bucket] = True
-            if there := _sum_there(path):
+            if there := _sha256_there(path):
                 return _compare(path, there, sha256)
-        except _NoConditionError:
-            if mode != "create":
+            time.sleep(wait_seconds(tried))  # of two writers in the same moment the store may refuse both
+        except _NotSupportedError:
+            if mode == "overwrite":
                 raise
-            _without_conditions.add(bucket)
-        except _LostUploadError as error:
-            if _sum_there(path) == sha256:  # only the last answer was lost
+            mode = "overwrite"
+        except _NoAnswerError:
+            if _sha256_there(path) == sha256:  # only the answer was lost
                 return True
-            lost = error
-            time.sleep(wait_seconds(tried))
-    raise lost or BertprepError(f"{path}: is written and removed by others again and again; see that nothing else writes there")
+            if tried >= _TRIES:
+                raise
+            say(f"{path}: the store fails or is silent; trying again")
+    raise BertprepError(f"{path}: is written and removed by others again and again; see that nothing else writes there")
 
 
 def version_of(path: ObjectPath) -> dict[str, Any]:
-    """What `replace` needs to know of an object that it is to replace; raises `FileNotFoundError`."""
+    """Return what `replace` needs to know of an object that it is to replace; raises `FileNotFoundError`."""
     meta = _call(path, lambda store, key: store.head(key))
     return {name: meta[name] for name in ("e_tag", "version") if meta.get(name)}
 
@@ -277,32 +250,20 @@ def replace(path: ObjectPath, data: bytes, version: dict[str, Any]) -> bool:
     """
     from obstore.exceptions import NotFoundError, PreconditionError
 
-    if not version or (path.scheme, path.bucket) in _without_conditions:
+    if not version:
         return put(path, data, replace=True)
     attributes = {SHA256: hashlib.sha256(data).hexdigest()}
     try:
         _call(path, lambda store, key: store.put(key, data, attributes=attributes, mode=version, use_multipart=False))
     except (PreconditionError, NotFoundError, FileNotFoundError):
         return False
-    except _NoConditionError:
+    except _NotSupportedError:
         return put(path, data, replace=True)
     return True
 
 
-def _try_condition(path: ObjectPath, write: Callable[[Any, str], None]) -> None:
-    """Find out with an object just written whether the store checks "only if there is none": some do not, and say nothing."""
-    from obstore.exceptions import AlreadyExistsError
-
-    bucket = (path.scheme, path.bucket)
-    try:
-        _call(path, write)
-        _checks_conditions[bucket] = False
-    except AlreadyExistsError:
-        _checks_conditions[bucket] = True
-
-
-def _sum_there(path: ObjectPath) -> str | None:
-    """The sha256 of the object that is there, from its metadata or else its bytes; None if there is none."""
+def _sha256_there(path: ObjectPath) -> str | None:
+    """Return the sha256 of the object that is there, from its metadata or else its bytes; None if there is none."""
     try:
         status = look(path)
         if status.sha256 and re.fullmatch("[0-9a-f]{64}", status.sha256):
@@ -313,7 +274,7 @@ def _sum_there(path: ObjectPath) -> str | None:
 
 
 def sha256_of_bytes(path: ObjectPath, status: Status | None = None) -> str:
-    """The sha256 of the bytes that the store gives now, whatever its metadata says."""
+    """Return the sha256 of the bytes that the store gives now, whatever its metadata says."""
     digest = hashlib.sha256()
     for block in blocks(path, status or look(path)):
         digest.update(block)
@@ -332,20 +293,8 @@ def _compare(path: ObjectPath, there: str, sha256: str) -> bool:
     )
 
 
-def _replaced_meanwhile(path: ObjectPath, now: str | None, sha256: str) -> BertprepError:
-    if now is None:
-        return BertprepError(f"{path}: was removed as soon as it was written; see that nothing else writes there")
-    return AnotherObjectError(
-        path,
-        now,
-        sha256,
-        f"{path}: has sha256 {now[:16]}..., this run wrote it with {sha256[:16]}... a moment before: another run writes "
-        "other bytes there; name another folder for one of the two, remove the object and run the command again",
-    )
-
-
 def delete(path: ObjectPath) -> None:
-    """Remove an object; raises `FileNotFoundError` where the store says that there was none."""
+    """Remove an object; raises `FileNotFoundError` where the store tells that there was none."""
     _call(path, lambda store, key: store.delete(key))
 
 
@@ -371,23 +320,16 @@ class AnotherObjectError(BertprepError):
         return str(self.args[-1])
 
 
-class _LostUploadError(BertprepError):
-    """A multipart upload has failed, and so has its removal, or it was gone: why it failed is not told."""
+class _NoAnswerError(BertprepError):
+    """The store fails, or cannot be reached, after all retries."""
 
 
-class _NoConditionError(BertprepError):
+class _NotSupportedError(BertprepError):
     """The store cannot do what it is asked, such as "only if there is none"."""
 
 
-def _endless(path: ObjectPath, why: str) -> BertprepError:
-    return BertprepError(
-        f"{path}: its listing has no end ({why}); check the store's address, and whether a proxy interferes, or name a folder "
-        "of fewer objects"
-    )
-
-
 def _below(key: str, path: str) -> bool:
-    """Whether an object lies below the folder; a folder's own empty object, which consoles make, does not."""
+    """Return whether an object lies below the folder; a folder's own empty object, which consoles make, does not."""
     return path not in (key, "") and path.startswith(f"{key}/" if key else "")
 
 
@@ -395,11 +337,10 @@ def _status(meta: Any, sha256: str | None = None) -> Status:
     return Status(meta["size"], int(meta["last_modified"].timestamp() * 1e9), meta["e_tag"], sha256)
 
 
-def _store(path: ObjectPath, put_seconds: float) -> Any:
-    """The client for a bucket; a write, whose answer comes only after its last byte, has one that waits for so long."""
-    seconds = float(1 << max(int(put_seconds) - 1, 0).bit_length()) if put_seconds else 0.0
-    process = os.getpid()
-    name = (process, path.scheme, path.bucket, seconds)
+def _store(path: ObjectPath, put_bytes: int) -> Any:
+    """Return the client for a bucket; a large write, which is answered only after its last byte, has one that waits longer."""
+    process, is_large = os.getpid(), put_bytes > BLOCK_BYTES
+    name = (process, path.scheme, path.bucket, is_large)
     if name not in _stores:
         if any(of_process != process for of_process, *_ in _stores):
             raise BertprepError(
@@ -413,158 +354,103 @@ def _store(path: ObjectPath, put_seconds: float) -> Any:
         if path.scheme == MEMORY:
             _stores[name] = _memory.setdefault(path.bucket, obstore.store.MemoryStore())
             return _stores[name]
-        kind, allow_http, *_ = _OF_PROVIDER[path.scheme]
+        kind, allow_http, _ = _PROVIDERS[path.scheme]
         unit, silence = first_wait_seconds(), silence_seconds()
-        backoff = {"init_backoff": timedelta(seconds=unit / 10), "max_backoff": timedelta(seconds=5 * unit), "base": 2}
+        answer = silence + (ONE_PUT_BYTES / _SLOWEST_BYTES_PER_SECOND if is_large else 0)
+        backoff = {"init_backoff": timedelta(seconds=unit), "max_backoff": timedelta(seconds=MAX_WAIT * unit), "base": 2}
         _stores[name] = getattr(obstore.store, kind)(
             path.bucket,
             client_options={
                 "allow_http": os.environ.get(allow_http, "").lower() in ("1", "true", "yes"),
                 "connect_timeout": timedelta(seconds=min(silence, 5.0)),
-                "read_timeout": timedelta(seconds=seconds or silence),
-                "timeout": timedelta(seconds=seconds or 20 * silence),
+                "read_timeout": timedelta(seconds=answer),
+                "timeout": timedelta(seconds=max(answer, 20 * silence)),
             },
-            # not after a silence, which is said
-            retry_config={"max_retries": 2, "backoff": backoff, "retry_timeout": timedelta(seconds=(seconds or silence) / 2)},
+            retry_config={
+                "max_retries": TRIES - 2,
+                "backoff": backoff,
+                "retry_timeout": timedelta(seconds=TRIES * silence),
+            },
         )
     return _stores[name]
 
 
-def _call(
-    path: ObjectPath,
-    action: Callable[[Any, str], Result],
-    *,
-    put_seconds: float = 0.0,
-    seconds: float | None = None,
-) -> Result:
-    """The result of an action on the bucket's client and the object's key, retried while the trouble may pass.
+def _call(path: ObjectPath, action: Callable[[Any, str], Result], *, put_bytes: int = 0, tries: int = _TRIES) -> Result:
+    """Return the result of an action on the bucket's client and the object's key.
 
-    An action of many requests, a listing, may take so many `seconds` in all.
-
-    Raises `FileNotFoundError`, obstore's errors about conditions, and for everything else `BertprepError`.
+    Raises `FileNotFoundError`, obstore's errors about conditions, and for everything else `BertprepError`. obstore retries what
+    it may: not a write that it cannot know to be lost, nor a listing that breaks off. So it is asked three times.
     """
-    from bertprep.progress import say
-
-    for tried in range(1, TRIES + 1):
+    for tried in range(1, tries + 1):
         try:
-            return _interruptibly(partial(action, _store(path, put_seconds), path.key), seconds)
-        except BertprepError:
-            raise
-        except Empty:
-            raise _endless(path, f"it was not all there after {seconds:.0f} s") from None
-        except Exception as error:
-            trouble = _Trouble(path, error)
-            if not trouble.passes or tried == trouble.tries:
-                raise trouble.explained(tried) from error
-            wait = wait_seconds(tried) * _chance.uniform(0.5, 1.5)  # a thousand tasks must not ask in the same moment again
-            say(f"{path}: {trouble.why}; trying again in {wait:.0f} s (try {tried + 1} of {trouble.tries})")
-            time.sleep(wait)
+            return _interruptibly(path, lambda: action(_store(path, put_bytes), path.key))
+        except _NoAnswerError:
+            if tried == tries:
+                raise
+            say(f"{path}: the store fails or is silent; trying again")
     raise AssertionError
 
 
-def _interruptibly(action: Callable[[], Result], seconds: float | None = None) -> Result:
-    """Return the result of an action, or raise `Empty` after so many `seconds`, or what a signal raises in the main thread.
-
-    obstore itself would sit out its own time limit first.
-    """
-    if seconds is None and threading.current_thread() is not threading.main_thread():
-        return action()
-    outcome: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
+def _interruptibly(path: ObjectPath, action: Callable[[], Result]) -> Result:
+    """Return the result of an action; Ctrl-C in the main thread takes effect at once, not after all of obstore's retries."""
+    outcome: SimpleQueue[tuple[Result | None, Exception | None]] = SimpleQueue()
 
     def act() -> None:
         try:
-            outcome.put((True, action()))
-        except BaseException as error:
-            outcome.put((False, error))
+            outcome.put((action(), None))
+        except Exception as error:
+            outcome.put((None, error))
 
-    threading.Thread(target=act, daemon=True).start()
-    is_good, result = outcome.get(timeout=seconds)
-    if not is_good:
-        raise result
+    if threading.current_thread() is threading.main_thread():
+        threading.Thread(target=act, daemon=True).start()
+    else:
+        act()
+    result, error = outcome.get()
+    if error is not None:
+        raise _explained(path, error) from error
     return cast(Result, result)
 
 
-class _Trouble:
-    """An error of obstore: whether it may pass, and in one line what it is and what to do."""
-
-    def __init__(self, path: ObjectPath, error: Exception) -> None:
-        self._path, self._error = path, error
-        text = str(error).partition("\nDebug source:")[0]
-        status = re.search(r"status code: (\d{3})", text)
-        code = re.search(r"<Code>(\w+)</Code>", text)
-        said = re.search(r"<Message>([^<]*)", text)
-        self._text, self._status, self._code = text, int(status[1]) if status else 0, code[1] if code else ""
-        is_generic = type(error).__name__ == "GenericError"
-        self._is_removal = "performing DELETE" in text and "uploadId=" in text
-        is_final = self._is_removal or "builder error" in text or "redirect" in text or self._has_no_credentials
-        self.passes = is_generic and (
-            not is_final
-            and (self._status in _PASSING or self._code in _PASSING_CODES if self._status else "HTTP error" in text)
+def _explained(path: ObjectPath, error: Exception) -> Exception:
+    """Return the error to raise for one of obstore's: what happened in one line, and what to do."""
+    if isinstance(error, BertprepError):
+        return error
+    text, _, details = str(error).partition("\nDebug source:")
+    name = type(error).__name__
+    found = {key: match[1] for key, pattern in _IN_ERRORS.items() if (match := re.search(pattern, text))}
+    status, code = found.get("status", ""), found.get("code", "")
+    if status:
+        answer, why = f"the store answers {status} {quoted(code)}", found.get("message")
+    else:
+        cause = _CAUSE.search(details)
+        answer, why = quoted(_RETRIES.sub(": ", text)), cause and (cause[1] or cause[2])
+    if why:
+        answer = f"{answer} ({quoted(why)})"
+    bucket, (_, allow_http, variables) = f"{path.scheme}://{path.bucket}", _PROVIDERS.get(path.scheme, ("", "", ""))
+    if code in ("NoSuchBucket", "ContainerNotFound", "InvalidBucketName"):
+        return BertprepError(f"{bucket}: there is no such bucket; make it, or check the name and the store's address")
+    if "uploadId=" in text:  # the end of an upload in parts, or its removal after a failure that is not told
+        return _NoAnswerError(f"{path}: its upload in parts has failed ({answer}); the same command resumes")
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(errno.ENOENT, "there is no such object", str(path))
+    if name in ("AlreadyExistsError", "PreconditionError", "NotModifiedError"):
+        return error
+    if name == "NotSupportedError" or "not implemented" in text or status == "501":
+        return _NotSupportedError(f"{path}: {answer}; the store cannot do what it is asked; is it one of this kind?")
+    if any(sign in text for sign in _WITHOUT_CREDENTIALS):
+        return BertprepError(f"{path}: there are no credentials for it; set {variables}")
+    if "redirect" in text or code in ("PermanentRedirect", "AuthorizationHeaderMalformed"):
+        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+        return BertprepError(f"{bucket}: is in another region than {region}; set AWS_REGION to that of the bucket")
+    if "invalid path" in text:
+        return BertprepError(f"{path}: has an object below it whose name no path can be; rename that, or name a folder inside")
+    if "builder error" in text:
+        return BertprepError(
+            f"{path}: the store's address is not an https one; set {allow_http}=true if it is meant to be http"
         )
-        self.tries = TRIES
-        if self.passes and '"dns error"' in str(error):
-            self.tries = 2 if "Temporary failure" in str(error) else 1
-        if self._status:
-            answer = " ".join(filter(None, (quoted(self._code), f"({quoted(said[1])})" if said and said[1] else "")))
-            self.why = " ".join(f"the store answers {self._status} {answer}".split())
-        else:
-            self.why = self._of_network(str(error)) if self.passes else quoted(text)
-
-    def _of_network(self, whole: str) -> str:
-        """What broke, from the causes that obstore lists after its message."""
-        address = re.search(r"performing \w+ (https?://[^/\s]+)", whole)
-        where = address[1] if address else f"{self._path.scheme}://{self._path.bucket}"
-        cause = re.search(r'message: "([^"]+)"|"(dns error)"', whole)
-        why = next(filter(None, cause.groups()), "") if cause else "timed out" if "TimedOut" in whole else ""
-        if why == "dns error":
-            return f"the name of {where} cannot be resolved; this machine may have no network"
-        broke = f"{where} cannot be reached" if "kind: Connect" in whole else f"the connection to {where} broke"
-        return f"{broke} ({why})" if why else broke
-
-    @property
-    def _has_no_credentials(self) -> bool:
-        return any(sign in self._text for sign in _WITHOUT_CREDENTIALS)
-
-    def explained(self, tried: int) -> Exception:
-        path, error, name = self._path, self._error, type(self._error).__name__
-        bucket = f"{path.scheme}://{path.bucket}"
-        _, allow_http, variables = _OF_PROVIDER.get(path.scheme, ("", "", ""))
-        if self._code in ("NoSuchBucket", "ContainerNotFound") or (self._code == "InvalidBucketName"):
-            return BertprepError(f"{bucket}: there is no such bucket; make it, or check the name and the store's address")
-        if self._is_removal:
-            return _LostUploadError(f"{path}: its upload in parts has failed ({self.why}); the same command resumes")
-        if isinstance(error, FileNotFoundError):
-            return FileNotFoundError(errno.ENOENT, "there is no such object", str(path))
-        if name in ("AlreadyExistsError", "PreconditionError", "NotModifiedError"):
-            return error
-        if name == "NotSupportedError" or "not implemented" in self._text or self._status == 501:
-            return _NoConditionError(f"{path}: {self.why}; the store cannot do what it is asked; is it one of this kind?")
-        if self._has_no_credentials:
-            return BertprepError(f"{path}: there are no credentials for it; set {variables}")
-        if "redirect" in self._text or self._code in ("PermanentRedirect", "AuthorizationHeaderMalformed"):
-            return BertprepError(f"{bucket}: is in another region than {_region()}; set AWS_REGION to that of the bucket")
-        if "Expired" in self._code or self._code in ("InvalidToken", "TokenRefreshRequired"):
-            return BertprepError(f"{path}: {self.why}; the credentials have expired: renew them, and the same command resumes")
-        if self._code == "RequestTimeTooSkewed":
-            return BertprepError(f"{path}: {self.why}; this machine's clock is wrong: set it, and the same command resumes")
-        if "invalid path" in self._text:
-            found = re.search(r'[Pp]ath "([^"]*)"', self._text)
-            of = f" ({ascii(found[1])[:200]})" if found else ""
-            return BertprepError(
-                f"{path}: has an object below it whose name no path can be{of}; rename or remove that, or name a folder inside"
-            )
-        if name in ("PermissionDeniedError", "UnauthenticatedError") or self._status in (401, 403):
-            return BertprepError(
-                f"{path}: is not permitted, {self.why}; check the credentials in the environment, and what they may do there"
-            )
-        if "builder error" in self._text:
-            return BertprepError(
-                f"{path}: the store's address is not an https one; set {allow_http}=true if it is meant to be http"
-            )
-        if tried > 1:
-            return BertprepError(f"{path}: {self.why}; given up after {tried} tries; the same command resumes")
-        return BertprepError(f"{path}: {self.why}; check the URL, the store's address and its credentials in the environment")
-
-
-def _region() -> str:
-    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    if status.startswith("4") and status not in _PASSING and code != "RequestTimeout":
+        return BertprepError(
+            f"{path}: {answer}; check the URL, the credentials in the environment, which may have expired, what they permit, "
+            "and this machine's clock"
+        )
+    return _NoAnswerError(f"{path}: {answer}; retries are exhausted, and the same command resumes")

@@ -230,14 +230,14 @@ def test_a_download_that_is_copied_to_a_store_is_read_there(store: Store, tmp_pa
 @pytest.mark.parametrize(
     ("faults", "said"),
     [
-        ([("HEAD", 403, ""), ("GET", 403, "AccessDenied")], "is not permitted, the store answers 403 AccessDenied"),
+        ([("HEAD", 403, ""), ("GET", 403, "AccessDenied")], "the store answers 403 AccessDenied"),
         (
             [("HEAD", 400, ""), ("GET", 400, "AuthorizationHeaderMalformed")],
             "another region than us-east-1; set AWS_REGION",
         ),
         ([("HEAD", 301, ""), ("GET", 301, "PermanentRedirect")], "another region than us-east-1; set AWS_REGION"),
         ([("HEAD", 404, ""), ("GET", 404, "NoSuchBucket")], "there is no such bucket; make it"),
-        ([("PUT", 403, "AccessDenied")], "is not permitted, the store answers 403 AccessDenied"),
+        ([("PUT", 403, "AccessDenied")], "the store answers 403 AccessDenied"),
         ([("GET", 404, "NoSuchKey")], "the store listed it, and no longer has it"),
     ],
     ids=str,
