@@ -99,18 +99,6 @@ MODEL = {
     "vocab_size": 10, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512,
     "max_position_embeddings": 512,
 }  # fmt: skip
-PHASES: dict[str, object] = {
-    "word": ["128"],
-    "unknown": [{"sequence": 8}],
-    "seq_word": [{"seq": "8"}],
-    "whole_share": [{"seq": 8, "share": 1}],
-    "too_much": [{"seq": 8, "share": 0.9}, {"seq": 16, "share": 0.9}],
-    "mixed": [{"seq": 8, "share": 0.5}, {"seq": 16, "steps": 5}],
-    "neither": [{"seq": 8}, {"seq": 16}],
-    "no_data": [{"data": [], "seq": 8, "steps": 2}],
-    "missing_data": [{"data": ["missing"], "seq": 8, "steps": 2}],
-    "batch_word": [{"seq": 8, "steps": 2, "batch_size": "many"}],
-}
 
 
 def make(place: Path) -> Path:
@@ -123,8 +111,6 @@ def make(place: Path) -> Path:
         _write(place / "json" / f"{name}.json", content)
     for name, change in MODELS.items():
         _write(place / "models" / f"{name}.json", json.dumps({**MODEL, **change}).encode())
-    for name, phases in PHASES.items():
-        _write(place / "phases" / f"{name}.json", json.dumps(phases).encode())
     _write(place / "vocab.txt", (GOLDEN / "vocab.txt").read_bytes())
     _write(place / "text.txt", b"The first sentence.\nThe second one.\n\nAnother document.\nIt has two sentences.\n")
     _write(place / "empty.txt", b"")

@@ -12,50 +12,40 @@ import json
 import resource
 import shlex
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import date
-from itertools import cycle, takewhile
+from itertools import cycle
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertprep.errors import BertprepError, UsageError
+from bertprep.errors import UsageError
 from bertprep.files.atomic import atomic_file
-from bertprep.options import add_options, check_options, command_line, option, read_options, whole_number
-from bertprep.progress import SECONDS_BETWEEN_LINES, say
+from bertprep.options import add_options, check_options, command_line, option, read_options
+from bertprep.progress import say
 from bertprep.records import PretrainingExamples
-from bertprep.terminal import duration, tell
+from bertprep.terminal import tell
 from trainer.batches import features
 from trainer.data import DEFAULT_SEQ
-from trainer.engines import Engine, StepResult, check_engine, choose_engine, open_engine, this_cpu
+from trainer.engines import Engine, StepResult, check_engine, choose_engine, open_engine
 from trainer.model_config import PRESETS, ModelConfig
 from trainer.settings import OPTIMIZERS, EngineSettings, OptimizerSettings, check_folder
 from trainer.tasks import Pretraining
 
 Batches: TypeAlias = Iterator[Mapping[str, NDArray[Any]]]
 """This rank's rows of one global batch after the other, without end."""
-LARGEST = "largest"
 RESULTS = "bench.jsonl"
-_MAX_DOUBLINGS = 16  # of one sequence of a device; more was not intended
 _SEED = 12345
 _PEAKS = {  # TFLOP/s of dense bf16 by the makers' data sheets
-    "A100-SXM4-40GB": 312.0, "A100-SXM4-80GB": 312.0, "A100-PCIE-40GB": 312.0, "A100 80GB PCIe": 312.0, "A10": 125.0,
-    "A40": 149.7, "L40S": 362.0, "L4": 121.0, "H100 PCIe": 756.5, "H100 80GB HBM3": 989.4, "H800 80GB HBM3": 989.4,
-    "H200": 989.4, "GH200 480GB": 989.4, "TPU v4": 275.0, "TPU v5 lite": 197.0, "TPU v5e": 197.0, "TPU v5": 459.0,
-    "TPU v5p": 459.0, "TPU v6 lite": 918.0, "TPU v6e": 918.0,
+    "A100-SXM4-40GB": 312.0, "A100-SXM4-80GB": 312.0, "A100 80GB PCIe": 312.0, "L4": 121.0, "L40S": 362.0,
+    "H100 PCIe": 756.5, "H100 80GB HBM3": 989.4, "H200": 989.4, "GH200 480GB": 989.4, "TPU v4": 275.0, "TPU v5 lite": 197.0,
+    "TPU v5p": 459.0, "TPU v6 lite": 918.0,
 }  # fmt: skip
-
-
-def _batch_size(text: str) -> int | str:
-    return text if text == LARGEST else whole_number(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +57,7 @@ class BenchOptions:
     )
     seq: int = option(DEFAULT_SEQ, "tokens in a sequence", least=1)
     pred: int = option(20, "predictions in a sequence", least=1)
-    batch_size: int | str = option(
-        32, "sequences per device in a micro-batch, or the most that fit", metavar="INT|largest", parse=_batch_size, least=1
-    )
+    batch_size: int = option(32, "sequences of a device in a micro-batch", least=1)
     accumulation: int = option(1, "micro-batches per step", name="--accumulate", least=1)
     optimizer: str = option("adam", "optimizer", choices=OPTIMIZERS)
     attention_dropout: float | None = option(None, "as in pretrain (default: the model's)", metavar="FLOAT", least=0, below=1)
@@ -95,13 +83,11 @@ def run(namespace: argparse.Namespace) -> int:
     options = read_options(BenchOptions, namespace)
     check_engine(settings)
     load_fitting(options)  # a mistake is found before an engine is opened
-    if options.batch_size == LARGEST:
-        options = replace(options, batch_size=find_largest(lambda size: fits(options, settings, size)))
     engine = open_engine(settings)
     options = replace(options, model=options.model or ("base" if engine.has_accelerator else "tiny"))
     model, task = load_fitting(options), Pretraining()
     engine.build(model, OptimizerSettings(name=options.optimizer), seed=_SEED, task=task)
-    size = int(options.batch_size) * engine.devices * options.accumulation
+    size = options.batch_size * engine.devices * options.accumulation
     if engine.is_first:
         what = f"{options.model}, {options.batch_size:,} sequences of {options.seq}/{options.pred}"
         where = f"{engine.execution.describe()}, {settings.engine}{f' ({why})' if why else ''} on {engine.device_name}"
@@ -109,13 +95,21 @@ def run(namespace: argparse.Namespace) -> int:
     seconds, cpu_seconds = measure(engine, options, synthetic_batches(engine, options, size, model.vocab_size))
     if not engine.is_first:
         return 0
+    step, peak = statistics.median(seconds), peak_of(engine.device_name)
+    flops_per_second = size * task.flops(model, seq=options.seq, pred=options.pred) / step
+    process_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     result = {
-        "date": str(date.today()), "device": engine.device_name, "devices": engine.devices, "processor": this_cpu().name,
-        "has_accelerator": engine.has_accelerator, "versions": dict(engine.versions), **asdict(options),
-        "vocab_size": model.vocab_size, "engine": settings.engine, "precision": engine.precision, "xla": engine.execution.xla,
+        "date": str(date.today()), "device": engine.device_name, "devices": engine.devices, "versions": engine.versions,
+        **asdict(options), "vocab_size": model.vocab_size, "engine": settings.engine, "precision": engine.precision,
+        "xla": engine.execution.xla,
         "command": shlex.join(["python", "-m", "trainer", "bench", *command_line(settings, options)]),
-        **_figures(engine, size, task.flops(model, seq=options.seq, pred=options.pred), seconds),
+        "sequences_per_second": size / step,
+        "sequences_per_second_of_repeats": [size / each for each in seconds],
+        "milliseconds_per_step": 1000 * step,
         "cpu_seconds_per_step": statistics.median(cpu_seconds),  # of this process
+        "flops_per_second": flops_per_second,  # the model's
+        "mfu": flops_per_second / (peak * engine.devices) if peak else None,  # of dense bf16, in any precision
+        "peak_memory_bytes": engine.peak_memory() if engine.has_accelerator else process_peak,
     }  # fmt: skip
     tell(summarize(result))
     path = options.out / RESULTS
@@ -141,8 +135,6 @@ def load_fitting(options: BenchOptions) -> ModelConfig:
 def measure(engine: Engine, options: BenchOptions, batches: Batches) -> tuple[list[float], list[float]]:
     """Wall and CPU seconds of a step of a built engine, in each repeat."""
     seconds, cpu_seconds = [], []
-    if engine.is_first:
-        batches = _report_steps(batches, options)
     for _ in range(options.repeats):
         _run_steps(engine, batches, options.skip, options.accumulation)
         wall, cpu = time.perf_counter(), time.process_time()
@@ -161,34 +153,6 @@ def _run_steps(engine: Engine, batches: Batches, count: int, accumulation: int) 
             in_flight.popleft()()
     for wait in in_flight:
         wait()
-
-
-def _report_steps(batches: Batches, options: BenchOptions) -> Batches:
-    """The batches, with a line each few seconds; a step of a large model may take a CPU that long."""
-    total = options.repeats * (options.skip + options.steps)
-    compiled = last = 0.0
-    for done, batch in enumerate(batches):
-        now = time.perf_counter()
-        if done == 1:  # the first step includes compiling
-            compiled = last = now
-        elif done and now - last >= SECONDS_BETWEEN_LINES:
-            last = now
-            say(f"step {done:,} of {total:,}, {duration((now - compiled) / (done - 1) * (total - done))} left")
-        yield batch
-
-
-def _figures(engine: Engine, size: int, flops: int, seconds: Sequence[float]) -> dict[str, Any]:
-    """Throughput, utilization and memory, where a step of `size` sequences, of `flops` each, took so many seconds."""
-    step, peak = statistics.median(seconds), peak_of(engine.device_name)
-    process_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {
-        "sequences_per_second": size / step,
-        "sequences_per_second_of_repeats": [size / each for each in seconds],
-        "milliseconds_per_step": 1000 * step,
-        "flops_per_second": size * flops / step,  # the model's
-        "mfu": size * flops / step / (peak * engine.devices) if peak else None,  # of dense bf16, in any precision
-        "peak_memory_bytes": engine.peak_memory() if engine.has_accelerator else process_peak,
-    }
 
 
 def summarize(result: Mapping[str, Any]) -> str:
@@ -211,34 +175,6 @@ def peak_of(device: str) -> float | None:
     """
     tera = _PEAKS.get(device.rpartition(" x ")[2].removeprefix("NVIDIA "))
     return None if tera is None else tera * 1e12
-
-
-def find_largest(fits: Callable[[int], bool]) -> int:
-    """The largest power of two that fits: memory has too many consumers to be predicted.
-
-    >>> find_largest(lambda size: size <= 100)
-    64
-    """
-    fitting = list(takewhile(fits, (1 << doublings for doublings in range(_MAX_DOUBLINGS + 1))))
-    if not fitting:
-        raise BertprepError("not even a batch of 1 sequence fits; take a smaller --model or --seq")
-    return fitting[-1]
-
-
-def fits(options: BenchOptions, settings: EngineSettings, size: int) -> bool:
-    """Whether a few steps run with this batch size, in a process of their own: one that ran out of memory cannot try again."""
-    with tempfile.TemporaryDirectory() as folder:
-        few = replace(options, batch_size=size, steps=2, skip=2, repeats=1, out=Path(folder))
-        command = [sys.executable, "-m", "trainer", "bench", *command_line(settings, few)]
-        tried = subprocess.run(command, capture_output=True, text=True)
-        has_accelerator = tried.returncode != 0 or json.loads((few.out / RESULTS).read_bytes())["has_accelerator"]
-    last_line = tried.stderr.rstrip().rpartition("\n")[2]
-    if tried.returncode == UsageError.exit_status:
-        raise UsageError(last_line.removeprefix("trainer: error: "))
-    if not has_accelerator:
-        raise UsageError(f"--batch-size {LARGEST}: there is no accelerator here, whose memory is the limit; give a number")
-    say(f"a batch of {size:,}: " + (f"does not fit ({last_line[:200]})" if tried.returncode else "fits"))
-    return tried.returncode == 0
 
 
 def synthetic_batches(engine: Engine, options: BenchOptions, size: int, vocab_size: int) -> Batches:

@@ -39,17 +39,6 @@ _HEADER = {
 }  # fmt: skip
 
 
-_OPTIONS = {  # that decide a setting of a header; of others it is the setting's last name, as --seed
-    "model.hidden_dropout_prob": "hidden_dropout_prob (--no-dropout)",
-    "model.attention_probs_dropout_prob": "--attention-dropout",
-    "optimizer.name": "--optimizer", "optimizer.beta_1": "--beta1", "optimizer.beta_2": "--beta2",
-    "schedule.peak": "--lr", "schedule.power": "--schedule with power", "schedule.crossover": "--schedule with crossover",
-    "records": "--data with a number of records of", "data": "--data with sha256", "cased": "--data with cased",
-    "vocabulary_sha256": "--vocab with sha256", "precision": "--amp",
-    "global_batch": "a global batch (--batch-size, --accumulate, devices) of",
-}  # fmt: skip
-
-
 @dataclass
 class RunState:
     """Where a run stands: what its checkpoints have besides the arrays."""
@@ -102,10 +91,8 @@ def compare(newest: Path, then: Mapping[str, Any], now: Mapping[str, Any], *, le
         lengthened.append([then["step"], then["schedule"]])
     elif differences:
         name, before, after = differences[0]
-        of_model = f"--model with {name.removeprefix('model.')}" if name.startswith("model.") else ""
-        option = _OPTIONS.get(name) or of_model or f"--{name.rpartition('.')[2].replace('_', '-')}"
         advice = "--lengthen resumes with the learning rates of the longer run; or resume" if is_longer else "resume"
-        raise UsageError(f"{newest}: was made with {option} {before}, now it is {after}; {advice} with the same, or {take}")
+        raise UsageError(f"{newest}: was made with {name} {before}, now it is {after}; {advice} with the same, or {take}")
     return {**now, "lengthened": lengthened} if lengthened else dict(now)
 
 
@@ -207,12 +194,6 @@ def task_of(file: Path) -> Task:
 def newest(folder: Path) -> Path | None:
     """Return the checkpoint of the highest step in a folder, if there is one."""
     return next(iter(reversed(find_checkpoints(folder))), None)
-
-
-def precision_of(folder: Path) -> str | None:
-    """Return the precision of a folder's newest checkpoint, if there is one."""
-    path = newest(folder)
-    return read_header(path).get("precision") if path else None
 
 
 def find_checkpoints(folder: Path) -> list[Path]:

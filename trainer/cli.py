@@ -13,7 +13,7 @@ from importlib import import_module
 from bertprep import __version__
 from bertprep.options import Parser, add_options, read_options
 from bertprep.terminal import exit_status
-from trainer.data import ExampleSettings, add_example_options
+from trainer.data import ExampleSettings
 from trainer.settings import AnyOptions, EngineSettings, GlueOptions, OptimizerSettings, PretrainOptions, SquadOptions
 from trainer.start import start
 
@@ -83,4 +83,5 @@ def _add_run_options(command: str, parser: argparse.ArgumentParser) -> None:
     add_options(parser.add_argument_group("optimizer"), OptimizerSettings)
     add_options(parser.add_argument_group("devices"), EngineSettings)
     if is_pretraining:
-        add_example_options(parser, without=("seq", "pred"))
+        group = parser.add_argument_group("examples of token shards", "Settings of create, for token shards alone.")
+        add_options(group, ExampleSettings, without=("seq", "pred", "cased"))  # token shards are cased or not themselves

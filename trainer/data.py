@@ -6,7 +6,6 @@ are mixed. Folders go together when their records have one shape, and vocabulari
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
@@ -17,7 +16,7 @@ from typing import Any, TypeAlias
 from bertprep.config import RECORD_FORMATS, InstanceSettings, RecordFormat
 from bertprep.errors import UsageError
 from bertprep.instances import load_vocabulary
-from bertprep.options import add_options, command_line, option
+from bertprep.options import command_line, option
 from bertprep.progress import Reporter
 from bertprep.records import MaskedExamples, PretrainingExamples
 from bertprep.records.data_sets import (
@@ -58,12 +57,6 @@ class ExampleSettings(InstanceSettings):
     def instances(self) -> InstanceSettings:
         """The settings of `create` alone."""
         return InstanceSettings(**{each.name: getattr(self, each.name) for each in fields(InstanceSettings)})
-
-
-def add_example_options(parser: argparse.ArgumentParser, *, without: Sequence[str] = ()) -> None:
-    """Add the options of on-the-fly examples; `cased` is the token shards' own."""
-    group = parser.add_argument_group("examples of token shards", "Settings of create, for token shards alone.")
-    add_options(group, ExampleSettings, without=("cased", *without))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,14 +106,20 @@ def open_data(options: AnyOptions, examples: ExampleSettings, opened: ExitStack)
                 f"--shuffle {options.shuffle}: {sets[0].folder} holds token shards, of which some are in memory at a time; a "
                 "higher --shuffle-shards shuffles wider"
             )
-        [pred] = options.pred or [ExampleSettings.pred]
-        settings = replace(examples, seq=options.seq or DEFAULT_SEQ, pred=pred)
-        order: dict[str, Any] = {"seed": options.seed, "shuffle_shards": options.shuffle_shards or DEFAULT_GROUP}
-        open_split = partial(open_examples, settings=settings, vocab=vocab, **order)
+        settings = replace(examples, seq=options.seq or DEFAULT_SEQ, pred=options.pred or ExampleSettings.pred)
+        open_split = partial(
+            LiveExamples, settings=settings.instances, vocab=vocab, repeat_epochs=settings.repeat_epochs, seed=options.seed,
+            shuffle_shards=options.shuffle_shards or DEFAULT_GROUP, reporter=Reporter(),
+        )  # fmt: skip
     else:
         sets = [_find_records(path, options) for path in named]
-        if isinstance(options, PretrainOptions):
-            refuse_example_options(examples, sets[0].folder, also=["--pred"] if options.pred else [])
+        given = command_line(examples)
+        if isinstance(options, PretrainOptions) and options.pred is not None:
+            given.insert(0, "--pred")
+        if given:
+            raise UsageError(
+                f"{given[0]}: is for token shards, {sets[0].folder} holds records; leave it out, or name token shards"
+            )
     folders = tuple(each.folder if each.is_whole else path for path, each in zip(named, sets, strict=True))
     records = opened.enter_context(open_split(folders, TRAINING))
     test = opened.enter_context(open_split(folders, TEST)) if all(each.paths(TEST) for each in sets) else None
@@ -213,25 +212,6 @@ def _wanted_by(options: AnyOptions) -> tuple[str, str, Any, str]:
 
 def _without_format(data_set: DataSet) -> tuple[str, ...]:
     return tuple(part for part in data_set.folder.parts if part not in RECORD_FORMATS)
-
-
-def open_examples(
-    folders: Sequence[Path], split: str, *, settings: ExampleSettings, vocab: Path | None, **order: Any
-) -> LiveExamples:
-    """Open on-the-fly examples of a split of token shards."""
-    return LiveExamples(
-        folders, split, settings=settings.instances, vocab=vocab, repeat_epochs=settings.repeat_epochs, reporter=Reporter(),
-        **order,
-    )  # fmt: skip
-
-
-def refuse_example_options(settings: ExampleSettings, records: Path, *, also: Sequence[str] = ()) -> None:
-    """Raise `UsageError` where settings of examples are given for records, which have theirs; `also` are more such options."""
-    if given := [*also, *command_line(settings)]:
-        raise UsageError(
-            f"{given[0]}: is for token shards, {records} holds records, which are made already; leave it out, or name token "
-            "shards"
-        )
 
 
 def make_data(

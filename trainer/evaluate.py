@@ -1,7 +1,6 @@
 """`python -m trainer evaluate`: any weights on any records, by all devices; and the evaluation of a running model.
 
 pretraining records    masked-LM and next-sentence loss and accuracy, of a split or of its first sequences
-token shards           the same, of on-the-fly examples
 SQuAD                  exact match and F1; OUT/predictions.json, nbest_predictions.json and, for 2.0, null_odds.json
 labelled texts         the task's metrics on each labelled split; OUT/SPLIT/predictions.tsv, and GLUE's files for submission
 """
@@ -20,30 +19,20 @@ from numpy.typing import NDArray
 from bertprep.errors import BertprepError, UsageError
 from bertprep.options import add_options, check_options, option, read_options
 from bertprep.progress import Reporter, say
-from bertprep.records.data_sets import DataSet, find_data_sets, find_records, find_training_tokens
+from bertprep.records.data_sets import DataSet, find_records
 from bertprep.records.record_set import RecordSet
 from bertprep.tasks.glue import TASKS, UNLABELLED
 from bertprep.tasks.glue_metrics import check_metrics_installed
 from bertprep.terminal import tell
-from bertprep.workspace.layout import TEST, TRAINING, VOCABULARY
-from bertprep.workspace.manifest import TOKEN_SHARDS
+from bertprep.workspace.layout import TEST, TRAINING
 from trainer import checkpoint
 from trainer.batches import EvaluationBatches, GlobalBatch
-from trainer.data import (
-    Data,
-    ExampleSettings,
-    add_example_options,
-    check_fits_model,
-    check_vocabulary,
-    make_data,
-    open_examples,
-    refuse_example_options,
-)
+from trainer.data import Data, check_fits_model, check_vocabulary, make_data
 from trainer.engines import Engine, check_engine, choose_engine, open_engine
 from trainer.model_config import ModelConfig
 from trainer.scores import AnswerOptions, Scorer, scorer_of
 from trainer.settings import EngineSettings, OptimizerSettings, check_folder
-from trainer.tasks import Classification, Pretraining, Task, name_of_split, pretraining_on, task_of_records
+from trainer.tasks import Classification, Pretraining, Task, name_of_split, task_of_records
 from trainer.weights import is_checkpoint, labels_of, model_of, read_weights, resolve_weights
 
 
@@ -56,14 +45,11 @@ class EvaluateOptions:
         "a download (needed)",
         metavar="PATH|ID",
     )  # fmt: skip
-    data: Path | None = option(None, "folder of records or token shards (needed)", metavar="DIR", urls=True)
-    vocab: Path | None = option(
-        None, "token shards: vocabulary (default: the vocab.txt next to them, or to the weights)", metavar="FILE", urls=True
-    )
+    data: Path | None = option(None, "folder of records (needed)", metavar="DIR", urls=True)
     workdir: Path = option(Path("data"), "workspace, for the ID of a download", metavar="DIR", urls=True)
     model: str | None = option(None, "bert_config.json (default: that of the weights)", metavar="FILE")
-    split: str = option(TEST, "pretraining records, token shards: split", choices=(TRAINING, TEST))
-    sequences: int = option(0, "pretraining records, token shards: how many, the first of the split (default: all)", least=0)
+    split: str = option(TEST, "pretraining records: split", choices=(TRAINING, TEST))
+    sequences: int = option(0, "pretraining records: how many, the first of the split (default: all)", least=0)
     batch_size: int = option(32, "sequences of a device at a time", least=1)
     null_threshold: float | None = option(
         None, "SQuAD 2.0: predict no answer where score(no answer) - score(best answer) exceeds this (default: the value "
@@ -84,7 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of evaluate."""
     add_options(parser, EvaluateOptions)
     add_options(parser, EngineSettings, without=("loss_scale",))
-    add_example_options(parser, without=("repeat_epochs",))
 
 
 class Split(NamedTuple):
@@ -97,12 +82,12 @@ class Split(NamedTuple):
 
 def run(namespace: argparse.Namespace) -> int:
     """Evaluate and print the metrics; returns the exit status."""
-    options, given = read_options(EvaluateOptions, namespace), read_options(ExampleSettings, namespace)
+    options = read_options(EvaluateOptions, namespace)
     settings, why = choose_engine(read_options(EngineSettings, namespace))
     check_engine(settings)
     with ExitStack() as opened:
         file = resolve_weights(options.init or "", options.workdir)
-        splits = _open_splits(options, given, file, opened)
+        splits = _open_splits(options, opened)
         data = splits[0].data
         task = data.task
         _check_task(file, task, data.folders[0])
@@ -125,19 +110,9 @@ def run(namespace: argparse.Namespace) -> int:
     return 0
 
 
-def _open_splits(options: EvaluateOptions, given: ExampleSettings, file: Path, opened: ExitStack) -> list[Split]:
+def _open_splits(options: EvaluateOptions, opened: ExitStack) -> list[Split]:
     """The splits to evaluate on; all ranks open all of them before any predicts, so that they fail together."""
-    path = options.data or Path()
-    if any(each.kind == TOKEN_SHARDS for each in find_data_sets([path])):
-        tokens = find_training_tokens(path)
-        of_model = file.parent / VOCABULARY
-        vocab = options.vocab or (of_model if tokens.vocabulary is None and of_model.is_file() else None)
-        folder = tokens.folder if tokens.is_whole else path
-        examples = opened.enter_context(open_examples([folder], options.split, settings=given, vocab=vocab))
-        data = make_data([tokens], (folder,), pretraining_on(examples.kind), examples, None, examples.vocabulary.path)
-        return [Split(options.split, data)]
-    data_set = find_records(path)
-    refuse_example_options(given, data_set.folder, also=["--vocab"] if options.vocab else [])
+    data_set = find_records(options.data or Path())
     task = task_of_records(data_set)
     answers = AnswerOptions(options.n_best_size, options.max_answer_length, options.null_threshold)
     splits = []

@@ -6,7 +6,7 @@
 
     "run"         at each start, the settings of the run
     "train"       metrics and the gradient norm as means over the steps since the previous entry; throughput since then too
-    "evaluation"  metrics on the test split, and the baseline that a model must beat
+    "evaluation"  metrics on the test split
     "bad_record"  a record that was skipped, when it is first met
 
 Each entry is written before the next step: a kill loses at most the line being written. A resumed run first removes the entries
@@ -121,8 +121,7 @@ class RunLog:
     def _report(self, kind: str, group: str, entry: Entry, line: str) -> None:
         if self._is_shown:
             self._append(kind, entry)
-            scalars = {f"{group}/{name}": value for name, value in entry.items() if name != "step" and value is not None}
-            self._events.write(entry["step"], scalars)
+            self._events.write(entry["step"], {f"{group}/{name}": value for name, value in entry.items() if name != "step"})
             say(line)
 
     def _append(self, kind: str, entry: Entry) -> None:

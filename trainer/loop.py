@@ -22,7 +22,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
 from itertools import islice
 from types import FrameType
 
@@ -41,7 +40,7 @@ from trainer.engines import Engine, StepResult
 from trainer.evaluate import evaluate, without_targets
 from trainer.log import RunLog
 from trainer.run import Run
-from trainer.scores import baseline, scorer_of
+from trainer.scores import scorer_of
 from trainer.tasks import name_of_split
 from trainer.weights import read_weights
 
@@ -81,7 +80,7 @@ class Stop:
 
 
 def train(run: Run, engine: Engine) -> bool:
-    """Train to the end, from the newest checkpoint in `run.out`, which is locked; returns whether the next run may start."""
+    """Train to the end, from the newest checkpoint in `run.out`, which is locked; returns whether it has finished."""
     engine.build(run.model, run.optimizer, seed=run.options.seed, task=run.task)
     state, stop = resume(run, engine), Stop()
     log = RunLog(run.out, run.task, steps=run.schedule.steps, first_step=state.step, is_shown=engine.is_first)
@@ -91,7 +90,7 @@ def train(run: Run, engine: Engine) -> bool:
         loop.make_steps()
         if stop.fault is not None:
             raise _explain_fault(run, state, stop.fault) from stop.fault
-    if run.is_finished(state.step, state.evaluated) and (run.is_last or not loop.is_stopping):
+    if run.is_finished(state.step, state.evaluated):
         return True
     if not stop.is_signalled and engine.processes > 1:
         raise BertprepError(
@@ -220,7 +219,7 @@ class _Loop:
         """Start a step, counted from 1; returns what waits for its end."""
         return self.engine.train(
             batch.arrays, step=number, learning_rate=self.run.schedule.learning_rate(number),
-            accumulation=self.run.accumulation, stop=bool(self.stop),
+            accumulation=self.run.options.accumulation, stop=bool(self.stop),
         )  # fmt: skip
 
     def is_due(self, step: int, *every: int) -> bool:
@@ -282,7 +281,7 @@ class _Loop:
         run, state, engine, test = self.run, self.state, self.engine, self.run.data.test
         if test is None:
             return
-        batch = GlobalBatch(run.batch_size * engine.devices, engine.data_world_size, engine.data_rank)
+        batch = GlobalBatch(run.options.batch_size * engine.devices, engine.data_world_size, engine.data_rank)
         batches = EvaluationBatches(test, batch, most=run.eval_sequences, reporter=Reporter(engine.is_first))
         sequences, metrics = evaluate(engine, run.task, batches, self.scorer)
         error = batches.fault or self.count_bad(batches.bad)
@@ -297,18 +296,12 @@ class _Loop:
             return
         self.log.bad_records(TEST, state.step, batches.bad)
         state.evaluated = state.step
-        self.log.evaluation({"step": state.step, "sequences": sequences, **metrics, **self.baseline})
+        self.log.evaluation({"step": state.step, "sequences": sequences, **metrics})
         found = Evaluated(sequences, run.task.criterion, metrics[run.task.criterion])
         if run.keep_best and found.is_better_than(self.best):
             self.best = found
             self.save_best(found)
         self.restart_clock()
-
-    @cached_property
-    def baseline(self) -> dict[str, float | None]:
-        """What a model must beat on the test split."""
-        run = self.run
-        return baseline(run.task, run.data.records, run.data.test, run.model, sequences=run.eval_sequences)
 
     def save_best(self, found: Evaluated) -> None:
         """Write the best checkpoint; all ranks call it."""

@@ -1,7 +1,7 @@
 """Plots the losses of runs from their logs: training as lines, the test split as points, over the steps.
 
-Of pretraining masked LM is above and next sentence below; of another task the loss above and its first metric below. Dashes are
-the masked-LM loss by unigram frequencies, which a model must beat. The plot depends only on the logs.
+Of pretraining masked LM is above and next sentence below; of another task the loss above and its first metric below. The plot
+depends only on the logs.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bertprep.errors import BertprepError
 from bertprep.files.atomic import atomic_file
 from bertprep.untrusted import COUNT, TEXT, check_values, parse_json
@@ -21,7 +19,6 @@ from trainer.tasks import describe_metrics, metric_names, name_in_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MANY = 50  # entries, above which a moving mean is drawn over a pale line
 _ENTRY = {"kind": TEXT, "step": COUNT}
 Entries = Sequence[Mapping[str, Any]]
 
@@ -68,16 +65,8 @@ def make_figure(runs: Mapping[str, Entries]) -> Figure:
     shown = [name for name in metric_names(entries) if not name.startswith(("start_", "end_"))]  # parts of SQuAD's
     for panel, name in zip(panels, shown, strict=False):
         for index, (label, run) in enumerate(runs.items()):
-            colour = f"C{index}"
-            steps, values = _curve(run, "train", name)
-            panel.plot(steps, values, color=colour, alpha=0.3 if len(values) > _MANY else 1, label=f"{label}: training")
-            if len(values) > _MANY:
-                reach = len(values) // _MANY
-                mean = np.convolve(values, np.ones(2 * reach + 1) / (2 * reach + 1), "valid")
-                panel.plot(steps[reach:-reach], mean, color=colour)
-            panel.plot(*_curve(run, "evaluation", name), "o", color=colour, label=f"{label}: test split")
-            if name == "masked_lm_loss" and any(entry.get("unigram_loss") for entry in run):
-                panel.plot(*_curve(run, "evaluation", "unigram_loss"), "k--", label=f"{label}: by unigram frequencies")
+            panel.plot(*_curve(run, "train", name), color=f"C{index}", label=f"{label}: training")
+            panel.plot(*_curve(run, "evaluation", name), "o", color=f"C{index}", label=f"{label}: test split")
         panel.set_ylabel(name_in_text(name))
         panel.grid(axis="y", alpha=0.4)
     panels[1].set_xlabel("steps")

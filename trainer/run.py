@@ -10,18 +10,17 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bertprep.errors import UsageError
-from bertprep.records.data_sets import DataSet
 from bertprep.records.live import DEFAULT_GROUP, LiveExamples
 from bertprep.records.order import FixedShards, Order, ShardOrder
 from bertprep.terminal import counted
+from bertprep.workspace.layout import MODELS
 from trainer.data import Data
 from trainer.model_config import ModelConfig
 from trainer.optimizers import Schedule
 from trainer.settings import SHARDS, OptimizerSettings, RunOptions
 from trainer.tasks import Task
+from trainer.weights import short_name
 
 _LEARNING_RATES = {"adam": 1e-4, "lamb": 2e-3}
 
@@ -36,9 +35,7 @@ class Run:
     model: ModelConfig
     model_name: str
     devices: int
-    init: Path | None  # a file of weights, or the folder of the phase before
-    out: Path
-    is_last: bool = True  # of the phases
+    init: Path | None  # a file of weights
 
     def __post_init__(self) -> None:
         if self.schedule.learning_rate(1) == 0:
@@ -53,27 +50,17 @@ class Run:
         return self.data.task
 
     @property
-    def batch_size(self) -> int:
-        """Sequences of a device in a micro-batch."""
-        return self.options.batch_size[0]
-
-    @property
-    def accumulation(self) -> int:
-        """Micro-batches of a step."""
-        return self.options.accumulation[0]
-
-    @property
     def global_batch(self) -> int:
         """Sequences of a step."""
-        return self.batch_size * self.accumulation * self.devices
+        return self.options.batch_size * self.options.accumulation * self.devices
 
     @cached_property
     def schedule(self) -> Schedule:
         """The learning rates of all steps."""
         options, optimizer = self.options, self.optimizer.name
         steps = options.steps or max(1, int(len(self.data.records) / self.global_batch * options.epochs))
-        [warmup_steps] = options.warmup_steps or [int(steps * options.warmup)]
-        [peak] = options.learning_rate or [_LEARNING_RATES[optimizer]]
+        warmup_steps = int(steps * options.warmup) if options.warmup_steps is None else options.warmup_steps
+        peak = options.learning_rate or _LEARNING_RATES[optimizer]
         if options.schedule == "nvidia" or (options.schedule is None and optimizer == "lamb"):
             return Schedule.nvidia(optimizer, peak=peak, steps=steps, warmup_steps=warmup_steps)
         return Schedule(peak=peak, steps=steps, warmup_steps=warmup_steps)
@@ -92,25 +79,40 @@ class Run:
     def keep_best(self) -> bool:
         return self.data.test is not None and (self.task.is_scored or self.options.keep_best)
 
-    def plan(self) -> list[tuple[str, str]]:
-        """Return what will be done, as names and texts."""
+    @cached_property
+    def out(self) -> Path:
+        """--out, or WORKDIR/models/tiny_sample_ofrecord_seq_128_adam_3454_steps; of a scored task squad_v1.1_MODEL.
+
+        Corpus and steps are in the name, so that a trial run and the real one get different folders.
+        """
+        options, records = self.options, self.data.records
+        model = short_name(self.init) if self.init and not options.model else Path(self.model_name).stem
+        corpora = dict.fromkeys(each.corpus for each in self.data.sets)
+        names = [*corpora, model]
+        if not self.task.is_scored:
+            run = f"seq_{records.seq}_{self.optimizer.name}_{self.schedule.steps}_steps"
+            names = [model, *corpora, *records.formats, run]
+        return options.out or options.workdir / MODELS / "_".join(names)
+
+    def plan(self) -> dict[str, str]:
+        """Return what will be done."""
         model, records, steps = self.model, len(self.data.records), self.schedule.steps
         parameters = sum(math.prod(shape) for shape in self.task.variable_shapes(model).values())
         sizes = f"{model.num_hidden_layers} layers of {model.hidden_size}, a vocabulary of {model.vocab_size:,}"
         dropout = "" if self.options.dropout else ", no dropout"
-        factors = f"{self.batch_size:,} x {self.devices:,} (devices) x {self.accumulation:,} (accumulated)"
+        factors = f"{self.options.batch_size:,} x {self.devices:,} (devices) x {self.options.accumulation:,} (accumulated)"
         warmup = counted(self.schedule.warmup_steps, "step")
-        return [
-            ("task", self.task.describe()),
-            ("model", f"{self.model_name}: {sizes}, {parameters:,} parameters{dropout}"),
-            ("init", str(self.init or "random weights")),
-            ("data", self.data.describe()),
-            ("global batch", f"{self.global_batch:,} sequences: {factors}"),
-            ("steps", f"{steps:,}; epochs: {steps * self.global_batch / records:.3g}"),
-            ("learning rate", f"{self.schedule.peak:g} after {warmup} of warmup"),
-            ("optimizer", self.optimizer.describe()),
-            ("out", str(self.out)),
-        ]
+        return {
+            "task": self.task.describe(),
+            "model": f"{self.model_name}: {sizes}, {parameters:,} parameters{dropout}",
+            "init": str(self.init or "random weights"),
+            "data": self.data.describe(),
+            "global batch": f"{self.global_batch:,} sequences: {factors}",
+            "steps": f"{steps:,}; epochs: {steps * self.global_batch / records:.3g}",
+            "learning rate": f"{self.schedule.peak:g} after {warmup} of warmup",
+            "optimizer": self.optimizer.describe(),
+            "out": str(self.out),
+        }
 
     def is_finished(self, step: int, evaluated: int) -> bool:
         """Whether nothing is left to do after this step, where the last evaluation was that of step `evaluated`."""
@@ -119,9 +121,9 @@ class Run:
     def header(self, *, precision: str | None) -> dict[str, Any]:
         """Return the settings in the checkpoints' header; a run resumes only where they agree. None is unknown."""
         data, records = self.data, self.data.records
-        examples: dict[str, Any] = {}
+        examples: dict[str, Any] = {"on_the_fly": isinstance(records, LiveExamples)}
         if isinstance(records, LiveExamples):
-            examples = {**asdict(records.settings), "repeat_epochs": records.repeat_epochs}
+            examples |= {**asdict(records.settings), "repeat_epochs": records.repeat_epochs}
             examples["data_seed"] = examples.pop("seed")
         return {
             "model": asdict(self.model), "optimizer": asdict(self.optimizer), "schedule": asdict(self.schedule),
@@ -132,18 +134,16 @@ class Run:
         }  # fmt: skip
 
     def _data_sha256(self) -> str | None:
-        """Identify the data by what the manifests say of settings and text, else by 256 records; None if one is bad."""
-        records = self.data.records
-        if isinstance(records, LiveExamples):
-            return records.sha256
-        made_of = [_made_of(each) for each in self.data.sets]
-        if None not in made_of:
-            return sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
-        count = min(256, len(records))
-        examples = records.kind.empty(count, seq=records.seq, pred=records.pred)
-        if records.gather_good(examples, np.arange(count, dtype=np.int64) * len(records) // count):
-            return None
-        return sha256(b"".join(array.tobytes() for array in examples.arrays)).hexdigest()
+        """Identify the data by the settings and texts in their manifests; None where another tool made them."""
+        if isinstance(self.data.records, LiveExamples):
+            return self.data.records.sha256
+        made_of: list[Any] = []
+        for each in self.data.sets:
+            texts = [entry.get("text") for _, entry in sorted(each.manifest.files.items())] if each.manifest else [None]
+            if each.manifest is None or None in texts:
+                return None
+            made_of.append([each.manifest.made_with, texts])
+        return sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
 
     @property
     def shuffle_shards(self) -> int:
@@ -159,10 +159,3 @@ class Run:
         if isinstance(records, LiveExamples) or not self.shuffle_shards:
             return None
         return ShardOrder(FixedShards(records.file_records), seed=self.options.seed, group=self.shuffle_shards)
-
-
-def _made_of(data_set: DataSet) -> list[Any] | None:
-    """Return the settings of a data set and the text of each of its files, by its manifest; None where they are not known."""
-    manifest = data_set.manifest
-    texts = [entry.get("text") for _, entry in sorted(manifest.files.items())] if manifest else [None]
-    return [manifest.made_with, texts] if manifest and None not in texts else None

@@ -1,13 +1,11 @@
-"""What evaluations are judged by: official scores of SQuAD and GLUE on all outputs together, and a baseline for pretraining.
+"""The official scores of SQuAD and GLUE, of the outputs for all records together, and the files of predictions.
 
-No sum over batches makes an F1, so a scored task is evaluated on the logits for all records, 35 MB for SQuAD's dev set. The
-baseline is the masked-LM loss by unigram frequencies: a masked token is predicted with probability (its count among training
-labels + 1) / (all counts + size of the vocabulary). A model no better has learned nothing from the words around the mask.
+No sum over batches makes an F1, so a scored task is evaluated on the logits for all records, 35 MB for SQuAD's dev set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -18,10 +16,8 @@ from numpy.typing import NDArray
 from bertprep.config import SquadSettings
 from bertprep.errors import BertprepError
 from bertprep.instances import load_vocabulary
-from bertprep.progress import say
 from bertprep.records.data_sets import find_records
-from bertprep.records.live import LiveExamples
-from bertprep.records.record_set import Records, RecordSet
+from bertprep.records.record_set import RecordSet
 from bertprep.tasks.glue import UNLABELLED, GlueTask
 from bertprep.tasks.glue_metrics import compute_metrics, write_predictions, write_submission
 from bertprep.tasks.squad import V1, read_squad
@@ -30,13 +26,11 @@ from bertprep.tasks.squad_features import FIRST_UNIQUE_ID, make_features
 from bertprep.tasks.squad_scores import score_answers, search_threshold
 from bertprep.workspace.layout import MANIFEST, QUESTIONS, TEST, VOCABULARY
 from bertprep.workspace.manifest import sha256_of, sha256_of_questions
-from trainer.model_config import ModelConfig
-from trainer.tasks import Classification, Pretraining, Squad, Task, name_of_split
+from trainer.tasks import Classification, Squad, Task, name_of_split
 
 Outputs = Mapping[str, NDArray[np.float32]]
 """Logits for all records of a split, by the names of the task's outputs."""
 _BLOCK = 1024  # records read at a time
-_BASELINE_RECORDS = 1_000_000
 
 
 class AnswerOptions(NamedTuple):
@@ -141,56 +135,10 @@ def scorer_of(
 
 def _read_features(records: RecordSet, *names: str) -> list[NDArray[Any]]:
     """Features of all records in order, none of which may be bad."""
-    blocks = [
-        [getattr(block, name).copy() for name in names]
-        for block in _blocks(records, np.arange(len(records), dtype=np.int64), records.gather_into)
-    ]
+    blocks = []
+    for start in range(0, len(records), _BLOCK):
+        indices = np.arange(start, min(start + _BLOCK, len(records)), dtype=np.int64)
+        block = records.kind.empty(len(indices), seq=records.seq, pred=records.pred)
+        records.gather_into(block, indices)
+        blocks.append([getattr(block, name) for name in names])
     return [np.concatenate(arrays) for arrays in zip(*blocks, strict=True)]
-
-
-def _blocks(records: Records, indices: NDArray[np.int64], gather: Callable[..., object]) -> Iterator[Any]:
-    """The records of these indices, as `gather` reads them; each block is valid until the next."""
-    block = records.kind.empty(min(_BLOCK, len(indices)), seq=records.seq, pred=records.pred)
-    for start in range(0, len(indices), _BLOCK):
-        of_block = indices[start : start + _BLOCK]
-        gather(block[: len(of_block)], of_block)
-        yield block[: len(of_block)]
-
-
-def baseline(
-    task: Task, training: Records, test: Records | None, model: ModelConfig, *, sequences: int
-) -> dict[str, float | None]:
-    """Metrics on the first `sequences` of the test split that a model must beat; None where one cannot be computed."""
-    if not isinstance(task, Pretraining) or test is None:
-        return {}
-    try:
-        return {"unigram_loss": unigram_loss(training, test, vocab_size=model.vocab_size, test_sequences=sequences)}
-    except BertprepError as error:  # no run ends for want of it
-        say(f"without the loss by unigram frequencies: {error}")
-        return {"unigram_loss": None}
-
-
-def unigram_loss(training: Records, test: Records, *, vocab_size: int, test_sequences: int = 0) -> float:
-    """Mean loss, in nats, of the masked tokens of `test`, predicted by how often each is one in `training`.
-
-    Of `test` the first `test_sequences` records count, or with 0 all. Of either at most a million records are read, spread
-    evenly. 0 where no token is masked.
-    """
-    counts = _count_labels(training, len(training), vocab_size)
-    test_counts = _count_labels(test, min(test_sequences or len(test), len(test)), vocab_size)
-    losses = np.log(counts.sum() + vocab_size) - np.log(counts + 1)  # (vocabulary,): of predicting each token
-    return float(test_counts @ losses / max(test_counts.sum(), 1.0))
-
-
-def _count_labels(records: Records, first: int, vocab_size: int) -> NDArray[np.float64]:
-    """(vocabulary,): how often each token is a label in the `first` records, of which bad ones have none."""
-    count = min(first, _BASELINE_RECORDS)
-    indices = np.arange(count, dtype=np.int64)
-    if not isinstance(records, LiveExamples):  # of which those of few shards cost least
-        indices = indices * first // count
-    counts = np.zeros(vocab_size)
-    for block in _blocks(records, indices, records.gather_good):
-        is_counted = block.masked_lm_weights != 0  # what fills a record up may have any id
-        weights = block.masked_lm_weights[is_counted]
-        counts += np.bincount(block.masked_lm_ids[is_counted], weights, minlength=vocab_size)
-    return counts

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from bertprep.config import RECORD_FORMATS
 from bertprep.errors import UsageError
@@ -57,14 +56,17 @@ class EngineSettings:
         False, "jax, oneflow: recompute each layer in the backward pass, to save memory (default: off)", also=("--remat",)
     )
     hosts: tuple[str, ...] = option(
-        (), "all processes, the same in each (default: those of TF_CONFIG, or none)", metavar="HOST:PORT,...", separator=","
+        (), "all processes, the same in each (default: this one alone)", metavar="HOST:PORT,...", separator=","
     )
     host_rank: int | None = option(None, "rank of this process among the hosts, from 0 (needed with --hosts)", least=0)
 
     def __post_init__(self) -> None:
         check_options(self)
         given = f"--hosts {','.join(self.hosts)}"
-        check_hosts(given, self.hosts)
+        for host in self.hosts:
+            name, _, port = host.rpartition(":")
+            if not name or not port.isdecimal():
+                raise UsageError(f"{given}: {host!r} is not HOST:PORT, such as node0:12345")
         if self.hosts and self.host_rank is None:
             raise UsageError(f"{given}: needs --host-rank, the rank of this process among them, from 0")
         if self.host_rank is not None and not self.hosts:
@@ -75,14 +77,6 @@ class EngineSettings:
             raise UsageError(f"--loss-scale {self.loss_scale:g}: applies to --amp fp16 alone, not to {self.amp}")
         if not math.log2(self.loss_scale).is_integer():
             raise UsageError(f"--loss-scale {self.loss_scale:g}: must be a power of two")
-
-
-def check_hosts(given: str, hosts: Sequence[str]) -> None:
-    """Raise `UsageError` for a process that is not HOST:PORT; `given` is where the list comes from."""
-    for host in hosts:
-        name, _, port = host.rpartition(":")
-        if not name or not port.isdecimal():
-            raise UsageError(f"{given}: {host!r} is not HOST:PORT, such as node0:12345")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,12 +108,7 @@ MAX_BATCH = 1 << 20
 MAX_EPOCHS = 100_000
 MAX_STEPS = 10**10
 """With a global batch of a million, the index of an example is still far below 2**64."""
-PER_PHASE = ("batch_size", "accumulation", "learning_rate", "warmup_steps", "pred")
-"""Options that take one value for all phases, or one for each."""
-
-
-def _per_phase(text: str, default: tuple[float, ...] = (), **more: Any) -> Any:
-    return option(default, text, metavar="N[,N...]", separator=",", **more)
+_BATCH_SIZE = "sequences of a device in a micro-batch"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,16 +135,14 @@ class RunOptions:
     )
     steps: int | None = option(None, "updates of the run (default: those of the epochs)", least=1, most=MAX_STEPS)
     epochs: float = option(1.0, "passes over the training records", above=0, most=MAX_EPOCHS)
-    batch_size: tuple[int, ...] = _per_phase(
-        "sequences of a device in a micro-batch (default: 32)", (32,), least=1, most=MAX_BATCH
+    batch_size: int = option(32, _BATCH_SIZE, least=1, most=MAX_BATCH)
+    accumulation: int = option(
+        1, "micro-batches in a step", name="--accumulate", also=("--grad-acc-steps",), least=1, most=MAX_BATCH
     )
-    accumulation: tuple[int, ...] = _per_phase(
-        "micro-batches in a step (default: 1)", (1,), name="--accumulate", also=("--grad-acc-steps",), least=1, most=MAX_BATCH
+    learning_rate: float | None = option(
+        None, "peak, for the global batch whatever its size (default: 1e-4 with adam, 2e-3 with lamb)", name="--lr", above=0
     )
-    learning_rate: tuple[float, ...] = _per_phase(
-        "peak, for the global batch whatever its size (default: 1e-4 with adam, 2e-3 with lamb)", name="--lr", above=0
-    )
-    warmup_steps: tuple[int, ...] = _per_phase("updates of warmup (default: a fraction of the steps)", least=0)
+    warmup_steps: int | None = option(None, "updates of warmup (default: a fraction of the steps)", least=0)
     warmup: float = option(0.1, "fraction of the steps in which the learning rate rises", least=0, most=1)
     schedule: str | None = option(
         None, "how the learning rate decays (default: google; pretraining with lamb: nvidia)", choices=SCHEDULES
@@ -187,19 +174,14 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainOptions(RunOptions):
-    """Options of `pretrain`; with --phases, those of `PER_PHASE` take one value for all phases, or one for each."""
+    """Options of `pretrain`."""
 
     format: str | None = option(
         None, "record format, or tokens to make examples as they are read (default: that of the newest records)",
         choices=(*RECORD_FORMATS, TOKENS),
     )  # fmt: skip
     seq: int | None = option(None, "length of a sequence in tokens (default: 128, or that of --data)", least=1)
-    phases: str | None = option(
-        None, "runs of their own, each from the weights of the one before, as 128:900,512:100, or 128:0.9,512:0.1 of --steps; "
-        "--data, --batch-size, --accumulate, --lr, --warmup-steps and --pred may have a value for each (default: one run)",
-        metavar="SEQ:FRACTION|STEPS,...",
-    )  # fmt: skip
-    pred: tuple[int, ...] = _per_phase("token shards: maximum number of masked tokens in a sequence (default: 20)", least=1)
+    pred: int | None = option(None, "token shards: maximum number of masked tokens in a sequence (default: 20)", least=1)
     vocab: Path | None = option(None, "vocabulary (default: the vocab.txt next to the records)", metavar="FILE", urls=True)
 
 
@@ -208,10 +190,8 @@ class SquadOptions(RunOptions):
     """Options of `squad`, with the defaults of `run_squad.py` for version 1.1."""
 
     version: str = option("1.1", "version of SQuAD", choices=("1.1", "2.0"))
-    batch_size: tuple[int, ...] = _per_phase(
-        "sequences of a device in a micro-batch (default: 12)", (12,), least=1, most=MAX_BATCH
-    )
-    learning_rate: tuple[float, ...] = _per_phase("peak learning rate (default: 3e-5)", (3e-5,), name="--lr", above=0)
+    batch_size: int = option(12, _BATCH_SIZE, least=1, most=MAX_BATCH)
+    learning_rate: float | None = option(3e-5, "peak learning rate", name="--lr", above=0)
     epochs: float = option(2.0, "passes over the training records", above=0, most=MAX_EPOCHS)
 
     @property
@@ -232,7 +212,7 @@ class GlueOptions(RunOptions):
     name: str | None = option(
         None, f"task: {', '.join(name for name in TASKS if name != 'ax')}, or your own (needed, or --data)", metavar="NAME"
     )
-    learning_rate: tuple[float, ...] = _per_phase("peak learning rate (default: 2e-5)", (2e-5,), name="--lr", above=0)
+    learning_rate: float | None = option(2e-5, "peak learning rate", name="--lr", above=0)
     epochs: float = option(3.0, "passes over the training records", above=0, most=MAX_EPOCHS)
 
     def __post_init__(self) -> None:

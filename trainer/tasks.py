@@ -181,11 +181,11 @@ _METRICS = ("loss", "accuracy", "exact_match", "exact", "f1", "matthews", "pears
 
 
 def metric_names(entries: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The metrics that entries of the log have, losses first and the baseline last; not a sum of losses that are there."""
+    """The metrics that entries of the log have, losses first; not a sum of losses that are there."""
     names = dict.fromkeys(name for entry in entries for name in entry if name.endswith(_METRICS))
     if "masked_lm_loss" in names:
         names.pop("loss", None)
-    return sorted(names, key=lambda name: not name.endswith("loss") or name == "unigram_loss")
+    return sorted(names, key=lambda name: not name.endswith("loss"))
 
 
 def name_in_text(metric: str) -> str:
@@ -198,7 +198,7 @@ def name_in_text(metric: str) -> str:
 
 
 def describe_metrics(entry: Mapping[str, Any]) -> str:
-    """The metrics of an entry of the log, and the baseline that they must beat.
+    """The metrics of an entry of the log.
 
     >>> describe_metrics({"step": 9, "loss": 9.674, "masked_lm_loss": 8.98, "next_sentence_loss": 0.694})
     'masked-LM loss 8.98, next-sentence loss 0.694'

@@ -64,7 +64,7 @@ def _initial_value(name: str, shape: tuple[int, ...], deviation: float, rng: np.
 def find_weights(path: Path) -> Path:
     """The file that a user means by a file, by a prefix of Google's files, or by the folder of either.
 
-    In a folder: a run's newest checkpoint, of its last phase, or else a model of Hugging Face's, or else Google's.
+    In a folder: a run's newest checkpoint, or else a model of Hugging Face's, or else Google's.
     """
     if prefix := find_prefix(path):
         return prefix
@@ -73,10 +73,8 @@ def find_weights(path: Path) -> Path:
     kinds = f"a checkpoint, a {HUGGING_FACE_FILE} or a {GOOGLE_PREFIX}"
     if not path.exists():
         raise UsageError(f"{path}: does not exist; name {kinds}, or a folder that holds one")
-    phases = sorted(path.glob("phase-[0-9]*"), key=lambda phase: (len(phase.name), phase.name))
-    for folder in (path, *reversed(phases)):
-        if found := checkpoint.newest(folder):
-            return found
+    if checkpoint_file := checkpoint.newest(path):
+        return checkpoint_file
     if (path / HUGGING_FACE_FILE).is_file():
         return path / HUGGING_FACE_FILE
     if found := newest_bundle(path, GOOGLE_PREFIX):
@@ -98,19 +96,10 @@ def resolve_weights(init: str, workdir: Path) -> Path:
         raise UsageError(f"--init {error}{advice}") from error
 
 
-def short_name(init: str) -> str:
-    """The name of weights in the name of a run's folder: that of their folder, where the file is called as all are.
-
-    bert-base-uncased for google-bert/bert-base-uncased, uncased_L-12_H-768_A-12 for a bert_model.ckpt in such a folder, and
-    run_checkpoint-000001000 for a checkpoint.
-    """
-    prefix = find_prefix(place(init))
-    path = (prefix or place(init)).resolve()
-    if prefix is None and not path.is_file():
-        return path.name
-    if path.name in (HUGGING_FACE_FILE, GOOGLE_PREFIX):
-        return path.parent.name
-    return f"{path.parent.name}_{path.name.removesuffix('.safetensors')}"
+def short_name(file: Path) -> str:
+    """The name of weights in the name of a run's folder: bert-base-uncased, or run_checkpoint-000001000 for a checkpoint."""
+    folder = file.resolve().parent.name
+    return folder if file.name in (HUGGING_FACE_FILE, GOOGLE_PREFIX) else f"{folder}_{file.name.removesuffix('.safetensors')}"
 
 
 def is_checkpoint(file: Path) -> bool:
@@ -144,9 +133,7 @@ def read_weights(path: Path, config: ModelConfig, task: Task, *, any_head: bool 
         names = _choose(file, found, shapes)
         if not any_head and isinstance(task, Classification) and task.of.labels != labels_of(file):
             names = [name for name in names if name.startswith("bert/")]
-        read = (
-            checkpoint.read(file).state.__getitem__ if is_checkpoint(file) else found.read
-        )  # a checkpoint's sha256 is checked
+        read = checkpoint.read(file).state.__getitem__ if is_checkpoint(file) else found.read  # which checks its sha256
         weights = {name: np.array(read(name), order="C") for name in names}
     drawn = [name for name in shapes if name not in weights]
     return weights, f"--init {file}: without {', '.join(drawn)}, drawn from the seed" if drawn else ""

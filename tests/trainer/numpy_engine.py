@@ -214,12 +214,10 @@ def options_of(
 ) -> PretrainOptions:
     """A run of 12 steps of 8 sequences, logged at each step and saved at every fifth, unless `more` says otherwise."""
     given: dict[str, Any] = {
-        "steps": STEPS, "learning_rate": (0.5,), "warmup_steps": (2,), "seed": SEED, "log_every": 1, "eval_every": 0,
+        "steps": STEPS, "learning_rate": 0.5, "warmup_steps": 2, "seed": SEED, "log_every": 1, "eval_every": 0,
         "save_every": 5, "data": (data.folder,), "model": str(data.folder / "model.json"), **more,
     }  # fmt: skip
-    return PretrainOptions(
-        out=out or data.out, batch_size=(BATCH // ranks // accumulation,), accumulation=(accumulation,), **given
-    )
+    return PretrainOptions(out=out or data.out, batch_size=BATCH // ranks // accumulation, accumulation=accumulation, **given)
 
 
 def run(

@@ -1,7 +1,6 @@
-"""What `bench` times, with an engine that only counts; the largest batch that fits; the line and the result that are kept."""
+"""What `bench` times, with an engine that only counts, and the line and the result that are kept."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,14 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertprep.errors import BertprepError, UsageError
-from bertprep.options import read_options
 from trainer import bench
-from trainer.bench import BenchOptions, find_largest, fits, peak_of, summarize
-from trainer.cli import main, make_parser
+from trainer.bench import peak_of, summarize
+from trainer.cli import main
 from trainer.engines import Execution, StepResult
 from trainer.model_config import ModelConfig
-from trainer.settings import EngineSettings
 from trainer.tasks import Pretraining
 
 
@@ -98,80 +94,16 @@ def test_steps_are_timed_without_those_that_are_skipped(engine: CountingEngine, 
 def test_the_median_of_the_repeats_counts(engine: CountingEngine) -> None:
     """With nothing skipped the slow steps are timed: 6 steps in 65 seconds, in 12 and in 6."""
     engine.slow, engine.has_accelerator = {0: 60, 6: 7}, False
-    result = measure("--model tiny --steps 6 --skip 0 --batch-size 1")
+    result = measure("--steps 6 --skip 0 --batch-size 1")
     assert result["sequences_per_second_of_repeats"] == pytest.approx([6 * 6 / 65, 3, 6])
     assert (result["sequences_per_second"], result["milliseconds_per_step"]) == (3, 2000)
-    assert engine.most_in_flight == 1
-
-
-@pytest.mark.parametrize(("has_accelerator", "model"), [(True, "base"), (False, "tiny")])
-def test_the_largest_batch_of_the_model_that_training_takes(
-    has_accelerator: bool, model: str, engine: CountingEngine, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    engine.has_accelerator = has_accelerator
-    tried: list[str | None] = []
-    monkeypatch.setattr(bench, "fits", lambda options, _, size: tried.append(options.model) or size <= 9)
-    result = measure("--batch-size largest --steps 1 --skip 0 --repeats 1 --seq 16 --pred 2")
-    assert set(tried) == {None}  # each try chooses by its own framework
-    assert (result["model"], result["batch_size"]) == (model, 8)
-    assert f"--model {model} --seq 16 --pred 2 --batch-size 8 --accumulate 3" in result["command"]
-    assert f"{model}, 8 sequences of 16/2, bf16, XLA, tensorflow on 2 x Clockwork: " in capsys.readouterr().err
-
-
-def test_each_few_seconds_a_line_reports_progress(engine: CountingEngine, capsys: pytest.CaptureFixture[str]) -> None:
-    engine.has_accelerator = False
-    measure("--model tiny --steps 6 --skip 2 --repeats 2 --batch-size 1")
-    printed = [line for line in capsys.readouterr().err.splitlines() if line.startswith("step ")]
-    assert printed == ["step 6 of 16, 0:00:10.0 left", "step 11 of 16, 0:00:05.0 left"]
-
-
-@pytest.mark.parametrize("limit", [1, 2, 3, 7, 8, 100, 513])
-def test_the_largest_power_of_two_that_fits(limit: int) -> None:
-    tried: list[int] = []
-    assert find_largest(lambda size: tried.append(size) or size <= limit) == 1 << (limit.bit_length() - 1)  # type: ignore[func-returns-value]
-    assert len(tried) == len(set(tried))
-    with pytest.raises(BertprepError, match="not even a batch of 1 sequence fits"):
-        find_largest(lambda _: False)
-
-
-def options_of(*arguments: str) -> tuple[BenchOptions, EngineSettings]:
-    namespace = make_parser("bench").parse_args(["bench", *arguments])
-    return read_options(BenchOptions, namespace), read_options(EngineSettings, namespace)
-
-
-@pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Another Python in place of this one, which does what a few lines of shell say; they know $size and $out."""
-
-    def put(lines: str) -> None:
-        path = tmp_path / "python"
-        reading = "while [ $# -gt 0 ]; do case $1 in --batch-size) size=$2 ;; --out) out=$2 ;; esac; shift; done"
-        path.write_text(f"#!/bin/sh\n{reading}\n{lines}\n")
-        path.chmod(0o755)
-        monkeypatch.setattr(sys, "executable", str(path))
-
-    return put
-
-
-def test_a_try_in_another_process(stand_in: Callable[[str], None], capfd: pytest.CaptureFixture[str]) -> None:
-    few = options_of("--model", "tiny")
-    keep = """echo '{"has_accelerator": true}' > $out/bench.jsonl"""
-    stand_in(f"[ $size -le 10 ] || {{ echo out of memory >&2; kill -KILL $$; }}\n{keep}")
-    assert find_largest(lambda size: size < 8 or fits(*few, size)) == 8
-    assert capfd.readouterr().err.splitlines() == ["a batch of 8: fits", "a batch of 16: does not fit (out of memory)"]
-    stand_in("echo 'trainer: error: --devices 9: this host has 8 GPUs' >&2; exit 2")
-    with pytest.raises(UsageError, match=r"^--devices 9: this host has 8 GPUs$"):
-        fits(*few, 8)
-    stand_in(keep.replace("true", "false"))
-    with pytest.raises(UsageError, match=r"--batch-size largest: there is no accelerator here"):
-        fits(*few, 8)
+    assert (engine.most_in_flight, result["model"]) == (1, "tiny")
 
 
 @pytest.mark.parametrize(
     ("device", "tera"),
     [
-        ("NVIDIA H100 80GB HBM3", 989.4), ("2 x NVIDIA H100 PCIe", 756.5), ("NVIDIA H200", 989.4), ("NVIDIA A10", 125.0),
+        ("NVIDIA H100 80GB HBM3", 989.4), ("2 x NVIDIA H100 PCIe", 756.5), ("NVIDIA H200", 989.4), ("NVIDIA L4", 121.0),
         ("NVIDIA A100-SXM4-80GB", 312.0), ("NVIDIA A100 80GB PCIe", 312.0), ("TPU v5 lite", 197.0), ("8 x TPU v5p", 459.0),
         ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None), ("NVIDIA H100 NVL", None), ("NVIDIA A10G", None), ("4 x CPU", None),
     ],

@@ -10,10 +10,10 @@ from bertprep import __version__
 from bertprep.weights.hugging_face import save_weights
 from bertprep.workspace.layout import VOCABULARY
 from tests.trainer.numpy_engine import at_step, plan, run_command
-from tests.trainer.small_data import TOKENS, save_checkpoint, write_data, write_in_workspace
+from tests.trainer.small_data import TOKENS, write_data, write_in_workspace
 from trainer.cli import COMMANDS, main, make_parser
-from trainer.engines import Processor
 from trainer.model_config import ModelConfig
+from trainer.optimizers import Schedule
 from trainer.settings import EngineSettings, OptimizerSettings
 from trainer.tasks import Pretraining
 from trainer.weights import initial_values
@@ -35,7 +35,7 @@ def test_defaults_are_chosen_and_printed(capsys: pytest.CaptureFixture[str]) -> 
     write_in_workspace(Path("data"), "made", time=1, seq=128, pred=20)
     [run] = plan("pretrain")
     assert run.model == TINY
-    assert (run.data.folders, run.batch_size, run.schedule.steps) == ((newest,), 32, 3)
+    assert (run.data.folders, run.options.batch_size, run.schedule.steps) == ((newest,), 32, 3)
     assert (run.data.vocabulary, run.data.cased) == (newest / VOCABULARY, False)
     parts = {
         "task": "sentence pairs", "model": "2 layers of 128, a vocabulary of 10, 497,420 parameters", "init": "random weights",
@@ -75,14 +75,31 @@ def test_the_default_out_names_model_corpora_and_format(capsys: pytest.CaptureFi
     ]
 
 
-def test_a_run_resumes_in_the_precision_of_its_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
-    gpu, found = Processor("NVIDIA H100", (9, 0), is_gpu=True), []
+def test_a_run_is_one_pass_over_the_records() -> None:
     write_data(Path("a"), records=128)
-    for more in ("", "", " --amp fp16"):
-        plan(f"--data a --out run{more}", processor=gpu)
-        found.append(printed_plan(capsys)["precision"])
-        save_checkpoint(Path("run"), config=TINY, precision="off")
-    assert [name.split()[0] for name in found] == ["bf16", "float32", "fp16"]  # the loop refuses the last
+    [of_run] = plan("--data a --batch-size 1 --accumulate 3", devices=2)
+    assert of_run.schedule == Schedule(peak=1e-4, steps=21, warmup_steps=2)  # 128 // (1 x 2 x 3), and a tenth of it
+
+
+def test_one_step_is_called_so_and_a_number_of_shards_shuffles_by_shards() -> None:
+    write_data(Path("a"), records=128)
+    [of_run] = plan("--data a --steps 10 --shuffle-shards 3")
+    assert of_run.plan()["learning rate"] == "0.0001 after 1 step of warmup"
+    assert of_run.shuffle_shards == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "schedule"),
+    [
+        ("--optimizer lamb", Schedule.nvidia("lamb", peak=2e-3, steps=100, warmup_steps=10)),
+        ("--schedule nvidia", Schedule.nvidia("adam", peak=1e-4, steps=100, warmup_steps=10)),
+        ("--schedule google --optimizer lamb --warmup 0.2", Schedule(peak=2e-3, steps=100, warmup_steps=20)),
+        ("--lr 1e-3 --warmup-steps 7", Schedule(peak=1e-3, steps=100, warmup_steps=7)),
+    ],
+)
+def test_the_schedule_is_the_optimizers_own_or_the_given(line: str, schedule: Schedule) -> None:
+    write_data(Path("a"), records=128)
+    assert plan(f"--data a --steps 100 {line}")[0].schedule == schedule
 
 
 def test_devices_make_the_global_batch(capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,7 +152,7 @@ def test_the_originals_spellings_are_understood() -> None:
     given = ["pretrain", "--nums-split", "2", "--grad-acc-steps", "4", "--remat", "--strategy", "inter_first"]
     namespace = make_parser("pretrain").parse_args(given)
     found = (namespace.stages, namespace.accumulate, namespace.checkpoint_activations, namespace.strategy)
-    assert found == (2, (4,), True, "inter_first")
+    assert found == (2, 4, True, "inter_first")
 
 
 def test_a_second_ctrl_c_stops_at_once_with_its_own_status(capsys: pytest.CaptureFixture[str]) -> None:

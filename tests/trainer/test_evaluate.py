@@ -1,7 +1,6 @@
-"""`evaluate`: what is scored and written, and the baseline; test_refusals.py has what does not go together."""
+"""`evaluate`: what is scored and written; test_refusals.py has what does not go together."""
 
 import json
-import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +15,11 @@ from bertprep.records.write import write_examples
 from bertprep.tasks.glue import TASKS, own_task
 from bertprep.tasks.squad_answers import predict_answers
 from bertprep.weights.hugging_face import save_weights
-from tests.records.handmade import FIRST, file_of
 from tests.trainer.numpy_engine import make_ranks, refuse, run_command, run_command_on
 from tests.trainer.small_data import SEQ, make_task, save_checkpoint
 from tests.trainer.small_runs import MODEL
-from trainer import scores
 from trainer.cli import main
-from trainer.scores import ClassificationScorer, unigram_loss
+from trainer.scores import ClassificationScorer
 from trainer.tasks import Classification, Pretraining, Squad
 from trainer.weights import initial_values
 
@@ -136,38 +133,6 @@ def test_all_ranks_stop_where_the_first_cannot_write(
     first, other = sorted(line for line in capsys.readouterr().err.splitlines() if "error: " in line)
     assert str(out / "dev") in first
     assert "another process could not evaluate it" in other
-
-
-def labelled(path: Path, *labels: tuple[int, int], weights: tuple[float, float] = (1.0, 1.0)) -> RecordSet:
-    """A file of records with two predictions each, which have these labels."""
-    path.write_bytes(file_of(*({**FIRST, "masked_lm_ids": pair, "masked_lm_weights": weights} for pair in labels)))
-    return RecordSet([path])
-
-
-def test_a_vocabulary_of_four(tmp_path: Path) -> None:
-    training = labelled(tmp_path / "training", (1, 1), (1, 2))  # so 0 to 3 have 1, 4, 2 and 1 of 8
-    assert unigram_loss(training, labelled(tmp_path / "a", (1, 3)), vocab_size=4) == pytest.approx(
-        (math.log(8 / 4) + math.log(8 / 1)) / 2
-    )
-    first_two = labelled(tmp_path / "b", (1, 1), (1, 1), (3, 3))
-    assert unigram_loss(training, first_two, vocab_size=4, test_sequences=2) == pytest.approx(math.log(2))
-    many = labelled(tmp_path / "many", *[(1, 1), (1, 2)] * 600)  # more than are read at a time
-    assert unigram_loss(many, first_two, vocab_size=4, test_sequences=2) == pytest.approx(math.log(2404 / 1801))
-
-
-def test_what_has_no_weight_is_neither_counted_nor_predicted(tmp_path: Path) -> None:
-    training = labelled(tmp_path / "training", (1, 0), (1, 99), weights=(1.0, 0.0))  # so 1 has 3 of 6
-    test = labelled(tmp_path / "test", (1, 99), weights=(1.0, 0.0))
-    assert unigram_loss(training, test, vocab_size=4) == pytest.approx(math.log(6 / 3))
-    unmasked = labelled(tmp_path / "unmasked", (1, 1), weights=(0.0, 0.0))
-    assert unigram_loss(training, unmasked, vocab_size=4) == 0
-
-
-def test_records_beyond_the_limit_are_left_out_evenly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scores, "_BASELINE_RECORDS", 3)
-    training = labelled(tmp_path / "training", (1, 1), (2, 2), (1, 1), (2, 2), (1, 1), (2, 2))  # of three, 1 has 7 of 10
-    test = labelled(tmp_path / "test", (1, 1), (3, 3), (1, 1), (3, 3), (1, 1), (3, 3))
-    assert unigram_loss(training, test, vocab_size=4) == pytest.approx(math.log(10 / 7))
 
 
 @pytest.mark.tensorflow

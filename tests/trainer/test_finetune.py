@@ -42,7 +42,7 @@ def test_defaults_are_those_of_the_task(
 ) -> None:
     [found] = plan(f"{line} --workdir {tasks['workdir']} --model {tasks['model']}")
     schedule = found.schedule
-    assert (found.batch_size, schedule.peak, schedule.steps, schedule.warmup_steps, found.eval_every) == numbers
+    assert (found.options.batch_size, schedule.peak, schedule.steps, schedule.warmup_steps, found.eval_every) == numbers
     assert (found.task.describe(), found.eval_sequences, found.keep_best) == (task, 0, True)
     assert found.out == tasks["workdir"] / "models" / out
 
@@ -56,7 +56,7 @@ def test_weights_are_named_by_the_id_of_their_download(tasks: dict[str, Path], t
     [found], [undropped] = plan(line), plan(f"{line} --no-dropout")
     assert (found.init, found.model) == (folder / "model.safetensors", MODEL)
     assert (undropped.init, undropped.model) == (folder / "model.safetensors", MODEL.without_dropout())
-    assert "no dropout" in dict(undropped.plan())["model"]
+    assert "no dropout" in undropped.plan()["model"]
     assert found.out == tmp_path / "models" / "squad_v1.1_small-bert"
 
 
@@ -85,7 +85,7 @@ def answer_mood(right_from: int) -> Callable[..., dict[str, Any]]:
 
 def mood_options(tasks: dict[str, Path], out: Path, **more: Any) -> GlueOptions:
     """Three epochs of 8 steps."""
-    given = {"data": (tasks["mood"],), "batch_size": (BATCH,), "log_every": 1, "save_every": 5, "model": str(tasks["model"])}
+    given = {"data": (tasks["mood"],), "batch_size": BATCH, "log_every": 1, "save_every": 5, "model": str(tasks["model"])}
     return GlueOptions(out=out, **{**given, **more})
 
 
@@ -106,7 +106,7 @@ def test_ranks_score_all_rows_together(tasks: dict[str, Path], tmp_path: Path) -
     """21 sequences in batches of 8 over two ranks: the last batch of one rank has but one, of the other none."""
     # Packages are loaded before the ranks wait for each other, which they do for some seconds only
     compute_metrics(TASKS["cola"], np.eye(2, dtype=np.float32), np.arange(2, dtype=np.int32))
-    options = mood_options(tasks, tmp_path / "run", batch_size=(4,))
+    options = mood_options(tasks, tmp_path / "run", batch_size=4)
     assert run_ranks(options, *make_ranks(2, outputs=answer_mood(12))) == [True, True]
     assert [entry["accuracy"] for entry in read_entries(tmp_path / "run", "evaluation")] == [0, 1, 1]
 

@@ -12,7 +12,6 @@ import pytest
 import bertprep
 from bertprep.config import InstanceSettings, RecordFormat
 from bertprep.errors import UsageError
-from bertprep.instances import load_vocabulary
 from bertprep.records.live import LiveExamples
 from bertprep.records.shard_counts import COUNTS
 from bertprep.workspace.layout import MANIFEST
@@ -29,15 +28,12 @@ from tests.trainer.numpy_engine import (
     read_entries,
     refuse,
     run,
-    run_command,
     run_ranks,
     sigterm,
 )
-from tests.trainer.small_data import save_checkpoint
 from tests.trainer.small_runs import MODEL, VOCABULARY, on_engines
 from trainer.checkpoint import find_checkpoints, task_of
 from trainer.cli import main
-from trainer.model_config import ModelConfig
 from trainer.settings import PretrainOptions
 from trainer.tasks import Pretraining
 
@@ -64,11 +60,11 @@ def workdir(golden_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 def options_on(workdir: Path, out: Path, name: str = "tokens", *, ranks: int = 1, **more: Any) -> PretrainOptions:
     """A run of 40 steps of 64 examples, in three epochs."""
-    of_tokens: dict[str, Any] = {"seq": 32, "pred": (5,)} if name == "tokens" else {}
+    of_tokens: dict[str, Any] = {"seq": 32, "pred": 5} if name == "tokens" else {}
     given: dict[str, Any] = {"shuffle": "shards", "shuffle_shards": 2, "log_every": 1, "eval_every": 0, **of_tokens, **more}
     return PretrainOptions(
-        data=(workdir / name,), out=out, model="tiny", vocab=VOCABULARY, batch_size=(BATCH // ranks,), steps=STEPS,
-        learning_rate=(0.5,), warmup_steps=(2,), eval_sequences=100, **given,
+        data=(workdir / name,), out=out, model="tiny", vocab=VOCABULARY, batch_size=BATCH // ranks, steps=STEPS,
+        learning_rate=0.5, warmup_steps=2, eval_sequences=100, **given,
     )  # fmt: skip
 
 
@@ -120,31 +116,15 @@ def test_other_examples_are_refused_on_resume(workdir: Path, tmp_path: Path) -> 
     options = options_on(workdir, tmp_path / "out")
     assert not run(options, NumPyEngine(on_step=at_step(2, sigterm)), given=GIVEN)
     others: list[tuple[PretrainOptions, dict[str, Any], str]] = [
-        (options, {**GIVEN, "dupe": 2}, "--dupe 1 | 2"),
-        (options, {**GIVEN, "seed": 4}, "--data-seed 3 | 4"),
-        (options, REPEATED, "--repeat-epochs False | True"),
-        (replace(options, shuffle_shards=3), GIVEN, "--shuffle-shards 2 | 3"),
-        (options_on(workdir, tmp_path / "out", "tfrecord"), {}, "--data | sha256"),
+        (options, {**GIVEN, "dupe": 2}, "examples.dupe 1 | 2"),
+        (options, {**GIVEN, "seed": 4}, "examples.data_seed 3 | 4"),
+        (options, REPEATED, "examples.repeat_epochs False | True"),
+        (replace(options, shuffle_shards=3), GIVEN, "shuffle_shards 2 | 3"),
+        (options_on(workdir, tmp_path / "out", "tfrecord"), {}, "examples.on_the_fly True | False"),
     ]
     for other, given, expected in others:
         with pytest.raises(UsageError, match=rf"^.*{pattern_of(expected)}[^\n]*$"):
             run(other, given=given)
-
-
-def test_an_evaluation_is_that_of_records(workdir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save_checkpoint(tmp_path, config=ModelConfig.preset("tiny", vocab_size=len(load_vocabulary(VOCABULARY))))
-    (tmp_path / "vocab.txt").write_bytes(VOCABULARY.read_bytes())
-    examples = ["--seq", 32, "--pred", 5, "--dupe", 1, "--data-seed", 3]
-    for split in ("training", "test"):
-        printed = []
-        for name, options in (("tfrecord", []), ("tokens", examples)):
-            assert run_command("evaluate", "--init", tmp_path, "--data", workdir / name, "--split", split, *options) == 0
-            printed.append(capsys.readouterr().out)
-        assert printed[0] == printed[1]
-        assert f"{split}, " in printed[0]
-    for option in ("--seq 32", "--dupe 1", "--vocab vocab.txt"):
-        status, error = refuse(f"evaluate --init {tmp_path} --data {workdir / 'tfrecord'} {option}")
-        assert (status, error.startswith(f"{option.split()[0]}: is for token shards")) == (2, True)
 
 
 def test_the_training_split_stands_for_all(workdir: Path) -> None:
@@ -153,13 +133,6 @@ def test_the_training_split_stands_for_all(workdir: Path) -> None:
     assert complete.data.folders == of_training.data.folders
     assert complete.data.test is not None
     assert of_training.data.test is not None
-
-
-def test_each_phase_has_its_own_length(workdir: Path, tmp_path: Path) -> None:
-    phases = f"--phases 32:3,64:2 --pred 5,10 --data {workdir}/tokens"
-    runs = plan(f"{phases} --vocab {VOCABULARY} --pairs none --model tiny --out {tmp_path}/out")
-    found = [(run.data.records.seq, run.data.records.pred, run.task.has_pairs) for run in runs]  # type: ignore[attr-defined]
-    assert found == [(32, 5, False), (64, 10, False)]
 
 
 def test_a_run_without_sentence_pairs_has_no_next_sentences(workdir: Path, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ TRAINED: dict[str, Any] = {
     "step": 600, "epoch": 0.5, **METRICS, "learning_rate": 9.5e-5, "gradient_norm": 1.5, "loss_scale": 1.0, "skipped": 0,
     "sequences_per_second": 1234.0, "tokens_per_second": 157_952.0, "flops_per_second": 12.3e12, "seconds_left": 3725.0,
 }  # fmt: skip
-EVALUATED: dict[str, Any] = {"step": 600, "sequences": 9000, **METRICS, "unigram_loss": 6.02}
+EVALUATED: dict[str, Any] = {"step": 600, "sequences": 9000, **METRICS}
 ENTRIES: list[dict[str, Any]] = [
     {"kind": "run", "step": 0, "seed": 1},
     {"kind": "train", "step": 100, "loss": 8.0},
@@ -187,8 +187,6 @@ def test_the_line_of_training() -> None:
 def test_the_line_of_an_evaluation() -> None:
     line = evaluation_line(Pretraining(), EVALUATED)
     assert line.startswith("step 600: test split, 9,000 sequences: masked-LM loss 5.5, ")
-    assert line.endswith(", unigram loss 6.02")
-    assert "unigram" not in evaluation_line(Pretraining(), {**EVALUATED, "unigram_loss": None})
     of_task = evaluation_line(Classification(TASKS["mrpc"]), {"step": 9, "sequences": 408, "loss": 0.4, "accuracy": 0.8431})
     assert of_task == "step 9: dev split, 408 sequences: loss 0.4, accuracy 0.843"
 
@@ -212,7 +210,7 @@ def test_tensorboard_reads_the_same_numbers(tmp_path: Path) -> None:
 
     with open_log(tmp_path) as log:
         log.train(TRAINED)
-        log.evaluation({**EVALUATED, "unigram_loss": None, "step": 70_000})
+        log.evaluation({**EVALUATED, "step": 70_000})
     (path,) = (tmp_path / "tensorboard").iterdir()
     version, start, trained, evaluated = tf.compat.v1.train.summary_iterator(str(path))  # which verifies both checksums
     assert version.file_version == "brain.Event:2"
@@ -223,7 +221,6 @@ def test_tensorboard_reads_the_same_numbers(tmp_path: Path) -> None:
     assert of_training == pytest.approx({f"training/{name}": TRAINED[name] for name in TRAINED if name != "step"})
     of_test = {value.tag: value.simple_value for value in evaluated.summary.value}
     assert of_test["test/masked_lm_loss"] == 5.5
-    assert "test/unigram_loss" not in of_test
 
 
 Points = list[tuple[float, float]]
@@ -233,9 +230,9 @@ def trained(step: int, loss: float | None) -> dict[str, Any]:
     return {"kind": "train", "step": step, "masked_lm_loss": loss, "next_sentence_loss": 0.5}
 
 
-def evaluated(step: int, loss: float, *, unigram_loss: float | None = 6.0) -> dict[str, Any]:
+def evaluated(step: int, loss: float) -> dict[str, Any]:
     metrics = {"masked_lm_accuracy": 0.25, "next_sentence_loss": 0.625, "next_sentence_accuracy": 0.75}
-    return {"kind": "evaluation", "step": step, "masked_lm_loss": loss, **metrics, "unigram_loss": unigram_loss}
+    return {"kind": "evaluation", "step": step, "masked_lm_loss": loss, **metrics}
 
 
 RUN = [{"kind": "run", "step": 0}, trained(100, 8.0), trained(200, 7.0), evaluated(200, 7.25), trained(300, 6.5)]
@@ -248,11 +245,10 @@ def lines_of(run: list[dict[str, Any]], panel: int = 0) -> dict[str, Points]:
     return {name: points for name, points in named.items() if points}
 
 
-def test_training_is_a_line_the_test_split_points_and_the_unigram_loss_dashes() -> None:
+def test_training_is_a_line_the_test_split_points() -> None:
     assert lines_of(RUN) == {
         "tiny: training": [(100, 8.0), (200, 7.0), (300, 6.5)],
         "tiny: test split": [(200, 7.25)],
-        "tiny: by unigram frequencies": [(200, 6.0)],
     }
     below = {"tiny: training": [(100, 0.5), (200, 0.5), (300, 0.5)], "tiny: test split": [(200, 0.625)]}
     assert lines_of(RUN, panel=1) == below
@@ -260,28 +256,16 @@ def test_training_is_a_line_the_test_split_points_and_the_unigram_loss_dashes() 
     labels = [[axes.get_ylabel(), axes.get_xlabel()] for axes in figure.axes]
     assert labels == [["masked-LM loss", ""], ["next-sentence loss", "steps"]]
     assert figure.get_suptitle().startswith("tiny: masked-LM loss 7.25, next-sentence loss 0.625, ")
-    assert figure.get_suptitle().endswith("unigram loss 6 after 200 steps")
+    assert figure.get_suptitle().endswith(" after 200 steps")
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == list(lines_of(RUN))
 
 
-def test_many_entries_have_a_moving_mean_and_nan_is_left_out() -> None:
-    entries = [trained(step, 5.0 + (-1) ** step) for step in range(1, 101)]
-    logged, mean, *_ = (
-        [(float(x), float(y)) for x, y in line.get_xydata()]
-        for line in make_figure({"tiny": [*entries, trained(101, None)]}).axes[0].get_lines()
-    )
-    assert logged == [(entry["step"], entry["masked_lm_loss"]) for entry in entries]
-    assert mean[47] == (50, pytest.approx(5.2))  # 48 to 52: 6 4 6 4 6
-    assert (mean[0][0], mean[-1][0]) == (3, 98)
-
-
 def test_several_runs_have_their_colours() -> None:
-    figure = make_figure({"adam": RUN, "lamb": [trained(100, 7.5), evaluated(100, 7.0, unigram_loss=None)]})
+    figure = make_figure({"adam": RUN, "lamb": [trained(100, 7.5), evaluated(100, 7.0)]})
     colours = {str(line.get_label()): line.get_color() for line in figure.axes[0].get_lines()}
     assert colours["adam: training"] == colours["adam: test split"]
     assert colours["lamb: training"] == colours["lamb: test split"] != colours["adam: training"]
-    assert "lamb: by unigram frequencies" not in colours
     assert [line.partition(":")[0] for line in figure.get_suptitle().splitlines()] == ["adam", "lamb"]
 
 

@@ -21,6 +21,7 @@ SQUAD, SQUAD_64 = (task_settings_name(each) for each in (SquadSettings(), SquadS
 GLUE, GLUE_64 = (task_settings_name(each) for each in (GlueSettings(), GlueSettings(seq=64)))
 ADAM = "trainer --format tfrecord --model {} --optimizer adam --schedule nvidia"
 LAMB = "trainer --format tfrecord --model {} --optimizer lamb --schedule nvidia"
+LARGE, BASE = "data/models/lamb_large", "data/models/lamb_base"
 OF_LARGE, OF_BASE = "google-bert/bert-large-uncased", "google-bert/bert-base-uncased"
 # Each call with what is run: NVIDIA's defaults, whose learning rates are for each of 8 GPUs, and every argument
 COMMANDS = {
@@ -38,12 +39,16 @@ COMMANDS = {
     ],
     # 65,536 sequences a step (64 x 128 x 8 GPUs); then half as many, in 1564 steps instead of NVIDIA's 782
     "pretrain_lamb": [
-        f"{LAMB.format('large')} --phases 128:7038,512:1564 --batch-size 64,8 --accumulate 128,512 --lr 0.006,0.004 "
-        "--warmup-steps 2000,200 --amp fp16 --xla --devices 8 --save-every 100"
+        f"{LAMB.format('large')} --amp fp16 --xla --devices 8 --save-every 100 --seq 128 --steps 7038 --batch-size 64 "
+        f"--accumulate 128 --lr 0.006 --warmup-steps 2000 --out {LARGE}/phase-1",
+        f"{LAMB.format('large')} --amp fp16 --xla --devices 8 --save-every 100 --seq 512 --steps 1564 --batch-size 8 "
+        f"--accumulate 512 --lr 0.004 --warmup-steps 200 --init {LARGE}/phase-1 --out {LARGE}/phase-2",
     ],
     "pretrain_lamb 16 4 8 7.5e-4 5e-4 manual_fp16 false 4 2000 200 7829 50 128 256 base": [
-        f"{LAMB.format('base')} --phases 128:7046,512:1564 --batch-size 16,4 --accumulate 128,256 --lr 0.003,0.002 "
-        "--warmup-steps 2000,200 --amp fp16 --xla off --devices 4 --save-every 50"
+        f"{LAMB.format('base')} --amp fp16 --xla off --devices 4 --save-every 50 --seq 128 --steps 7046 --batch-size 16 "
+        f"--accumulate 128 --lr 0.003 --warmup-steps 2000 --out {BASE}/phase-1",
+        f"{LAMB.format('base')} --amp fp16 --xla off --devices 4 --save-every 50 --seq 512 --steps 1564 --batch-size 4 "
+        f"--accumulate 256 --lr 0.002 --warmup-steps 200 --init {BASE}/phase-1 --out {BASE}/phase-2",
     ],
     "run_squad": [
         f"bertprep create --workdir data --task squad --version 1.1 --seq 384 --doc-stride 128 --vocab {OF_LARGE}",

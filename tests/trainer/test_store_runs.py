@@ -35,7 +35,7 @@ def options_in(data: Path, out: Path, **more: Any) -> PretrainOptions:
     """20 steps with evaluations, the best kept, and a checkpoint after each fourth."""
     every = {"log_every": 1, "eval_every": 14, "save_every": 4, "keep": 2, "keep_best": True, **more}
     return PretrainOptions(
-        data=(data,), out=out, model="tiny", batch_size=(BATCH,), steps=STEPS, warmup_steps=(2,), learning_rate=(0.5,),
+        data=(data,), out=out, model="tiny", batch_size=BATCH, steps=STEPS, warmup_steps=2, learning_rate=0.5,
         seed=SEED, **every,
     )  # fmt: skip
 

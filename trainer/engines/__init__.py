@@ -9,7 +9,6 @@ is the framework's operations (`trainer.model.Operations`), its devices and its 
 from __future__ import annotations
 
 import atexit
-import gc
 import importlib
 import importlib.util
 import math
@@ -25,11 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError, UsageError
-from bertprep.untrusted import parse_json
 from trainer.engines import oneflow_pipeline as pipeline
 from trainer.model_config import ModelConfig
 from trainer.optimizers import moments_of
-from trainer.settings import AUTO, ENGINES, PRECISIONS, EngineSettings, OptimizerSettings, check_hosts
+from trainer.settings import AUTO, ENGINES, EngineSettings, OptimizerSettings
 from trainer.tasks import Sums, Task
 from trainer.weights import initial_values
 
@@ -54,11 +52,10 @@ class StepResult:
 
 
 class Processor(NamedTuple):
-    """A GPU with its compute capability, or a CPU with its features."""
+    """A GPU with its compute capability, or a CPU."""
 
     name: str = "CPU"
     capability: tuple[int, int] | None = None  # of a GPU whose driver reports it
-    features: frozenset[str] = frozenset()  # of a CPU, as Linux calls them
     is_gpu: bool = False
 
 
@@ -68,14 +65,7 @@ class Execution(NamedTuple):
     precision: str  # one of PRECISIONS
     xla: bool = False
     why: str = ""
-    possible: tuple[str, ...] = PRECISIONS  # that a checkpoint may ask for
     has_fused_attention: bool = False
-
-    def resumed(self, precision: str | None) -> Execution:
-        """The same in the precision of the checkpoint that a run resumes from, unless `--amp` chose another."""
-        if precision == self.precision or precision not in self.possible:
-            return self
-        return self._replace(precision=precision, why="the checkpoint's")
 
     def describe(self) -> str:
         """One line of the plan."""
@@ -104,8 +94,7 @@ class Engine:
         self.data_rank, self.data_world_size = rank, processes
         self.processes, self.is_first, self.devices = processes, rank == 0, devices
         self.has_accelerator = processor.is_gpu
-        kind = processor.name if processor.is_gpu else "CPU"
-        self.device_name = kind if devices == 1 else f"{devices} x {kind}"  # 8 x NVIDIA H100 80GB HBM3
+        self.device_name = processor.name if devices == 1 else f"{devices} x {processor.name}"  # 8 x NVIDIA H100 80GB HBM3
         self.versions = {package.__name__: package.__version__ for package in self.packages}
 
     @property
@@ -255,11 +244,9 @@ def choose_execution(settings: EngineSettings, processors: Sequence[Processor], 
     if settings.xla == AUTO and settings.engine == "tensorflow":
         xla = worst.is_gpu and has_xla
     if settings.amp != AUTO:
-        return Execution(settings.amp, xla, possible=(settings.amp,))
+        return Execution(settings.amp, xla)
     if not worst.is_gpu:
-        has_bf16 = settings.engine == "tensorflow" and not worst.features.isdisjoint({"amx_bf16", "avx512_bf16"})
-        why = "--amp bf16 is faster on this processor" * has_bf16
-        return Execution("off", xla, why, ("off",) if is_oneflow else PRECISIONS)
+        return Execution("off", xla)
     if is_oneflow:
         return Execution("off", xla, "half precision was never tried on a GPU; --amp fp16 asks for it")
     if worst.capability is None:
@@ -267,16 +254,6 @@ def choose_execution(settings: EngineSettings, processors: Sequence[Processor], 
     if worst.capability < (7, 0):
         return Execution("off", xla, f"{worst.name} has no faster one")
     return Execution("bf16" if worst.capability >= (8, 0) else "fp16", xla, "--amp off for float32")
-
-
-def this_cpu() -> Processor:
-    """The processor of this process: its name and features, where Linux lists them."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return Processor()
-    found = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    return Processor(found.get("model name", "CPU"), features=frozenset(found.get("flags", "").split()))
 
 
 _ACCEPTED: dict[str, dict[str, tuple[Any, ...]]] = {  # values of options that an engine has not all of
@@ -334,21 +311,17 @@ def known_devices(settings: EngineSettings) -> tuple[int | None, bool | None]:
         return processes // settings.stages, None if may_have else False
     if may_have:
         return None, None
-    return (settings.devices or 1) * max(1, len(find_process(settings)[1])), False
+    return (settings.devices or 1) * max(1, len(settings.hosts)), False
 
 
 def open_engine(settings: EngineSettings) -> Engine:
     """The engine of that name on this machine's devices; its framework is loaded here, which takes seconds."""
     settings, _ = choose_engine(settings)
-    gc.disable()  # what a framework loads stays: to look through it for garbage takes a tenth of the time, and again later
     try:
         module = importlib.import_module(f"trainer.engines.{settings.engine}")
     except ImportError as error:
         what = f"{error.name} is not installed here" if isinstance(error, ModuleNotFoundError) else str(error)
         raise _not_installed(settings.engine, what) from error
-    finally:
-        gc.freeze()
-        gc.enable()
     engine: Engine = module.open_engine(settings)
     return engine
 
@@ -356,22 +329,3 @@ def open_engine(settings: EngineSettings) -> Engine:
 def _not_installed(engine: str, what: str) -> UsageError:
     page = "oneflow" if engine == "oneflow" else "training"  # with the extras for GPUs, and OneFlow's Python
     return UsageError(f"--engine {engine}: {what}; pip install '.[{engine}]' in a clone, as docs/{page}.md says")
-
-
-def find_process(settings: EngineSettings) -> tuple[int, tuple[str, ...]]:
-    """This process's rank, and HOST:PORT of all by --hosts or TensorFlow's TF_CONFIG; () where it is the only one."""
-    if settings.hosts:
-        return settings.host_rank or 0, settings.hosts
-    if not (text := os.environ.get("TF_CONFIG", "")):
-        return 0, ()
-    try:
-        config = parse_json(text.encode())
-        [(kind, workers)] = config["cluster"].items()
-        rank, hosts = int(config["task"]["index"]), tuple(str(host) for host in workers)
-        if not (kind == config["task"]["type"] == "worker" and 0 <= rank < len(hosts)):
-            raise ValueError(f"{config['task']['type']} {rank} of {len(hosts)}")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        expected = "a cluster of workers alone, and the number of a task among them"
-        raise UsageError(f"TF_CONFIG: expected {expected}, found {text} ({error!r}); or use --hosts instead") from error
-    check_hosts("TF_CONFIG", hosts)
-    return rank, hosts

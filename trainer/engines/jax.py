@@ -12,7 +12,6 @@ overwrites it; one small array comes back.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import re
@@ -20,7 +19,6 @@ from collections.abc import Callable, Mapping
 from concurrent import futures
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -344,16 +342,14 @@ def open_engine(settings: EngineSettings) -> JaxEngine:
 
     JAX fixes its devices when it is first used, so this comes before anything else.
     """
-    rank, hosts = engines.find_process(settings)
     if (settings.devices or 1) > 1 and "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
         with suppress(RuntimeError):  # where JAX was in use before, it keeps the devices that it has
             jax.config.update("jax_num_cpu_devices", settings.devices)  # logical ones, where there is nothing but the CPU
-    if hosts:
-        _join(rank, hosts)
+    if settings.hosts:
+        _join(settings.host_rank or 0, settings.hosts)
     by_process = _find_devices(settings)
     rank = jax.process_index()  # of a TPU slice it is the slice's own
     device, processors = by_process[rank][0], [_processor(each) for each in by_process[rank]]
-    _cache_compiled(processors[0])
     has_fused_attention = _has_fused_attention(device, processors[0], _compiler_options(settings, device))
     execution = engines.choose_execution(settings, processors)._replace(has_fused_attention=has_fused_attention)
     return JaxEngine(settings, Mesh(np.concatenate(by_process), (DATA,)), execution, rank=rank)
@@ -407,7 +403,7 @@ def _join(rank: int, hosts: tuple[str, ...]) -> None:
 
 def _processor(device: Any) -> Processor:
     if device.platform == "cpu":
-        return engines.this_cpu()
+        return Processor()
     if device.platform == "tpu":
         return Processor(device.device_kind, _AMPERE, is_gpu=True)  # every TPU has bf16
     found = re.fullmatch(r"(\d+)\.(\d+)", str(getattr(device, "compute_capability", "")))  # AMD's has letters
@@ -435,21 +431,3 @@ def _has_fused_attention(device: Any, processor: Processor, options: Mapping[str
         say(f"attention is not fused, since cuDNN does not compute it here: {why:.200}")
         return False
     return True
-
-
-def _cache_compiled(processor: Processor) -> None:
-    """Keep compiled steps in a folder of the user's cache, so that the next run's first step starts at once.
-
-    Each kind of processor has its own: code for one may not run on another that shares the home folder. What is there is run,
-    so a folder that others could have written to is not used.
-    """
-    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        return
-    kind = hashlib.sha256(f"{processor.name} {sorted(processor.features)}".encode()).hexdigest()[:16]
-    with suppress(OSError, RuntimeError):  # there is no home folder, or it cannot be written
-        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        folder = Path(os.environ.get("BERTPREP_CACHE") or caches / "bertprep") / f"jax-{kind}"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.stat()
-        if status.st_uid == os.geteuid() and not status.st_mode & 0o022:
-            jax.config.update("jax_compilation_cache_dir", str(folder))

@@ -151,13 +151,12 @@ class TensorFlowEngine(Engine):
         if settings.hosts:  # TensorFlow reads them from there
             worker = {"type": "worker", "index": settings.host_rank}
             os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": settings.hosts}, "task": worker})
-        rank, hosts = engines.find_process(settings)
-        processes = max(1, len(hosts))
+        rank, processes = settings.host_rank or 0, max(1, len(settings.hosts))
         gpus = _choose_gpus(settings)
         count = len(gpus) or _make_logical_cpus(settings, processes)
         self._names = tuple(f"{'GPU' if gpus else 'CPU'}:{number}" for number in range(count))
         self._strategy = _strategy_on(self._names, processes)
-        processors = [_processor(gpu) for gpu in gpus] or [engines.this_cpu()]
+        processors = [_processor(gpu) for gpu in gpus] or [Processor()]
         has_xla = not gpus or settings.xla != AUTO or compiles_with_xla(self._names[0])
         execution = engines.choose_execution(settings, processors, has_xla=has_xla)
         devices = int(self._strategy.num_replicas_in_sync)
