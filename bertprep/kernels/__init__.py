@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from bertprep.config import RecordFormat
-from bertprep.kernels.trusted_cache import KernelCache
+from bertprep.kernels.trusted_cache import cached
 from bertprep.progress import say
 
 _SOURCES = (
@@ -115,11 +115,7 @@ def load() -> Kernels:
     digest = hashlib.sha256(f"{compiler_version} {processor} {portable} {formats}".encode())
     for source in ("build", *_SOURCES):
         digest.update((Path(__file__).with_name(f"{source}.py")).read_bytes())
-    name, kept = f"kernels-{digest.hexdigest()[:24]}.o", KernelCache()
-    code = kept.read(name)
-    if code is None:
-        with kept.alone():
-            code = kept.read(name) or _compile(name, kept)
+    code = cached(f"kernels-{digest.hexdigest()[:24]}.o", _compile)
     header, _, machine_code = code.partition(b"\n")
     target = llvm.Target.from_default_triple().create_target_machine(jit=True, codemodel="jitdefault")
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
@@ -132,14 +128,12 @@ def load() -> Kernels:
     return Kernels(functions, engine)
 
 
-def _compile(name: str, kept: KernelCache) -> bytes:
+def _compile() -> bytes:
     from bertprep.kernels import build
 
     say("bertprep: compiling its kernels for this processor, once; this takes about 15 s")
     with _interrupts_held_back():
-        code = build.compile_kernels(_SOURCES)
-    kept.keep(name, code)
-    return code
+        return build.compile_kernels(_SOURCES)
 
 
 @contextmanager
