@@ -107,24 +107,18 @@ def rows_in_batch(shape: Shape) -> int:
     return max(1, min(_MOST_ROWS, _BATCH_BYTES // row_bytes(shape)))
 
 
-def empty_columns(shape: Shape, count: int, buffer: NDArray[np.uint8] | None = None) -> Columns:
+def empty_columns(shape: Shape, count: int) -> Columns:
     """Arrays for `count` rows, int64 but for a regression's labels: what PyTorch's embeddings and losses take.
 
-    They are in a buffer of `sum(column_bytes(shape, count))` bytes, a new one if none is given.
+    They share one allocation, which is reused when all are gone: the C library would give several back to the OS.
     """
-    sizes = column_bytes(shape, count)
-    buffer = np.empty(sum(sizes), np.uint8) if buffer is None else buffer
-    columns, start = {}, 0
-    for column, size in zip(COLUMNS[shape.kind], sizes, strict=True):
-        values = buffer[start : start + size].view(np.float32 if column.dtype == np.float32 else np.int64)
-        columns[column.name] = values.reshape(count, shape.seq) if column.width == "seq" else values[:count]
-        start += size
+    widths = [values_in(column, shape) for column in COLUMNS[shape.kind]]
+    parts = np.split(np.empty(count * sum(widths), np.int64), count * np.cumsum(widths)[:-1])
+    columns = {}
+    for column, part in zip(COLUMNS[shape.kind], parts, strict=True):
+        values = part if column.dtype != np.float32 else part.view(np.float32)[:count]
+        columns[column.name] = values.reshape(count, shape.seq) if column.width == "seq" else values
     return columns
-
-
-def column_bytes(shape: Shape, count: int) -> list[int]:
-    """The bytes of each of those arrays; 8 for each value, so that all begin at a multiple of 8."""
-    return [8 * count * values_in(column, shape) for column in COLUMNS[shape.kind]]
 
 
 def fill_columns(columns: Columns, examples: Examples, *, row: int = 0) -> None:

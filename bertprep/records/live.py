@@ -17,7 +17,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import operator
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +25,7 @@ from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,16 +36,14 @@ from bertprep.errors import UsageError
 from bertprep.files.object_cache import fetch
 from bertprep.files.places import place
 from bertprep.instances import Instances, generate_instances
-from bertprep.kernels.numbers import SHARD_WIDTH
 from bertprep.progress import SILENT, Reporter
 from bertprep.records.columns import Columns, to_columns
 from bertprep.records.data_sets import DataSet, find_token_shards, load_vocabulary_of
 from bertprep.records.examples import Examples, Shape, kind_made_with
 from bertprep.records.order import ShardOrder
-from bertprep.records.record_dataset import RecordBatch, Row, count_row, count_rows
+from bertprep.records.record_dataset import ColumnDataset
 from bertprep.records.record_set import BadRecordError
 from bertprep.records.rows import RowMaker, addresses
-from bertprep.records.shard_counts import ShardCounts
 from bertprep.records.token_shards import TokenShard
 from bertprep.workspace.layout import TOKENS, TRAINING
 
@@ -70,7 +67,7 @@ def epoch_seed(settings: InstanceSettings, *, epoch: int, shard: int) -> int:
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big")
 
 
-class LiveExamples:
+class LiveExamples(ColumnDataset):
     """The examples of the token shards of a split; any thread may read, one at a time. Use as a context manager, or `close`.
 
     `live[position]` is the example at that position of the order of an epoch, the first or that of `set_epoch`, and `len`
@@ -113,19 +110,20 @@ class LiveExamples:
         self.seed, self.shuffle_shards, self.repeat_epochs = seed, shuffle_shards, repeat_epochs
         self.shape = Shape(kind_made_with(self.settings), self.settings.seq, self.settings.pred)
         self.kind, self.seq, self.pred = self.shape
-        self._rows = RowMaker(self.vocabulary, self.shape)
         self.shards = len(self.token_shards)
         self.epoch = 0
-        self.order = self._of_epoch = ShardOrder(self, seed=seed, group=shuffle_shards)
         self._reporter = reporter
         self._shard_bits = self.shards.bit_length()
+        self._counts: dict[int, NDArray[np.int64]] = {}  # of the shards, by epoch; -1 where a shard was not made yet
         self._open()
 
     def _open(self) -> None:
-        """What a process has for itself: a fork has neither its parent's threads nor a use for its memory."""
-        self._process, self._lock = os.getpid(), threading.Lock()
-        self._counts = ShardCounts(self.folder, self.sha256, self.shards)
-        self._ordered, self._first, self._prefetch = _Memory(), _Memory(), _Prefetch(self._make_group)
+        """Give a process its own memory, locks and threads."""
+        self._process = os.getpid()
+        self._rows = RowMaker(self.vocabulary, self.shape)
+        self.order = ShardOrder(self, seed=self.seed, group=self.shuffle_shards)
+        self.set_epoch(self.epoch)
+        self._groups, self._single = _Groups(self._make_group), _Groups(lambda key: _Group({key: self._make(key)}))
 
     def __enter__(self) -> LiveExamples:
         return self
@@ -135,14 +133,12 @@ class LiveExamples:
 
     def close(self) -> None:
         """Give the memory back and end the thread; what is asked for later is made again."""
-        if self._process != os.getpid():  # the thread, and perhaps a held lock, are the parent's
-            return
-        with self._lock:
-            self._prefetch.close()
-            self._ordered, self._first, self._prefetch = _Memory(), _Memory(), _Prefetch(self._make_group)
+        if self._process == os.getpid():  # the threads of a fork are its parent's
+            self._groups.close()
+            self._single.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_process", "_lock", "_counts", "_ordered", "_first", "_prefetch")
+        own = "_rows", "order", "_of_epoch", "_groups", "_single"
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -152,6 +148,8 @@ class LiveExamples:
     def __repr__(self) -> str:
         return f"LiveExamples({self.folder}: {self.shards:,} shards, examples of {self.seq} tokens)"
 
+    _where = property(__repr__)
+
     def set_epoch(self, epoch: int) -> None:
         """Let `live[position]` and `len` be of another epoch; raises `ValueError` for one that there cannot be."""
         self._check_epoch(epoch)
@@ -159,29 +157,12 @@ class LiveExamples:
         self._of_epoch = ShardOrder(self, seed=self.seed, group=self.shuffle_shards, first_epoch=epoch)
 
     def __len__(self) -> int:
-        return int(self._count(self.epoch, np.arange(self.shards)).sum())
+        return int(self.counts(self.epoch, np.arange(self.shards)).sum())
 
-    @overload
-    def __getitem__(self, positions: int) -> Row: ...
-    @overload
-    def __getitem__(self, positions: slice | Sequence[int] | NDArray[Any]) -> Columns: ...
-    def __getitem__(self, positions: int | slice | Sequence[int] | NDArray[Any]) -> Row | Columns:
-        if isinstance(positions, slice):
-            return self._columns(np.arange(len(self))[positions])
-        if isinstance(positions, bool | np.bool_):
-            raise TypeError(f"{self}: {positions}: expected a whole number, a slice, or a list of numbers")
-        if hasattr(positions, "__index__") and not getattr(positions, "shape", ()):
-            return RecordBatch(self._columns([count_row(operator.index(positions), len(self), str(self))]))[0]
-        return self._columns(positions)  # type: ignore[arg-type]
-
-    def __getitems__(self, positions: Sequence[int] | NDArray[np.int64]) -> RecordBatch:
-        """The examples at some positions, in their order: what `DataLoader` gives to its `collate_fn`."""
-        return RecordBatch(self._columns(positions))
-
-    def _columns(self, positions: Sequence[int] | NDArray[Any]) -> Columns:
-        counted = count_rows(positions, len(self), str(self))
-        examples = self.kind.empty(len(counted), seq=self.seq, pred=self.pred)
-        self.gather_into(examples, self._of_epoch.numbers(counted))
+    def _read(self, numbers: NDArray[np.int64]) -> Columns:
+        self._check_process()
+        examples = self.kind.empty(len(numbers), seq=self.seq, pred=self.pred)
+        self.gather_into(examples, self._of_epoch.numbers(numbers))
         return to_columns(examples)
 
     def batches(self, size: int, *, first: int = 0, stop: int | None = None, rows: range | None = None) -> Iterator[Examples]:
@@ -219,14 +200,26 @@ class LiveExamples:
         numbers: NDArray[np.int64] = (self._key_of(epoch, shards) << _RECORD_BITS) + records
         return numbers
 
-    def known_counts(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many examples each of some shards gives in an epoch, -1 where that is not known."""
-        self._check_process()
-        return self._counts.of(self._seeded(epoch), shards)
-
     def counts(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The same, where all of a group that is not known is made to be read."""
-        return self._count(epoch, shards, is_to_be_read=True)
+        """Return how many examples each of some shards gives in an epoch.
+
+        What is not known is made: a group to be read, many shards by all cores and of two groups at most at a time.
+        """
+        self._check_process()
+        seeded = self._seeded(epoch)
+        counts = self._counts.setdefault(seeded, np.full(self.shards, -1))
+        missing = shards[counts[shards] < 0]
+        groups = np.unique(self.order.groups_of(epoch, missing))
+        if len(groups) == 1:
+            self._groups.get(int(groups[0]))
+        elif len(groups):
+            with (
+                self._reporter.progress(f"count the examples of epoch {seeded}", len(missing)) as shown,
+                ThreadPoolExecutor(min(pool.default_workers(), 2 * self.shuffle_shards)) as threads,
+            ):
+                for count in threads.map(lambda key: len(self._make(key)), self._key_of(epoch, missing).tolist()):
+                    shown.advance(1, examples=count)
+        return counts[shards]
 
     def place_of(self, number: int) -> tuple[Path, int]:
         """The token shard that an example is made of, and its number among the shard's: what an error or a log names."""
@@ -246,39 +239,19 @@ class LiveExamples:
             return
         self._check_process()
         keys, records = self._located(numbers)
-        rows = np.arange(row, row + len(numbers))
         is_ordered = self._is_ordered(numbers)
-        with self._lock:
-            memory = self._ordered if is_ordered else self._first
-            if (places := memory.rows_of(keys)) is not None:
-                self._fill(examples, memory, places, records, rows)
-                return
-            units = self._groups_of(keys) if is_ordered else keys
-            for unit in np.unique(units).tolist():  # which follow each other, and none of which comes again
-                some = np.flatnonzero(units == unit)
-                places = memory.rows_of(keys[some])
-                if places is None:
-                    memory.hold(self._prefetch.take(unit) if is_ordered else {unit: self._make(unit)})
-                    if is_ordered:
-                        self._prefetch.begin(unit + 1)
-                    places = memory.rows_of(keys[some])
-                if places is None:
-                    raise IndexError(f"{self}: an example of a shard that its group does not have")
-                self._fill(examples, memory, places, records[some], rows[some])
-
-    def _fill(
-        self,
-        examples: Examples,
-        memory: _Memory,
-        places: NDArray[np.int64],
-        records: NDArray[np.int64],
-        rows: NDArray[np.int64],
-    ) -> None:
-        if (records >= memory.counts[places]).any():
-            raise IndexError(f"{self}: an example beyond those of its shard")
-        block = self._rows.take(memory.table, places, records)
-        for into, values in zip(examples.arrays, block.arrays, strict=True):
-            into[rows] = values
+        groups, held = (self._groups_of(keys), self._groups) if is_ordered else (keys, self._single)
+        for number in np.unique(groups).tolist():  # which follow each other, and none of which comes again
+            some = np.flatnonzero(groups == number)
+            group = held.get(number)
+            if is_ordered:
+                held.begin(number + 1)
+            shards = np.searchsorted(group.keys, keys[some])
+            if (records[some] >= group.counts[shards]).any():
+                raise IndexError(f"{self}: an example beyond those of its shard")
+            block = self._rows.take(group.table, shards, records[some])
+            for into, values in zip(examples.arrays, block.arrays, strict=True):
+                into[row + some] = values
 
     def _key_of(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
         """An epoch and some shards as one number each; the lowest is above all numbers of shards."""
@@ -301,7 +274,7 @@ class LiveExamples:
         """The key of the shard that each example is of, and its number there."""
         if self._is_ordered(numbers):
             return numbers >> _RECORD_BITS, numbers & (1 << _RECORD_BITS) - 1
-        ends = np.cumsum(self._count(0, np.arange(self.shards)))
+        ends = np.cumsum(self.counts(0, np.arange(self.shards)))
         shards = np.searchsorted(ends, numbers, side="right")
         if int(np.min(numbers)) < 0 or int(np.max(shards)) == self.shards:
             raise IndexError(f"{self}: a number that is not of the {int(ends[-1]):,} examples of epoch 0")
@@ -316,48 +289,21 @@ class LiveExamples:
             groups[of_epoch] = self.order.groups_of(epoch, keys[of_epoch] & (1 << self._shard_bits) - 1)
         return groups
 
-    # --- making examples
-
-    def _count(self, epoch: int, shards: NDArray[np.int64], *, is_to_be_read: bool = False) -> NDArray[np.int64]:
-        """The counts of some shards in an epoch; what is not known is made, by all cores, of two groups at most at a time."""
-        seeded = self._seeded(epoch)
-        counts = self.known_counts(epoch, shards)
-        missing = shards[counts < 0]
-        if not missing.size:
-            return counts
-        groups = set(self.order.groups_of(epoch, missing).tolist())
-        if is_to_be_read and len(groups) == 1:
-            self._prefetch.wait(groups.pop())
-        else:
-            with (
-                self._reporter.progress(
-                    f"count the examples of epoch {seeded}", len(missing), enabled=len(missing) > self.shuffle_shards
-                ) as shown,
-                ThreadPoolExecutor(min(pool.default_workers(), 2 * self.shuffle_shards)) as threads,
-            ):
-                for count in threads.map(lambda key: len(self._make(key)), self._key_of(epoch, missing).tolist()):
-                    shown.advance(1, examples=count)
-        self._counts.keep()
-        return self._counts.of(seeded, shards)
-
     def _seeded(self, epoch: int) -> int:
         """The epoch whose seeds are taken."""
         return 0 if self.repeat_epochs else epoch
 
-    def _make_group(self, group: int) -> dict[int, Instances]:
-        epoch, shards = self.order.shards_of(group)
-        made = {key: self._make(key) for key in self._key_of(epoch, shards).tolist()}
-        self._counts.keep()
-        return made
+    def _make_group(self, number: int) -> _Group:
+        epoch, shards = self.order.shards_of(number)
+        return _Group({key: self._make(key) for key in self._key_of(epoch, np.sort(shards)).tolist()})
 
     def _make(self, key: int) -> Instances:
         """The instances of a shard in an epoch."""
         epoch, shard = self._of_key(key)
-        of_shard, words = self.token_shards[shard], self.vocabulary
-        tokens = of_shard.read(words, pairs=self.settings.has_pairs)
+        tokens = self.token_shards[shard].read(self.vocabulary, pairs=self.settings.has_pairs)
         seed = epoch_seed(self.settings, epoch=self._seeded(epoch), shard=self._shard_numbers[shard])
-        instances = generate_instances(tokens, words, self.settings, seed=seed)
-        self._counts.learn(self._seeded(epoch), shard, len(instances))
+        instances = generate_instances(tokens, self.vocabulary, self.settings, seed=seed)
+        self._counts.setdefault(self._seeded(epoch), np.full(self.shards, -1))[shard] = len(instances)
         return instances
 
     def _check_process(self) -> None:
@@ -384,60 +330,42 @@ def _sha256_of(shards: Sequence[TokenShard]) -> str:
     return hashlib.sha256("".join(shard.fingerprint() for shard in shards).encode()).hexdigest()
 
 
-class _Memory:
+class _Group:
     """The instances of some shards by their keys, and the table in which a kernel finds them."""
 
-    def __init__(self) -> None:
-        self.hold({})
-
-    def hold(self, shards: dict[int, Instances]) -> None:
-        """These shards, and no others."""
-        held = dict(sorted(shards.items()))
-        self._instances = list(held.values())
-        self._keys = np.array(list(held), np.int64)
+    def __init__(self, shards: dict[int, Instances]) -> None:
+        """Hold shards whose keys ascend."""
+        self._instances = list(shards.values())  # to whose memory the table points
+        self.keys = np.array(list(shards), np.int64)
         self.counts = np.array([len(each) for each in self._instances], np.int64)
-        self.table = np.array([addresses(each) for each in self._instances], np.int64).reshape(len(held), SHARD_WIDTH)
-
-    def rows_of(self, keys: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """The rows of the table that have these keys; None where one is missing."""
-        places = np.searchsorted(self._keys, keys)
-        if not len(self._keys) or int(np.max(places)) == len(self._keys) or (self._keys[places] != keys).any():
-            return None
-        return places
+        self.table = np.array([addresses(each) for each in self._instances], np.int64)
 
 
-class _Prefetch:
-    """Groups that are made by a thread before they are asked for: the next one, and the one whose size is asked for."""
+class _Groups:
+    """Groups by number, made by a thread: the one asked for last and those next to it are held."""
 
-    def __init__(self, make: Callable[[int], dict[int, Instances]]) -> None:
+    def __init__(self, make: Callable[[int], _Group]) -> None:
         self._make, self._lock = make, threading.Lock()
-        self._futures: dict[int, Future[dict[int, Instances]]] = {}
+        self._futures: dict[int, Future[_Group]] = {}
         self._thread: ThreadPoolExecutor | None = None
 
-    def begin(self, group: int) -> Future[dict[int, Instances]]:
+    def begin(self, number: int) -> Future[_Group]:
         """Begin to make a group; one that is not next to it is no longer wanted."""
         with self._lock:
-            for other in [each for each in self._futures if abs(each - group) > 1]:
+            for other in [each for each in self._futures if abs(each - number) > 1]:
                 self._futures.pop(other).cancel()
-            if group not in self._futures:
-                self._thread = self._thread or ThreadPoolExecutor(1, "live-examples")
-                self._futures[group] = self._thread.submit(self._make, group)
-            return self._futures[group]
+            if number not in self._futures:
+                self._thread = self._thread or ThreadPoolExecutor(1, "on-the-fly-examples")
+                self._futures[number] = self._thread.submit(self._make, number)
+            return self._futures[number]
 
-    def wait(self, group: int) -> None:
-        """Return when a group has been made, which is kept until it is taken."""
+    def get(self, number: int) -> _Group:
+        """Return a group, made now if it was not begun."""
         try:
-            self.begin(group).result()
+            return self.begin(number).result()
         except BaseException:
-            self._futures.pop(group, None)
+            self._futures.pop(number, None)
             raise
-
-    def take(self, group: int) -> dict[int, Instances]:
-        """A group, which then is the caller's."""
-        try:
-            return self.begin(group).result()
-        finally:
-            self._futures.pop(group, None)
 
     def close(self) -> None:
         """End the thread; what it is making is finished first."""

@@ -13,6 +13,7 @@ ranks are free. An array of 100 million numbers takes seconds and 800 MB per epo
 
 import hashlib
 import math
+import threading
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -57,14 +58,11 @@ class Shards(Protocol):
     def shards(self) -> int:
         """How many shards there are."""
 
-    def known_counts(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many records each of some shards has in an epoch, -1 where that is not known."""
-
     def counts(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The same, found out where it is not known."""
+        """Return how many records each of some shards has in an epoch."""
 
     def numbers_of(self, epoch: int, shards: NDArray[np.int64], records: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The numbers of records of shards in an epoch."""
+        """Return the numbers of records of shards in an epoch."""
 
 
 class FixedShards:
@@ -76,8 +74,6 @@ class FixedShards:
 
     def counts(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:  # noqa: ARG002 - all have the same
         return self._records[shards]
-
-    known_counts = counts
 
     def numbers_of(self, epoch: int, shards: NDArray[np.int64], records: NDArray[np.int64]) -> NDArray[np.int64]:  # noqa: ARG002
         numbers: NDArray[np.int64] = self._starts[shards] + records
@@ -91,32 +87,27 @@ class ShardOrder:
     are left; the records of its shards, one shard after another, are permuted by the key (seed, epoch, g). So a reader needs
     a group in memory and no more. Costs 8 bytes for each shard and epoch that was passed.
 
-    What is known is how many records the groups have up to some position; those up to another are asked for when they are
-    needed, many at a time where it is far. Positions, and groups, are counted from the beginning of `first_epoch`. While a
-    thread asks for further positions, others may ask for those that were asked for before.
+    Positions, and groups, are counted from the beginning of `first_epoch`. The sizes of groups are asked for when a position
+    among them is, many at a time where it is far.
     """
 
     def __init__(self, data: Shards, *, seed: int, group: int, first_epoch: int = 0) -> None:
         self.data, self.seed, self.group, self.first_epoch = data, seed, group, first_epoch
         self.groups = -(-data.shards // group)  # of an epoch
         self._counts: list[NDArray[np.int64]] = []  # of the shards of each group, over all epochs
-        self._buffer: NDArray[np.int64] = np.zeros(64, np.int64)  # of the positions after groups, as many as are known
-        self._placed = -1, self._buffer  # an epoch, and the positions of the shards in its order
-
-    @property
-    def _ends(self) -> NDArray[np.int64]:
-        """The positions after the known groups."""
-        return self._buffer[: len(self._counts)]
+        self._ends: NDArray[np.int64] = np.zeros(0, np.int64)  # the positions after the known groups
+        self._placed = -1, self._ends  # an epoch, and the positions of the shards in its order
+        self._lock = threading.Lock()
 
     def shards_of(self, group: int) -> tuple[int, NDArray[np.int64]]:
-        """The epoch of a group, and its shards in their order."""
+        """Return the epoch of a group, and its shards in their order."""
         epoch, within = divmod(group, self.groups)
         epoch += self.first_epoch
         positions = np.arange(within * self.group, min((within + 1) * self.group, self.data.shards), dtype=np.int64)
         return epoch, permute(positions, self.data.shards, seed=self.seed, epoch=epoch)
 
     def groups_of(self, epoch: int, shards: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The groups of some shards in an epoch."""
+        """Return the groups of some shards in an epoch."""
         of_epoch, placed = self._placed  # at once: other threads ask too
         if epoch != of_epoch:
             order = permute(np.arange(self.data.shards, dtype=np.int64), self.data.shards, seed=self.seed, epoch=epoch)
@@ -128,38 +119,31 @@ class ShardOrder:
     def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         if not positions.size:
             return np.empty_like(positions)
-        self._know(int(np.max(positions)))
-        groups = np.searchsorted(self._ends, positions, side="right")
+        with self._lock:
+            self._know(int(np.max(positions)))
+            ends = self._ends
+        groups = np.searchsorted(ends, positions, side="right")
         numbers = np.empty_like(positions)
-        for group in range(int(np.min(groups)), int(np.max(groups)) + 1):
+        for group in np.unique(groups).tolist():
             is_of_group = groups == group
-            if not is_of_group.any():
-                continue
             (epoch, shards), counts = self.shards_of(group), self._counts[group]
-            ends = np.cumsum(counts)
-            offsets = positions[is_of_group] - (self._ends[group] - ends[-1])
-            places = permute(offsets, int(ends[-1]), seed=self.seed, epoch=epoch, group=group % self.groups)
-            which = np.searchsorted(ends, places, side="right")
-            numbers[is_of_group] = self.data.numbers_of(epoch, shards[which], places - (ends - counts)[which])
+            last = np.cumsum(counts)
+            offsets = positions[is_of_group] - (ends[group] - last[-1])
+            permuted = permute(offsets, int(last[-1]), seed=self.seed, epoch=epoch, group=group % self.groups)
+            which = np.searchsorted(last, permuted, side="right")
+            numbers[is_of_group] = self.data.numbers_of(epoch, shards[which], permuted - (last - counts)[which])
         return numbers
 
     def _know(self, position: int) -> None:
         """Ask for the sizes of groups until that of the position is among them."""
-        while not self._ends.size or position >= self._ends[-1]:
-            known, end = len(self._counts), int(self._ends[-1]) if self._ends.size else 0
-            asked = [self.shards_of(known)]
-            epoch, shards = asked[0]
-            counts = self.data.known_counts(epoch, shards)
-            if (counts < 0).any():
-                missing = max(1, (position - end) * known // end) if end else 1  # by their mean size so far
-                missing = min(missing, self.groups - known % self.groups)
-                asked = [self.shards_of(group) for group in range(known, known + missing)]
-                counts = self.data.counts(epoch, np.concatenate([shards for _, shards in asked]))
-            parts = np.split(counts, np.cumsum([len(shards) for _, shards in asked])[:-1])
-            while len(self._buffer) < known + len(parts):
-                self._buffer = np.concatenate([self._buffer, np.empty_like(self._buffer)])
-            self._buffer[known : known + len(parts)] = end + np.cumsum([part.sum() for part in parts])
-            self._counts += parts  # last: what a thread finds in here has its end
+        while not len(self._ends) or position >= self._ends[-1]:
+            known, end = len(self._counts), int(self._ends[-1]) if len(self._ends) else 0
+            missing = max(1, (position - end) * known // end) if end else 1  # by their mean size so far
+            asked = [self.shards_of(known + i) for i in range(min(missing, self.groups - known % self.groups))]
+            counts = self.data.counts(asked[0][0], np.concatenate([shards for _, shards in asked]))
+            of_groups = np.split(counts, np.cumsum([len(shards) for _, shards in asked])[:-1])
+            self._counts += of_groups
+            self._ends = np.concatenate([self._ends, end + np.cumsum([each.sum() for each in of_groups])])
 
 
 def permute(positions: NDArray[np.int64], size: int, *, seed: int, epoch: int, group: int | None = None) -> NDArray[np.int64]:

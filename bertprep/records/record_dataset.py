@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import operator
 import os
-import sys
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -24,9 +22,9 @@ from numpy.typing import NDArray
 
 from bertprep.errors import BertprepError
 from bertprep.files.places import place
-from bertprep.records.columns import COLUMNS, Columns, NoColumnsError, column_bytes, empty_columns, fill_columns
+from bertprep.records.columns import COLUMNS, Columns, NoColumnsError, empty_columns, fill_columns
 from bertprep.records.data_sets import find_records
-from bertprep.records.examples import Examples, Shape, rows_in_block
+from bertprep.records.examples import Examples, rows_in_block
 from bertprep.records.reader import select_records
 from bertprep.records.record_set import RecordSet
 from bertprep.workspace.layout import SPLIT_NAMES, TRAINING
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     import torch
 
 _BLOCK = 256
-_KEPT, _MOST_KEPT_BYTES = 4, 8 << 20
 Row: TypeAlias = dict[str, Any]
 """A record: an array of (seq,) or a NumPy number for each column."""
 
@@ -78,41 +75,44 @@ def _find_split(paths: list[Path], split: str) -> tuple[list[Path], str]:
     return alone, TRAINING
 
 
-def _references(buffers: Sequence[NDArray[np.uint8]], number: int) -> int:
-    return sys.getrefcount(buffers[number])
+class ColumnDataset:
+    """Rows of columns by number, as PyTorch's `DataLoader` asks a map-style data set for them."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def _where(self) -> str:
+        """What an error about a row begins with."""
+        raise NotImplementedError
+
+    def _read(self, numbers: NDArray[np.int64]) -> Columns:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Row]:
+        """All rows in order, read in blocks."""
+        for start in range(0, len(self), _BLOCK):
+            yield from self.__getitems__(range(start, min(start + _BLOCK, len(self))))
+
+    @overload
+    def __getitem__(self, rows: int) -> Row: ...
+    @overload
+    def __getitem__(self, rows: slice | Sequence[int] | NDArray[Any]) -> Columns: ...
+    def __getitem__(self, rows: int | slice | Sequence[int] | NDArray[Any]) -> Row | Columns:
+        if isinstance(rows, slice):
+            return self._read(np.arange(len(self))[rows])
+        if isinstance(rows, bool | np.bool_):
+            raise TypeError(f"{self._where}: record {rows}: expected a whole number, a slice, or a list of numbers")
+        if hasattr(rows, "__index__") and not getattr(rows, "shape", ()):
+            return RecordBatch(self._read(np.array([count_row(operator.index(rows), len(self), self._where)])))[0]
+        return self._read(count_rows(rows, len(self), self._where))  # type: ignore[arg-type]
+
+    def __getitems__(self, rows: Sequence[int] | NDArray[Any]) -> RecordBatch:
+        """The records of a list of numbers, in its order: what `DataLoader` gives to its `collate_fn`."""
+        return RecordBatch(self._read(count_rows(rows, len(self), self._where)))
 
 
-_UNUSED = _references([np.empty(0, np.uint8)], 0)  # of a buffer that only the list has
-
-
-class _Memory(threading.local):
-    """A thread's memory to read by and into; new memory, which the system has to clear, would cost more than the reading."""
-
-    def __init__(self) -> None:
-        self._block: Examples | None = None
-        self._kept: list[NDArray[np.uint8]] = []
-
-    def block(self, shape: Shape) -> Examples:
-        """A block of records, which is overwritten by the next one."""
-        if self._block is None:
-            kind, seq, pred = shape
-            self._block = kind.empty(rows_in_block(_BLOCK, seq=seq, pred=pred, kind=kind), seq=seq, pred=pred)
-        return self._block
-
-    def columns(self, shape: Shape, count: int) -> Columns:
-        """Arrays for `count` rows, in the memory of a former batch if nothing refers to that any more."""
-        size_bytes = sum(column_bytes(shape, count))
-        for number in range(len(self._kept)):
-            is_unused = _references(self._kept, number) == _UNUSED  # each array of a batch is one more
-            if is_unused and self._kept[number].size == size_bytes:
-                return empty_columns(shape, count, self._kept[number])
-        buffer = np.empty(size_bytes, np.uint8)
-        if size_bytes <= _MOST_KEPT_BYTES:
-            self._kept = [*self._kept[1 - _KEPT :], buffer]
-        return empty_columns(shape, count, buffer)
-
-
-class RecordDataset:
+class RecordDataset(ColumnDataset):
     """The records of one split of data folders or files, as the columns that transformers' models take.
 
     Columns are NumPy arrays of int64, and float32 where labels are a regression's: `input_ids`, `token_type_ids`,
@@ -139,7 +139,6 @@ class RecordDataset:
         self._shape, self._count = records.shape, len(records)
         self._records: RecordSet | None = records
         self._process = os.getpid()
-        self._memory = _Memory()
 
     def __enter__(self) -> RecordDataset:
         return self
@@ -158,10 +157,10 @@ class RecordDataset:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_records", "_memory")}
+        return {name: value for name, value in self.__dict__.items() if name != "_records"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _records=None, _memory=_Memory())  # opened again where it is used
+        self.__dict__.update(state, _records=None)  # opened again where it is used
 
     @property
     def kind(self) -> type[Examples]:
@@ -181,28 +180,9 @@ class RecordDataset:
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[Row]:
-        """All rows in order, read in blocks."""
-        for start in range(0, len(self), _BLOCK):
-            yield from self.__getitems__(range(start, min(start + _BLOCK, len(self))))
-
-    @overload
-    def __getitem__(self, records: int) -> Row: ...
-    @overload
-    def __getitem__(self, records: slice | Sequence[int] | NDArray[Any]) -> Columns: ...
-    def __getitem__(self, records: int | slice | Sequence[int] | NDArray[Any]) -> Row | Columns:
-        if isinstance(records, slice):
-            return self._read(np.arange(len(self))[records])
-        if isinstance(records, bool | np.bool_):
-            raise TypeError(f"{self._paths[0]}: record {records}: expected a whole number, a slice, or a list of numbers")
-        if hasattr(records, "__index__") and not getattr(records, "shape", ()):
-            number = count_row(operator.index(records), self._count, self._paths[0])
-            return RecordBatch(self._read(np.array([number])))[0]
-        return self._read(count_rows(records, self._count, self._paths[0]))  # type: ignore[arg-type]
-
-    def __getitems__(self, records: Sequence[int] | NDArray[Any]) -> RecordBatch:
-        """The records of a list of numbers, in its order: what `DataLoader` gives to its `collate_fn`."""
-        return RecordBatch(self._read(count_rows(records, self._count, self._paths[0])))
+    @property
+    def _where(self) -> str:
+        return str(self._paths[0])
 
     @staticmethod
     def collate(batch: RecordBatch | Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
@@ -217,13 +197,14 @@ class RecordDataset:
 
     def _read(self, numbers: NDArray[np.int64]) -> Columns:
         """Columns of the records, by way of a block that stays in the processor's cache."""
-        memory = self._memory
-        records, block, columns = self._open(), memory.block(self._shape), memory.columns(self._shape, len(numbers))
-        for start in range(0, len(numbers), len(block)):
-            some = numbers[start : start + len(block)]
+        records, (kind, seq, pred) = self._open(), self._shape
+        rows = rows_in_block(min(_BLOCK, max(1, len(numbers))), seq=seq, pred=pred, kind=kind)
+        block, columns = kind.empty(rows, seq=seq, pred=pred), empty_columns(self._shape, len(numbers))
+        for start in range(0, len(numbers), rows):
+            some = numbers[start : start + rows]
             records.gather_into(block, some)
             try:
-                fill_columns(columns, block if len(some) == len(block) else block[: len(some)], row=start)
+                fill_columns(columns, block[: len(some)], row=start)
             except NoColumnsError as error:
                 path, record = records.place_of(int(some[error.row]))
                 raise BertprepError(f"{path}: record {record}: {error}; bertprep.records.open reads it as it is") from error
@@ -242,7 +223,7 @@ class RecordDataset:
         return self._records
 
 
-def count_rows(rows: Sequence[int] | NDArray[Any], count: int, where: Path | str) -> NDArray[np.int64]:
+def count_rows(rows: Sequence[int] | NDArray[Any], count: int, where: str) -> NDArray[np.int64]:
     """The numbers from 0 of rows, of `count`, that a list, range, array or mask names; they may be counted from the end.
 
     Raises `TypeError` for what is none of these, `IndexError` for a row that there is not.
@@ -261,7 +242,7 @@ def count_rows(rows: Sequence[int] | NDArray[Any], count: int, where: Path | str
         raise
 
 
-def count_row(row: int, count: int, where: Path | str) -> int:
+def count_row(row: int, count: int, where: str) -> int:
     """The same of one row."""
     if not -count <= row < count:
         raise IndexError(f"{where}: record {row:,} of {count:,}")

@@ -148,18 +148,6 @@ def test_a_batch_is_a_sequence_of_rows_that_share_its_arrays(folder: Path, rows:
     assert_row(pickle.loads(pickle.dumps(batch))[1], row_of(rows[7]))
 
 
-def test_the_memory_of_a_batch_is_used_again_when_nothing_refers_to_it(folder: Path, rows: list[Record]) -> None:
-    data = RecordDataset(folder)
-    held = data.__getitems__([1, 2]).columns["input_ids"][0]
-    address = held.ctypes.data
-    for number in range(20):
-        assert data.__getitems__([number, number]).columns["input_ids"].ctypes.data != address
-    assert held.tolist() == rows[1]["input_ids"]
-    del held
-    addresses = {data.__getitems__([number, number]).columns["input_ids"].ctypes.data for number in range(20)}
-    assert len(addresses) == 1
-
-
 @pytest.mark.parametrize("number", [COUNT, -COUNT - 1])
 def test_a_number_that_no_record_has(folder: Path, number: int) -> None:
     data = RecordDataset(folder)
